@@ -1,1 +1,39 @@
-//! Placeholder.
+//! *What is in this file?* Model files in safetensors and GGUF: untrusted bytes in, typed views out.
+//!
+//! A file is mapped once and never copied: a [`Tensor`] is a name, an element type, a shape and a range of the mapping
+//! ([`Bytes`]). Everything a header says is checked before it is believed: when a parser returns, every tensor lies
+//! inside its file, no two overlap, and each has exactly the bytes that its shape and type ask for. A parser never
+//! allocates more than a small multiple of the bytes that it has seen.
+//!
+//! What this crate leaves out: it knows no model, so a missing tensor is found only by who asks for it
+//! ([`Weights::require`]), and it computes nothing, apart from spelling Q8_0 blocks out as floats
+//! ([`dequantize_q8_0`]). Alignment is the reader's business: a safetensors tensor may begin at any byte.
+//!
+//! ```
+//! use foretoken_weights::{Bytes, Dtype, safetensors};
+//!
+//! let header = br#"{"bias":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+//! let mut file = (header.len() as u64).to_le_bytes().to_vec();
+//! file.extend_from_slice(header);
+//! file.extend_from_slice(&[0; 8]);
+//!
+//! let weights = safetensors::parse("tiny.safetensors", Bytes::from_vec(file))?;
+//! let bias = weights.require("bias")?;
+//! assert_eq!((bias.dtype, bias.shape.as_slice(), bias.bytes.len()), (Dtype::F32, &[2][..], 8));
+//! # Ok::<(), foretoken_weights::WeightsError>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+mod dtype;
+mod error;
+pub mod gguf;
+#[allow(unsafe_code)] // the one place that maps a file
+mod map;
+pub mod safetensors;
+mod tensor;
+
+pub use dtype::{Dtype, Layout, dequantize_q8_0};
+pub use error::WeightsError;
+pub use map::Bytes;
+pub use tensor::{Tensor, Weights};

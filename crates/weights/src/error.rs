@@ -1,0 +1,169 @@
+//! What can be wrong with a model file, said in one line.
+//!
+//! Every message names the file, the tensor or field, what was expected and what was found. Names come from the file,
+//! which nobody has vouched for, so they are printed escaped and cut: a hostile name can neither forge a second line of
+//! a log nor fill it. Leaves out any chain of causes: the line says it all.
+
+use std::fmt;
+use std::path::Path;
+
+/// What is wrong with a model file. The message is one line.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// The operating system refused to open, map or write a file.
+    Io {
+        /// The file.
+        file: String,
+        /// What was attempted, as a verb.
+        action: &'static str,
+        /// What the operating system said.
+        error: std::io::Error,
+    },
+    /// The file as a whole, or a field of its header, is malformed.
+    Format {
+        /// The file.
+        file: String,
+        /// The field, with its place where that helps.
+        field: String,
+        /// What was expected there.
+        expected: String,
+        /// What was found there.
+        found: String,
+    },
+    /// What the header says about one tensor is malformed.
+    Tensor {
+        /// The file.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// What about the tensor is wrong: its shape, its offset, its type.
+        field: &'static str,
+        /// What was expected.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
+    /// A tensor that was asked for is not in the file.
+    MissingTensor {
+        /// The file or, for a model in shards, its index.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// How many tensors there are.
+        count: usize,
+    },
+    /// A tensor that was asked for is of a type that cannot be computed with.
+    UnsupportedDtype {
+        /// The file or, for a model in shards, its index.
+        file: String,
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        dtype: &'static str,
+    },
+    /// A metadata key that was asked for is absent, or its value is of another type.
+    Key {
+        /// The file.
+        file: String,
+        /// The key.
+        key: String,
+        /// The type that was expected.
+        expected: &'static str,
+        /// The value that was found, or that there was none.
+        found: String,
+    },
+}
+
+impl WeightsError {
+    pub(crate) fn io(path: &Path, action: &'static str, error: std::io::Error) -> WeightsError {
+        WeightsError::Io { file: path.display().to_string(), action, error }
+    }
+
+    pub(crate) fn format(
+        file: &str,
+        field: impl fmt::Display,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> WeightsError {
+        WeightsError::Format {
+            file: file.to_string(),
+            field: field.to_string(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    pub(crate) fn tensor(
+        file: &str,
+        tensor: &str,
+        field: &'static str,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> WeightsError {
+        WeightsError::Tensor {
+            file: file.to_string(),
+            tensor: tensor.to_string(),
+            field,
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for WeightsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WeightsError::Io { file, action, error } => {
+                write!(f, "{}: cannot {action}: {}", Line(file), Line(&error.to_string()))
+            }
+            WeightsError::Format { file, field, expected, found } => {
+                write!(f, "{}: {}: expected {}, found {}", Line(file), Line(field), Line(expected), Line(found))
+            }
+            WeightsError::Tensor { file, tensor, field, expected, found } => {
+                let (expected, found) = (Line(expected), Line(found));
+                write!(f, "{}: tensor `{}`: {field}: expected {expected}, found {found}", Line(file), Line(tensor))
+            }
+            WeightsError::MissingTensor { file, tensor, count } => {
+                let name = Line(tensor);
+                write!(f, "{}: expected tensor `{name}`, found {count} tensors without it", Line(file))
+            }
+            WeightsError::UnsupportedDtype { file, tensor, dtype } => {
+                let name = Line(tensor);
+                write!(f, "{}: tensor `{name}`: type: expected F32, F16, BF16 or Q8_0, found {dtype}", Line(file))
+            }
+            WeightsError::Key { file, key, expected, found } => {
+                write!(f, "{}: key `{}`: expected {expected}, found {}", Line(file), Line(key), Line(found))
+            }
+        }
+    }
+}
+
+impl std::error::Error for WeightsError {}
+
+/// Text from a file, made safe to print: control and direction characters escaped, and cut after [`Line::MAX`] characters.
+struct Line<'a>(&'a str);
+
+impl Line<'_> {
+    /// Longer than any tensor name or path that means well, short enough for a terminal.
+    const MAX: usize = 240;
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use std::fmt::Write;
+        for (count, c) in self.0.chars().enumerate() {
+            if count == Line::MAX {
+                return f.write_str("...");
+            }
+            // Line and paragraph separators, and the marks that turn the direction of text, are not control characters.
+            let turns = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            if c.is_control() || turns {
+                write!(f, "{}", c.escape_unicode())?;
+            } else {
+                f.write_char(c)?;
+            }
+        }
+        Ok(())
+    }
+}

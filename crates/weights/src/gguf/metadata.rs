@@ -1,0 +1,150 @@
+//! The metadata of a GGUF file: keys to values, with getters that know what they want.
+//!
+//! A getter either gives the type it is named for or says which file, which key, what was wanted and what was there.
+//! Writers do not agree on the width of an integer, so integer getters take any width that holds the value; nothing else
+//! is converted, except that a 64-bit float may be asked for as a 32-bit one. Each getter has an `optional_` twin for
+//! keys that a file may lack: absent is `None`, and a value of the wrong type is still an error.
+
+use std::collections::BTreeMap;
+
+use super::{Array, Value};
+use crate::WeightsError;
+
+/// The metadata of a GGUF file.
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    source: String,
+    values: BTreeMap<String, Value>,
+}
+
+impl Metadata {
+    /// Metadata with these entries; `source` is a file name for error messages. The last of two equal keys counts.
+    pub fn new(source: &str, values: impl IntoIterator<Item = (String, Value)>) -> Metadata {
+        Metadata { source: source.to_string(), values: values.into_iter().collect() }
+    }
+
+    /// Adds an entry, or gives it back if there is one of that key already.
+    pub(super) fn insert(&mut self, key: String, value: Value) -> Option<(String, Value)> {
+        if self.values.contains_key(&key) {
+            return Some((key, value));
+        }
+        self.values.insert(key, value);
+        None
+    }
+
+    /// The file, for error messages.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.values.get(key)
+    }
+
+    /// All entries, in order of their keys.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
+        self.values.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// What `convert` makes of the value of `key`, if there is one.
+    fn optional<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &'static str,
+        convert: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, WeightsError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        match convert(value) {
+            Some(converted) => Ok(Some(converted)),
+            None => Err(self.error(key, expected, value.describe())),
+        }
+    }
+
+    fn required<T>(&self, key: &str, expected: &'static str, optional: Option<T>) -> Result<T, WeightsError> {
+        optional.ok_or_else(|| self.error(key, expected, "no such key".to_string()))
+    }
+
+    fn error(&self, key: &str, expected: &'static str, found: String) -> WeightsError {
+        WeightsError::Key { file: self.source.clone(), key: key.to_string(), expected, found }
+    }
+}
+
+/// Two getters per type: one for keys that must be there, one for keys that may.
+macro_rules! getters {
+    ($($(#[$doc:meta])* $required:ident, $optional:ident: $type:ty, $expected:literal, $convert:expr;)*) => {
+        impl Metadata {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                /// [`WeightsError::Key`] if the key is absent or its value is of another type.
+                pub fn $required(&self, key: &str) -> Result<$type, WeightsError> {
+                    self.required(key, $expected, self.$optional(key)?)
+                }
+
+                $(#[$doc])*
+                /// `None` if the key is absent.
+                ///
+                /// # Errors
+                /// [`WeightsError::Key`] if its value is of another type.
+                pub fn $optional(&self, key: &str) -> Result<Option<$type>, WeightsError> {
+                    self.optional(key, $expected, $convert)
+                }
+            )*
+        }
+    };
+}
+
+getters! {
+    /// An integer of any width that fits in 32 bits unsigned.
+    u32, optional_u32: u32, "u32", |value| value.as_integer()?.try_into().ok();
+    /// An integer of any width that is a length on this machine.
+    usize, optional_usize: usize, "an unsigned integer", |value| value.as_integer()?.try_into().ok();
+    /// A float; one of 64 bits is rounded.
+    f32, optional_f32: f32, "f32", |value| match *value {
+        Value::F32(value) => Some(value),
+        Value::F64(value) => Some(value as f32),
+        _ => None,
+    };
+    /// A truth value.
+    bool, optional_bool: bool, "bool", |value| match *value {
+        Value::Bool(value) => Some(value),
+        _ => None,
+    };
+    /// A string.
+    str, optional_str: &str, "string", |value| match value {
+        Value::String(value) => Some(value.as_str()),
+        _ => None,
+    };
+    /// An array of strings.
+    strings, optional_strings: &[String], "array of string", |value| match value {
+        Value::Array(Array::String(values)) => Some(values.as_slice()),
+        _ => None,
+    };
+    /// An array of 32-bit floats.
+    f32s, optional_f32s: &[f32], "array of f32", |value| match value {
+        Value::Array(Array::F32(values)) => Some(values.as_slice()),
+        _ => None,
+    };
+    /// An array of integers of any width that each fit in 32 bits signed.
+    i32s, optional_i32s: Vec<i32>, "array of i32", |value| match value {
+        Value::Array(values) => values.to_integers(),
+        _ => None,
+    };
+    /// An array of integers of any width that are each a length on this machine.
+    usizes, optional_usizes: Vec<usize>, "array of unsigned integers", |value| match value {
+        Value::Array(values) => values.to_integers(),
+        _ => None,
+    };
+}

@@ -1,0 +1,78 @@
+//! A cursor over the untrusted bytes of a GGUF file.
+//!
+//! Each method says what it was about to read, so that an error can name the field and its place. Nothing is allocated
+//! before the bytes that justify it are known to be there.
+
+use std::fmt::Display;
+
+use crate::WeightsError;
+
+pub(super) struct Reader<'a> {
+    file: &'a str,
+    bytes: &'a [u8],
+    position: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(file: &'a str, bytes: &'a [u8]) -> Reader<'a> {
+        Reader { file, bytes, position: 0 }
+    }
+
+    /// How many bytes have been read.
+    pub(super) fn position(&self) -> usize {
+        self.position
+    }
+
+    fn remaining(&self) -> usize {
+        self.bytes.len() - self.position
+    }
+
+    /// The next `len` bytes.
+    pub(super) fn take(&mut self, len: u64, what: &dyn Display) -> Result<&'a [u8], WeightsError> {
+        let rest = &self.bytes[self.position..];
+        match usize::try_from(len).ok().and_then(|len| rest.get(..len)) {
+            Some(bytes) => {
+                self.position += bytes.len();
+                Ok(bytes)
+            }
+            None => Err(self.error(what, format_args!("{len} bytes"), format_args!("{} bytes left", rest.len()))),
+        }
+    }
+
+    fn array<const N: usize>(&mut self, what: &dyn Display) -> Result<[u8; N], WeightsError> {
+        let bytes = self.take(N as u64, what)?;
+        Ok(bytes.try_into().expect("take returns as many bytes as it is asked for"))
+    }
+
+    pub(super) fn u32(&mut self, what: &dyn Display) -> Result<u32, WeightsError> {
+        Ok(u32::from_le_bytes(self.array(what)?))
+    }
+
+    pub(super) fn u64(&mut self, what: &dyn Display) -> Result<u64, WeightsError> {
+        Ok(u64::from_le_bytes(self.array(what)?))
+    }
+
+    /// A number of items to follow, each of `item_min` bytes at least.
+    pub(super) fn count(&mut self, item_min: u64, what: &dyn Display) -> Result<usize, WeightsError> {
+        let count = self.u64(what)?;
+        let most = self.remaining() as u64 / item_min;
+        if count > most {
+            return Err(self.error(what, format_args!("at most {most}, for the bytes left"), count));
+        }
+        Ok(count as usize) // fits, as the remaining length does
+    }
+
+    /// A length and as many bytes of UTF-8.
+    pub(super) fn string(&mut self, what: &dyn Display) -> Result<String, WeightsError> {
+        let len = self.u64(&format_args!("length of {what}"))?;
+        let bytes = self.take(len, what)?;
+        match str::from_utf8(bytes) {
+            Ok(text) => Ok(text.to_string()),
+            Err(error) => Err(self.error(what, "UTF-8", error)),
+        }
+    }
+
+    pub(super) fn error(&self, what: &dyn Display, expected: impl Display, found: impl Display) -> WeightsError {
+        WeightsError::format(self.file, format_args!("{what}, before byte {}", self.position), expected, found)
+    }
+}

@@ -1,0 +1,114 @@
+//! A range of bytes that many tensors can share: of a mapped file, of a static slice or of a `Vec`.
+//!
+//! The idea: whoever owns the bytes sits behind an `Arc`, and a view is two integers, so that a tensor can be cloned,
+//! stored and sent to another thread without copying weights. This is the only module of the crate with `unsafe`, for
+//! the one call that maps a file. It leaves out writing, and guarding against a file that changes while it is mapped.
+
+use std::fmt;
+use std::fs::File;
+use std::ops::{Deref, Range};
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::Mmap;
+
+use crate::WeightsError;
+
+/// Who owns the bytes.
+#[derive(Clone)]
+enum Owner {
+    Static(&'static [u8]),
+    Vec(Arc<Vec<u8>>),
+    Map(Arc<Mmap>),
+}
+
+/// A range of a mapped file, of a static slice or of a `Vec`. Cheap to clone; the owner lives as long as any view.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Owner,
+    // Invariant: start <= end <= length of the owner. Kept by `get`, the only place that narrows a range.
+    start: usize,
+    end: usize,
+}
+
+impl Bytes {
+    /// The bytes of a model that is part of the program, for instance from `include_bytes!`.
+    pub fn from_static(bytes: &'static [u8]) -> Bytes {
+        Bytes { start: 0, end: bytes.len(), owner: Owner::Static(bytes) }
+    }
+
+    /// The bytes of a `Vec`, which are not copied.
+    pub fn from_vec(bytes: Vec<u8>) -> Bytes {
+        Bytes { start: 0, end: bytes.len(), owner: Owner::Vec(Arc::new(bytes)) }
+    }
+
+    /// Maps a whole file. The file must not be changed or shortened by anyone while the view lives.
+    ///
+    /// # Errors
+    /// [`WeightsError::Io`] if the path is not a regular file or cannot be opened or mapped.
+    pub fn map(path: impl AsRef<Path>) -> Result<Bytes, WeightsError> {
+        let path = path.as_ref();
+        // Asked before opening: opening a named pipe would wait for its writer.
+        let metadata = std::fs::metadata(path).map_err(|error| WeightsError::io(path, "open", error))?;
+        if !metadata.is_file() {
+            let error = std::io::Error::other("expected a regular file, found a directory or a device");
+            return Err(WeightsError::io(path, "open", error));
+        }
+        let file = File::open(path).map_err(|error| WeightsError::io(path, "open", error))?;
+        // SAFETY: the mapping is private and read-only, so this process cannot change it. Another process that shortens
+        // or rewrites a model file under a running engine can; no system call prevents that, and reading the weights
+        // into memory instead would double the start-up time and the footprint of every process that shares them.
+        let map = unsafe { Mmap::map(&file) }.map_err(|error| WeightsError::io(path, "map", error))?;
+        Ok(Bytes { start: 0, end: map.len(), owner: Owner::Map(Arc::new(map)) })
+    }
+
+    /// The part of this view at `range`, counted from the start of this view, or `None` if it does not lie inside.
+    pub fn get(&self, range: Range<usize>) -> Option<Bytes> {
+        if range.start > range.end || range.end > self.len() {
+            return None;
+        }
+        Some(Bytes { owner: self.owner.clone(), start: self.start + range.start, end: self.start + range.end })
+    }
+
+    /// The part of this view at `range`, counted from the start of this view.
+    ///
+    /// # Panics
+    /// If the range does not lie inside this view. Ranges that come from a file go through [`Bytes::get`].
+    pub fn slice(&self, range: Range<usize>) -> Bytes {
+        match self.get(range.clone()) {
+            Some(bytes) => bytes,
+            None => panic!("slice {range:?} of a view of {} bytes", self.len()),
+        }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let all: &[u8] = match &self.owner {
+            Owner::Static(bytes) => bytes,
+            Owner::Vec(bytes) => bytes,
+            Owner::Map(map) => map,
+        };
+        &all[self.start..self.end]
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Bytes {
+    /// The place and the length, not gigabytes of weights.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = match &self.owner {
+            Owner::Static(_) => "static",
+            Owner::Vec(_) => "vec",
+            Owner::Map(_) => "map",
+        };
+        write!(f, "Bytes({owner}, {}..{})", self.start, self.end)
+    }
+}

@@ -1,0 +1,146 @@
+//! The safetensors format: an 8-byte length, a JSON header of that length, the tensors one after another.
+//!
+//! The header is read here rather than by the `safetensors` crate, for three reasons: an error can name the tensor, a
+//! name that comes twice is refused instead of dropped, and a type that nobody has heard of is named. What is accepted
+//! is what that crate accepts (a test compares the two): offsets leave no hole, do not overlap and end with the file.
+//! The format has no shards; Hugging Face's index file over several files is read by [`open_dir`]. Leaves out the
+//! `__metadata__` strings, which say nothing that a model needs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+
+use crate::tensor::size_in_bytes;
+use crate::{Bytes, Dtype, Tensor, Weights, WeightsError};
+
+mod index;
+mod write;
+
+pub use index::open_dir;
+pub use write::{Elements, write};
+
+/// Longest header accepted, as in the `safetensors` crate.
+const HEADER_MAX: usize = 100_000_000;
+
+/// Maps and reads one file.
+///
+/// # Errors
+/// [`WeightsError::Io`] if it cannot be mapped, else as [`parse`].
+pub fn open(path: impl AsRef<Path>) -> Result<Weights, WeightsError> {
+    let path = path.as_ref();
+    parse(&path.display().to_string(), Bytes::map(path)?)
+}
+
+/// Reads the bytes of one file; `name` stands for the file in error messages.
+///
+/// # Errors
+/// [`WeightsError::Format`] or [`WeightsError::Tensor`] if the file is malformed.
+pub fn parse(name: &str, bytes: Bytes) -> Result<Weights, WeightsError> {
+    let (header, body) = split(name, &bytes)?;
+    // The format asks for a `{` at once; JSON alone would allow blanks before it.
+    if header.first() != Some(&b'{') {
+        let found = header.first().map_or("nothing".to_string(), |byte| format!("byte {byte:#04x}"));
+        return Err(WeightsError::format(name, "header", "`{`", found));
+    }
+    let Header(mut infos) = serde_json::from_slice(&header)
+        .map_err(|error| WeightsError::format(name, "header", "a JSON object of tensors", error))?;
+    infos.sort_by_key(|(_, info)| info.data_offsets);
+
+    let mut tensors = Vec::with_capacity(infos.len());
+    let mut end = 0;
+    for (tensor, info) in infos {
+        let dtype = Dtype::from_safetensors(&info.dtype).ok_or_else(|| {
+            WeightsError::tensor(
+                name,
+                &tensor,
+                "dtype",
+                "a type of the safetensors format",
+                format!("`{}`", info.dtype),
+            )
+        })?;
+        // As each begins where the one before it ended, none can overlap and no byte is left unaccounted for.
+        let size = size_in_bytes(name, &tensor, dtype, &info.shape)?;
+        let (from, to) = info.data_offsets;
+        if from != end || to.checked_sub(from) != Some(size) {
+            let expected = format!("{size} bytes from {end} for {dtype} {:?}", info.shape);
+            return Err(WeightsError::tensor(name, &tensor, "data_offsets", expected, format!("{from}..{to}")));
+        }
+        let view = body.get(from..to).ok_or_else(|| {
+            let expected = format!("offsets up to {} at most, where the file ends", body.len());
+            WeightsError::tensor(name, &tensor, "data_offsets", expected, format!("{from}..{to}"))
+        })?;
+        end = to;
+        tensors.push(Tensor { name: tensor, dtype, shape: info.shape, bytes: view });
+    }
+    if end != body.len() {
+        let expected = format!("{end} bytes after the header, where its tensors end");
+        return Err(WeightsError::format(name, "length", expected, format!("{} bytes", body.len())));
+    }
+    Weights::new(name, tensors)
+}
+
+/// The header and what follows it.
+fn split(name: &str, bytes: &Bytes) -> Result<(Bytes, Bytes), WeightsError> {
+    let Some(prefix) = bytes.first_chunk::<8>() else {
+        return Err(WeightsError::format(name, "header length", "8 bytes", format!("{} bytes", bytes.len())));
+    };
+    let declared = u64::from_le_bytes(*prefix);
+    let len = usize::try_from(declared)
+        .ok()
+        .filter(|&len| len <= HEADER_MAX)
+        .ok_or_else(|| WeightsError::format(name, "header length", format!("at most {HEADER_MAX}"), declared))?;
+    match (bytes.get(8..8 + len), bytes.get(8 + len..bytes.len())) {
+        (Some(header), Some(body)) => Ok((header, body)),
+        _ => {
+            let found = format!("{} bytes after the length", bytes.len() - 8);
+            Err(WeightsError::format(name, "header", format!("{len} bytes"), found))
+        }
+    }
+}
+
+/// What the header says of one tensor. Fields that the format may grow are passed over, as the `safetensors` crate does.
+#[derive(Deserialize)]
+struct Info {
+    dtype: String,
+    shape: Vec<usize>,
+    data_offsets: (usize, usize),
+}
+
+/// All tensors of a header as they come, so that a name that comes twice is still seen twice.
+struct Header(Vec<(String, Info)>);
+
+impl<'de> Deserialize<'de> for Header {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Header, D::Error> {
+        deserializer.deserialize_map(HeaderVisitor)
+    }
+}
+
+struct HeaderVisitor;
+
+impl<'de> Visitor<'de> for HeaderVisitor {
+    type Value = Header;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
+        let mut infos = Vec::new();
+        let mut noted = false;
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "__metadata__" {
+                if std::mem::replace(&mut noted, true) {
+                    return Err(A::Error::custom("`__metadata__` comes twice"));
+                }
+                map.next_value::<Option<HashMap<String, String>>>()?;
+            } else {
+                let info = map.next_value().map_err(|error| A::Error::custom(format!("tensor `{key}`: {error}")))?;
+                infos.push((key, info));
+            }
+        }
+        Ok(Header(infos))
+    }
+}

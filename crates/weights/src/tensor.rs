@@ -1,0 +1,120 @@
+//! A tensor and a set of them.
+//!
+//! A set checks, when it is made, that every tensor has the bytes its shape and type ask for and that no name comes
+//! twice, so that whoever reads a [`Tensor`] from it need not check again. Tensors are kept in the order of their names:
+//! the order in the file means nothing. Leaves out everything that needs to know what a name stands for.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use crate::{Bytes, Dtype, Layout, WeightsError};
+
+/// One tensor of a model file: a view, nothing is copied or converted.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Its name in the file.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Its dimensions, row-major, outermost first: a matrix from `n` inputs to `m` outputs is `[m, n]` in both formats.
+    pub shape: Vec<usize>,
+    /// Its elements, little-endian, row after row. They may begin at any address, however odd.
+    pub bytes: Bytes,
+}
+
+/// A set of named tensors from one or several files.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    source: String,
+    tensors: BTreeMap<String, Tensor>,
+}
+
+impl Weights {
+    /// A set of tensors that came from `source`, which is a file name for error messages.
+    ///
+    /// # Errors
+    /// [`WeightsError::Tensor`] if two tensors have one name, or a tensor does not have the bytes that its shape and
+    /// type ask for.
+    pub fn new(source: &str, tensors: impl IntoIterator<Item = Tensor>) -> Result<Weights, WeightsError> {
+        let mut set = Weights { source: source.to_string(), tensors: BTreeMap::new() };
+        for tensor in tensors {
+            let size = size_in_bytes(source, &tensor.name, tensor.dtype, &tensor.shape)?;
+            if size != tensor.bytes.len() {
+                let expected = format!("{size} bytes for {} {:?}", tensor.dtype, tensor.shape);
+                let found = format!("{} bytes", tensor.bytes.len());
+                return Err(WeightsError::tensor(source, &tensor.name, "size", expected, found));
+            }
+            match set.tensors.entry(tensor.name.clone()) {
+                Entry::Vacant(place) => place.insert(tensor),
+                Entry::Occupied(_) => {
+                    return Err(WeightsError::tensor(source, &tensor.name, "name", "each name once", "it twice"));
+                }
+            };
+        }
+        Ok(set)
+    }
+
+    /// The tensor of this name, of whatever type.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.get(name)
+    }
+
+    /// The tensor of this name, which must be there and of a type that can be computed with (not [`Dtype::Other`]).
+    ///
+    /// # Errors
+    /// [`WeightsError::MissingTensor`] or [`WeightsError::UnsupportedDtype`].
+    pub fn require(&self, name: &str) -> Result<&Tensor, WeightsError> {
+        let found = self.find(name)?;
+        match found.dtype {
+            Dtype::Other(layout) => Err(WeightsError::UnsupportedDtype {
+                file: self.source.clone(),
+                tensor: name.to_string(),
+                dtype: layout.name,
+            }),
+            _ => Ok(found),
+        }
+    }
+
+    /// The tensor of this name, of whatever type, which must be there.
+    pub(crate) fn find(&self, name: &str) -> Result<&Tensor, WeightsError> {
+        self.get(name).ok_or_else(|| WeightsError::MissingTensor {
+            file: self.source.clone(),
+            tensor: name.to_string(),
+            count: self.tensors.len(),
+        })
+    }
+
+    /// The names of all tensors, in order of the alphabet.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// All tensors, in order of their names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Tensor> {
+        self.tensors.values()
+    }
+
+    /// How many tensors there are.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// True if there are none, as in a GGUF file that holds only a vocabulary.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// Where the tensors came from: the file or, for a model in shards, its index. For error messages.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+}
+
+/// The bytes that a tensor needs, or an error that says why there can be none such.
+pub(crate) fn size_in_bytes(file: &str, tensor: &str, dtype: Dtype, shape: &[usize]) -> Result<usize, WeightsError> {
+    dtype.size_of(shape).ok_or_else(|| {
+        let Layout { name, elements, .. } = dtype.layout();
+        let expected = format!("rows of a multiple of {elements} {name} elements and a size below 2^{}", usize::BITS);
+        WeightsError::tensor(file, tensor, "shape", expected, format!("{shape:?}"))
+    })
+}
