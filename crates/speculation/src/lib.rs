@@ -1,1 +1,69 @@
-//! Placeholder.
+//! What a correct speculative step is: trees, laws, drafters, verification, budgets.
+//!
+//! # Vocabulary
+//!
+//! The *target* is the model whose output is wanted; a *drafter* is anything that proposes tokens. Proposals form a
+//! [`DraftTree`]; a chain is a tree without forks. One *verify pass* runs the target over the whole tree. *p* is the
+//! target's [`Law`] and *q* the drafter's, both after the [`Sampling`] settings. The *pending token* is the last one
+//! written: it has no cache row yet, and it is the root of the next tree.
+//!
+//! # Why the output does not change
+//!
+//! Let plain decoding be: at each position n compute p from the tokens before it, and draw from p. Claim: a drafter, a
+//! budget and [`verify`] together write tokens of the same law, whatever the drafter is.
+//!
+//! Under [`Promise::Exact`] there is little to prove. The token at position n is a function of p at n and of the noise
+//! at [`Address::token`]`(seed, n)`. Neither knows the tree. By induction over positions the text is that of plain
+//! decoding, byte for byte, provided only that p is computed to the same bits in a wide pass as alone, which is the
+//! kernels' invariant and not ours. A drafter may even use the same noise, and should: then it often agrees.
+//!
+//! Under [`Promise::Rejection`] only the law is kept. At one node, let r be what is still owed to the output, at first
+//! p. An offer x drawn from q is accepted with probability min(1, r(x)/q(x)), which contributes min(q, r); a refusal
+//! hands norm((r - q)+) on to the next offer; the two contributions add up to r. So by induction over the offers the
+//! token written at this node has law p, and given that token the offers below it are fresh. The argument has three
+//! premises, and each has been somebody's bug:
+//!
+//! 1. *A drawn token is offered, whatever it is.* Whether to draw may depend on what came before, never on the draw
+//!    itself. With p = q = (0.9, 0.1), dropping draws below 0.5 and resampling from p writes 0.99 where 0.9 is due. So a
+//!    confidence rule stops after the token that fell below, and [`DraftTree`] cannot forget an offer.
+//! 2. *q is the law it was drawn from*: for later siblings the law without replacement, in the order of drawing, also
+//!    when another drafter proposed the same token in between. So a tree keeps offers apart from nodes.
+//! 3. *Draw, coin and last draw are independent.* So each has its own [`Address`], which no later pass repeats.
+//!
+//! These are not left to argument: the test workshop implements [`Chance`] by an enumerator that walks every outcome,
+//! and compares the computed law of drafter + budget + verifier with that of plain decoding; each of the bugs above is
+//! kept as a canary that must be caught.
+//!
+//! # What is not here
+//!
+//! No I/O, no clock, no random numbers, no dependency, no `Result`: a violated contract is an assertion with the values
+//! in its message. Networks are seen through [`Scorer`]; words and grammar are not seen at all.
+
+#![forbid(unsafe_code)]
+
+pub mod budget;
+mod chance;
+pub mod draft;
+mod sampling;
+mod scorer;
+pub mod theory;
+mod tree;
+mod verify;
+
+pub use chance::{Address, Chance, Purpose};
+pub use draft::{Ask, Drafter, LookupDrafter, ModelDrafter, News};
+pub use sampling::{Context, Law, Sampling, SamplingProblem, Scratch, log_probability};
+pub use scorer::{Rows, ScoreAsk, Scorer};
+pub use tree::{DraftTree, LawId, NodeId, Offer, Proposal};
+pub use verify::{Promise, TargetLaws, Verdict, verify};
+
+/// A token of the target's vocabulary.
+pub type Token = u32;
+
+/// One sequence being generated, for as long as it lives.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceId(pub u64);
+
+/// On whose behalf a sequence is generated: what drafters learn from one tenant they never show to another.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenant(pub u64);

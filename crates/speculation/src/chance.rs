@@ -1,0 +1,87 @@
+//! The one door through which chance enters, and the addresses that keep its draws apart.
+//!
+//! Nothing in this crate makes a random number. It asks [`Chance`], and says *where* in the generation it asks: an
+//! [`Address`]. Production answers with a counter-based generator, a hash of the address, so that drafting more or less
+//! never shifts the noise of a later token. Tests answer by walking every outcome and adding up exact probabilities.
+//!
+//! The rule about addresses: under *rejection* no two questions of a sequence ever share one, because the proof needs
+//! the draft's draw, the coin and the last draw to be independent. Under *exact* the opposite is wanted: drafter and
+//! target race with the same noise at the same position, and therefore often agree; the output is the target's own
+//! pick whatever the drafter did with the noise.
+
+use crate::{Law, LawId, Token};
+
+/// What a draw is for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Purpose {
+    /// The race at a position: the target's pick and, under *exact*, also the drafter's.
+    Token,
+    /// The drafter's own draw, under *rejection*.
+    Draft,
+    /// Whether a proposal is accepted, under *rejection*.
+    Coin,
+    /// The target's own token after every proposal was refused, under *rejection*.
+    Residual,
+}
+
+/// Where in a generation a question is asked.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The request's seed.
+    pub seed: u64,
+    /// First position that this pass chooses, 0 for [`Purpose::Token`]. A position that was drafted and not reached is
+    /// drafted again in a later pass, which starts further on: this field keeps the two apart.
+    pub pass: u64,
+    /// Index of the token being chosen in the whole sequence, prompt included.
+    pub position: u64,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Which law (for a draft) or which offer (for a coin) of the pass; otherwise 0.
+    pub index: u32,
+}
+
+impl Address {
+    /// The race at a position. Depends on nothing but seed and position, so speculation cannot shift it.
+    pub fn token(seed: u64, position: u64) -> Address {
+        Address { seed, pass: 0, position, purpose: Purpose::Token, index: 0 }
+    }
+
+    /// A drafter's draw under *rejection*, from a law that was added to the tree before the draw.
+    pub fn draft(seed: u64, pass: u64, position: u64, law: LawId) -> Address {
+        Address { seed, pass, position, purpose: Purpose::Draft, index: law.index() as u32 }
+    }
+
+    /// The coin of one offer.
+    pub fn coin(seed: u64, pass: u64, position: u64, offer: u32) -> Address {
+        Address { seed, pass, position, purpose: Purpose::Coin, index: offer }
+    }
+
+    /// The draw from what the refused offers left over; at most one in a pass.
+    pub fn residual(seed: u64, pass: u64, position: u64) -> Address {
+        Address { seed, pass, position, purpose: Purpose::Residual, index: 0 }
+    }
+}
+
+/// A source of chance. Answers are a function of the address and the law alone.
+pub trait Chance {
+    /// Writes into `out` (cleared first) `count` different tokens drawn from the law one after the other without
+    /// replacement, or its whole support if that is smaller. The first is *the* pick, and does not depend on `count`.
+    ///
+    /// In production this is the exponential race: every token of the support gets noise E from (address, token), and
+    /// the `count` smallest E / p win, in order, ties to the lowest id.
+    fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>);
+
+    /// True with this probability, 0 to 1. Never true at 0 and never false at 1.
+    fn coin(&mut self, probability: f64, address: Address) -> bool;
+
+    /// One token drawn from the law. A point mass needs no noise.
+    fn pick(&mut self, law: &Law, address: Address) -> Token {
+        if law.is_point() {
+            return law.tokens()[0];
+        }
+        let mut out = Vec::with_capacity(1);
+        self.draw(law, 1, address, &mut out);
+        assert!(out.len() == 1, "a draw of one token gave {}", out.len());
+        out[0]
+    }
+}

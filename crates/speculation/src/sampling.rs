@@ -1,0 +1,218 @@
+//! From a row of logits to a law: the settings that users know, in transformers' order.
+//!
+//! The law that speculation preserves is the law *after* all of these, so drafter and target go through this one
+//! function, at every position of a draft tree, with the context of that position. Nothing is kept between calls:
+//! penalties are counted again from the context each time, so going back costs nothing and cannot go wrong.
+//!
+//! Order of application (transformers 5.23, `_get_logits_processor`; presence and frequency penalties, which it lacks,
+//! stand where llama.cpp and vLLM have them, after the repetition penalty):
+//!
+//! 1. logit bias, 2. repetition penalty, then frequency and presence penalties, 3. banned tokens, 4. end tokens while
+//! fewer than `tokens_min` were generated; and then, for temperature 0, the most probable token; otherwise
+//! 5. temperature, 6. top-k, 7. top-p, 8. min-p, 9. typical-p.
+//!
+//! Ties, so that a law is a function of its logits alone: greedy takes the lowest id; top-k keeps every token that ties
+//! with the k-th, as transformers does; top-p takes the lower id first among equals; min-p and typical-p keep all equals.
+//!
+//! Odd numbers, so that no model can bring the engine down: NaN counts as minus infinity, which is probability zero;
+//! plus infinity as the largest finite number. If nothing is left, the law is a point mass on the lowest token that the
+//! settings allow, and on token 0 if they allow none. Tokens in settings or context beyond the row are passed over,
+//! because a draft model's row may be shorter.
+
+mod edit;
+mod filter;
+mod law;
+mod problem;
+
+pub use law::Law;
+pub use problem::SamplingProblem;
+
+use crate::Token;
+
+/// How the next token is chosen from the model's logits. The default changes nothing: temperature 1, all else off.
+///
+/// ```
+/// use foretoken_speculation::{Context, Sampling};
+/// let sampling = Sampling { temperature: 0.5, top_k: 2, ..Sampling::default() };
+/// let context = Context { tokens: &[0], prompt_len: 1, path: &[] };
+/// let law = sampling.law(&[0.0, 1.0, 2.0], &context);
+/// assert_eq!(law.tokens(), [1, 2]);
+/// assert!((law.probability(2) / law.probability(1) - f64::exp(2.0)).abs() < 1e-12);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Logits are divided by this; 0 is greedy: the most probable token for certain.
+    pub temperature: f32,
+    /// Only the k most probable tokens; 0 is off.
+    pub top_k: usize,
+    /// Only the smallest set of most probable tokens that has this mass, the crossing one included; 1 is off.
+    pub top_p: f32,
+    /// Only tokens at least this fraction as probable as the most probable one; 0 is off.
+    pub min_p: f32,
+    /// Only the tokens nearest to the entropy that together have this mass (Meister et al. 2022); 1 is off.
+    pub typical_p: f32,
+    /// Logits of tokens written before are divided by this if positive, multiplied if negative; 1 is off.
+    pub repetition_penalty: f32,
+    /// Subtracted from the logits of tokens written before; 0 is off.
+    pub presence_penalty: f32,
+    /// Subtracted from logits once for each time that the token was written before; 0 is off.
+    pub frequency_penalty: f32,
+    /// How many last tokens, prompt included, the three penalties look at (llama.cpp's `--repeat-last-n`; 0 switches
+    /// them off); `None` is all of them.
+    pub penalty_window: Option<usize>,
+    /// Added to the logits of tokens; minus infinity bans.
+    pub logit_bias: Vec<(Token, f32)>,
+    /// Tokens that are never written.
+    pub banned_tokens: Vec<Token>,
+    /// End tokens are banned until so many tokens were generated.
+    pub tokens_min: usize,
+    /// The tokens that end a text.
+    pub end_tokens: Vec<Token>,
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            typical_p: 1.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_window: None,
+            logit_bias: Vec::new(),
+            banned_tokens: Vec::new(),
+            tokens_min: 0,
+            end_tokens: Vec::new(),
+        }
+    }
+}
+
+/// What was written before the token to be chosen.
+#[derive(Copy, Clone, Debug)]
+pub struct Context<'a> {
+    /// Prompt and output, up to and with the pending token (the root of the tree).
+    pub tokens: &'a [Token],
+    /// How many of `tokens` are the prompt.
+    pub prompt_len: usize,
+    /// The tokens of the tree from below the root to the node whose law is asked for; empty at the root.
+    pub path: &'a [Token],
+}
+
+impl Context<'_> {
+    /// Number of tokens generated before the one to be chosen.
+    fn generated(&self) -> usize {
+        (self.tokens.len() + self.path.len()).saturating_sub(self.prompt_len)
+    }
+
+    /// The last `window` tokens.
+    fn last(&self, window: Option<usize>) -> impl Iterator<Item = Token> + '_ {
+        let len = self.tokens.len() + self.path.len();
+        let skip = window.map_or(0, |window| len.saturating_sub(window));
+        let tokens = &self.tokens[skip.min(self.tokens.len())..];
+        let path = &self.path[skip.saturating_sub(self.tokens.len())..];
+        tokens.iter().chain(path).copied()
+    }
+}
+
+/// Memory of [`Sampling::law_with`], used again from call to call. Carries nothing from one to the next.
+#[derive(Clone, Debug, Default)]
+pub struct Scratch {
+    /// The row after bias, penalties and bans.
+    logits: Vec<f32>,
+    /// Occurrences per token; all zero between calls.
+    counts: Vec<u32>,
+    /// Candidates of the top-k selection.
+    best: Vec<f32>,
+    /// Tokens left by top-k with their scaled weights, ascending by token.
+    kept: Vec<(Token, f64)>,
+    /// Work of the other filters: tokens that are left and what they are ranked by.
+    ranked: Vec<filter::Ranked>,
+}
+
+impl Sampling {
+    /// The law of the next token.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `logits` is empty, or if the settings have a [`Sampling::problem`].
+    pub fn law(&self, logits: &[f32], context: &Context<'_>) -> Law {
+        self.law_with(logits, context, &mut Scratch::default())
+    }
+
+    /// The same in memory that is used again.
+    ///
+    /// # Panics
+    ///
+    /// As [`Sampling::law`].
+    pub fn law_with(&self, logits: &[f32], context: &Context<'_>, scratch: &mut Scratch) -> Law {
+        assert!(!logits.is_empty(), "a row without logits");
+        let problem = self.problem();
+        assert!(problem.is_none(), "{problem:?}");
+        self.edit(logits, context, scratch);
+        let best = argmax(&scratch.logits);
+        if scratch.logits[best] == f32::NEG_INFINITY {
+            return Law::point(self.lowest_allowed(logits.len(), context));
+        }
+        if self.temperature == 0.0 {
+            return Law::point(best as Token);
+        }
+        let largest = f64::from(scratch.logits[best]);
+        let floor = filter::top_k_floor(&scratch.logits, self.top_k, &mut scratch.best);
+        let temperature = f64::from(self.temperature);
+        scratch.kept.clear();
+        for (token, &logit) in scratch.logits.iter().enumerate() {
+            if logit >= floor && logit > f32::NEG_INFINITY {
+                let weight = ((f64::from(logit) - largest) / temperature).exp();
+                if weight > 0.0 {
+                    scratch.kept.push((token as Token, weight));
+                }
+            }
+        }
+        filter::top_p(&mut scratch.kept, f64::from(self.top_p), &mut scratch.ranked);
+        filter::min_p(&mut scratch.kept, f64::from(self.min_p));
+        filter::typical_p(&mut scratch.kept, f64::from(self.typical_p), &mut scratch.ranked);
+        let (tokens, weights) = scratch.kept.iter().copied().unzip();
+        Law::from_sorted(tokens, weights)
+    }
+
+    /// The same settings for a drafter with its own temperature (`--spec-draft-temp`); `None` keeps the target's.
+    pub fn draft(&self, temperature: Option<f32>) -> Sampling {
+        Sampling { temperature: temperature.unwrap_or(self.temperature), ..self.clone() }
+    }
+}
+
+/// The largest logit's place, the lowest of equals. Never NaN: the row was made sane before.
+fn argmax(logits: &[f32]) -> usize {
+    let mut best = 0;
+    for (i, &logit) in logits.iter().enumerate() {
+        if logit > logits[best] {
+            best = i;
+        }
+    }
+    best
+}
+
+/// A logit as it counts: NaN as minus infinity, plus infinity as the largest finite number.
+fn sane(logit: f32) -> f32 {
+    if logit.is_nan() { f32::NEG_INFINITY } else { logit.min(f32::MAX) }
+}
+
+/// Natural logarithm of a token's probability under the raw law: the softmax of the logits as the model gave them, before
+/// temperature, filters and penalties, which is what OpenAI reports. Added up in `f64` in the order of the row.
+///
+/// Odd numbers count as in [`Sampling::law`]; minus infinity for a token beyond the row, or if nothing is possible.
+pub fn log_probability(logits: &[f32], token: Token) -> f32 {
+    let logit = logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| sane(logit));
+    if logit == f32::NEG_INFINITY {
+        return f32::NEG_INFINITY;
+    }
+    let largest = logits.iter().map(|&logit| sane(logit)).fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&logit| (f64::from(sane(logit)) - f64::from(largest)).exp()).sum();
+    (f64::from(logit) - f64::from(largest) - sum.ln()) as f32
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The filters that shorten a law: top-k, top-p, min-p, typical-p.
+//!
+//! None of them sorts the vocabulary. Top-k needs only the k-th largest logit, found in one scan with a rising floor.
+//! Top-p takes the best few hundred, then twice as many, until they have the mass. Typical-p does sort what is left,
+//! which is the vocabulary only if nothing else is switched on.
+//!
+//! Weights here are exp of the scaled logits and not normalised; every filter keeps at least one token.
+
+use std::cmp::Ordering;
+
+use crate::Token;
+
+/// A token that is left, with its weight and what it is ranked by.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Ranked {
+    token: Token,
+    weight: f64,
+    rank: f64,
+}
+
+impl Ranked {
+    /// Lowest rank first, then lowest id: a total order, so that selecting is deterministic.
+    fn order(&self, other: &Ranked) -> Ordering {
+        self.rank.total_cmp(&other.rank).then(self.token.cmp(&other.token))
+    }
+}
+
+/// The k-th largest logit; minus infinity if all are to be kept.
+///
+/// Candidates above the floor are collected until there are 2k, then halved by selection, which raises the floor. On
+/// ordinary rows the floor is soon so high that the scan is one comparison a token.
+pub(super) fn top_k_floor(logits: &[f32], k: usize, best: &mut Vec<f32>) -> f32 {
+    if k == 0 || k >= logits.len() {
+        return f32::NEG_INFINITY;
+    }
+    let halve = |best: &mut Vec<f32>| {
+        let (_, &mut floor, _) = best.select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a));
+        best.truncate(k);
+        floor
+    };
+    best.clear();
+    let mut floor = f32::NEG_INFINITY;
+    for &logit in logits {
+        if logit > floor || best.len() < k {
+            best.push(logit);
+            if best.len() >= 2 * k {
+                floor = halve(best);
+            }
+        }
+    }
+    if best.len() > k { halve(best) } else { best.iter().copied().fold(f32::INFINITY, f32::min) }
+}
+
+/// Keeps the most probable tokens before which less than `mass` is reached.
+pub(super) fn top_p(kept: &mut Vec<(Token, f64)>, mass: f64, ranked: &mut Vec<Ranked>) {
+    if mass >= 1.0 {
+        return;
+    }
+    let total: f64 = kept.iter().map(|&(_, weight)| weight).sum();
+    ranked.clear();
+    ranked.extend(kept.iter().map(|&(token, weight)| Ranked { token, weight, rank: -weight }));
+    let mut reached = 0.0;
+    let mut len = 0;
+    let mut sorted = 0;
+    let mut chunk = 256;
+    'filling: while sorted < ranked.len() {
+        let rest = &mut ranked[sorted..];
+        if chunk < rest.len() {
+            rest.select_nth_unstable_by(chunk, Ranked::order);
+        }
+        let end = chunk.min(rest.len());
+        rest[..end].sort_unstable_by(Ranked::order);
+        for item in &rest[..end] {
+            len += 1;
+            reached += item.weight;
+            if reached >= mass * total {
+                break 'filling;
+            }
+        }
+        sorted += end;
+        chunk *= 2;
+    }
+    keep_first(kept, ranked, len.max(1));
+}
+
+/// Keeps the tokens at least `fraction` as probable as the most probable.
+pub(super) fn min_p(kept: &mut Vec<(Token, f64)>, fraction: f64) {
+    if fraction <= 0.0 {
+        return;
+    }
+    let largest = kept.iter().map(|&(_, weight)| weight).fold(0.0, f64::max);
+    kept.retain(|&(_, weight)| weight >= fraction * largest);
+}
+
+/// Keeps the tokens whose surprise is nearest to the entropy, until `mass` is reached; all equals of the last one.
+pub(super) fn typical_p(kept: &mut Vec<(Token, f64)>, mass: f64, ranked: &mut Vec<Ranked>) {
+    if mass >= 1.0 {
+        return;
+    }
+    let total: f64 = kept.iter().map(|&(_, weight)| weight).sum();
+    let surprise = |weight: f64| -(weight / total).ln();
+    // A weight so small that its share vanishes has no surprise to speak of: 0 ln 0 is 0.
+    let term = |weight: f64| if weight / total > 0.0 { weight / total * surprise(weight) } else { 0.0 };
+    let entropy: f64 = kept.iter().map(|&(_, weight)| term(weight)).sum();
+    ranked.clear();
+    ranked.extend(kept.iter().map(|&(token, weight)| {
+        let rank = (surprise(weight) - entropy).abs();
+        Ranked { token, weight, rank }
+    }));
+    ranked.sort_unstable_by(Ranked::order);
+    let mut reached = 0.0;
+    let mut last = ranked.len() - 1;
+    for (i, item) in ranked.iter().enumerate() {
+        reached += item.weight;
+        if reached >= mass * total {
+            last = i;
+            break;
+        }
+    }
+    let limit = ranked[last].rank;
+    let len = ranked.iter().take_while(|item| item.rank <= limit).count();
+    keep_first(kept, ranked, len);
+}
+
+/// Back to tokens in ascending order.
+fn keep_first(kept: &mut Vec<(Token, f64)>, ranked: &mut [Ranked], len: usize) {
+    kept.clear();
+    kept.extend(ranked[..len].iter().map(|item| (item.token, item.weight)));
+    kept.sort_unstable_by_key(|&(token, _)| token);
+}

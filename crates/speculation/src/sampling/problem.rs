@@ -1,0 +1,64 @@
+//! Settings out of range, said in a way that a door can pass on to its user.
+//!
+//! Values come from command lines and requests, so they are bad input and not a bug; but this crate has no `Result`, and
+//! a law must not fail. So the settings are checked once where they enter, and laws assert that they were.
+
+use std::fmt;
+
+use super::Sampling;
+
+/// A setting that is out of range: which, what it should be, what it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SamplingProblem {
+    /// The field of [`Sampling`], as written there. Doors translate it into their own option's name.
+    pub field: &'static str,
+    /// What would be right, to be read after "expected".
+    pub expected: &'static str,
+    /// What was found.
+    pub found: String,
+}
+
+impl fmt::Display for SamplingProblem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: expected {}, found {}", self.field, self.expected, self.found)
+    }
+}
+
+impl std::error::Error for SamplingProblem {}
+
+impl Sampling {
+    /// The first setting that is out of range, if any. NaN is out of every range.
+    pub fn problem(&self) -> Option<SamplingProblem> {
+        let zero_up = |value: f32| value >= 0.0 && value.is_finite();
+        let checks = [
+            ("temperature", "a number from 0 up", self.temperature, zero_up(self.temperature)),
+            ("top_p", "a number from 0 to 1", self.top_p, (0.0..=1.0).contains(&self.top_p)),
+            ("min_p", "a number from 0 to 1", self.min_p, (0.0..=1.0).contains(&self.min_p)),
+            (
+                "typical_p",
+                "a number above 0 and up to 1",
+                self.typical_p,
+                self.typical_p > 0.0 && self.typical_p <= 1.0,
+            ),
+            (
+                "repetition_penalty",
+                "a number above 0",
+                self.repetition_penalty,
+                zero_up(self.repetition_penalty) && self.repetition_penalty > 0.0,
+            ),
+            ("presence_penalty", "a finite number", self.presence_penalty, self.presence_penalty.is_finite()),
+            ("frequency_penalty", "a finite number", self.frequency_penalty, self.frequency_penalty.is_finite()),
+        ];
+        let wrong = checks.into_iter().find(|&(.., right)| !right);
+        if let Some((field, expected, found, _)) = wrong {
+            return Some(SamplingProblem { field, expected, found: found.to_string() });
+        }
+        // Minus infinity is a ban and welcome; plus infinity would make "minus infinity plus bias" meaningless.
+        let bias = self.logit_bias.iter().find(|(_, bias)| bias.is_nan() || *bias == f32::INFINITY);
+        bias.map(|(token, bias)| SamplingProblem {
+            field: "logit_bias",
+            expected: "finite numbers or minus infinity",
+            found: format!("{bias} for token {token}"),
+        })
+    }
+}

@@ -1,0 +1,257 @@
+//! The draft tree: what was proposed, flat, each node with its parent.
+//!
+//! *Nodes* are the rows of a verify pass: a token under a parent, each pair at most once. *Offers* are what verification
+//! walks: who proposed the node, and from which law, in the order in which it happened. The two differ when two drafters
+//! say the same thing: they then share one node (one row to compute) but both offers stand, because under *rejection*
+//! the order and the law of every draw matter. The root is not a node: it is the pending token, which has no cache row
+//! yet, and is written `None`. A chain is a tree without forks.
+//!
+//! Left out: attention masks and cache rows (the model's business) and any choice of what to keep (a budget's). There is
+//! no way to remove an offer: dropping a drawn token after having looked at it would change the law of the output.
+
+use crate::{Law, Token};
+
+/// A node of a [`DraftTree`]: its place in [`DraftTree::tokens`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u32);
+
+impl NodeId {
+    /// The node at this place.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `index` does not fit 32 bits.
+    pub fn new(index: usize) -> NodeId {
+        NodeId(u32::try_from(index).unwrap_or_else(|_| panic!("node {index} does not fit 32 bits")))
+    }
+
+    /// Its place in the tree's arrays.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A draft law kept in a [`DraftTree`], from which one or more siblings were drawn.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LawId(u32);
+
+impl LawId {
+    /// Its place among the tree's laws.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How an offered token was found.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Proposal {
+    /// Without chance, or by a chance that verification need not know: a point mass. Always lawful.
+    Point,
+    /// Drawn from this law q, without replacement among the earlier siblings drawn from it.
+    Drawn(LawId),
+}
+
+/// One proposal as it was made: a node and the law it came from.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Place in the order of all offers of the tree.
+    pub index: u32,
+    /// What is proposed.
+    pub node: NodeId,
+    /// Under which node (`None`: under the root).
+    pub parent: Option<NodeId>,
+    /// How it was found.
+    pub proposal: Proposal,
+    /// Which drafter made it.
+    pub source: u8,
+}
+
+/// Proposed tokens as a tree, parents before children.
+///
+/// ```
+/// use foretoken_speculation::{DraftTree, Proposal};
+/// let mut tree = DraftTree::new();
+/// let first = tree.offer(None, 7, Proposal::Point, 0);
+/// let second = tree.offer(Some(first), 8, Proposal::Point, 0);
+/// assert_eq!(tree.path(second), [7, 8]);
+/// assert_eq!(tree.offer(None, 7, Proposal::Point, 1), first); // a second opinion shares the node
+/// assert_eq!((tree.len(), tree.offers().len()), (2, 3));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DraftTree {
+    tokens: Vec<Token>,
+    parents: Vec<Option<NodeId>>,
+    depths: Vec<u32>,
+    sources: Vec<u8>,
+    offers: Vec<Offer>,
+    laws: Vec<DrawnLaw>,
+}
+
+#[derive(Clone, Debug)]
+struct DrawnLaw {
+    law: Law,
+    /// The parent under which it was first offered; a law belongs to one place.
+    place: Option<Option<NodeId>>,
+}
+
+impl DraftTree {
+    /// A tree of nothing but the root.
+    pub fn new() -> DraftTree {
+        DraftTree::default()
+    }
+
+    /// Forgets every node, offer and law, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.parents.clear();
+        self.depths.clear();
+        self.sources.clear();
+        self.offers.clear();
+        self.laws.clear();
+    }
+
+    /// Number of nodes, the root not counted.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether nothing is proposed: plain decoding.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Keeps a draft law, so that tokens drawn from it can be offered under one parent.
+    ///
+    /// Add the law *before* drawing: its id is part of the draw's address ([`crate::Address::draft`]), which is what
+    /// keeps the noise of two drafters, or of two nodes, apart.
+    pub fn add_law(&mut self, law: Law) -> LawId {
+        let id = u32::try_from(self.laws.len()).expect("fewer than 2^32 laws in a tree");
+        self.laws.push(DrawnLaw { law, place: None });
+        LawId(id)
+    }
+
+    /// The law behind an id.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the id is of another tree, or from before [`DraftTree::clear`].
+    pub fn law(&self, id: LawId) -> &Law {
+        &self.laws[id.index()].law
+    }
+
+    /// Proposes `token` after `parent` and returns its node, an old one if the same was proposed before.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the parent is not in the tree; if a drawn token has probability zero under its law; if a law is used
+    /// under two parents; if a law offers a token twice under its parent (draws are without replacement).
+    pub fn offer(&mut self, parent: Option<NodeId>, token: Token, proposal: Proposal, source: u8) -> NodeId {
+        if let Some(parent) = parent {
+            assert!(parent.index() < self.len(), "parent {} of {} nodes", parent.index(), self.len());
+        }
+        if let Proposal::Drawn(id) = proposal {
+            self.check_draw(parent, token, id);
+        }
+        let node = self.child(parent, token).unwrap_or_else(|| {
+            let node = NodeId::new(self.len());
+            let depth = parent.map_or(0, |parent| self.depths[parent.index()]) + 1;
+            self.tokens.push(token);
+            self.parents.push(parent);
+            self.depths.push(depth);
+            self.sources.push(source);
+            node
+        });
+        let index = u32::try_from(self.offers.len()).expect("fewer than 2^32 offers in a tree");
+        self.offers.push(Offer { index, node, parent, proposal, source });
+        node
+    }
+
+    fn check_draw(&mut self, parent: Option<NodeId>, token: Token, id: LawId) {
+        let drawn = &mut self.laws[id.index()];
+        assert!(drawn.law.probability(token) > 0.0, "token {token} was drawn from a law that gives it zero");
+        let place = *drawn.place.get_or_insert(parent);
+        assert!(place == parent, "law {} belongs under {place:?} and was offered under {parent:?}", id.index());
+        let twice = |offer: &Offer| {
+            offer.proposal == Proposal::Drawn(id) && offer.parent == parent && self.tokens[offer.node.index()] == token
+        };
+        assert!(!self.offers.iter().any(twice), "token {token} was drawn twice from law {}", id.index());
+    }
+
+    /// The child of `parent` with this token, if proposed.
+    pub fn child(&self, parent: Option<NodeId>, token: Token) -> Option<NodeId> {
+        // Trees are a few dozen nodes: a scan over two small arrays beats any map.
+        let first = parent.map_or(0, |parent| parent.index() + 1);
+        (first..self.len()).find(|&i| self.tokens[i] == token && self.parents[i] == parent).map(NodeId::new)
+    }
+
+    /// The token of a node.
+    pub fn token(&self, node: NodeId) -> Token {
+        self.tokens[node.index()]
+    }
+
+    /// The parent of a node, `None` for a child of the root.
+    pub fn parent(&self, node: NodeId) -> Option<NodeId> {
+        self.parents[node.index()]
+    }
+
+    /// Distance from the root in tokens: 1 for a child of the root.
+    pub fn depth(&self, node: NodeId) -> usize {
+        self.depths[node.index()] as usize
+    }
+
+    /// The drafter that offered the node first.
+    pub fn source(&self, node: NodeId) -> u8 {
+        self.sources[node.index()]
+    }
+
+    /// Tokens of all nodes, in node order.
+    pub fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
+    /// Parents of all nodes, in node order; each parent comes before its children.
+    pub fn parents(&self) -> &[Option<NodeId>] {
+        &self.parents
+    }
+
+    /// All nodes, parents before children.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> + use<> {
+        (0..self.len()).map(NodeId::new)
+    }
+
+    /// All offers in the order in which they were made.
+    pub fn offers(&self) -> &[Offer] {
+        &self.offers
+    }
+
+    /// The offers under one parent in the order in which they were made.
+    pub fn offers_under(&self, parent: Option<NodeId>) -> impl Iterator<Item = &Offer> {
+        self.offers.iter().filter(move |offer| offer.parent == parent)
+    }
+
+    /// Tokens from below the root to the node, the node's included.
+    pub fn path(&self, node: NodeId) -> Vec<Token> {
+        let mut path = Vec::new();
+        self.path_into(Some(node), &mut path);
+        path
+    }
+
+    /// Writes into `path` the tokens from below the root to the node; nothing for the root.
+    pub fn path_into(&self, node: Option<NodeId>, path: &mut Vec<Token>) {
+        path.clear();
+        let mut at = node;
+        while let Some(node) = at {
+            path.push(self.token(node));
+            at = self.parent(node);
+        }
+        path.reverse();
+    }
+
+    /// Whether no node has two children (an empty tree is a chain).
+    pub fn is_chain(&self) -> bool {
+        self.parents.iter().enumerate().all(|(i, &parent)| parent.map_or(0, |parent| parent.index() + 1) == i)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! The one verify function: a draft tree and the target's laws in, the tokens that are written out.
+//!
+//! Verification never sees a drafter. It sees a tree, and for each offer the law it was drawn from; it asks for the
+//! target's law only at nodes that it visits. Three promises share the walk's shape and nothing else, so each has its
+//! file: `exact` (the target picks, the tree is only consulted), `rejection` (accept or refuse each offer so that the
+//! law stays p) and `block` (the same for a whole chain at once). With an empty tree all three are plain decoding, with
+//! the same noise at the same address: switching the drafter off changes no byte under any promise.
+
+mod block;
+mod exact;
+mod rejection;
+
+use crate::{Chance, DraftTree, Law, NodeId, Token};
+
+/// What speculation promises about the text.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Promise {
+    /// *exact*: same seed, same text as plain decoding, byte for byte.
+    #[default]
+    Exact,
+    /// *rejection*: the same distribution as plain decoding (Leviathan et al. 2023, Algorithm 1, and its tree form).
+    Rejection,
+    /// *rejection* by block verification (Sun et al. 2025, Algorithm 2) where the tree is a chain with one offer a node,
+    /// which accepts at least as many tokens; otherwise the same as [`Promise::Rejection`].
+    Block,
+}
+
+/// What a verify pass decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// The accepted nodes, from below the root downwards.
+    pub path: Vec<NodeId>,
+    /// The tokens to write: those of the path, and exactly one more of the target's own (a correction or a bonus).
+    pub tokens: Vec<Token>,
+}
+
+/// The target's laws p over the nodes of a tree, after all sampling settings.
+pub trait TargetLaws {
+    /// The law of the token after this node (`None`: after the root). Asked once, and only for nodes visited.
+    fn law(&mut self, node: Option<NodeId>) -> Law;
+}
+
+impl<F: FnMut(Option<NodeId>) -> Law> TargetLaws for F {
+    fn law(&mut self, node: Option<NodeId>) -> Law {
+        self(node)
+    }
+}
+
+/// Which pass is being verified: the noise of all its draws is addressed by this.
+#[derive(Copy, Clone, Debug)]
+struct Pass {
+    seed: u64,
+    /// First position that the pass chooses.
+    start: u64,
+}
+
+/// Decides which proposals are kept, and adds the target's own token.
+///
+/// `position` is the index, prompt included, of the first token to be chosen: the length of the sequence with its
+/// pending token. The verdict has at least one token, and one more than its path.
+pub fn verify(
+    tree: &DraftTree,
+    target: &mut dyn TargetLaws,
+    promise: Promise,
+    seed: u64,
+    position: u64,
+    chance: &mut dyn Chance,
+) -> Verdict {
+    let pass = Pass { seed, start: position };
+    let verdict = match promise {
+        Promise::Exact => exact::verify(tree, target, pass, chance),
+        Promise::Block if block::applies(tree) => block::verify(tree, target, pass, chance),
+        Promise::Rejection | Promise::Block => rejection::verify(tree, target, pass, chance),
+    };
+    debug_assert_eq!(verdict.tokens.len(), verdict.path.len() + 1);
+    verdict
+}

@@ -1,0 +1,23 @@
+//! *exact*: the target picks each token itself, and the tree only says whether the next pick can be made at once.
+//!
+//! The token at position n is a function of the target's law at n and of noise addressed by (seed, n). The tree appears
+//! in neither, so it cannot change the text; it only changes how many picks one pass pays for. Hence no law is needed
+//! of the drafter, every sampler works, and greedy is the case of a point mass. The price against *rejection*: a
+//! drafter that is right in law but raced with other noise is refused more often (Daliri et al. 2024 for the coupling).
+
+use super::{Pass, TargetLaws, Verdict};
+use crate::{Address, Chance, DraftTree};
+
+pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, chance: &mut dyn Chance) -> Verdict {
+    let mut verdict = Verdict::default();
+    loop {
+        let node = verdict.path.last().copied();
+        let position = pass.start + verdict.path.len() as u64;
+        let token = chance.pick(&target.law(node), Address::token(pass.seed, position));
+        verdict.tokens.push(token);
+        match tree.child(node, token) {
+            Some(child) => verdict.path.push(child),
+            None => return verdict,
+        }
+    }
+}
