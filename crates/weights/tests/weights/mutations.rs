@@ -1,0 +1,215 @@
+//! Random files: whatever is written comes back, and no mutation of a valid file makes a reader panic or leave the file.
+//!
+//! [`probe`] says what must hold. Proptest shrinks what it finds; the smoke runs go through many more cases, from the
+//! same seeds as the fuzz targets. They are a poor man's fuzzer: no coverage guides them, but they run everywhere.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use foretoken_weights::{Bytes, gguf, safetensors};
+use proptest::prelude::*;
+
+use super::gguf_writer::GgufWriter;
+use super::safetensors::file;
+use super::{probe, seeds};
+
+/// How long each smoke run lasts.
+const SMOKE: Duration = Duration::from_secs(10);
+
+/// Numbers that readers tend to get wrong.
+const EDGES: [u64; 12] = [0, 1, 2, 31, 32, 255, 1 << 16, 1 << 31, 1 << 32, 1 << 60, i64::MAX as u64, u64::MAX];
+
+/// A counter-based generator (splitmix64): case `n` is the same on every machine.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// A number below `end`, or 0.
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+}
+
+/// Case `number`: a seed with one to eight changes.
+fn mutated(seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
+    let chance = &mut Chance(number.wrapping_mul(0x5851_f42d_4c95_7f2d));
+    let mut data = seeds[chance.below(seeds.len())].clone();
+    for _ in 0..1 + chance.below(8) {
+        let place = chance.below(data.len());
+        let len = chance.below(16).min(data.len() - place);
+        let edge = EDGES[chance.below(EDGES.len())].to_le_bytes();
+        match chance.below(9) {
+            0 if place < data.len() => data[place] ^= 1 << chance.below(8),
+            1 if place < data.len() => data[place] = chance.next() as u8,
+            2 if place + 8 <= data.len() => data[place..place + 8].copy_from_slice(&edge),
+            3 if place + 4 <= data.len() => data[place..place + 4].copy_from_slice(&edge[..4]),
+            4 => data.truncate(place),
+            5 => drop(data.drain(place..place + len)),
+            6 => data.extend_from_within(place..place + len),
+            7 => {
+                let copy = data[place..place + len].to_vec();
+                let to = chance.below(data.len());
+                data.splice(to..to, copy);
+            }
+            _ => {
+                // A digit for a digit keeps JSON headers parseable and changes what they claim.
+                let digits: Vec<usize> = (0..data.len()).filter(|&at| data[at].is_ascii_digit()).collect();
+                if let Some(&at) = digits.get(chance.below(digits.len())) {
+                    data[at] = b'0' + chance.below(10) as u8;
+                }
+            }
+        }
+    }
+    data
+}
+
+fn smoke(target: &str, probe: fn(&[u8]) -> bool) {
+    let mut paths: Vec<_> =
+        std::fs::read_dir(seeds::folder(target)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let seeds: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    assert!(seeds.len() >= 3, "seeds of {target}: {}", seeds.len());
+    assert!(seeds.iter().all(|seed| probe(seed)), "every seed of {target} is valid");
+
+    let (start, mut number, mut accepted) = (Instant::now(), 0, 0_u64);
+    while start.elapsed() < SMOKE {
+        let data = mutated(&seeds, number);
+        let verdict = catch_unwind(AssertUnwindSafe(|| probe(&data)));
+        accepted += u64::from(verdict.unwrap_or_else(|_| panic!("{target}: case {number} fails: {data:?}")));
+        number += 1;
+    }
+    println!("{target}: {number} cases, {accepted} of them accepted");
+    assert!(accepted > 0 && accepted < number, "{target}: {accepted} of {number} accepted: mutations do not mutate");
+}
+
+#[test]
+fn smoke_safetensors() {
+    smoke("safetensors", |data| {
+        let accepted = probe::safetensors(data);
+        if accepted {
+            agrees_with_the_crate(data);
+        }
+        accepted
+    });
+}
+
+#[test]
+fn smoke_gguf() {
+    smoke("gguf", probe::gguf);
+}
+
+/// What this crate accepts, the `safetensors` crate accepts and reads alike.
+fn agrees_with_the_crate(data: &[u8]) {
+    let ours = safetensors::parse("ours", Bytes::from_vec(data.to_vec())).unwrap();
+    let theirs = ::safetensors::SafeTensors::deserialize(data).unwrap_or_else(|error| panic!("refused: {error}"));
+    assert_eq!(ours.len(), theirs.len());
+    for tensor in ours.iter() {
+        let their = theirs.tensor(&tensor.name).unwrap();
+        assert_eq!((tensor.dtype.name(), &tensor.shape[..]), (their.dtype().to_string().as_str(), their.shape()));
+        assert_eq!(tensor.bytes[..], *their.data());
+    }
+}
+
+/// Tensors: name, shape (outermost first), whether of bytes or of floats.
+fn tensors() -> impl Strategy<Value = Vec<(String, Vec<usize>, bool)>> {
+    let tensor = (prop::collection::vec(0..5_usize, 1..=4), any::<bool>());
+    prop::collection::btree_map("[a-zé.0-9]{0,6}", tensor, 0..6)
+        .prop_map(|map| map.into_iter().map(|(name, (shape, wide))| (name, shape, wide)).collect())
+}
+
+/// A change to a file: at this fraction of it, this byte.
+fn changes() -> impl Strategy<Value = Vec<(f64, u8)>> {
+    prop::collection::vec((0.0..1.0, any::<u8>()), 0..6)
+}
+
+fn change(mut data: Vec<u8>, changes: &[(f64, u8)], cut: f64) -> Vec<u8> {
+    let len = data.len() as f64;
+    for &(place, byte) in changes {
+        data[(place * len) as usize] = byte;
+    }
+    data.truncate((cut * len) as usize);
+    data
+}
+
+/// The data of a tensor, different for every place.
+fn data(shape: &[usize], wide: bool, first: usize) -> Vec<u8> {
+    let len = shape.iter().product::<usize>() * if wide { 4 } else { 1 };
+    (0..len).map(|at| (first + at) as u8).collect()
+}
+
+fn safetensors_file(tensors: &[(String, Vec<usize>, bool)]) -> Vec<u8> {
+    let (mut header, mut body) = (Vec::new(), Vec::new());
+    for (name, shape, wide) in tensors {
+        let from = body.len();
+        body.extend(data(shape, *wide, from));
+        let (dtype, to) = (if *wide { "F32" } else { "I8" }, body.len());
+        header.push(format!(r#""{name}":{{"data_offsets":[{from},{to}],"dtype":"{dtype}","shape":{shape:?}}}"#));
+    }
+    file(&format!("{{{}}}", header.join(",")), &body)
+}
+
+fn gguf_file(tensors: &[(String, Vec<usize>, bool)]) -> Vec<u8> {
+    let mut writer = GgufWriter::new().str("general.name", "random").alignment(8);
+    for (name, shape, wide) in tensors {
+        let dimensions: Vec<u64> = shape.iter().rev().map(|&dimension| dimension as u64).collect();
+        let first = writer.tensors.len();
+        writer = writer.tensor(name, &dimensions, if *wide { 0 } else { 24 }, &data(shape, *wide, first));
+    }
+    writer.bytes()
+}
+
+proptest! {
+    #[test]
+    fn any_safetensors_file_comes_back(tensors in tensors()) {
+        let bytes = safetensors_file(&tensors);
+        let weights = safetensors::parse("any", Bytes::from_vec(bytes.clone())).unwrap();
+        prop_assert_eq!(weights.len(), tensors.len());
+        let mut from = 0;
+        for (name, shape, wide) in &tensors {
+            let tensor = weights.get(name).unwrap();
+            let expected = data(shape, *wide, from);
+            from += expected.len();
+            prop_assert_eq!((&tensor.shape, &tensor.bytes[..]), (shape, &expected[..]));
+        }
+        agrees_with_the_crate(&bytes);
+    }
+
+    #[test]
+    fn any_gguf_file_comes_back(tensors in tensors()) {
+        let file = gguf::parse("any", Bytes::from_vec(gguf_file(&tensors))).unwrap();
+        prop_assert_eq!(file.weights.len(), tensors.len());
+        for (index, (name, shape, wide)) in tensors.iter().enumerate() {
+            let tensor = file.weights.get(name).unwrap();
+            prop_assert_eq!((&tensor.shape, &tensor.bytes[..]), (shape, &data(shape, *wide, index)[..]));
+        }
+    }
+
+    #[test]
+    fn no_change_to_a_safetensors_file_breaks_the_reader(
+        tensors in tensors(), changes in changes(), cut in prop_oneof![Just(1.0), 0.0..1.0]
+    ) {
+        probe::safetensors(&change(safetensors_file(&tensors), &changes, cut));
+    }
+
+    #[test]
+    fn no_change_to_a_gguf_file_breaks_the_reader(
+        tensors in tensors(), changes in changes(), cut in prop_oneof![Just(1.0), 0.0..1.0]
+    ) {
+        probe::gguf(&change(gguf_file(&tensors), &changes, cut));
+    }
+
+    #[test]
+    fn no_bytes_at_all_break_a_reader(data in prop::collection::vec(any::<u8>(), 0..200)) {
+        probe::safetensors(&data);
+        probe::gguf(&data);
+        probe::safetensors(&[&(data.len() as u64).to_le_bytes()[..], &data].concat());
+        probe::gguf(&[&b"GGUF\x03\0\0\0"[..], &data].concat());
+    }
+}
