@@ -1,1 +1,56 @@
-//! Placeholder.
+//! *How is it computed?* Row-independent arithmetic on slices, and the threads that run it.
+//!
+//! The idea: every kernel here computes row i of a batch by the same sequence of IEEE operations whatever the
+//! other rows are, however many threads run, and wherever its data lies. The order of each reduction is written
+//! in the source: sixteen lanes, lane l taking the elements l, l + 16, l + 32, ... in order, then one fixed
+//! tree over the lanes ([`LANES`], [`lane_sum`]). Instruction sets differ only in how many lanes one register
+//! holds, so they agree to the bit as well.
+//!
+//! Slices in, slices out. Shapes are arguments, checked by assertions: a wrong shape is a bug of the caller.
+//! This is the only crate of the workspace that may say `unsafe` (file mapping aside).
+//!
+//! Left out: quantized products (weights in 8 bits are widened by the loader), any tensor type, any I/O.
+
+pub mod activation;
+pub mod attention;
+pub mod dtype;
+pub mod embed;
+pub mod isa;
+pub mod matmul;
+pub mod naive;
+pub mod norm;
+pub mod pool;
+pub mod rope;
+pub mod softmax;
+
+pub use isa::Isa;
+pub use pool::Pool;
+
+/// Lanes of every reduction, whatever the width of the machine's registers.
+pub const LANES: usize = 16;
+
+/// Adds up the lanes of an accumulator by the one fixed tree that every reduction of this crate ends with.
+#[inline(always)]
+pub fn lane_sum(lanes: &[f32; LANES]) -> f32 {
+    let mut eight = [0f32; 8];
+    for l in 0..8 {
+        eight[l] = lanes[l] + lanes[l + 8];
+    }
+    let four = [eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]];
+    (four[0] + four[2]) + (four[1] + four[3])
+}
+
+/// The means of computing that a model owns: an instruction set, chosen once, and a pool of threads.
+pub struct Compute {
+    /// Which instruction set the kernels use.
+    pub isa: Isa,
+    /// The threads they run on.
+    pub pool: Pool,
+}
+
+impl Compute {
+    /// The best instruction set of this machine and `threads` threads (at least one), the caller's included.
+    pub fn new(threads: usize) -> Self {
+        Self { isa: Isa::chosen(), pool: Pool::new(threads) }
+    }
+}

@@ -1,1 +1,26 @@
-//! Placeholder.
+//! *What does this network say about these tokens?* Batch in, logits out.
+//!
+//! A checkpoint ([`Checkpoint`]) is read by its family (`family/`) into a [`Spec`], a closed list of the ways in
+//! which networks differ, and the tensors of its layers. One decoder runs every `Spec` behind the [`Executor`]
+//! trait: spans and trees of tokens over a paged cache, whose *bytes* live here and whose *bookkeeping* is the
+//! engine's. There is no prefill and no decode, only rows to score.
+//!
+//! Left out: sampling, text, and any idea of a request.
+
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod block;
+pub mod cache;
+pub mod checkpoint;
+pub mod decoder;
+pub mod error;
+pub mod family;
+pub mod linear;
+pub mod spec;
+
+pub use batch::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs, PageId, PageTable, Span, Token};
+pub use checkpoint::Checkpoint;
+pub use decoder::{Model, Options};
+pub use error::ModelError;
+pub use spec::Spec;

@@ -1,0 +1,69 @@
+//! Activation functions, element by element, on rows of any length.
+
+use crate::softmax::exp;
+
+/// `gate[i] = silu(gate[i]) * up[i]`, silu(x) = x / (1 + e^-x): the gated feed-forward of Llama.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn silu_gate(gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len(), "silu_gate: lengths");
+    for (gate, up) in gate.iter_mut().zip(up) {
+        *gate = *gate / (1.0 + exp(-*gate)) * up;
+    }
+}
+
+/// GELU in its tanh form (`gelu_new`, `gelu_pytorch_tanh`): x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+///
+/// With tanh(u) = 1 - 2 / (e^2u + 1) this is x - x / (e^2u + 1).
+pub fn gelu_tanh(x: &mut [f32]) {
+    for x in x {
+        let u = 0.797_884_6 * (*x + 0.044_715 * *x * *x * *x);
+        *x -= *x / (exp(2.0 * u) + 1.0);
+    }
+}
+
+/// GELU as defined, x times the normal distribution function (`gelu`), through [`erf`].
+pub fn gelu_erf(x: &mut [f32]) {
+    for x in x {
+        *x = 0.5 * *x * (1.0 + erf(*x * std::f32::consts::FRAC_1_SQRT_2));
+    }
+}
+
+/// The error function by Abramowitz and Stegun 7.1.26, in f64: absolute error below 1.5e-7.
+fn erf(x: f32) -> f32 {
+    let z = f64::from(x).abs();
+    let t = 1.0 / (1.0 + 0.327_591_1 * z);
+    let p = ((((1.061_405_429 * t - 1.453_152_027) * t + 1.421_413_741) * t - 0.284_496_736) * t + 0.254_829_592) * t;
+    (1.0 - p * (-z * z).exp()).copysign(f64::from(x)) as f32
+}
+
+/// max(x, 0).
+pub fn relu(x: &mut [f32]) {
+    for x in x {
+        *x = x.max(0.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gelu_forms_match_the_definition() {
+        for i in -600..600 {
+            let x = i as f32 / 100.0;
+            let wide = f64::from(x);
+            let tanh =
+                0.5 * wide * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (wide + 0.044715 * wide.powi(3))).tanh());
+            let (mut a, mut b) = ([x], [x]);
+            gelu_tanh(&mut a);
+            gelu_erf(&mut b);
+            assert!((f64::from(a[0]) - tanh).abs() < 2e-6, "{x}: {} against {tanh}", a[0]);
+            assert!((f64::from(b[0]) - tanh).abs() < 6e-4, "{x}: the two forms are near each other");
+        }
+        let mut x = [1.0f32];
+        gelu_erf(&mut x);
+        assert!((x[0] - 0.841_344_75).abs() < 1e-6);
+    }
+}

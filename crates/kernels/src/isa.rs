@@ -1,0 +1,299 @@
+//! Which instruction set computes, decided once at start.
+//!
+//! The algorithm of the hot kernels is written once, in [`kernels!`](self), over a handful of vector operations;
+//! each instruction set is a small file that supplies these operations on sixteen lanes and instantiates it.
+//! All of them perform the same IEEE operations in the same order (a fused multiply-add a lane), so their
+//! results are equal to the bit, and a test says so.
+//!
+//! `FORETOKEN_ISA=portable|avx2|avx512` forces one. Left out: NEON, whose file will stand beside these.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+pub(crate) mod portable;
+
+use std::sync::OnceLock;
+
+/// An instruction set that this machine was found to have. A value of [`Isa::Avx2`] or [`Isa::Avx512`] proves
+/// that its instructions may be executed: only [`Isa::available`] makes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isa(Kind);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The path that needs nothing of the machine: right everywhere, fast nowhere.
+    pub const PORTABLE: Isa = Isa(Kind::Portable);
+
+    /// Every instruction set that this machine can execute, the plainest first.
+    pub fn available() -> Vec<Isa> {
+        let mut all = vec![Isa::PORTABLE];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
+                all.push(Isa(Kind::Avx2));
+            }
+            if is_x86_feature_detected!("avx512f") && all.len() == 2 {
+                all.push(Isa(Kind::Avx512));
+            }
+        }
+        all
+    }
+
+    /// The best of [`available`](Self::available), or the one that the variable `FORETOKEN_ISA` names.
+    ///
+    /// # Panics
+    /// If the variable names a set that this machine does not have: running another one silently would make
+    /// a measurement a lie. Doors ask [`forced`](Self::forced) first and report it as bad input.
+    pub fn chosen() -> Isa {
+        static CHOSEN: OnceLock<Isa> = OnceLock::new();
+        *CHOSEN.get_or_init(|| match Isa::forced() {
+            Ok(Some(isa)) => isa,
+            Ok(None) => *Isa::available().last().expect("the portable path is always there"),
+            Err(message) => panic!("{message}"),
+        })
+    }
+
+    /// What `FORETOKEN_ISA` asks for, or a line that says what is wrong with it.
+    ///
+    /// # Errors
+    /// The variable's value is not the name of a set that this machine has.
+    pub fn forced() -> Result<Option<Isa>, String> {
+        let Ok(name) = std::env::var("FORETOKEN_ISA") else { return Ok(None) };
+        let available = Isa::available();
+        match available.iter().find(|isa| isa.name() == name) {
+            Some(isa) => Ok(Some(*isa)),
+            None => {
+                let names: Vec<_> = available.iter().map(|isa| isa.name()).collect();
+                Err(format!(
+                    "FORETOKEN_ISA: expected one of {} (what this machine has), found {name:?}",
+                    names.join(", ")
+                ))
+            }
+        }
+    }
+
+    /// The name as `FORETOKEN_ISA` spells it.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Kind::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => "avx512",
+        }
+    }
+
+    pub(crate) fn kind(self) -> Kind {
+        self.0
+    }
+}
+
+/// Calls a kernel of the instruction set that `$isa` proves to be there.
+macro_rules! dispatch {
+    ($isa:expr, $kernel:ident($($argument:expr),* $(,)?)) => {
+        match $isa.kind() {
+            // SAFETY: the portable kernels need no feature; their pointer contract is the caller's, as below.
+            $crate::isa::Kind::Portable => unsafe { $crate::isa::portable::$kernel($($argument),*) },
+            // SAFETY: an `Isa` of this kind exists only where its features were detected.
+            #[cfg(target_arch = "x86_64")]
+            $crate::isa::Kind::Avx2 => unsafe { $crate::isa::avx2::$kernel($($argument),*) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            $crate::isa::Kind::Avx512 => unsafe { $crate::isa::avx512::$kernel($($argument),*) },
+        }
+    };
+}
+pub(crate) use dispatch;
+
+/// The hot kernels, written once over the vector operations of the module that instantiates it:
+/// `Vector`, `zero()`, `fma(a, b, accumulator)`, `lane_sum(v)`, `load_f32`, `load_f16`, `load_bf16`, `store`, `splat`.
+macro_rules! kernels {
+    ($(#[$feature:meta])* rows: $rows:literal, outputs: $outputs:literal) => {
+        $crate::isa::product_kernel!($(#[$feature])* product_f32, tile_f32, f32, load_f32, $rows, $outputs);
+        $crate::isa::product_kernel!($(#[$feature])* product_f16, tile_f16, half::f16, load_f16, $rows, $outputs);
+        $crate::isa::product_kernel!($(#[$feature])* product_bf16, tile_bf16, half::bf16, load_bf16, $rows, $outputs);
+
+        /// One query group against one head of the cache: see `attention.rs`, which states the algorithm.
+        ///
+        /// # Safety
+        /// The features of this module are there; every slot of `head.places` lies inside keys and values.
+        $(#[$feature])*
+        pub(crate) unsafe fn attend(head: &$crate::attention::Head<'_>, scores: &mut [f32], out: &mut [f32]) {
+            let dim = head.dim;
+            let positions = head.prefix.len() + head.tail.len();
+            let group = head.queries.len() / dim;
+            assert!(scores.len() == group * positions && out.len() == head.queries.len());
+            for (position, slot) in head.prefix.iter().chain(head.tail).enumerate() {
+                let key = &head.keys[*slot as usize * head.stride + head.offset..][..dim];
+                for g in 0..group {
+                    let query = &head.queries[g * dim..][..dim];
+                    let mut sum = zero();
+                    for c in (0..dim).step_by($crate::LANES) {
+                        sum = fma(load_part(&query[c..]), load_part(&key[c..]), sum);
+                    }
+                    scores[g * positions + position] = lane_sum(sum) * head.scale;
+                }
+            }
+            for g in 0..group {
+                $crate::softmax::softmax(&mut scores[g * positions..][..positions]);
+            }
+            out.fill(0.0);
+            for (position, slot) in head.prefix.iter().chain(head.tail).enumerate() {
+                let value = &head.values[*slot as usize * head.stride + head.offset..][..dim];
+                for g in 0..group {
+                    let weight = splat(scores[g * positions + position]);
+                    let out = &mut out[g * dim..][..dim];
+                    for c in (0..dim).step_by($crate::LANES) {
+                        let sum = fma(weight, load_part(&value[c..]), load_part(&out[c..]));
+                        store_part(&mut out[c..], sum);
+                    }
+                }
+            }
+        }
+
+        /// The first sixteen elements, or all of them and zeros where there are fewer.
+        $(#[$feature])*
+        #[inline]
+        fn load_part(from: &[f32]) -> Vector {
+            if from.len() >= $crate::LANES {
+                // SAFETY: sixteen elements are there.
+                return unsafe { load_f32(from.as_ptr()) };
+            }
+            let mut padded = [0f32; $crate::LANES];
+            padded[..from.len()].copy_from_slice(from);
+            // SAFETY: the array has sixteen.
+            unsafe { load_f32(padded.as_ptr()) }
+        }
+
+        /// The counterpart of `load_part`: the lanes for which there is room.
+        $(#[$feature])*
+        #[inline]
+        fn store_part(to: &mut [f32], v: Vector) {
+            if to.len() >= $crate::LANES {
+                // SAFETY: sixteen elements are there.
+                return unsafe { store(to.as_mut_ptr(), v) };
+            }
+            let mut padded = [0f32; $crate::LANES];
+            // SAFETY: the array has sixteen.
+            unsafe { store(padded.as_mut_ptr(), v) };
+            to.copy_from_slice(&padded[..to.len()]);
+        }
+    };
+}
+pub(crate) use kernels;
+
+/// A product in one weight type: a tile of R rows by N outputs, and the loop of tiles over a block of outputs.
+/// Each (row, output) has an accumulator of its own and takes its elements in order of k whatever the tile, so
+/// the shape of the tiles is invisible in the result.
+macro_rules! product_kernel {
+    ($(#[$feature:meta])* $product:ident, $tile:ident, $type:ty, $load:ident, $rows:literal, $outputs:literal) => {
+        /// Dot products of R rows with N rows of weights, all of length `inputs`.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn $tile<const R: usize, const N: usize>(
+            x: *const f32,
+            w: *const $type,
+            inputs: usize,
+            columns: &$crate::matmul::Columns,
+            row: usize,
+            output: usize,
+        ) {
+            let mut sums = [[zero(); N]; R];
+            let whole = inputs / $crate::LANES * $crate::LANES;
+            let mut k = 0;
+            while k < whole {
+                let mut weights = [zero(); N];
+                for n in 0..N {
+                    // SAFETY: the caller passes N rows of weights of `inputs` elements, and k + 16 <= inputs.
+                    weights[n] = unsafe { $load(w.add(n * inputs + k)) };
+                }
+                for r in 0..R {
+                    // SAFETY: the caller passes R rows of activations of `inputs` elements, and k + 16 <= inputs.
+                    let activation = unsafe { load_f32(x.add(r * inputs + k)) };
+                    for n in 0..N {
+                        sums[r][n] = fma(weights[n], activation, sums[r][n]);
+                    }
+                }
+                k += $crate::LANES;
+            }
+            if whole < inputs {
+                // The last, incomplete step of k: the missing lanes hold zeros on both sides.
+                let rest = inputs - whole;
+                let mut weights = [zero(); N];
+                for n in 0..N {
+                    let mut padded = [<$type>::default(); $crate::LANES];
+                    // SAFETY: `rest` elements remain in each row of weights, and `padded` has room for 16.
+                    weights[n] = unsafe {
+                        std::ptr::copy_nonoverlapping(w.add(n * inputs + whole), padded.as_mut_ptr(), rest);
+                        $load(padded.as_ptr())
+                    };
+                }
+                for r in 0..R {
+                    let mut padded = [0f32; $crate::LANES];
+                    // SAFETY: as above, for the rows of activations.
+                    let activation = unsafe {
+                        std::ptr::copy_nonoverlapping(x.add(r * inputs + whole), padded.as_mut_ptr(), rest);
+                        load_f32(padded.as_ptr())
+                    };
+                    for n in 0..N {
+                        sums[r][n] = fma(weights[n], activation, sums[r][n]);
+                    }
+                }
+            }
+            for r in 0..R {
+                for n in 0..N {
+                    // SAFETY: the block's columns belong to this task alone.
+                    unsafe { columns.set(row + r, output + n, lane_sum(sums[r][n])) };
+                }
+            }
+        }
+
+        /// All rows of `x` `[rows, inputs]` against the rows `from..to` of `w` `[outputs, inputs]`.
+        ///
+        /// # Safety
+        /// The features of this module are there, `w` holds at least `to` rows, `x` holds `rows` rows, and the
+        /// columns `from..to` of the output are written by nobody else.
+        $(#[$feature])*
+        pub(crate) unsafe fn $product(
+            x: &[f32],
+            w: &[$type],
+            inputs: usize,
+            columns: &$crate::matmul::Columns,
+            from: usize,
+            to: usize,
+        ) {
+            let rows = columns.rows;
+            assert!(x.len() == rows * inputs && to * inputs <= w.len());
+            let mut output = from;
+            // SAFETY: rows and outputs stay inside the slices by the assertion and the loop bounds.
+            unsafe {
+                while output < to {
+                    let weights = w.as_ptr().add(output * inputs);
+                    let wide = to - output >= $outputs;
+                    let mut row = 0;
+                    while row < rows {
+                        let activations = x.as_ptr().add(row * inputs);
+                        match (rows - row >= $rows, wide) {
+                            (true, true) => $tile::<$rows, $outputs>(activations, weights, inputs, columns, row, output),
+                            (false, true) => $tile::<1, $outputs>(activations, weights, inputs, columns, row, output),
+                            (true, false) => $tile::<$rows, 1>(activations, weights, inputs, columns, row, output),
+                            (false, false) => $tile::<1, 1>(activations, weights, inputs, columns, row, output),
+                        }
+                        row += if rows - row >= $rows { $rows } else { 1 };
+                    }
+                    output += if wide { $outputs } else { 1 };
+                }
+            }
+        }
+    };
+}
+pub(crate) use product_kernel;

@@ -1,0 +1,80 @@
+//! Sixteen lanes as two 256-bit registers: AVX2 with FMA and F16C.
+//!
+//! Tiles of 2 rows by 2 outputs: 8 of the 16 registers accumulate, 4 hold weights, 2 the activations.
+
+use std::arch::x86_64::*;
+
+pub(crate) type Vector = [__m256; 2];
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn zero() -> Vector {
+    [_mm256_setzero_ps(); 2]
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn splat(x: f32) -> Vector {
+    [_mm256_set1_ps(x); 2]
+}
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn fma(a: Vector, b: Vector, accumulator: Vector) -> Vector {
+    [_mm256_fmadd_ps(a[0], b[0], accumulator[0]), _mm256_fmadd_ps(a[1], b[1], accumulator[1])]
+}
+
+/// The tree of [`crate::lane_sum`], in registers.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn lane_sum(v: Vector) -> f32 {
+    let eight = _mm256_add_ps(v[0], v[1]);
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+}
+
+/// # Safety
+/// Sixteen elements can be read at `from`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn load_f32(from: *const f32) -> Vector {
+    // SAFETY: the caller's promise.
+    unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))] }
+}
+
+/// # Safety
+/// As [`load_f32`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn load_f16(from: *const half::f16) -> Vector {
+    // SAFETY: the caller's promise.
+    unsafe { [_mm256_cvtph_ps(_mm_loadu_si128(from.cast())), _mm256_cvtph_ps(_mm_loadu_si128(from.add(8).cast()))] }
+}
+
+/// # Safety
+/// As [`load_f32`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn load_bf16(from: *const half::bf16) -> Vector {
+    // SAFETY: the caller's promise.
+    let halves = unsafe { [_mm_loadu_si128(from.cast()), _mm_loadu_si128(from.add(8).cast())] };
+    [
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves[0]))),
+        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves[1]))),
+    ]
+}
+
+/// # Safety
+/// Sixteen elements can be written at `to`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn store(to: *mut f32, v: Vector) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        _mm256_storeu_ps(to, v[0]);
+        _mm256_storeu_ps(to.add(8), v[1]);
+    }
+}
+
+super::kernels!(#[target_feature(enable = "avx2,fma,f16c")] rows: 2, outputs: 2);

@@ -1,0 +1,77 @@
+//! Sixteen lanes as one 512-bit register: AVX-512 F.
+//!
+//! Tiles of 4 rows by 4 outputs: 16 of the 32 registers accumulate, 4 hold weights, one the activations. One
+//! row by 4 outputs is 4 independent chains of a 4-cycle instruction: one step of 16 weights a cycle, 32 bytes
+//! of bf16 a cycle, several times what memory delivers to a core.
+
+use std::arch::x86_64::*;
+
+pub(crate) type Vector = __m512;
+
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+fn zero() -> Vector {
+    _mm512_setzero_ps()
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+fn splat(x: f32) -> Vector {
+    _mm512_set1_ps(x)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+fn fma(a: Vector, b: Vector, accumulator: Vector) -> Vector {
+    _mm512_fmadd_ps(a, b, accumulator)
+}
+
+/// The tree of [`crate::lane_sum`], in registers.
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+fn lane_sum(v: Vector) -> f32 {
+    let upper = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(v)));
+    let eight = _mm256_add_ps(_mm512_castps512_ps256(v), upper);
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+}
+
+/// # Safety
+/// Sixteen elements can be read at `from`.
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+unsafe fn load_f32(from: *const f32) -> Vector {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_loadu_ps(from) }
+}
+
+/// # Safety
+/// As [`load_f32`].
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+unsafe fn load_f16(from: *const half::f16) -> Vector {
+    // SAFETY: the caller's promise.
+    _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(from.cast()) })
+}
+
+/// # Safety
+/// As [`load_f32`].
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+unsafe fn load_bf16(from: *const half::bf16) -> Vector {
+    // SAFETY: the caller's promise.
+    let halves = unsafe { _mm256_loadu_si256(from.cast()) };
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+}
+
+/// # Safety
+/// Sixteen elements can be written at `to`.
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+unsafe fn store(to: *mut f32, v: Vector) {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_storeu_ps(to, v) }
+}
+
+super::kernels!(#[target_feature(enable = "avx512f,avx2,fma,f16c")] rows: 4, outputs: 4);

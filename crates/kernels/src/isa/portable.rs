@@ -1,0 +1,64 @@
+//! Sixteen lanes as a plain array: the path for machines without a file of their own, and the meaning of the
+//! others. Right everywhere; slow where the machine has no fused multiply-add, since Rust then calls a library.
+
+use crate::LANES;
+use crate::dtype::f16_to_f32;
+
+pub(crate) type Vector = [f32; LANES];
+
+#[inline(always)]
+fn zero() -> Vector {
+    [0.0; LANES]
+}
+
+#[inline(always)]
+fn splat(x: f32) -> Vector {
+    [x; LANES]
+}
+
+#[inline(always)]
+fn fma(a: Vector, b: Vector, mut accumulator: Vector) -> Vector {
+    for l in 0..LANES {
+        accumulator[l] = a[l].mul_add(b[l], accumulator[l]);
+    }
+    accumulator
+}
+
+#[inline(always)]
+fn lane_sum(v: Vector) -> f32 {
+    crate::lane_sum(&v)
+}
+
+/// # Safety
+/// Sixteen elements can be read at `from`.
+#[inline(always)]
+unsafe fn load_f32(from: *const f32) -> Vector {
+    // SAFETY: the caller's promise.
+    unsafe { from.cast::<Vector>().read_unaligned() }
+}
+
+/// # Safety
+/// As [`load_f32`].
+#[inline(always)]
+unsafe fn load_f16(from: *const half::f16) -> Vector {
+    // SAFETY: the caller's promise; an f16 is its 16 bits.
+    unsafe { from.cast::<[u16; LANES]>().read_unaligned() }.map(f16_to_f32)
+}
+
+/// # Safety
+/// As [`load_f32`].
+#[inline(always)]
+unsafe fn load_bf16(from: *const half::bf16) -> Vector {
+    // SAFETY: the caller's promise; a bf16 is the upper 16 bits of an f32.
+    unsafe { from.cast::<[u16; LANES]>().read_unaligned() }.map(|bits| f32::from_bits(u32::from(bits) << 16))
+}
+
+/// # Safety
+/// Sixteen elements can be written at `to`.
+#[inline(always)]
+unsafe fn store(to: *mut f32, v: Vector) {
+    // SAFETY: the caller's promise.
+    unsafe { to.cast::<Vector>().write_unaligned(v) }
+}
+
+super::kernels!(rows: 2, outputs: 2);

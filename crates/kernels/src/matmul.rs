@@ -1,0 +1,115 @@
+//! Products of activations with weights: `out[row, output] = dot(x[row], w[output]) (+ bias) (+ what was there)`.
+//!
+//! The idea: tasks are blocks of outputs, each block passes once over its weights for all rows, so the weights
+//! come from memory once a pass. Several products of one input (q, k and v; gate and up) are one fork-join.
+//! Estimate for one row in bf16: 2 bytes a weight over the memory's speed; arithmetic is hidden up to about 8
+//! rows (2 FLOP a weight and row, 16 lanes a cycle and core).
+//!
+//! Left out: packing (weights are used where the file was mapped) and low-precision dot instructions.
+
+use crate::dtype::Matrix;
+use crate::isa::dispatch;
+use crate::{Compute, Isa};
+
+/// One product: weights `[outputs, inputs]`, an optional bias `[outputs]`, and where the results go.
+pub struct Product<'a> {
+    /// The weights, row-major, one row an output.
+    pub weights: Matrix<'a>,
+    /// Added to every row.
+    pub bias: Option<&'a [f32]>,
+    /// `[rows, outputs]`.
+    pub out: &'a mut [f32],
+    /// Whether results are added to what `out` holds (a residual stream) or replace it.
+    pub accumulate: bool,
+}
+
+/// The output of one product, written by several tasks in disjoint columns.
+pub(crate) struct Columns<'a> {
+    out: *mut f32,
+    stride: usize,
+    pub(crate) rows: usize,
+    bias: Option<&'a [f32]>,
+    accumulate: bool,
+}
+
+// SAFETY: tasks write disjoint columns through `set`, whose contract says so; nothing is read across tasks.
+unsafe impl Sync for Columns<'_> {}
+
+impl Columns<'_> {
+    /// Writes one result, with bias and residual in this fixed order.
+    ///
+    /// # Safety
+    /// `row < rows`, `column < stride`, and no other thread touches this element.
+    #[inline(always)]
+    pub(crate) unsafe fn set(&self, row: usize, column: usize, mut value: f32) {
+        if let Some(bias) = self.bias {
+            value += bias[column];
+        }
+        // SAFETY: the caller's promise; `out` has rows x stride elements (asserted in `products`).
+        unsafe {
+            let to = self.out.add(row * self.stride + column);
+            *to = if self.accumulate { *to + value } else { value };
+        }
+    }
+}
+
+/// Outputs a task: small enough to balance the threads, large enough that a task outweighs its hand-over.
+/// A constant, so that the split does not depend on the number of threads (it would not matter: see the tile).
+const BLOCK: usize = 32;
+
+/// Work below which threads are not woken: about 5 microseconds of one core.
+const ALONE_BELOW: usize = 100_000;
+
+/// Computes `products` of the same `x` `[rows, inputs]`, all in one fork-join.
+///
+/// # Panics
+/// If a shape does not fit: weights are not `[outputs, inputs]`, or an output is not `[rows, outputs]`.
+pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, products: &mut [Product<'_>]) {
+    assert!(inputs > 0 && x.len() == rows * inputs, "product: x has {} elements, expected {rows} x {inputs}", x.len());
+    if rows == 0 {
+        return;
+    }
+    let mut blocks = Vec::with_capacity(products.len());
+    let mut tasks = 0;
+    let mut work = 0;
+    for product in products {
+        let outputs = product.out.len() / rows;
+        assert_eq!(product.out.len(), rows * outputs, "product: the output is not [{rows}, outputs]");
+        assert_eq!(product.weights.len(), outputs * inputs, "product: the weights are not [{outputs}, {inputs}]");
+        assert!(product.bias.is_none_or(|bias| bias.len() == outputs), "product: the bias is not [{outputs}]");
+        let columns = Columns {
+            out: product.out.as_mut_ptr(),
+            stride: outputs,
+            rows,
+            bias: product.bias,
+            accumulate: product.accumulate,
+        };
+        blocks.push((tasks, columns, product.weights));
+        tasks += outputs.div_ceil(BLOCK);
+        work += rows * inputs * outputs;
+    }
+    let task = |task: usize| {
+        let at = blocks.partition_point(|(first, ..)| *first <= task) - 1;
+        let (first, columns, weights) = &blocks[at];
+        let from = (task - first) * BLOCK;
+        block(compute.isa, x, inputs, columns, *weights, from, (from + BLOCK).min(columns.stride));
+    };
+    if work < ALONE_BELOW { (0..tasks).for_each(task) } else { compute.pool.run(tasks, &task) }
+}
+
+fn block(isa: Isa, x: &[f32], inputs: usize, columns: &Columns<'_>, weights: Matrix<'_>, from: usize, to: usize) {
+    // SAFETY (of the pointer contract in all three): shapes were asserted in `products`, and each task owns its columns.
+    match weights {
+        Matrix::F32(w) => dispatch!(isa, product_f32(x, w, inputs, columns, from, to)),
+        Matrix::F16(w) => dispatch!(isa, product_f16(x, w, inputs, columns, from, to)),
+        Matrix::BF16(w) => dispatch!(isa, product_bf16(x, w, inputs, columns, from, to)),
+    }
+}
+
+/// One product alone: see [`products`].
+///
+/// # Panics
+/// As [`products`].
+pub fn product(compute: &Compute, x: &[f32], rows: usize, inputs: usize, product: Product<'_>) {
+    products(compute, x, rows, inputs, &mut [product]);
+}

@@ -1,0 +1,221 @@
+//! Threads that stay alive between operations: spinning inside a pass, parked between passes.
+//!
+//! The idea: one job at a time, a counter from which threads take task numbers, and an epoch that tells a new
+//! job from the old. The caller works too. Workers look for a new job for a while (a pass has a hundred of them,
+//! a few microseconds apart), then yield, then park. Which thread runs which task is left to chance, and may be,
+//! because kernels write the same bits whoever computes them.
+//!
+//! Left out: priorities, nesting (a task must not call [`Pool::run`] on the pool that runs it).
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+/// How often a worker looks before it yields its core, about 30 microseconds, and then before it parks. With
+/// fewer cores than threads yielding is what lets the others finish.
+const SPINS: usize = 1_000;
+const YIELDS: usize = 300;
+
+/// A fixed number of threads, the caller's included.
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// One job at a time, also when several callers share the pool.
+    turn: Mutex<()>,
+}
+
+/// A task body: (task number, number of the thread that runs it).
+type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+struct Shared {
+    /// Number of the current job; `END` when the pool is dropped.
+    epoch: AtomicUsize,
+    job: Mutex<Option<Job>>,
+    /// Next task to take.
+    next: AtomicUsize,
+    /// Workers that have not finished the current job.
+    running: AtomicUsize,
+    wake: Condvar,
+    /// Workers that are parked; waking nobody would still be a call into the system.
+    parked: AtomicUsize,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    body: *const Body<'static>,
+    tasks: usize,
+}
+// SAFETY: the body is `Sync`, and `Pool::run_as` does not return before every worker has let go of it.
+unsafe impl Send for Job {}
+
+const END: usize = usize::MAX;
+
+impl Pool {
+    /// A pool of `threads` threads; 0 counts as 1, and 1 starts none.
+    pub fn new(threads: usize) -> Self {
+        let shared = Arc::new(Shared {
+            epoch: AtomicUsize::new(0),
+            job: Mutex::new(None),
+            next: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            wake: Condvar::new(),
+            parked: AtomicUsize::new(0),
+            panic: Mutex::new(None),
+        });
+        let workers = (1..threads)
+            .map(|worker| {
+                let shared = Arc::clone(&shared);
+                std::thread::Builder::new()
+                    .name(format!("foretoken-{worker}"))
+                    .spawn(move || shared.work(worker))
+                    .expect("the system refuses another thread")
+            })
+            .collect();
+        Self { shared, workers, turn: Mutex::new(()) }
+    }
+
+    /// Number of threads, the caller's included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Runs `task(0..tasks)`, each once, in any order, and returns when all are done.
+    ///
+    /// # Panics
+    /// If a task panics, with its message, after all others have finished.
+    pub fn run(&self, tasks: usize, task: &(impl Fn(usize) + Sync)) {
+        self.run_as(tasks, &|number, _| task(number));
+    }
+
+    /// Runs `task(i, chunk)` on the chunks of `len` elements of `data`, the last of which may be shorter.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run), and if `len` is 0.
+    pub fn each_chunk(&self, data: &mut [f32], len: usize, task: &(impl Fn(usize, &mut [f32]) + Sync)) {
+        struct Start(*mut f32);
+        // SAFETY: tasks take disjoint chunks of the slice behind it.
+        unsafe impl Sync for Start {}
+        let (start, total) = (&Start(data.as_mut_ptr()), data.len());
+        self.run(total.div_ceil(len), &|i| {
+            let first = i * len;
+            // SAFETY: chunk i lies in `data`, which is borrowed for the whole call, and belongs to task i alone.
+            task(i, unsafe { std::slice::from_raw_parts_mut(start.0.add(first), len.min(total - first)) });
+        });
+    }
+
+    /// As [`run`](Self::run); the second argument is the number of the thread, below [`threads`](Self::threads),
+    /// which runs one task at a time.
+    ///
+    /// # Panics
+    /// As [`run`](Self::run).
+    pub fn run_as(&self, tasks: usize, task: &(impl Fn(usize, usize) + Sync)) {
+        if self.workers.is_empty() || tasks < 2 {
+            (0..tasks).for_each(|number| task(number, 0));
+            return;
+        }
+        let turn = self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let shared = &*self.shared;
+        let body: *const Body<'_> = task;
+        // SAFETY: only the lifetime is erased; the body is not used after this function returns (see `Job`).
+        let body: *const Body<'static> = unsafe { std::mem::transmute(body) };
+        shared.next.store(0, Ordering::Relaxed);
+        shared.running.store(self.workers.len(), Ordering::Relaxed);
+        {
+            let mut job = shared.job.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            *job = Some(Job { body, tasks });
+            shared.epoch.fetch_add(1, Ordering::Release);
+        }
+        // A worker counts itself as parked under the lock of the job, before its last look at the epoch: either
+        // it saw the new job, or it is counted here.
+        if shared.parked.load(Ordering::Relaxed) > 0 {
+            shared.wake.notify_all();
+        }
+        let own = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(tasks, |number| task(number, 0))));
+        let mut looked = 0;
+        while shared.running.load(Ordering::Acquire) > 0 {
+            pause(&mut looked);
+        }
+        let theirs = shared.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        drop(turn);
+        if let Some(payload) = own.err().or(theirs) {
+            resume_unwind(payload);
+        }
+    }
+}
+
+/// Waits a moment: first by looking again, then by giving the core away.
+fn pause(looked: &mut usize) {
+    *looked += 1;
+    if *looked < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+}
+
+impl Shared {
+    fn take_tasks(&self, tasks: usize, run: impl Fn(usize)) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= tasks {
+                return;
+            }
+            run(number);
+        }
+    }
+
+    fn work(&self, worker: usize) {
+        let mut seen = 0;
+        loop {
+            seen = self.wait_for_job_after(seen);
+            if seen == END {
+                return;
+            }
+            let job = *self.job.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if let Some(Job { body, tasks }) = job {
+                // SAFETY: the caller of `run_as` waits for `running` to reach zero, which happens below, so the
+                // body is alive here.
+                let body = unsafe { &*body };
+                let result = catch_unwind(AssertUnwindSafe(|| self.take_tasks(tasks, |number| body(number, worker))));
+                if let Err(payload) = result {
+                    *self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(payload);
+                }
+            }
+            self.running.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    fn wait_for_job_after(&self, seen: usize) -> usize {
+        let mut looked = 0;
+        while looked < SPINS + YIELDS {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            if epoch != seen {
+                return epoch;
+            }
+            pause(&mut looked);
+        }
+        let mut job = self.job.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.parked.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            if epoch != seen {
+                self.parked.fetch_sub(1, Ordering::Relaxed);
+                return epoch;
+            }
+            job = self.wake.wait(job).unwrap_or_else(|poisoned| poisoned.into_inner());
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        {
+            let _job = self.shared.job.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            self.shared.epoch.store(END, Ordering::Release);
+        }
+        self.shared.wake.notify_all();
+        for worker in self.workers.drain(..) {
+            // A worker cannot panic: every task is caught.
+            let _ = worker.join();
+        }
+    }
+}

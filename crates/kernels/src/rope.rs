@@ -1,0 +1,46 @@
+//! Rotary position embedding: pairs of a head's elements turned by an angle that grows with the position.
+//!
+//! Which elements form a pair differs between file formats ([`Pairing`]); the angles of a pass are computed once
+//! a row ([`angles`]) and used by every layer.
+
+/// Which two elements of a head are turned together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// Element i and element i + half: Hugging Face checkpoints.
+    Halves,
+    /// Elements 2i and 2i + 1: GGUF files of the `llama` architecture, whose q and k rows are permuted for it.
+    Neighbours,
+}
+
+/// Writes cosine and sine of `position * frequency` for each frequency: `[2, frequencies.len()]`.
+///
+/// # Panics
+/// If `out` is not twice as long as `frequencies`.
+pub fn angles(position: usize, frequencies: &[f32], out: &mut [f32]) {
+    let (cosines, sines) = out.split_at_mut(frequencies.len());
+    assert_eq!(cosines.len(), sines.len(), "angles: shape of the output");
+    for i in 0..frequencies.len() {
+        (sines[i], cosines[i]) = (position as f32 * frequencies[i]).sin_cos();
+    }
+}
+
+/// Turns the first `2 * angles.len() / 2` elements of each head of `row` `[heads, head_dim]`.
+///
+/// # Panics
+/// If the rotated part does not fit into a head, or `row` is not a whole number of heads.
+pub fn rotate(row: &mut [f32], head_dim: usize, angles: &[f32], pairing: Pairing) {
+    let (cosines, sines) = angles.split_at(angles.len() / 2);
+    let half = cosines.len();
+    assert!(2 * half <= head_dim && row.len().is_multiple_of(head_dim), "rotate: shapes");
+    for head in row.chunks_exact_mut(head_dim) {
+        for i in 0..half {
+            let (a, b) = match pairing {
+                Pairing::Halves => (i, i + half),
+                Pairing::Neighbours => (2 * i, 2 * i + 1),
+            };
+            let (x, y) = (head[a], head[b]);
+            head[a] = x * cosines[i] - y * sines[i];
+            head[b] = y * cosines[i] + x * sines[i];
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The exponential and the softmax, the same on every instruction set.
+//!
+//! [`exp`] is a polynomial without fused operations, branches or tables, so compilers vectorize it as they like
+//! and every machine gets the same bits. Maximum relative error 2e-7, measured in the test below.
+
+use crate::{LANES, lane_sum};
+
+/// e^x; 0 below -87.3, clamped to e^88 above 88. NaN gives NaN.
+#[inline(always)]
+pub fn exp(x: f32) -> f32 {
+    // e^x = 2^n * e^r with n = round(x / ln 2), |r| <= ln 2 / 2; ln 2 in two parts keeps r exact.
+    // Adding 1.5 * 2^23 rounds to an integer in the low bits of the sum.
+    let clamped = x.clamp(-87.336_54, 88.0);
+    let shifted = clamped * std::f32::consts::LOG2_E + 12_582_912.0;
+    let n = shifted - 12_582_912.0;
+    let r = (clamped - n * 0.693_359_4) - n * -2.121_944_4e-4;
+    let p = 1.987_569_1e-4;
+    let p = p * r + 1.398_199_9e-3;
+    let p = p * r + 8.333_452e-3;
+    let p = p * r + 4.166_579_6e-2;
+    let p = p * r + 1.666_666_5e-1;
+    let p = p * r + 5.000_000_3e-1;
+    let e = p * (r * r) + r + 1.0;
+    let scale = f32::from_bits((shifted.to_bits().wrapping_add(127)) << 23);
+    let value = e * scale;
+    if x < -87.336_54 { 0.0 } else { value }
+}
+
+/// Turns scores into weights that sum to one, in place. The sum runs over sixteen lanes by position.
+///
+/// A row of which every score is -inf or that holds a NaN gives NaN weights: that is a broken model, and the
+/// sampling laws say what becomes of it.
+#[inline(always)]
+pub fn softmax(scores: &mut [f32]) {
+    let mut highest = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = scores.as_chunks_mut::<LANES>();
+    for chunk in chunks.iter() {
+        for l in 0..LANES {
+            highest[l] = if chunk[l] > highest[l] { chunk[l] } else { highest[l] };
+        }
+    }
+    let highest = highest.iter().chain(rest.iter()).copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sums = [0f32; LANES];
+    for chunk in chunks.iter_mut() {
+        for l in 0..LANES {
+            chunk[l] = exp(chunk[l] - highest);
+            sums[l] += chunk[l];
+        }
+    }
+    for (l, score) in rest.iter_mut().enumerate() {
+        *score = exp(*score - highest);
+        sums[l] += *score;
+    }
+    let scale = 1.0 / lane_sum(&sums);
+    for score in scores {
+        *score *= scale;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_within_two_in_ten_million() {
+        let mut worst = 0f64;
+        for i in -87_000..88_000 {
+            let x = i as f32 / 1000.0;
+            worst = worst.max((f64::from(exp(x)) / f64::from(x).exp() - 1.0).abs());
+        }
+        assert!(worst < 2e-7, "worst relative error {worst}");
+        assert_eq!((exp(0.0), exp(-100.0), exp(f32::NEG_INFINITY)), (1.0, 0.0, 0.0));
+        assert!(exp(f32::NAN).is_nan());
+    }
+}

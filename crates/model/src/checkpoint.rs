@@ -1,0 +1,179 @@
+//! A model as it lies on disk or in the program: its configuration and its tensors, of either format.
+//!
+//! Opens a Hugging Face directory (`config.json` beside safetensors, one file or shards) or a GGUF file. Knows
+//! no family: it only gives fields and tensors, with errors that name them.
+
+use std::path::Path;
+
+use foretoken_weights::{Bytes, Weights, gguf, safetensors};
+use serde_json::Value;
+
+use crate::error::ModelError;
+
+/// Configuration and tensors of one model.
+pub struct Checkpoint {
+    /// The directory or file, for messages.
+    pub name: String,
+    /// The configuration, in the form of its format.
+    pub config: Config,
+    /// The tensors.
+    pub weights: Weights,
+}
+
+/// The configuration of a checkpoint.
+pub enum Config {
+    /// `config.json` of a Hugging Face directory.
+    Json(JsonConfig),
+    /// The metadata of a GGUF file.
+    Gguf(gguf::Metadata),
+}
+
+impl Checkpoint {
+    /// Opens a directory or a `.gguf` file.
+    ///
+    /// # Errors
+    /// [`ModelError`] naming the file and what is wrong with it.
+    pub fn open(path: &Path) -> Result<Self, ModelError> {
+        let name = path.display().to_string();
+        if path.is_dir() {
+            let file = path.join("config.json");
+            let bytes = std::fs::read(&file)
+                .map_err(|error| ModelError::Io { file: file.display().to_string(), message: error.to_string() })?;
+            let config = Config::Json(JsonConfig::parse(&file.display().to_string(), &bytes)?);
+            return Ok(Self { name, config, weights: safetensors::open_dir(path)? });
+        }
+        let file = gguf::open(path)?;
+        Ok(Self { name, config: Config::Gguf(file.metadata), weights: file.weights })
+    }
+
+    /// A model whose files are part of the program: the text of `config.json` and a safetensors file.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn from_parts(name: &str, config: &[u8], weights: Bytes) -> Result<Self, ModelError> {
+        Ok(Self {
+            name: name.to_string(),
+            config: Config::Json(JsonConfig::parse(&format!("{name}/config.json"), config)?),
+            weights: safetensors::parse(&format!("{name}/model.safetensors"), weights)?,
+        })
+    }
+
+    /// Number of elements of all tensors.
+    pub fn parameters(&self) -> usize {
+        self.weights.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum()
+    }
+}
+
+/// A JSON object with getters that say what they expected.
+pub struct JsonConfig {
+    file: String,
+    path: String,
+    value: Value,
+}
+
+impl JsonConfig {
+    fn parse(file: &str, bytes: &[u8]) -> Result<Self, ModelError> {
+        match serde_json::from_slice(bytes) {
+            Ok(value @ Value::Object(_)) => Ok(Self { file: file.to_string(), path: String::new(), value }),
+            Ok(other) => Err(ModelError::config(file, "document", "a JSON object", kind(&other))),
+            Err(error) => Err(ModelError::config(file, "document", "JSON", error)),
+        }
+    }
+
+    /// The file, for messages.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    fn get(&self, field: &str) -> Option<&Value> {
+        self.value.get(field).filter(|value| !value.is_null())
+    }
+
+    fn wrong(&self, field: &str, expected: &str) -> ModelError {
+        let found = self.get(field).map_or("nothing".to_string(), kind);
+        ModelError::config(&self.file, format!("{}{field}", self.path), expected, found)
+    }
+
+    /// A whole number, if the field is there.
+    ///
+    /// # Errors
+    /// The field is there and is something else.
+    pub fn optional_usize(&self, field: &str) -> Result<Option<usize>, ModelError> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+        number.map(Some).ok_or_else(|| self.wrong(field, "a whole number"))
+    }
+
+    /// A whole number.
+    ///
+    /// # Errors
+    /// The field is missing or something else.
+    pub fn usize(&self, field: &str) -> Result<usize, ModelError> {
+        self.optional_usize(field)?.ok_or_else(|| self.wrong(field, "a whole number"))
+    }
+
+    /// A finite number, if the field is there.
+    ///
+    /// # Errors
+    /// The field is there and is something else.
+    pub fn optional_f32(&self, field: &str) -> Result<Option<f32>, ModelError> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let number = value.as_f64().map(|number| number as f32).filter(|number| number.is_finite());
+        number.map(Some).ok_or_else(|| self.wrong(field, "a finite number"))
+    }
+
+    /// A finite number.
+    ///
+    /// # Errors
+    /// The field is missing or something else.
+    pub fn f32(&self, field: &str) -> Result<f32, ModelError> {
+        self.optional_f32(field)?.ok_or_else(|| self.wrong(field, "a number"))
+    }
+
+    /// True or false, if the field is there.
+    ///
+    /// # Errors
+    /// The field is there and is something else.
+    pub fn optional_bool(&self, field: &str) -> Result<Option<bool>, ModelError> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_bool().map(Some).ok_or_else(|| self.wrong(field, "true or false"))
+    }
+
+    /// A string, if the field is there.
+    ///
+    /// # Errors
+    /// The field is there and is something else.
+    pub fn optional_str(&self, field: &str) -> Result<Option<&str>, ModelError> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        value.as_str().map(Some).ok_or_else(|| self.wrong(field, "a string"))
+    }
+
+    /// An object within, if the field is there.
+    ///
+    /// # Errors
+    /// The field is there and is something else.
+    pub fn optional_object(&self, field: &str) -> Result<Option<JsonConfig>, ModelError> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        if !value.is_object() {
+            return Err(self.wrong(field, "an object"));
+        }
+        let path = format!("{}{field}.", self.path);
+        Ok(Some(Self { file: self.file.clone(), path, value: value.clone() }))
+    }
+
+    /// An error about a field whose value is of the right type but cannot be.
+    pub fn refuse(&self, field: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> ModelError {
+        ModelError::config(&self.file, format!("{}{field}", self.path), expected, found)
+    }
+}
+
+/// A value as an error message shows it: small ones whole, others by their type.
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_string(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(text) => format!("{:?}", text.chars().take(60).collect::<String>()),
+        Value::Array(items) => format!("an array of {}", items.len()),
+        Value::Object(_) => "an object".to_string(),
+    }
+}

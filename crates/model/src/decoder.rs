@@ -1,0 +1,223 @@
+//! The decoder: a network of any [`Spec`] as an [`Executor`].
+//!
+//! A pass embeds the rows of all spans, runs the blocks, and computes the head for the rows that were asked for,
+//! since the head is a sixth of a 1 B model and half of a small one. Each row gets the list of slots that it
+//! sees: the committed positions of its sequence, then its ancestors, by logical position.
+
+use foretoken_kernels::attention::Places;
+use foretoken_kernels::embed::embed;
+use foretoken_kernels::matmul::product;
+use foretoken_kernels::rope::angles;
+use foretoken_kernels::{Compute, Isa};
+
+use crate::batch::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs, Span, Token, check};
+use crate::block::{self, Buffers, Standing, normalize, room};
+use crate::cache::Cache;
+use crate::checkpoint::Checkpoint;
+use crate::error::ModelError;
+use crate::family::{self, Parts, Progress};
+use crate::spec::{Positions, Spec};
+
+/// How a model is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads of the kernels.
+    pub threads: usize,
+    /// Positions a page of the cache.
+    pub page_len: usize,
+    /// Pages of the cache; its size in positions is the product.
+    pub pages: usize,
+    /// Rows of one pass, at most.
+    pub rows_max: usize,
+}
+
+impl Options {
+    /// Room for `positions` positions in pages of 32, and passes of up to 512 rows.
+    pub fn for_positions(positions: usize, threads: usize) -> Self {
+        Self { threads, page_len: 32, pages: positions.div_ceil(32), rows_max: 512 }
+    }
+}
+
+/// A network with its weights, its cache and the threads that compute it.
+pub struct Model {
+    parts: Parts,
+    compute: Compute,
+    cache: Cache,
+    capacity: Capacity,
+    buffers: Buffers,
+    pass: Pass,
+}
+
+/// What is worked out once a pass, kept between passes for its memory.
+#[derive(Default)]
+struct Pass {
+    tokens: Vec<Token>,
+    positions: Vec<u32>,
+    slots: Vec<u32>,
+    /// Slots of the positions of each span, one span after another: the committed ones and, of a chain, its own.
+    prefixes: Vec<u32>,
+    /// Slots of ancestors and self of the rows of trees.
+    tails: Vec<u32>,
+    /// For each row its ranges in `prefixes` and `tails`.
+    ranges: Vec<[usize; 4]>,
+    /// Rows of the pass that are wanted.
+    wanted: Vec<usize>,
+    angles: Vec<f32>,
+    x: Vec<f32>,
+    positional: Vec<f32>,
+    chosen: Vec<f32>,
+    normed: Vec<f32>,
+}
+
+impl Model {
+    /// Loads a checkpoint. `progress` hears of each layer.
+    ///
+    /// # Errors
+    /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found.
+    pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
+        let parts = family::load(checkpoint, progress)?;
+        let spec = &parts.spec;
+        let group = Group { page_len: options.page_len.max(1), pages: options.pages.max(1) };
+        let cache = Cache::new(group, spec.layers, spec.kv_heads * spec.head_dim);
+        let capacity = Capacity {
+            vocabulary: spec.vocabulary,
+            context_max: spec.context_max,
+            rows_max: options.rows_max.max(1),
+            groups: vec![group],
+        };
+        let compute = Compute::new(options.threads);
+        Ok(Self { parts, compute, cache, capacity, buffers: Buffers::default(), pass: Pass::default() })
+    }
+
+    /// The network's shape and choices.
+    pub fn spec(&self) -> &Spec {
+        &self.parts.spec
+    }
+
+    /// Computes with another instruction set than the best.
+    pub fn with_isa(mut self, isa: Isa) -> Self {
+        self.compute.isa = isa;
+        self
+    }
+
+    /// Embedding of the pass's tokens, with learned positions where the network has them, into `x`.
+    fn embed(&mut self) {
+        let Parts { spec, embedding, positions, .. } = &self.parts;
+        let Pass { tokens, positions: at, x, positional, .. } = &mut self.pass;
+        let x = room(x, tokens.len() * spec.width);
+        embed(embedding.weights.matrix(), spec.width, tokens, x);
+        if let Some(table) = positions {
+            let positional = room(positional, x.len());
+            embed(table.weights.matrix(), spec.width, at, positional);
+            x.iter_mut().zip(positional).for_each(|(x, position)| *x += *position);
+        }
+    }
+
+    /// Norm and head for the wanted rows of `x`.
+    fn head(&mut self, outputs: &mut Outputs) {
+        let Parts { spec, embedding, output_norm, head, .. } = &self.parts;
+        let Pass { wanted, x, chosen, normed, .. } = &mut self.pass;
+        outputs.vocabulary = spec.vocabulary;
+        outputs.logits.resize(wanted.len() * spec.vocabulary, 0.0);
+        gather(x, spec.width, wanted, chosen);
+        let normed = room(normed, chosen.len());
+        normalize(spec, output_norm, chosen, normed);
+        let head = head.as_ref().unwrap_or(embedding);
+        product(&self.compute, normed, wanted.len(), spec.width, head.product(&mut outputs.logits, false));
+    }
+}
+
+/// Copies rows of `x` `[_, width]` to `out`.
+fn gather(x: &[f32], width: usize, rows: &[usize], out: &mut Vec<f32>) {
+    out.clear();
+    rows.iter().for_each(|row| out.extend_from_slice(&x[row * width..][..width]));
+}
+
+impl Pass {
+    /// Works out tokens, positions, slots and sight of every row of the batch.
+    fn lay_out(&mut self, batch: &Batch<'_>, cache: &Cache, spec: &Spec) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.slots.clear();
+        self.prefixes.clear();
+        self.tails.clear();
+        self.ranges.clear();
+        self.wanted.clear();
+        for span in batch.spans {
+            self.wanted.extend(span.wanted.iter().map(|row| self.tokens.len() + *row as usize));
+            self.tokens.extend_from_slice(span.tokens);
+            self.lay_out_span(span, cache);
+        }
+        if let Positions::Rope { frequencies, .. } = &spec.positions {
+            let pairs = 2 * frequencies.len();
+            let all = room(&mut self.angles, self.positions.len() * pairs);
+            for (position, out) in self.positions.iter().zip(all.chunks_exact_mut(pairs)) {
+                angles(*position as usize, frequencies, out);
+            }
+        }
+    }
+
+    fn lay_out_span(&mut self, span: &Span<'_>, cache: &Cache) {
+        let (len, chain) = (span.tokens.len(), span.parents.is_empty());
+        let table = &span.tables[0];
+        let (first, first_row) = (self.prefixes.len(), self.slots.len());
+        let seen = if chain { span.start + len } else { span.start };
+        self.prefixes.extend((0..seen).map(|position| cache.slot(table, position)));
+        for i in 0..len {
+            self.slots.push(cache.slot(table, span.start + i));
+            if chain {
+                // In a chain the row's place in storage is its logical position: no tail is needed.
+                self.positions.push((span.start + i) as u32);
+                self.ranges.push([first, first + span.start + i + 1, 0, 0]);
+                continue;
+            }
+            let tail = self.tails.len();
+            let mut at = Some(i);
+            while let Some(row) = at {
+                self.tails.push(self.slots[first_row + row]);
+                at = span.parent(row);
+            }
+            self.tails[tail..].reverse();
+            self.positions.push((span.start + self.tails.len() - tail - 1) as u32);
+            self.ranges.push([first, first + span.start, tail, self.tails.len()]);
+        }
+    }
+}
+
+impl Executor for Model {
+    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+        check(batch, &self.capacity)?;
+        self.pass.lay_out(batch, &self.cache, &self.parts.spec);
+        outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
+        self.embed();
+        let Self { parts, compute, cache, buffers, pass, .. } = self;
+        let Parts { spec, layers, .. } = &*parts;
+        let places: Vec<Places<'_>> = pass
+            .ranges
+            .iter()
+            .map(|[a, b, c, d]| Places { prefix: &pass.prefixes[*a..*b], tail: &pass.tails[*c..*d] })
+            .collect();
+        let standing = Standing { slots: &pass.slots, places: &places, angles: &pass.angles };
+        let x = &mut pass.x[..pass.tokens.len() * spec.width];
+        for (number, layer) in layers.iter().enumerate() {
+            block::run(compute, spec, (number, layer), &standing, cache, buffers, x);
+            for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
+                if *hidden == number {
+                    gather(x, spec.width, &pass.wanted, out);
+                }
+            }
+        }
+        self.head(outputs);
+        Ok(())
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) {
+        match edit {
+            CacheEdit::Move { tables, from, to } => self.cache.move_rows(&tables[0], from, to),
+        }
+    }
+
+    fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+}

@@ -1,0 +1,188 @@
+//! One file a family: configuration and tensor names in, [`Spec`] and layers out.
+//!
+//! Everything that is particular to a format stops here: names, permuted rows, transposed matrices, fused
+//! tensors, scaling of frequencies. What comes out is the same [`Parts`] for all, so the decoder has one form.
+
+use foretoken_weights::{Tensor, Weights};
+
+use crate::checkpoint::{Checkpoint, Config};
+use crate::error::ModelError;
+use crate::linear::{Linear, Storage};
+use crate::spec::Spec;
+
+mod gpt2;
+mod llama;
+mod rope;
+
+/// Called as loading goes on, with how many layers are done and how many there are.
+pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
+
+/// Weight and, where the family has one, bias of a normalization.
+pub(crate) struct NormWeights {
+    pub(crate) weight: Vec<f32>,
+    pub(crate) bias: Vec<f32>,
+}
+
+/// The tensors of one block.
+pub(crate) struct Layer {
+    pub(crate) attention_norm: NormWeights,
+    pub(crate) query: Linear,
+    pub(crate) key: Linear,
+    pub(crate) value: Linear,
+    pub(crate) attention_output: Linear,
+    pub(crate) ffn_norm: NormWeights,
+    /// Only of gated feed-forward.
+    pub(crate) gate: Option<Linear>,
+    pub(crate) up: Linear,
+    pub(crate) down: Linear,
+}
+
+/// A network in the one form that the decoder runs.
+pub(crate) struct Parts {
+    pub(crate) spec: Spec,
+    pub(crate) embedding: Linear,
+    /// Only of learned positions.
+    pub(crate) positions: Option<Linear>,
+    pub(crate) layers: Vec<Layer>,
+    pub(crate) output_norm: NormWeights,
+    /// None if tied to the embedding.
+    pub(crate) head: Option<Linear>,
+}
+
+/// The families there are, as `model_type` and `general.architecture` spell them.
+const FAMILIES: &str = "one of llama, gpt2";
+
+/// What a checkpoint's configuration says, without touching its tensors.
+///
+/// # Errors
+/// The family is unknown, or a field is missing, impossible or asks for something that is not implemented.
+pub fn spec(checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
+    match (family_name(checkpoint)?.as_str(), &checkpoint.config) {
+        ("llama", Config::Json(config)) => llama::spec_of_json(config),
+        ("llama", Config::Gguf(metadata)) => llama::spec_of_gguf(metadata, &checkpoint.weights),
+        ("gpt2", Config::Json(config)) => gpt2::spec_of_json(config),
+        ("gpt2", Config::Gguf(metadata)) => gpt2::spec_of_gguf(metadata, &checkpoint.weights),
+        (found, Config::Json(config)) => Err(config.refuse("model_type", FAMILIES, format!("{found:?}"))),
+        (found, Config::Gguf(_)) => {
+            Err(ModelError::config(&checkpoint.name, "general.architecture", FAMILIES, format!("{found:?}")))
+        }
+    }
+}
+
+/// Reads a whole network.
+///
+/// # Errors
+/// As [`spec`], or a tensor is missing or contradicts the configuration.
+pub(crate) fn load(checkpoint: &Checkpoint, progress: Progress<'_>) -> Result<Parts, ModelError> {
+    let spec = spec(checkpoint)?;
+    let gguf = matches!(checkpoint.config, Config::Gguf(_));
+    let tensors = Tensors { weights: &checkpoint.weights };
+    match spec.family {
+        "llama" => llama::load(spec, tensors, gguf, progress),
+        "gpt2" => gpt2::load(spec, tensors, gguf, progress),
+        other => unreachable!("spec() let family {other} through"),
+    }
+}
+
+fn family_name(checkpoint: &Checkpoint) -> Result<String, ModelError> {
+    match &checkpoint.config {
+        Config::Json(config) => {
+            let name = config.optional_str("model_type")?;
+            name.map(str::to_string).ok_or_else(|| config.refuse("model_type", FAMILIES, "nothing"))
+        }
+        Config::Gguf(metadata) => Ok(metadata.str("general.architecture")?.to_string()),
+    }
+}
+
+/// Bounds that keep a hostile configuration from overflowing products of its fields. Far beyond any network.
+const FIELD_MAX: usize = 1 << 24;
+
+/// Checks a field that counts something.
+fn count(file: &str, field: &str, found: usize) -> Result<usize, ModelError> {
+    if (1..=FIELD_MAX).contains(&found) {
+        Ok(found)
+    } else {
+        Err(ModelError::config(file, field, format!("a number from 1 to {FIELD_MAX}"), found))
+    }
+}
+
+/// Checks the fields that must divide one another, whatever the family.
+fn check_heads(file: &str, fields: [&str; 2], heads: usize, kv_heads: usize) -> Result<(), ModelError> {
+    if heads.is_multiple_of(kv_heads) {
+        return Ok(());
+    }
+    let expected = format!("a divisor of {} = {heads}", fields[0]);
+    Err(ModelError::config(file, fields[1], expected, kv_heads))
+}
+
+/// Finds tensors by name and checks their shapes against the configuration.
+#[derive(Clone, Copy)]
+struct Tensors<'a> {
+    weights: &'a Weights,
+}
+
+impl Tensors<'_> {
+    fn has(&self, name: &str) -> bool {
+        self.weights.get(name).is_some()
+    }
+
+    fn require(&self, name: &str, shape: &[usize]) -> Result<&Tensor, ModelError> {
+        let tensor = self.weights.require(name)?;
+        if tensor.shape != shape {
+            return Err(ModelError::Shape {
+                file: self.weights.source().to_string(),
+                tensor: name.to_string(),
+                expected: shape.to_vec(),
+                found: tensor.shape.clone(),
+            });
+        }
+        Ok(tensor)
+    }
+
+    /// A vector, widened: norms and biases are small and used by element-wise kernels.
+    fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        let storage = Storage::new(self.require(name, &[len])?);
+        let mut out = vec![0.0; len];
+        storage.matrix().widen(&mut out);
+        Ok(out)
+    }
+
+    /// A vector that may be missing.
+    fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, ModelError> {
+        if self.has(name) { self.vector(name, len).map(Some) } else { Ok(None) }
+    }
+
+    /// `name.weight` `[outputs, inputs]` with `name.bias` if it is there.
+    fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, ModelError> {
+        let storage = Storage::new(self.require(&format!("{name}.weight"), &[outputs, inputs])?);
+        let bias = self.optional_vector(&format!("{name}.bias"), outputs)?;
+        Ok(Linear::new(storage, bias, inputs, outputs))
+    }
+
+    /// The same of a weight that is stored `[inputs, outputs]`, copied.
+    fn transposed(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, ModelError> {
+        let storage = Storage::new(self.require(&format!("{name}.weight"), &[inputs, outputs])?);
+        let bias = self.optional_vector(&format!("{name}.bias"), outputs)?;
+        Ok(Linear::from_transposed(&storage, bias, inputs, outputs))
+    }
+
+    /// `name.weight` and, if `biased`, `name.bias`, of a normalization.
+    fn norm(&self, name: &str, width: usize, biased: bool) -> Result<NormWeights, ModelError> {
+        let bias = if biased { self.vector(&format!("{name}.bias"), width)? } else { Vec::new() };
+        Ok(NormWeights { weight: self.vector(&format!("{name}.weight"), width)?, bias })
+    }
+}
+
+/// Rows of the embedding: what a GGUF file's vocabulary has, whatever its keys say.
+fn gguf_vocabulary(metadata: &foretoken_weights::gguf::Metadata, weights: &Weights) -> Result<usize, ModelError> {
+    let embedding = weights.require("token_embd.weight")?;
+    match embedding.shape.as_slice() {
+        [rows, _] => count(metadata.source(), "rows of tensor token_embd.weight", *rows),
+        other => Err(ModelError::config(
+            metadata.source(),
+            "shape of tensor token_embd.weight",
+            "two dimensions",
+            other.len(),
+        )),
+    }
+}

@@ -1,0 +1,163 @@
+//! Llama: RMSNorm, rotary positions, grouped heads, SiLU-gated feed-forward, a head of its own or tied.
+//!
+//! Two spellings: Hugging Face names (with or without the `model.` prefix) whose rotary pairs are halves of a
+//! head, and GGUF names whose q and k rows were permuted so that pairs are neighbours. Biases are optional.
+
+use foretoken_kernels::rope::Pairing;
+use foretoken_weights::{Weights, gguf::Metadata};
+
+use super::{Layer, Parts, Progress, Tensors, check_heads, count, rope};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{FeedForward, Norm, Positions, Spec};
+
+pub(super) fn spec_of_json(config: &JsonConfig) -> Result<Spec, ModelError> {
+    let file = config.file();
+    let field = |name: &str| count(file, name, config.usize(name)?);
+    let (width, heads) = (field("hidden_size")?, field("num_attention_heads")?);
+    let kv_heads = count(file, "num_key_value_heads", config.optional_usize("num_key_value_heads")?.unwrap_or(heads))?;
+    check_heads(file, ["num_attention_heads", "num_key_value_heads"], heads, kv_heads)?;
+    let head_dim = match config.optional_usize("head_dim")? {
+        Some(head_dim) => count(file, "head_dim", head_dim)?,
+        None if width.is_multiple_of(heads) => width / heads,
+        None => {
+            return Err(config.refuse("hidden_size", format!("a multiple of num_attention_heads = {heads}"), width));
+        }
+    };
+    if !head_dim.is_multiple_of(2) {
+        return Err(config.refuse("head_dim", "an even number", head_dim));
+    }
+    let activation = config.optional_str("hidden_act")?.unwrap_or("silu");
+    if !["silu", "swish"].contains(&activation) {
+        return Err(config.refuse("hidden_act", "silu", format!("{activation:?}")));
+    }
+    if config.optional_object("quantization_config")?.is_some() {
+        return Err(config.refuse("quantization_config", "nothing (unquantized weights)", "an object"));
+    }
+    let frequencies = rope::of_json(config, head_dim)?;
+    Ok(Spec {
+        family: "llama",
+        vocabulary: field("vocab_size")?,
+        width,
+        layers: field("num_hidden_layers")?,
+        heads,
+        kv_heads,
+        head_dim,
+        ffn_width: field("intermediate_size")?,
+        context_max: count(
+            file,
+            "max_position_embeddings",
+            config.optional_usize("max_position_embeddings")?.unwrap_or(2048),
+        )?,
+        norm: Norm::Rms { epsilon: config.optional_f32("rms_norm_eps")?.unwrap_or(1e-6) },
+        positions: Positions::Rope { frequencies, pairing: Pairing::Halves },
+        feed_forward: FeedForward::SiluGated,
+        attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        tied_head: config.optional_bool("tie_word_embeddings")?.unwrap_or(false),
+    })
+}
+
+pub(super) fn spec_of_gguf(metadata: &Metadata, weights: &Weights) -> Result<Spec, ModelError> {
+    let file = metadata.source();
+    let field = |name: &str| count(file, name, metadata.usize(name)?);
+    let (width, heads) = (field("llama.embedding_length")?, field("llama.attention.head_count")?);
+    let kv_heads = metadata.optional_usize("llama.attention.head_count_kv")?.unwrap_or(heads);
+    let kv_heads = count(file, "llama.attention.head_count_kv", kv_heads)?;
+    check_heads(file, ["llama.attention.head_count", "llama.attention.head_count_kv"], heads, kv_heads)?;
+    let head_dim = match metadata.optional_usize("llama.attention.key_length")? {
+        Some(head_dim) => count(file, "llama.attention.key_length", head_dim)?,
+        None => width / heads,
+    };
+    let value_dim = metadata.optional_usize("llama.attention.value_length")?.unwrap_or(head_dim);
+    if value_dim != head_dim {
+        let expected = format!("the key length, {head_dim}");
+        return Err(ModelError::config(file, "llama.attention.value_length", expected, value_dim));
+    }
+    if let Some(experts) = metadata.optional_usize("llama.expert_count")?.filter(|experts| *experts > 0) {
+        return Err(ModelError::config(file, "llama.expert_count", "0 (a dense network)", experts));
+    }
+    Ok(Spec {
+        family: "llama",
+        vocabulary: super::gguf_vocabulary(metadata, weights)?,
+        width,
+        layers: field("llama.block_count")?,
+        heads,
+        kv_heads,
+        head_dim,
+        ffn_width: field("llama.feed_forward_length")?,
+        context_max: field("llama.context_length")?,
+        norm: Norm::Rms { epsilon: metadata.f32("llama.attention.layer_norm_rms_epsilon")? },
+        positions: Positions::Rope {
+            frequencies: gguf_frequencies(metadata, weights, head_dim)?,
+            pairing: Pairing::Neighbours,
+        },
+        feed_forward: FeedForward::SiluGated,
+        attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        tied_head: weights.get("output.weight").is_none(),
+    })
+}
+
+/// Frequencies of a GGUF file: linear scaling by its keys, llama3 scaling by the tensor of divisors that the
+/// converter has already worked out.
+fn gguf_frequencies(metadata: &Metadata, weights: &Weights, head_dim: usize) -> Result<Vec<f32>, ModelError> {
+    let file = metadata.source();
+    let dim = metadata.optional_usize("llama.rope.dimension_count")?.unwrap_or(head_dim);
+    if dim == 0 || dim > head_dim || !dim.is_multiple_of(2) {
+        let expected = format!("an even number up to the head's width, {head_dim}");
+        return Err(ModelError::config(file, "llama.rope.dimension_count", expected, dim));
+    }
+    let base = metadata.optional_f32("llama.rope.freq_base")?.unwrap_or(10_000.0);
+    if base <= 0.0 {
+        return Err(ModelError::config(file, "llama.rope.freq_base", "a number above 0", base));
+    }
+    let mut frequencies = rope::plain(base, dim);
+    let kind = metadata.optional_str("llama.rope.scaling.type")?.unwrap_or("none");
+    let factor = match kind {
+        "none" => metadata.optional_f32("llama.rope.scale_linear")?.unwrap_or(1.0),
+        "linear" => metadata.f32("llama.rope.scaling.factor")?,
+        other => {
+            return Err(ModelError::config(file, "llama.rope.scaling.type", "none or linear", format!("{other:?}")));
+        }
+    };
+    if factor <= 0.0 {
+        return Err(ModelError::config(file, "llama.rope.scaling.factor", "a number above 0", factor));
+    }
+    frequencies.iter_mut().for_each(|frequency| *frequency /= factor);
+    let tensors = Tensors { weights };
+    if let Some(divisors) = tensors.optional_vector("rope_freqs.weight", dim / 2)? {
+        frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
+    }
+    Ok(frequencies)
+}
+
+pub(super) fn load(spec: Spec, tensors: Tensors<'_>, gguf: bool, progress: Progress<'_>) -> Result<Parts, ModelError> {
+    let Spec { vocabulary, width, heads, kv_heads, head_dim, ffn_width, .. } = spec;
+    let prefix = if gguf || !tensors.has("model.embed_tokens.weight") { "" } else { "model." };
+    let name = |hugging: &str, ggml: &str| if gguf { ggml.to_string() } else { format!("{prefix}{hugging}") };
+    let mut layers = Vec::new();
+    for i in 0..spec.layers {
+        let at = name(&format!("layers.{i}"), &format!("blk.{i}"));
+        let part = |hugging: &str, ggml: &str| format!("{at}.{}", if gguf { ggml } else { hugging });
+        layers.push(Layer {
+            attention_norm: tensors.norm(&part("input_layernorm", "attn_norm"), width, false)?,
+            query: tensors.linear(&part("self_attn.q_proj", "attn_q"), width, heads * head_dim)?,
+            key: tensors.linear(&part("self_attn.k_proj", "attn_k"), width, kv_heads * head_dim)?,
+            value: tensors.linear(&part("self_attn.v_proj", "attn_v"), width, kv_heads * head_dim)?,
+            attention_output: tensors.linear(&part("self_attn.o_proj", "attn_output"), heads * head_dim, width)?,
+            ffn_norm: tensors.norm(&part("post_attention_layernorm", "ffn_norm"), width, false)?,
+            gate: Some(tensors.linear(&part("mlp.gate_proj", "ffn_gate"), width, ffn_width)?),
+            up: tensors.linear(&part("mlp.up_proj", "ffn_up"), width, ffn_width)?,
+            down: tensors.linear(&part("mlp.down_proj", "ffn_down"), ffn_width, width)?,
+        });
+        progress(i + 1, spec.layers);
+    }
+    let head = if gguf { "output" } else { "lm_head" };
+    Ok(Parts {
+        embedding: tensors.linear(&name("embed_tokens", "token_embd"), width, vocabulary)?,
+        positions: None,
+        layers,
+        output_norm: tensors.norm(&name("norm", "output_norm"), width, false)?,
+        head: if spec.tied_head { None } else { Some(tensors.linear(head, width, vocabulary)?) },
+        spec,
+    })
+}

@@ -1,0 +1,95 @@
+//! The closed list of ways in which networks differ, decided once when a model is loaded.
+//!
+//! Each of these enums is matched in one place of `block.rs` or `decoder.rs`; a family that would need a second
+//! `match` gets a block file of its own. Left out: everything that a request can choose.
+
+use foretoken_kernels::rope::Pairing;
+
+/// Normalization of the residual stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Norm {
+    /// Root mean square, weight only.
+    Rms {
+        /// Added to the mean square.
+        epsilon: f32,
+    },
+    /// Mean and variance, weight and bias.
+    Layer {
+        /// Added to the variance.
+        epsilon: f32,
+    },
+}
+
+/// How the network learns where a token stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Positions {
+    /// Rotary embedding of queries and keys.
+    Rope {
+        /// Angle a position, one a pair; scaling is already applied.
+        frequencies: Vec<f32>,
+        /// Which elements of a head form a pair.
+        pairing: Pairing,
+    },
+    /// A table of vectors added to the embedding.
+    Learned,
+}
+
+/// The feed-forward half of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedForward {
+    /// down(silu(gate(x)) * up(x)).
+    SiluGated,
+    /// down(f(up(x))).
+    Plain(Activation),
+}
+
+/// An activation without a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// GELU through tanh.
+    GeluTanh,
+    /// GELU through the error function.
+    GeluErf,
+    /// max(x, 0).
+    Relu,
+}
+
+/// A network's shape and its choices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// The family's name, as `model_type` or `general.architecture` spells it.
+    pub family: &'static str,
+    /// Tokens.
+    pub vocabulary: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key-value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Width inside the feed-forward half.
+    pub ffn_width: usize,
+    /// Positions the network was made for.
+    pub context_max: usize,
+    /// Normalization.
+    pub norm: Norm,
+    /// Positions.
+    pub positions: Positions,
+    /// Feed-forward.
+    pub feed_forward: FeedForward,
+    /// Multiplies attention scores.
+    pub attention_scale: f32,
+    /// Whether the head is the embedding table.
+    pub tied_head: bool,
+}
+
+impl Spec {
+    /// Bytes that the cache needs for one position, in f32.
+    pub fn cache_bytes_per_position(&self) -> usize {
+        2 * self.layers * self.kv_heads * self.head_dim * size_of::<f32>()
+    }
+}

@@ -1,0 +1,36 @@
+//! The networks against transformers, against themselves cut up, and against bad input.
+
+mod golden;
+
+use std::path::{Path, PathBuf};
+
+use foretoken_model::{Batch, Checkpoint, Executor, Model, Options, Outputs, PageId, Span};
+
+/// A folder of the crate's tests.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// Loads a model with room for `positions`.
+pub fn load(path: &Path, positions: usize, threads: usize) -> Model {
+    let checkpoint = Checkpoint::open(path).unwrap_or_else(|error| panic!("{error}"));
+    Model::load(&checkpoint, Options::for_positions(positions, threads), &mut |_, _| ())
+        .unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Logits of every row of `tokens`, scored in passes of the given lengths (the last one repeats).
+pub fn logits(model: &mut Model, tokens: &[u32], lengths: &[usize]) -> Vec<f32> {
+    let page_len = model.capacity().groups[0].page_len;
+    let tables = [(0..tokens.len().div_ceil(page_len) as u32).map(PageId).collect()];
+    let (mut start, mut all, mut outputs, mut pass) = (0, Vec::new(), Outputs::default(), 0);
+    while start < tokens.len() {
+        let len = lengths[pass.min(lengths.len() - 1)].min(tokens.len() - start);
+        let wanted: Vec<u32> = (0..len as u32).collect();
+        let tokens = &tokens[start..start + len];
+        let span = Span { sequence: 0, tables: &tables, start, tokens, parents: &[], wanted: &wanted };
+        model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut outputs).unwrap_or_else(|e| panic!("{e}"));
+        all.extend_from_slice(&outputs.logits);
+        (start, pass) = (start + len, pass + 1);
+    }
+    all
+}
