@@ -7,9 +7,14 @@
 //! Order of application (transformers 5.23, `_get_logits_processor`; presence and frequency penalties, which it lacks,
 //! stand where llama.cpp and vLLM have them, after the repetition penalty):
 //!
-//! 1. logit bias, 2. repetition penalty, then frequency and presence penalties, 3. banned tokens, 4. end tokens while
-//! fewer than `tokens_min` were generated; and then, for temperature 0, the most probable token; otherwise
-//! 5. temperature, 6. top-k, 7. top-p, 8. min-p, 9. typical-p.
+//! 1. logit bias;
+//! 2. repetition penalty, then frequency and presence penalties;
+//! 3. banned tokens, and end tokens while fewer than `tokens_min` were generated;
+//! 4. temperature; at 0 the most probable token is the law, and the rest is passed over;
+//! 5. top-k;
+//! 6. top-p;
+//! 7. min-p;
+//! 8. typical-p.
 //!
 //! Ties, so that a law is a function of its logits alone: greedy takes the lowest id; top-k keeps every token that ties
 //! with the k-th, as transformers does; top-p takes the lower id first among equals; min-p and typical-p keep all equals.

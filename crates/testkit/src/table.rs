@@ -1,0 +1,199 @@
+//! Tiny language models: a vocabulary of a few tokens, and a row of logits for every context.
+//!
+//! Small enough that every text of a few tokens can be written down with its probability, so that laws can be compared
+//! and not sampled. Rows may hold minus infinity: tokens of probability zero, in awkward places.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use foretoken_speculation::{Context, Law, Rows, Sampling, ScoreAsk, Scorer, SequenceId, Token};
+
+/// The probability of every text of one length.
+pub type Joint = BTreeMap<Vec<Token>, f64>;
+
+/// A language model as a function from all tokens so far to logits.
+#[derive(Clone)]
+pub struct Table {
+    vocabulary: usize,
+    row: Rc<dyn Fn(&[Token]) -> Vec<f32>>,
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Table").field("vocabulary", &self.vocabulary).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// The model with these rows.
+    pub fn new(vocabulary: usize, row: impl Fn(&[Token]) -> Vec<f32> + 'static) -> Table {
+        Table { vocabulary, row: Rc::new(row) }
+    }
+
+    /// The model whose next token has these probabilities after any context.
+    pub fn constant(probabilities: &[f64]) -> Table {
+        let row = logits_of(probabilities);
+        Table::new(row.len(), move |_| row.clone())
+    }
+
+    /// A model drawn from a seed. Its rows depend on the last `order` tokens; about one token in five is impossible.
+    pub fn seeded(vocabulary: usize, order: usize, seed: u64) -> Table {
+        Table::new(vocabulary, move |tokens| {
+            let last = &tokens[tokens.len().saturating_sub(order)..];
+            let state = last.iter().fold(mix(seed), |state, &token| mix(state ^ u64::from(token) ^ 0xabcd_0000));
+            let noise = |token: usize| mix(state.wrapping_add(token as u64 + 1));
+            let certain = (mix(state) % vocabulary as u64) as usize;
+            let logit = |token: usize| match noise(token) % 5 {
+                0 if token != certain => f32::NEG_INFINITY,
+                _ => (noise(token) >> 40) as f32 / (1 << 24) as f32 * 4.0 - 2.0,
+            };
+            (0..vocabulary).map(logit).collect()
+        })
+    }
+
+    /// Number of tokens.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// The logits of the token after these.
+    pub fn logits(&self, tokens: &[Token]) -> Vec<f32> {
+        let row = (self.row)(tokens);
+        assert!(row.len() == self.vocabulary, "a row of {} for a vocabulary of {}", row.len(), self.vocabulary);
+        row
+    }
+
+    /// The law of the token after `tokens` and then `path`, under these settings.
+    pub fn law(&self, sampling: &Sampling, tokens: &[Token], prompt_len: usize, path: &[Token]) -> Law {
+        let logits = self.logits(&[tokens, path].concat());
+        sampling.law(&logits, &Context { tokens, prompt_len, path })
+    }
+
+    /// The law of the next `len` tokens under plain decoding: the specification of everything else.
+    pub fn plain(&self, sampling: &Sampling, prompt: &[Token], len: usize) -> Joint {
+        let mut texts = Joint::from([(Vec::new(), 1.0)]);
+        for _ in 0..len {
+            let mut longer = Joint::new();
+            for (text, probability) in texts {
+                let tokens = [prompt, &text].concat();
+                for (token, p) in self.law(sampling, &tokens, prompt.len(), &[]).iter() {
+                    longer.insert([&text[..], &[token]].concat(), probability * p);
+                }
+            }
+            texts = longer;
+        }
+        texts
+    }
+}
+
+/// The logits of these probabilities.
+pub fn logits_of(probabilities: &[f64]) -> Vec<f32> {
+    probabilities.iter().map(|p| p.ln() as f32).collect()
+}
+
+/// The largest difference between two laws, over all texts.
+pub fn distance(a: &Joint, b: &Joint) -> f64 {
+    let one_way = |a: &Joint, b: &Joint| {
+        let gap = |(text, p): (&Vec<Token>, &f64)| (p - b.get(text).unwrap_or(&0.0)).abs();
+        a.iter().map(gap).fold(0.0, f64::max)
+    };
+    one_way(a, b).max(one_way(b, a))
+}
+
+/// A [`Scorer`] over a table. Checks that it is only asked to run what follows what it has cached.
+#[derive(Clone, Debug)]
+pub struct TableScorer {
+    table: Table,
+    /// Most tokens of a sequence that it runs.
+    pub context_max: usize,
+    /// It has no room for a sequence longer than this, and says so by an empty row.
+    pub room: usize,
+    caches: BTreeMap<SequenceId, Vec<Token>>,
+}
+
+impl TableScorer {
+    /// A scorer without bounds.
+    pub fn new(table: Table) -> TableScorer {
+        TableScorer { table, context_max: usize::MAX, room: usize::MAX, caches: BTreeMap::new() }
+    }
+
+    /// What is cached of a sequence.
+    pub fn cached(&self, sequence: SequenceId) -> &[Token] {
+        &self.caches[&sequence]
+    }
+}
+
+impl Scorer for TableScorer {
+    fn open(&mut self, sequence: SequenceId) {
+        assert!(self.caches.insert(sequence, Vec::new()).is_none(), "{sequence:?} was opened twice");
+    }
+
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+        rows.clear();
+        for ask in asks {
+            let cache = self.caches.get_mut(&ask.sequence).expect("an open sequence");
+            assert!(cache.len() == ask.start, "{} tokens cached, asked from {}", cache.len(), ask.start);
+            assert!(!ask.tokens.is_empty(), "nothing to run at {}", ask.start);
+            let len = cache.len() + ask.tokens.len();
+            assert!(len <= self.context_max, "{len} tokens for a context of {}", self.context_max);
+            if len > self.room {
+                rows.push(None);
+                continue;
+            }
+            cache.extend(ask.tokens);
+            rows.push(Some(&self.table.logits(cache)));
+        }
+    }
+
+    fn keep(&mut self, sequence: SequenceId, len: usize) {
+        self.caches.get_mut(&sequence).expect("an open sequence").truncate(len);
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        assert!(self.caches.remove(&sequence).is_some(), "{sequence:?} was not open");
+    }
+
+    fn context_max(&self) -> usize {
+        self.context_max
+    }
+}
+
+/// SplitMix64: a hash of a number.
+pub fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_laws_sum_to_one_and_follow_the_chain_rule() {
+        let table = Table::seeded(4, 2, 7);
+        let sampling = Sampling::default();
+        let joint = table.plain(&sampling, &[1, 2], 3);
+        assert!((joint.values().sum::<f64>() - 1.0).abs() < 1e-12);
+        let (text, &probability) = joint.iter().next().unwrap();
+        let law = |path: &[Token]| table.law(&sampling, &[1, 2], 2, path);
+        let product: f64 = (0..3).map(|i| law(&text[..i]).probability(text[i])).product();
+        assert!((product - probability).abs() < 1e-15);
+    }
+
+    #[test]
+    fn seeded_rows_have_zeros_and_always_a_way_out() {
+        let table = Table::seeded(3, 2, 1);
+        let mut zeros = 0;
+        for a in 0..3 {
+            for b in 0..3 {
+                let row = table.logits(&[a, b]);
+                zeros += row.iter().filter(|&&logit| logit == f32::NEG_INFINITY).count();
+                assert!(row.iter().any(|logit| logit.is_finite()));
+            }
+        }
+        assert!((1..27).contains(&zeros));
+    }
+}
