@@ -1,0 +1,139 @@
+//! What can be wrong with a tokenizer, a template or a text.
+//!
+//! One enum for the crate, written by hand. Every message is one line in lower case that names the file (or the
+//! model that the bytes came from) and the field, and says what was expected and what was found. Messages of the
+//! libraries underneath are quoted, squeezed onto that line. What to do about an error is left to the doors.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use foretoken_weights::WeightsError;
+
+/// Bad input to this crate: a file, a vocabulary, a template or a text that cannot be used.
+#[derive(Debug)]
+pub enum TextError {
+    /// A file could not be read.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A file is not what its name promises, for example truncated JSON.
+    Format {
+        /// The file, or the name of the model.
+        place: String,
+        /// What the parser expected.
+        expected: &'static str,
+        /// What the parser said.
+        found: String,
+    },
+    /// One field holds a value that cannot be used.
+    Field {
+        /// The file, or the name of the model.
+        place: String,
+        /// The field, as it is called in the file.
+        field: String,
+        /// What could have been used.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// A model file is malformed, or lacks a key.
+    Weights(WeightsError),
+    /// The tokenizer refused a text.
+    Encode {
+        /// The name of the model.
+        place: String,
+        /// What the tokenizer said.
+        found: String,
+    },
+    /// A chat template does not parse, raised an exception, or did not come to an end.
+    Template {
+        /// The file, or the name of the model.
+        place: String,
+        /// What the template engine said.
+        found: String,
+    },
+}
+
+impl TextError {
+    pub(crate) fn read(path: &Path, source: std::io::Error) -> Self {
+        Self::Read { path: path.to_owned(), source }
+    }
+
+    pub(crate) fn format(place: &str, expected: &'static str, found: impl fmt::Display) -> Self {
+        Self::Format { place: place.to_owned(), expected, found: one_line(found) }
+    }
+
+    pub(crate) fn field(
+        place: &str,
+        field: impl fmt::Display,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Self {
+        Self::Field {
+            place: place.to_owned(),
+            field: one_line(field),
+            expected: one_line(expected),
+            found: one_line(found),
+        }
+    }
+
+    pub(crate) fn encode(place: &str, found: impl fmt::Display) -> Self {
+        Self::Encode { place: place.to_owned(), found: one_line(found) }
+    }
+
+    pub(crate) fn template(place: &str, found: impl fmt::Display) -> Self {
+        Self::Template { place: place.to_owned(), found: one_line(found) }
+    }
+}
+
+/// Errors are printed after a prompt or into a log, where a second line would be taken for another event.
+fn one_line(text: impl fmt::Display) -> String {
+    text.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { path, source } => write!(f, "{}: cannot be read: {source}", path.display()),
+            Self::Format { place, expected, found } => write!(f, "{place}: expected {expected}, found: {found}"),
+            Self::Field { place, field, expected, found } => {
+                write!(f, "{place}: {field}: expected {expected}, found {found}")
+            }
+            Self::Weights(error) => error.fmt(f),
+            Self::Encode { place, found } => write!(f, "{place}: the text could not be tokenized: {found}"),
+            Self::Template { place, found } => write!(f, "{place}: chat template: {found}"),
+        }
+    }
+}
+
+impl std::error::Error for TextError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } => Some(source),
+            Self::Weights(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<WeightsError> for TextError {
+    fn from(error: WeightsError) -> Self {
+        Self::Weights(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_is_one_line() {
+        let error = TextError::field("a.gguf", "tokenizer.ggml.model", "one of:\nllama", "t5\n");
+        assert_eq!(error.to_string(), "a.gguf: tokenizer.ggml.model: expected one of: llama, found t5");
+        let error = TextError::format("tokenizer.json", "a tokenizer", "EOF\n at line 3");
+        assert_eq!(error.to_string(), "tokenizer.json: expected a tokenizer, found: EOF at line 3");
+    }
+}

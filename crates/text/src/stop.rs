@@ -1,0 +1,192 @@
+//! Stop strings: the text ends where one of them would begin.
+//!
+//! The text arrives in pieces that have nothing to do with where a stop string begins or ends, so a tail that might
+//! still grow into one is held back. The rule is about the text alone, never about its pieces: generation stops at the
+//! first place where *some* stop string is complete; if several end there, the longest counts, and everything from its
+//! beginning on is dropped. Therefore one token at a time and eight at a time give the same text.
+//!
+//! What it leaves out: stop *tokens*, which the engine compares itself. Searching is naive, a few short strings over a
+//! few new bytes per token; an automaton would cost more to build than it saves.
+
+/// What may be shown after a piece of text has been pushed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pushed {
+    /// Text to release now. Earlier releases are never taken back by it.
+    pub text: String,
+    /// A stop string is complete: nothing more will be released.
+    pub stopped: bool,
+}
+
+/// State after a push, so that the matcher can go back to it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    /// Bytes of text seen.
+    seen: usize,
+    /// Bytes of text released.
+    released: usize,
+    /// Index of the stop string that was found.
+    stop: Option<usize>,
+}
+
+/// Finds stop strings in text that arrives in pieces, and can go back to any earlier piece.
+#[derive(Clone, Debug)]
+pub struct StopMatcher {
+    stops: Vec<String>,
+    text: String,
+    marks: Vec<Mark>,
+}
+
+impl StopMatcher {
+    /// Makes a matcher for these strings. Empty strings are ignored: they would stop everything at once.
+    pub fn new(stops: Vec<String>) -> Self {
+        let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
+        Self { stops, text: String::new(), marks: Vec::new() }
+    }
+
+    /// Adds a piece of text and says what may be shown. After a stop, every further push releases nothing.
+    pub fn push(&mut self, piece: &str) -> Pushed {
+        let mut mark = self.last();
+        if mark.stop.is_some() {
+            self.marks.push(mark);
+            return Pushed { text: String::new(), stopped: true };
+        }
+        self.text.push_str(piece);
+        mark.seen = self.text.len();
+        let held = &self.text[mark.released..];
+        let keep = match self.first_match(held) {
+            Some((start, stop)) => {
+                mark.stop = Some(stop);
+                start
+            }
+            None => held.len() - self.open_tail(held),
+        };
+        let text = held[..keep].to_owned();
+        mark.released += keep;
+        self.marks.push(mark);
+        Pushed { text, stopped: mark.stop.is_some() }
+    }
+
+    /// The text still held back, for when generation ends without a stop string. Empty after a stop.
+    pub fn finish(&self) -> &str {
+        let mark = self.last();
+        if mark.stop.is_some() { "" } else { &self.text[mark.released..] }
+    }
+
+    /// The stop string that ended the text, if one did.
+    pub fn matched(&self) -> Option<&str> {
+        self.last().stop.map(|stop| self.stops[stop].as_str())
+    }
+
+    /// Number of pieces pushed.
+    pub fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Whether nothing has been pushed.
+    pub fn is_empty(&self) -> bool {
+        self.marks.is_empty()
+    }
+
+    /// Goes back to the state after the first `len` pieces, as if the others had never come.
+    ///
+    /// # Panics
+    /// If fewer than `len` pieces have been pushed.
+    pub fn keep(&mut self, len: usize) {
+        assert!(len <= self.marks.len(), "cannot keep {len} pieces of {}", self.marks.len());
+        self.marks.truncate(len);
+        self.text.truncate(self.last().seen);
+    }
+
+    fn last(&self) -> Mark {
+        self.marks.last().copied().unwrap_or_default()
+    }
+
+    /// Start and index of the stop string that is complete first; of several that end together, the longest.
+    fn first_match(&self, held: &str) -> Option<(usize, usize)> {
+        let ends = self
+            .stops
+            .iter()
+            .enumerate()
+            .filter_map(|(index, stop)| held.find(stop.as_str()).map(|start| (start + stop.len(), start, index)));
+        ends.min().map(|(_, start, index)| (start, index))
+    }
+
+    /// Length of the longest tail that is the beginning of a stop string.
+    fn open_tail(&self, held: &str) -> usize {
+        let longest = |stop: &String| {
+            let most = held.len().min(stop.len() - 1);
+            (1..=most).rev().find(|&len| held.as_bytes()[held.len() - len..] == stop.as_bytes()[..len])
+        };
+        self.stops.iter().filter_map(longest).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(stops: &[&str], pieces: &[&str]) -> (String, bool) {
+        let mut matcher = StopMatcher::new(stops.iter().map(|stop| stop.to_string()).collect());
+        let mut text = String::new();
+        for piece in pieces {
+            text.push_str(&matcher.push(piece).text);
+        }
+        text.push_str(matcher.finish());
+        (text, matcher.matched().is_some())
+    }
+
+    #[test]
+    fn tails_that_might_become_a_stop_are_held_back() {
+        let mut matcher = StopMatcher::new(vec!["###".into(), "".into()]);
+        assert_eq!(matcher.push("a#"), Pushed { text: "a".into(), stopped: false });
+        assert_eq!(matcher.push("#"), Pushed { text: "".into(), stopped: false });
+        assert_eq!(matcher.push("b"), Pushed { text: "##b".into(), stopped: false });
+        assert_eq!(matcher.push("c##"), Pushed { text: "c".into(), stopped: false });
+        assert_eq!(matcher.finish(), "##");
+        assert_eq!(matcher.push("#d"), Pushed { text: "".into(), stopped: true });
+        assert_eq!((matcher.finish(), matcher.matched()), ("", Some("###")));
+        assert_eq!(matcher.push("e"), Pushed { text: "".into(), stopped: true });
+    }
+
+    #[test]
+    fn the_text_decides_and_not_its_pieces() {
+        let cases: &[(&[&str], &str, &str)] = &[
+            (&["ab"], "xxabyy", "xx"),
+            (&["aab"], "aaaab", "aa"),
+            (&["abcd", "bc"], "abcd", "a"),
+            (&["abc", "bc", "c"], "xabc", "x"),
+            (&["abab", "babc"], "ababc", ""),
+            (&["ä"], "aäb", "a"),
+            (&["äö", "öä"], "xöäö", "x"),
+            (&["never"], "neve", "neve"),
+            (&[], "text", "text"),
+        ];
+        for (stops, text, expected) in cases {
+            let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            for &first in &starts {
+                for &second in starts.iter().filter(|&&second| second >= first) {
+                    let (found, _) = run(stops, &[&text[..first], &text[first..second], &text[second..]]);
+                    assert_eq!(&found, expected, "{stops:?} in {text:?} cut at {first} and {second}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn going_back_equals_never_having_gone_further() {
+        let stops = || vec!["stop".to_owned(), "to".to_owned()];
+        let pieces = ["a s", "t", "x", "st", "op", "b"];
+        for far in 0..=pieces.len() {
+            for near in 0..=far {
+                let (mut travelled, mut shadow) = (StopMatcher::new(stops()), StopMatcher::new(stops()));
+                pieces[..far].iter().for_each(|piece| drop(travelled.push(piece)));
+                travelled.keep(near);
+                pieces[..near].iter().for_each(|piece| drop(shadow.push(piece)));
+                assert_eq!((travelled.len(), travelled.finish()), (shadow.len(), shadow.finish()));
+                for piece in ["t", "o", "p"] {
+                    assert_eq!(travelled.push(piece), shadow.push(piece), "from {far} back to {near}");
+                }
+            }
+        }
+    }
+}

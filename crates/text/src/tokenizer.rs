@@ -1,0 +1,232 @@
+//! A tokenizer: text to tokens, and tokens to the bytes that they stand for.
+//!
+//! Encoding is done by whoever knows how the checkpoint was trained: the `tokenizers` library for a `tokenizer.json`
+//! and for byte-level vocabularies in a GGUF file, our own merger for SentencePiece vocabularies in one (see
+//! [`gguf_spm`]). Decoding is the same for all: at load every token gets its bytes in one table, and text is bytes put
+//! together. So incremental text, constraints and comparisons of vocabularies never ask which kind it is.
+//!
+//! What it leaves out: WordPiece's rules for spaces (such tokens decode to their own text), training, offsets.
+
+mod bytes;
+mod gguf;
+mod gguf_bpe;
+mod gguf_spm;
+mod library;
+mod pre_tokenizer;
+
+use std::path::Path;
+
+use foretoken_weights::gguf::Metadata;
+
+use crate::stream::Decoding;
+use crate::{TextError, Token};
+pub(crate) use bytes::Spellings;
+pub use gguf::GgufVocabulary;
+pub(crate) use library::{json_file, special_spelling};
+
+/// How this vocabulary turns text into tokens.
+#[derive(Debug)]
+pub(crate) enum Method {
+    Library(Box<library::Library>),
+    Pieces(Box<gguf_spm::Merger>),
+}
+
+/// Everything that a file says about a tokenizer; the loaders fill it in.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub method: Method,
+    pub spellings: Spellings,
+    /// Put before a text that is encoded with special tokens, usually `bos` or nothing.
+    pub prefix: Vec<Token>,
+    /// Put after it, usually nothing.
+    pub suffix: Vec<Token>,
+    pub bos: Option<Token>,
+    pub end_tokens: Vec<Token>,
+    /// Whether encoding invents a space before the text, so that decoding has to drop one.
+    pub drops_first_space: bool,
+}
+
+/// The tokenizer of one model. It is immutable and can be shared between threads.
+#[derive(Debug)]
+pub struct Tokenizer {
+    name: String,
+    parts: Parts,
+    turn_end_tokens: Vec<Token>,
+    fingerprint: u64,
+}
+
+/// What chat models write at the end of their turn. llama.cpp looks for the same spellings.
+const TURN_ENDS: [&str; 8] = [
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|END_OF_TURN_TOKEN|>",
+    "< EOT >",
+    "_<EOT>",
+];
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` from a folder, with `tokenizer_config.json` and `generation_config.json` if they are there.
+    ///
+    /// # Errors
+    /// If `tokenizer.json` is missing, or one of the files cannot be read or understood.
+    pub fn from_dir(dir: &Path) -> Result<Self, TextError> {
+        library::from_dir(dir)
+    }
+
+    /// Makes a tokenizer from the contents of `tokenizer.json` and, if there is one, `tokenizer_config.json`.
+    ///
+    /// # Errors
+    /// If one of them cannot be understood. `name` stands in the message where a file would.
+    pub fn from_json(
+        name: &str,
+        tokenizer_json: &[u8],
+        tokenizer_config_json: Option<&[u8]>,
+    ) -> Result<Self, TextError> {
+        library::from_json(name, tokenizer_json, tokenizer_config_json)
+    }
+
+    /// Makes a tokenizer from the metadata of a GGUF file. `name` stands in messages where a file would.
+    ///
+    /// # Errors
+    /// If the vocabulary is missing, contradicts itself, or is of a kind that is not supported.
+    pub fn from_gguf(name: &str, metadata: &Metadata) -> Result<Self, TextError> {
+        Self::from_gguf_vocabulary(name, &GgufVocabulary::from_metadata(name, metadata)?)
+    }
+
+    /// Makes a tokenizer from a vocabulary as GGUF files hold it.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::from_gguf`].
+    pub fn from_gguf_vocabulary(name: &str, vocabulary: &GgufVocabulary) -> Result<Self, TextError> {
+        Ok(Self::from_parts(name, gguf::parts(name, vocabulary)?))
+    }
+
+    pub(crate) fn from_parts(name: &str, mut parts: Parts) -> Self {
+        parts.end_tokens.sort_unstable();
+        parts.end_tokens.dedup();
+        let spellings = &parts.spellings;
+        let ends_turn = |&token: &Token| {
+            spellings.is_special(token) && TURN_ENDS.iter().any(|end| end.as_bytes() == spellings.bytes(token))
+        };
+        let turn_end_tokens = (0..spellings.len() as Token).filter(ends_turn).collect();
+        Self { name: name.to_owned(), turn_end_tokens, fingerprint: spellings.fingerprint(), parts }
+    }
+
+    /// The name that it was loaded under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Tokens of a text. Special tokens spelt out in the text become those tokens, as templates need it; with
+    /// `add_special` the tokens that the model expects around a text (usually bos in front) are added.
+    ///
+    /// # Errors
+    /// If the library refuses the text; none of the usual vocabularies does.
+    pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<Token>, TextError> {
+        let tokens = match &self.parts.method {
+            Method::Library(library) => library.encode(text).map_err(|error| TextError::encode(&self.name, error))?,
+            Method::Pieces(merger) => merger.encode(text, true),
+        };
+        if !add_special {
+            return Ok(tokens);
+        }
+        Ok([&self.parts.prefix, tokens.as_slice(), &self.parts.suffix].concat())
+    }
+
+    /// Tokens of a text that is nothing but text: special tokens spelt out in it are words like any other, so a user
+    /// cannot end a turn by typing its mark. Adds nothing around it.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<Token>, TextError> {
+        match &self.parts.method {
+            Method::Library(library) => {
+                library.encode_plain(text).map_err(|error| TextError::encode(&self.name, error))
+            }
+            Method::Pieces(merger) => Ok(merger.encode(text, false)),
+        }
+    }
+
+    /// The token that begins a text, if there is one.
+    pub fn bos(&self) -> Option<Token> {
+        self.parts.bos
+    }
+
+    /// Whether [`Tokenizer::encode`] with `add_special` puts bos in front.
+    pub fn adds_bos(&self) -> bool {
+        self.parts.bos.is_some() && self.parts.prefix.first().copied() == self.parts.bos
+    }
+
+    /// The tokens that end a text according to the model's files, in ascending order.
+    pub fn end_tokens(&self) -> &[Token] {
+        &self.parts.end_tokens
+    }
+
+    /// Special tokens that are spelt like the well-known marks at the end of a turn, in ascending order. The files of
+    /// some chat models forget to list them; a chat should stop there too.
+    pub fn turn_end_tokens(&self) -> &[Token] {
+        &self.turn_end_tokens
+    }
+
+    /// One more than the highest token.
+    pub fn vocabulary_len(&self) -> usize {
+        self.parts.spellings.len()
+    }
+
+    /// The bytes that a token stands for; a special token stands for its own spelling. Empty outside the vocabulary.
+    pub fn token_bytes(&self, token: Token) -> &[u8] {
+        self.parts.spellings.bytes(token)
+    }
+
+    /// Whether a token is a mark rather than text. `false` outside the vocabulary.
+    pub fn is_special(&self, token: Token) -> bool {
+        self.parts.spellings.is_special(token)
+    }
+
+    /// Whether the first space of a text was invented by encoding, and is dropped again by decoding.
+    pub fn drops_first_space(&self) -> bool {
+        self.parts.drops_first_space
+    }
+
+    /// The text of these tokens: their bytes put together, invalid UTF-8 replaced by U+FFFD.
+    pub fn decode(&self, tokens: &[Token], skip_special: bool) -> String {
+        let (mut state, mut text) = (Decoding::START, String::new());
+        for &token in tokens {
+            state.push(self, token, skip_special, &mut text);
+        }
+        text.push_str(state.rest());
+        text
+    }
+
+    /// A hash of the table from tokens to bytes: equal for equal tables, different for others as far as 64 bits go.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Whether both give the same bytes to the same tokens, as a draft model and its target must.
+    ///
+    /// # Errors
+    /// Names the first token that differs, with both spellings.
+    pub fn same_vocabulary(&self, other: &Self) -> Result<(), String> {
+        let (ours, theirs) = (&self.parts.spellings, &other.parts.spellings);
+        for token in 0..ours.len().max(theirs.len()) as Token {
+            let (left, right) = (ours.bytes(token), theirs.bytes(token));
+            if left != right {
+                return Err(format!(
+                    "token {token} is \"{}\" in {} and \"{}\" in {}",
+                    left.escape_ascii(),
+                    self.name,
+                    right.escape_ascii(),
+                    other.name
+                ));
+            }
+        }
+        if ours.len() != theirs.len() {
+            return Err(format!("{} has {} tokens, {} has {}", self.name, ours.len(), other.name, theirs.len()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,212 @@
+//! How byte-level vocabularies cut text into words before merging, by the name that GGUF files use.
+//!
+//! A name stands for a list of regular expressions. Each in turn cuts the pieces that the ones before it left: every
+//! match becomes a piece of its own, and so does what lies between two matches. The expressions are those of the
+//! tokenizers that the checkpoints were trained with, which the library understands; llama.cpp approximates some.
+//!
+//! What it leaves out: names whose words are not made of bytes (gemma4, sarvam-moe, whitespace) or whose cutting is a
+//! program and no expression (kimi-k2, afmoe, superbpe). An unknown name is an error: a wrong cut would go unnoticed.
+
+use crate::TextError;
+
+/// What a name of `tokenizer.ggml.pre` stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PreTokenizer {
+    pub patterns: &'static [&'static str],
+    /// A word that is a token is not merged from its parts.
+    pub ignore_merges: bool,
+    /// A text begins with bos unless the file says otherwise.
+    pub add_bos: bool,
+}
+
+const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+const DIGIT: &str = r"\p{N}";
+const DIGITS: &str = r"\p{N}+";
+const THREE_DIGITS: &str = "[0-9][0-9][0-9]";
+const UP_TO_THREE_DIGITS: &str = r"\p{N}{1,3}";
+const LINE_END: &str = r"[\r\n]";
+const LLAMA_3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const JAIS_2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
+const MINICPM_5: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN_2: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN_35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const GPT_4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const TINY_AYA_DIGITS: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
+const BAILING: &str =
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
+const SEED_CODER: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
+const EXAONE_MOE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
+const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
+const PUNCTUATION: &str = r"[\p{P}\$\+<=>\^~\|]+";
+const FALCON_PUNCTUATION: &str = r"[\p{P}\$\+<=>\^~\|`]+";
+const CHAMELEON_PUNCTUATION: &str = r"[\p{P}!-/:-@\[-`{-~]";
+const CJK: &str = "[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+";
+const CJK_AND_HANGUL: &str = "[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+";
+const DEEPSEEK_3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
+const DEEPSEEK_PUNCTUATION: &str = "\\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+";
+/// Letters with case, as an old version of Unicode listed them.
+const DEEPSEEK_LETTERS: &str = concat!(
+    "\\s?[A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}",
+    "\u{370}-\u{373}\u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}-\u{3f5}",
+    "\u{3f7}-\u{481}\u{48a}-\u{52f}\u{531}-\u{556}\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}\u{13f8}-\u{13fd}",
+    "\u{1c90}-\u{1cba}\u{1cbd}-\u{1cbf}\u{1d00}-\u{1d2b}\u{1d6b}-\u{1d77}\u{1d79}-\u{1d9a}\u{1e00}-\u{1f15}",
+    "\u{1f18}-\u{1f1d}\u{1f20}-\u{1f45}\u{1f48}-\u{1f4d}\u{1f50}-\u{1f57}\u{1f59}\u{1f5b}\u{1f5d}\u{1f5f}-\u{1f7d}",
+    "\u{1f80}-\u{1fb4}\u{1fb6}-\u{1fbc}\u{1fbe}\u{1fc2}-\u{1fc4}\u{1fc6}-\u{1fcc}\u{1fd0}-\u{1fd3}\u{1fd6}-\u{1fdb}",
+    "\u{1fe0}-\u{1fec}\u{1ff2}-\u{1ff4}\u{1ff6}-\u{1ffc}\u{2102}\u{2107}\u{210a}-\u{2113}\u{2115}\u{2119}-\u{211d}",
+    "\u{2124}\u{2126}\u{2128}\u{212a}-\u{212d}\u{212f}-\u{2134}\u{2139}\u{213c}-\u{213f}\u{2145}-\u{2149}\u{214e}",
+    "\u{2183}\u{2184}\u{2c00}-\u{2c7b}\u{2c7e}-\u{2ce4}\u{2ceb}-\u{2cee}\u{2cf2}\u{2cf3}\u{a640}-\u{a66d}",
+    "\u{a680}-\u{a69b}\u{a722}-\u{a76f}\u{a771}-\u{a787}\u{a78b}-\u{a78e}\u{ab70}-\u{abbf}\u{fb00}-\u{fb06}",
+    "\u{fb13}-\u{fb17}\u{ff21}-\u{ff3a}\u{ff41}-\u{ff5a}\u{10400}-\u{1044f}\u{104b0}-\u{104d3}\u{104d8}-\u{104fb}",
+    "\u{10c80}-\u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}]+",
+);
+
+/// Ways of cutting, each with the names that stand for it.
+const CUTS: &[(&[&str], &[&str])] = &[
+    (&["default"], &[PUNCTUATION, GPT_2, DIGITS, THREE_DIGITS]),
+    (
+        &[
+            "gpt-2",
+            "phi-2",
+            "mpt",
+            "olmo",
+            "jais",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "exaone4",
+            "trillion",
+            "granite-docling",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
+        ],
+        &[GPT_2],
+    ),
+    (&["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"], &[DIGIT, GPT_2]),
+    (
+        &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"],
+        &[LLAMA_3],
+    ),
+    (&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[LLAMA_3]),
+    (
+        &["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2"],
+        &[QWEN_2],
+    ),
+    (&["qwen35"], &[QWEN_35]),
+    (&["deepseek-llm"], &[LINE_END, DEEPSEEK_LETTERS, DEEPSEEK_PUNCTUATION, r"\s+$", CJK_AND_HANGUL, DIGITS]),
+    (&["deepseek-coder"], &[LINE_END, r"\s?\p{L}+", r"\s?\p{P}+", CJK_AND_HANGUL, DIGIT]),
+    (&["deepseek-v3", "hunyuan-dense", "joyai-llm"], &[UP_TO_THREE_DIGITS, CJK, DEEPSEEK_3]),
+    (&["falcon"], &[FALCON_PUNCTUATION, GPT_2, THREE_DIGITS]),
+    (&["bloom", "poro-chat", "gpt3-finnish"], &[BLOOM]),
+    (&["viking"], &[BLOOM, DIGIT]),
+    (&["tekken"], &[TEKKEN]),
+    (&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT_4O]),
+    (&["tiny_aya", "cohere2moe"], &[TINY_AYA_DIGITS, GPT_4O]),
+    (&["bailingmoe", "bailingmoe2", "llada-moe"], &[BAILING]),
+    (&["seed-coder"], &[SEED_CODER]),
+    (&["exaone-moe"], &[EXAONE_MOE]),
+    (&["jais-2"], &[JAIS_2]),
+    (&["minicpm5"], &[UP_TO_THREE_DIGITS, MINICPM_5]),
+    (
+        &["chameleon"],
+        &[
+            "<sentinel:[0-9]+>",
+            "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
+            "([\\t\\n]|    |  )",
+            DIGIT,
+            CHAMELEON_PUNCTUATION,
+            GPT_2,
+        ],
+    ),
+];
+
+/// Names whose vocabularies hold words that their merges do not lead to.
+const IGNORE_MERGES: [&str; 11] = [
+    "llama-bpe",
+    "llama3",
+    "llama-v3",
+    "falcon3",
+    "falcon-h1",
+    "pixtral",
+    "midm-2.0",
+    "lfm2",
+    "jina-v5-nano",
+    "tekken",
+    "minicpm5",
+];
+
+/// Names whose texts begin with bos by habit.
+const ADD_BOS: [&str; 11] = [
+    "llama-bpe",
+    "llama3",
+    "llama-v3",
+    "falcon3",
+    "falcon-h1",
+    "pixtral",
+    "midm-2.0",
+    "lfm2",
+    "jina-v5-nano",
+    "tekken",
+    "chameleon",
+];
+
+/// Looks up a name. Files from before there were names mean `default`.
+pub(super) fn pre_tokenizer(place: &str, name: Option<&str>) -> Result<PreTokenizer, TextError> {
+    let name = name.filter(|name| !name.is_empty()).unwrap_or("default");
+    let Some((_, patterns)) = CUTS.iter().find(|(names, _)| names.contains(&name)) else {
+        let known = CUTS.iter().flat_map(|(names, _)| names.iter().copied()).collect::<Vec<_>>().join(", ");
+        return Err(TextError::field(place, "tokenizer.ggml.pre", format!("one of {known}"), name));
+    };
+    Ok(PreTokenizer { patterns, ignore_merges: IGNORE_MERGES.contains(&name), add_bos: ADD_BOS.contains(&name) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokenizer::gguf_bpe::cutter;
+    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer as _};
+
+    fn cut(name: &str, text: &str) -> Vec<String> {
+        let cutter = cutter(name, pre_tokenizer(name, Some(name)).unwrap().patterns, false).unwrap();
+        let mut pieces = PreTokenizedString::from(text);
+        cutter.pre_tokenize(&mut pieces).unwrap();
+        let splits = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits.into_iter().map(|split| split.0.to_owned()).collect()
+    }
+
+    #[test]
+    fn every_name_compiles_and_loses_nothing() {
+        let text = "Hi, I'LL  pay 12345.67€ for 我 and\r\n\n it's\tover  \u{301}a  IMGIMGABZ (ok) ";
+        for name in CUTS.iter().flat_map(|(names, _)| names.iter()) {
+            assert_eq!(cut(name, text).concat(), text, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_differ_where_they_should() {
+        assert_eq!(cut("gpt-2", "a 123 IT'S  b"), ["a", " 123", " IT", "'", "S", " ", " b"]);
+        assert_eq!(cut("starcoder", "a 123"), ["a", " ", "1", "2", "3"]);
+        assert_eq!(cut("llama-bpe", "IT'S 12345\n\n x"), ["IT", "'S", " ", "123", "45", "\n\n", " x"]);
+        assert_eq!(cut("qwen2", "12 .a"), ["1", "2", " ", ".a"]);
+        assert_eq!(cut("default", "a,b1234"), ["a", ",", "b", "123", "4"]);
+        assert_eq!(cut("deepseek-llm", "ab, 我12  "), ["ab", ",", " ", "我", "12", "  "]);
+        assert_eq!(cut("deepseek-v3", "a 1234我"), ["a", " ", "123", "4", "我"]);
+        assert_eq!(cut("tekken", "HelloWorld"), ["Hello", "World"]);
+        assert_eq!(cut("gpt-4o", "it's"), ["it's"]);
+        assert_eq!(cut("bloom", "a b.c"), ["a", " b", ".", "c"]);
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_and_the_known_are_listed() {
+        let message = pre_tokenizer("a.gguf", Some("kimi-k2")).unwrap_err().to_string();
+        assert!(message.starts_with("a.gguf: tokenizer.ggml.pre: expected one of default, gpt-2"), "{message}");
+        assert!(message.ends_with("found kimi-k2"), "{message}");
+        assert_eq!(pre_tokenizer("a.gguf", None).unwrap().patterns.len(), 4);
+    }
+}
