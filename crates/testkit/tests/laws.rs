@@ -1,0 +1,239 @@
+//! Losslessness by enumeration: the law of drafter + budget + verifier is computed, and is the target's.
+//!
+//! Every test walks every outcome of every draw and coin (see `dial`) and compares the probability of every text with
+//! that under plain decoding. Nothing is sampled, so the tolerance is for rounding only. The canaries at the end are
+//! the classic mistakes, each of which must be seen by a thousand times the tolerance.
+
+#[path = "laws/canary.rs"]
+mod canary;
+#[path = "laws/harness.rs"]
+mod harness;
+#[path = "laws/shapes.rs"]
+mod shapes;
+#[path = "laws/twin.rs"]
+mod twin;
+
+use foretoken_speculation::budget::{Budget, Fixed, Heuristic};
+use foretoken_speculation::{Drafter, LookupDrafter, ModelDrafter, Promise, Sampling, Token};
+use foretoken_testkit::table::{Table, TableScorer, mix};
+
+use harness::{Setup, Team};
+use shapes::{Kind, Shaped, shapes};
+use twin::Fault;
+
+const TOLERANCE: f64 = 1e-6;
+const PROMISES: [Promise; 3] = [Promise::Exact, Promise::Rejection, Promise::Block];
+const PROMPT: [Token; 4] = [1, 0, 1, 0];
+
+fn model(table: &Table, n_max: usize, p_min: f32) -> Box<dyn Drafter> {
+    let mut drafter = ModelDrafter::new(TableScorer::new(table.clone()));
+    (drafter.n_max, drafter.p_min) = (n_max, p_min);
+    Box::new(drafter)
+}
+
+fn lookup() -> Box<dyn Drafter> {
+    Box::new(LookupDrafter::default())
+}
+
+fn fixed(nodes: usize) -> impl Fn() -> Box<dyn Budget> {
+    move || Box::new(Fixed(nodes))
+}
+
+/// All probability vectors with this denominator.
+fn lattice(vocabulary: usize, denominator: usize) -> Vec<Vec<f64>> {
+    if vocabulary == 1 {
+        return vec![vec![denominator as f64]];
+    }
+    let mut all = Vec::new();
+    for first in 0..=denominator {
+        for rest in lattice(vocabulary - 1, denominator - first) {
+            all.push([&[first as f64][..], &rest].concat());
+        }
+    }
+    all
+}
+
+/// A table with one law after the prompt and another after everything longer.
+fn two_rows(prompt_len: usize, first: &[f64], later: &[f64]) -> Table {
+    let [first, later] = [first, later].map(foretoken_testkit::table::logits_of);
+    Table::new(first.len(), move |tokens| if tokens.len() == prompt_len { first.clone() } else { later.clone() })
+}
+
+#[test]
+fn a_model_drafts_chains_over_several_passes() {
+    let sampling = Sampling::default();
+    for (vocabulary, chain, len) in [(3, 1, 4), (3, 2, 4), (3, 3, 4), (4, 2, 3), (4, 3, 4)] {
+        for seed in 0..4 {
+            let target = Table::seeded(vocabulary, 2, seed);
+            let draft = Table::seeded(vocabulary, 1, seed + 100);
+            for promise in PROMISES {
+                let setup = Setup::new(&target, &sampling, promise, &PROMPT, len);
+                let error = setup.error(|| vec![model(&draft, chain, 0.0)], fixed(chain));
+                assert!(error < TOLERANCE, "{promise:?} {vocabulary} tokens, chain of {chain}, seed {seed}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_confidence_rule_and_a_heuristic_budget_change_nothing() {
+    let sampling = Sampling::default();
+    for seed in 0..6 {
+        let target = Table::seeded(3, 2, seed);
+        let draft = Table::seeded(3, 1, seed + 50);
+        for promise in PROMISES {
+            for p_min in [0.3, 0.6] {
+                let setup = Setup::new(&target, &sampling, promise, &PROMPT, 4);
+                let error = setup.error(|| vec![model(&draft, 3, p_min)], || Box::new(Heuristic::new(3)));
+                assert!(error < TOLERANCE, "{promise:?} p-min {p_min}, seed {seed}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn drafters_that_repeat_each_other_change_nothing() {
+    let sampling = Sampling::default();
+    for seed in 0..4 {
+        let target = Table::seeded(3, 2, seed);
+        let drafts = [Table::seeded(3, 1, seed + 20), Table::seeded(3, 2, seed + 30)];
+        for promise in PROMISES {
+            let setup = Setup::new(&target, &sampling, promise, &PROMPT, 4);
+            let [first, second] = &drafts;
+            let teams: [&dyn Fn() -> Team<'static>; 4] = [
+                &|| vec![lookup()],
+                &|| vec![lookup(), model(first, 2, 0.0)],
+                &|| vec![model(first, 2, 0.5), lookup()],
+                &|| vec![model(first, 1, 0.0), model(second, 2, 0.0), lookup()],
+            ];
+            for (i, team) in teams.iter().enumerate() {
+                let error = setup.error(team, fixed(4));
+                assert!(error < TOLERANCE, "{promise:?} team {i}, seed {seed}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sampling_settings_hold_position_by_position() {
+    let settings = [
+        Sampling { temperature: 0.0, ..Sampling::default() },
+        Sampling { temperature: 0.7, top_k: 2, ..Sampling::default() },
+        Sampling { top_p: 0.8, repetition_penalty: 1.5, penalty_window: Some(2), ..Sampling::default() },
+        Sampling { presence_penalty: 0.5, frequency_penalty: 0.3, min_p: 0.2, ..Sampling::default() },
+        Sampling { typical_p: 0.6, logit_bias: vec![(1, 1.0)], ..Sampling::default() },
+        Sampling { tokens_min: 2, end_tokens: vec![2], banned_tokens: vec![0], ..Sampling::default() },
+    ];
+    for (i, sampling) in settings.iter().enumerate() {
+        for seed in 0..3 {
+            let target = Table::seeded(4, 2, seed);
+            let draft = Table::seeded(4, 1, seed + 70);
+            for promise in PROMISES {
+                let setup = Setup::new(&target, sampling, promise, &PROMPT, 4);
+                for temperature in [None, Some(0.3)] {
+                    let drafter = || {
+                        let mut drafter = ModelDrafter::new(TableScorer::new(draft.clone()));
+                        drafter.temperature = temperature;
+                        vec![Box::new(drafter), lookup()]
+                    };
+                    let error = setup.error(drafter, fixed(3));
+                    assert!(error < TOLERANCE, "{promise:?} settings {i}, seed {seed}: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// Every shape of up to so many nodes, in every kind, with laws from seeds.
+fn every_shape(vocabulary: usize, nodes_max: usize, kinds: &[Kind], promises: &[Promise]) {
+    let sampling = Sampling::default();
+    for nodes in 1..=nodes_max {
+        for (i, shape) in shapes(nodes).iter().enumerate() {
+            let seed = mix((nodes * 1000 + i) as u64);
+            let target = Table::seeded(vocabulary, 2, seed);
+            let draft = Table::seeded(vocabulary, 2, seed + 1);
+            for &kind in kinds {
+                for &promise in promises {
+                    let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
+                    let drafter = || -> Team<'_> { vec![Box::new(Shaped { shape, kind, table: draft.clone() })] };
+                    // A shaped drafter goes by its shape and not by the budget: mixed siblings may be more.
+                    let error = setup.error_of_one_pass(usize::MAX, drafter);
+                    assert!(error < TOLERANCE, "{promise:?} {kind:?} {shape:?} over {vocabulary} tokens: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn shapes_are_counted_by_catalan() {
+    let counts: Vec<usize> = (0..=6).map(|nodes| shapes(nodes).len()).collect();
+    assert_eq!(counts, [1, 1, 2, 5, 14, 42, 132]);
+}
+
+#[test]
+fn every_tree_of_up_to_six_nodes_with_drawn_siblings() {
+    every_shape(3, 6, &[Kind::Drawn], &[Promise::Rejection]);
+}
+
+#[test]
+fn every_tree_of_up_to_six_nodes_with_guessed_siblings() {
+    every_shape(3, 6, &[Kind::Point], &PROMISES);
+    every_shape(4, 6, &[Kind::Point], &PROMISES);
+}
+
+#[test]
+fn every_tree_of_up_to_four_nodes_in_every_kind() {
+    every_shape(3, 4, &[Kind::Drawn, Kind::Mixed], &PROMISES);
+    every_shape(4, 4, &[Kind::Drawn, Kind::Mixed], &PROMISES);
+    every_shape(3, 3, &[Kind::Twice], &PROMISES);
+}
+
+#[test]
+fn the_whole_lattice_of_one_node_and_of_two_siblings() {
+    let (sampling, chain, fork) = (Sampling::default(), vec![None], vec![None, None]);
+    let laws = lattice(3, 4);
+    for p in &laws {
+        let target = two_rows(PROMPT.len(), p, &[0.0, 0.5, 0.5]);
+        for q in &laws {
+            for (shape, kind) in
+                [(&chain, Kind::Drawn), (&fork, Kind::Drawn), (&fork, Kind::Mixed), (&chain, Kind::Twice)]
+            {
+                for promise in PROMISES {
+                    let setup = Setup::new(&target, &sampling, promise, &PROMPT, 2);
+                    let table = Table::constant(q);
+                    let error = setup.error_of_one_pass(4, || -> Team<'_> {
+                        vec![Box::new(Shaped { shape, kind, table: table.clone() })]
+                    });
+                    assert!(error < TOLERANCE, "{promise:?} {kind:?} p {p:?} q {q:?}: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_whole_lattice_of_a_chain_of_two() {
+    let sampling = Sampling::default();
+    let shape = vec![None, Some(0)];
+    let laws = lattice(3, 3);
+    for (first, later) in laws.iter().flat_map(|first| laws.iter().map(move |later| (first, later))) {
+        let target = two_rows(PROMPT.len(), first, later);
+        for (q_first, q_later) in laws.iter().flat_map(|first| laws.iter().map(move |later| (first, later))) {
+            let table = two_rows(PROMPT.len(), q_first, q_later);
+            for promise in [Promise::Rejection, Promise::Block] {
+                let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
+                let drafter = || -> Team<'_> {
+                    vec![Box::new(Shaped { shape: &shape, kind: Kind::Drawn, table: table.clone() })]
+                };
+                let error = setup.error_of_one_pass(2, drafter);
+                assert!(error < TOLERANCE, "{promise:?} p {first:?} {later:?} q {q_first:?} {q_later:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_twin_agrees_where_it_has_no_fault() {
+    assert!(canary::worst(Fault::None) < TOLERANCE);
+}

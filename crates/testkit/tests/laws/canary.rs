@@ -1,0 +1,175 @@
+//! The classic mistakes. Each must be seen, or the laws above prove nothing.
+
+use foretoken_speculation::{
+    Address, Ask, Chance, Context, Drafter, Law, LookupDrafter, Promise, Proposal, Sampling, SequenceId, TargetLaws,
+    Tenant, Token,
+};
+use foretoken_testkit::dial::Dial;
+use foretoken_testkit::table::Table;
+
+use crate::harness::{Setup, Team};
+use crate::shapes::{Kind, Shape, Shaped};
+use crate::twin::{self, Fault};
+use crate::{PROMPT, fixed};
+
+/// An error that no rounding makes.
+const SEEN: f64 = 1e-3;
+
+/// The largest error of the twin with a fault, over a few trees.
+pub fn worst(fault: Fault) -> f64 {
+    let shapes: [Shape; 3] = [vec![None, Some(0)], vec![None, None], vec![None, Some(0), None, Some(2)]];
+    let sampling = Sampling::default();
+    let mut worst = 0.0_f64;
+    for (seed, shape) in (0..4).flat_map(|seed| shapes.iter().map(move |shape| (seed, shape))) {
+        let target = Table::seeded(3, 2, seed);
+        let table = Table::seeded(3, 2, seed + 40);
+        for kind in [Kind::Drawn, Kind::Mixed, Kind::Twice] {
+            let verify = |tree: &_, target: &mut dyn TargetLaws, _, seed, start, chance: &mut dyn Chance| {
+                twin::verify(tree, target, fault, 3, (seed, start), chance)
+            };
+            let setup = Setup { verify: &verify, ..Setup::new(&target, &sampling, Promise::Rejection, &PROMPT, 3) };
+            let error = setup.error_of_one_pass(usize::MAX, || -> Team<'_> {
+                vec![Box::new(Shaped { shape, kind, table: table.clone() })]
+            });
+            worst = worst.max(error);
+        }
+    }
+    worst
+}
+
+#[test]
+fn a_residual_that_is_the_target_is_seen() {
+    assert!(worst(Fault::ResidualIsTarget) > SEEN);
+}
+
+#[test]
+fn a_residual_that_is_not_clamped_is_seen() {
+    assert!(worst(Fault::NoClamp) > SEEN);
+}
+
+#[test]
+fn a_bonus_from_the_row_above_is_seen() {
+    assert!(worst(Fault::BonusOffByOne) > SEEN);
+}
+
+#[test]
+fn siblings_judged_as_if_replaced_are_seen() {
+    assert!(worst(Fault::WithReplacement) > SEEN);
+}
+
+#[test]
+fn offers_merged_with_their_nodes_are_seen() {
+    assert!(worst(Fault::MergedOffers) > SEEN);
+}
+
+#[test]
+#[should_panic(expected = "asked twice at Address { seed: 9, pass: 4, position: 4, purpose: Draft")]
+fn a_coin_with_the_noise_of_the_draft_is_refused_by_its_address() {
+    worst(Fault::SharedNoise);
+}
+
+/// Why that address is refused: with one number for draw and coin, a token accepted only below its ratio is drawn only
+/// where the number lies in its own stretch.
+#[test]
+fn a_coin_with_the_noise_of_the_draft_gives_another_law() {
+    let (p, q, steps) = ([0.5, 0.5], [0.8, 0.2], 10_000);
+    let mut written = [0.0; 2];
+    for step in 0..steps {
+        let noise = (f64::from(step) + 0.5) / f64::from(steps);
+        let token = usize::from(noise >= q[0]);
+        // The residual is all on token 1, whichever was refused.
+        let token = if noise < (p[token] / q[token] as f64).min(1.0) { token } else { 1 };
+        written[token] += 1.0 / f64::from(steps);
+    }
+    assert!((written[0] - p[0]).abs() > SEEN, "{written:?}");
+}
+
+/// Draws a token and looks at it before offering.
+struct Looking {
+    table: Table,
+    /// Drop the draw if its probability is below this.
+    drop_below: f64,
+    /// Draw two, and offer the better one first.
+    reorder: bool,
+}
+
+impl Drafter for Looking {
+    fn name(&self) -> &str {
+        "looking"
+    }
+    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
+    fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
+        for ask in asks {
+            if !ask.has_room() {
+                continue;
+            }
+            let context = Context { tokens: ask.tokens, prompt_len: ask.prompt_len, path: &[] };
+            let law = ask.sampling.law(&self.table.logits(ask.tokens), &context);
+            let q = |token: Token| law.probability(token);
+            let mut out = Vec::new();
+            let id = ask.tree.add_law(law.clone());
+            let address = Address::draft(ask.seed, ask.position(), ask.position(), id);
+            chance.draw(&law, if self.reorder { 2 } else { 1 }, address, &mut out);
+            if self.reorder {
+                out.sort_by(|&a, &b| q(b).total_cmp(&q(a)));
+            }
+            out.retain(|&token| q(token) >= self.drop_below);
+            for token in out {
+                ask.tree.offer(None, token, Proposal::Drawn(id), ask.source);
+            }
+        }
+    }
+    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
+    fn close(&mut self, _sequence: SequenceId) {}
+}
+
+#[test]
+fn a_confidence_rule_that_drops_its_own_draw_is_seen() {
+    let (table, sampling) = (Table::constant(&[0.9, 0.1]), Sampling::default());
+    let setup = Setup::new(&table, &sampling, Promise::Rejection, &[0], 2);
+    let drafter = |drop_below| {
+        let table = table.clone();
+        move || -> Team<'_> { vec![Box::new(Looking { table: table.clone(), drop_below, reorder: false })] }
+    };
+    assert!(setup.error(drafter(0.0), fixed(1)) < 1e-9);
+    // 0.99 where 0.9 is due, times 0.9 for the second token, which is written plainly.
+    assert!((setup.error(drafter(0.5), fixed(1)) - 0.09 * 0.9).abs() < 1e-6);
+}
+
+#[test]
+fn siblings_put_in_order_after_the_draw_are_seen() {
+    let (target, table) = (Table::constant(&[0.3, 0.3, 0.4]), Table::constant(&[0.6, 0.3, 0.1]));
+    let sampling = Sampling::default();
+    let setup = Setup::new(&target, &sampling, Promise::Rejection, &[0], 2);
+    let drafter = || -> Team<'_> { vec![Box::new(Looking { table: table.clone(), drop_below: 0.0, reorder: true })] };
+    assert!(setup.error_of_one_pass(2, drafter) > SEEN);
+}
+
+/// A drafter that forgets nothing when the sequence goes back would copy from a text that does not exist.
+#[test]
+#[should_panic(expected = "tokens indexed of")]
+fn a_drafter_that_was_not_set_back_is_seen() {
+    let mut drafter = LookupDrafter::default();
+    drafter.open(SequenceId(1), &PROMPT, Tenant(0));
+    let (sampling, mut tree) = (Sampling::default(), foretoken_speculation::DraftTree::new());
+    let ask = Ask {
+        sequence: SequenceId(1),
+        tokens: &PROMPT[..2],
+        prompt_len: 2,
+        sampling: &sampling,
+        promise: Promise::Exact,
+        seed: 0,
+        nodes_max: 4,
+        tree: &mut tree,
+        source: 0,
+    };
+    drafter.draft(&mut [ask], &mut Dial::default());
+}
+
+#[test]
+#[should_panic(expected = "gives it zero")]
+fn a_draw_that_its_law_excludes_is_refused() {
+    let mut tree = foretoken_speculation::DraftTree::new();
+    let law = tree.add_law(Law::point(3));
+    tree.offer(None, 4, Proposal::Drawn(law), 0);
+}

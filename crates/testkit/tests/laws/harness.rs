@@ -1,0 +1,135 @@
+//! Plain loops around drafters, budget and verifier, to be enumerated.
+//!
+//! Two of them: several passes of real drafters until enough tokens are written, and one pass over a tree, completed
+//! with the target's own law in closed form, which reaches much larger trees.
+
+use std::collections::BTreeMap;
+
+use foretoken_speculation::budget::Budget;
+use foretoken_speculation::{
+    Ask, Chance, DraftTree, Drafter, News, Promise, Sampling, SequenceId, TargetLaws, Tenant, Token, Verdict, verify,
+};
+use foretoken_testkit::dial::{Dial, enumerate, enumerate_coupled};
+use foretoken_testkit::table::{Joint, Table, distance};
+
+/// A verify function: the product's, or a canary.
+pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, u64, u64, &mut dyn Chance) -> Verdict;
+
+/// Drafters that fill one tree, one after the other.
+pub type Team<'d> = Vec<Box<dyn Drafter + 'd>>;
+
+/// Everything about a generation but its drafters.
+pub struct Setup<'a> {
+    pub target: &'a Table,
+    pub sampling: &'a Sampling,
+    pub promise: Promise,
+    pub prompt: &'a [Token],
+    /// Tokens to write.
+    pub len: usize,
+    pub verify: Verify<'a>,
+}
+
+impl<'a> Setup<'a> {
+    pub fn new(target: &'a Table, sampling: &'a Sampling, promise: Promise, prompt: &'a [Token], len: usize) -> Self {
+        Setup { target, sampling, promise, prompt, len, verify: &verify }
+    }
+
+    /// The law of any program of chance under this promise's rule about addresses.
+    fn enumerate<R: Ord>(&self, f: impl FnMut(&mut Dial) -> R) -> BTreeMap<R, f64> {
+        match self.promise {
+            Promise::Exact => enumerate_coupled(f),
+            Promise::Rejection | Promise::Block => enumerate(f),
+        }
+    }
+
+    /// How far the law of `len` tokens over several passes is from the target's.
+    pub fn error<'d>(&self, drafters: impl Fn() -> Team<'d>, budget: impl Fn() -> Box<dyn Budget>) -> f64 {
+        let law = self.enumerate(|dial| self.generate(&mut drafters(), budget().as_mut(), dial));
+        distance(&law, &self.target.plain(self.sampling, self.prompt, self.len))
+    }
+
+    /// The engine's loop in small.
+    fn generate(&self, drafters: &mut [Box<dyn Drafter + '_>], budget: &mut dyn Budget, dial: &mut Dial) -> Vec<Token> {
+        let sequence = SequenceId(1);
+        let mut tokens = self.prompt.to_vec();
+        let mut tree = DraftTree::new();
+        for drafter in drafters.iter_mut() {
+            drafter.open(sequence, self.prompt, Tenant(0));
+        }
+        let end = self.prompt.len() + self.len;
+        while tokens.len() < end {
+            // A draft as long as what is left would be wasted, as in the engine.
+            let nodes_max = budget.nodes().min(end - tokens.len() - 1);
+            tree.clear();
+            let verdict = self.pass(drafters, &tokens, nodes_max, &mut tree, dial);
+            if !tree.is_empty() {
+                budget.learn(tree.len(), verdict.path.len());
+            }
+            let kept = tokens.len() + verdict.path.len();
+            tokens.extend(&verdict.tokens);
+            for drafter in drafters.iter_mut() {
+                drafter.keep(sequence, kept);
+                let emitted = &verdict.tokens;
+                let accepted = verdict.path.len();
+                drafter.observe(&[News { sequence, tokens: &tokens, emitted, drafted: tree.len(), accepted }]);
+            }
+        }
+        tokens[self.prompt.len()..end].to_vec()
+    }
+
+    /// How far the law of `len` tokens is from the target's, where one pass drafts and all that follows is plain.
+    pub fn error_of_one_pass<'d>(&self, nodes_max: usize, drafters: impl Fn() -> Team<'d>) -> f64 {
+        let mut tree = DraftTree::new();
+        let passes = self.enumerate(|dial| {
+            tree.clear();
+            self.pass(&mut drafters(), self.prompt, nodes_max, &mut tree, dial).tokens
+        });
+        let mut law = Joint::new();
+        for (mut written, probability) in passes {
+            written.truncate(self.len);
+            let tokens = [self.prompt, &written].concat();
+            // The law of what follows depends on the prompt's length only through settings not used here.
+            for (rest, p) in self.target.plain(self.sampling, &tokens, self.len - written.len()) {
+                *law.entry([&written[..], &rest].concat()).or_insert(0.0) += probability * p;
+            }
+        }
+        distance(&law, &self.target.plain(self.sampling, self.prompt, self.len))
+    }
+
+    fn pass(
+        &self,
+        drafters: &mut [Box<dyn Drafter + '_>],
+        tokens: &[Token],
+        nodes_max: usize,
+        tree: &mut DraftTree,
+        dial: &mut Dial,
+    ) -> Verdict {
+        for (source, drafter) in drafters.iter_mut().enumerate() {
+            let ask = Ask {
+                sequence: SequenceId(1),
+                tokens,
+                prompt_len: self.prompt.len(),
+                sampling: self.sampling,
+                promise: self.promise,
+                seed: 9,
+                nodes_max,
+                tree,
+                source: source as u8,
+            };
+            drafter.draft(&mut [ask], dial);
+        }
+        assert!(tree.len() <= nodes_max, "{} nodes in a tree of {nodes_max}", tree.len());
+        let mut path = Vec::new();
+        let mut law = |node| {
+            tree.path_into(node, &mut path);
+            self.target.law(self.sampling, tokens, self.prompt.len(), &path)
+        };
+        let verdict = (self.verify)(tree, &mut law, self.promise, 9, tokens.len() as u64, dial);
+        assert_eq!(verdict.tokens.len(), verdict.path.len() + 1);
+        for (i, &node) in verdict.path.iter().enumerate() {
+            assert_eq!(tree.token(node), verdict.tokens[i]);
+            assert_eq!(tree.parent(node), i.checked_sub(1).map(|i| verdict.path[i]));
+        }
+        verdict
+    }
+}
