@@ -141,7 +141,7 @@ impl fmt::Display for WeightsError {
 
 impl std::error::Error for WeightsError {}
 
-/// Text from a file, made safe to print: control and direction characters escaped, and cut after [`Line::MAX`] characters.
+/// Text from a file, made safe to print: control and direction characters escaped, and cut after `MAX` characters.
 struct Line<'a>(&'a str);
 
 impl Line<'_> {

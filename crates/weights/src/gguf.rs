@@ -1,6 +1,6 @@
 //! The GGUF format (versions 2 and 3, little-endian): metadata, tensor infos, and after them the tensors, aligned.
 //!
-//! Reading goes front to back through [`reader::Reader`], which knows how many bytes are left and refuses any count or
+//! Reading goes front to back through `Reader`, which knows how many bytes are left and refuses any count or
 //! length that they cannot hold before a byte is allocated for it. Dimensions are stored innermost first; they are
 //! turned round here, so that shapes read as in safetensors. A file without tensors is a vocabulary, and fine. Gaps
 //! between tensors are allowed, overlaps are not. Leaves out files split in several parts.

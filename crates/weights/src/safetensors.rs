@@ -101,7 +101,7 @@ fn split(name: &str, bytes: &Bytes) -> Result<(Bytes, Bytes), WeightsError> {
     }
 }
 
-/// What the header says of one tensor. Fields that the format may grow are passed over, as the `safetensors` crate does.
+/// What the header says of one tensor. Fields that the format may grow are passed over.
 #[derive(Deserialize)]
 struct Info {
     dtype: String,

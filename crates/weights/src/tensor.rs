@@ -1,8 +1,8 @@
 //! A tensor and a set of them.
 //!
 //! A set checks, when it is made, that every tensor has the bytes its shape and type ask for and that no name comes
-//! twice, so that whoever reads a [`Tensor`] from it need not check again. Tensors are kept in the order of their names:
-//! the order in the file means nothing. Leaves out everything that needs to know what a name stands for.
+//! twice, so that whoever reads a [`Tensor`] from it need not check again. Tensors are kept in the order of their
+//! names: the order in the file means nothing. Leaves out everything that needs to know what a name stands for.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -114,7 +114,9 @@ impl Weights {
 pub(crate) fn size_in_bytes(file: &str, tensor: &str, dtype: Dtype, shape: &[usize]) -> Result<usize, WeightsError> {
     dtype.size_of(shape).ok_or_else(|| {
         let Layout { name, elements, .. } = dtype.layout();
-        let expected = format!("rows of a multiple of {elements} {name} elements and a size below 2^{}", usize::BITS);
+        let blocks =
+            if elements > 1 { format!("rows of a multiple of {elements} {name} elements and ") } else { String::new() };
+        let expected = format!("{blocks}a size below 2^{} bytes", usize::BITS);
         WeightsError::tensor(file, tensor, "shape", expected, format!("{shape:?}"))
     })
 }

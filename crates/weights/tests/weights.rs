@@ -1,10 +1,12 @@
 //! The integration tests of `foretoken-weights`: round trips, one named test per attack, random mutations, real files.
 
 mod weights {
+    mod bytes;
     mod files;
     mod gguf;
     mod gguf_writer;
     mod mutations;
+    mod numbers;
     mod probe;
     mod safetensors;
     mod seeds;

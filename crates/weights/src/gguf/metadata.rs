@@ -1,9 +1,10 @@
 //! The metadata of a GGUF file: keys to values, with getters that know what they want.
 //!
 //! A getter either gives the type it is named for or says which file, which key, what was wanted and what was there.
-//! Writers do not agree on the width of an integer, so integer getters take any width that holds the value; nothing else
-//! is converted, except that a 64-bit float may be asked for as a 32-bit one. Each getter has an `optional_` twin for
-//! keys that a file may lack: absent is `None`, and a value of the wrong type is still an error.
+//! Writers do not agree on the width of an integer, so integer getters take any width that holds the value. Nothing
+//! else is converted, except that a 64-bit float may be asked for as a 32-bit one. Each getter has an `optional_` twin
+//! for keys that a file may lack: absent is `None`, and a value of the wrong type is still an error. Leaves out what
+//! any key means.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Metadata values: thirteen types, one of them arrays of the others.
 //!
-//! An array keeps its elements in a `Vec` of their own type, so that a file cannot make its reader hold thirty-two bytes
-//! for each byte it has, and so that a vocabulary can be lent as a slice of strings. Arrays of arrays exist in the
+//! An array keeps its elements in a `Vec` of their own type, so that a file cannot make its reader hold 32 bytes for
+//! each byte it has, and so that a vocabulary can be lent as a slice of strings. Arrays of arrays exist in the
 //! format, though not in real files; they are read to a small depth.
 
 use std::fmt::Display;

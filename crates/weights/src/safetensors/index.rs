@@ -2,8 +2,8 @@
 //!
 //! The index (`model.safetensors.index.json`) says for every tensor which file holds it, and is obeyed: tensors of a
 //! shard that the index does not mention are left alone. Shard names are plain file names; anything with a path in it
-//! is refused, so that an index cannot reach out of its directory (a symbolic link inside the directory may: that is how
-//! download caches work, and placing one takes more than writing an index). Leaves out the hub's other layouts.
+//! is refused, so that an index cannot reach out of its directory (a symbolic link inside the directory may: that is
+//! how download caches work, and placing one takes more than writing an index). Leaves out the hub's other layouts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -21,8 +21,8 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Maps and reads the model of a directory: `model.safetensors`, else the shards of `model.safetensors.index.json`, else
-/// of the only `*.safetensors.index.json` there is.
+/// Maps and reads the model of a directory: `model.safetensors`, else the shards of `model.safetensors.index.json`,
+/// else those of the only `*.safetensors.index.json` there is.
 ///
 /// # Errors
 /// [`WeightsError::Io`] if a file cannot be mapped, [`WeightsError::Format`] if there is no model, the index is

@@ -58,7 +58,7 @@ fn the_small_llama_opens() {
 fn vocabularies_open() {
     for (name, tokens, merges) in [
         ("gpt-2", 50257, Some(50000)),
-        ("gpt-neox", 50277, Some(50009)),
+        ("gpt-neox", 50432, Some(50009)),
         ("llama-spm", 32000, None),
         ("starcoder", 49152, Some(48872)),
     ] {

@@ -194,12 +194,9 @@ fn attack_absurd_array_lengths() {
 #[test]
 fn attack_arrays_nested_without_end() {
     let mut value = array(U32, 0, &[]);
-    for _ in 0..100_000 {
+    for _ in 0..5000 {
         // Built inside out, by the header alone: every level holds one array.
         value.splice(0..0, array(ARRAY, 1, &[]));
-        if value.len() > 12 * 5000 {
-            break;
-        }
     }
     refused(&GgufWriter::new().raw("k", ARRAY, &value), &["key `k`", "nested"]);
     let wide = array(U32, 0, &[]).repeat(1000);
