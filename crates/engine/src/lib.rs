@@ -1,1 +1,38 @@
-//! Placeholder.
+//! *Who runs next, and what happened?* Sequences, a scheduler, page bookkeeping, and the one step.
+//!
+//! [`Engine::step`] is the whole loop: plan, draft, one forward pass, verify, forget to the same length, report.
+//! Plain decoding is the step with empty trees; a prompt is a span without wanted rows; nothing else exists that
+//! could disagree. The engine is written against the traits of its means, so a toy network, a trained one and a
+//! remote one run through the same lines, and so do the proofs by enumeration.
+//!
+//! ```text
+//! tokens   t0 t1 t2 ... t(n-1)        t(n-1) is *pending*: emitted, but without a cache row
+//! cache    r0 r1 ... r(n-2)           cached length = n - 1
+//! span     t(n-1) + draft tree        the pending token is the root; its row and the nodes' rows are new
+//! verdict  k accepted nodes + 1       cached length = n - 1 + 1 + k; the one more token is pending again
+//! ```
+//!
+//! Left out: text beyond the stop strings that end a request, the network of doors, and reading the clock for
+//! anything but statistics.
+
+#![forbid(unsafe_code)]
+
+mod chance;
+mod output;
+mod pages;
+mod request;
+mod scheduler;
+mod scorer;
+mod sequence;
+mod stats;
+mod step;
+
+pub use chance::Race;
+pub use output::{Emitted, Event, FinishReason, Origin};
+pub use pages::Pages;
+pub use request::{BudgetKind, Request, RequestError};
+pub use scorer::ExecutorScorer;
+pub use stats::{DrafterStats, Stats};
+pub use step::Engine;
+
+pub use foretoken_speculation::{SequenceId, Token};

@@ -1,0 +1,152 @@
+//! Chance in production: a hash of the address, so that speculation never shifts the noise of a later token.
+//!
+//! A pick is the exponential race (the Gumbel-max trick in another guise): each token of the support gets
+//! E / p with E = -ln(1 - u), and the least wins, which happens with probability p. u comes from a 64-bit hash of
+//! (address, token) and has 52 bits and a half, so it is never 0 or 1. Cost: a hash and a logarithm for each
+//! token of the support; after top-k there are few.
+
+use foretoken_speculation::{Address, Chance, Law, Token};
+
+/// The production source of chance: stateless, addressed by (seed, pass, position, purpose, token).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Race;
+
+/// A bijection of 64 bits in which every output bit depends on every input bit (Stafford's variant 13 of the
+/// finalizer of MurmurHash3, as in splitmix64).
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// One hash of all fields of an address.
+fn key(address: &Address) -> u64 {
+    let fields = [address.pass, address.position, (address.purpose as u64) << 32 | u64::from(address.index)];
+    fields
+        .iter()
+        .fold(mix(address.seed ^ GOLDEN), |key, field| mix(key.wrapping_add(GOLDEN) ^ field.wrapping_mul(GOLDEN)))
+}
+
+/// A number strictly between 0 and 1: the midpoint of one of 2^52 equal intervals.
+fn uniform(hash: u64) -> f64 {
+    ((hash >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64)
+}
+
+/// A standard exponential variate for one token at one address.
+fn exponential(key: u64, token: Token) -> f64 {
+    -(-uniform(mix(key.wrapping_add(u64::from(token).wrapping_mul(GOLDEN))))).ln_1p()
+}
+
+impl Chance for Race {
+    fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>) {
+        let key = key(&address);
+        out.clear();
+        if count == 1 {
+            let mut best = (f64::INFINITY, None);
+            for (token, p) in law.iter() {
+                let time = exponential(key, token) / p;
+                if time < best.0 {
+                    best = (time, Some(token));
+                }
+            }
+            out.extend(best.1);
+            return;
+        }
+        let mut times: Vec<(f64, Token)> = law.iter().map(|(token, p)| (exponential(key, token) / p, token)).collect();
+        times.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        out.extend(times.iter().take(count).map(|(_, token)| *token));
+    }
+
+    fn coin(&mut self, probability: f64, address: Address) -> bool {
+        uniform(mix(key(&address))) < probability
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretoken_speculation::Address;
+
+    fn law(weights: &[f64]) -> Law {
+        let total: f64 = weights.iter().sum();
+        Law::from_pairs(weights.iter().enumerate().map(|(i, w)| (i as Token, w / total)))
+    }
+
+    /// Share of `n` races that each outcome wins.
+    fn shares(n: u64, mut outcome: impl FnMut(u64) -> usize) -> Vec<f64> {
+        let mut counts = vec![0f64; 16];
+        (0..n).for_each(|seed| counts[outcome(seed)] += 1.0);
+        counts.iter().map(|count| count / n as f64).collect()
+    }
+
+    #[test]
+    fn uniforms_lie_strictly_between_zero_and_one() {
+        assert!(uniform(0) > 0.0 && uniform(u64::MAX) < 1.0);
+        let (least, most) = (-(-uniform(0)).ln_1p(), -(-uniform(u64::MAX)).ln_1p());
+        assert!(least > 0.0 && most.is_finite(), "{least} {most}");
+    }
+
+    #[test]
+    fn the_race_follows_the_law_over_seeds_and_over_positions() {
+        let p = law(&[0.5, 0.25, 0.2, 0.05]);
+        let n = 200_000;
+        for by_position in [false, true] {
+            let found = shares(n, |i| {
+                let (seed, position) = if by_position { (7, i) } else { (i, 7) };
+                Race.pick(&p, Address::token(seed, position)) as usize
+            });
+            for (token, probability) in p.iter() {
+                let error = (found[token as usize] - probability).abs();
+                // Five standard deviations of a share of n.
+                assert!(error < 5.0 * (probability * (1.0 - probability) / n as f64).sqrt(), "{token}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_laws_that_race_with_one_noise_match_as_the_closed_form_says() {
+        // P(match at x) = 1 / sum over y of max(p(y)/p(x), q(y)/q(x)).
+        let (p, q) = (law(&[0.5, 0.3, 0.2]), law(&[0.3, 0.3, 0.4]));
+        let expected: f64 = (0..3u32)
+            .map(|x| {
+                1.0 / (0..3u32)
+                    .map(|y| (p.probability(y) / p.probability(x)).max(q.probability(y) / q.probability(x)))
+                    .sum::<f64>()
+            })
+            .sum();
+        let n = 200_000;
+        let matches = (0..n)
+            .filter(|seed| Race.pick(&p, Address::token(*seed, 3)) == Race.pick(&q, Address::token(*seed, 3)))
+            .count();
+        let found = matches as f64 / n as f64;
+        assert!((found - expected).abs() < 5.0 * (0.25 / n as f64).sqrt(), "found {found}, expected {expected}");
+    }
+
+    #[test]
+    fn the_first_of_many_is_the_pick_and_the_order_is_successive_sampling() {
+        let p = law(&[0.5, 0.3, 0.2]);
+        let n = 100_000;
+        let mut out = Vec::new();
+        let found = shares(n, |seed| {
+            let address = Address::token(seed, 0);
+            Race.draw(&p, 2, address, &mut out);
+            assert_eq!(out[0], Race.pick(&p, address));
+            (out[0] * 3 + out[1]) as usize
+        });
+        for (first, second) in [(0u32, 1u32), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+            let expected = p.probability(first) * p.probability(second) / (1.0 - p.probability(first));
+            assert!((found[(first * 3 + second) as usize] - expected).abs() < 0.01, "{first} {second}");
+        }
+    }
+
+    #[test]
+    fn coins_are_fair_to_their_probability_and_certain_at_the_ends() {
+        let n = 100_000;
+        let heads = (0..n).filter(|seed| Race.coin(0.3, Address::coin(*seed, 1, 1, 0))).count();
+        assert!((heads as f64 / n as f64 - 0.3).abs() < 0.01);
+        assert!((0..1000).all(|seed| Race.coin(1.0, Address::coin(seed, 1, 1, 0))));
+        assert!((0..1000).all(|seed| !Race.coin(0.0, Address::coin(seed, 1, 1, 0))));
+    }
+}

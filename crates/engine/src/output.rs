@@ -1,0 +1,76 @@
+//! What the engine reports: tokens as they are emitted, and how each sequence ended.
+
+use foretoken_speculation::{SequenceId, Token};
+
+use crate::stats::Stats;
+
+/// Who produced a token of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The target itself: a correction, or the token after an accepted draft.
+    Target,
+    /// A drafter's guess that the target agreed with; the drafter's number.
+    Drafted(u8),
+}
+
+/// One token of the output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Emitted {
+    /// The token.
+    pub token: Token,
+    /// Who produced it.
+    pub origin: Origin,
+    /// Its log-probability under the model's raw law, if asked for.
+    pub log_probability: Option<f32>,
+    /// Text that it completes; may be empty while a character or a stop string is incomplete.
+    pub text: String,
+}
+
+/// Why a sequence ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model wrote an end token (the last one emitted; it has no text).
+    EndToken(Token),
+    /// A stop string appeared; the text ends before it.
+    StopString(String),
+    /// As many tokens as were asked for.
+    Length,
+    /// The context is full.
+    Context,
+    /// The caller cancelled it.
+    Cancelled,
+    /// The executor could not run it.
+    Failed(String),
+}
+
+/// Something that happened in a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A part of the prompt was computed.
+    Prompt {
+        /// Whose.
+        sequence: SequenceId,
+        /// Tokens of the prompt that are cached now.
+        done: usize,
+        /// Tokens of the prompt.
+        total: usize,
+    },
+    /// Tokens were emitted, in order.
+    Tokens {
+        /// Whose.
+        sequence: SequenceId,
+        /// The tokens, at least one.
+        emitted: Vec<Emitted>,
+    },
+    /// The sequence ended; it is gone after this.
+    Finished {
+        /// Whose.
+        sequence: SequenceId,
+        /// Why.
+        reason: FinishReason,
+        /// Text that was held back and belongs to the output.
+        text: String,
+        /// What it took.
+        stats: Stats,
+    },
+}

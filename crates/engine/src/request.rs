@@ -1,0 +1,143 @@
+//! What is asked of the engine, and why it may be refused.
+
+use std::fmt;
+use std::sync::Arc;
+
+use foretoken_speculation::budget::{Budget, Fixed, Heuristic};
+use foretoken_speculation::{Promise, Sampling, SamplingProblem, Tenant, Token};
+use foretoken_text::Tokenizer;
+
+/// One text to be generated.
+#[derive(Clone)]
+pub struct Request {
+    /// The prompt, at least one token.
+    pub prompt: Vec<Token>,
+    /// Tokens to generate, at most; `None` is until the context is full.
+    pub tokens_max: Option<usize>,
+    /// The sampling law, with the end tokens of the text.
+    pub sampling: Sampling,
+    /// Seed of all chance of this request.
+    pub seed: u64,
+    /// What speculation promises.
+    pub promise: Promise,
+    /// How much to draft.
+    pub budget: BudgetKind,
+    /// Which of the engine's drafters to ask, by number, in this order.
+    pub drafters: Vec<u8>,
+    /// On whose behalf.
+    pub tenant: Tenant,
+    /// Whether log-probabilities of the emitted tokens under the model's raw law are wanted.
+    pub log_probabilities: bool,
+    /// Turns tokens into text; without it events carry none, and stop strings are not looked for.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// Strings that end the text, and are not part of it.
+    pub stop: Vec<String>,
+    /// Whether special tokens are shown in the text.
+    pub special: bool,
+}
+
+impl Request {
+    /// Plain greedy decoding of a prompt until the context is full; fields can be set from here.
+    pub fn new(prompt: Vec<Token>) -> Self {
+        Self {
+            prompt,
+            tokens_max: None,
+            sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+            seed: 0,
+            promise: Promise::Exact,
+            budget: BudgetKind::Heuristic { nodes_max: 16 },
+            drafters: Vec::new(),
+            tenant: Tenant::default(),
+            log_probabilities: false,
+            tokenizer: None,
+            stop: Vec::new(),
+            special: false,
+        }
+    }
+}
+
+/// The budgets there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetKind {
+    /// Always the same number of nodes.
+    Fixed {
+        /// The number.
+        nodes: usize,
+    },
+    /// Two more after a draft that was right, one less after another, from 5 up to a maximum.
+    Heuristic {
+        /// The maximum.
+        nodes_max: usize,
+    },
+}
+
+impl BudgetKind {
+    pub(crate) fn start(self) -> Box<dyn Budget> {
+        match self {
+            Self::Fixed { nodes } => Box::new(Fixed(nodes)),
+            Self::Heuristic { nodes_max } => Box::new(Heuristic::new(nodes_max)),
+        }
+    }
+}
+
+/// Why a request is refused before anything runs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RequestError {
+    /// A prompt without tokens: there is nothing to continue.
+    EmptyPrompt,
+    /// The prompt leaves no room for a token.
+    PromptTooLong {
+        /// Tokens of the prompt.
+        found: usize,
+        /// Tokens of the context.
+        context: usize,
+    },
+    /// A prompt token that the network does not have.
+    Token {
+        /// Its place in the prompt.
+        index: usize,
+        /// The token.
+        found: Token,
+        /// Tokens there are.
+        vocabulary: usize,
+    },
+    /// A sampling setting out of its range.
+    Sampling(SamplingProblem),
+    /// A sampling setting that names a token the network does not have.
+    SamplingToken {
+        /// The setting.
+        field: &'static str,
+        /// The token.
+        found: Token,
+        /// Tokens there are.
+        vocabulary: usize,
+    },
+    /// A drafter that the engine does not have.
+    Drafter {
+        /// Its number.
+        found: u8,
+        /// Drafters there are.
+        count: usize,
+    },
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyPrompt => write!(f, "prompt: expected at least one token, found none"),
+            Self::PromptTooLong { found, context } => {
+                write!(f, "prompt: expected at most {} tokens (the context is {context}), found {found}", context - 1)
+            }
+            Self::Token { index, found, vocabulary } => {
+                write!(f, "prompt: token {index}: expected a number below {vocabulary} (the vocabulary), found {found}")
+            }
+            Self::Sampling(problem) => write!(f, "{problem}"),
+            Self::SamplingToken { field, found, vocabulary } => {
+                write!(f, "{field}: expected tokens below {vocabulary} (the vocabulary), found {found}")
+            }
+            Self::Drafter { found, count } => write!(f, "drafter: expected a number below {count}, found {found}"),
+        }
+    }
+}
+
+impl std::error::Error for RequestError {}

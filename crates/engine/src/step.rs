@@ -1,0 +1,358 @@
+//! The step: plan, draft, one pass, verify, keep, report. The one caller of `verify`.
+//!
+//! Everybody forgets to the same length in the same place: cache rows are moved behind the pending token's, pages
+//! beyond them are given back, drafters are told. A sequence that cannot go on ends with a reason; the others do
+//! not notice.
+
+use std::collections::VecDeque;
+
+use foretoken_model::{Batch, CacheEdit, Executor, Outputs, Span};
+use foretoken_speculation::{
+    Ask, Chance, Context, Drafter, News, NodeId, Scratch, SequenceId, Token, log_probability, verify,
+};
+
+use crate::output::{Emitted, Event, FinishReason, Origin};
+use crate::pages::Pages;
+use crate::request::{Request, RequestError};
+use crate::scheduler::{Part, plan};
+use crate::sequence::Sequence;
+
+/// The loop: sequences, an executor, drafters, and the bookkeeping between them.
+pub struct Engine {
+    executor: Box<dyn Executor>,
+    drafters: Vec<Box<dyn Drafter>>,
+    pages: Pages,
+    context: usize,
+    sequences_max: usize,
+    waiting: VecDeque<Sequence>,
+    running: Vec<Sequence>,
+    parts: Vec<Part>,
+    outputs: Outputs,
+    scratch: Scratch,
+    events: Vec<Event>,
+    opened: u64,
+}
+
+impl Engine {
+    /// An engine over an executor whose pages are all free, for up to `sequences_max` texts at a time of up to
+    /// `context` tokens each (never more than the network or its cache can hold).
+    pub fn new(executor: Box<dyn Executor>, sequences_max: usize, context: usize) -> Self {
+        let capacity = executor.capacity();
+        let room = capacity.groups.iter().map(|group| group.pages * group.page_len).min().unwrap_or(0);
+        Self {
+            pages: Pages::new(&capacity.groups),
+            context: context.min(capacity.context_max).min(room),
+            sequences_max: sequences_max.max(1),
+            executor,
+            drafters: Vec::new(),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            parts: Vec::new(),
+            outputs: Outputs::default(),
+            scratch: Scratch::default(),
+            events: Vec::new(),
+            opened: 0,
+        }
+    }
+
+    /// Adds a drafter and returns its number, by which requests choose it.
+    ///
+    /// # Panics
+    /// If a sequence is alive already, or there are 255.
+    pub fn add_drafter(&mut self, drafter: Box<dyn Drafter>) -> u8 {
+        assert!(self.is_idle(), "drafters are added before the first request");
+        self.drafters.push(drafter);
+        u8::try_from(self.drafters.len() - 1).expect("at most 255 drafters")
+    }
+
+    /// Names of the drafters, by number.
+    pub fn drafter_names(&self) -> Vec<&str> {
+        self.drafters.iter().map(|drafter| drafter.name()).collect()
+    }
+
+    /// Tokens that a text can have, prompt included.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// True if nothing waits or runs.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Takes a request; it runs from the next step that has room for it.
+    ///
+    /// # Errors
+    /// [`RequestError`] if it could never run; nothing is changed then.
+    pub fn submit(&mut self, request: Request) -> Result<SequenceId, RequestError> {
+        self.check(&request)?;
+        let id = SequenceId(self.opened);
+        self.opened += 1;
+        self.waiting.push_back(Sequence::new(id, request, self.context, self.drafters.len()));
+        Ok(id)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), RequestError> {
+        let vocabulary = self.executor.capacity().vocabulary;
+        let unknown = |token: &Token| *token as usize >= vocabulary;
+        if request.prompt.is_empty() {
+            return Err(RequestError::EmptyPrompt);
+        }
+        if request.prompt.len() >= self.context {
+            return Err(RequestError::PromptTooLong { found: request.prompt.len(), context: self.context });
+        }
+        if let Some(index) = request.prompt.iter().position(unknown) {
+            return Err(RequestError::Token { index, found: request.prompt[index], vocabulary });
+        }
+        if let Some(problem) = request.sampling.problem() {
+            return Err(RequestError::Sampling(problem));
+        }
+        let biased = request.sampling.logit_bias.iter().map(|(token, _)| ("logit_bias", token));
+        let banned = request.sampling.banned_tokens.iter().map(|token| ("banned_tokens", token));
+        if let Some((field, found)) = biased.chain(banned).find(|(_, token)| unknown(token)) {
+            return Err(RequestError::SamplingToken { field, found: *found, vocabulary });
+        }
+        let count = self.drafters.len();
+        match request.drafters.iter().find(|drafter| usize::from(**drafter) >= count) {
+            Some(found) => Err(RequestError::Drafter { found: *found, count }),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a sequence at the next step. Unknown sequences are ignored: they have ended already.
+    pub fn cancel(&mut self, sequence: SequenceId) {
+        let mut all = self.waiting.iter_mut().chain(&mut self.running);
+        if let Some(sequence) = all.find(|other| other.id == sequence) {
+            sequence.finished = Some(FinishReason::Cancelled);
+        }
+    }
+
+    /// One pass over everything that runs. Returns what happened, in order.
+    pub fn step(&mut self, chance: &mut dyn Chance) -> &[Event] {
+        self.events.clear();
+        self.admit();
+        plan(&self.running, self.executor.capacity().rows_max, &mut self.parts);
+        self.draft(chance);
+        if self.forward() {
+            self.settle(chance);
+        }
+        self.retire();
+        &self.events
+    }
+
+    /// Moves waiting sequences to the running ones, in order of arrival, while there is room.
+    fn admit(&mut self) {
+        self.retire();
+        while self.running.len() < self.sequences_max {
+            let Some(next) = self.waiting.front() else { break };
+            if next.finished.is_none() && !self.pages.reserve(next.limit) {
+                break;
+            }
+            let Some(mut sequence) = self.waiting.pop_front() else { break };
+            if sequence.finished.is_some() {
+                self.events.push(ended(&mut sequence));
+                continue;
+            }
+            sequence.tables = self.pages.tables();
+            for drafter in sequence.request.drafters.clone() {
+                let drafter = &mut self.drafters[usize::from(drafter)];
+                drafter.open(sequence.id, &sequence.request.prompt, sequence.request.tenant);
+            }
+            self.running.push(sequence);
+        }
+    }
+
+    /// Lets every drafter in turn fill the trees of the sequences that asked for it.
+    fn draft(&mut self, chance: &mut dyn Chance) {
+        let mut nodes_max = vec![0; self.running.len()];
+        self.parts.iter().for_each(|part| nodes_max[part.at] = part.nodes_max);
+        self.running.iter_mut().for_each(|sequence| sequence.tree.clear());
+        let rounds = self.running.iter().map(|sequence| sequence.request.drafters.len()).max().unwrap_or(0);
+        for round in 0..rounds {
+            for number in 0..self.drafters.len() as u8 {
+                let mut asks: Vec<Ask<'_>> = self
+                    .running
+                    .iter_mut()
+                    .zip(&nodes_max)
+                    .filter(|(sequence, nodes_max)| {
+                        **nodes_max > 0 && sequence.request.drafters.get(round) == Some(&number)
+                    })
+                    .map(|(sequence, nodes_max)| Ask {
+                        sequence: sequence.id,
+                        tokens: &sequence.tokens,
+                        prompt_len: sequence.request.prompt.len(),
+                        sampling: &sequence.request.sampling,
+                        promise: sequence.request.promise,
+                        seed: sequence.request.seed,
+                        nodes_max: *nodes_max,
+                        tree: &mut sequence.tree,
+                        source: number,
+                    })
+                    .collect();
+                if !asks.is_empty() {
+                    self.drafters[usize::from(number)].draft(&mut asks, chance);
+                }
+            }
+        }
+    }
+
+    /// The pass. False if there was nothing to run, or the executor failed (its sequences end then).
+    fn forward(&mut self) -> bool {
+        for part in &self.parts {
+            let sequence = &mut self.running[part.at];
+            assert!(sequence.tree.len() <= part.nodes_max, "{} nodes of {}", sequence.tree.len(), part.nodes_max);
+            sequence.lay_out_rows(part.take);
+            self.pages.grow(&mut sequence.tables, sequence.cached + sequence.rows.tokens.len());
+        }
+        let running = &self.running;
+        let span = |part: &Part| {
+            let sequence = &running[part.at];
+            Span {
+                sequence: sequence.id.0,
+                tables: &sequence.tables,
+                start: sequence.cached,
+                tokens: &sequence.rows.tokens,
+                parents: &sequence.rows.parents,
+                wanted: &sequence.rows.wanted,
+            }
+        };
+        let spans: Vec<Span<'_>> = self.parts.iter().map(span).collect();
+        if spans.is_empty() {
+            return false;
+        }
+        let result = self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] }, &mut self.outputs);
+        if let Err(error) = &result {
+            for part in &self.parts {
+                self.running[part.at].finished = Some(FinishReason::Failed(error.to_string()));
+            }
+        }
+        result.is_ok()
+    }
+
+    /// Draws the consequences of a pass for each sequence in it.
+    fn settle(&mut self, chance: &mut dyn Chance) {
+        let mut first_row = 0;
+        for part in std::mem::take(&mut self.parts) {
+            let sequence = &mut self.running[part.at];
+            let prompt = sequence.request.prompt.len();
+            if sequence.cached < prompt {
+                let done = (sequence.cached + part.take).min(prompt);
+                self.events.push(Event::Prompt { sequence: sequence.id, done, total: prompt });
+            }
+            if part.complete {
+                let rows = sequence.rows.wanted.len();
+                self.settle_sequence(part, first_row, chance);
+                first_row += rows;
+            } else {
+                sequence.stats.prompt_passes += 1;
+                sequence.cached += part.take;
+            }
+        }
+    }
+
+    /// Verifies one tree and lets everyone forget what was refused. `first_row`: the root's row of the outputs.
+    fn settle_sequence(&mut self, part: Part, first_row: usize, chance: &mut dyn Chance) {
+        let Self { running, outputs, scratch, executor, pages, drafters, events, .. } = self;
+        let sequence = &mut running[part.at];
+        let old_len = sequence.tokens.len();
+        let row_of = |node: Option<NodeId>| first_row + node.map_or(0, |node| 1 + node.index());
+        let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
+        let mut law = |node: Option<NodeId>| {
+            let path = node.map_or(Vec::new(), |node| tree.path(node));
+            let context = Context { tokens, prompt_len: request.prompt.len(), path: &path };
+            request.sampling.law_with(outputs.row(row_of(node)), &context, scratch)
+        };
+        let verdict = verify(tree, &mut law, request.promise, request.seed, old_len as u64, chance);
+
+        // The accepted rows lie behind the root's in tree order; they close ranks right behind it.
+        let from: Vec<usize> = verdict.path.iter().map(|node| old_len + node.index()).collect();
+        executor.rows(CacheEdit::Move { tables: &sequence.tables, from: &from, to: old_len });
+        sequence.cached = old_len + from.len();
+        pages.keep(&mut sequence.tables, sequence.cached);
+        let drafted = sequence.tree.len();
+        count(sequence, &verdict.path);
+
+        let emitted = append_all(sequence, &verdict.path, &verdict.tokens, |node| outputs.row(row_of(node)));
+        let sequence = &running[part.at];
+        let news = News {
+            sequence: sequence.id,
+            tokens: &sequence.tokens,
+            emitted: &sequence.tokens[old_len..],
+            drafted,
+            accepted: verdict.path.len(),
+        };
+        for drafter in &sequence.request.drafters {
+            let drafter = &mut drafters[usize::from(*drafter)];
+            drafter.keep(sequence.id, sequence.cached.min(sequence.tokens.len()));
+            drafter.observe(&[news]);
+        }
+        events.push(Event::Tokens { sequence: sequence.id, emitted });
+    }
+
+    /// Lets go of sequences that have ended.
+    fn retire(&mut self) {
+        let mut at = 0;
+        while at < self.running.len() {
+            if self.running[at].finished.is_none() {
+                at += 1;
+                continue;
+            }
+            let mut sequence = self.running.remove(at);
+            self.pages.release(&mut sequence.tables, sequence.limit);
+            for drafter in &sequence.request.drafters {
+                self.drafters[usize::from(*drafter)].close(sequence.id);
+            }
+            self.events.push(ended(&mut sequence));
+        }
+    }
+}
+
+/// Adds a pass to the statistics and to the budget's experience.
+fn count(sequence: &mut Sequence, path: &[NodeId]) {
+    let stats = &mut sequence.stats;
+    stats.passes += 1;
+    if sequence.tree.is_empty() {
+        return;
+    }
+    sequence.budget.learn(sequence.tree.len(), path.len());
+    stats.drafts += 1;
+    stats.drafted += sequence.tree.len();
+    stats.accepted += path.len();
+    if stats.accepted_lens.len() <= path.len() {
+        stats.accepted_lens.resize(path.len() + 1, 0);
+    }
+    stats.accepted_lens[path.len()] += 1;
+    for node in (0..sequence.tree.len()).map(NodeId::new) {
+        stats.drafters[usize::from(sequence.tree.source(node))].drafted += 1;
+    }
+    for node in path {
+        stats.drafters[usize::from(sequence.tree.source(*node))].accepted += 1;
+    }
+}
+
+/// Appends the chosen tokens until one of them ends the sequence.
+fn append_all<'a>(
+    sequence: &mut Sequence,
+    path: &[NodeId],
+    tokens: &[Token],
+    row: impl Fn(Option<NodeId>) -> &'a [f32],
+) -> Vec<Emitted> {
+    let mut emitted = Vec::with_capacity(tokens.len());
+    for (i, token) in tokens.iter().enumerate() {
+        let chosen_at = i.checked_sub(1).map(|before| path[before]);
+        let origin = path.get(i).map_or(Origin::Target, |node| Origin::Drafted(sequence.tree.source(*node)));
+        let wanted = sequence.request.log_probabilities;
+        let log_probability = wanted.then(|| log_probability(row(chosen_at), *token));
+        emitted.push(sequence.append(*token, origin, log_probability));
+        if sequence.finished.is_some() {
+            break;
+        }
+    }
+    emitted
+}
+
+fn ended(sequence: &mut Sequence) -> Event {
+    let text = sequence.held_text();
+    let reason = sequence.finished.clone().expect("only sequences that have ended are retired");
+    Event::Finished { sequence: sequence.id, reason, text, stats: sequence.stats.clone() }
+}
