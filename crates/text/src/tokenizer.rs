@@ -56,16 +56,28 @@ pub struct Tokenizer {
 }
 
 /// What chat models write at the end of their turn. llama.cpp looks for the same spellings.
-const TURN_ENDS: [&str; 8] = [
+const TURN_ENDS: [&str; 9] = [
     "<|eot_id|>",
     "<|eom_id|>",
     "<|im_end|>",
     "<|end|>",
+    "<|return|>",
     "<end_of_turn>",
     "<|END_OF_TURN_TOKEN|>",
     "< EOT >",
     "_<EOT>",
 ];
+
+/// The special tokens among them. Where there is `<|return|>`, `<|end|>` only ends a message and more may follow.
+fn turn_ends(spellings: &Spellings) -> Vec<Token> {
+    let is = |token: Token, text: &str| spellings.bytes(token) == text.as_bytes();
+    let special = (0..spellings.len() as Token).filter(|&token| spellings.is_special(token));
+    let mut ends: Vec<Token> = special.filter(|&token| TURN_ENDS.iter().any(|end| is(token, end))).collect();
+    if ends.iter().any(|&token| is(token, "<|return|>")) {
+        ends.retain(|&token| !is(token, "<|end|>"));
+    }
+    ends
+}
 
 impl Tokenizer {
     /// Reads `tokenizer.json` from a folder, with `tokenizer_config.json` and `generation_config.json` if they are there.
@@ -107,12 +119,9 @@ impl Tokenizer {
     pub(crate) fn from_parts(name: &str, mut parts: Parts) -> Self {
         parts.end_tokens.sort_unstable();
         parts.end_tokens.dedup();
-        let spellings = &parts.spellings;
-        let ends_turn = |&token: &Token| {
-            spellings.is_special(token) && TURN_ENDS.iter().any(|end| end.as_bytes() == spellings.bytes(token))
-        };
-        let turn_end_tokens = (0..spellings.len() as Token).filter(ends_turn).collect();
-        Self { name: name.to_owned(), turn_end_tokens, fingerprint: spellings.fingerprint(), parts }
+        let turn_end_tokens = turn_ends(&parts.spellings);
+        let fingerprint = parts.spellings.fingerprint();
+        Self { name: name.to_owned(), turn_end_tokens, fingerprint, parts }
     }
 
     /// The name that it was loaded under.

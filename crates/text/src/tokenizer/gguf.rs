@@ -8,7 +8,7 @@
 use foretoken_weights::gguf::Metadata;
 
 use super::bytes::{Alphabet, byte_token};
-use super::{Method, Parts, Spellings, gguf_bpe, gguf_spm};
+use super::{Method, Parts, Spellings, TURN_ENDS, gguf_bpe, gguf_spm, turn_ends};
 use crate::{TextError, Token};
 
 /// The vocabulary that a GGUF file holds under `tokenizer.ggml`.
@@ -65,21 +65,6 @@ impl Kind {
         matches!(self, Self::Unknown | Self::Control)
     }
 }
-
-/// Marks that llama.cpp takes for the end of a text, whatever the file says.
-const ENDS: [&str; 11] = [
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|return|>",
-    "<|call|>",
-    "<end_of_turn>",
-    "<|endoftext|>",
-    "<|END_OF_TURN_TOKEN|>",
-    "< EOT >",
-    "_<EOT>",
-];
 
 impl GgufVocabulary {
     /// Reads the vocabulary of a file. `name` stands in messages where a file would.
@@ -160,7 +145,7 @@ impl GgufVocabulary {
             }
         };
         // Some converters forget to mark these.
-        Ok(if kind == Kind::UserDefined && ENDS.contains(&spelling) { Kind::Control } else { kind })
+        Ok(if TURN_ENDS.contains(&spelling) { Kind::Control } else { kind })
     }
 }
 
@@ -184,13 +169,14 @@ pub(super) fn parts(place: &str, vocabulary: &GgufVocabulary) -> Result<Parts, T
         other => return Err(TextError::field(place, "tokenizer.ggml.model", "llama or gpt2", other)),
     };
     let around = |wanted: bool, token: Option<Token>| token.filter(|_| wanted).into_iter().collect();
+    let spellings = spellings(vocabulary, &kinds, alphabet);
     Ok(Parts {
         method,
-        spellings: spellings(vocabulary, &kinds, alphabet),
         prefix: around(vocabulary.add_bos.unwrap_or(habits.add_bos), vocabulary.bos),
         suffix: around(vocabulary.add_eos.unwrap_or(false), vocabulary.eos),
         bos: vocabulary.bos,
-        end_tokens: end_tokens(vocabulary, &kinds),
+        end_tokens: end_tokens(vocabulary, &spellings),
+        spellings,
         drops_first_space: habits.drops_first_space,
     })
 }
@@ -214,10 +200,9 @@ fn spellings(vocabulary: &GgufVocabulary, kinds: &[Kind], alphabet: Alphabet) ->
     spellings
 }
 
-fn end_tokens(vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Vec<Token> {
+/// What the file names, and what llama.cpp takes for the end whatever the file says.
+fn end_tokens(vocabulary: &GgufVocabulary, spellings: &Spellings) -> Vec<Token> {
     let named = [vocabulary.eos, vocabulary.eot, vocabulary.eom].into_iter().flatten();
-    let spelt = (0..vocabulary.tokens.len())
-        .filter(|&index| kinds[index].is_special() && ENDS.contains(&vocabulary.tokens[index].as_str()))
-        .map(|index| index as Token);
-    named.chain(spelt).collect()
+    let is_end = |&token: &Token| spellings.is_special(token) && spellings.bytes(token) == b"<|endoftext|>";
+    named.chain(turn_ends(spellings)).chain((0..spellings.len() as Token).filter(is_end)).collect()
 }

@@ -45,7 +45,7 @@ struct Mark {
 }
 
 impl Merger {
-    pub fn new(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Result<Self, TextError> {
+    pub(super) fn new(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Result<Self, TextError> {
         let count = vocabulary.tokens.len();
         if vocabulary.scores.len() != count {
             let expected = format!("{count} scores, one for each token");
@@ -273,7 +273,7 @@ mod tests {
         let tokenizer = Tokenizer::from_gguf_vocabulary("small", &vocabulary(&SMALL)).unwrap();
         assert_eq!(tokenizer.encode("a</s>a", true).unwrap(), [1, 8, 2, 8]);
         assert_eq!(tokenizer.encode("", true).unwrap(), [1]);
-        assert_eq!(tokenizer.encode("", false).unwrap(), []);
+        assert!(tokenizer.encode("", false).unwrap().is_empty());
         // Typed by a user, the mark is text: "</" and two characters without a token of their own.
         assert_eq!(tokenizer.encode_plain("</s>").unwrap(), [4, 9, 0, 0]);
         // User-defined tokens are text and found everywhere.

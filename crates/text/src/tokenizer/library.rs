@@ -8,7 +8,8 @@ use std::fmt;
 use std::path::Path;
 
 use serde_json::Value;
-use tokenizers::{AddedVocabulary, Model, ModelWrapper, OffsetType, PreTokenizer};
+use tokenizers::pattern::Pattern;
+use tokenizers::{AddedVocabulary, Model, ModelWrapper, OffsetType, Offsets, PreTokenizer, SplitDelimiterBehavior};
 
 use super::bytes::Alphabet;
 use super::{Method, Parts, Spellings, Tokenizer};
@@ -19,6 +20,22 @@ pub(crate) struct Library {
     tokenizer: tokenizers::Tokenizer,
     /// The same added tokens, but the special ones are not looked for.
     plain: AddedVocabulary,
+    /// Special tokens that the model itself could make out of text: Unigram models list them among their pieces.
+    reachable: Vec<(Token, String)>,
+}
+
+/// Cuts a text inside every occurrence of these spellings, so that none of them can become one token.
+struct Apart<'a>(Vec<&'a str>);
+
+impl Pattern for Apart<'_> {
+    fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
+        let begins = |at: usize| self.0.iter().any(|spelling| inside[at..].starts_with(spelling));
+        let inner = inside.char_indices().filter(|&(at, _)| begins(at)).map(|(at, first)| at + first.len_utf8());
+        let mut cuts: Vec<usize> = inner.chain([0, inside.len()]).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        Ok(cuts.windows(2).map(|pair| ((pair[0], pair[1]), false)).collect())
+    }
 }
 
 impl fmt::Debug for Library {
@@ -32,18 +49,37 @@ impl Library {
     pub fn new(tokenizer: tokenizers::Tokenizer) -> Self {
         let mut plain = tokenizer.get_added_vocabulary().clone();
         plain.set_encode_special_tokens(true);
-        Self { tokenizer, plain }
+        let special = plain.get_added_tokens_decoder().iter().filter(|(_, token)| token.special);
+        let reachable = special
+            .filter(|(id, token)| tokenizer.get_model().token_to_id(&token.content) == Some(**id))
+            .map(|(id, token)| (*id, token.content.clone()))
+            .collect();
+        Self { tokenizer, plain, reachable }
     }
 
     pub fn encode(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
         Ok(self.tokenizer.encode_fast(text, false)?.get_ids().to_vec())
     }
 
-    /// The library's own steps, with the other list of added tokens.
+    /// As `encode`, but special tokens spelt in the text are text.
     pub fn encode_plain(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
+        let tokens = self.encode_apart(text, &Apart(Vec::new()))?;
+        let made = |(id, spelling): &&(Token, String)| tokens.contains(id) && text.contains(spelling.as_str());
+        if !self.reachable.iter().any(|special| made(&special)) {
+            return Ok(tokens);
+        }
+        let spellings = self.reachable.iter().map(|(_, spelling)| spelling.as_str()).collect();
+        self.encode_apart(text, &Apart(spellings))
+    }
+
+    /// The library's own steps, with the other list of added tokens.
+    fn encode_apart(&self, text: &str, apart: &Apart<'_>) -> tokenizers::Result<Vec<Token>> {
         let mut pieces = self.plain.extract_and_normalize(self.tokenizer.get_normalizer(), text);
         if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut pieces)?;
+        }
+        if !apart.0.is_empty() {
+            pieces.split(|_, piece| piece.split(Apart(apart.0.clone()), SplitDelimiterBehavior::Isolated))?;
         }
         pieces.tokenize(|piece| self.tokenizer.get_model().tokenize(piece.get()))?;
         Ok(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
@@ -221,4 +257,74 @@ fn spellings(place: &str, tokenizer: &tokenizers::Tokenizer, alphabet: Alphabet)
         }
     }
     Ok(spellings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A vocabulary in the manner of Llama 2: merges over text with marked spaces, and bytes for the rest.
+    const MARKED: &str = r#"{"version": "1.0", "truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0,
+        "direction": "Right"}, "padding": null, "added_tokens": [
+          {"id": 0, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},
+          {"id": 6, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true},
+          {"id": 7, "content": "[▁]", "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": false}],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+          {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+        "pre_tokenizer": null,
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+          {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}},
+          {"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
+        "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+          {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+          "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+          "vocab": {"<s>": 0, "<0xC3>": 1, "<0xA4>": 2, "▁": 3, "a": 4, "▁a": 5}, "merges": ["▁ a"]}}"#;
+
+    fn marked(config: Option<&str>) -> Tokenizer {
+        Tokenizer::from_json("marked", MARKED.as_bytes(), config.map(str::as_bytes)).unwrap()
+    }
+
+    #[test]
+    fn marked_spaces_bytes_and_surroundings() {
+        let tokenizer = marked(None);
+        assert_eq!(tokenizer.encode("a aä", true).unwrap(), [0, 5, 5, 1, 2]);
+        assert_eq!(tokenizer.decode(&[0, 5, 5, 1, 2], true), "a aä");
+        assert_eq!(tokenizer.decode(&[1], true), "\u{fffd}");
+        assert_eq!((tokenizer.token_bytes(1), tokenizer.token_bytes(5)), (&b"\xc3"[..], &b" a"[..]));
+        assert_eq!((tokenizer.token_bytes(7), tokenizer.token_bytes(8)), (&b"[ ]"[..], &b""[..]));
+        assert_eq!((tokenizer.bos(), tokenizer.adds_bos(), tokenizer.end_tokens()), (Some(0), true, &[6][..]));
+        assert_eq!(tokenizer.vocabulary_len(), 8);
+    }
+
+    #[test]
+    fn the_configuration_has_the_last_word() {
+        let tokenizer = marked(Some(
+            r#"{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": false, "add_eos_token": true}"#,
+        ));
+        assert_eq!(tokenizer.encode("a", true).unwrap(), [5, 6]);
+        assert_eq!((tokenizer.adds_bos(), tokenizer.end_tokens()), (false, &[6][..]));
+        let tokenizer = marked(Some(r#"{"bos_token": null, "eos_token": "<s>"}"#));
+        assert_eq!((tokenizer.encode("", true).unwrap(), tokenizer.end_tokens()), (vec![0], &[0][..]));
+    }
+
+    #[test]
+    fn ends_of_generation_are_numbers_or_lists() {
+        let ends = |json: &str| generation_ends(&serde_json::from_str(json).unwrap());
+        assert_eq!(ends(r#"{"eos_token_id": 2}"#), [2]);
+        assert_eq!(ends(r#"{"eos_token_id": [3, 2]}"#), [3, 2]);
+        assert!(ends(r#"{"eos_token_id": null}"#).is_empty() && ends("{}").is_empty());
+    }
+
+    #[test]
+    fn cuts_go_through_every_occurrence() {
+        let pieces = |text: &str, spellings: &[&'static str]| {
+            let matches = Apart(spellings.to_vec()).find_matches(text).unwrap();
+            matches.into_iter().map(|((start, end), _)| text[start..end].to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(pieces("x<a>y", &["<a>"]), ["x<", "a>y"]);
+        assert_eq!(pieces("aaa", &["aa"]), ["a", "a", "a"]);
+        assert_eq!(pieces("äb", &["ä"]), ["ä", "b"]);
+        assert_eq!(pieces("", &["a"]), [""; 0]);
+    }
 }

@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(cut("gpt-2", "a 123 IT'S  b"), ["a", " 123", " IT", "'", "S", " ", " b"]);
         assert_eq!(cut("starcoder", "a 123"), ["a", " ", "1", "2", "3"]);
         assert_eq!(cut("llama-bpe", "IT'S 12345\n\n x"), ["IT", "'S", " ", "123", "45", "\n\n", " x"]);
-        assert_eq!(cut("qwen2", "12 .a"), ["1", "2", " ", ".a"]);
+        assert_eq!(cut("qwen2", "12.a"), ["1", "2", ".a"]);
         assert_eq!(cut("default", "a,b1234"), ["a", ",", "b", "123", "4"]);
         assert_eq!(cut("deepseek-llm", "ab, 我12  "), ["ab", ",", " ", "我", "12", "  "]);
         assert_eq!(cut("deepseek-v3", "a 1234我"), ["a", " ", "123", "4", "我"]);

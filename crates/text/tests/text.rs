@@ -1,0 +1,47 @@
+//! The crate as its users see it: real vocabularies, real templates, and inputs that are none.
+//!
+//! The demo models are part of the repository. Vocabularies of others are not: tests that want them look in the folder
+//! that `FORETOKEN_TEST_DATA` names, and say so when they are skipped.
+
+#[path = "text/bad_input.rs"]
+mod bad_input;
+#[path = "text/chat.rs"]
+mod chat;
+#[path = "text/round_trip.rs"]
+mod round_trip;
+#[path = "text/vectors.rs"]
+mod vectors;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use foretoken_text::Tokenizer;
+
+/// Byte-level BPE.
+static TARGET: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| load("demo-target"));
+/// Unigram with byte fallback.
+static OTHER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| load("demo-other-tokenizer"));
+
+fn model(name: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models")).join(name)
+}
+
+fn load(name: &str) -> Arc<Tokenizer> {
+    Arc::new(Tokenizer::from_dir(&model(name)).expect("the demo models are in the repository"))
+}
+
+/// A file of the test data, or `None` with a word about it if there are none.
+fn test_data(file: &str) -> Option<PathBuf> {
+    match std::env::var_os("FORETOKEN_TEST_DATA") {
+        Some(folder) => Some(Path::new(&folder).join(file)),
+        None => {
+            println!("skipped: {file} is looked for in FORETOKEN_TEST_DATA, which is not set");
+            None
+        }
+    }
+}
+
+fn gguf(path: &Path) -> Tokenizer {
+    let file = foretoken_weights::gguf::open(path).expect("the test data are good files");
+    Tokenizer::from_gguf(&path.display().to_string(), &file.metadata).expect("the test data are good vocabularies")
+}
