@@ -1,0 +1,38 @@
+//! Executors with a mistake: the conformance suite must see each of them.
+
+use foretoken_testkit::conform::{Setting, cases, drafters, exact, selections};
+use foretoken_testkit::toy::Fault;
+
+/// Whether the suite notices the mistake with some selection of drafters, all of which it runs.
+fn is_caught(fault: Fault) -> bool {
+    let all = drafters();
+    let setting = Setting { fault, batch: 4, ..Setting::plain() };
+    let fails = |target, drafters: &[_]| exact(&cases(target), &setting, drafters).is_err();
+    let targets = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
+    selections(&all).iter().any(|drafters| targets.iter().any(|target| fails(*target, drafters)))
+}
+
+#[test]
+fn the_suite_passes_without_a_mistake() {
+    assert!(!is_caught(Fault::None));
+}
+
+#[test]
+fn rows_that_are_not_moved_are_caught() {
+    assert!(is_caught(Fault::RowsNotMoved));
+}
+
+#[test]
+fn rows_that_see_their_siblings_are_caught() {
+    assert!(is_caught(Fault::SiblingsSeen));
+}
+
+#[test]
+fn rows_that_know_their_neighbours_are_caught() {
+    assert!(is_caught(Fault::RowsKnowTheirNeighbours));
+}
+
+#[test]
+fn a_forgotten_page_is_caught() {
+    assert!(is_caught(Fault::PageForgotten));
+}

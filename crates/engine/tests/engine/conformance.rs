@@ -1,0 +1,80 @@
+//! Every registered drafter, promise, budget and batch, over toy models; then with each drafter removed.
+
+use foretoken_engine::BudgetKind;
+use foretoken_speculation::{Promise, Sampling};
+use foretoken_testkit::conform::{Case, Setting, cases, drafters, exact, law_error, selections};
+use foretoken_testkit::table::Table;
+
+/// Targets: easy to guess, hard to guess, with a long memory.
+const TARGETS: [(u64, usize, usize); 3] = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
+
+fn settings() -> Vec<Setting> {
+    let mut all = Vec::new();
+    for (batch, page_len, rows_max) in [(1, 4, 64), (7, 1, 64), (16, 16, 24)] {
+        for budget in
+            [BudgetKind::Heuristic { nodes_max: 9 }, BudgetKind::Fixed { nodes: 3 }, BudgetKind::Fixed { nodes: 0 }]
+        {
+            all.push(Setting { batch, page_len, rows_max, budget, ..Setting::plain() });
+        }
+    }
+    all
+}
+
+#[test]
+fn exact_gives_the_oracles_tokens_and_bits_with_any_drafters() {
+    let all = drafters();
+    for target in TARGETS {
+        let cases = cases(target);
+        for setting in settings() {
+            for drafters in selections(&all) {
+                exact(&cases, &setting, &drafters).unwrap_or_else(|message| panic!("{message}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn rejection_and_block_are_exact_where_the_law_is_a_point_mass() {
+    let all = drafters();
+    for target in TARGETS {
+        let greedy: Vec<Case> = cases(target)
+            .into_iter()
+            .map(|mut case| {
+                case.sampling.temperature = 0.0;
+                case
+            })
+            .collect();
+        for promise in [Promise::Rejection, Promise::Block] {
+            for drafters in selections(&all) {
+                let setting = Setting { promise, batch: 4, ..Setting::plain() };
+                exact(&greedy, &setting, &drafters).unwrap_or_else(|message| panic!("{message}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_law_of_the_text_is_the_targets_under_every_promise() {
+    let all = drafters();
+    for (seed, sampling) in [
+        (11, Sampling::default()),
+        (12, Sampling { temperature: 1.3, top_k: 2, ..Sampling::default() }),
+        (13, Sampling { repetition_penalty: 1.5, penalty_window: Some(2), ..Sampling::default() }),
+    ] {
+        let table = Table::seeded(3, 2, seed);
+        let case = Case { target: (seed, 3, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3 };
+        for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
+            for drafter in &all {
+                for budget in [BudgetKind::Fixed { nodes: 2 }, BudgetKind::Heuristic { nodes_max: 2 }] {
+                    let setting = Setting { promise, budget, ..Setting::plain() };
+                    let error = law_error(&table, &case, &setting, &[drafter]);
+                    assert!(error < 1e-6, "{} under {promise:?} with {budget:?}: off by {error}", drafter.name);
+                }
+            }
+            let two: Vec<_> = all.iter().filter(|d| ["draft", "draft with p-min"].contains(&d.name)).collect();
+            let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };
+            let error = law_error(&table, &case, &setting, &two);
+            assert!(error < 1e-6, "two drafters under {promise:?}: off by {error}");
+        }
+    }
+}

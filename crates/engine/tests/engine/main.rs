@@ -1,0 +1,4 @@
+//! The engine against the oracle, by enumeration, and in awkward company.
+
+mod canaries;
+mod conformance;

@@ -1,0 +1,263 @@
+//! The conformance suite: every drafter, promise, budget and batch against the oracle. Cases are data.
+//!
+//! [`drafters`] is the register: a drafter that is added there is held to everything here. The suite runs all
+//! drafters together, then without each of them, then each alone, then none. Under *exact*, and under any promise
+//! where the law is a point mass, tokens and the bits of their log-probabilities must be the oracle's. Under
+//! *rejection* the law of the text is computed by enumeration, through the engine's own step, and must be the
+//! target's. Every check returns what went wrong instead of panicking, so that canaries can be shown to be caught.
+
+use std::collections::BTreeMap;
+
+use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, SequenceId};
+use foretoken_speculation::{
+    Ask, Chance, Drafter, LookupDrafter, ModelDrafter, NodeId, Promise, Proposal, Sampling, Tenant, Token,
+};
+
+use crate::dial::{enumerate, enumerate_coupled};
+use crate::oracle::decode;
+use crate::table::{Joint, Table, distance, mix};
+use crate::toy::{Fault, ToyExecutor};
+
+/// A drafter as the suite makes it, fresh for every run, for a given target.
+pub struct Registered {
+    /// For messages.
+    pub name: &'static str,
+    /// Makes one.
+    pub make: fn(&Table) -> Box<dyn Drafter>,
+}
+
+/// Every drafter there is, with the settings that matter. A new drafter is added here, and nowhere else in tests.
+pub fn drafters() -> Vec<Registered> {
+    fn network(vocabulary: usize, seed: u64) -> ExecutorScorer {
+        // Few rows a pass, so that prompts are cut; pages shorter than a draft.
+        ExecutorScorer::new(Box::new(ToyExecutor::new(Table::seeded(vocabulary, 2, seed), 2, 400, 5)))
+    }
+    vec![
+        Registered { name: "lookup", make: |_| Box::new(LookupDrafter::default()) },
+        Registered { name: "lookup of single tokens", make: |_| Box::new(LookupDrafter::new(1, 1, 3)) },
+        Registered { name: "draft", make: |t| Box::new(ModelDrafter::new(network(t.vocabulary(), 99))) },
+        Registered {
+            name: "draft by the target itself",
+            make: |t| {
+                Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(ToyExecutor::new(t.clone(), 4, 200, 64)))))
+            },
+        },
+        Registered {
+            name: "draft with p-min",
+            make: |t| {
+                let mut drafter = ModelDrafter::new(network(t.vocabulary(), 98));
+                drafter.p_min = 0.4;
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "draft with a temperature of its own",
+            make: |t| {
+                let mut drafter = ModelDrafter::new(network(t.vocabulary(), 97));
+                (drafter.temperature, drafter.n_max) = (Some(0.5), 3);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "draft without room",
+            make: |t| {
+                let toy = ToyExecutor::new(Table::seeded(t.vocabulary(), 2, 96), 2, 6, 4);
+                Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(toy))))
+            },
+        },
+        Registered { name: "random trees", make: |t| Box::new(RandomTrees { vocabulary: t.vocabulary() }) },
+    ]
+}
+
+/// A drafter that offers point masses in a tree of random shape, a function of the sequence's tokens.
+struct RandomTrees {
+    vocabulary: usize,
+}
+
+impl Drafter for RandomTrees {
+    fn name(&self) -> &str {
+        "random-trees"
+    }
+
+    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
+
+    fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
+        for ask in asks {
+            let mut state = ask.tokens.iter().fold(1, |state, token| mix(state ^ u64::from(*token)));
+            for _ in 0..12 {
+                state = mix(state);
+                let nodes = ask.tree.len() as u64;
+                let parent = (state >> 8) % (nodes + 1);
+                let parent = (parent < nodes).then(|| NodeId::new(parent as usize));
+                let token = ((state >> 40) % self.vocabulary as u64) as Token;
+                if ask.has_room() || ask.tree.child(parent, token).is_some() {
+                    ask.tree.offer(parent, token, Proposal::Point, ask.source);
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
+
+    fn close(&mut self, _sequence: SequenceId) {}
+}
+
+/// One text to be generated, as data.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Seed of the target's table, its vocabulary, and how many last tokens its rows depend on.
+    pub target: (u64, usize, usize),
+    /// The prompt.
+    pub prompt: Vec<Token>,
+    /// The sampling law.
+    pub sampling: Sampling,
+    /// Seed of the request.
+    pub seed: u64,
+    /// Tokens to generate.
+    pub tokens_max: usize,
+}
+
+/// How the cases of one table are run.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// What is promised.
+    pub promise: Promise,
+    /// How much is drafted.
+    pub budget: BudgetKind,
+    /// Texts at a time.
+    pub batch: usize,
+    /// Positions a page.
+    pub page_len: usize,
+    /// Rows a pass.
+    pub rows_max: usize,
+    /// A mistake of the executor.
+    pub fault: Fault,
+}
+
+impl Setting {
+    /// *exact*, the heuristic budget, one text at a time.
+    pub fn plain() -> Self {
+        let budget = BudgetKind::Heuristic { nodes_max: 9 };
+        Self { promise: Promise::Exact, budget, batch: 1, page_len: 4, rows_max: 64, fault: Fault::None }
+    }
+}
+
+/// Cases over samplers of every kind, all of one target so that they can share a batch.
+pub fn cases(target: (u64, usize, usize)) -> Vec<Case> {
+    let plain = Sampling::default();
+    let samplers = [
+        Sampling { temperature: 0.0, ..plain.clone() },
+        plain.clone(),
+        Sampling { temperature: 0.7, top_k: 3, ..plain.clone() },
+        Sampling { top_p: 0.8, min_p: 0.05, ..plain.clone() },
+        Sampling { typical_p: 0.7, ..plain.clone() },
+        Sampling { temperature: 0.0, repetition_penalty: 1.4, penalty_window: Some(5), ..plain.clone() },
+        Sampling { presence_penalty: 0.5, frequency_penalty: 0.3, penalty_window: Some(9), ..plain.clone() },
+        Sampling { logit_bias: vec![(1, 1.5), (2, f32::NEG_INFINITY)], banned_tokens: vec![0], ..plain.clone() },
+        Sampling { tokens_min: 6, end_tokens: vec![1], ..plain.clone() },
+        Sampling { temperature: 1.5, end_tokens: vec![2, 3], ..plain },
+    ];
+    let vocabulary = target.1 as u64;
+    let case = |(i, sampling): (usize, Sampling)| {
+        let prompt_len = 1 + (i * 5) % 17;
+        let prompt = (0..prompt_len as u64).map(|j| (mix(i as u64 * 100 + j / 2) % vocabulary) as Token).collect();
+        Case { target, prompt, sampling, seed: 40 + i as u64, tokens_max: 12 + (i * 7) % 30 }
+    };
+    samplers.into_iter().enumerate().map(case).collect()
+}
+
+fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
+    Request {
+        tokens_max: Some(case.tokens_max),
+        sampling: case.sampling.clone(),
+        seed: case.seed,
+        promise: setting.promise,
+        budget: setting.budget,
+        drafters: drafters.to_vec(),
+        log_probabilities: true,
+        ..Request::new(case.prompt.clone())
+    }
+}
+
+fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine {
+    let toy = ToyExecutor::new(table.clone(), setting.page_len, 600usize.div_ceil(setting.page_len), setting.rows_max);
+    let mut engine = Engine::new(Box::new(toy.with_fault(setting.fault)), setting.batch, usize::MAX);
+    for drafter in drafters {
+        engine.add_drafter((drafter.make)(table));
+    }
+    engine
+}
+
+/// Runs an engine dry; what each sequence emitted, tokens and bits of log-probabilities.
+pub fn run(engine: &mut Engine, chance: &mut dyn Chance) -> BTreeMap<SequenceId, Vec<(Token, u32)>> {
+    let mut texts: BTreeMap<SequenceId, Vec<(Token, u32)>> = BTreeMap::new();
+    while !engine.is_idle() {
+        for event in engine.step(chance) {
+            if let Event::Tokens { sequence, emitted } = event {
+                let bits = emitted.iter().map(|e| (e.token, e.log_probability.map_or(0, f32::to_bits)));
+                texts.entry(*sequence).or_default().extend(bits);
+            }
+        }
+    }
+    texts
+}
+
+/// Whether all cases (of one target) get the oracle's tokens and log-probabilities, run together in one engine.
+///
+/// # Errors
+/// The first difference: which case and setting, where, and what was expected.
+pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Result<(), String> {
+    let (seed, vocabulary, order) = cases[0].target;
+    let table = Table::seeded(vocabulary, order, seed);
+    let mut engine = engine(&table, setting, drafters);
+    let numbers: Vec<u8> = (0..drafters.len() as u8).collect();
+    let ids: Vec<SequenceId> = cases
+        .iter()
+        .map(|case| engine.submit(request(case, setting, &numbers)).map_err(|error| format!("{case:?}: {error}")))
+        .collect::<Result<_, _>>()?;
+    let texts = run(&mut engine, &mut Race);
+    for (case, id) in cases.iter().zip(ids) {
+        assert_eq!(case.target, cases[0].target, "cases of one target");
+        let expected = decode(&table, &case.sampling, case.seed, &case.prompt, case.tokens_max);
+        let found = texts.get(&id).map_or(&[][..], Vec::as_slice);
+        if expected != found {
+            let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
+            let names: Vec<_> = drafters.iter().map(|drafter| drafter.name).collect();
+            return Err(format!(
+                "{case:?}\n{setting:?}\ndrafters {names:?}\nfirst difference at token {at}: expected {:?} of {}, found {:?} of {}",
+                expected.get(at),
+                expected.len(),
+                found.get(at),
+                found.len()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How far the law of a text, through the engine's step, is from the target's: the largest difference over texts.
+/// `len` tokens, any promise, computed by enumeration.
+pub fn law_error(table: &Table, case: &Case, setting: &Setting, drafters: &[&Registered]) -> f64 {
+    let numbers: Vec<u8> = (0..drafters.len() as u8).collect();
+    let text = |chance: &mut dyn Chance| -> Vec<Token> {
+        let mut engine = engine(table, setting, drafters);
+        let id = engine.submit(request(case, setting, &numbers)).expect("a case that can run");
+        let texts = run(&mut engine, chance);
+        texts[&id].iter().map(|(token, _)| *token).collect()
+    };
+    let found: Joint = match setting.promise {
+        Promise::Exact => enumerate_coupled(|dial| text(dial)),
+        Promise::Rejection | Promise::Block => enumerate(|dial| text(dial)),
+    };
+    distance(&found, &table.plain(&case.sampling, &case.prompt, case.tokens_max))
+}
+
+/// All drafters, then without each, then each alone, then none.
+pub fn selections(all: &[Registered]) -> Vec<Vec<&Registered>> {
+    let mut selections: Vec<Vec<&Registered>> = vec![all.iter().collect(), Vec::new()];
+    for left_out in 0..all.len() {
+        selections.push(all.iter().enumerate().filter(|(i, _)| *i != left_out).map(|(_, d)| d).collect());
+        selections.push(vec![&all[left_out]]);
+    }
+    selections
+}

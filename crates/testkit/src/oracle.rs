@@ -1,0 +1,26 @@
+//! The naive decoder: one sequence, one token at a time, no cache, no tree, no engine.
+//!
+//! It is the specification of *exact*: the text of a request is a function of the model, the sampling law and the
+//! seed. It shares with the product the law of a row and the race, which have their own tests, and nothing else.
+
+use foretoken_engine::Race;
+use foretoken_speculation::{Address, Chance, Context, Sampling, Token, log_probability};
+
+use crate::table::Table;
+
+/// The text that a request must get: tokens with the bits of their log-probabilities.
+pub fn decode(table: &Table, sampling: &Sampling, seed: u64, prompt: &[Token], tokens_max: usize) -> Vec<(Token, u32)> {
+    let mut tokens = prompt.to_vec();
+    let mut text = Vec::new();
+    while text.len() < tokens_max {
+        let logits = table.logits(&tokens);
+        let law = sampling.law(&logits, &Context { tokens: &tokens, prompt_len: prompt.len(), path: &[] });
+        let token = Race.pick(&law, Address::token(seed, tokens.len() as u64));
+        text.push((token, log_probability(&logits, token).to_bits()));
+        tokens.push(token);
+        if sampling.end_tokens.contains(&token) {
+            break;
+        }
+    }
+    text
+}
