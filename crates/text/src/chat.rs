@@ -4,7 +4,7 @@
 //! space rules, functions and variables) and trusted no further than that: no files, no includes, and a budget of steps.
 //!
 //! What it leaves out: tools and documents (templates see `none`), content that is not text, and the mask that the
-//! `generation` tag computes; the tag itself is understood.
+//! `generation` tag computes; the tag itself is understood. Memory is not bounded, only steps are.
 
 mod clock;
 mod json;

@@ -3,6 +3,23 @@
 //! The heavy text dependencies enter the workspace here and nowhere else: `tokenizers`, which encodes as the checkpoints
 //! were trained, and `minijinja`, which runs the templates they bring along. Everything that a sequence drags along
 //! ([`TextStream`], [`StopMatcher`]) can go back to any earlier length, and is then as if it had never gone further.
+//!
+//! ```
+//! use std::{path::Path, sync::Arc};
+//! use foretoken_text::{ChatTemplate, Message, TextStream, Tokenizer};
+//!
+//! let folder = Path::new("../../models/demo-target");
+//! let tokenizer = Arc::new(Tokenizer::from_dir(folder)?);
+//! let template = ChatTemplate::from_dir(folder)?.expect("this model can chat");
+//! let prompt = template.render(&[Message::new("user", "Hello!")], true)?;
+//! let tokens = tokenizer.encode(&prompt, false)?;
+//!
+//! let mut stream = TextStream::new(Arc::clone(&tokenizer), &tokens);
+//! let answer = tokenizer.encode("Good day \u{1F60A}", false)?;
+//! let pieces: Vec<String> = answer.iter().map(|&token| stream.push(token)).collect();
+//! assert_eq!(pieces.concat(), "Good day \u{1F60A}");
+//! # Ok::<(), foretoken_text::TextError>(())
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -45,3 +45,13 @@ fn gguf(path: &Path) -> Tokenizer {
     let file = foretoken_weights::gguf::open(path).expect("the test data are good files");
     Tokenizer::from_gguf(&path.display().to_string(), &file.metadata).expect("the test data are good vocabularies")
 }
+
+#[test]
+fn everything_can_be_shared_between_threads() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<Tokenizer>();
+    shared::<foretoken_text::ChatTemplate>();
+    shared::<foretoken_text::TextStream>();
+    shared::<foretoken_text::StopMatcher>();
+    shared::<foretoken_text::TextError>();
+}

@@ -296,4 +296,37 @@ mod tests {
         let error = Tokenizer::from_gguf_vocabulary("small", &vocabulary).unwrap_err();
         assert_eq!(error.to_string(), "small: tokenizer.ggml.scores: expected 11 scores, one for each token, found 3");
     }
+
+    /// The rule as it is said, without a queue.
+    fn naive(merger: &Merger, text: &str) -> Vec<String> {
+        let mut pieces: Vec<String> = text.chars().map(String::from).collect();
+        loop {
+            let unions = pieces.windows(2).enumerate().filter_map(|(at, pair)| {
+                let token = merger.words.get(pair.concat().as_str())?;
+                Some((merger.scores[*token as usize], at))
+            });
+            let best = unions.reduce(|best, next| if next.0 > best.0 { next } else { best });
+            let Some((_, at)) = best else { return pieces };
+            let right = pieces.remove(at + 1);
+            pieces[at].push_str(&right);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_queue_agrees_with_the_rule(
+            words in proptest::collection::vec(("[abé]{1,4}", -4_i8..0), 0..24),
+            text in "[abcé]{0,24}",
+        ) {
+            // Few scores, so that many are equal.
+            let rows: Vec<(&str, f32, i32)> = words.iter().map(|(word, score)| (word.as_str(), f32::from(*score), 1)).collect();
+            let vocabulary = vocabulary(&[&SMALL[..3], &rows].concat());
+            let merger = Merger::new("random", &vocabulary, &vocabulary.token_types.iter().map(|&number| {
+                if number == 1 { Kind::Normal } else { Kind::Control }
+            }).collect::<Vec<_>>()).unwrap();
+            let mut merging = Merging::new(&merger, &text);
+            merging.run();
+            proptest::prop_assert_eq!(merging.pieces().collect::<Vec<_>>(), naive(&merger, &text));
+        }
+    }
 }

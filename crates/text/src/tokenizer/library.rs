@@ -9,7 +9,9 @@ use std::path::Path;
 
 use serde_json::Value;
 use tokenizers::pattern::Pattern;
-use tokenizers::{AddedVocabulary, Model, ModelWrapper, OffsetType, Offsets, PreTokenizer, SplitDelimiterBehavior};
+use tokenizers::{
+    AddedToken, AddedVocabulary, Model, ModelWrapper, OffsetType, Offsets, PreTokenizer, SplitDelimiterBehavior,
+};
 
 use super::bytes::Alphabet;
 use super::{Method, Parts, Spellings, Tokenizer};
@@ -137,6 +139,8 @@ fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<P
         .map_err(|error| TextError::format(place, "a tokenizer", error))?;
     tokenizer.with_truncation(None).map_err(|error| TextError::format(place, "a tokenizer", error))?;
     tokenizer.with_padding(None);
+    let unlisted = unlisted_marks(&tokenizer, config);
+    tokenizer.add_special_tokens(unlisted).map_err(|error| TextError::format(place, "a tokenizer", error))?;
 
     let shape = Shape::of(&tokenizer);
     let spellings = spellings(place, &tokenizer, shape.alphabet)?;
@@ -158,6 +162,15 @@ fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<P
     let drops_first_space = shape.drops_first_space;
     let method = Method::Library(Box::new(Library::new(tokenizer)));
     Ok(Parts { method, spellings, prefix, suffix, bos, end_tokens, drops_first_space })
+}
+
+/// Tokens that only the configuration calls special; old files do not list them among the added tokens.
+fn unlisted_marks(tokenizer: &tokenizers::Tokenizer, config: Option<&Value>) -> Vec<AddedToken> {
+    let keys = ["bos_token", "eos_token", "unk_token", "pad_token"];
+    let marks = keys.iter().filter_map(|key| special_spelling(config?, key));
+    let unlisted =
+        |text: &&str| tokenizer.token_to_id(text).is_some() && !tokenizer.get_added_vocabulary().is_special_token(text);
+    marks.filter(unlisted).map(|text| AddedToken::from(text, true)).collect()
 }
 
 /// Some tokenizer classes of transformers override the file's post-processor by these two flags.
@@ -304,6 +317,9 @@ mod tests {
         ));
         assert_eq!(tokenizer.encode("a", true).unwrap(), [5, 6]);
         assert_eq!((tokenizer.adds_bos(), tokenizer.end_tokens()), (false, &[6][..]));
+        let tokenizer = marked(Some(r#"{"unk_token": "a", "pad_token": "none"}"#));
+        assert!(tokenizer.is_special(4) && !tokenizer.is_special(5));
+        assert_eq!(tokenizer.vocabulary_len(), 8);
         let tokenizer = marked(Some(r#"{"bos_token": null, "eos_token": "<s>"}"#));
         assert_eq!((tokenizer.encode("", true).unwrap(), tokenizer.end_tokens()), (vec![0], &[0][..]));
     }

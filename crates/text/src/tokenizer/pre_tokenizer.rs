@@ -15,7 +15,7 @@ pub(super) struct PreTokenizer {
     pub patterns: &'static [&'static str],
     /// A word that is a token is not merged from its parts.
     pub ignore_merges: bool,
-    /// A text begins with bos unless the file says otherwise.
+    /// A text begins with bos, unless the file says otherwise.
     pub add_bos: bool,
 }
 
@@ -64,106 +64,77 @@ const DEEPSEEK_LETTERS: &str = concat!(
     "\u{10c80}-\u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}]+",
 );
 
-/// Ways of cutting, each with the names that stand for it.
-const CUTS: &[(&[&str], &[&str])] = &[
-    (&["default"], &[PUNCTUATION, GPT_2, DIGITS, THREE_DIGITS]),
-    (
-        &[
-            "gpt-2",
-            "phi-2",
-            "mpt",
-            "olmo",
-            "jais",
-            "gigachat",
-            "a.x-4.0",
-            "mellum",
-            "modern-bert",
-            "exaone4",
-            "trillion",
-            "granite-docling",
-            "jina-es",
-            "jina-de",
-            "jina-v2-es",
-            "jina-v2-de",
-        ],
-        &[GPT_2],
-    ),
-    (&["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"], &[DIGIT, GPT_2]),
-    (
-        &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"],
-        &[LLAMA_3],
-    ),
-    (&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[LLAMA_3]),
-    (
-        &["qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2"],
-        &[QWEN_2],
-    ),
-    (&["qwen35"], &[QWEN_35]),
-    (&["deepseek-llm"], &[LINE_END, DEEPSEEK_LETTERS, DEEPSEEK_PUNCTUATION, r"\s+$", CJK_AND_HANGUL, DIGITS]),
-    (&["deepseek-coder"], &[LINE_END, r"\s?\p{L}+", r"\s?\p{P}+", CJK_AND_HANGUL, DIGIT]),
-    (&["deepseek-v3", "hunyuan-dense", "joyai-llm"], &[UP_TO_THREE_DIGITS, CJK, DEEPSEEK_3]),
-    (&["falcon"], &[FALCON_PUNCTUATION, GPT_2, THREE_DIGITS]),
-    (&["bloom", "poro-chat", "gpt3-finnish"], &[BLOOM]),
-    (&["viking"], &[BLOOM, DIGIT]),
-    (&["tekken"], &[TEKKEN]),
-    (&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT_4O]),
-    (&["tiny_aya", "cohere2moe"], &[TINY_AYA_DIGITS, GPT_4O]),
-    (&["bailingmoe", "bailingmoe2", "llada-moe"], &[BAILING]),
-    (&["seed-coder"], &[SEED_CODER]),
-    (&["exaone-moe"], &[EXAONE_MOE]),
-    (&["jais-2"], &[JAIS_2]),
-    (&["minicpm5"], &[UP_TO_THREE_DIGITS, MINICPM_5]),
-    (
-        &["chameleon"],
-        &[
-            "<sentinel:[0-9]+>",
-            "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z",
-            "([\\t\\n]|    |  )",
-            DIGIT,
-            CHAMELEON_PUNCTUATION,
-            GPT_2,
-        ],
-    ),
-];
+/// A way of cutting, with the names that stand for it.
+struct Cut {
+    names: &'static [&'static str],
+    patterns: &'static [&'static str],
+    ignore_merges: bool,
+    add_bos: bool,
+}
 
-/// Names whose vocabularies hold words that their merges do not lead to.
-const IGNORE_MERGES: [&str; 11] = [
-    "llama-bpe",
-    "llama3",
-    "llama-v3",
-    "falcon3",
-    "falcon-h1",
-    "pixtral",
-    "midm-2.0",
-    "lfm2",
-    "jina-v5-nano",
-    "tekken",
-    "minicpm5",
-];
+impl Cut {
+    const fn new(names: &'static [&'static str], patterns: &'static [&'static str]) -> Self {
+        Self { names, patterns, ignore_merges: false, add_bos: false }
+    }
 
-/// Names whose texts begin with bos by habit.
-const ADD_BOS: [&str; 11] = [
-    "llama-bpe",
-    "llama3",
-    "llama-v3",
-    "falcon3",
-    "falcon-h1",
-    "pixtral",
-    "midm-2.0",
-    "lfm2",
-    "jina-v5-nano",
-    "tekken",
-    "chameleon",
+    const fn ignoring_merges(self) -> Self {
+        Self { ignore_merges: true, ..self }
+    }
+
+    const fn adding_bos(self) -> Self {
+        Self { add_bos: true, ..self }
+    }
+}
+
+/// Alphabetical lists would part what belongs together: families are sorted by age, names as llama.cpp has them.
+#[rustfmt::skip]
+const CUTS: &[Cut] = &[
+    Cut::new(&["default"], &[PUNCTUATION, GPT_2, DIGITS, THREE_DIGITS]),
+    Cut::new(&[
+        "gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4", "trillion",
+        "granite-docling", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de",
+    ], &[GPT_2]),
+    Cut::new(&[
+        "starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2",
+    ], &[DIGIT, GPT_2]),
+    Cut::new(&[
+        "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
+    ], &[LLAMA_3]).ignoring_merges().adding_bos(),
+    Cut::new(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[LLAMA_3]),
+    Cut::new(&[
+        "qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2",
+    ], &[QWEN_2]),
+    Cut::new(&["qwen35"], &[QWEN_35]),
+    Cut::new(&["deepseek-llm"], &[
+        LINE_END, DEEPSEEK_LETTERS, DEEPSEEK_PUNCTUATION, r"\s+$", CJK_AND_HANGUL, DIGITS,
+    ]),
+    Cut::new(&["deepseek-coder"], &[LINE_END, r"\s?\p{L}+", r"\s?\p{P}+", CJK_AND_HANGUL, DIGIT]),
+    Cut::new(&["deepseek-v3", "hunyuan-dense", "joyai-llm"], &[UP_TO_THREE_DIGITS, CJK, DEEPSEEK_3]),
+    Cut::new(&["falcon"], &[FALCON_PUNCTUATION, GPT_2, THREE_DIGITS]),
+    Cut::new(&["bloom", "poro-chat", "gpt3-finnish"], &[BLOOM]),
+    Cut::new(&["viking"], &[BLOOM, DIGIT]),
+    Cut::new(&["tekken"], &[TEKKEN]).ignoring_merges().adding_bos(),
+    Cut::new(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT_4O]),
+    Cut::new(&["tiny_aya", "cohere2moe"], &[TINY_AYA_DIGITS, GPT_4O]),
+    Cut::new(&["bailingmoe", "bailingmoe2", "llada-moe"], &[BAILING]),
+    Cut::new(&["seed-coder"], &[SEED_CODER]),
+    Cut::new(&["exaone-moe"], &[EXAONE_MOE]),
+    Cut::new(&["jais-2"], &[JAIS_2]),
+    Cut::new(&["minicpm5"], &[UP_TO_THREE_DIGITS, MINICPM_5]).ignoring_merges(),
+    Cut::new(&["chameleon"], &[
+        "<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", DIGIT, CHAMELEON_PUNCTUATION,
+        GPT_2,
+    ]).adding_bos(),
 ];
 
 /// Looks up a name. Files from before there were names mean `default`.
 pub(super) fn pre_tokenizer(place: &str, name: Option<&str>) -> Result<PreTokenizer, TextError> {
     let name = name.filter(|name| !name.is_empty()).unwrap_or("default");
-    let Some((_, patterns)) = CUTS.iter().find(|(names, _)| names.contains(&name)) else {
-        let known = CUTS.iter().flat_map(|(names, _)| names.iter().copied()).collect::<Vec<_>>().join(", ");
+    let Some(cut) = CUTS.iter().find(|cut| cut.names.contains(&name)) else {
+        let known = CUTS.iter().flat_map(|cut| cut.names.iter().copied()).collect::<Vec<_>>().join(", ");
         return Err(TextError::field(place, "tokenizer.ggml.pre", format!("one of {known}"), name));
     };
-    Ok(PreTokenizer { patterns, ignore_merges: IGNORE_MERGES.contains(&name), add_bos: ADD_BOS.contains(&name) })
+    Ok(PreTokenizer { patterns: cut.patterns, ignore_merges: cut.ignore_merges, add_bos: cut.add_bos })
 }
 
 #[cfg(test)]
@@ -183,7 +154,7 @@ mod tests {
     #[test]
     fn every_name_compiles_and_loses_nothing() {
         let text = "Hi, I'LL  pay 12345.67€ for 我 and\r\n\n it's\tover  \u{301}a  IMGIMGABZ (ok) ";
-        for name in CUTS.iter().flat_map(|(names, _)| names.iter()) {
+        for name in CUTS.iter().flat_map(|cut| cut.names) {
             assert_eq!(cut(name, text).concat(), text, "{name}");
         }
     }
