@@ -92,10 +92,9 @@ impl Scorer for ExecutorScorer {
         let mut done: Vec<usize> = vec![0; asks.len()];
         for (ask, done) in asks.iter().zip(&mut done) {
             if !self.make_room(ask.sequence, ask.start + ask.tokens.len()) {
-                *done = ask.tokens.len(); // nothing left to do for it, and no result
+                *done = ask.tokens.len(); // nothing left to do for it, and no row
             }
         }
-        let mut results: Vec<Option<Vec<f32>>> = vec![None; asks.len()];
         loop {
             let (mut left, mut parts) = (rows_max, Vec::new());
             for (i, ask) in asks.iter().enumerate() {
@@ -107,15 +106,18 @@ impl Scorer for ExecutorScorer {
                 }
             }
             if parts.is_empty() || self.run(asks, &done, &parts).is_err() {
-                // A failed pass leaves its asks without a result: their drafter proposes nothing.
+                // A failed pass leaves its asks without a row: their drafter proposes nothing.
                 break;
             }
+            // Rows are dealt out in order of the asks, so the asks are also completed in this order; those that
+            // were passed over had no room.
             for (row, part) in parts.iter().filter(|part| part.wanted.is_some()).enumerate() {
-                results[part.ask] = Some(self.outputs.row(row).to_vec());
+                (rows.len()..part.ask).for_each(|_| rows.push(None));
+                rows.push(Some(self.outputs.row(row)));
             }
             parts.iter().for_each(|part| done[part.ask] += part.take);
         }
-        results.iter().for_each(|row| rows.push(row.as_deref()));
+        (rows.len()..asks.len()).for_each(|_| rows.push(None));
     }
 
     fn keep(&mut self, sequence: SequenceId, len: usize) {

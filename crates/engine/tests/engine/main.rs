@@ -1,4 +1,5 @@
 //! The engine against the oracle, by enumeration, and in awkward company.
 
 mod canaries;
+mod checkpoints;
 mod conformance;
