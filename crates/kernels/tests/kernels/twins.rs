@@ -1,0 +1,235 @@
+//! Each kernel against its naive twin, which computes in f64.
+//!
+//! Tolerances are of the rounding that the kernel's own order of operations can cause, stated where they are used; a
+//! wrong element, a lost tail or a swapped pair is off by a thousand times more.
+
+use foretoken_kernels::activation::{relu, silu_gate};
+use foretoken_kernels::attention::{Arguments, Places, Scratch, attention};
+use foretoken_kernels::embed::embed;
+use foretoken_kernels::naive;
+use foretoken_kernels::norm::{layer_norm, rms_norm};
+use foretoken_kernels::rope::{Pairing, angles, rotate};
+use foretoken_kernels::softmax::softmax;
+use foretoken_testkit::rows::Numbers;
+
+use crate::{COMPUTES, Layer, Weights, name};
+
+/// Requires `|found - expected| <= tolerance`, element by element.
+#[track_caller]
+fn assert_near(found: &[f32], expected: &[f32], tolerance: impl Fn(usize) -> f32, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}: lengths");
+    for i in 0..found.len() {
+        let (a, b) = (found[i], expected[i]);
+        assert!((a - b).abs() <= tolerance(i), "{what}: element {i}: {a} against {b}, allowed {}", tolerance(i));
+    }
+}
+
+/// Inputs whose last step is whole, missing, one, and fifteen elements; outputs around the tiles and the blocks.
+const INPUTS: [usize; 7] = [1, 15, 16, 17, 64, 95, 257];
+const OUTPUTS: [usize; 6] = [1, 3, 4, 33, 64, 97];
+
+#[test]
+fn products() {
+    let mut numbers = Numbers::new(1);
+    for (inputs, outputs) in INPUTS.iter().flat_map(|inputs| OUTPUTS.map(|outputs| (*inputs, outputs))) {
+        for kind in 0..3 {
+            let layer = Layer::random(&mut numbers, kind, inputs, outputs);
+            let rows = 1 + numbers.below(9);
+            let x = numbers.units(rows * inputs);
+            let mut expected = naive::product(&x, layer.weights.matrix(), inputs);
+            for (i, expected) in expected.iter_mut().enumerate() {
+                *expected += layer.bias.as_ref().map_or(0.0, |bias| bias[i % outputs]);
+                *expected += layer.residual.as_ref().map_or(0.0, |residual| residual[i % outputs]);
+            }
+            for compute in COMPUTES.iter() {
+                let what = format!("{rows} x {inputs} x {outputs}, type {kind}, {}", name(compute));
+                // One rounding an addition, of sums no larger than the square root of their length times a few.
+                let allowed = 3e-7 * (4.0 + inputs as f32).sqrt();
+                assert_near(&layer.run(compute, &x, rows), &expected, |_| allowed, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn several_products_of_one_input_are_each_as_if_alone() {
+    let mut numbers = Numbers::new(2);
+    let (rows, inputs) = (5, 80);
+    let x = numbers.units(rows * inputs);
+    let layers = [96, 1, 40].map(|outputs| Layer::random(&mut numbers, outputs % 3, inputs, outputs));
+    for compute in COMPUTES.iter() {
+        let start = |layer: &Layer| layer.residual.clone().unwrap_or(vec![0.0; layer.outputs]).repeat(rows);
+        let mut outs: Vec<Vec<f32>> = layers.iter().map(start).collect();
+        let mut all: Vec<_> = layers
+            .iter()
+            .zip(&mut outs)
+            .map(|(layer, out)| foretoken_kernels::matmul::Product {
+                weights: layer.weights.matrix(),
+                bias: layer.bias.as_deref(),
+                out,
+                accumulate: layer.residual.is_some(),
+            })
+            .collect();
+        foretoken_kernels::matmul::products(compute, &x, rows, inputs, &mut all);
+        for (layer, out) in layers.iter().zip(&outs) {
+            assert_eq!(out, &layer.run(&COMPUTES[0], &x, rows), "{}", name(compute));
+        }
+    }
+}
+
+/// The elements `from..from + len` of the first `count` rows.
+fn parts(rows: &[f32], width: usize, from: usize, len: usize, count: usize) -> Vec<&[f32]> {
+    rows.chunks_exact(width).take(count).map(|row| &row[from..from + len]).collect()
+}
+
+#[test]
+fn attention_over_grouped_heads_of_any_width() {
+    let mut numbers = Numbers::new(3);
+    for head_dim in [8, 9, 16, 31, 32, 64, 80, 127, 128] {
+        let (kv_heads, group) = (1 + numbers.below(3), 1 + numbers.below(4));
+        let (heads, width) = (kv_heads * group, kv_heads * head_dim);
+        let positions = 1 + numbers.below(70);
+        let (keys, values) = (numbers.units(positions * width), numbers.units(positions * width));
+        let queries = numbers.units(2 * heads * head_dim);
+        let slots: Vec<u32> = (0..positions as u32).collect();
+        let seen = [positions, 1 + positions / 2];
+        let places = seen.map(|len| Places { prefix: &slots[..len / 2], tail: &slots[len / 2..len] });
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        let mut expected = Vec::new();
+        for (row, head) in (0..2).flat_map(|row| (0..heads).map(move |head| (row, head))) {
+            let query = &queries[(row * heads + head) * head_dim..][..head_dim];
+            let part = |of| parts(of, width, head / group * head_dim, head_dim, seen[row]);
+            expected.extend(naive::attention(query, &part(&keys), &part(&values), scale));
+        }
+        let arguments = Arguments { heads, kv_heads, head_dim, scale, keys: &keys, values: &values };
+        for compute in COMPUTES.iter() {
+            let mut out = vec![f32::NAN; queries.len()];
+            attention(compute, &arguments, &queries, &places, &mut Scratch::default(), &mut out);
+            // Weighted means of numbers up to 1: the weights carry the exponential's 2e-7 and the rounding of scores.
+            assert_near(&out, &expected, |_| 2e-6, &format!("head_dim {head_dim}, {}", name(compute)));
+        }
+    }
+}
+
+#[test]
+fn norms() {
+    let mut numbers = Numbers::new(4);
+    for width in [1, 2, 15, 16, 17, 100, 768] {
+        let x: Vec<f32> = numbers.units(3 * width).iter().map(|x| x * 3.0 + 0.5).collect();
+        let (weight, bias) = (numbers.units(width), numbers.units(width));
+        let mut out = vec![f32::NAN; x.len()];
+        rms_norm(&x, &weight, 1e-6, &mut out);
+        let expected: Vec<f32> = x.chunks_exact(width).flat_map(|x| naive::rms_norm(x, &weight, 1e-6)).collect();
+        assert_near(&out, &expected, |i| 1e-6 * expected[i].abs(), &format!("rms_norm of {width}"));
+        layer_norm(&x, &weight, &bias, 1e-5, &mut out);
+        let expected: Vec<f32> =
+            x.chunks_exact(width).flat_map(|x| naive::layer_norm(x, &weight, &bias, 1e-5)).collect();
+        // The mean's rounding is divided by the deviation; of one or two elements that can be small, but not here.
+        assert_near(&out, &expected, |_| 1e-5, &format!("layer_norm of {width}"));
+    }
+}
+
+#[test]
+fn softmax_is_a_distribution_with_the_right_ratios() {
+    let mut numbers = Numbers::new(5);
+    for len in [1, 2, 15, 16, 17, 33, 1000] {
+        let scores: Vec<f32> = numbers.units(len).iter().map(|x| x * 30.0).collect();
+        let highest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let exact: Vec<f64> = scores.iter().map(|s| (f64::from(*s) - f64::from(highest)).exp()).collect();
+        let total: f64 = exact.iter().sum();
+        let expected: Vec<f32> = exact.iter().map(|e| (e / total) as f32).collect();
+        let mut found = scores.clone();
+        softmax(&mut found);
+        // A difference of scores up to 60 is rounded by up to 2e-6, which is the relative error of its exponential.
+        assert_near(&found, &expected, |i| 5e-6 * expected[i] + 1e-30, &format!("softmax of {len}"));
+        assert!((found.iter().map(|p| f64::from(*p)).sum::<f64>() - 1.0).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn broken_scores_give_broken_weights_and_no_others() {
+    let mut with_nan = [0.0, f32::NAN, 1.0];
+    softmax(&mut with_nan);
+    assert!(with_nan.iter().all(|p| p.is_nan()), "{with_nan:?}");
+    let mut masked = [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY];
+    softmax(&mut masked);
+    assert_eq!(masked, [0.0, 1.0, 0.0]);
+}
+
+#[test]
+fn rotations_of_both_pairings() {
+    let mut numbers = Numbers::new(6);
+    for (head_dim, pairs) in [(8, 4), (8, 2), (10, 5), (64, 32), (128, 64), (128, 16)] {
+        let frequencies: Vec<f32> = (0..pairs).map(|i| 10_000f32.powf(-(i as f32) / pairs as f32)).collect();
+        for (position, pairing) in [(0, Pairing::Halves), (7, Pairing::Halves), (5000, Pairing::Neighbours)] {
+            let row = numbers.units(3 * head_dim);
+            let mut turns = vec![f32::NAN; 2 * pairs];
+            angles(position, &frequencies, &mut turns);
+            let mut found = row.clone();
+            rotate(&mut found, head_dim, &turns, pairing);
+            let mut expected = row.clone();
+            for head in expected.chunks_exact_mut(head_dim) {
+                for i in 0..pairs {
+                    let (a, b) = if pairing == Pairing::Halves { (i, i + pairs) } else { (2 * i, 2 * i + 1) };
+                    // The angle itself is an f32, as in every implementation.
+                    let (sine, cosine) = f64::from(position as f32 * frequencies[i]).sin_cos();
+                    let (x, y) = (f64::from(head[a]), f64::from(head[b]));
+                    (head[a], head[b]) = ((x * cosine - y * sine) as f32, (x * sine + y * cosine) as f32);
+                }
+            }
+            assert_near(&found, &expected, |_| 3e-7, &format!("{pairing:?}, {pairs} pairs of {head_dim}"));
+        }
+    }
+}
+
+#[test]
+fn gates_and_relu() {
+    let mut numbers = Numbers::new(7);
+    let gate: Vec<f32> = numbers.units(1001).iter().map(|x| x * 20.0).collect();
+    let up = numbers.units(1001);
+    let mut found = gate.clone();
+    silu_gate(&mut found, &up);
+    let silu = |x: f32| f64::from(x) / (1.0 + (-f64::from(x)).exp());
+    let expected: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| (silu(*g) * f64::from(*u)) as f32).collect();
+    assert_near(&found, &expected, |i| 1e-6 * expected[i].abs() + 1e-12, "silu_gate");
+    let mut found = gate.clone();
+    relu(&mut found);
+    assert!(found.iter().zip(&gate).all(|(r, x)| *r == if *x > 0.0 { *x } else { 0.0 }));
+}
+
+#[test]
+fn embedding_widens_the_rows_that_are_asked_for() {
+    let mut numbers = Numbers::new(8);
+    for kind in 0..3 {
+        let table = Weights::random(&mut numbers, kind, 11 * 5);
+        let tokens = [3, 0, 10, 3];
+        let mut out = vec![f32::NAN; 4 * 5];
+        embed(table.matrix(), 5, &tokens, &mut out);
+        let expected: Vec<f32> = tokens
+            .iter()
+            .flat_map(|t| (0..5).map(|i| table.matrix().get(*t as usize * 5 + i)).collect::<Vec<_>>())
+            .collect();
+        assert_eq!(out, expected);
+    }
+}
+
+/// Every finite half, as a weight of a product by one: the widening inside the kernels is the half crate's, with
+/// denormals, zeros of both signs and infinities.
+#[test]
+fn every_half_is_widened_by_every_instruction_set() {
+    use foretoken_kernels::dtype::{bf16, f16};
+    let bits: Vec<u16> = (0..=u16::MAX).collect();
+    let halves = Weights::F16(bits.iter().map(|bits| f16::from_bits(*bits)).collect());
+    let brains = Weights::BF16(bits.iter().map(|bits| bf16::from_bits(*bits)).collect());
+    for weights in [halves, brains] {
+        let layer = Layer { weights, bias: None, inputs: 1, outputs: bits.len(), residual: None };
+        for compute in COMPUTES.iter().filter(|compute| compute.pool.threads() == 2) {
+            let found = layer.run(compute, &[1.0], 1);
+            for (i, found) in found.iter().enumerate() {
+                let expected = layer.weights.matrix().get(i);
+                let same = *found == expected || (found.is_nan() && expected.is_nan());
+                assert!(same, "{i:#x}: {found:e} instead of {expected:e}, {}", name(compute));
+            }
+        }
+    }
+}
