@@ -1,10 +1,10 @@
 //! The one verify function: a draft tree and the target's laws in, the tokens that are written out.
 //!
 //! Verification never sees a drafter. It sees a tree, and for each offer the law it was drawn from; it asks for the
-//! target's law only at nodes that it visits. Three promises share the walk's shape and nothing else, so each has its
-//! file: `exact` (the target picks, the tree is only consulted), `rejection` (accept or refuse each offer so that the
-//! law stays p) and `block` (the same for a whole chain at once). With an empty tree all three are plain decoding, with
-//! the same noise at the same address: switching the drafter off changes no byte under any promise.
+//! target's law only at nodes that it visits. Each promise has its file: `exact` (the target picks, the tree is only
+//! consulted), `rejection` (accept or refuse each offer so that the law stays p) and `block` (the same for the chain
+//! that leads the tree, judged as a whole). With an empty tree all three are plain decoding, with the same noise at the
+//! same address: switching the drafter off changes no byte under any promise.
 
 mod block;
 mod exact;
@@ -20,8 +20,8 @@ pub enum Promise {
     Exact,
     /// *rejection*: the same distribution as plain decoding (Leviathan et al. 2023, Algorithm 1, and its tree form).
     Rejection,
-    /// *rejection* by block verification (Sun et al. 2025, Algorithm 2) where the tree is a chain with one offer a node,
-    /// which accepts at least as many tokens; otherwise the same as [`Promise::Rejection`].
+    /// *rejection*, where the chain that was offered first is judged as one block (Sun et al. 2025, Algorithm 2), which
+    /// accepts at least as many of its tokens; all other offers are judged as under [`Promise::Rejection`].
     Block,
 }
 
@@ -69,8 +69,8 @@ pub fn verify(
     let pass = Pass { seed, start: position };
     let verdict = match promise {
         Promise::Exact => exact::verify(tree, target, pass, chance),
-        Promise::Block if block::applies(tree) => block::verify(tree, target, pass, chance),
-        Promise::Rejection | Promise::Block => rejection::verify(tree, target, pass, chance),
+        Promise::Rejection => rejection::verify(tree, target, pass, chance),
+        Promise::Block => block::verify(tree, target, pass, chance),
     };
     debug_assert_eq!(verdict.tokens.len(), verdict.path.len() + 1);
     verdict

@@ -39,12 +39,22 @@ impl Table {
 
     /// A model drawn from a seed. Its rows depend on the last `order` tokens; about one token in five is impossible.
     pub fn seeded(vocabulary: usize, order: usize, seed: u64) -> Table {
+        Table::drawn(vocabulary, order, seed, 5)
+    }
+
+    /// The same without impossible tokens.
+    pub fn dense(vocabulary: usize, order: usize, seed: u64) -> Table {
+        Table::drawn(vocabulary, order, seed, u64::MAX)
+    }
+
+    /// One token in so many is impossible.
+    fn drawn(vocabulary: usize, order: usize, seed: u64, impossible: u64) -> Table {
         Table::new(vocabulary, move |tokens| {
             let last = &tokens[tokens.len().saturating_sub(order)..];
             let state = last.iter().fold(mix(seed), |state, &token| mix(state ^ u64::from(token) ^ 0xabcd_0000));
             let noise = |token: usize| mix(state.wrapping_add(token as u64 + 1));
             let certain = (mix(state) % vocabulary as u64) as usize;
-            let logit = |token: usize| match noise(token) % 5 {
+            let logit = |token: usize| match noise(token) % impossible {
                 0 if token != certain => f32::NEG_INFINITY,
                 _ => (noise(token) >> 40) as f32 / (1 << 24) as f32 * 4.0 - 2.0,
             };

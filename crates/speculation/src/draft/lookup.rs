@@ -68,8 +68,7 @@ impl Drafter for LookupDrafter {
             let Some(from) = index.latest_match(ask.tokens) else { continue };
             let mut parent: Option<NodeId> = None;
             for token in copy(ask.tokens, from, self.tokens_max) {
-                // What an earlier drafter proposed costs no node, so a full tree can still be agreed with.
-                if !ask.has_room() && ask.tree.child(parent, token).is_none() {
+                if !ask.has_room() {
                     break;
                 }
                 parent = Some(ask.tree.offer(parent, token, Proposal::Point, ask.source));

@@ -13,14 +13,33 @@ use super::{Pass, TargetLaws, Verdict};
 use crate::{Address, Chance, DraftTree, Law, LawId, NodeId, Offer, Proposal, Token};
 
 pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, chance: &mut dyn Chance) -> Verdict {
-    let mut verdict = Verdict::default();
+    let root = Place { law: target.law(None), offers_from: 0 };
+    descend(tree, target, pass, Verdict::default(), root, chance)
+}
+
+/// Where the walk stands: what is owed to the output there, and the first offer that is still to be judged.
+pub(super) struct Place {
+    pub(super) law: Law,
+    pub(super) offers_from: u32,
+}
+
+/// Walks on from the end of a verdict's path until the target writes a token of its own.
+pub(super) fn descend(
+    tree: &DraftTree,
+    target: &mut dyn TargetLaws,
+    pass: Pass,
+    mut verdict: Verdict,
+    mut place: Place,
+    chance: &mut dyn Chance,
+) -> Verdict {
     loop {
         let node = verdict.path.last().copied();
         let position = pass.start + verdict.path.len() as u64;
-        match judge(tree, node, target.law(node), pass, position, chance) {
+        match judge(tree, node, place, pass, position, chance) {
             Judgement::Accepted(child) => {
                 verdict.tokens.push(tree.token(child));
                 verdict.path.push(child);
+                place = Place { law: target.law(Some(child)), offers_from: 0 };
             }
             Judgement::Own(token) => {
                 verdict.tokens.push(token);
@@ -35,19 +54,17 @@ enum Judgement {
     Own(Token),
 }
 
-/// One position: the offers under `node` against the target's law there.
+/// One position: the offers under `node` against what is owed there.
 fn judge(
     tree: &DraftTree,
     node: Option<NodeId>,
-    target: Law,
+    place: Place,
     pass: Pass,
     position: u64,
     chance: &mut dyn Chance,
 ) -> Judgement {
-    let mut residual = target;
-    let mut offered = false;
-    for offer in tree.offers_under(node) {
-        offered = true;
+    let mut residual = place.law;
+    for offer in tree.offers_under(node).filter(|offer| offer.index >= place.offers_from) {
         let token = tree.token(offer.node);
         let (accept, rest) = match offer.proposal {
             Proposal::Point => (residual.probability(token), None),
@@ -69,9 +86,9 @@ fn judge(
     }
     // Without an offer this is plain decoding, with plain decoding's noise. It cannot meet another use of that address:
     // a position is written once, and drafters do not draw there under this promise.
-    let address = match offered {
-        true => Address::residual(pass.seed, pass.start, position),
-        false => Address::token(pass.seed, position),
+    let address = match tree.offers_under(node).next() {
+        Some(_) => Address::residual(pass.seed, pass.start, position),
+        None => Address::token(pass.seed, position),
     };
     Judgement::Own(chance.pick(&residual, address))
 }

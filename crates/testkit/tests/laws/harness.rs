@@ -27,11 +27,12 @@ pub struct Setup<'a> {
     /// Tokens to write.
     pub len: usize,
     pub verify: Verify<'a>,
+    pub seed: u64,
 }
 
 impl<'a> Setup<'a> {
     pub fn new(target: &'a Table, sampling: &'a Sampling, promise: Promise, prompt: &'a [Token], len: usize) -> Self {
-        Setup { target, sampling, promise, prompt, len, verify: &verify }
+        Setup { target, sampling, promise, prompt, len, verify: &verify, seed: 9 }
     }
 
     /// The law of any program of chance under this promise's rule about addresses.
@@ -49,19 +50,22 @@ impl<'a> Setup<'a> {
     }
 
     /// The engine's loop in small.
-    fn generate(&self, drafters: &mut [Box<dyn Drafter + '_>], budget: &mut dyn Budget, dial: &mut Dial) -> Vec<Token> {
+    pub fn generate(
+        &self,
+        drafters: &mut [Box<dyn Drafter + '_>],
+        budget: &mut dyn Budget,
+        chance: &mut dyn Chance,
+    ) -> Vec<Token> {
         let sequence = SequenceId(1);
         let mut tokens = self.prompt.to_vec();
         let mut tree = DraftTree::new();
-        for drafter in drafters.iter_mut() {
-            drafter.open(sequence, self.prompt, Tenant(0));
-        }
+        open(drafters, self.prompt);
         let end = self.prompt.len() + self.len;
         while tokens.len() < end {
             // A draft as long as what is left would be wasted, as in the engine.
             let nodes_max = budget.nodes().min(end - tokens.len() - 1);
             tree.clear();
-            let verdict = self.pass(drafters, &tokens, nodes_max, &mut tree, dial);
+            let verdict = self.pass(drafters, &tokens, nodes_max, &mut tree, chance);
             if !tree.is_empty() {
                 budget.learn(tree.len(), verdict.path.len());
             }
@@ -82,7 +86,7 @@ impl<'a> Setup<'a> {
         let mut tree = DraftTree::new();
         let passes = self.enumerate(|dial| {
             tree.clear();
-            self.pass(&mut drafters(), self.prompt, nodes_max, &mut tree, dial).tokens
+            self.pass(open(&mut drafters(), self.prompt), self.prompt, nodes_max, &mut tree, dial).tokens
         });
         let mut law = Joint::new();
         for (mut written, probability) in passes {
@@ -96,13 +100,23 @@ impl<'a> Setup<'a> {
         distance(&law, &self.target.plain(self.sampling, self.prompt, self.len))
     }
 
+    /// Expected number of accepted tokens in one pass.
+    pub fn expected_accepted<'d>(&self, nodes_max: usize, drafters: impl Fn() -> Team<'d>) -> f64 {
+        let mut tree = DraftTree::new();
+        let passes = self.enumerate(|dial| {
+            tree.clear();
+            self.pass(open(&mut drafters(), self.prompt), self.prompt, nodes_max, &mut tree, dial).path.len()
+        });
+        passes.into_iter().map(|(accepted, probability)| accepted as f64 * probability).sum()
+    }
+
     fn pass(
         &self,
         drafters: &mut [Box<dyn Drafter + '_>],
         tokens: &[Token],
         nodes_max: usize,
         tree: &mut DraftTree,
-        dial: &mut Dial,
+        chance: &mut dyn Chance,
     ) -> Verdict {
         for (source, drafter) in drafters.iter_mut().enumerate() {
             let ask = Ask {
@@ -111,12 +125,12 @@ impl<'a> Setup<'a> {
                 prompt_len: self.prompt.len(),
                 sampling: self.sampling,
                 promise: self.promise,
-                seed: 9,
+                seed: self.seed,
                 nodes_max,
                 tree,
                 source: source as u8,
             };
-            drafter.draft(&mut [ask], dial);
+            drafter.draft(&mut [ask], chance);
         }
         assert!(tree.len() <= nodes_max, "{} nodes in a tree of {nodes_max}", tree.len());
         let mut path = Vec::new();
@@ -124,7 +138,7 @@ impl<'a> Setup<'a> {
             tree.path_into(node, &mut path);
             self.target.law(self.sampling, tokens, self.prompt.len(), &path)
         };
-        let verdict = (self.verify)(tree, &mut law, self.promise, 9, tokens.len() as u64, dial);
+        let verdict = (self.verify)(tree, &mut law, self.promise, self.seed, tokens.len() as u64, chance);
         assert_eq!(verdict.tokens.len(), verdict.path.len() + 1);
         for (i, &node) in verdict.path.iter().enumerate() {
             assert_eq!(tree.token(node), verdict.tokens[i]);
@@ -132,4 +146,12 @@ impl<'a> Setup<'a> {
         }
         verdict
     }
+}
+
+/// Opens the one sequence with every drafter.
+fn open<'t, 'd>(drafters: &'t mut [Box<dyn Drafter + 'd>], prompt: &[Token]) -> &'t mut [Box<dyn Drafter + 'd>] {
+    for drafter in drafters.iter_mut() {
+        drafter.open(SequenceId(1), prompt, Tenant(0));
+    }
+    drafters
 }

@@ -116,6 +116,10 @@ impl Drafter for Shaped<'_> {
     fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
+            // A shape is drafted whole or not at all; a mixed place may hold two nodes more than its children.
+            if ask.nodes_max < 3 * self.shape.len() {
+                continue;
+            }
             self.fill(ask, None, None, chance);
         }
     }

@@ -79,13 +79,15 @@ fn a_copy_runs_on_into_itself() {
 }
 
 #[test]
-fn a_full_tree_can_still_be_agreed_with() {
+fn it_joins_a_tree_and_stops_where_that_is_full() {
     let mut drafter = LookupDrafter::default();
     drafter.open(SEQUENCE, &[5, 6, 5], Tenant(0));
     let mut tree = DraftTree::new();
     tree.offer(None, 6, Proposal::Point, 0);
     propose(&mut drafter, &[5, 6, 5], 1, &mut tree);
-    assert_eq!((tree.len(), tree.offers().len()), (1, 2));
+    assert_eq!((tree.len(), tree.offers().len()), (1, 1));
+    propose(&mut drafter, &[5, 6, 5], 2, &mut tree);
+    assert_eq!((tree.tokens(), tree.offers().len()), (&[6, 5][..], 3));
 }
 
 #[test]
