@@ -2,4 +2,5 @@
 
 mod canaries;
 mod checkpoints;
+mod company;
 mod conformance;

@@ -1,3 +1,5 @@
+//! Templates of real models, and templates that mean harm.
+
 use super::*;
 
 fn template(source: &str) -> ChatTemplate {

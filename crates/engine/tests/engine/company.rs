@@ -1,0 +1,193 @@
+//! Sequences in each other's company: arrival, cancelling, waiting for room, failing, refusing, and memory.
+
+use std::path::Path;
+
+use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, RequestError};
+use foretoken_model::{Batch, CacheEdit, Capacity, Checkpoint, Executor, ExecutorError, Model, Options, Outputs};
+use foretoken_speculation::{LookupDrafter, ModelDrafter, Sampling, SequenceId, Token};
+use foretoken_testkit::conform::run;
+use foretoken_testkit::oracle::decode;
+use foretoken_testkit::table::{Table, mix};
+use foretoken_testkit::toy::ToyExecutor;
+
+fn table() -> Table {
+    Table::seeded(7, 2, 5)
+}
+
+fn sampled(prompt: Vec<Token>, tokens_max: usize, seed: u64) -> Request {
+    Request {
+        tokens_max: Some(tokens_max),
+        sampling: Sampling::default(),
+        seed,
+        drafters: vec![0],
+        log_probabilities: true,
+        ..Request::new(prompt)
+    }
+}
+
+fn toy_engine(page_len: usize, pages: usize, rows_max: usize, batch: usize) -> Engine {
+    let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), page_len, pages, rows_max)), batch, usize::MAX);
+    engine.add_drafter(Box::new(LookupDrafter::default()));
+    engine
+}
+
+#[test]
+fn requests_that_arrive_and_leave_at_any_time_do_not_disturb_the_others() {
+    for seed in 0..30 {
+        let mut random = {
+            let mut state = seed;
+            move |below: u64| {
+                state = mix(state);
+                state % below
+            }
+        };
+        // Few pages and few rows, so that requests wait and prompts are cut.
+        let mut engine = toy_engine(2, 60, 9, 4);
+        let mut open: Vec<(SequenceId, Request, Vec<(Token, u32)>)> = Vec::new();
+        let (mut ended, mut arrived, mut cancelled) = (0, 0, Vec::new());
+        while arrived < 25 || !engine.is_idle() {
+            if arrived < 25 && random(3) == 0 {
+                let prompt = (0..1 + random(20)).map(|_| random(7) as Token).collect();
+                let request = sampled(prompt, 1 + random(40) as usize, random(1000));
+                open.push((engine.submit(request.clone()).unwrap(), request, Vec::new()));
+                arrived += 1;
+            }
+            if random(20) == 0 && !open.is_empty() {
+                let id = open[random(open.len() as u64) as usize].0;
+                engine.cancel(id);
+                cancelled.push(id);
+            }
+            for event in engine.step(&mut Race) {
+                match event {
+                    Event::Tokens { sequence, emitted } => {
+                        let text = &mut open.iter_mut().find(|(id, ..)| id == sequence).unwrap().2;
+                        text.extend(emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits())));
+                    }
+                    Event::Finished { sequence, reason, stats, .. } => {
+                        let at = open.iter().position(|(id, ..)| id == sequence).unwrap();
+                        let (_, request, text) = open.remove(at);
+                        let (tokens_max, prompt) = (request.tokens_max.unwrap(), &request.prompt);
+                        let expected = decode(&table(), &request.sampling, request.seed, prompt, tokens_max);
+                        assert!(expected.starts_with(&text), "seed {seed}: {sequence:?}");
+                        assert_eq!(stats.emitted, text.len());
+                        match reason {
+                            FinishReason::Cancelled => assert!(cancelled.contains(sequence)),
+                            reason => assert_eq!((reason, text.len()), (&FinishReason::Length, expected.len())),
+                        }
+                        ended += 1;
+                    }
+                    Event::Prompt { .. } => {}
+                }
+            }
+        }
+        assert_eq!((ended, open.len()), (25, 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_full_context_ends_a_text_with_its_reason_and_exactly_full() {
+    let mut engine = toy_engine(4, 8, 16, 1);
+    assert_eq!(engine.context(), 32);
+    engine.submit(Request { tokens_max: None, ..sampled(vec![1, 2, 3], 0, 1) }).unwrap();
+    let (mut emitted, mut reason) = (0, None);
+    while !engine.is_idle() {
+        for event in engine.step(&mut Race) {
+            match event {
+                Event::Tokens { emitted: tokens, .. } => emitted += tokens.len(),
+                Event::Finished { reason: why, .. } => reason = Some(why.clone()),
+                Event::Prompt { .. } => {}
+            }
+        }
+    }
+    assert_eq!((emitted, reason), (29, Some(FinishReason::Context)));
+}
+
+#[test]
+fn what_can_never_run_is_refused_with_the_field_expected_and_found() {
+    let mut engine = toy_engine(4, 8, 16, 1);
+    let refused = |engine: &mut Engine, request: Request| engine.submit(request).unwrap_err().to_string();
+    let good = sampled(vec![1], 4, 0);
+    assert_eq!(engine.submit(Request::new(Vec::new())), Err(RequestError::EmptyPrompt));
+    let message = refused(&mut engine, Request { prompt: vec![1; 32], ..good.clone() });
+    assert_eq!(message, "prompt: expected at most 31 tokens (the context is 32), found 32");
+    let message = refused(&mut engine, Request { prompt: vec![1, 7], ..good.clone() });
+    assert_eq!(message, "prompt: token 1: expected a number below 7 (the vocabulary), found 7");
+    let message = refused(&mut engine, Request { drafters: vec![3], ..good.clone() });
+    assert_eq!(message, "drafter: expected a number below 1, found 3");
+    for sampling in [
+        Sampling { temperature: -1.0, ..Sampling::default() },
+        Sampling { top_p: 2.0, ..Sampling::default() },
+        Sampling { min_p: f32::NAN, ..Sampling::default() },
+        Sampling { logit_bias: vec![(7, 1.0)], ..Sampling::default() },
+        Sampling { banned_tokens: vec![9], ..Sampling::default() },
+    ] {
+        let message = refused(&mut engine, Request { sampling, ..good.clone() });
+        assert!(message.contains("expected") && message.contains("found") && !message.contains('\n'), "{message}");
+    }
+    assert!(engine.is_idle(), "a refused request leaves nothing behind");
+}
+
+/// An executor that fails in its third pass.
+struct Failing(ToyExecutor, usize);
+
+impl Executor for Failing {
+    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+        self.1 += 1;
+        if self.1 == 3 {
+            return Err(ExecutorError::Rows { found: 1, rows_max: 0 });
+        }
+        self.0.forward(batch, outputs)
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) {
+        self.0.rows(edit);
+    }
+
+    fn capacity(&self) -> &Capacity {
+        self.0.capacity()
+    }
+}
+
+#[test]
+fn a_failed_pass_ends_its_sequences_and_the_engine_goes_on() {
+    let toy = ToyExecutor::new(table(), 4, 50, 16);
+    let mut engine = Engine::new(Box::new(Failing(toy, 0)), 1, usize::MAX);
+    engine.add_drafter(Box::new(LookupDrafter::default()));
+    let failed = engine.submit(sampled(vec![1, 2], 30, 3)).unwrap();
+    let healthy = engine.submit(sampled(vec![3], 30, 4)).unwrap();
+    let texts = run(&mut engine, &mut Race);
+    assert!(texts[&failed].len() < 30);
+    assert_eq!(texts[&healthy], decode(&table(), &Sampling::default(), 4, &[3], 30));
+}
+
+#[test]
+fn a_step_allocates_nothing_in_proportion_to_model_or_context() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft");
+    let load = || {
+        let checkpoint = Checkpoint::open(&folder).unwrap();
+        Box::new(Model::load(&checkpoint, Options::for_positions(1024, 1), &mut |_, _| ()).unwrap())
+    };
+    let mut engine = Engine::new(load(), 1, 1024);
+    engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(load()))));
+    let sampling = Sampling { temperature: 0.8, top_k: 40, ..Sampling::default() };
+    let budget = BudgetKind::Fixed { nodes: 4 };
+    let request = Request { sampling, drafters: vec![0], budget, ..Request::new(vec![1, 2, 3]) };
+    engine.submit(request).unwrap();
+    // Bytes of a step with about five rows of logits of 32 KB each, so a copy of any would show; medians, because a
+    // buffer that doubles now and then is amortized.
+    let (mut early, mut late) = (Vec::new(), Vec::new());
+    for step in 0..120 {
+        let bytes = allocation_counter::measure(|| assert!(!engine.step(&mut Race).is_empty())).bytes_total;
+        if (10..40).contains(&step) {
+            early.push(bytes);
+        } else if step >= 90 {
+            late.push(bytes);
+        }
+    }
+    early.sort_unstable();
+    late.sort_unstable();
+    let (early, late) = (early[15], late[15]);
+    println!("bytes allocated in a step, median: {early} early, {late} late");
+    assert!(early < 24_000 && late < 24_000, "{early} bytes, {late} bytes");
+    assert!(late < early * 3 / 2, "{early} bytes early, {late} late");
+}

@@ -1,0 +1,181 @@
+//! The rules of the house that a machine can check: arrows, unsafe code, sizes, prose, the one caller of `verify`.
+//!
+//! Each test prints every offender, so that one run is enough. The drawing's arrows are read from ARCHITECTURE.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Lines of a file without its tests, and of a function.
+const FILE_LINES_MAX: usize = 500;
+const FUNCTION_LINES_MAX: usize = 70;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every file of the repository's own with this ending, as (path from the root, text).
+fn files(ending: &str) -> Vec<(String, String)> {
+    fn walk(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && name != ".git" && name != "corpus" {
+                walk(&path, ending, found);
+            } else if path.is_file() && name.ends_with(ending) {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root(), ending, &mut found);
+    found.sort();
+    let name = |path: &Path| path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+    found.iter().map(|path| (name(path), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The part of a source file before its unit tests.
+fn without_tests(text: &str) -> &str {
+    text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or(text)
+}
+
+fn none(offenders: &[String]) {
+    assert!(offenders.is_empty(), "\n{}\n", offenders.join("\n"));
+}
+
+/// `a -> b, c` lines of the block headed "arrows" in ARCHITECTURE.md.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let block = text.split("```arrows\n").nth(1).expect("a block of arrows").split("```").next().unwrap();
+    let line = |line: &str| {
+        let (from, to) = line.split_once("->").expect("from -> to, to");
+        let to = to.split(',').map(|to| to.trim().to_string()).filter(|to| !to.is_empty());
+        (from.trim().to_string(), to.collect())
+    };
+    block.lines().map(line).collect()
+}
+
+#[test]
+fn crates_depend_on_each_other_as_drawn() {
+    let mut offenders = Vec::new();
+    let drawn = arrows();
+    for (name, manifest) in files("Cargo.toml") {
+        let Some(name) = name.strip_prefix("crates/").and_then(|name| name.strip_suffix("/Cargo.toml")) else {
+            continue;
+        };
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or("").split("\n[").next().unwrap();
+        let ours = dependencies.lines().filter_map(|line| line.strip_prefix("foretoken-"));
+        let found: BTreeSet<String> =
+            ours.map(|line| line.split(['.', ' ', '=']).next().unwrap().to_string()).collect();
+        match drawn.get(name) {
+            Some(drawn) if *drawn == found => {}
+            drawn => offenders.push(format!("{name}: the drawing says {drawn:?}, the manifest {found:?}")),
+        }
+        if name == "speculation" && dependencies.lines().any(|line| line.contains('=')) {
+            offenders.push("speculation depends on something".to_string());
+        }
+    }
+    none(&offenders);
+}
+
+#[test]
+fn unsafe_code_lives_in_two_places_and_says_why() {
+    let mut offenders = Vec::new();
+    for (name, text) in files(".rs") {
+        let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));
+        let blocks = ["{", "fn", "impl", "extern"].map(|what| format!("unsafe {what}"));
+        let uses = code.filter(|line| blocks.iter().any(|block| line.contains(block))).count();
+        let allowed = name.starts_with("crates/kernels/") || name == "crates/weights/src/map.rs";
+        if uses > 0 && !allowed {
+            offenders.push(format!("{name}: unsafe code"));
+        }
+        let reasons = text.matches("SAFETY").count() + text.matches("# Safety").count();
+        if allowed && uses > 0 && reasons == 0 {
+            offenders.push(format!("{name}: {uses} lines with unsafe, no reason"));
+        }
+        let library = name.starts_with("crates/") && name.ends_with("/src/lib.rs");
+        let exempt = name.starts_with("crates/kernels/") || name.starts_with("crates/weights/");
+        if library && !exempt && !text.contains("#![forbid(unsafe_code)]") {
+            offenders.push(format!("{name}: does not forbid unsafe code"));
+        }
+    }
+    none(&offenders);
+}
+
+#[test]
+fn files_open_with_prose_and_stay_small() {
+    let mut offenders = Vec::new();
+    for (name, text) in files(".rs") {
+        if !text.starts_with("//!") {
+            offenders.push(format!("{name}: does not open with a paragraph"));
+        }
+        let lines = without_tests(&text).lines().count();
+        if lines > FILE_LINES_MAX {
+            offenders.push(format!("{name}: {lines} lines"));
+        }
+        if ["utils", "util", "common", "helpers", "misc"].iter().any(|word| name.ends_with(&format!("/{word}.rs"))) {
+            offenders.push(format!("{name}: a name that says nothing"));
+        }
+    }
+    none(&offenders);
+}
+
+#[test]
+fn functions_fit_on_a_screen() {
+    let mut offenders = Vec::new();
+    for (name, text) in files(".rs") {
+        let lines: Vec<&str> = text.lines().collect();
+        for (start, line) in lines.iter().enumerate() {
+            let trimmed = line.trim_start();
+            let prefixes = ["pub ", "pub(crate) ", "pub(super) ", "unsafe ", "const "];
+            let head = prefixes.iter().fold(trimmed, |head, prefix| head.strip_prefix(prefix).unwrap_or(head));
+            if !head.starts_with("fn ") {
+                continue;
+            }
+            // rustfmt closes a function with a brace at the indentation of its head.
+            let end = format!("{}}}", &line[..line.len() - trimmed.len()]);
+            let len = lines[start..].iter().position(|line| *line == end).unwrap_or(0);
+            if len > FUNCTION_LINES_MAX {
+                offenders.push(format!("{name}:{}: {len} lines: {trimmed}", start + 1));
+            }
+        }
+    }
+    none(&offenders);
+}
+
+#[test]
+fn verify_has_one_caller() {
+    let callers: Vec<String> = files(".rs")
+        .into_iter()
+        .filter(|(name, _)| name.contains("/src/") && !name.starts_with("crates/speculation/"))
+        .flat_map(|(name, text)| {
+            let calls = without_tests(&text).lines().filter(|line| line.contains(" verify(")).count();
+            std::iter::repeat_n(name, calls)
+        })
+        .collect();
+    assert_eq!(callers, ["crates/engine/src/step.rs"]);
+}
+
+#[test]
+fn speculation_knows_no_clock_no_files_and_no_results() {
+    let mut offenders = Vec::new();
+    for (name, text) in files(".rs") {
+        if name.starts_with("crates/speculation/src/") && !name.ends_with("tests.rs") {
+            for word in ["std::time", "std::fs", "std::io", "std::env", "-> Result"] {
+                if without_tests(&text).lines().any(|line| !line.trim_start().starts_with("//") && line.contains(word))
+                {
+                    offenders.push(format!("{name}: {word}"));
+                }
+            }
+        }
+    }
+    none(&offenders);
+}
+
+#[test]
+fn every_third_party_dependency_has_its_reason() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let block = manifest.split("[workspace.dependencies]").nth(1).unwrap().split("\n[").next().unwrap();
+    let lines =
+        block.lines().filter(|line| line.contains(" = ") && !line.starts_with("foretoken-") && !line.starts_with('#'));
+    none(&lines.filter(|line| !line.contains('#')).map(str::to_string).collect::<Vec<_>>());
+}
