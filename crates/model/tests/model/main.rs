@@ -1,6 +1,7 @@
 //! The networks against transformers, against themselves cut up, and against bad input.
 
 mod golden;
+mod rows;
 
 use std::path::{Path, PathBuf};
 
