@@ -12,11 +12,13 @@ use foretoken_speculation::{Context, Law, Rows, Sampling, ScoreAsk, Scorer, Sequ
 /// The probability of every text of one length.
 pub type Joint = BTreeMap<Vec<Token>, f64>;
 
+type Row = dyn Fn(&[Token]) -> Vec<f32>;
+
 /// A language model as a function from all tokens so far to logits.
 #[derive(Clone)]
 pub struct Table {
     vocabulary: usize,
-    row: Rc<dyn Fn(&[Token]) -> Vec<f32>>,
+    row: Rc<Row>,
 }
 
 impl fmt::Debug for Table {

@@ -109,8 +109,11 @@ fn drafters_that_repeat_each_other_change_nothing() {
                 &|| vec![model(first, 1, 0.0), model(second, 2, 0.0), lookup()],
             ];
             for (i, team) in teams.iter().enumerate() {
-                let error = setup.error(team, fixed(4));
-                assert!(error < TOLERANCE, "{promise:?} team {i}, seed {seed}: {error}");
+                // A narrow budget makes what one drafter may say depend on what another drew.
+                for nodes in [2, 4] {
+                    let error = setup.error(team, fixed(nodes));
+                    assert!(error < TOLERANCE, "{promise:?} team {i}, {nodes} nodes, seed {seed}: {error}");
+                }
             }
         }
     }

@@ -1,13 +1,13 @@
 //! The classic mistakes. Each must be seen, or the laws above prove nothing.
 
 use foretoken_speculation::{
-    Address, Ask, Chance, Context, Drafter, Law, LookupDrafter, Promise, Proposal, Sampling, SequenceId, TargetLaws,
-    Tenant, Token,
+    Address, Ask, Chance, Context, DraftTree, Drafter, Law, LookupDrafter, Promise, Proposal, Sampling, SequenceId,
+    TargetLaws, Tenant, Token, verify,
 };
 use foretoken_testkit::dial::Dial;
-use foretoken_testkit::table::Table;
+use foretoken_testkit::table::{Table, logits_of};
 
-use crate::harness::{Setup, Team};
+use crate::harness::{Setup, Team, Verify};
 use crate::shapes::{Kind, Shape, Shaped};
 use crate::twin::{self, Fault};
 use crate::{PROMPT, fixed};
@@ -62,6 +62,31 @@ fn offers_merged_with_their_nodes_are_seen() {
     assert!(worst(Fault::MergedOffers) > SEEN);
 }
 
+/// Whether a law offers one sibling or two can depend on what was drawn above it. Choosing block verification because
+/// the tree turned out to be a chain is choosing by drawn values.
+#[test]
+fn a_block_chosen_after_the_draw_is_seen() {
+    let shape = vec![None, Some(0), Some(1), Some(1)];
+    let sampling = Sampling::default();
+    let chosen = |tree: &DraftTree, target: &mut dyn TargetLaws, _, seed, start, chance: &mut dyn Chance| {
+        let promise = if tree.is_chain() { Promise::Block } else { Promise::Rejection };
+        verify(tree, target, promise, seed, start, chance)
+    };
+    let error = |seed, verify: Verify<'_>| {
+        let (target, dense) = (Table::dense(3, 2, seed), Table::dense(3, 1, seed + 40));
+        // After a 0 there is but one guess, so there is no second sibling.
+        let table = Table::new(3, move |tokens| match tokens {
+            [.., 0] => logits_of(&[0.0, 1.0, 0.0]),
+            _ => dense.logits(tokens),
+        });
+        let setup = Setup { verify, ..Setup::new(&target, &sampling, Promise::Block, &PROMPT, 4) };
+        let team = || -> Team<'_> { vec![Box::new(Shaped { shape: &shape, kind: Kind::Drawn, table: table.clone() })] };
+        setup.error_of_one_pass(usize::MAX, team)
+    };
+    assert!((0..4).map(|seed| error(seed, &chosen)).fold(0.0, f64::max) > SEEN);
+    assert!((0..4).map(|seed| error(seed, &verify)).fold(0.0, f64::max) < 1e-9);
+}
+
 #[test]
 #[should_panic(expected = "asked twice at Address { seed: 9, pass: 4, position: 4, purpose: Draft")]
 fn a_coin_with_the_noise_of_the_draft_is_refused_by_its_address() {
@@ -72,13 +97,13 @@ fn a_coin_with_the_noise_of_the_draft_is_refused_by_its_address() {
 /// where the number lies in its own stretch.
 #[test]
 fn a_coin_with_the_noise_of_the_draft_gives_another_law() {
-    let (p, q, steps) = ([0.5, 0.5], [0.8, 0.2], 10_000);
+    let (p, q, steps) = ([0.5_f64, 0.5], [0.8_f64, 0.2], 10_000);
     let mut written = [0.0; 2];
     for step in 0..steps {
         let noise = (f64::from(step) + 0.5) / f64::from(steps);
         let token = usize::from(noise >= q[0]);
         // The residual is all on token 1, whichever was refused.
-        let token = if noise < (p[token] / q[token] as f64).min(1.0) { token } else { 1 };
+        let token = if noise < (p[token] / q[token]).min(1.0) { token } else { 1 };
         written[token] += 1.0 / f64::from(steps);
     }
     assert!((written[0] - p[0]).abs() > SEEN, "{written:?}");
@@ -151,7 +176,7 @@ fn siblings_put_in_order_after_the_draw_are_seen() {
 fn a_drafter_that_was_not_set_back_is_seen() {
     let mut drafter = LookupDrafter::default();
     drafter.open(SequenceId(1), &PROMPT, Tenant(0));
-    let (sampling, mut tree) = (Sampling::default(), foretoken_speculation::DraftTree::new());
+    let (sampling, mut tree) = (Sampling::default(), DraftTree::new());
     let ask = Ask {
         sequence: SequenceId(1),
         tokens: &PROMPT[..2],
@@ -169,7 +194,7 @@ fn a_drafter_that_was_not_set_back_is_seen() {
 #[test]
 #[should_panic(expected = "gives it zero")]
 fn a_draw_that_its_law_excludes_is_refused() {
-    let mut tree = foretoken_speculation::DraftTree::new();
+    let mut tree = DraftTree::new();
     let law = tree.add_law(Law::point(3));
     tree.offer(None, 4, Proposal::Drawn(law), 0);
 }
