@@ -168,11 +168,16 @@ impl Sampling {
         let floor = filter::top_k_floor(&scratch.logits, self.top_k, &mut scratch.best);
         let temperature = f64::from(self.temperature);
         scratch.kept.clear();
-        for (token, &logit) in scratch.logits.iter().enumerate() {
-            if logit >= floor && logit > f32::NEG_INFINITY {
-                let weight = ((f64::from(logit) - largest) / temperature).exp();
-                if weight > 0.0 {
-                    scratch.kept.push((token as Token, weight));
+        for (i, chunk) in scratch.logits.chunks(filter::CHUNK).enumerate() {
+            if !filter::reaches(chunk, floor) {
+                continue;
+            }
+            for (token, &logit) in (i * filter::CHUNK..).zip(chunk) {
+                if logit >= floor && logit > f32::NEG_INFINITY {
+                    let weight = ((f64::from(logit) - largest) / temperature).exp();
+                    if weight > 0.0 {
+                        scratch.kept.push((token as Token, weight));
+                    }
                 }
             }
         }
@@ -191,13 +196,15 @@ impl Sampling {
 
 /// The largest logit's place, the lowest of equals. Never NaN: the row was made sane before.
 fn argmax(logits: &[f32]) -> usize {
-    let mut best = 0;
-    for (i, &logit) in logits.iter().enumerate() {
-        if logit > logits[best] {
-            best = i;
+    // Lanes make it vector code; the largest of numbers is the same in any order.
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    for chunk in logits.chunks(lanes.len()) {
+        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
+            *lane = if logit > *lane { logit } else { *lane };
         }
     }
-    best
+    let largest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    logits.iter().position(|&logit| logit == largest).unwrap_or(0)
 }
 
 /// A logit as it counts: NaN as minus infinity, plus infinity as the largest finite number.
