@@ -1,0 +1,91 @@
+//! Running an engine until all prompts are answered, and what was answered.
+//!
+//! The one loop of the command line: generating, checking and chatting differ in what they do with events while they
+//! come, and with answers when they are complete. Left out: printing.
+
+use std::collections::HashMap;
+
+use foretoken_engine::{Emitted, Engine, Event, FinishReason, Race, Request, SequenceId, Stats, Token};
+
+use crate::failure::Failure;
+
+/// All that came of one prompt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Tokens of the prompt.
+    pub prompt: Vec<Token>,
+    /// The new tokens, with who produced them and the text that they complete.
+    pub emitted: Vec<Emitted>,
+    /// The new text.
+    pub text: String,
+    /// Why it ended; `None` if nothing was asked for.
+    pub reason: Option<FinishReason>,
+    /// What it took.
+    pub stats: Stats,
+}
+
+impl Answer {
+    /// The new tokens.
+    pub fn ids(&self) -> Vec<Token> {
+        self.emitted.iter().map(|emitted| emitted.token).collect()
+    }
+}
+
+/// Runs requests to their ends. `watch` sees every event with the number of its request, and whether to go on is what
+/// it returns: false cancels that request.
+///
+/// # Errors
+/// A request is refused (then none runs), the executor fails, or `watch` does.
+pub fn run(
+    engine: &mut Engine,
+    requests: Vec<Request>,
+    watch: &mut dyn FnMut(usize, &Event) -> Result<bool, Failure>,
+) -> Result<Vec<Answer>, Failure> {
+    let mut answers: Vec<Answer> = Vec::new();
+    let mut numbers: HashMap<SequenceId, usize> = HashMap::new();
+    for (number, request) in requests.into_iter().enumerate() {
+        answers.push(Answer { prompt: request.prompt.clone(), ..Answer::default() });
+        // The engine writes at least one token; who asks for none has an answer already.
+        if request.tokens_max == Some(0) {
+            answers[number].reason = Some(FinishReason::Length);
+            answers[number].stats.prompt_tokens = request.prompt.len();
+            continue;
+        }
+        numbers.insert(engine.submit(request)?, number);
+    }
+    while !engine.is_idle() {
+        let mut cancelled = Vec::new();
+        for event in engine.step(&mut Race) {
+            let (Event::Prompt { sequence, .. } | Event::Tokens { sequence, .. } | Event::Finished { sequence, .. }) =
+                event;
+            let Some(&number) = numbers.get(sequence) else { continue };
+            answers[number].take(event);
+            if !watch(number, event)? {
+                cancelled.push(*sequence);
+            }
+        }
+        cancelled.into_iter().for_each(|sequence| engine.cancel(sequence));
+    }
+    let failed = answers.iter().find_map(|answer| match &answer.reason {
+        Some(FinishReason::Failed(message)) => Some(message.clone()),
+        _ => None,
+    });
+    failed.map_or(Ok(answers), |message| Err(Failure::Other(message)))
+}
+
+impl Answer {
+    fn take(&mut self, event: &Event) {
+        match event {
+            Event::Prompt { .. } => {}
+            Event::Tokens { emitted, .. } => {
+                emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));
+                self.emitted.extend_from_slice(emitted);
+            }
+            Event::Finished { reason, text, stats, .. } => {
+                self.text.push_str(text);
+                self.reason = Some(reason.clone());
+                self.stats = stats.clone();
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Why a command ends early: one line for standard error, and an exit code.
+//!
+//! The errors of the crates below already name file and field, expected and found; here they only get their exit
+//! code. A reader who closed the pipe has seen enough: that is no failure at all.
+
+use std::io;
+
+use foretoken_engine::RequestError;
+use foretoken_model::{ExecutorError, ModelError};
+use foretoken_text::TextError;
+use foretoken_weights::WeightsError;
+
+/// The end of a command that could not do what was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command line is wrong: exit code 2.
+    Usage(String),
+    /// Something else is: exit code 1.
+    Other(String),
+    /// Nobody reads standard output any more: quiet, exit code 0.
+    Closed,
+}
+
+impl Failure {
+    /// The process's exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Other(_) => 1,
+            Self::Closed => 0,
+        }
+    }
+
+    /// The line to print, if there is something to say.
+    pub fn message(&self) -> Option<String> {
+        match self {
+            Self::Usage(message) | Self::Other(message) => {
+                Some(message.split_whitespace().collect::<Vec<_>>().join(" "))
+            }
+            Self::Closed => None,
+        }
+    }
+
+    /// A file that cannot be read.
+    pub fn file(path: &std::path::Path, error: &io::Error) -> Self {
+        Self::Other(format!("{}: cannot be read: {error}", path.display()))
+    }
+}
+
+/// Errors of writing; reading names its file with [`Failure::file`].
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Other(format!("standard output: {error}")),
+        }
+    }
+}
+
+macro_rules! other {
+    ($($error:ty),*) => {
+        $(impl From<$error> for Failure {
+            fn from(error: $error) -> Self {
+                Self::Other(error.to_string())
+            }
+        })*
+    };
+}
+
+other!(ModelError, TextError, WeightsError, RequestError, ExecutorError);

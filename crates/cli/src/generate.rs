@@ -1,0 +1,183 @@
+//! `foretoken generate`: goes on with a prompt.
+//!
+//! One prompt is streamed as it comes. Several are printed in their own order, each when it and all before it are
+//! complete, because texts that grow at the same time cannot share one output. Left out: conversations.
+
+use std::io::Write;
+use std::time::Instant;
+
+use clap::Args;
+use foretoken_engine::{Event, Request};
+use indicatif::ProgressBar;
+
+use crate::answers::{Answer, run};
+use crate::assembly::{Assembly, Choices};
+use crate::failure::Failure;
+use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::printing::{Marks, Stream};
+use crate::progress::{bar, say};
+use crate::prompts::{Prompt, PromptOptions};
+use crate::{report, values};
+
+/// Prompts of more tokens than one pass of the target get a bar.
+const LONG_PROMPT: usize = 512;
+
+/// Options of `foretoken generate`.
+#[derive(Args, Debug)]
+pub struct Generate {
+    #[command(flatten)]
+    prompt: PromptOptions,
+    #[command(flatten)]
+    model: ModelOptions,
+    /// Texts generated at a time, of several prompts (also -np)
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
+    parallel: usize,
+    /// Colour each token by who produced it: drafted and accepted, or the target's own (brackets under NO_COLOR)
+    #[arg(long, conflicts_with_all = ["json", "output_ids"])]
+    show_drafts: bool,
+    /// Print one JSON object a prompt: text, ids, timings, speculation
+    #[arg(long, conflicts_with = "output_ids")]
+    json: bool,
+    /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
+    #[arg(long, requires = "json")]
+    logprobs: bool,
+    /// Print the new token ids, separated by commas, instead of text
+    #[arg(long)]
+    output_ids: bool,
+    /// Print the prompt before its continuation
+    #[arg(long, conflicts_with_all = ["json", "output_ids"], overrides_with = "no_display_prompt")]
+    display_prompt: bool,
+    /// Print only the continuation, as is the default
+    #[arg(long, hide = true)]
+    no_display_prompt: bool,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
+    #[command(flatten)]
+    sampling: SamplingOptions,
+}
+
+impl Generate {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being done.
+    pub fn run(&self) -> Result<(), Failure> {
+        let prompts = self.prompt.read()?;
+        let mut assembly = Assembly::new(&Choices {
+            model: &self.model,
+            speculation: &self.speculation,
+            sampling: &self.sampling,
+            parallel: self.parallel.min(prompts.len()),
+        })?;
+        if assembly.tokenizer.is_none() && !self.output_ids && !self.json {
+            return Err(assembly.target.no_tokenizer());
+        }
+        let requests = self.requests(&assembly, &prompts)?;
+        let marks = Marks::new(self.show_drafts);
+        marks.legend(&assembly.names);
+        let started = Instant::now();
+        let answers = match prompts.as_slice() {
+            [_] if !self.json && !self.output_ids => self.stream(&mut assembly, &prompts[0], requests, marks)?,
+            _ => self.collect(&mut assembly, &prompts, requests, marks)?,
+        };
+        let wall = (prompts.len() > 1).then(|| started.elapsed());
+        let stats = report::total(answers.iter().map(|answer| &answer.stats));
+        say(report::line(&stats, &assembly.names, wall));
+        Ok(())
+    }
+
+    fn requests(&self, assembly: &Assembly, prompts: &[Prompt]) -> Result<Vec<Request>, Failure> {
+        let request = |prompt: &Prompt| {
+            let prompt = prompt.tokens(&assembly.target, assembly.tokenizer.as_deref())?;
+            Ok(Request { prompt, log_probabilities: self.logprobs, ..assembly.request.clone() })
+        };
+        prompts.iter().map(request).collect()
+    }
+
+    /// One prompt, its text as it comes.
+    fn stream(
+        &self,
+        assembly: &mut Assembly,
+        prompt: &Prompt,
+        requests: Vec<Request>,
+        marks: Marks,
+    ) -> Result<Vec<Answer>, Failure> {
+        let mut stream = Stream::new(marks);
+        if self.display_prompt {
+            stream.text(prompt.text().unwrap_or_default())?;
+        }
+        let mut prompt_bar = PromptBar::default();
+        let answers = run(&mut assembly.engine, requests, &mut |_, event| {
+            prompt_bar.watch(event);
+            match event {
+                Event::Prompt { .. } => {}
+                Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
+                Event::Finished { text, .. } => stream.text(text)?,
+            }
+            Ok(true)
+        })?;
+        stream.text("\n")?;
+        Ok(answers)
+    }
+
+    /// Prompts whose answers are printed when they are complete, in order.
+    fn collect(
+        &self,
+        assembly: &mut Assembly,
+        prompts: &[Prompt],
+        requests: Vec<Request>,
+        marks: Marks,
+    ) -> Result<Vec<Answer>, Failure> {
+        let done = bar("prompts", prompts.len());
+        let answers = run(&mut assembly.engine, requests, &mut |_, event| {
+            if matches!(event, Event::Finished { .. }) {
+                done.inc(1);
+            }
+            Ok(true)
+        })?;
+        done.finish_and_clear();
+        let mut out = std::io::stdout().lock();
+        for (prompt, answer) in prompts.iter().zip(&answers) {
+            writeln!(out, "{}", self.printed(assembly, prompt, answer, marks))?;
+        }
+        out.flush()?;
+        Ok(answers)
+    }
+
+    /// A whole answer as it is printed.
+    fn printed(&self, assembly: &Assembly, prompt: &Prompt, answer: &Answer, marks: Marks) -> String {
+        if self.output_ids {
+            let ids: Vec<String> = answer.emitted.iter().map(|emitted| emitted.token.to_string()).collect();
+            return ids.join(",");
+        }
+        if self.json {
+            let has_text = assembly.tokenizer.is_some();
+            let object = report::object(answer, prompt.text(), has_text, assembly.request.seed, &assembly.names);
+            return object.to_string();
+        }
+        let shown = if self.display_prompt { prompt.text().unwrap_or_default() } else { "" };
+        let marked = answer.emitted.iter().map(|emitted| marks.marked(&emitted.text, emitted.origin));
+        let marked_len: usize = answer.emitted.iter().map(|emitted| emitted.text.len()).sum();
+        // What was held back until the end belongs to no single token.
+        format!("{shown}{}{}", marked.collect::<String>(), &answer.text[marked_len..])
+    }
+}
+
+/// A bar while a long prompt is computed.
+#[derive(Default)]
+struct PromptBar(Option<ProgressBar>);
+
+impl PromptBar {
+    fn watch(&mut self, event: &Event) {
+        match event {
+            Event::Prompt { done, total, .. } if *total > LONG_PROMPT && done < total => {
+                self.0.get_or_insert_with(|| bar("prompt", *total)).set_position(*done as u64);
+            }
+            _ => {
+                if let Some(bar) = self.0.take() {
+                    bar.finish_and_clear();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
+//!
+//! One file a command (`generate`, `chat`, `inspect`, `check`, `logits`, `version`), over a few that they share:
+//! `options` and `values` say what can be given, `models` opens, `assembly` makes an engine, `answers` runs it.
+//! Every error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
+
+#![forbid(unsafe_code)]
+
+mod answers;
+mod arguments;
+mod assembly;
+mod defaults;
+mod demo;
+mod failure;
+mod generate;
+mod models;
+mod options;
+mod printing;
+mod progress;
+mod prompts;
+mod report;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+use foretoken_kernels::Isa;
+
+use failure::Failure;
+
+/// Text from large language models several times faster, without changing the text.
+#[derive(Parser, Debug)]
+#[command(name = "foretoken", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Go on with a prompt
+    Generate(Box<generate::Generate>),
+}
+
+impl Command {
+    fn run(&self) -> Result<(), Failure> {
+        Isa::forced().map_err(Failure::Usage)?;
+        match self {
+            Self::Generate(command) => command.run(),
+        }
+    }
+}
+
+/// Parses the command line and runs its command.
+fn run() -> Result<(), Failure> {
+    let words = arguments::written_out(std::env::args_os());
+    match Cli::try_parse_from(words) {
+        Ok(cli) => cli.command.run(),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => Ok(error.print()?),
+        Err(error) => Err(arguments::in_one_line(&error)),
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if let Some(message) = failure.message() {
+                progress::say(format_args!("error: {message}"));
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Opening a model: a directory, a `.gguf` file, or one that is part of the program.
+//!
+//! The three kinds of place differ in where their files lie and in nothing else; what comes out is a checkpoint, its
+//! shape, what its files say about its use, and, on demand, tokenizer and chat template. Left out: hubs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use foretoken_model::checkpoint::Config;
+use foretoken_model::{Checkpoint, Model, Options, Spec, family};
+use foretoken_speculation::Token;
+use foretoken_text::{ChatTemplate, Tokenizer};
+use foretoken_weights::Bytes;
+
+use crate::defaults::Defaults;
+use crate::demo::Embedded;
+use crate::failure::Failure;
+use crate::progress;
+
+/// Where a model's files are.
+enum Place {
+    Embedded(&'static Embedded),
+    Directory(PathBuf),
+    Gguf,
+}
+
+/// A model whose files are open, before it is loaded.
+pub struct Opened {
+    /// The directory, the file or the demo model's name.
+    pub name: String,
+    /// Configuration and tensors.
+    pub checkpoint: Checkpoint,
+    /// The network's shape.
+    pub spec: Spec,
+    /// What its files say about its use.
+    pub defaults: Defaults,
+    place: Place,
+}
+
+impl Opened {
+    /// Opens a directory or file.
+    ///
+    /// # Errors
+    /// A file is missing, malformed, or of a family that is not known.
+    pub fn at(path: &Path) -> Result<Self, Failure> {
+        let checkpoint = Checkpoint::open(path)?;
+        let spec = family::spec(&checkpoint)?;
+        let name = path.display().to_string();
+        if !path.is_dir() {
+            return Ok(Self { name, checkpoint, spec, defaults: Defaults::default(), place: Place::Gguf });
+        }
+        let (generation, config) = (path.join("generation_config.json"), path.join("config.json"));
+        let (generation_bytes, config_bytes) = (read_if_there(&generation)?, read_if_there(&config)?);
+        let defaults = Defaults::read(
+            (&generation.display().to_string(), generation_bytes.as_deref()),
+            (&config.display().to_string(), config_bytes.as_deref()),
+        )?;
+        Ok(Self { name, checkpoint, spec, defaults, place: Place::Directory(path.to_owned()) })
+    }
+
+    /// Opens a model that is part of the program.
+    ///
+    /// # Errors
+    /// None, unless the program was built from damaged files.
+    pub fn embedded(files: &'static Embedded) -> Result<Self, Failure> {
+        let checkpoint = Checkpoint::from_parts(files.name, files.config, Bytes::from_static(files.weights))?;
+        let spec = family::spec(&checkpoint)?;
+        let name = |file: &str| format!("{}/{file}", files.name);
+        let defaults = Defaults::read(
+            (&name("generation_config.json"), Some(files.generation_config)),
+            (&name("config.json"), Some(files.config)),
+        )?;
+        Ok(Self { name: files.name.to_string(), checkpoint, spec, defaults, place: Place::Embedded(files) })
+    }
+
+    /// What kind of files they are, for a reader.
+    pub fn format(&self) -> &'static str {
+        match self.place {
+            Place::Embedded(_) => "safetensors, part of this program",
+            Place::Directory(_) => "safetensors (Hugging Face directory)",
+            Place::Gguf => "GGUF",
+        }
+    }
+
+    /// The tokenizer; `None` if the model comes without one.
+    ///
+    /// # Errors
+    /// Its files are there and cannot be understood.
+    pub fn tokenizer(&self) -> Result<Option<Arc<Tokenizer>>, Failure> {
+        let tokenizer = match (&self.place, &self.checkpoint.config) {
+            (Place::Embedded(files), _) => {
+                Some(Tokenizer::from_json(files.name, files.tokenizer, Some(files.tokenizer_config))?)
+            }
+            (Place::Directory(dir), _) if dir.join("tokenizer.json").exists() => Some(Tokenizer::from_dir(dir)?),
+            (Place::Gguf, Config::Gguf(metadata)) if metadata.get("tokenizer.ggml.model").is_some() => {
+                Some(Tokenizer::from_gguf(&self.name, metadata)?)
+            }
+            _ => None,
+        };
+        Ok(tokenizer.map(Arc::new))
+    }
+
+    /// What is missing where there is no tokenizer, as an error that says what can be done without.
+    pub fn no_tokenizer(&self) -> Failure {
+        let missing = match self.place {
+            Place::Gguf => format!("{}: tokenizer.ggml.model: expected a vocabulary, found none", self.name),
+            _ => format!("{}/tokenizer.json: expected a tokenizer, found no such file", self.name),
+        };
+        Failure::Other(format!("{missing}; without one, give --prompt-ids and --output-ids"))
+    }
+
+    /// The chat template; `None` if the model comes without one.
+    ///
+    /// # Errors
+    /// It is there and cannot be understood.
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Failure> {
+        Ok(match (&self.place, &self.checkpoint.config) {
+            (Place::Embedded(files), _) => {
+                let name = format!("{}/chat_template.jinja", files.name);
+                Some(ChatTemplate::from_source(&name, files.chat_template, "", "<|endoftext|>")?)
+            }
+            (Place::Directory(dir), _) => ChatTemplate::from_dir(dir)?,
+            (Place::Gguf, Config::Gguf(metadata)) => ChatTemplate::from_gguf(&self.name, metadata)?,
+            (Place::Gguf, Config::Json(_)) => None,
+        })
+    }
+
+    /// The token that begins a text.
+    pub fn beginning(&self, tokenizer: Option<&Tokenizer>) -> Option<Token> {
+        tokenizer.and_then(Tokenizer::bos).or(self.defaults.bos)
+    }
+
+    /// All tokens that end a text, whichever file says so, ascending.
+    pub fn end_tokens(&self, tokenizer: Option<&Tokenizer>) -> Vec<Token> {
+        let mut all = self.defaults.end_tokens.clone();
+        if let Some(tokenizer) = tokenizer {
+            all.extend_from_slice(tokenizer.end_tokens());
+            all.extend_from_slice(tokenizer.turn_end_tokens());
+        }
+        all.retain(|token| (*token as usize) < self.spec.vocabulary);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Loads the network, with a bar on a terminal while it takes long.
+    ///
+    /// # Errors
+    /// A tensor is missing or contradicts the configuration.
+    pub fn load(&self, options: Options) -> Result<Model, Failure> {
+        let bar = progress::bar("loading", self.spec.layers);
+        let model = Model::load(&self.checkpoint, options, &mut |done, _| bar.set_position(done as u64));
+        bar.finish_and_clear();
+        Ok(model?)
+    }
+}
+
+fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::file(path, &error)),
+    }
+}

@@ -1,0 +1,21 @@
+//! Progress bars, on standard error and on a terminal only.
+//!
+//! Everything else that is said on standard error goes through [`say`], which does not mind if nobody listens.
+
+use std::fmt;
+use std::io::{IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar of so many steps; hidden unless standard error is a terminal.
+pub fn bar(what: &'static str, steps: usize) -> ProgressBar {
+    let target =
+        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}").expect("the template is well-formed");
+    ProgressBar::with_draw_target(Some(steps as u64), target).with_style(style).with_message(what)
+}
+
+/// A line for the person at the terminal. A closed standard error is not worth an error.
+pub fn say(line: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -1,0 +1,185 @@
+//! Prompts: from an argument, a file, standard input, or as token ids; one or a list of them.
+//!
+//! A text gets what the model expects around a text, usually the beginning-of-text token; an empty one *is* that
+//! token. A single line end at the end of a file or of standard input belongs to the file, not to the prompt, as in
+//! llama.cpp. Left out: conversations.
+
+use std::io::{IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use foretoken_speculation::Token;
+use foretoken_text::Tokenizer;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::models::Opened;
+use crate::values;
+
+/// Where the prompt comes from.
+#[derive(Args, Clone, Debug)]
+#[group(multiple = false)]
+pub struct PromptOptions {
+    /// The text to go on with [default: standard input]
+    #[arg(value_name = "PROMPT")]
+    pub words: Option<String>,
+    /// The same
+    #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
+    pub prompt: Option<String>,
+    /// A file with the text
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The prompt as token ids, nothing added
+    #[arg(long, value_name = "ID,..", value_delimiter = ',', value_parser = values::token, allow_negative_numbers = true)]
+    pub prompt_ids: Option<Vec<Token>>,
+    /// Several prompts: a .jsonl file of objects with "prompt", or one a line
+    #[arg(long, value_name = "FILE")]
+    pub prompts: Option<PathBuf>,
+}
+
+/// A prompt, before it is tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Prompt {
+    /// A text.
+    Text(String),
+    /// Token ids as they are.
+    Ids(Vec<Token>),
+}
+
+impl PromptOptions {
+    /// Reads the prompt or prompts.
+    ///
+    /// # Errors
+    /// A file cannot be read or understood; or nothing is given and standard input is a terminal.
+    pub fn read(&self) -> Result<Vec<Prompt>, Failure> {
+        if let Some(path) = &self.prompts {
+            return read_list(path);
+        }
+        if let Some(ids) = &self.prompt_ids {
+            return Ok(vec![Prompt::Ids(ids.clone())]);
+        }
+        if let Some(text) = self.words.as_ref().or(self.prompt.as_ref()) {
+            return Ok(vec![Prompt::Text(text.clone())]);
+        }
+        let text = match &self.file {
+            Some(path) => std::fs::read(path).map_err(|error| Failure::file(path, &error))?,
+            None if std::io::stdin().is_terminal() => {
+                return Err(Failure::Usage(
+                    "prompt: expected an argument, -p, -f or standard input, found none".into(),
+                ));
+            }
+            None => {
+                let mut text = Vec::new();
+                std::io::stdin()
+                    .read_to_end(&mut text)
+                    .map_err(|error| Failure::Other(format!("standard input: cannot be read: {error}")))?;
+                text
+            }
+        };
+        let place = self.file.as_ref().map_or("standard input".to_string(), |path| path.display().to_string());
+        let text = utf8(&place, text)?;
+        Ok(vec![Prompt::Text(without_last_line_end(&text).to_string())])
+    }
+}
+
+fn utf8(place: &str, bytes: Vec<u8>) -> Result<String, Failure> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::Other(format!("{place}: expected UTF-8, found another byte at {at}"))
+    })
+}
+
+fn without_last_line_end(text: &str) -> &str {
+    text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
+}
+
+/// Prompts of a file: objects in a `.jsonl` file, lines of any other.
+///
+/// # Errors
+/// The file cannot be read, an object has no prompt, or there is none at all.
+pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
+    let place = path.display().to_string();
+    let text = utf8(&place, std::fs::read(path).map_err(|error| Failure::file(path, &error))?)?;
+    let objects = path.extension().is_some_and(|extension| extension == "jsonl" || extension == "ndjson");
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let prompts: Vec<Prompt> = lines
+        .map(|(i, line)| match objects {
+            true => of_object(&format!("{place}: line {}", i + 1), line),
+            false => Ok(Prompt::Text(line.to_string())),
+        })
+        .collect::<Result<_, _>>()?;
+    match prompts.is_empty() {
+        true => Err(Failure::Other(format!("{place}: expected prompts, found none"))),
+        false => Ok(prompts),
+    }
+}
+
+/// The prompt of one object: its `prompt` (text or ids), else its `text`, else the first of its `turns`.
+fn of_object(place: &str, line: &str) -> Result<Prompt, Failure> {
+    let object: Value = serde_json::from_str(line)
+        .map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))?;
+    let found = [object.get("prompt"), object.get("text"), object.get("turns").and_then(|turns| turns.get(0))];
+    let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
+    match found.into_iter().flatten().next() {
+        Some(Value::String(text)) => return Ok(Prompt::Text(text.clone())),
+        Some(Value::Array(ids)) => {
+            if let Some(ids) = ids.iter().map(id).collect() {
+                return Ok(Prompt::Ids(ids));
+            }
+        }
+        _ => {}
+    }
+    Err(Failure::Other(format!("{place}: prompt: expected a text or token ids, found none")))
+}
+
+impl Prompt {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Ids(_) => None,
+        }
+    }
+
+    /// The prompt as tokens.
+    ///
+    /// # Errors
+    /// A text for a model without a tokenizer, or an empty one for a model without a beginning-of-text token.
+    pub fn tokens(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<Vec<Token>, Failure> {
+        let text = match (self, tokenizer) {
+            (Self::Ids(ids), _) => return Ok(ids.clone()),
+            (Self::Text(_), None) => return Err(model.no_tokenizer()),
+            (Self::Text(text), Some(tokenizer)) if !text.is_empty() => return Ok(tokenizer.encode(text, true)?),
+            (Self::Text(text), Some(_)) => text,
+        };
+        debug_assert!(text.is_empty());
+        let missing = || format!("{}: prompt: expected a text (the model has no beginning-of-text token)", model.name);
+        let beginning = model.beginning(tokenizer).ok_or_else(|| Failure::Other(missing() + ", found an empty one"))?;
+        Ok(vec![beginning])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_give_their_prompt_text_or_first_turn() {
+        let text = |text: &str| Prompt::Text(text.to_string());
+        let of = |line| of_object("x", line).ok();
+        assert_eq!(of(r#"{"prompt": "a", "text": "b"}"#), Some(text("a")));
+        assert_eq!(of(r#"{"text": "b"}"#), Some(text("b")));
+        assert_eq!(of(r#"{"question_id": 81, "turns": ["c", "d"]}"#), Some(text("c")));
+        assert_eq!(of(r#"{"prompt": [1, 2]}"#), Some(Prompt::Ids(vec![1, 2])));
+        assert_eq!(of(r#"{"prompt": [1, "2"]}"#), None);
+        assert_eq!(of(r#"{"question": "e"}"#), None);
+        assert_eq!(of("e"), None);
+    }
+
+    #[test]
+    fn one_line_end_is_not_part_of_the_prompt() {
+        assert_eq!(without_last_line_end("a\n\n"), "a\n");
+        assert_eq!(without_last_line_end("a\r\n"), "a");
+        assert_eq!(without_last_line_end("a"), "a");
+    }
+}

@@ -1,0 +1,117 @@
+//! What generation took: one line for a person, one object for a program.
+//!
+//! Words and definitions are DESIGN's: tokens per pass counts all passes, mean accepted length only those that had a
+//! draft. Timings have llama.cpp's names. Left out: averages over time.
+
+use std::time::Duration;
+
+use foretoken_engine::{DrafterStats, FinishReason, Stats};
+use serde_json::{Map, Value, json};
+
+use crate::answers::Answer;
+
+/// Statistics of several answers together. Times are added up, so rates are per text.
+pub fn total<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
+    let mut total = Stats::default();
+    for stats in all {
+        total.prompt_tokens += stats.prompt_tokens;
+        total.emitted += stats.emitted;
+        total.passes += stats.passes;
+        total.prompt_passes += stats.prompt_passes;
+        total.drafts += stats.drafts;
+        total.drafted += stats.drafted;
+        total.accepted += stats.accepted;
+        total.time_to_first_token += stats.time_to_first_token;
+        total.time += stats.time;
+        total.drafters.resize(total.drafters.len().max(stats.drafters.len()), DrafterStats::default());
+        for (sum, drafter) in total.drafters.iter_mut().zip(&stats.drafters) {
+            sum.drafted += drafter.drafted;
+            sum.accepted += drafter.accepted;
+        }
+    }
+    total
+}
+
+/// The line on standard error. `wall` is given if several texts were written at a time.
+pub fn line(stats: &Stats, names: &[String], wall: Option<Duration>) -> String {
+    let rate = match wall {
+        Some(wall) => Some(stats.emitted as f64 / wall.as_secs_f64().max(1e-9)),
+        None => stats.tokens_per_second(),
+    };
+    let rate = rate.map_or(String::new(), |rate| format!(", {rate:.1} tokens/s"));
+    let mut parts = vec![
+        format!("{} tokens{rate}", stats.emitted),
+        format!("{} passes of the target ({:.2} tokens a pass)", stats.passes, stats.tokens_per_pass()),
+        format!("mean accepted length {:.2}", stats.mean_accepted_len()),
+    ];
+    for (name, drafter) in names.iter().zip(&stats.drafters) {
+        let share = 100.0 * drafter.accepted as f64 / drafter.drafted.max(1) as f64;
+        parts.push(format!("{name} accepted {share:.0}% ({} of {})", drafter.accepted, drafter.drafted));
+    }
+    if wall.is_none() {
+        parts.push(format!("first token after {:.1} ms", milliseconds(stats.time_to_first_token)));
+    }
+    parts.join(" | ")
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Why a text ended, in OpenAI's words, with `context` where the context was full.
+fn reason(reason: Option<&FinishReason>) -> &'static str {
+    match reason {
+        Some(FinishReason::EndToken(_) | FinishReason::StopString(_)) => "stop",
+        Some(FinishReason::Length) | None => "length",
+        Some(FinishReason::Context) => "context",
+        Some(FinishReason::Cancelled) => "cancelled",
+        Some(FinishReason::Failed(_)) => "failed",
+    }
+}
+
+/// The object of one prompt for `--json`. `prompt` is the prompt's text, `has_text` whether tokens have any.
+pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, seed: u64, names: &[String]) -> Value {
+    let stats = &answer.stats;
+    let drafters: Map<String, Value> = names
+        .iter()
+        .zip(&stats.drafters)
+        .map(|(name, drafter)| {
+            let counts = json!({ "drafted": drafter.drafted, "accepted": drafter.accepted });
+            (name.clone(), counts)
+        })
+        .collect();
+    let mut object = json!({
+        "prompt": prompt,
+        "prompt_ids": answer.prompt,
+        "text": has_text.then_some(&answer.text),
+        "ids": answer.ids(),
+        "finish_reason": reason(answer.reason.as_ref()),
+        "seed": seed,
+        "timings": {
+            "prompt_n": stats.prompt_tokens,
+            "time_to_first_token_ms": milliseconds(stats.time_to_first_token),
+            "predicted_n": stats.emitted,
+            "predicted_ms": milliseconds(stats.time.saturating_sub(stats.time_to_first_token)),
+            "predicted_per_second": stats.tokens_per_second(),
+            "draft_n": stats.drafted,
+            "draft_n_accepted": stats.accepted,
+        },
+        "speculation": {
+            "passes": stats.passes,
+            "prompt_passes": stats.prompt_passes,
+            "drafts": stats.drafts,
+            "drafted": stats.drafted,
+            "accepted": stats.accepted,
+            "mean_accepted_length": stats.mean_accepted_len(),
+            "tokens_per_pass": stats.tokens_per_pass(),
+            "acceptance_rate": stats.acceptance_rate(),
+            "accepted_lens": stats.accepted_lens,
+            "drafters": drafters,
+        },
+    });
+    let logprobs: Option<Vec<f32>> = answer.emitted.iter().map(|emitted| emitted.log_probability).collect();
+    if let (Some(logprobs), Some(fields), false) = (logprobs, object.as_object_mut(), answer.emitted.is_empty()) {
+        fields.insert("logprobs".to_string(), json!(logprobs));
+    }
+    object
+}

@@ -1,0 +1,135 @@
+//! Values of options: each parser takes one word and says what it expected.
+//!
+//! The command line's front (`arguments.rs`) turns what they say into one line that names the option as well.
+
+use std::str::FromStr;
+
+use foretoken_speculation::Token;
+
+/// A number that satisfies a condition; `expected` describes the condition.
+fn number<T: FromStr + Copy>(word: &str, expected: &str, right: impl Fn(T) -> bool) -> Result<T, String> {
+    word.parse().ok().filter(|number| right(*number)).ok_or_else(|| format!("expected {expected}"))
+}
+
+/// A finite number from 0 up.
+pub fn zero_up(word: &str) -> Result<f32, String> {
+    number(word, "a number from 0 up", |x: f32| x >= 0.0 && x.is_finite())
+}
+
+/// A finite number above 0.
+pub fn positive(word: &str) -> Result<f32, String> {
+    number(word, "a number above 0", |x: f32| x > 0.0 && x.is_finite())
+}
+
+/// A number from 0 to 1.
+pub fn fraction(word: &str) -> Result<f32, String> {
+    number(word, "a number from 0 to 1", |x| (0.0..=1.0).contains(&x))
+}
+
+/// A number above 0 and up to 1.
+pub fn positive_fraction(word: &str) -> Result<f32, String> {
+    number(word, "a number above 0 and up to 1", |x| x > 0.0 && x <= 1.0)
+}
+
+/// A finite number.
+pub fn finite(word: &str) -> Result<f32, String> {
+    number(word, "a finite number", f32::is_finite)
+}
+
+/// A whole number from 1 up.
+pub fn one_up(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 up", |x| (1..=1 << 30).contains(&x))
+}
+
+/// A whole number from 0 up.
+pub fn whole(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 0 up", |x| x <= 1 << 30)
+}
+
+/// Threads: a whole number that a machine might have.
+pub fn threads(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 1024", |x| (1..=1024).contains(&x))
+}
+
+/// Texts at a time: a number that some machine might bear.
+pub fn parallel(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 256", |x| (1..=256).contains(&x))
+}
+
+/// A whole number where -1 stands for no limit, which becomes `None`.
+pub fn whole_or_unlimited(word: &str) -> Result<Limit, String> {
+    let number = number(word, "a whole number from 0 up, or -1 for no limit", |x: i64| x >= -1)?;
+    Ok(Limit(usize::try_from(number).ok()))
+}
+
+/// A number of tokens, or none for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub Option<usize>);
+
+/// A seed, or none for a random one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(pub Option<u64>);
+
+/// A seed; -1 asks for a random one, as in llama.cpp.
+pub fn seed(word: &str) -> Result<Seed, String> {
+    if word == "-1" {
+        return Ok(Seed(None));
+    }
+    number(word, "a whole number from 0 to 2^64 - 1, or -1 for a random one", |_: u64| true)
+        .map(|seed| Seed(Some(seed)))
+}
+
+/// A token.
+pub fn token(word: &str) -> Result<Token, String> {
+    number(word.trim(), "token ids, as 1,2,3", |_: Token| true)
+}
+
+/// llama.cpp's spelling of a bias: `TOKEN_ID+bias` or `TOKEN_ID-bias`, where the bias may be `inf`.
+pub fn logit_bias(word: &str) -> Result<(Token, f32), String> {
+    let wrong = || "expected TOKEN_ID+BIAS or TOKEN_ID-BIAS".to_string();
+    let sign = word.find(['+', '-']).ok_or_else(wrong)?;
+    let token = word[..sign].trim().parse().map_err(|_| wrong())?;
+    let bias: f32 = word[sign..].trim().parse().map_err(|_| wrong())?;
+    if bias.is_nan() || bias == f32::INFINITY {
+        return Err("expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, finite or minus infinity".to_string());
+    }
+    Ok((token, bias))
+}
+
+/// A stop string, which must not be empty.
+pub fn stop(word: &str) -> Result<String, String> {
+    if word.is_empty() { Err("expected a text of at least one character".to_string()) } else { Ok(word.to_string()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bias_is_a_token_and_a_signed_number() {
+        assert_eq!(logit_bias("15043+1"), Ok((15043, 1.0)));
+        assert_eq!(logit_bias("7-0.5"), Ok((7, -0.5)));
+        assert_eq!(logit_bias("7-inf"), Ok((7, f32::NEG_INFINITY)));
+        for wrong in ["7", "7=1", "+1", "7+", "7+inf", "7-nan", "x+1"] {
+            assert!(logit_bias(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn minus_one_is_no_limit_and_a_random_seed() {
+        assert_eq!(whole_or_unlimited("-1"), Ok(Limit(None)));
+        assert_eq!(whole_or_unlimited("0"), Ok(Limit(Some(0))));
+        assert!(whole_or_unlimited("-2").is_err());
+        assert_eq!(seed("-1"), Ok(Seed(None)));
+        assert_eq!(seed("18446744073709551615"), Ok(Seed(Some(u64::MAX))));
+    }
+
+    #[test]
+    fn numbers_out_of_range_and_no_numbers_are_refused() {
+        for wrong in ["-1", "nan", "inf", "warm", ""] {
+            assert!(zero_up(wrong).is_err(), "{wrong}");
+        }
+        assert!(fraction("2").is_err() && fraction("-0.1").is_err() && positive_fraction("0").is_err());
+        assert!(one_up("0").is_err() && threads("0").is_err() && token("-3").is_err());
+    }
+}
