@@ -58,6 +58,24 @@ struct Pass {
 ///
 /// `position` is the index, prompt included, of the first token to be chosen: the length of the sequence with its
 /// pending token. The verdict has at least one token, and one more than its path.
+///
+/// ```
+/// use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Promise, Proposal, Token, verify};
+///
+/// // A target that counts: 7, 8, 9. It is certain, so no chance is needed.
+/// struct NoChance;
+/// impl Chance for NoChance {
+///     fn draw(&mut self, _: &Law, _: usize, address: Address, _: &mut Vec<Token>) { panic!("{address:?}") }
+///     fn coin(&mut self, _: f64, address: Address) -> bool { panic!("{address:?}") }
+/// }
+/// let mut tree = DraftTree::new();
+/// let seven = tree.offer(None, 7, Proposal::Point, 0);
+/// tree.offer(Some(seven), 5, Proposal::Point, 0);
+/// let mut target = |node: Option<NodeId>| Law::point(if node.is_none() { 7 } else { 8 });
+/// let verdict = verify(&tree, &mut target, Promise::Exact, 0, 3, &mut NoChance);
+/// assert_eq!(verdict.path, [seven]);
+/// assert_eq!(verdict.tokens, [7, 8]);
+/// ```
 pub fn verify(
     tree: &DraftTree,
     target: &mut dyn TargetLaws,

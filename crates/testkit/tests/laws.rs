@@ -33,6 +33,15 @@ fn model(table: &Table, n_max: usize, p_min: f32) -> Box<dyn Drafter> {
     Box::new(drafter)
 }
 
+/// A model that is unsure from its second token on, and silent where there is no room.
+fn cramped(table: &Table, p_min: f32) -> Box<dyn Drafter> {
+    let mut scorer = TableScorer::new(table.clone());
+    scorer.room = PROMPT.len() + 2;
+    let mut drafter = ModelDrafter::new(scorer);
+    (drafter.n_min, drafter.p_min) = (2, p_min);
+    Box::new(drafter)
+}
+
 fn lookup() -> Box<dyn Drafter> {
     Box::new(LookupDrafter::default())
 }
@@ -88,6 +97,8 @@ fn a_confidence_rule_and_a_heuristic_budget_change_nothing() {
                 let setup = Setup::new(&target, &sampling, promise, &PROMPT, 4);
                 let error = setup.error(|| vec![model(&draft, 3, p_min)], || Box::new(Heuristic::new(3)));
                 assert!(error < TOLERANCE, "{promise:?} p-min {p_min}, seed {seed}: {error}");
+                let error = setup.error(|| vec![cramped(&draft, p_min)], fixed(3));
+                assert!(error < TOLERANCE, "{promise:?} p-min {p_min} after two, seed {seed}: {error}");
             }
         }
     }

@@ -26,6 +26,9 @@ pub struct ModelDrafter<S> {
     pub scorer: S,
     /// Most tokens drafted per pass.
     pub n_max: usize,
+    /// Fewest tokens drafted before `p_min` may end the chain. (llama.cpp throws shorter drafts away instead, which looks
+    /// at what was drawn and so is not lawful under *rejection*.)
+    pub n_min: usize,
     /// The chain ends after a token whose raw probability is below this, 0 to 1; 0 never ends it.
     pub p_min: f32,
     /// The draft's own temperature; `None` is the target's.
@@ -68,6 +71,7 @@ impl<S: Scorer> ModelDrafter<S> {
         ModelDrafter {
             scorer,
             n_max: 5,
+            n_min: 0,
             p_min: 0.0,
             temperature: None,
             caches: BTreeMap::new(),
@@ -130,7 +134,8 @@ impl<S: Scorer> ModelDrafter<S> {
         let (token, proposal) = propose(ask, law, position, chance, &mut self.drawn);
         chain.node = Some(ask.tree.offer(chain.node, token, proposal, ask.source));
         chain.path.push(token);
-        let confident = self.p_min <= 0.0 || log_probability(logits, token).exp() >= self.p_min;
+        let confident =
+            self.p_min <= 0.0 || chain.path.len() < self.n_min || log_probability(logits, token).exp() >= self.p_min;
         confident && !ask.sampling.end_tokens.contains(&token) && self.may_grow(ask, chain)
     }
 

@@ -136,6 +136,9 @@ fn it_stops_after_an_unsure_token_and_after_an_end_token() {
     for temperature in [0.0, 1.0] {
         let sampling = Sampling { temperature, ..Sampling::default() };
         assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].tokens(), [4]);
+        drafter.n_min = 3;
+        assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].tokens(), [4, 5, 6]);
+        drafter.n_min = 0;
     }
     let mut drafter = Successor::drafter(5.0);
     drafter.p_min = 0.5;
