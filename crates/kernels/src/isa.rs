@@ -116,11 +116,12 @@ pub(crate) use dispatch;
 
 /// The hot kernels, written once over the vector operations of the module that instantiates it:
 /// `Vector`, `zero()`, `fma(a, b, accumulator)`, `lane_sum(v)`, `load_f32`, `load_f16`, `load_bf16`, `store`, `splat`.
+/// `rows` lists the heights of its tiles, 1 up to the largest, and `outputs` is their width.
 macro_rules! kernels {
-    ($(#[$feature:meta])* rows: $rows:literal, outputs: $outputs:literal) => {
-        $crate::isa::product_kernel!($(#[$feature])* product_f32, tile_f32, f32, load_f32, $rows, $outputs);
-        $crate::isa::product_kernel!($(#[$feature])* product_f16, tile_f16, half::f16, load_f16, $rows, $outputs);
-        $crate::isa::product_kernel!($(#[$feature])* product_bf16, tile_bf16, half::bf16, load_bf16, $rows, $outputs);
+    ($(#[$feature:meta])* rows: $rows:tt, outputs: $outputs:literal) => {
+        $crate::isa::product_kernel!($(#[$feature])* product_f32, tile_f32, strip_f32, f32, load_f32, $rows, $outputs);
+        $crate::isa::product_kernel!($(#[$feature])* product_f16, tile_f16, strip_f16, half::f16, load_f16, $rows, $outputs);
+        $crate::isa::product_kernel!($(#[$feature])* product_bf16, tile_bf16, strip_bf16, half::bf16, load_bf16, $rows, $outputs);
 
         /// One query group against one head of the cache: see `attention.rs`, which states the algorithm.
         ///
@@ -195,7 +196,10 @@ pub(crate) use kernels;
 /// Each (row, output) has an accumulator of its own and takes its elements in order of k whatever the tile, so
 /// the shape of the tiles is invisible in the result.
 macro_rules! product_kernel {
-    ($(#[$feature:meta])* $product:ident, $tile:ident, $type:ty, $load:ident, $rows:literal, $outputs:literal) => {
+    (
+        $(#[$feature:meta])* $product:ident, $tile:ident, $strip:ident, $type:ty, $load:ident,
+        [$($rows:literal),*], $outputs:literal
+    ) => {
         /// Dot products of R rows with N rows of weights, all of length `inputs`.
         $(#[$feature])*
         #[inline]
@@ -257,11 +261,41 @@ macro_rules! product_kernel {
             }
         }
 
+        /// All rows of activations against N rows of weights, in tiles of nearly equal height.
+        ///
+        /// # Safety
+        /// As `$tile`, with all rows of the output.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn $strip<const N: usize>(
+            x: *const f32,
+            w: *const $type,
+            inputs: usize,
+            columns: &$crate::matmul::Columns,
+            output: usize,
+        ) {
+            const HIGHEST: usize = [$($rows),*].len();
+            let mut row = 0;
+            while row < columns.rows {
+                let left = columns.rows - row;
+                let height = left.div_ceil(left.div_ceil(HIGHEST));
+                // SAFETY: row + height <= rows.
+                unsafe {
+                    let activations = x.add(row * inputs);
+                    match height {
+                        $($rows => $tile::<$rows, N>(activations, w, inputs, columns, row, output),)*
+                        _ => unreachable!("a tile of {height} rows"),
+                    }
+                }
+                row += height;
+            }
+        }
+
         /// All rows of `x` `[rows, inputs]` against the rows `from..to` of `w` `[outputs, inputs]`.
         ///
         /// # Safety
-        /// The features of this module are there, `w` holds at least `to` rows, `x` holds `rows` rows, and the
-        /// columns `from..to` of the output are written by nobody else.
+        /// The features of this module are there, and the columns `from..to` of the output are written by nobody
+        /// else.
         $(#[$feature])*
         pub(crate) unsafe fn $product(
             x: &[f32],
@@ -271,26 +305,19 @@ macro_rules! product_kernel {
             from: usize,
             to: usize,
         ) {
-            let rows = columns.rows;
-            assert!(x.len() == rows * inputs && to * inputs <= w.len());
+            assert!(x.len() == columns.rows * inputs && to * inputs <= w.len());
             let mut output = from;
-            // SAFETY: rows and outputs stay inside the slices by the assertion and the loop bounds.
-            unsafe {
-                while output < to {
+            while output < to {
+                // SAFETY: rows and outputs stay inside the slices by the assertion and the loop bounds.
+                unsafe {
                     let weights = w.as_ptr().add(output * inputs);
-                    let wide = to - output >= $outputs;
-                    let mut row = 0;
-                    while row < rows {
-                        let activations = x.as_ptr().add(row * inputs);
-                        match (rows - row >= $rows, wide) {
-                            (true, true) => $tile::<$rows, $outputs>(activations, weights, inputs, columns, row, output),
-                            (false, true) => $tile::<1, $outputs>(activations, weights, inputs, columns, row, output),
-                            (true, false) => $tile::<$rows, 1>(activations, weights, inputs, columns, row, output),
-                            (false, false) => $tile::<1, 1>(activations, weights, inputs, columns, row, output),
-                        }
-                        row += if rows - row >= $rows { $rows } else { 1 };
+                    if to - output >= $outputs {
+                        $strip::<$outputs>(x.as_ptr(), weights, inputs, columns, output);
+                        output += $outputs;
+                    } else {
+                        $strip::<1>(x.as_ptr(), weights, inputs, columns, output);
+                        output += 1;
                     }
-                    output += if wide { $outputs } else { 1 };
                 }
             }
         }

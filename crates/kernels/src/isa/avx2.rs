@@ -1,6 +1,6 @@
 //! Sixteen lanes as two 256-bit registers: AVX2 with FMA and F16C.
 //!
-//! Tiles of 2 rows by 2 outputs: 8 of the 16 registers accumulate, 4 hold weights, 2 the activations.
+//! Tiles of up to 2 rows by 2 outputs: 8 of the 16 registers accumulate, 4 hold weights, 2 the activations.
 
 use std::arch::x86_64::*;
 
@@ -77,4 +77,4 @@ unsafe fn store(to: *mut f32, v: Vector) {
     }
 }
 
-super::kernels!(#[target_feature(enable = "avx2,fma,f16c")] rows: 2, outputs: 2);
+super::kernels!(#[target_feature(enable = "avx2,fma,f16c")] rows: [1, 2], outputs: 2);

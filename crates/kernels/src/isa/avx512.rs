@@ -1,6 +1,6 @@
 //! Sixteen lanes as one 512-bit register: AVX-512 F.
 //!
-//! Tiles of 4 rows by 4 outputs: 16 of the 32 registers accumulate, 4 hold weights, one the activations. One
+//! Tiles of up to 6 rows by 4 outputs: 24 of the 32 registers accumulate, 4 hold weights, one the activations. One
 //! row by 4 outputs is 4 independent chains of a 4-cycle instruction: one step of 16 weights a cycle, 32 bytes
 //! of bf16 a cycle, several times what memory delivers to a core.
 
@@ -74,4 +74,4 @@ unsafe fn store(to: *mut f32, v: Vector) {
     unsafe { _mm512_storeu_ps(to, v) }
 }
 
-super::kernels!(#[target_feature(enable = "avx512f,avx2,fma,f16c")] rows: 4, outputs: 4);
+super::kernels!(#[target_feature(enable = "avx512f,avx2,fma,f16c")] rows: [1, 2, 3, 4, 5, 6], outputs: 4);

@@ -61,4 +61,4 @@ unsafe fn store(to: *mut f32, v: Vector) {
     unsafe { to.cast::<Vector>().write_unaligned(v) }
 }
 
-super::kernels!(rows: 2, outputs: 2);
+super::kernels!(rows: [1, 2], outputs: 2);
