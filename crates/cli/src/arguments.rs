@@ -50,9 +50,6 @@ pub fn in_one_line(error: &clap::Error) -> Failure {
             Some(valid) if found != "nothing" => format!("{option}: expected one of {valid}, found {found}"),
             _ => format!("{option}: expected a value, found none"),
         },
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            "expected a command, found none; --help lists them".to_string()
-        }
         _ => first_paragraphs(&error.to_string()),
     };
     Failure::Usage(message)

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, Stream};
 use crate::progress::{bar, say};
-use crate::prompts::{Prompt, PromptOptions};
+use crate::prompts::{Prompt, PromptOptions, without_tokenizer};
 use crate::{report, values};
 
 /// Prompts of more tokens than one pass of the target get a bar.
@@ -70,7 +70,7 @@ impl Generate {
             parallel: self.parallel.min(prompts.len()),
         })?;
         if assembly.tokenizer.is_none() && !self.output_ids && !self.json {
-            return Err(assembly.target.no_tokenizer());
+            return Err(without_tokenizer(&assembly.target));
         }
         let requests = self.requests(&assembly, &prompts)?;
         let marks = Marks::new(self.show_drafts);
@@ -81,8 +81,7 @@ impl Generate {
             _ => self.collect(&mut assembly, &prompts, requests, marks)?,
         };
         let wall = (prompts.len() > 1).then(|| started.elapsed());
-        let stats = report::total(answers.iter().map(|answer| &answer.stats));
-        say(report::line(&stats, &assembly.names, wall));
+        say(report::line(&answers, &assembly.names, wall));
         Ok(())
     }
 

@@ -9,10 +9,14 @@
 mod answers;
 mod arguments;
 mod assembly;
+mod chat;
+mod check;
 mod defaults;
 mod demo;
 mod failure;
 mod generate;
+mod inspect;
+mod logits;
 mod models;
 mod options;
 mod printing;
@@ -20,6 +24,7 @@ mod progress;
 mod prompts;
 mod report;
 mod values;
+mod version;
 
 use std::process::ExitCode;
 
@@ -31,23 +36,46 @@ use failure::Failure;
 
 /// Text from large language models several times faster, without changing the text.
 #[derive(Parser, Debug)]
-#[command(name = "foretoken", disable_help_subcommand = true)]
+#[command(name = "foretoken", disable_help_subcommand = true, disable_version_flag = true)]
 struct Cli {
+    /// Print the version
+    #[arg(short = 'V', long)]
+    version: bool,
+    /// With --version: also what was found on this machine
+    #[arg(short, long, requires = "version")]
+    verbose: bool,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand, Debug)]
 enum Command {
     /// Go on with a prompt
     Generate(Box<generate::Generate>),
+    /// Talk with a model
+    Chat(Box<chat::Chat>),
+    /// Say what a model is and needs
+    Inspect(inspect::Inspect),
+    /// Compare speculative with plain decoding, byte for byte
+    Check(Box<check::Check>),
+    /// Write the logits after each of some tokens to a file
+    Logits(logits::Logits),
+    /// Say what this program is, and what it found on this machine
+    Version(version::Version),
 }
 
-impl Command {
+impl Cli {
     fn run(&self) -> Result<(), Failure> {
         Isa::forced().map_err(Failure::Usage)?;
-        match self {
-            Self::Generate(command) => command.run(),
+        match &self.command {
+            _ if self.version => version::Version::print(self.verbose),
+            None => Err(Failure::Usage("expected a command, found none; --help lists them".into())),
+            Some(Command::Generate(command)) => command.run(),
+            Some(Command::Chat(command)) => command.run(),
+            Some(Command::Inspect(command)) => command.run(),
+            Some(Command::Check(command)) => command.run(),
+            Some(Command::Logits(command)) => command.run(),
+            Some(Command::Version(_)) => version::Version::print(true),
         }
     }
 }
@@ -56,7 +84,7 @@ impl Command {
 fn run() -> Result<(), Failure> {
     let words = arguments::written_out(std::env::args_os());
     match Cli::try_parse_from(words) {
-        Ok(cli) => cli.command.run(),
+        Ok(cli) => cli.run(),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => Ok(error.print()?),
         Err(error) => Err(arguments::in_one_line(&error)),
     }

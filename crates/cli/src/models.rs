@@ -100,13 +100,12 @@ impl Opened {
         Ok(tokenizer.map(Arc::new))
     }
 
-    /// What is missing where there is no tokenizer, as an error that says what can be done without.
-    pub fn no_tokenizer(&self) -> Failure {
-        let missing = match self.place {
+    /// What is missing where there is no tokenizer.
+    pub fn missing_tokenizer(&self) -> String {
+        match self.place {
             Place::Gguf => format!("{}: tokenizer.ggml.model: expected a vocabulary, found none", self.name),
             _ => format!("{}/tokenizer.json: expected a tokenizer, found no such file", self.name),
-        };
-        Failure::Other(format!("{missing}; without one, give --prompt-ids and --output-ids"))
+        }
     }
 
     /// The chat template; `None` if the model comes without one.

@@ -93,6 +93,12 @@ fn without_last_line_end(text: &str) -> &str {
     text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
 }
 
+/// The error of whoever wants text of a model without a tokenizer.
+pub fn without_tokenizer(model: &Opened) -> Failure {
+    let way_out = "without one, give --prompt-ids and --output-ids";
+    Failure::Other(format!("{}; {way_out}", model.missing_tokenizer()))
+}
+
 /// Prompts of a file: objects in a `.jsonl` file, lines of any other.
 ///
 /// # Errors
@@ -148,7 +154,7 @@ impl Prompt {
     pub fn tokens(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<Vec<Token>, Failure> {
         let text = match (self, tokenizer) {
             (Self::Ids(ids), _) => return Ok(ids.clone()),
-            (Self::Text(_), None) => return Err(model.no_tokenizer()),
+            (Self::Text(_), None) => return Err(without_tokenizer(model)),
             (Self::Text(text), Some(tokenizer)) if !text.is_empty() => return Ok(tokenizer.encode(text, true)?),
             (Self::Text(text), Some(_)) => text,
         };

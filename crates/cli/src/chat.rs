@@ -1,0 +1,192 @@
+//! `foretoken chat`: a conversation in the model's own form.
+//!
+//! The whole conversation is written out by the model's chat template at every turn and computed again; what the
+//! engine does not have to know about conversations it does not know. On a terminal lines are edited and Ctrl-C stops
+//! the answer; otherwise each line of standard input is a turn. Left out: tools, and keeping the cache between turns.
+
+use std::io::{IsTerminal, Lines, StdinLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use clap::Args;
+use foretoken_engine::{Event, FinishReason, Request};
+use foretoken_text::{ChatTemplate, Message, Tokenizer};
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+
+use crate::answers::run;
+use crate::assembly::{Assembly, Choices};
+use crate::failure::Failure;
+use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::printing::{Marks, Stream};
+use crate::progress::say;
+use crate::report;
+
+/// Options of `foretoken chat`.
+#[derive(Args, Debug)]
+pub struct Chat {
+    #[command(flatten)]
+    model: ModelOptions,
+    /// What the model is told before the conversation
+    #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
+    system: Option<String>,
+    /// Colour each token by who produced it, and say after each answer what it took (brackets under NO_COLOR)
+    #[arg(long)]
+    show_drafts: bool,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
+    #[command(flatten)]
+    sampling: SamplingOptions,
+}
+
+/// No answer is being written: Ctrl-C ends the program.
+const IDLE: u8 = 0;
+/// An answer is being written: Ctrl-C asks for its end.
+const ANSWERING: u8 = 1;
+/// Its end was asked for; asking twice ends the program.
+const STOPPING: u8 = 2;
+
+impl Chat {
+    /// Runs the command until the person leaves.
+    ///
+    /// # Errors
+    /// The model cannot chat, or standard input or output fail.
+    pub fn run(&self) -> Result<(), Failure> {
+        let assembly = Assembly::new(&Choices {
+            model: &self.model,
+            speculation: &self.speculation,
+            sampling: &self.sampling,
+            parallel: 1,
+        })?;
+        let Some(tokenizer) = assembly.tokenizer.clone() else {
+            return Err(Failure::Other(assembly.target.missing_tokenizer()));
+        };
+        let template = assembly.target.chat_template()?.ok_or_else(|| {
+            let place = &assembly.target.name;
+            let without = "expected one to chat with, found none; generate goes on with a text without one";
+            Failure::Other(format!("{place}: chat template: {without}"))
+        })?;
+        let marks = Marks::new(self.show_drafts);
+        marks.legend(&assembly.names);
+        let interrupts = Arc::new(AtomicU8::new(IDLE));
+        listen_for_interrupts(&interrupts)?;
+        let system: Vec<Message> = self.system.iter().map(|text| Message::new("system", text)).collect();
+        let messages = system.clone();
+        let mut talk = Conversation { assembly, tokenizer, template, stream: Stream::new(marks), messages, interrupts };
+        let mut turns = Turns::new()?;
+        while let Some(turn) = turns.next()? {
+            match turn.trim() {
+                "" => {}
+                "/exit" | "/quit" => break,
+                "/clear" => talk.messages.clone_from(&system),
+                command if command.starts_with('/') && !command.contains(' ') => {
+                    say(format_args!("{command}: expected /clear or /exit"));
+                }
+                _ => talk.answer(turn, self.show_drafts)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ctrl-C during an answer stops the answer, and at any other time the program.
+fn listen_for_interrupts(state: &Arc<AtomicU8>) -> Result<(), Failure> {
+    let state = state.clone();
+    let stop = move || {
+        if state.compare_exchange(ANSWERING, STOPPING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            std::process::exit(130);
+        }
+    };
+    ctrlc::set_handler(stop).map_err(|error| Failure::Other(format!("Ctrl-C: cannot be listened for: {error}")))
+}
+
+/// A conversation, and the means to go on with it.
+struct Conversation {
+    assembly: Assembly,
+    tokenizer: Arc<Tokenizer>,
+    template: ChatTemplate,
+    stream: Stream,
+    messages: Vec<Message>,
+    interrupts: Arc<AtomicU8>,
+}
+
+impl Conversation {
+    /// Answers one turn. A turn that does not fit is forgotten again.
+    fn answer(&mut self, turn: String, tell: bool) -> Result<(), Failure> {
+        self.messages.push(Message::new("user", turn));
+        let text = self.template.render(&self.messages, true)?;
+        let prompt = self.tokenizer.encode(&text, false)?;
+        let (len, context) = (prompt.len(), self.assembly.engine.context());
+        if len >= context {
+            self.messages.pop();
+            say(format_args!("the conversation has {len} tokens, the context {context}: /clear begins a new one"));
+            return Ok(());
+        }
+        let request = Request { prompt, ..self.assembly.request.clone() };
+        let Self { assembly, stream, interrupts, .. } = self;
+        interrupts.store(ANSWERING, Ordering::Relaxed);
+        let answers = run(&mut assembly.engine, vec![request], &mut |_, event| {
+            match event {
+                Event::Prompt { .. } => {}
+                Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
+                Event::Finished { text, .. } => stream.text(text)?,
+            }
+            Ok(interrupts.load(Ordering::Relaxed) == ANSWERING)
+        })?;
+        interrupts.store(IDLE, Ordering::Relaxed);
+        self.stream.text("\n")?;
+        for answer in &answers {
+            if answer.reason == Some(FinishReason::Context) {
+                say(format_args!("the context of {context} tokens is full: /clear begins a new conversation"));
+            }
+            if tell {
+                say(report::line(&answers, &self.assembly.names, None));
+            }
+            self.messages.push(Message::new("assistant", answer.text.clone()));
+        }
+        Ok(())
+    }
+}
+
+/// What the person says, line by line.
+enum Turns {
+    Edited(Box<DefaultEditor>),
+    Plain(Lines<StdinLock<'static>>),
+}
+
+impl Turns {
+    fn new() -> Result<Self, Failure> {
+        if !std::io::stdin().is_terminal() {
+            return Ok(Self::Plain(std::io::stdin().lines()));
+        }
+        say("/clear begins a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer");
+        DefaultEditor::new().map(|editor| Self::Edited(Box::new(editor))).map_err(terminal)
+    }
+
+    /// The next line; `None` when there is no more.
+    fn next(&mut self) -> Result<Option<String>, Failure> {
+        let editor = match self {
+            Self::Plain(lines) => {
+                let wrong = |error| Failure::Other(format!("standard input: cannot be read: {error}"));
+                return lines.next().transpose().map_err(wrong);
+            }
+            Self::Edited(editor) => editor,
+        };
+        loop {
+            match editor.readline("> ") {
+                Ok(line) => {
+                    // A history that cannot be kept is no reason to end a conversation.
+                    let _ = editor.add_history_entry(&line);
+                    return Ok(Some(line));
+                }
+                Err(ReadlineError::Eof) => return Ok(None),
+                Err(ReadlineError::Interrupted) => say("Ctrl-D leaves"),
+                Err(error) => return Err(terminal(error)),
+            }
+        }
+    }
+}
+
+fn terminal(error: ReadlineError) -> Failure {
+    Failure::Other(format!("terminal: {error}"))
+}

@@ -1,0 +1,219 @@
+//! `foretoken check`: plain against speculative decoding, byte for byte.
+//!
+//! Every prompt is continued twice by the same engine: alone and without drafters, then with drafters and, under
+//! `--parallel`, together with others. Tokens, text, log-probabilities (to the bit) and the reason of the end must be
+//! the same. Under *rejection* only the distribution is the same, so only greedy texts can be compared. Left out:
+//! distributions, which the tests compute by enumeration.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use foretoken_engine::{Request, Token};
+use foretoken_speculation::Promise;
+use foretoken_text::Tokenizer;
+
+use crate::answers::{Answer, run};
+use crate::assembly::{Assembly, Choices};
+use crate::failure::Failure;
+use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::{prompts, report, values};
+
+/// Prompts of one round, over those that run at a time: so that texts also begin while others are under way.
+const ROUND: usize = 4;
+
+/// Options of `foretoken check`.
+#[derive(Args, Debug)]
+pub struct Check {
+    /// The prompts: a .jsonl file of objects with "prompt" (or "text", or "turns"), or one a line
+    #[arg(long, value_name = "FILE")]
+    prompts: PathBuf,
+    #[command(flatten)]
+    model: ModelOptions,
+    /// Speculative texts generated at a time (also -np); plain ones are always generated alone
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
+    parallel: usize,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
+    #[command(flatten)]
+    sampling: SamplingOptions,
+}
+
+impl Check {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The first difference, or whatever keeps the comparison from being done.
+    pub fn run(&self) -> Result<(), Failure> {
+        let prompts = prompts::read_list(&self.prompts)?;
+        let parallel = self.parallel.min(prompts.len());
+        let mut assembly = Assembly::new(&Choices {
+            model: &self.model,
+            speculation: &self.speculation,
+            sampling: &self.sampling,
+            parallel,
+        })?;
+        comparable(&assembly.request)?;
+        let tokens = |prompt: &prompts::Prompt| prompt.tokens(&assembly.target, assembly.tokenizer.as_deref());
+        let prompts: Vec<Vec<Token>> = prompts.iter().map(tokens).collect::<Result<_, _>>()?;
+        let (mut plain, mut speculative) = (Side::default(), Side::default());
+        let round = if parallel == 1 { 1 } else { ROUND * parallel };
+        for (number, prompts) in prompts.chunks(round).enumerate() {
+            let first = number * round;
+            // One after another, so that a plain text never shares a pass.
+            for (i, prompt) in prompts.iter().enumerate() {
+                let request = Request { drafters: Vec::new(), ..request(&assembly, prompt) };
+                plain.run(&mut assembly, vec![request], first + i)?;
+            }
+            let requests = prompts.iter().map(|prompt| request(&assembly, prompt)).collect();
+            speculative.run(&mut assembly, requests, first)?;
+            for number in first..first + prompts.len() {
+                let (plain, speculative) = (&plain.answers[number], &speculative.answers[number]);
+                if let Some(difference) = difference(plain, speculative, assembly.tokenizer.as_deref()) {
+                    return Err(Failure::Other(format!("prompt {}: {difference}", number + 1)));
+                }
+                let (tokens, passes) = (plain.stats.emitted, speculative.stats.passes);
+                let mut out = std::io::stdout();
+                writeln!(out, "prompt {}: ok, {tokens} tokens in {passes} passes", number + 1)?;
+                out.flush()?;
+            }
+        }
+        let mut out = std::io::stdout();
+        writeln!(out, "{}", summary(&plain, &speculative))?;
+        writeln!(out, "{}", report::line(&speculative.answers, &assembly.names, Some(speculative.time())))?;
+        Ok(out.flush()?)
+    }
+}
+
+/// Refuses promises under which two texts need not be equal.
+fn comparable(request: &Request) -> Result<(), Failure> {
+    if request.promise == Promise::Exact || request.sampling.temperature == 0.0 {
+        return Ok(());
+    }
+    let promised = "which promises the same distribution and not the same text";
+    Err(Failure::Usage(format!("--verify: expected exact, or --temp 0, found rejection or block, {promised}")))
+}
+
+fn request(assembly: &Assembly, prompt: &[Token]) -> Request {
+    Request { prompt: prompt.to_vec(), log_probabilities: true, ..assembly.request.clone() }
+}
+
+/// The answers of one way of decoding, and the time that they took.
+#[derive(Default)]
+struct Side {
+    answers: Vec<Answer>,
+    seconds: f64,
+}
+
+impl Side {
+    fn run(&mut self, assembly: &mut Assembly, requests: Vec<Request>, first: usize) -> Result<(), Failure> {
+        let started = Instant::now();
+        let name = |failure| match failure {
+            Failure::Other(message) => Failure::Other(format!("prompt {}: {message}", first + 1)),
+            failure => failure,
+        };
+        self.answers.extend(run(&mut assembly.engine, requests, &mut |_, _| Ok(true)).map_err(name)?);
+        self.seconds += started.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    fn tokens(&self) -> usize {
+        self.answers.iter().map(|answer| answer.stats.emitted).sum()
+    }
+
+    fn time(&self) -> std::time::Duration {
+        std::time::Duration::from_secs_f64(self.seconds)
+    }
+}
+
+fn summary(plain: &Side, speculative: &Side) -> String {
+    let speed = |side: &Side| side.tokens() as f64 / side.seconds.max(1e-9);
+    format!(
+        "{} prompts, {} tokens: speculative equals plain, byte for byte (tokens, text, log-probabilities); \
+         plain {:.1} tokens/s, speculative {:.1} tokens/s",
+        plain.answers.len(),
+        plain.tokens(),
+        speed(plain),
+        speed(speculative),
+    )
+}
+
+/// The first difference of two answers, and where it is.
+fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Tokenizer>) -> Option<String> {
+    let spelt = |token: Token| {
+        let bytes = tokenizer.map(|tokenizer| tokenizer.token_bytes(token).escape_ascii().to_string());
+        bytes.map_or(token.to_string(), |bytes| format!("{token} \"{bytes}\""))
+    };
+    let (ours, theirs) = (&plain.emitted, &speculative.emitted);
+    for (i, (a, b)) in ours.iter().zip(theirs).enumerate() {
+        if a.token != b.token {
+            let before = text_before(plain, i, tokenizer);
+            return Some(format!("token {i}: plain {}, speculative {}{before}", spelt(a.token), spelt(b.token)));
+        }
+        let (a_bits, b_bits) = (a.log_probability.map(f32::to_bits), b.log_probability.map(f32::to_bits));
+        if a_bits != b_bits {
+            let (a, b) = (a.log_probability, b.log_probability);
+            let before = text_before(plain, i, tokenizer);
+            return Some(format!("token {i}: log-probability: plain {a:?}, speculative {b:?}{before}"));
+        }
+    }
+    if ours.len() != theirs.len() {
+        return Some(format!("length: plain {} tokens, speculative {}", ours.len(), theirs.len()));
+    }
+    if plain.text != speculative.text {
+        return Some(format!("text: plain {:?}, speculative {:?}", plain.text, speculative.text));
+    }
+    let reasons = (&plain.reason, &speculative.reason);
+    (reasons.0 != reasons.1).then(|| format!("end: plain {:?}, speculative {:?}", reasons.0, reasons.1))
+}
+
+/// The end of the text before token `i`, prompt included.
+fn text_before(answer: &Answer, i: usize, tokenizer: Option<&Tokenizer>) -> String {
+    let Some(tokenizer) = tokenizer else { return String::new() };
+    let tokens = [answer.prompt.as_slice(), &answer.ids()[..i]].concat();
+    let text = tokenizer.decode(&tokens, false);
+    let skip = text.chars().count().saturating_sub(80);
+    format!(", after {:?}", text.chars().skip(skip).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretoken_engine::{Emitted, FinishReason, Origin};
+
+    fn answer(tokens: &[Token]) -> Answer {
+        let emitted = |token: &Token| Emitted {
+            token: *token,
+            origin: Origin::Target,
+            log_probability: Some(-0.5),
+            text: format!("<{token}>"),
+        };
+        let emitted: Vec<Emitted> = tokens.iter().map(emitted).collect();
+        let text = emitted.iter().map(|emitted| emitted.text.as_str()).collect();
+        Answer { emitted, text, reason: Some(FinishReason::Length), ..Answer::default() }
+    }
+
+    #[test]
+    fn equal_answers_have_no_difference_whoever_produced_their_tokens() {
+        let (plain, mut speculative) = (answer(&[1, 2]), answer(&[1, 2]));
+        speculative.emitted[1].origin = Origin::Drafted(0);
+        assert_eq!(difference(&plain, &speculative, None), None);
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_found_and_placed() {
+        let plain = answer(&[1, 2, 3]);
+        let found = |change: &dyn Fn(&mut Answer)| {
+            let mut speculative = plain.clone();
+            change(&mut speculative);
+            difference(&plain, &speculative, None).unwrap_or_default()
+        };
+        assert_eq!(found(&|other| other.emitted[1].token = 7), "token 1: plain 2, speculative 7");
+        let nearly = f32::from_bits((-0.5f32).to_bits() + 1);
+        assert!(found(&|other| other.emitted[2].log_probability = Some(nearly)).starts_with("token 2: log-prob"));
+        assert_eq!(found(&|other| drop(other.emitted.pop())), "length: plain 3 tokens, speculative 2");
+        assert!(found(&|other| other.text.push('!')).starts_with("text: "));
+        assert!(found(&|other| other.reason = Some(FinishReason::Context)).starts_with("end: "));
+    }
+}

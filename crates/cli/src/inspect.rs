@@ -1,0 +1,241 @@
+//! `foretoken inspect`: one page about a model.
+//!
+//! Reads configuration, tensor names and tokenizer, but computes nothing, so it is quick for any size. One list of
+//! facts is printed as a page or as JSON. Left out: whether the tensors fit the configuration, which loading checks.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use foretoken_model::spec::{Activation, FeedForward, Norm, Positions};
+use foretoken_speculation::Token;
+use foretoken_text::Tokenizer;
+use foretoken_weights::Dtype;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::models::Opened;
+use crate::options::ModelOptions;
+
+/// Options of `foretoken inspect`.
+#[derive(Args, Debug)]
+pub struct Inspect {
+    /// The model: a directory or a .gguf file [default: the demo model that is part of this program]
+    #[arg(value_name = "MODEL", conflicts_with = "model")]
+    place: Option<PathBuf>,
+    /// The same
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Inspect {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The model's files cannot be understood.
+    pub fn run(&self) -> Result<(), Failure> {
+        let model = self.place.clone().or_else(|| self.model.clone());
+        let opened = ModelOptions { model, ctx_size: None, threads: None }.open()?;
+        let facts = Facts::new(&opened)?;
+        let mut out = std::io::stdout();
+        match self.json {
+            true => writeln!(out, "{:#}", facts.object(&opened))?,
+            false => out.write_all(facts.page(&opened).as_bytes())?,
+        }
+        Ok(out.flush()?)
+    }
+}
+
+/// What has to be worked out; the rest stands in the model's `Spec`.
+struct Facts {
+    /// Type to number of tensors and of elements.
+    dtypes: BTreeMap<&'static str, (usize, usize)>,
+    weights_bytes: usize,
+    tokenizer_len: Option<usize>,
+    beginning: Option<(Token, String)>,
+    end_tokens: Vec<(Token, String)>,
+    chat_template: Option<String>,
+}
+
+impl Facts {
+    fn new(model: &Opened) -> Result<Self, Failure> {
+        let tokenizer = model.tokenizer()?;
+        let spelt = |token: Token| {
+            let bytes = tokenizer.as_ref().map(|tokenizer| tokenizer.token_bytes(token).escape_ascii().to_string());
+            (token, bytes.unwrap_or_default())
+        };
+        let mut dtypes = BTreeMap::new();
+        let mut weights_bytes = 0;
+        for tensor in model.checkpoint.weights.iter() {
+            let elements: usize = tensor.shape.iter().product();
+            let (tensors, all) = dtypes.entry(tensor.dtype.name()).or_insert((0, 0));
+            (*tensors, *all) = (*tensors + 1, *all + elements);
+            // Blocks of 8 bits are widened when they are loaded.
+            weights_bytes += if tensor.dtype == Dtype::Q8_0 { 4 * elements } else { tensor.bytes.len() };
+        }
+        let template = model.chat_template()?;
+        Ok(Self {
+            dtypes,
+            weights_bytes,
+            tokenizer_len: tokenizer.as_deref().map(Tokenizer::vocabulary_len),
+            beginning: model.beginning(tokenizer.as_deref()).map(spelt),
+            end_tokens: model.end_tokens(tokenizer.as_deref()).into_iter().map(spelt).collect(),
+            chat_template: template.map(|template| template.source().to_string()),
+        })
+    }
+
+    fn object(&self, model: &Opened) -> Value {
+        let spec = &model.spec;
+        let dtypes: BTreeMap<_, _> = self
+            .dtypes
+            .iter()
+            .map(|(name, (tensors, elements))| (name, json!({ "tensors": tensors, "elements": elements })))
+            .collect();
+        let tokens = |tokens: &[(Token, String)]| tokens.iter().map(|(token, _)| *token).collect::<Vec<_>>();
+        json!({
+            "model": model.name,
+            "format": model.format(),
+            "family": spec.family,
+            "parameters": model.checkpoint.parameters(),
+            "dtypes": dtypes,
+            "layers": spec.layers,
+            "width": spec.width,
+            "heads": spec.heads,
+            "kv_heads": spec.kv_heads,
+            "head_dim": spec.head_dim,
+            "ffn_width": spec.ffn_width,
+            "norm": norm(spec.norm),
+            "positions": positions(&spec.positions),
+            "feed_forward": feed_forward(spec.feed_forward),
+            "tied_head": spec.tied_head,
+            "vocabulary": spec.vocabulary,
+            "tokenizer_vocabulary": self.tokenizer_len,
+            "context": spec.context_max,
+            "memory": {
+                "weights_bytes": self.weights_bytes,
+                "cache_bytes_per_1000_positions": 1000 * spec.cache_bytes_per_position(),
+            },
+            "beginning_token": self.beginning.as_ref().map(|(token, _)| token),
+            "end_tokens": tokens(&self.end_tokens),
+            "chat_template": self.chat_template,
+        })
+    }
+
+    fn page(&self, model: &Opened) -> String {
+        let spec = &model.spec;
+        let cache = 1000 * spec.cache_bytes_per_position();
+        let dtypes = self
+            .dtypes
+            .iter()
+            .map(|(name, (tensors, elements))| format!("{name}: {tensors} tensors, {} elements", grouped(*elements)));
+        let head = if spec.tied_head { "the embedding (tied)" } else { "a matrix of its own" };
+        let vocabulary = match self.tokenizer_len {
+            Some(len) => format!("{} tokens, of which the tokenizer knows {}", grouped(spec.vocabulary), grouped(len)),
+            None => format!("{} tokens, no tokenizer", grouped(spec.vocabulary)),
+        };
+        let mut rows = vec![
+            ("model", model.name.clone()),
+            ("format", model.format().to_string()),
+            ("family", spec.family.to_string()),
+            ("parameters", grouped(model.checkpoint.parameters())),
+            ("types", dtypes.collect::<Vec<_>>().join("; ")),
+            ("layers", spec.layers.to_string()),
+            ("width", format!("{}, feed-forward {} ({})", spec.width, spec.ffn_width, feed_forward(spec.feed_forward))),
+            ("heads", format!("{} of {}, {} of keys and values", spec.heads, spec.head_dim, spec.kv_heads)),
+            ("norm", norm(spec.norm)),
+            ("positions", positions(&spec.positions).to_string()),
+            ("head", head.to_string()),
+            ("vocabulary", vocabulary),
+            ("context", format!("{} tokens", grouped(spec.context_max))),
+            (
+                "memory",
+                format!("weights {}, cache {} per 1000 positions", megabytes(self.weights_bytes), megabytes(cache)),
+            ),
+            ("begins with", listed(self.beginning.as_slice())),
+            ("ends with", listed(&self.end_tokens)),
+        ];
+        rows.push(("chat template", self.chat_template.as_deref().map_or("none".to_string(), first_lines)));
+        rows.iter().map(|(name, value)| format!("{name:<15}{value}\n")).collect()
+    }
+}
+
+fn norm(norm: Norm) -> String {
+    match norm {
+        Norm::Rms { epsilon } => format!("RMSNorm, epsilon {epsilon:e}"),
+        Norm::Layer { epsilon } => format!("LayerNorm, epsilon {epsilon:e}"),
+    }
+}
+
+fn positions(positions: &Positions) -> &'static str {
+    match positions {
+        Positions::Rope { .. } => "rotary (RoPE)",
+        Positions::Learned => "learned",
+    }
+}
+
+fn feed_forward(feed_forward: FeedForward) -> &'static str {
+    match feed_forward {
+        FeedForward::SiluGated => "SwiGLU",
+        FeedForward::Plain(Activation::GeluTanh) => "GELU, tanh",
+        FeedForward::Plain(Activation::GeluErf) => "GELU",
+        FeedForward::Plain(Activation::Relu) => "ReLU",
+    }
+}
+
+/// Tokens with their spellings.
+fn listed(tokens: &[(Token, String)]) -> String {
+    let one = |(token, text): &(Token, String)| {
+        if text.is_empty() { token.to_string() } else { format!("{token} {text}") }
+    };
+    let all: Vec<String> = tokens.iter().map(one).collect();
+    if all.is_empty() { "nothing".to_string() } else { all.join(", ") }
+}
+
+/// The first lines of a template, indented, short enough for one page.
+fn first_lines(source: &str) -> String {
+    const LINES: usize = 6;
+    const COLUMNS: usize = 100;
+    let short = |line: &str| match line.char_indices().nth(COLUMNS) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line.to_string(),
+    };
+    let mut lines: Vec<String> = source.lines().take(LINES).map(short).collect();
+    if source.lines().count() > LINES {
+        lines.push(format!("... ({} lines)", source.lines().count()));
+    }
+    lines.join(&format!("\n{:<15}", ""))
+}
+
+/// 1234567 as 1 234 567.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn megabytes(bytes: usize) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_templates_cut_to_a_page() {
+        assert_eq!((grouped(7), grouped(1234), grouped(123_456)), ("7".into(), "1 234".into(), "123 456".into()));
+        let lines = first_lines(&"ä\n".repeat(9));
+        assert!(lines.ends_with("... (9 lines)"), "{lines}");
+        assert!(first_lines(&"ä".repeat(200)).ends_with("ä..."));
+    }
+}

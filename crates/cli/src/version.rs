@@ -1,0 +1,36 @@
+//! `foretoken version` and `--version`: what this program is, and what it found on this machine.
+
+use std::io::Write;
+
+use clap::Args;
+use foretoken_kernels::Isa;
+
+use crate::demo;
+use crate::failure::Failure;
+
+/// Options of `foretoken version`: none yet.
+#[derive(Args, Debug)]
+pub struct Version {}
+
+impl Version {
+    /// Prints the version, or if `verbose` also instruction sets, cores and what is built in.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn print(verbose: bool) -> Result<(), Failure> {
+        let mut out = std::io::stdout();
+        writeln!(out, "foretoken {}", env!("CARGO_PKG_VERSION"))?;
+        if verbose {
+            let available: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            let pair = demo::target().zip(demo::draft());
+            let built_in =
+                pair.map_or("none".to_string(), |(target, draft)| format!("{}, {}", target.name, draft.name));
+            writeln!(out, "instruction set  {} (of {})", Isa::chosen().name(), available.join(", "))?;
+            writeln!(out, "cores            {cores}")?;
+            writeln!(out, "built-in models  {built_in}")?;
+            writeln!(out, "platform         {} {}", std::env::consts::ARCH, std::env::consts::OS)?;
+        }
+        Ok(out.flush()?)
+    }
+}
