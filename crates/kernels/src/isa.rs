@@ -114,14 +114,18 @@ macro_rules! dispatch {
 }
 pub(crate) use dispatch;
 
+/// Bytes that memory delivers at once.
+pub(crate) const CACHE_LINE: usize = 64;
+
 /// The hot kernels, written once over the vector operations of the module that instantiates it:
-/// `Vector`, `zero()`, `fma(a, b, accumulator)`, `lane_sum(v)`, `load_f32`, `load_f16`, `load_bf16`, `store`, `splat`.
+/// `Vector`, `zero()`, `fma(a, b, accumulator)`, `lane_sum(v)`, `load_f32`, `load_f16`, `load_bf16`, `store`, `splat`,
+/// `prefetch`.
 /// `rows` lists the heights of its tiles, 1 up to the largest, and `outputs` is their width.
 macro_rules! kernels {
     ($(#[$feature:meta])* rows: $rows:tt, outputs: $outputs:literal) => {
-        $crate::isa::product_kernel!($(#[$feature])* product_f32, tile_f32, strip_f32, f32, load_f32, $rows, $outputs);
-        $crate::isa::product_kernel!($(#[$feature])* product_f16, tile_f16, strip_f16, half::f16, load_f16, $rows, $outputs);
-        $crate::isa::product_kernel!($(#[$feature])* product_bf16, tile_bf16, strip_bf16, half::bf16, load_bf16, $rows, $outputs);
+        $crate::isa::product_kernel!($(#[$feature])* product_f32, steps_f32, tile_f32, strip_f32, f32, load_f32, $rows, $outputs);
+        $crate::isa::product_kernel!($(#[$feature])* product_f16, steps_f16, tile_f16, strip_f16, half::f16, load_f16, $rows, $outputs);
+        $crate::isa::product_kernel!($(#[$feature])* product_bf16, steps_bf16, tile_bf16, strip_bf16, half::bf16, load_bf16, $rows, $outputs);
 
         /// One query group against one head of the cache: see `attention.rs`, which states the algorithm.
         ///
@@ -197,24 +201,30 @@ pub(crate) use kernels;
 /// the shape of the tiles is invisible in the result.
 macro_rules! product_kernel {
     (
-        $(#[$feature:meta])* $product:ident, $tile:ident, $strip:ident, $type:ty, $load:ident,
+        $(#[$feature:meta])* $product:ident, $steps:ident, $tile:ident, $strip:ident, $type:ty, $load:ident,
         [$($rows:literal),*], $outputs:literal
     ) => {
-        /// Dot products of R rows with N rows of weights, all of length `inputs`.
+        /// The whole steps of k of R rows times N rows of weights, into accumulators. Meanwhile as many weights are
+        /// fetched from `ahead`: rows that are computed from the nearest cache would leave the memory idle.
+        ///
+        /// # Safety
+        /// As `$tile`.
         $(#[$feature])*
-        #[inline]
-        unsafe fn $tile<const R: usize, const N: usize>(
+        #[inline(never)] // registers are allocated for this loop alone; inside a larger function they spill
+        unsafe fn $steps<const R: usize, const N: usize>(
             x: *const f32,
             w: *const $type,
             inputs: usize,
-            columns: &$crate::matmul::Columns,
-            row: usize,
-            output: usize,
-        ) {
+            ahead: *const $type,
+        ) -> [[Vector; N]; R] {
             let mut sums = [[zero(); N]; R];
             let whole = inputs / $crate::LANES * $crate::LANES;
+            let line = $crate::isa::CACHE_LINE / size_of::<$type>();
             let mut k = 0;
             while k < whole {
+                for part in (0..N * $crate::LANES).step_by(line) {
+                    prefetch(ahead.wrapping_add(N * k + part).cast());
+                }
                 let mut weights = [zero(); N];
                 for n in 0..N {
                     // SAFETY: the caller passes N rows of weights of `inputs` elements, and k + 16 <= inputs.
@@ -229,6 +239,27 @@ macro_rules! product_kernel {
                 }
                 k += $crate::LANES;
             }
+            sums
+        }
+
+        /// Dot products of R rows with N rows of weights, all of length `inputs`.
+        ///
+        /// # Safety
+        /// There are R rows of `inputs` elements at `x` and N at `w`; the outputs belong to this task alone.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn $tile<const R: usize, const N: usize>(
+            x: *const f32,
+            w: *const $type,
+            inputs: usize,
+            columns: &$crate::matmul::Columns,
+            row: usize,
+            output: usize,
+            ahead: *const $type,
+        ) {
+            // SAFETY: the caller's promise.
+            let mut sums = unsafe { $steps::<R, N>(x, w, inputs, ahead) };
+            let whole = inputs / $crate::LANES * $crate::LANES;
             if whole < inputs {
                 // The last, incomplete step of k: the missing lanes hold zeros on both sides.
                 let rest = inputs - whole;
@@ -274,6 +305,7 @@ macro_rules! product_kernel {
             columns: &$crate::matmul::Columns,
             output: usize,
         ) {
+            let next = w.wrapping_add(N * inputs);
             const HIGHEST: usize = [$($rows),*].len();
             let mut row = 0;
             while row < columns.rows {
@@ -282,8 +314,9 @@ macro_rules! product_kernel {
                 // SAFETY: row + height <= rows.
                 unsafe {
                     let activations = x.add(row * inputs);
+                    let ahead = if row == 0 { next } else { w };
                     match height {
-                        $($rows => $tile::<$rows, N>(activations, w, inputs, columns, row, output),)*
+                        $($rows => $tile::<$rows, N>(activations, w, inputs, columns, row, output, ahead),)*
                         _ => unreachable!("a tile of {height} rows"),
                     }
                 }

@@ -5,7 +5,7 @@
 //! memory's speed, which is measured in the same run by adding up a large buffer. What it leaves out: long contexts,
 //! where the cache is read as well, and any text.
 //!
-//! Arguments: threads (2), cached positions (64).
+//! Arguments: threads (2), cached positions (64), rows (all of a list).
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -121,6 +121,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>());
     let threads = arguments.next().transpose()?.unwrap_or(2);
     let cached = arguments.next().transpose()?.unwrap_or(64);
+    let only = arguments.next().transpose()?;
     let folder = tempfile::tempdir()?;
     write_model(folder.path())?;
     let checkpoint = Checkpoint::open(folder.path())?;
@@ -133,7 +134,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let speed = memory_speed(threads);
     println!("{threads} threads, {cached} cached positions, memory {:.1} GB/s", speed / 1e9);
     let mut single = 0.0;
-    for rows in [1, 2, 3, 4, 5, 6, 8, 12, 16, 32] {
+    let widths = only.map_or(vec![1, 2, 3, 4, 5, 6, 8, 12, 16, 32], |rows| vec![rows; 20]);
+    for rows in widths {
         let (time, least) = time_passes(&mut model, cached, rows);
         single = if rows == 1 { time } else { single };
         println!(

@@ -77,4 +77,11 @@ unsafe fn store(to: *mut f32, v: Vector) {
     }
 }
 
+/// Asks for a cache line that will be needed soon, if there is such an address.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn prefetch(address: *const i8) {
+    _mm_prefetch::<_MM_HINT_T0>(address);
+}
+
 super::kernels!(#[target_feature(enable = "avx2,fma,f16c")] rows: [1, 2], outputs: 2);

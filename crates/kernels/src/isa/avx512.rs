@@ -74,4 +74,11 @@ unsafe fn store(to: *mut f32, v: Vector) {
     unsafe { _mm512_storeu_ps(to, v) }
 }
 
+/// Asks for a cache line that will be needed soon, if there is such an address.
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+fn prefetch(address: *const i8) {
+    _mm_prefetch::<_MM_HINT_T0>(address);
+}
+
 super::kernels!(#[target_feature(enable = "avx512f,avx2,fma,f16c")] rows: [1, 2, 3, 4, 5, 6], outputs: 4);
