@@ -64,7 +64,8 @@ impl Sequence {
                 drafters: vec![DrafterStats::default(); drafters],
                 ..Stats::default()
             },
-            finished: None,
+            // Nothing asked for is an answer too: the sequence ends before it is admitted.
+            finished: (limit == prompt_len).then_some(FinishReason::Length),
             stream,
             stop: StopMatcher::new(request.stop.clone()),
             admitted: Instant::now(),

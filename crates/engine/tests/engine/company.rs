@@ -103,6 +103,15 @@ fn a_full_context_ends_a_text_with_its_reason_and_exactly_full() {
 }
 
 #[test]
+fn asking_for_no_tokens_is_answered_with_none() {
+    let mut engine = toy_engine(4, 8, 16, 1);
+    let id = engine.submit(sampled(vec![1, 2], 0, 1)).unwrap();
+    let events = engine.step(&mut Race).to_vec();
+    assert!(matches!(&events[..], [Event::Finished { sequence, reason: FinishReason::Length, .. }] if *sequence == id));
+    assert!(engine.is_idle());
+}
+
+#[test]
 fn what_can_never_run_is_refused_with_the_field_expected_and_found() {
     let mut engine = toy_engine(4, 8, 16, 1);
     let refused = |engine: &mut Engine, request: Request| engine.submit(request).unwrap_err().to_string();
