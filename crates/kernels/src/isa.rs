@@ -204,8 +204,8 @@ macro_rules! product_kernel {
         $(#[$feature:meta])* $product:ident, $steps:ident, $tile:ident, $strip:ident, $type:ty, $load:ident,
         [$($rows:literal),*], $outputs:literal
     ) => {
-        /// The whole steps of k of R rows times N rows of weights, into accumulators. Meanwhile as many weights are
-        /// fetched from `ahead`: rows that are computed from the nearest cache would leave the memory idle.
+        /// The whole steps of k of R rows times N rows of weights, into accumulators. Meanwhile `share` bytes a step
+        /// are fetched from `ahead`: rows that are computed from the nearest cache would leave the memory idle.
         ///
         /// # Safety
         /// As `$tile`.
@@ -215,16 +215,19 @@ macro_rules! product_kernel {
             x: *const f32,
             w: *const $type,
             inputs: usize,
-            ahead: *const $type,
+            mut ahead: *const i8,
+            share: usize,
         ) -> [[Vector; N]; R] {
             let mut sums = [[zero(); N]; R];
             let whole = inputs / $crate::LANES * $crate::LANES;
-            let line = $crate::isa::CACHE_LINE / size_of::<$type>();
             let mut k = 0;
             while k < whole {
-                for part in (0..N * $crate::LANES).step_by(line) {
-                    prefetch(ahead.wrapping_add(N * k + part).cast());
+                let mut line = 0;
+                while line < share {
+                    prefetch(ahead.wrapping_add(line));
+                    line += $crate::isa::CACHE_LINE;
                 }
+                ahead = ahead.wrapping_add(share);
                 let mut weights = [zero(); N];
                 for n in 0..N {
                     // SAFETY: the caller passes N rows of weights of `inputs` elements, and k + 16 <= inputs.
@@ -255,11 +258,15 @@ macro_rules! product_kernel {
             columns: &$crate::matmul::Columns,
             row: usize,
             output: usize,
-            ahead: *const $type,
+            strips: usize,
         ) {
-            // SAFETY: the caller's promise.
-            let mut sums = unsafe { $steps::<R, N>(x, w, inputs, ahead) };
+            // The weights of the next tile are fetched in equal parts by the strips of this one.
             let whole = inputs / $crate::LANES * $crate::LANES;
+            let share = (N * $crate::LANES * size_of::<$type>()).div_ceil(strips);
+            let strip = row * strips / columns.rows;
+            let ahead = w.wrapping_add(N * inputs).cast::<i8>().wrapping_add(strip * share * (whole / $crate::LANES));
+            // SAFETY: the caller's promise.
+            let mut sums = unsafe { $steps::<R, N>(x, w, inputs, ahead, share) };
             if whole < inputs {
                 // The last, incomplete step of k: the missing lanes hold zeros on both sides.
                 let rest = inputs - whole;
@@ -305,8 +312,8 @@ macro_rules! product_kernel {
             columns: &$crate::matmul::Columns,
             output: usize,
         ) {
-            let next = w.wrapping_add(N * inputs);
             const HIGHEST: usize = [$($rows),*].len();
+            let strips = columns.rows.div_ceil(HIGHEST);
             let mut row = 0;
             while row < columns.rows {
                 let left = columns.rows - row;
@@ -314,9 +321,8 @@ macro_rules! product_kernel {
                 // SAFETY: row + height <= rows.
                 unsafe {
                     let activations = x.add(row * inputs);
-                    let ahead = if row == 0 { next } else { w };
                     match height {
-                        $($rows => $tile::<$rows, N>(activations, w, inputs, columns, row, output, ahead),)*
+                        $($rows => $tile::<$rows, N>(activations, w, inputs, columns, row, output, strips),)*
                         _ => unreachable!("a tile of {height} rows"),
                     }
                 }
