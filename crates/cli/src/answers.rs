@@ -5,9 +5,11 @@
 
 use std::collections::HashMap;
 
-use foretoken_engine::{Emitted, Engine, Event, FinishReason, Race, Request, SequenceId, Stats, Token};
+use foretoken_engine::{Emitted, Event, FinishReason, Race, Request, SequenceId, Stats, Token};
 
+use crate::assembly::Assembly;
 use crate::failure::Failure;
+use crate::progress::say;
 
 /// All that came of one prompt.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,7 +41,7 @@ impl Answer {
 /// # Errors
 /// A request is refused (then none runs), the executor fails, or `watch` does.
 pub fn run(
-    engine: &mut Engine,
+    assembly: &mut Assembly,
     requests: Vec<Request>,
     watch: &mut dyn FnMut(usize, &Event) -> Result<bool, Failure>,
 ) -> Result<Vec<Answer>, Failure> {
@@ -53,11 +55,15 @@ pub fn run(
             answers[number].stats.prompt_tokens = request.prompt.len();
             continue;
         }
-        numbers.insert(engine.submit(request)?, number);
+        numbers.insert(assembly.engine.submit(request)?, number);
     }
-    while !engine.is_idle() {
+    // Told as late as this, so that an error stands alone.
+    if std::mem::take(&mut assembly.untold_seed) {
+        say(format_args!("seed: {}", assembly.request.seed));
+    }
+    while !assembly.engine.is_idle() {
         let mut cancelled = Vec::new();
-        for event in engine.step(&mut Race) {
+        for event in assembly.engine.step(&mut Race) {
             let (Event::Prompt { sequence, .. } | Event::Tokens { sequence, .. } | Event::Finished { sequence, .. }) =
                 event;
             let Some(&number) = numbers.get(sequence) else { continue };
@@ -66,7 +72,7 @@ pub fn run(
                 cancelled.push(*sequence);
             }
         }
-        cancelled.into_iter().for_each(|sequence| engine.cancel(sequence));
+        cancelled.into_iter().for_each(|sequence| assembly.engine.cancel(sequence));
     }
     let failed = answers.iter().find_map(|answer| match &answer.reason {
         Some(FinishReason::Failed(message)) => Some(message.clone()),

@@ -26,6 +26,8 @@ pub struct Assembly {
     pub request: Request,
     /// Names of the drafters, by number.
     pub names: Vec<String>,
+    /// The seed is random and has not been told yet.
+    pub untold_seed: bool,
 }
 
 /// The groups of options that an engine is made from.
@@ -92,7 +94,7 @@ impl Assembly {
         if tokenizer.is_none() && !request.stop.is_empty() {
             return Err(Failure::Usage("--stop: expected a model with a tokenizer, found one without".into()));
         }
-        Ok(Self { engine, target, tokenizer, request, names })
+        Ok(Self { engine, target, tokenizer, request, names, untold_seed: sampling.seed_is_random() })
     }
 }
 

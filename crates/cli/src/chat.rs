@@ -125,7 +125,7 @@ impl Conversation {
         let request = Request { prompt, ..self.assembly.request.clone() };
         let Self { assembly, stream, interrupts, .. } = self;
         interrupts.store(ANSWERING, Ordering::Relaxed);
-        let answers = run(&mut assembly.engine, vec![request], &mut |_, event| {
+        let answers = run(assembly, vec![request], &mut |_, event| {
             match event {
                 Event::Prompt { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,

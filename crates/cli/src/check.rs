@@ -113,7 +113,7 @@ impl Side {
             Failure::Other(message) => Failure::Other(format!("prompt {}: {message}", first + 1)),
             failure => failure,
         };
-        self.answers.extend(run(&mut assembly.engine, requests, &mut |_, _| Ok(true)).map_err(name)?);
+        self.answers.extend(run(assembly, requests, &mut |_, _| Ok(true)).map_err(name)?);
         self.seconds += started.elapsed().as_secs_f64();
         Ok(())
     }

@@ -67,4 +67,14 @@ macro_rules! other {
     };
 }
 
-other!(ModelError, TextError, WeightsError, RequestError, ExecutorError);
+other!(ModelError, TextError, WeightsError, ExecutorError);
+
+/// Fields of requests are options here, so errors name these.
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        let message = error.to_string();
+        let named = [("logit_bias", "--logit-bias"), ("banned_tokens", "--ban-token")];
+        let option = named.iter().find_map(|(field, option)| Some(format!("{option}{}", message.strip_prefix(field)?)));
+        Self::Other(option.unwrap_or(message))
+    }
+}

@@ -106,7 +106,7 @@ impl Generate {
             stream.text(prompt.text().unwrap_or_default())?;
         }
         let mut prompt_bar = PromptBar::default();
-        let answers = run(&mut assembly.engine, requests, &mut |_, event| {
+        let answers = run(assembly, requests, &mut |_, event| {
             prompt_bar.watch(event);
             match event {
                 Event::Prompt { .. } => {}
@@ -128,7 +128,7 @@ impl Generate {
         marks: Marks,
     ) -> Result<Vec<Answer>, Failure> {
         let done = bar("prompts", prompts.len());
-        let answers = run(&mut assembly.engine, requests, &mut |_, event| {
+        let answers = run(assembly, requests, &mut |_, event| {
             if matches!(event, Event::Finished { .. }) {
                 done.inc(1);
             }

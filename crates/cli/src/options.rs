@@ -253,14 +253,15 @@ pub struct SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// The seed, drawn and told if none is given.
+    /// The seed, drawn if none is given.
     pub fn seed(&self) -> u64 {
-        self.seed.and_then(|Seed(seed)| seed).unwrap_or_else(|| {
-            // The standard library seeds its hash tables from the system; 32 bits are easy to type again.
-            let seed = RandomState::new().hash_one(0) >> 32;
-            say(format_args!("seed: {seed}"));
-            seed
-        })
+        // The standard library seeds its hash tables from the system; 32 bits are easy to type again.
+        self.seed.and_then(|Seed(seed)| seed).unwrap_or_else(|| RandomState::new().hash_one(0) >> 32)
+    }
+
+    /// Whether the seed is one that the user cannot know.
+    pub fn seed_is_random(&self) -> bool {
+        self.seed.is_none_or(|Seed(seed)| seed.is_none())
     }
 
     /// The sampling law: options, then the model's own files, then llama.cpp's defaults.

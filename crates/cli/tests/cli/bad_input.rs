@@ -1,0 +1,169 @@
+//! Bad input: one line that names what is wrong, and the exit code: 2 for the command line, 1 for the rest.
+
+use std::path::Path;
+
+use crate::{demo, file, golden, run, run_with, words};
+
+/// The error of a command line must be this.
+#[track_caller]
+fn refused(code: i32, line: &str, expected: &str) {
+    assert_eq!(run(&words(line)).error(code), expected, "{line}");
+}
+
+#[test]
+fn values_out_of_range_name_the_option() {
+    for (options, expected) in [
+        ("--temp -1", "--temp: expected a number from 0 up, found \"-1\""),
+        ("--temp warm", "--temp: expected a number from 0 up, found \"warm\""),
+        ("--top-p 2", "--top-p: expected a number from 0 to 1, found \"2\""),
+        ("--top-k -1", "--top-k: expected a whole number from 0 up, found \"-1\""),
+        ("--min-p nan", "--min-p: expected a number from 0 to 1, found \"nan\""),
+        ("--typical 0", "--typical: expected a number above 0 and up to 1, found \"0\""),
+        ("--repeat-penalty 0", "--repeat-penalty: expected a number above 0, found \"0\""),
+        ("--logit-bias 5", "--logit-bias: expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, found \"5\""),
+        ("-n -2", "--n-predict: expected a whole number from 0 up, or -1 for no limit, found \"-2\""),
+        ("-t 0", "--threads: expected a whole number from 1 to 1024, found \"0\""),
+        ("-c 0", "--ctx-size: expected a whole number from 1 up, found \"0\""),
+        ("-s x", "--seed: expected a whole number from 0 to 2^64 - 1, or -1 for a random one, found \"x\""),
+        ("--verify maybe", "--verify: expected one of exact, rejection, block, found \"maybe\""),
+        ("--spec-type magic", "--spec-type: expected one of none, draft, lookup, found \"magic\""),
+        ("--spec-type none,draft", "--spec-type: expected none alone, found it among others"),
+        ("--spec-type draft,draft", "--spec-type: expected each drafter once, found one twice"),
+        ("--draft-p-min 1.5", "--spec-draft-p-min: expected a number from 0 to 1, found \"1.5\""),
+    ] {
+        refused(2, &format!("generate hello {options}"), expected);
+    }
+    refused(2, "generate --prompt-ids 1,x", "--prompt-ids: expected token ids, as 1,2,3, found \"x\"");
+    refused(2, "generate hello -p", "--prompt: expected a value, found none");
+}
+
+#[test]
+fn unknown_and_missing_words_are_usage_errors() {
+    for line in ["", "--frobnicate", "generate x --frobnicate", "generate a b", "generate a -p b", "check", "logits"] {
+        run(&words(line)).error(2);
+    }
+    let expected = "--spec-type draft: expected a draft model (-md, --model-draft), found none";
+    refused(2, &format!("generate -m {} --spec-type draft x", golden("llama")), expected);
+    let error = run_with(&["version"], &[("FORETOKEN_ISA", "sse9")], "").error(2);
+    assert!(error.starts_with("FORETOKEN_ISA: expected one of portable") && error.ends_with("\"sse9\""), "{error}");
+}
+
+#[test]
+fn models_that_are_not_there_or_not_models_are_named() {
+    let error = run(&["generate", "-m", "nowhere.gguf", "x"]).error(1);
+    assert!(error.starts_with("nowhere.gguf: "), "{error}");
+    let (_folder, path) = file("broken.gguf", "GGUF\u{3}\0\0\0");
+    assert!(run(&["inspect", &path]).error(1).starts_with(&format!("{path}: ")));
+    let (folder, config) = file("config.json", r#"{"model_type": "elman"}"#);
+    std::fs::copy(format!("{}/model.safetensors", golden("llama")), folder.path().join("model.safetensors"))
+        .expect("a file can be copied");
+    let place = folder.path().display().to_string();
+    let expected = format!("{config}: model_type: expected one of llama, gpt2, found \"elman\"");
+    for command in [vec!["generate", "x", "-m"], vec!["inspect"], vec!["chat", "-m"]] {
+        assert_eq!(run(&[command, vec![place.as_str()]].concat()).error(1), expected);
+    }
+}
+
+#[test]
+fn a_model_whose_own_settings_are_wrong_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(Path::new(&golden("llama")).join(name), folder.path().join(name)).expect("a file can be copied");
+    }
+    let generation = folder.path().join("generation_config.json");
+    let place = folder.path().display().to_string();
+    let line = ["generate", "-m", &place, "--prompt-ids", "1", "--output-ids", "-n", "1", "-s", "1"];
+    for (text, expected) in [
+        (r#"{"temperature": -0.5}"#, "temperature: expected a number from 0 up, found -0.5"),
+        (r#"{"top_k": "many"}"#, "top_k: expected a whole number, found \"many\""),
+        (r#"{"eos_token_id": [1, "x"]}"#, "eos_token_id: expected a token or a list of tokens, found [1,\"x\"]"),
+    ] {
+        std::fs::write(&generation, text).expect("a file can be written");
+        assert_eq!(run(&line).error(1), format!("{}: {expected}", generation.display()));
+    }
+    std::fs::write(&generation, r#"{"temperature": 0.7, "do_sample": false, "eos_token_id": null}"#).expect("written");
+    assert!(run(&line).ok().trim().parse::<u32>().is_ok());
+}
+
+#[test]
+fn a_missing_tokenizer_says_what_works_without() {
+    let folder = golden("llama");
+    let missing = format!("{folder}/tokenizer.json: expected a tokenizer, found no such file");
+    let hint = format!("{missing}; without one, give --prompt-ids and --output-ids");
+    assert_eq!(run(&["generate", "-m", &folder, "hello"]).error(1), hint);
+    assert_eq!(run(&["generate", "-m", &folder, "hello", "--output-ids"]).error(1), hint);
+    assert_eq!(run(&["generate", "-m", &folder, "--prompt-ids", "1"]).error(1), hint);
+    assert_eq!(run(&["chat", "-m", &folder]).error(1), missing);
+    let stop = ["generate", "-m", &folder, "--prompt-ids", "1", "--output-ids", "--stop", "x"];
+    assert_eq!(run(&stop).error(2), "--stop: expected a model with a tokenizer, found one without");
+}
+
+#[test]
+fn a_model_without_a_template_cannot_chat() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        std::fs::copy(Path::new(&demo("demo-draft")).join(name), folder.path().join(name))
+            .expect("a file can be copied");
+    }
+    let place = folder.path().display().to_string();
+    let error = run(&["chat", "-m", &place]).error(1);
+    assert!(error.starts_with(&format!("{place}: chat template: expected one")), "{error}");
+}
+
+#[test]
+fn drafts_of_other_vocabularies_are_refused() {
+    let (target, other) = (demo("demo-target"), demo("demo-other-tokenizer"));
+    let expected = format!("draft model {other}: expected the vocabulary of {target}, 8192 tokens, found 4096");
+    assert_eq!(run(&["generate", "-m", &target, "-md", &other, "x"]).error(1), expected);
+    // The same size, but two tokens have changed places.
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let draft = demo("demo-draft");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(Path::new(&draft).join(name), folder.path().join(name)).expect("a file can be copied");
+    }
+    let text = std::fs::read_to_string(format!("{draft}/tokenizer.json")).expect("the tokenizer is text");
+    let mut tokenizer: serde_json::Value = serde_json::from_str(&text).expect("and JSON");
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut().expect("with a vocabulary");
+    let (a, b) = (vocabulary["a"].clone(), vocabulary["b"].clone());
+    (vocabulary["a"], vocabulary["b"]) = (b, a);
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("a file can be written");
+    let place = folder.path().display().to_string();
+    let error = run(&["check", "-md", &place, "--prompts", &format!("{draft}/config.json")]).error(1);
+    assert!(error.starts_with(&format!("draft model {place}: expected the vocabulary of demo-target, found: token ")));
+}
+
+#[test]
+fn prompts_that_do_not_fit_are_refused() {
+    let error = run(&["generate", "-c", "4", "a prompt of rather many words"]).error(1);
+    assert!(error.starts_with("prompt: expected at most 3 tokens (the context is 4), found "), "{error}");
+    let folder = golden("llama");
+    let line = ["generate", "-m", &folder, "--output-ids", "--prompt-ids"];
+    let expected = "prompt: token 1: expected a number below 96 (the vocabulary), found 96";
+    assert_eq!(run(&[&line[..], &["3,96"]].concat()).error(1), expected);
+    let expected = "--logit-bias: expected tokens below 96 (the vocabulary), found 96";
+    assert_eq!(run(&[&line[..], &["3", "--logit-bias", "96+1"]].concat()).error(1), expected);
+    let expected = "token: expected a number below 96 (the vocabulary), found 96";
+    assert_eq!(run(&["logits", "-m", &folder, "--tokens", "1,96", "-o", "never-written"]).error(1), expected);
+    let expected = "--tokens: expected at most 2 (the context), found 3";
+    assert_eq!(
+        run(&["logits", "-m", &folder, "--tokens", "1,2,3", "-c", "2", "-o", "never-written"]).error(1),
+        expected
+    );
+}
+
+#[test]
+fn files_of_prompts_name_the_line() {
+    for (text, expected) in [
+        ("{\"prompt\": \"a\"}\n{\"question\": \"b\"}\n", "line 2: prompt: expected a text or token ids, found none"),
+        ("", "expected prompts, found none"),
+    ] {
+        let (_folder, path) = file("prompts.jsonl", text);
+        let error = run(&["check", "--prompts", &path, "-n", "1"]).error(1);
+        assert_eq!(error, format!("{path}: {expected}"));
+    }
+    let (_folder, path) = file("prompts.jsonl", "{\"prompt\"\n");
+    assert!(
+        run(&["check", "--prompts", &path]).error(1).starts_with(&format!("{path}: line 1: expected JSON, found: "))
+    );
+    assert!(run(&["check", "--prompts", "nowhere"]).error(1).starts_with("nowhere: cannot be read: "));
+}

@@ -1,0 +1,209 @@
+//! `generate`: the same bytes in every way, and every way in and out.
+
+use serde_json::Value;
+
+use crate::{demo, golden, run, run_with, test_data, words};
+
+const STORY: &str = "once upon a time, there was a little";
+
+/// The text of STORY with these options.
+fn story(options: &str) -> String {
+    let mut all = vec!["generate", STORY];
+    all.extend(words(options));
+    run(&all).ok()
+}
+
+#[test]
+fn the_first_command_of_the_readme_works() {
+    let found = run(&["generate", STORY, "-n", "24"]);
+    assert!(found.err.starts_with("seed: "), "{}", found.err);
+    let last = found.err.lines().last().unwrap_or_default().to_string();
+    assert!(last.contains(" passes of the target") && last.contains("draft accepted"), "{last}");
+    assert!(found.ok().trim().len() > 20);
+}
+
+#[test]
+fn every_drafter_budget_and_thread_count_writes_the_same_bytes() {
+    for law in ["--temp 0", "-s 7", "--temp 1 --repeat-penalty 1.2 --typical 0.9 -s 5", "--temp 0 --verify rejection"] {
+        let plain = story(&format!("{law} -n 40 --spec-type none"));
+        let ways = [
+            "",
+            "--spec-type draft",
+            "--spec-type lookup",
+            "--spec-type lookup,draft",
+            "--spec-type draft,lookup --budget fixed --draft-max 7 --draft-p-min 0.4",
+            "--spec-draft-temp 0 -t 1",
+            "--spec-type none -t 1",
+            "-t 2 --spec-draft-n-max 0",
+            "-t 3 -c 64",
+        ];
+        for way in ways {
+            assert_eq!(story(&format!("{law} -n 40 {way}")), plain, "{law} {way}");
+        }
+    }
+}
+
+#[test]
+fn other_seeds_write_other_texts_and_block_verification_writes_some() {
+    assert_ne!(story("-s 7 -n 24"), story("-s 8 -n 24"));
+    assert!(story("-s 7 -n 24 --verify block").len() > 20);
+}
+
+#[test]
+fn a_prompt_comes_from_an_argument_an_option_a_file_or_standard_input() {
+    let expected = story("-s 7 -n 12");
+    let (_folder, path) = crate::file("prompt.txt", &format!("{STORY}\n"));
+    for way in [["-p", STORY], ["-f", path.as_str()]] {
+        assert_eq!(run(&[&["generate", "-s", "7", "-n", "12"], way.as_slice()].concat()).ok(), expected);
+    }
+    for input in [STORY.to_string(), format!("{STORY}\n")] {
+        assert_eq!(run_with(&words("generate -s 7 -n 12"), &[], &input).ok(), expected);
+    }
+    let shown = run(&["generate", STORY, "-s", "7", "-n", "12", "--display-prompt"]).ok();
+    assert_eq!(shown, format!("{STORY}{expected}"));
+}
+
+#[test]
+fn models_in_directories_are_the_demo_models() {
+    let (target, draft) = (demo("demo-target"), demo("demo-draft"));
+    let found = run(&["generate", "-m", &target, "-md", &draft, "-s", "7", "-n", "24", STORY]).ok();
+    assert_eq!(found, story("-s 7 -n 24"));
+}
+
+#[test]
+fn an_empty_prompt_is_the_beginning_of_text_alone() {
+    let of_nothing = run(&words("generate --temp 0 -n 8 --prompt-ids 0")).ok();
+    assert_eq!(run(&["generate", "--temp", "0", "-n", "8", ""]).ok(), of_nothing);
+}
+
+#[test]
+fn a_stop_string_ends_the_text_and_is_not_part_of_it() {
+    let whole = story("--temp 0 -n 60");
+    let (before, _) = whole.split_once("she ").expect("the story has a she");
+    let mut all = vec!["generate", STORY, "--temp", "0", "-n", "60", "--stop", "she ", "--stop", "unheard of"];
+    for way in ["none", "draft"] {
+        all.extend(["--spec-type", way]);
+        assert_eq!(run(&all).ok(), format!("{before}\n"));
+        all.truncate(all.len() - 2);
+    }
+}
+
+#[test]
+fn limits_of_length_are_kept() {
+    assert_eq!(story("-n 0"), "\n");
+    let ids = run(&words("generate --prompt-ids 5,6,7 --output-ids -n 7 -s 1 --ignore-eos")).ok();
+    assert_eq!(ids.trim_end().split(',').count(), 7);
+    let ids = run(&words("generate --prompt-ids 5,6,7 --output-ids -c 10 -s 1 --ignore-eos")).ok();
+    assert_eq!(ids.trim_end().split(',').count(), 7, "the context is full");
+}
+
+#[test]
+fn end_tokens_end_the_text_unless_told_otherwise() {
+    // Token 0 is made certain: it ends the text at once, or is written again and again, or not before min-tokens.
+    let forced = |more: &str| {
+        let line = format!("generate --prompt-ids 5 --output-ids --temp 0 -n 6 --logit-bias 0+1000 {more}");
+        run(&words(&line)).ok()
+    };
+    assert_eq!(forced(""), "0\n");
+    assert_eq!(forced("--ignore-eos"), "0,0,0,0,0,0\n");
+    let held = forced("--min-tokens 3");
+    assert!(held.trim_end().split(',').count() == 4 && held.ends_with(",0\n"), "{held}");
+    assert!(!forced("--ban-token 0").split(',').any(|id| id.trim() == "0"));
+}
+
+#[test]
+fn json_says_everything_about_every_prompt() {
+    let (_folder, path) =
+        crate::file("prompts.jsonl", "{\"prompt\": \"once upon\"}\n\n{\"turns\": [\"hello\", \"x\"]}\n");
+    let all = ["generate", "--json", "--logprobs", "-s", "3", "-n", "12", "--prompts", &path];
+    let alone = run(&all).ok();
+    let lines: Vec<Value> = alone.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect();
+    assert_eq!(lines.len(), 2);
+    for (line, prompt) in lines.iter().zip(["once upon", "hello"]) {
+        assert_eq!((line["prompt"].as_str(), line["seed"].as_u64()), (Some(prompt), Some(3)));
+        let ids = line["ids"].as_array().map_or(0, Vec::len);
+        assert_eq!(line["logprobs"].as_array().map(Vec::len), Some(ids));
+        assert_eq!(line["timings"]["predicted_n"].as_u64(), Some(ids as u64));
+        let speculation = &line["speculation"];
+        assert_eq!(speculation["drafters"]["draft"]["accepted"], speculation["accepted"]);
+        let passes = speculation["passes"].as_f64().expect("passes are counted");
+        assert_eq!(speculation["tokens_per_pass"].as_f64(), Some(ids as f64 / passes));
+        let text = run(&["generate", "-s", "3", "-n", "12", prompt]).ok();
+        assert_eq!(line["text"].as_str(), text.strip_suffix('\n'));
+    }
+    let together: Vec<Value> = run(&[&all[..], &["-np", "2"]].concat())
+        .ok()
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("each line is JSON"))
+        .collect();
+    for (alone, together) in lines.iter().zip(&together) {
+        assert_eq!((&alone["ids"], &alone["logprobs"]), (&together["ids"], &together["logprobs"]));
+    }
+}
+
+#[test]
+fn drafted_tokens_are_marked_and_the_marks_change_no_text() {
+    let plain = story("-s 7 -n 24");
+    let marked = run(&["generate", STORY, "-s", "7", "-n", "24", "--show-drafts"]);
+    assert!(marked.err.lines().next().unwrap_or_default().starts_with("tokens: "), "{}", marked.err);
+    let coloured = marked.ok();
+    assert!(coloured.contains("\x1b[32m") && coloured.contains("\x1b[34m"), "{coloured}");
+    let stripped = ["\x1b[32m", "\x1b[34m", "\x1b[0m"].iter().fold(coloured, |text, code| text.replace(code, ""));
+    assert_eq!(stripped, plain);
+    let words = ["generate", STORY, "-s", "7", "-n", "24", "--show-drafts"];
+    let bare = run_with(&words, &[("NO_COLOR", "1")], "").ok();
+    assert!(!bare.contains('\x1b') && bare.contains('['), "{bare}");
+    assert_eq!(bare.replace(['[', ']'], ""), plain);
+}
+
+#[test]
+fn a_model_without_a_tokenizer_goes_on_with_ids_as_transformers_does() {
+    for name in ["llama", "llama-tied", "llama3-rope", "linear-rope", "gpt2"] {
+        let folder = golden(name);
+        let weights = foretoken_weights::safetensors::open(format!("{folder}/golden.safetensors"));
+        let weights = weights.expect("the fixture is well-formed");
+        let numbers = |tensor: &str| -> Vec<String> {
+            let bytes = &weights.get(tensor).expect("the fixture is complete").bytes;
+            let number = |four: &[u8]| i32::from_le_bytes(four.try_into().expect("four bytes")).to_string();
+            bytes.chunks_exact(4).map(number).collect()
+        };
+        let (prompt, greedy) = (numbers("tokens")[..16].join(","), numbers("greedy"));
+        // The fixture's continuation holds its prompt.
+        let expected = greedy[16..].join(",");
+        let count = (greedy.len() - 16).to_string();
+        let line = ["generate", "-m", &folder, "--prompt-ids", &prompt, "--output-ids", "--temp", "0"];
+        for way in [vec![], vec!["--spec-type", "none"], vec!["-md", &folder], vec!["-t", "1"]] {
+            let found = run(&[&line[..], &["--ignore-eos", "-n", &count], &way].concat()).ok();
+            assert_eq!(found, format!("{expected}\n"), "{name} {way:?}");
+        }
+    }
+}
+
+#[test]
+fn the_story_model_writes_its_known_story() {
+    let Some(folder) = test_data("models/stories260K") else { return println!("skipped: no FORETOKEN_TEST_DATA") };
+    let model = format!("{folder}/stories260K.gguf");
+    let expected =
+        std::fs::read_to_string(format!("{folder}/expected_greedy_200steps.txt")).expect("the story is there");
+    let line = ["generate", "-m", &model, "--temp", "0", "-n", "220"];
+    for way in [
+        vec![],
+        vec!["--spec-type", "none"],
+        vec!["--spec-type", "lookup"],
+        vec!["--spec-type", "draft", "-md", &model],
+    ] {
+        let found = run(&[&line[..], &way, &[""]].concat()).ok();
+        assert!(found.starts_with(&expected), "{way:?}: {found}");
+    }
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_is_no_error() {
+    use std::process::{Command, Stdio};
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    command.args(["generate", STORY, "-s", "7", "-n", "64"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}

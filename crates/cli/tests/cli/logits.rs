@@ -1,0 +1,32 @@
+//! `logits`: one pass, cut up, and other thread counts give the same file.
+
+use crate::{golden, run, words};
+
+#[test]
+fn every_way_of_cutting_gives_the_same_bytes() {
+    let tokens: Vec<String> = (0..70).map(|i| (i * 37 % 96).to_string()).collect();
+    let tokens = tokens.join(",");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for name in ["llama", "gpt2"] {
+        let model = golden(name);
+        let file = |way: &str| {
+            let path = folder.path().join("out.safetensors").display().to_string();
+            run(&[&["logits", "-m", &model, "--tokens", &tokens, "-o", &path], words(way).as_slice()].concat()).ok();
+            std::fs::read(path).expect("the file was written")
+        };
+        let whole = file("");
+        for way in ["--one-by-one", "--rows 4", "--rows 7", "--rows 1000", "-t 1", "-t 3 --rows 33"] {
+            assert!(file(way) == whole, "{name} {way}");
+        }
+    }
+}
+
+#[test]
+fn the_file_has_one_row_a_token() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("out.safetensors").display().to_string();
+    run(&["logits", "--tokens", "5,17,3", "-o", &path]).ok();
+    let weights = foretoken_weights::safetensors::open(&path).expect("the file is well-formed");
+    let logits = weights.require("logits").expect("it has logits");
+    assert_eq!((logits.shape.as_slice(), logits.dtype), (&[3, 8192][..], foretoken_weights::Dtype::F32));
+}

@@ -1,0 +1,86 @@
+//! The program as its users see it: command lines in, standard output, standard error and exit code out.
+//!
+//! Runs the built binary on the demo models and on the small fixtures of `model`. Tests of models that are not ours
+//! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. Left out: what a terminal shows.
+
+mod bad_input;
+mod check;
+mod generate;
+mod logits;
+mod page;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// What came of one command line.
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Run {
+    /// Standard output of a run that succeeded.
+    #[track_caller]
+    fn ok(self) -> String {
+        assert_eq!(self.code, 0, "standard error: {}", self.err);
+        self.out
+    }
+
+    /// The one line that a run which failed says, without `error: `.
+    #[track_caller]
+    fn error(self, code: i32) -> String {
+        assert_eq!((self.code, self.out.as_str()), (code, ""), "standard error: {}", self.err);
+        let lines: Vec<&str> = self.err.lines().collect();
+        assert!(matches!(lines.as_slice(), [line] if line.starts_with("error: ")), "{}", self.err);
+        lines[0]["error: ".len()..].to_string()
+    }
+}
+
+/// Runs the program with these words and this standard input.
+fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    command.args(words).env_remove("FORETOKEN_ISA").env_remove("NO_COLOR").envs(variables.iter().copied());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    // A program that fails early closes its input, which is not this test's concern.
+    let _ = child.stdin.take().expect("standard input is piped").write_all(input.as_bytes());
+    let output = child.wait_with_output().expect("the program ends");
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    Run { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// Runs the program with these words.
+fn run(words: &[&str]) -> Run {
+    run_with(words, &[], "")
+}
+
+/// Words of a command line, for lines without blanks in their words.
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// A fixture of `model`: a small random network without a tokenizer.
+fn golden(name: &str) -> String {
+    format!("{}/../model/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A demo model as a directory.
+fn demo(name: &str) -> String {
+    format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A path of the folder of models and data that are not ours, if it is here.
+fn test_data(path: &str) -> Option<String> {
+    let folder = std::env::var_os("FORETOKEN_TEST_DATA")?;
+    Some(PathBuf::from(folder).join(path).display().to_string())
+}
+
+/// A file of this text in a new folder, which is deleted with the first value.
+fn file(name: &str, text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).expect("a file can be written");
+    (folder, path.display().to_string())
+}

@@ -1,0 +1,59 @@
+//! `inspect`, `version` and `chat` without a terminal.
+
+use serde_json::Value;
+
+use crate::{golden, run, run_with, words};
+
+#[test]
+fn a_page_and_an_object_say_what_the_demo_model_is() {
+    let page = run(&["inspect"]).ok();
+    for fact in ["llama", "12 882 816", "BF16", "8 192 tokens", "2 048 tokens", "<|endoftext|>", "chat template"] {
+        assert!(page.contains(fact), "{fact}: {page}");
+    }
+    assert!(page.lines().count() <= 40, "{page}");
+    let object: Value = serde_json::from_str(&run(&["inspect", "--json"]).ok()).expect("it is JSON");
+    assert_eq!(object["family"], "llama");
+    assert_eq!((object["parameters"].as_u64(), object["layers"].as_u64()), (Some(12_882_816), Some(6)));
+    assert_eq!(object["memory"]["weights_bytes"].as_u64(), Some(2 * 12_882_816));
+    assert!(object["chat_template"].as_str().is_some_and(|template| template.contains("<|assistant|>")));
+}
+
+#[test]
+fn a_model_without_a_tokenizer_has_a_page_too() {
+    let page = run(&["inspect", &golden("gpt2")]).ok();
+    assert!(page.contains("LayerNorm") && page.contains("no tokenizer") && page.contains("none"), "{page}");
+}
+
+#[test]
+fn versions_are_short_and_long() {
+    assert_eq!(run(&["--version"]).ok(), format!("foretoken {}\n", env!("CARGO_PKG_VERSION")));
+    let long = run(&["version"]).ok();
+    assert!(long.contains("instruction set  ") && long.contains("demo-target, demo-draft"), "{long}");
+    assert_eq!(run(&["--version", "-v"]).ok(), long);
+    let portable = run_with(&["version"], &[("FORETOKEN_ISA", "portable")], "").ok();
+    assert!(portable.contains("instruction set  portable "), "{portable}");
+}
+
+#[test]
+fn a_conversation_remembers_until_it_is_cleared() {
+    let chat = |input: &str| {
+        let run = run_with(&words("chat -s 3 -n 16 --temp 0"), &[], input);
+        assert_eq!(run.err, "");
+        run.ok()
+    };
+    let hello = chat("hello\n");
+    assert!(hello.trim().len() > 3, "{hello}");
+    let twice = chat("hello\nhello\n");
+    assert!(twice.starts_with(&hello), "{twice}");
+    assert_eq!(chat("hello\n/clear\nhello\n"), format!("{hello}{hello}"));
+    assert_eq!(chat("hello\n/exit\nhello\n"), hello);
+    assert_eq!(chat("\n"), "");
+}
+
+#[test]
+fn a_turn_that_does_not_fit_is_told_and_forgotten() {
+    let long = "many words ".repeat(40);
+    let found = run_with(&words("chat -s 3 -n 8 -c 64"), &[], &format!("{long}\nhello\n"));
+    assert!(found.err.contains("the context 64: /clear begins a new one"), "{}", found.err);
+    assert_eq!(found.ok(), run_with(&words("chat -s 3 -n 8 -c 64"), &[], "hello\n").ok());
+}
