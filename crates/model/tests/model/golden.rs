@@ -8,7 +8,7 @@ use foretoken_weights::safetensors;
 
 use crate::{fixture, load, logits};
 
-const FAMILIES: [&str; 5] = ["llama", "llama-tied", "llama3-rope", "linear-rope", "gpt2"];
+const FAMILIES: [&str; 6] = ["llama", "llama-tied", "llama-biased", "llama3-rope", "linear-rope", "gpt2"];
 
 fn floats(weights: &foretoken_weights::Weights, name: &str) -> Vec<f32> {
     let bytes = &weights.get(name).unwrap_or_else(|| panic!("golden tensor {name}")).bytes;

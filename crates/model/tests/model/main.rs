@@ -1,5 +1,7 @@
 //! The networks against transformers, against themselves cut up, and against bad input.
 
+mod files;
+mod forms;
 mod golden;
 mod rows;
 

@@ -1,0 +1,158 @@
+//! Writers of model files for tests: safetensors of any type and alignment, and GGUF as the usual converter writes it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use foretoken_kernels::dtype::{bf16, f16};
+use foretoken_weights::{Weights, safetensors};
+use serde_json::{Value, json};
+
+/// A tensor in f32, before it is written in whatever type.
+#[derive(Clone, Debug)]
+pub(crate) struct Wide {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) elements: Vec<f32>,
+}
+
+/// Tensors by name.
+pub(crate) type Tensors = BTreeMap<String, Wide>;
+
+/// The tensors of a fixture, which are all f32.
+pub(crate) fn read(folder: &Path) -> Tensors {
+    let weights: Weights = safetensors::open(folder.join("model.safetensors")).unwrap();
+    let wide = |bytes: &[u8]| bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+    let tensors = weights.iter().map(|t| (t.name.clone(), Wide { shape: t.shape.clone(), elements: wide(&t.bytes) }));
+    tensors.collect()
+}
+
+/// The configuration of a fixture.
+pub(crate) fn config(folder: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap()
+}
+
+/// Types that a file can hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Form {
+    F32,
+    F16,
+    BF16,
+    /// Only in GGUF files.
+    Q8,
+}
+
+impl Form {
+    /// The elements as bytes.
+    pub(crate) fn bytes(self, elements: &[f32]) -> Vec<u8> {
+        match self {
+            Form::F32 => elements.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            Form::F16 => elements.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
+            Form::BF16 => elements.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
+            Form::Q8 => elements.chunks(32).flat_map(|block| q8_block(block).0).collect(),
+        }
+    }
+
+    /// The elements after they have been through the file.
+    pub(crate) fn rounded(self, elements: &[f32]) -> Vec<f32> {
+        match self {
+            Form::F32 => elements.to_vec(),
+            Form::F16 => elements.iter().map(|x| f16::from_f32(*x).to_f32()).collect(),
+            Form::BF16 => elements.iter().map(|x| bf16::from_f32(*x).to_f32()).collect(),
+            Form::Q8 => elements.chunks(32).flat_map(|block| q8_block(block).1).collect(),
+        }
+    }
+
+    /// The number that ggml gives the type.
+    fn ggml(self) -> u32 {
+        match self {
+            Form::F32 => 0,
+            Form::F16 => 1,
+            Form::Q8 => 8,
+            Form::BF16 => 30,
+        }
+    }
+}
+
+/// 32 elements as an f16 scale and signed bytes, and what they mean.
+fn q8_block(block: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    assert_eq!(block.len(), 32, "rows of Q8_0 are whole blocks");
+    let largest = block.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    let scale = f16::from_f32(largest / 127.0);
+    let quants: Vec<i8> = block.iter().map(|x| (x / scale.to_f32()).round().clamp(-127.0, 127.0) as i8).collect();
+    let bytes = scale.to_le_bytes().into_iter().chain(quants.iter().map(|q| *q as u8)).collect();
+    (bytes, quants.iter().map(|q| scale.to_f32() * f32::from(*q)).collect())
+}
+
+/// A safetensors file of one type, its data beginning `offset` bytes behind a multiple of 64.
+pub(crate) fn safetensors_file(tensors: &Tensors, form: Form, offset: usize) -> Vec<u8> {
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for (name, Wide { shape, elements }) in tensors {
+        let from = data.len();
+        data.extend(form.bytes(elements));
+        let dtype = format!("{form:?}");
+        header.insert(name.clone(), json!({"dtype": dtype, "shape": shape, "data_offsets": [from, data.len()]}));
+    }
+    let mut header = Value::Object(header).to_string();
+    let end = (header.len() + 8).next_multiple_of(64) + offset;
+    header.extend(std::iter::repeat_n(' ', end - header.len() - 8));
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.extend(data);
+    file
+}
+
+/// A GGUF file in the making.
+#[derive(Default)]
+pub(crate) struct Gguf {
+    entries: Vec<Vec<u8>>,
+    tensors: Vec<(String, Vec<usize>, Form, Vec<u8>)>,
+}
+
+fn text(text: &str) -> Vec<u8> {
+    [&(text.len() as u64).to_le_bytes(), text.as_bytes()].concat()
+}
+
+impl Gguf {
+    fn entry(mut self, key: &str, kind: u32, value: &[u8]) -> Self {
+        self.entries.push([&text(key)[..], &kind.to_le_bytes(), value].concat());
+        self
+    }
+
+    pub(crate) fn u32(self, key: &str, value: usize) -> Self {
+        self.entry(key, 4, &(value as u32).to_le_bytes())
+    }
+
+    pub(crate) fn f32(self, key: &str, value: f32) -> Self {
+        self.entry(key, 6, &value.to_le_bytes())
+    }
+
+    pub(crate) fn str(self, key: &str, value: &str) -> Self {
+        self.entry(key, 8, &text(value))
+    }
+
+    pub(crate) fn tensor(mut self, name: &str, tensor: &Wide, form: Form) -> Self {
+        self.tensors.push((name.to_string(), tensor.shape.clone(), form, form.bytes(&tensor.elements)));
+        self
+    }
+
+    /// The file: version 3, tensors aligned to 32 bytes.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut file = b"GGUF\x03\0\0\0".to_vec();
+        file.extend((self.tensors.len() as u64).to_le_bytes());
+        file.extend((self.entries.len() as u64).to_le_bytes());
+        file.extend(self.entries.concat());
+        let mut offset = 0usize;
+        for (name, shape, form, data) in &self.tensors {
+            file.extend(text(name));
+            file.extend((shape.len() as u32).to_le_bytes());
+            file.extend(shape.iter().rev().flat_map(|dimension| (*dimension as u64).to_le_bytes()));
+            file.extend(form.ggml().to_le_bytes());
+            file.extend((offset as u64).to_le_bytes());
+            offset = (offset + data.len()).next_multiple_of(32);
+        }
+        for (.., data) in &self.tensors {
+            file.resize(file.len().next_multiple_of(32), 0);
+            file.extend(data);
+        }
+        file
+    }
+}

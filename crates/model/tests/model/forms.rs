@@ -1,0 +1,347 @@
+//! One network in every form that its family is spread in: half types, odd addresses, shards, other names, older
+//! configurations, GGUF. Each must say what the plain f32 fixture says.
+
+use std::path::Path;
+
+use foretoken_kernels::rope::Pairing;
+use foretoken_model::spec::Positions;
+use foretoken_model::{Checkpoint, Model, Options};
+use foretoken_weights::Bytes;
+use serde_json::{Value, json};
+
+use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
+use crate::{fixture, logits};
+
+fn tokens() -> Vec<u32> {
+    (0..24u32).map(|i| (i * 37 + 5) % 96).collect()
+}
+
+/// What a checkpoint says about the tokens.
+fn said(checkpoint: &Checkpoint) -> Vec<f32> {
+    let options = Options::for_positions(64, 1);
+    let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
+    logits(&mut model, &tokens(), &[24])
+}
+
+fn of_parts(config: &Value, file: Vec<u8>) -> Checkpoint {
+    Checkpoint::from_parts("test", config.to_string().as_bytes(), Bytes::from_vec(file))
+        .unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// What a Hugging Face checkpoint of f32 tensors says.
+fn said_by(config: &Value, tensors: &Tensors) -> Vec<f32> {
+    said(&of_parts(config, safetensors_file(tensors, Form::F32, 0)))
+}
+
+/// What a GGUF file says, through a real file.
+fn said_by_gguf(gguf: &Gguf) -> Vec<f32> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    std::fs::write(&path, gguf.bytes()).unwrap();
+    said(&Checkpoint::open(&path).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// Equal to 1e-5 of the largest: the same sums in another order.
+#[track_caller]
+fn assert_near(found: &[f32], expected: &[f32], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let largest = expected.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    let worst = found.iter().zip(expected).fold(0f32, |worst, (a, b)| worst.max((a - b).abs()));
+    assert!(worst <= 1e-5 * largest, "{what}: off by {worst}, the largest logit is {largest}");
+}
+
+fn rounded(tensors: &Tensors, form: Form) -> Tensors {
+    let round = |w: &Wide| Wide { shape: w.shape.clone(), elements: form.rounded(&w.elements) };
+    tensors.iter().map(|(name, wide)| (name.clone(), round(wide))).collect()
+}
+
+/// Widening is exact: a network in half precision is the f32 network of the same numbers, to the bit. And where its
+/// bytes lie does not matter: at an odd address they are copied.
+#[test]
+fn half_types_are_their_widened_selves_at_any_address() {
+    for family in ["llama", "llama-tied", "gpt2"] {
+        let (config, tensors) = (config(&fixture(family)), read(&fixture(family)));
+        for form in [Form::F32, Form::F16, Form::BF16] {
+            let expected = said_by(&config, &rounded(&tensors, form));
+            for offset in [0, 1, 2, 4] {
+                let found = said(&of_parts(&config, safetensors_file(&tensors, form, offset)));
+                assert!(found == expected, "{family} in {form:?}, {offset} bytes off");
+            }
+        }
+    }
+}
+
+#[test]
+fn shards_are_one_model() {
+    for family in ["llama", "gpt2"] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(fixture(family).join("config.json"), folder.path().join("config.json")).unwrap();
+        let mut map = serde_json::Map::new();
+        let mut shards = vec![Tensors::new(), Tensors::new(), Tensors::new()];
+        for (i, (name, tensor)) in read(&fixture(family)).into_iter().enumerate() {
+            map.insert(name.clone(), json!(format!("model-{}-of-3.safetensors", i % 3)));
+            shards[i % 3].insert(name, tensor);
+        }
+        for (i, shard) in shards.iter().enumerate() {
+            let path = folder.path().join(format!("model-{i}-of-3.safetensors"));
+            std::fs::write(path, safetensors_file(shard, Form::F32, 0)).unwrap();
+        }
+        let index = json!({"metadata": {"total_size": 1}, "weight_map": map}).to_string();
+        std::fs::write(folder.path().join("model.safetensors.index.json"), index).unwrap();
+        let found = said(&Checkpoint::open(folder.path()).unwrap());
+        assert!(found == said(&Checkpoint::open(&fixture(family)).unwrap()), "{family}");
+    }
+}
+
+#[test]
+fn names_without_their_prefix() {
+    for (family, prefix) in [("llama", "model."), ("llama-tied", "model."), ("gpt2", "transformer.")] {
+        let (config, tensors) = (config(&fixture(family)), read(&fixture(family)));
+        let short = |name: &str| name.strip_prefix(prefix).unwrap_or(name).to_string();
+        let bare: Tensors = tensors.iter().map(|(name, tensor)| (short(name), tensor.clone())).collect();
+        assert!(said_by(&config, &bare) == said_by(&config, &tensors), "{family}");
+    }
+}
+
+/// `rope_scaling` beside a top-level `rope_theta`, its kind under `rope_type` or, older still, `type`.
+#[test]
+fn older_spellings_of_rope_scaling() {
+    for family in ["llama3-rope", "linear-rope", "llama"] {
+        let (config, tensors) = (config(&fixture(family)), read(&fixture(family)));
+        let expected = said_by(&config, &tensors);
+        for kind in ["rope_type", "type"] {
+            let mut older = config.clone();
+            let fields = older.as_object_mut().unwrap();
+            let mut scaling = fields.remove("rope_parameters").unwrap();
+            let inner = scaling.as_object_mut().unwrap();
+            fields.insert("rope_theta".into(), inner.remove("rope_theta").unwrap());
+            let name = inner.remove("rope_type").unwrap();
+            let scaling = if name == "default" {
+                Value::Null
+            } else {
+                inner.insert(kind.into(), name);
+                scaling
+            };
+            fields.insert("rope_scaling".into(), scaling);
+            assert!(said_by(&older, &tensors) == expected, "{family} with {kind}");
+        }
+    }
+}
+
+/// The base is not ignored, wherever it stands.
+#[test]
+fn rope_theta_matters() {
+    let (config, tensors) = (config(&fixture("llama")), read(&fixture("llama")));
+    let mut other = config.clone();
+    other["rope_parameters"]["rope_theta"] = json!(500.0);
+    let mut older = config.clone();
+    older.as_object_mut().unwrap().remove("rope_parameters");
+    older["rope_theta"] = json!(500.0);
+    assert!(said_by(&other, &tensors) != said_by(&config, &tensors));
+    assert!(said_by(&other, &tensors) == said_by(&older, &tensors));
+}
+
+/// Rows of q or k as the converter permutes them: within a head, (half, pair) becomes (pair, half).
+fn permuted(tensor: &Wide, heads: usize) -> Wide {
+    let inputs = tensor.shape.get(1).copied().unwrap_or(1);
+    let half = tensor.shape[0] / heads / 2;
+    let mut elements = Vec::new();
+    for (head, pair, side) in (0..heads).flat_map(|h| (0..half).flat_map(move |p| [(h, p, 0), (h, p, 1)])) {
+        let row = (head * 2 + side) * half + pair;
+        elements.extend_from_slice(&tensor.elements[row * inputs..][..inputs]);
+    }
+    Wide { shape: tensor.shape.clone(), elements }
+}
+
+/// What the converter calls a tensor of a Llama.
+fn llama_name(name: &str) -> String {
+    let name = name.strip_prefix("model.").unwrap_or(name);
+    let parts = [
+        ("layers.", "blk."),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+        ("embed_tokens", "token_embd"),
+        ("lm_head", "output"),
+    ];
+    let name = parts.iter().fold(name.to_string(), |name, (from, to)| name.replace(from, to));
+    if name == "norm.weight" { "output_norm.weight".to_string() } else { name }
+}
+
+/// A Llama fixture as the converter writes it: matrices in `form` where their rows allow it, vectors in f32.
+fn llama_gguf(config: &Value, tensors: &Tensors, form: Form) -> Gguf {
+    let number = |field: &str| config[field].as_u64().unwrap() as usize;
+    let (heads, kv_heads) = (number("num_attention_heads"), number("num_key_value_heads"));
+    let mut gguf = Gguf::default()
+        .str("general.architecture", "llama")
+        .u32("llama.block_count", number("num_hidden_layers"))
+        .u32("llama.context_length", number("max_position_embeddings"))
+        .u32("llama.embedding_length", number("hidden_size"))
+        .u32("llama.feed_forward_length", number("intermediate_size"))
+        .u32("llama.attention.head_count", heads)
+        .u32("llama.attention.head_count_kv", kv_heads)
+        .u32("llama.rope.dimension_count", number("hidden_size") / heads)
+        .f32("llama.attention.layer_norm_rms_epsilon", config["rms_norm_eps"].as_f64().unwrap() as f32)
+        .f32("llama.rope.freq_base", config["rope_parameters"]["rope_theta"].as_f64().unwrap() as f32);
+    let scaling = &config["rope_parameters"];
+    match scaling["rope_type"].as_str().unwrap() {
+        "linear" => {
+            let factor = scaling["factor"].as_f64().unwrap() as f32;
+            gguf = gguf.str("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", factor);
+        }
+        "llama3" => gguf = gguf.tensor("rope_freqs.weight", &llama3_divisors(scaling, 8), Form::F32),
+        _ => (),
+    }
+    for (name, tensor) in tensors {
+        let form = form_of(tensor, form);
+        let tensor = match name {
+            name if name.contains("q_proj") => &permuted(tensor, heads),
+            name if name.contains("k_proj") => &permuted(tensor, kv_heads),
+            _ => tensor,
+        };
+        gguf = gguf.tensor(&llama_name(name), tensor, form);
+    }
+    gguf
+}
+
+/// The type in which a tensor is written if matrices shall be of `form`.
+fn form_of(tensor: &Wide, form: Form) -> Form {
+    match (tensor.shape.len(), form) {
+        (1, _) => Form::F32,
+        (_, Form::Q8) if !tensor.shape[1].is_multiple_of(32) => Form::F16,
+        _ => form,
+    }
+}
+
+/// The tensor of divisors that the converter works out of llama3 scaling, in its own words.
+fn llama3_divisors(scaling: &Value, head_dim: usize) -> Wide {
+    let number = |field: &str| scaling[field].as_f64().unwrap();
+    let (factor, trained) = (number("factor"), number("original_max_position_embeddings"));
+    let (low, high) = (number("low_freq_factor"), number("high_freq_factor"));
+    let divisor = |i: usize| {
+        let frequency = number("rope_theta").powf(-(2.0 * i as f64) / head_dim as f64);
+        let wavelength = 2.0 * std::f64::consts::PI / frequency;
+        if wavelength < trained / high {
+            1.0
+        } else if wavelength > trained / low {
+            factor
+        } else {
+            let smooth = (trained / wavelength - low) / (high - low);
+            1.0 / ((1.0 - smooth) / factor + smooth)
+        }
+    };
+    let elements: Vec<f32> = (0..head_dim / 2).map(|i| divisor(i) as f32).collect();
+    Wide { shape: vec![elements.len()], elements }
+}
+
+#[test]
+fn llama_in_gguf() {
+    for family in ["llama", "llama-tied", "llama3-rope", "linear-rope", "llama-biased"] {
+        let (config, tensors) = (config(&fixture(family)), read(&fixture(family)));
+        for form in [Form::F32, Form::F16, Form::BF16, Form::Q8] {
+            let round = |(name, wide): (&String, &Wide)| {
+                let elements = form_of(wide, form).rounded(&wide.elements);
+                (name.clone(), Wide { shape: wide.shape.clone(), elements })
+            };
+            let expected = said_by(&config, &tensors.iter().map(round).collect());
+            let found = said_by_gguf(&llama_gguf(&config, &tensors, form));
+            assert_near(&found, &expected, &format!("{family} in {form:?}"));
+        }
+    }
+}
+
+#[test]
+fn gguf_pairs_are_neighbours() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    std::fs::write(&path, llama_gguf(&config(&fixture("llama")), &read(&fixture("llama")), Form::F32).bytes()).unwrap();
+    let spec = foretoken_model::family::spec(&Checkpoint::open(&path).unwrap()).unwrap();
+    assert!(matches!(spec.positions, Positions::Rope { pairing: Pairing::Neighbours, .. }));
+    assert_eq!((spec.vocabulary, spec.width, spec.layers, spec.heads, spec.kv_heads), (96, 32, 2, 4, 2));
+}
+
+fn transposed(tensor: &Wide) -> Wide {
+    let (rows, columns) = (tensor.shape[0], tensor.shape[1]);
+    let at = |i: usize| tensor.elements[i % rows * columns + i / rows];
+    Wide { shape: vec![columns, rows], elements: (0..rows * columns).map(at).collect() }
+}
+
+fn gpt2_gguf(config: &Value, tensors: &Tensors, form: Form, with_head: bool) -> Gguf {
+    let number = |field: &str| config[field].as_u64().unwrap() as usize;
+    let mut gguf = Gguf::default()
+        .str("general.architecture", "gpt2")
+        .u32("gpt2.block_count", number("n_layer"))
+        .u32("gpt2.context_length", number("n_positions"))
+        .u32("gpt2.embedding_length", number("n_embd"))
+        .u32("gpt2.feed_forward_length", number("n_inner"))
+        .u32("gpt2.attention.head_count", number("n_head"))
+        .f32("gpt2.attention.layer_norm_epsilon", config["layer_norm_epsilon"].as_f64().unwrap() as f32);
+    let parts = [
+        ("h.", "blk."),
+        ("attn.c_attn", "attn_qkv"),
+        ("attn.c_proj", "attn_output"),
+        ("ln_1", "attn_norm"),
+        ("ln_2", "ffn_norm"),
+        ("mlp.c_fc", "ffn_up"),
+        ("mlp.c_proj", "ffn_down"),
+        ("wte", "token_embd"),
+        ("wpe", "position_embd"),
+        ("ln_f", "output_norm"),
+    ];
+    for (name, tensor) in tensors {
+        let short = name.strip_prefix("transformer.").unwrap();
+        let found = parts.iter().fold(short.to_string(), |name, (from, to)| name.replacen(from, to, 1));
+        let turned = if name.contains(".c_") && tensor.shape.len() == 2 { &transposed(tensor) } else { tensor };
+        gguf = gguf.tensor(&found, turned, if tensor.shape.len() == 1 { Form::F32 } else { form });
+    }
+    if with_head { gguf.tensor("output.weight", &tensors["transformer.wte.weight"], form) } else { gguf }
+}
+
+#[test]
+fn gpt2_in_gguf() {
+    let (config, tensors) = (config(&fixture("gpt2")), read(&fixture("gpt2")));
+    for form in [Form::F32, Form::F16, Form::BF16] {
+        let round = |(name, wide): (&String, &Wide)| {
+            let elements = if wide.shape.len() == 1 { wide.elements.clone() } else { form.rounded(&wide.elements) };
+            (name.clone(), Wide { shape: wide.shape.clone(), elements })
+        };
+        let expected = said_by(&config, &tensors.iter().map(round).collect());
+        for with_head in [false, true] {
+            let found = said_by_gguf(&gpt2_gguf(&config, &tensors, form, with_head));
+            // The same rows in the same order: nothing is rounded differently.
+            assert!(found == expected, "gpt2 in {form:?}, head of its own: {with_head}");
+        }
+    }
+}
+
+/// An untied head of GPT-2 is used when the configuration says so, and left alone when not.
+#[test]
+fn a_head_of_its_own() {
+    for (family, embedding, untied) in [("gpt2", "transformer.wte.weight", false), ("llama", "lm_head.weight", true)] {
+        let (config, mut tensors) = (config(&fixture(family)), read(&fixture(family)));
+        assert_eq!(config["tie_word_embeddings"], json!(!untied));
+        let before = said_by(&config, &tensors);
+        let mut head = tensors[embedding].clone();
+        head.elements.iter_mut().for_each(|x| *x *= 2.0);
+        tensors.insert("lm_head.weight".into(), head);
+        assert_eq!(said_by(&config, &tensors) != before, untied, "{family}");
+        let mut other = config.clone();
+        other["tie_word_embeddings"] = json!(untied);
+        assert!(said_by(&other, &tensors) != before, "{family} the other way round");
+    }
+}
+
+/// Progress is told layer by layer.
+#[test]
+fn loading_tells_of_each_layer() {
+    let checkpoint = Checkpoint::open(Path::new(&fixture("llama"))).unwrap();
+    let mut heard = Vec::new();
+    Model::load(&checkpoint, Options::for_positions(8, 1), &mut |done, all| heard.push((done, all))).unwrap();
+    assert_eq!(heard, [(1, 2), (2, 2)]);
+}
