@@ -119,6 +119,11 @@ pub enum RequestError {
         /// Drafters there are.
         count: usize,
     },
+    /// A drafter that is named twice.
+    DrafterTwice {
+        /// Its number.
+        found: u8,
+    },
 }
 
 impl fmt::Display for RequestError {
@@ -135,6 +140,7 @@ impl fmt::Display for RequestError {
             Self::SamplingToken { field, found, vocabulary } => {
                 write!(f, "{field}: expected tokens below {vocabulary} (the vocabulary), found {found}")
             }
+            Self::DrafterTwice { found } => write!(f, "drafter: expected each number once, found {found} twice"),
             Self::Drafter { found, count } => write!(f, "drafter: expected a number below {count}, found {found}"),
         }
     }

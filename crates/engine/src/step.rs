@@ -113,10 +113,15 @@ impl Engine {
             return Err(RequestError::SamplingToken { field, found: *found, vocabulary });
         }
         let count = self.drafters.len();
-        match request.drafters.iter().find(|drafter| usize::from(**drafter) >= count) {
-            Some(found) => Err(RequestError::Drafter { found: *found, count }),
-            None => Ok(()),
+        for (i, found) in request.drafters.iter().copied().enumerate() {
+            if usize::from(found) >= count {
+                return Err(RequestError::Drafter { found, count });
+            }
+            if request.drafters[..i].contains(&found) {
+                return Err(RequestError::DrafterTwice { found });
+            }
         }
+        Ok(())
     }
 
     /// Ends a sequence at the next step. Unknown sequences are ignored: they have ended already.

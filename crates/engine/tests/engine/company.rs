@@ -123,6 +123,8 @@ fn what_can_never_run_is_refused_with_the_field_expected_and_found() {
     assert_eq!(message, "prompt: token 1: expected a number below 7 (the vocabulary), found 7");
     let message = refused(&mut engine, Request { drafters: vec![3], ..good.clone() });
     assert_eq!(message, "drafter: expected a number below 1, found 3");
+    let message = refused(&mut engine, Request { drafters: vec![0, 0], ..good.clone() });
+    assert_eq!(message, "drafter: expected each number once, found 0 twice");
     for sampling in [
         Sampling { temperature: -1.0, ..Sampling::default() },
         Sampling { top_p: 2.0, ..Sampling::default() },
