@@ -18,8 +18,6 @@ pub struct Answer {
     pub prompt: Vec<Token>,
     /// The new tokens, with who produced them and the text that they complete.
     pub emitted: Vec<Emitted>,
-    /// How many of them the first pass emitted.
-    pub first: usize,
     /// The new text.
     pub text: String,
     /// Why it ended; `None` if nothing was asked for.
@@ -87,9 +85,6 @@ impl Answer {
             Event::Prompt { .. } => {}
             Event::Tokens { emitted, .. } => {
                 emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));
-                if self.emitted.is_empty() {
-                    self.first = emitted.len();
-                }
                 self.emitted.extend_from_slice(emitted);
             }
             Event::Finished { reason, text, stats, .. } => {

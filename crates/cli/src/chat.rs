@@ -52,7 +52,7 @@ impl Chat {
     /// # Errors
     /// The model cannot chat, or standard input or output fail.
     pub fn run(&self) -> Result<(), Failure> {
-        let assembly = Assembly::new(&Choices {
+        let mut assembly = Assembly::new(&Choices {
             model: &self.model,
             speculation: &self.speculation,
             sampling: &self.sampling,
@@ -61,6 +61,10 @@ impl Chat {
         let Some(tokenizer) = assembly.tokenizer.clone() else {
             return Err(Failure::Other(assembly.target.missing_tokenizer()));
         };
+        if !self.sampling.ignore_eos {
+            // Some models' files name only the end of a text, not the end of a turn.
+            assembly.request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
+        }
         let template = assembly.target.chat_template()?.ok_or_else(|| {
             let place = &assembly.target.name;
             let without = "expected one to chat with, found none; generate goes on with a text without one";

@@ -29,7 +29,7 @@ pub struct Defaults {
     pub repetition_penalty: Option<f32>,
     /// `bos_token_id`, of either file.
     pub bos: Option<Token>,
-    /// `eos_token_id`, of both files.
+    /// `eos_token_id` of the first file that has one.
     pub end_tokens: Vec<Token>,
 }
 
@@ -41,8 +41,8 @@ impl Defaults {
     pub fn read(generation: (&str, Option<&[u8]>), config: (&str, Option<&[u8]>)) -> Result<Self, Failure> {
         let generation = Fields::parse(generation.0, generation.1)?;
         let config = Fields::parse(config.0, config.1)?;
-        let mut end_tokens = generation.tokens("eos_token_id")?;
-        end_tokens.extend(config.tokens("eos_token_id")?);
+        let config_ends = config.tokens("eos_token_id")?;
+        let end_tokens = Some(generation.tokens("eos_token_id")?).filter(|tokens| !tokens.is_empty());
         Ok(Self {
             sample: generation.get("do_sample", "true or false", Value::as_bool)?,
             temperature: generation.number("temperature")?,
@@ -52,7 +52,7 @@ impl Defaults {
             typical_p: generation.number("typical_p")?,
             repetition_penalty: generation.number("repetition_penalty")?,
             bos: generation.tokens("bos_token_id")?.into_iter().chain(config.tokens("bos_token_id")?).next(),
-            end_tokens,
+            end_tokens: end_tokens.unwrap_or(config_ends),
             file: generation.file,
         })
     }
@@ -114,7 +114,9 @@ mod tests {
         let generation: &[u8] = br#"{"eos_token_id": [2, 5], "temperature": 0.6, "top_k": null, "do_sample": true}"#;
         let config: &[u8] = br#"{"eos_token_id": 7, "bos_token_id": 1}"#;
         let found = Defaults::read(("g", Some(generation)), ("c", Some(config))).expect("both are well-formed");
-        assert_eq!((found.end_tokens, found.bos), (vec![2, 5, 7], Some(1)));
+        assert_eq!((found.end_tokens, found.bos), (vec![2, 5], Some(1)));
+        let alone = Defaults::read(("g", None), ("c", Some(config))).expect("it is well-formed");
+        assert_eq!(alone.end_tokens, [7]);
         assert_eq!((found.temperature, found.top_k, found.sample), (Some(0.6), None, Some(true)));
     }
 

@@ -129,13 +129,13 @@ impl Opened {
         tokenizer.and_then(Tokenizer::bos).or(self.defaults.bos)
     }
 
-    /// All tokens that end a text, whichever file says so, ascending.
+    /// The tokens that end a text, ascending: what `generation_config.json` says, else `config.json`, else the
+    /// tokenizer. As transformers decides it, so that the same text ends at the same place.
     pub fn end_tokens(&self, tokenizer: Option<&Tokenizer>) -> Vec<Token> {
-        let mut all = self.defaults.end_tokens.clone();
-        if let Some(tokenizer) = tokenizer {
-            all.extend_from_slice(tokenizer.end_tokens());
-            all.extend_from_slice(tokenizer.turn_end_tokens());
-        }
+        let mut all = match tokenizer {
+            Some(tokenizer) if self.defaults.end_tokens.is_empty() => tokenizer.end_tokens().to_vec(),
+            _ => self.defaults.end_tokens.clone(),
+        };
         all.retain(|token| (*token as usize) < self.spec.vocabulary);
         all.sort_unstable();
         all.dedup();

@@ -16,6 +16,7 @@ fn total<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
     for stats in all {
         total.prompt_tokens += stats.prompt_tokens;
         total.emitted += stats.emitted;
+        total.emitted_first += stats.emitted_first;
         total.passes += stats.passes;
         total.prompt_passes += stats.prompt_passes;
         total.drafts += stats.drafts;
@@ -37,7 +38,7 @@ pub fn line(answers: &[Answer], names: &[String], wall: Option<Duration>) -> Str
     let stats = total(answers.iter().map(|answer| &answer.stats));
     let rate = match wall {
         Some(wall) => Some(stats.emitted as f64 / wall.as_secs_f64().max(1e-9)),
-        None => rate(answers),
+        None => stats.tokens_per_second(),
     };
     let rate = rate.map_or(String::new(), |rate| format!(", {rate:.1} tokens/s"));
     let mut parts = vec![
@@ -53,16 +54,6 @@ pub fn line(answers: &[Answer], names: &[String], wall: Option<Duration>) -> Str
         parts.push(format!("first token after {:.1} ms", milliseconds(stats.time_to_first_token)));
     }
     parts.join(" | ")
-}
-
-/// Tokens after the first pass, over the time that they took; `None` if there are none.
-///
-/// The first pass may emit several tokens, and computes the prompt: both would make the rate mean something else.
-fn rate(answers: &[Answer]) -> Option<f64> {
-    let tokens: usize = answers.iter().map(|answer| answer.stats.emitted - answer.first).sum();
-    let later = |answer: &Answer| answer.stats.time.saturating_sub(answer.stats.time_to_first_token);
-    let seconds: f64 = answers.iter().map(|answer| later(answer).as_secs_f64()).sum();
-    (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -103,7 +94,7 @@ pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, seed: u64, 
             "time_to_first_token_ms": milliseconds(stats.time_to_first_token),
             "predicted_n": stats.emitted,
             "predicted_ms": milliseconds(stats.time.saturating_sub(stats.time_to_first_token)),
-            "predicted_per_second": rate(std::slice::from_ref(answer)),
+            "predicted_per_second": stats.tokens_per_second(),
             "draft_n": stats.drafted,
             "draft_n_accepted": stats.accepted,
         },

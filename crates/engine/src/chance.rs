@@ -76,7 +76,7 @@ mod tests {
 
     /// Share of `n` races that each outcome wins.
     fn shares(n: u64, mut outcome: impl FnMut(u64) -> usize) -> Vec<f64> {
-        let mut counts = vec![0f64; 16];
+        let mut counts = [0f64; 16];
         (0..n).for_each(|seed| counts[outcome(seed)] += 1.0);
         counts.iter().map(|count| count / n as f64).collect()
     }

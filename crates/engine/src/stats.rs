@@ -18,6 +18,8 @@ pub struct Stats {
     pub prompt_tokens: usize,
     /// Tokens emitted.
     pub emitted: usize,
+    /// Of these, by the first pass that emitted any.
+    pub emitted_first: usize,
     /// Passes of the target that emitted tokens.
     pub passes: usize,
     /// Passes of the target that only computed a part of the prompt.
@@ -54,9 +56,12 @@ impl Stats {
         (self.drafted > 0).then(|| self.accepted as f64 / self.drafted as f64)
     }
 
-    /// Tokens after the first, over the time that they took; `None` of fewer than two tokens.
+    /// Tokens after the first emitting pass, over the time that they took; `None` if there are none.
+    ///
+    /// The first pass may emit several tokens and computes the prompt; both would make the rate mean something else.
     pub fn tokens_per_second(&self) -> Option<f64> {
         let seconds = self.time.saturating_sub(self.time_to_first_token).as_secs_f64();
-        (self.emitted > 1 && seconds > 0.0).then(|| (self.emitted - 1) as f64 / seconds)
+        let tokens = self.emitted - self.emitted_first;
+        (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
     }
 }

@@ -278,7 +278,10 @@ impl Engine {
         count(sequence, &verdict.path);
 
         let emitted = append_all(sequence, &verdict.path, &verdict.tokens, |node| outputs.row(row_of(node)));
-        let sequence = &running[part.at];
+        let sequence = &mut running[part.at];
+        if sequence.stats.passes == 1 {
+            sequence.stats.emitted_first = emitted.len();
+        }
         let news = News {
             sequence: sequence.id,
             tokens: &sequence.tokens,
