@@ -201,7 +201,7 @@ impl std::error::Error for ExecutorError {}
 ///
 /// # Panics
 /// If a span is malformed (a bug of the caller): a parent that is not an earlier row, a wanted row that does not
-/// exist, or a page table without room.
+/// exist, a page table without room, or a page that there is not.
 pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError> {
     let rows: usize = batch.spans.iter().map(|span| span.tokens.len()).sum();
     if rows > capacity.rows_max {
@@ -222,6 +222,8 @@ pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError
         for (table, group) in span.tables.iter().zip(&capacity.groups) {
             let room = table.len() * group.page_len;
             assert!(span.start + len <= room, "span: rows up to {} in pages for {room}", span.start + len);
+            let beyond = table.iter().find(|page| page.0 as usize >= group.pages);
+            assert!(beyond.is_none(), "span: page {beyond:?} of {}", group.pages);
         }
         if let Some(found) = span.tokens.iter().find(|token| **token as usize >= capacity.vocabulary) {
             return Err(ExecutorError::Token { found: *found, vocabulary: capacity.vocabulary });

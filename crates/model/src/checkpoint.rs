@@ -89,6 +89,11 @@ impl JsonConfig {
         self.value.get(field).filter(|value| !value.is_null())
     }
 
+    /// Whether the field is there and is not null.
+    pub fn has(&self, field: &str) -> bool {
+        self.get(field).is_some()
+    }
+
     fn wrong(&self, field: &str, expected: &str) -> ModelError {
         let found = self.get(field).map_or("nothing".to_string(), kind);
         ModelError::config(&self.file, format!("{}{field}", self.path), expected, found)

@@ -187,6 +187,12 @@ impl Pass {
 impl Executor for Model {
     fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
+        let layers = self.parts.layers.len();
+        assert!(
+            batch.hidden_layers.iter().all(|layer| *layer < layers),
+            "batch: hidden layers {:?} of {layers}",
+            batch.hidden_layers
+        );
         self.pass.lay_out(batch, &self.cache, &self.parts.spec);
         outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed();

@@ -51,10 +51,13 @@ impl ModelError {
             file: file.to_string(),
             field: field.into(),
             expected: expected.to_string(),
-            found: found.to_string(),
+            found: found.to_string().chars().take(FOUND_MAX).collect(),
         }
     }
 }
+
+/// Characters of a found value that a message shows; a file may hold any number.
+const FOUND_MAX: usize = 120;
 
 impl fmt::Display for ModelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

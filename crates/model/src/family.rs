@@ -57,7 +57,13 @@ const FAMILIES: &str = "one of llama, gpt2";
 /// # Errors
 /// The family is unknown, or a field is missing, impossible or asks for something that is not implemented.
 pub fn spec(checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
-    match (family_name(checkpoint)?.as_str(), &checkpoint.config) {
+    let family = family_name(checkpoint)?;
+    if let Config::Json(config) = &checkpoint.config
+        && config.has("quantization_config")
+    {
+        return Err(config.refuse("quantization_config", "nothing (unquantized weights)", "a quantization"));
+    }
+    match (family.as_str(), &checkpoint.config) {
         ("llama", Config::Json(config)) => llama::spec_of_json(config),
         ("llama", Config::Gguf(metadata)) => llama::spec_of_gguf(metadata, &checkpoint.weights),
         ("gpt2", Config::Json(config)) => gpt2::spec_of_json(config),
@@ -78,7 +84,7 @@ pub(crate) fn load(checkpoint: &Checkpoint, progress: Progress<'_>) -> Result<Pa
     let gguf = matches!(checkpoint.config, Config::Gguf(_));
     let tensors = Tensors { weights: &checkpoint.weights };
     match spec.family {
-        "llama" => llama::load(spec, tensors, gguf, progress),
+        "llama" => llama::load(spec, tensors, &checkpoint.config, progress),
         "gpt2" => gpt2::load(spec, tensors, gguf, progress),
         other => unreachable!("spec() let family {other} through"),
     }
@@ -106,6 +112,27 @@ fn count(file: &str, field: &str, found: usize) -> Result<usize, ModelError> {
     }
 }
 
+/// Widest head believed; the widest known have 256.
+const HEAD_DIM_MAX: usize = 1 << 12;
+
+/// Checks the width of a head: rotary frequencies are worked out before any tensor can contradict it.
+fn check_head_dim(file: &str, field: &str, found: usize) -> Result<usize, ModelError> {
+    if (1..=HEAD_DIM_MAX).contains(&found) {
+        Ok(found)
+    } else {
+        Err(ModelError::config(file, field, format!("a width of heads from 1 to {HEAD_DIM_MAX}"), found))
+    }
+}
+
+/// Checks what is added to a variance: NaN or a negative number would make every row NaN.
+fn check_epsilon(file: &str, field: &str, found: f32) -> Result<f32, ModelError> {
+    if found >= 0.0 && found.is_finite() {
+        Ok(found)
+    } else {
+        Err(ModelError::config(file, field, "a finite number of at least 0", found))
+    }
+}
+
 /// Checks the fields that must divide one another, whatever the family.
 fn check_heads(file: &str, fields: [&str; 2], heads: usize, kv_heads: usize) -> Result<(), ModelError> {
     if heads.is_multiple_of(kv_heads) {
@@ -113,6 +140,17 @@ fn check_heads(file: &str, fields: [&str; 2], heads: usize, kv_heads: usize) -> 
     }
     let expected = format!("a divisor of {} = {heads}", fields[0]);
     Err(ModelError::config(file, fields[1], expected, kv_heads))
+}
+
+/// Whether a linear layer has a bias. A tensor that the configuration promises and the file lacks is an error: a
+/// network without it would still talk, and be wrong.
+#[derive(Clone, Copy)]
+enum Bias {
+    Required,
+    /// Left alone even if the file has one, as transformers does.
+    None,
+    /// The file decides: formats whose configuration does not say.
+    IfThere,
 }
 
 /// Finds tensors by name and checks their shapes against the configuration.
@@ -152,18 +190,30 @@ impl Tensors<'_> {
         if self.has(name) { self.vector(name, len).map(Some) } else { Ok(None) }
     }
 
-    /// `name.weight` `[outputs, inputs]` with `name.bias` if it is there.
-    fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, ModelError> {
+    fn bias(&self, name: &str, len: usize, bias: Bias) -> Result<Option<Vec<f32>>, ModelError> {
+        let name = format!("{name}.bias");
+        match bias {
+            Bias::Required => self.vector(&name, len).map(Some),
+            Bias::None => Ok(None),
+            Bias::IfThere => self.optional_vector(&name, len),
+        }
+    }
+
+    /// `name.weight` `[outputs, inputs]` alone: an embedding or a head.
+    fn table(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, ModelError> {
+        self.linear(name, inputs, outputs, Bias::None)
+    }
+
+    /// `name.weight` `[outputs, inputs]` and `name.bias`.
+    fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear, ModelError> {
         let storage = Storage::new(self.require(&format!("{name}.weight"), &[outputs, inputs])?);
-        let bias = self.optional_vector(&format!("{name}.bias"), outputs)?;
-        Ok(Linear::new(storage, bias, inputs, outputs))
+        Ok(Linear::new(storage, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
     /// The same of a weight that is stored `[inputs, outputs]`, copied.
-    fn transposed(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, ModelError> {
+    fn transposed(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear, ModelError> {
         let storage = Storage::new(self.require(&format!("{name}.weight"), &[inputs, outputs])?);
-        let bias = self.optional_vector(&format!("{name}.bias"), outputs)?;
-        Ok(Linear::from_transposed(&storage, bias, inputs, outputs))
+        Ok(Linear::from_transposed(&storage, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
     /// `name.weight` and, if `biased`, `name.bias`, of a normalization.

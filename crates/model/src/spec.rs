@@ -88,8 +88,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Bytes that the cache needs for one position, in f32.
+    /// Bytes that the cache needs for one position, in f32; the largest number if there is none for it.
     pub fn cache_bytes_per_position(&self) -> usize {
-        2 * self.layers * self.kv_heads * self.head_dim * size_of::<f32>()
+        [self.layers, self.kv_heads, self.head_dim].iter().fold(2 * size_of::<f32>(), |all, n| all.saturating_mul(*n))
     }
 }

@@ -5,7 +5,7 @@
 
 use foretoken_weights::{Weights, gguf::Metadata};
 
-use super::{Layer, Parts, Progress, Tensors, count};
+use super::{Bias, Layer, Parts, Progress, Tensors, check_epsilon, count};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Norm, Positions, Spec};
@@ -33,6 +33,7 @@ pub(super) fn spec_of_json(config: &JsonConfig) -> Result<Spec, ModelError> {
     }
     let scaled = config.optional_bool("scale_attn_weights")?.unwrap_or(true);
     let epsilon = config.optional_f32("layer_norm_epsilon")?.unwrap_or(1e-5);
+    let epsilon = check_epsilon(file, "layer_norm_epsilon", epsilon)?;
     Ok(Spec {
         family: "gpt2",
         vocabulary: field("vocab_size")?,
@@ -50,6 +51,8 @@ pub(super) fn spec_of_json(config: &JsonConfig) -> Result<Spec, ModelError> {
         tied_head: config.optional_bool("tie_word_embeddings")?.unwrap_or(true),
     })
 }
+
+const EPSILON: &str = "gpt2.attention.layer_norm_epsilon";
 
 pub(super) fn spec_of_gguf(metadata: &Metadata, weights: &Weights) -> Result<Spec, ModelError> {
     let file = metadata.source();
@@ -69,7 +72,7 @@ pub(super) fn spec_of_gguf(metadata: &Metadata, weights: &Weights) -> Result<Spe
         head_dim: width / heads,
         ffn_width: field("gpt2.feed_forward_length")?,
         context_max: field("gpt2.context_length")?,
-        norm: Norm::Layer { epsilon: metadata.f32("gpt2.attention.layer_norm_epsilon")? },
+        norm: Norm::Layer { epsilon: check_epsilon(file, EPSILON, metadata.f32(EPSILON)?)? },
         positions: Positions::Learned,
         feed_forward: FeedForward::Plain(Activation::GeluTanh),
         attention_scale: 1.0 / ((width / heads) as f32).sqrt(),
@@ -82,7 +85,11 @@ pub(super) fn load(spec: Spec, tensors: Tensors<'_>, gguf: bool, progress: Progr
     let prefix = if tensors.has("transformer.wte.weight") { "transformer." } else { "" };
     let name = |hugging: &str, ggml: &str| if gguf { ggml.to_string() } else { format!("{prefix}{hugging}") };
     let linear = |name: &str, inputs: usize, outputs: usize| {
-        if gguf { tensors.linear(name, inputs, outputs) } else { tensors.transposed(name, inputs, outputs) }
+        if gguf {
+            tensors.linear(name, inputs, outputs, Bias::Required)
+        } else {
+            tensors.transposed(name, inputs, outputs, Bias::Required)
+        }
     };
     let mut layers = Vec::new();
     for i in 0..spec.layers {
@@ -104,11 +111,11 @@ pub(super) fn load(spec: Spec, tensors: Tensors<'_>, gguf: bool, progress: Progr
     }
     let head = if gguf { "output" } else { "lm_head" };
     Ok(Parts {
-        embedding: tensors.linear(&name("wte", "token_embd"), width, vocabulary)?,
-        positions: Some(tensors.linear(&name("wpe", "position_embd"), width, context_max)?),
+        embedding: tensors.table(&name("wte", "token_embd"), width, vocabulary)?,
+        positions: Some(tensors.table(&name("wpe", "position_embd"), width, context_max)?),
         layers,
         output_norm: tensors.norm(&name("ln_f", "output_norm"), width, true)?,
-        head: if spec.tied_head { None } else { Some(tensors.linear(head, width, vocabulary)?) },
+        head: if spec.tied_head { None } else { Some(tensors.table(head, width, vocabulary)?) },
         spec,
     })
 }

@@ -1,13 +1,14 @@
 //! Llama: RMSNorm, rotary positions, grouped heads, SiLU-gated feed-forward, a head of its own or tied.
 //!
 //! Two spellings: Hugging Face names (with or without the `model.` prefix) whose rotary pairs are halves of a
-//! head, and GGUF names whose q and k rows were permuted so that pairs are neighbours. Biases are optional.
+//! head, and GGUF names whose q and k rows were permuted so that pairs are neighbours. Biases are
+//! there if the configuration says so.
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::{Weights, gguf::Metadata};
 
-use super::{Layer, Parts, Progress, Tensors, check_heads, count, rope};
-use crate::checkpoint::JsonConfig;
+use super::{Bias, Layer, Parts, Progress, Tensors, check_epsilon, check_head_dim, check_heads, count, rope};
+use crate::checkpoint::{Config, JsonConfig};
 use crate::error::ModelError;
 use crate::spec::{FeedForward, Norm, Positions, Spec};
 
@@ -18,8 +19,10 @@ pub(super) fn spec_of_json(config: &JsonConfig) -> Result<Spec, ModelError> {
     let kv_heads = count(file, "num_key_value_heads", config.optional_usize("num_key_value_heads")?.unwrap_or(heads))?;
     check_heads(file, ["num_attention_heads", "num_key_value_heads"], heads, kv_heads)?;
     let head_dim = match config.optional_usize("head_dim")? {
-        Some(head_dim) => count(file, "head_dim", head_dim)?,
-        None if width.is_multiple_of(heads) => width / heads,
+        Some(head_dim) => check_head_dim(file, "head_dim", head_dim)?,
+        None if width.is_multiple_of(heads) => {
+            check_head_dim(file, "hidden_size / num_attention_heads", width / heads)?
+        }
         None => {
             return Err(config.refuse("hidden_size", format!("a multiple of num_attention_heads = {heads}"), width));
         }
@@ -31,8 +34,9 @@ pub(super) fn spec_of_json(config: &JsonConfig) -> Result<Spec, ModelError> {
     if !["silu", "swish"].contains(&activation) {
         return Err(config.refuse("hidden_act", "silu", format!("{activation:?}")));
     }
-    if config.optional_object("quantization_config")?.is_some() {
-        return Err(config.refuse("quantization_config", "nothing (unquantized weights)", "an object"));
+    let rotated = config.optional_f32("partial_rotary_factor")?.unwrap_or(1.0);
+    if rotated != 1.0 {
+        return Err(config.refuse("partial_rotary_factor", "1 (whole heads are rotated)", rotated));
     }
     let frequencies = rope::of_json(config, head_dim)?;
     Ok(Spec {
@@ -49,13 +53,17 @@ pub(super) fn spec_of_json(config: &JsonConfig) -> Result<Spec, ModelError> {
             "max_position_embeddings",
             config.optional_usize("max_position_embeddings")?.unwrap_or(2048),
         )?,
-        norm: Norm::Rms { epsilon: config.optional_f32("rms_norm_eps")?.unwrap_or(1e-6) },
+        norm: Norm::Rms {
+            epsilon: check_epsilon(file, "rms_norm_eps", config.optional_f32("rms_norm_eps")?.unwrap_or(1e-6))?,
+        },
         positions: Positions::Rope { frequencies, pairing: Pairing::Halves },
         feed_forward: FeedForward::SiluGated,
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
         tied_head: config.optional_bool("tie_word_embeddings")?.unwrap_or(false),
     })
 }
+
+const EPSILON: &str = "llama.attention.layer_norm_rms_epsilon";
 
 pub(super) fn spec_of_gguf(metadata: &Metadata, weights: &Weights) -> Result<Spec, ModelError> {
     let file = metadata.source();
@@ -65,8 +73,14 @@ pub(super) fn spec_of_gguf(metadata: &Metadata, weights: &Weights) -> Result<Spe
     let kv_heads = count(file, "llama.attention.head_count_kv", kv_heads)?;
     check_heads(file, ["llama.attention.head_count", "llama.attention.head_count_kv"], heads, kv_heads)?;
     let head_dim = match metadata.optional_usize("llama.attention.key_length")? {
-        Some(head_dim) => count(file, "llama.attention.key_length", head_dim)?,
-        None => width / heads,
+        Some(head_dim) => check_head_dim(file, "llama.attention.key_length", head_dim)?,
+        None if width.is_multiple_of(heads) => {
+            check_head_dim(file, "llama.embedding_length / llama.attention.head_count", width / heads)?
+        }
+        None => {
+            let expected = format!("a multiple of llama.attention.head_count = {heads}");
+            return Err(ModelError::config(file, "llama.embedding_length", expected, width));
+        }
     };
     let value_dim = metadata.optional_usize("llama.attention.value_length")?.unwrap_or(head_dim);
     if value_dim != head_dim {
@@ -86,7 +100,7 @@ pub(super) fn spec_of_gguf(metadata: &Metadata, weights: &Weights) -> Result<Spe
         head_dim,
         ffn_width: field("llama.feed_forward_length")?,
         context_max: field("llama.context_length")?,
-        norm: Norm::Rms { epsilon: metadata.f32("llama.attention.layer_norm_rms_epsilon")? },
+        norm: Norm::Rms { epsilon: check_epsilon(file, EPSILON, metadata.f32(EPSILON)?)? },
         positions: Positions::Rope {
             frequencies: gguf_frequencies(metadata, weights, head_dim)?,
             pairing: Pairing::Neighbours,
@@ -107,8 +121,8 @@ fn gguf_frequencies(metadata: &Metadata, weights: &Weights, head_dim: usize) -> 
         return Err(ModelError::config(file, "llama.rope.dimension_count", expected, dim));
     }
     let base = metadata.optional_f32("llama.rope.freq_base")?.unwrap_or(10_000.0);
-    if base <= 0.0 {
-        return Err(ModelError::config(file, "llama.rope.freq_base", "a number above 0", base));
+    if !(base > 0.0 && base.is_finite()) {
+        return Err(ModelError::config(file, "llama.rope.freq_base", "a finite number above 0", base));
     }
     let mut frequencies = rope::plain(base, dim);
     let kind = metadata.optional_str("llama.rope.scaling.type")?.unwrap_or("none");
@@ -119,8 +133,8 @@ fn gguf_frequencies(metadata: &Metadata, weights: &Weights, head_dim: usize) -> 
             return Err(ModelError::config(file, "llama.rope.scaling.type", "none or linear", format!("{other:?}")));
         }
     };
-    if factor <= 0.0 {
-        return Err(ModelError::config(file, "llama.rope.scaling.factor", "a number above 0", factor));
+    if !(factor > 0.0 && factor.is_finite()) {
+        return Err(ModelError::config(file, "llama.rope.scaling.factor", "a finite number above 0", factor));
     }
     frequencies.iter_mut().for_each(|frequency| *frequency /= factor);
     let tensors = Tensors { weights };
@@ -130,34 +144,51 @@ fn gguf_frequencies(metadata: &Metadata, weights: &Weights, head_dim: usize) -> 
     Ok(frequencies)
 }
 
-pub(super) fn load(spec: Spec, tensors: Tensors<'_>, gguf: bool, progress: Progress<'_>) -> Result<Parts, ModelError> {
+/// Whether the attention's and the feed-forward's linear layers have biases.
+fn biases(config: &Config) -> Result<[Bias; 2], ModelError> {
+    let Config::Json(config) = config else { return Ok([Bias::IfThere; 2]) };
+    let bias = |field| -> Result<Bias, ModelError> {
+        let says = config.optional_bool(field)?.unwrap_or(false);
+        Ok(if says { Bias::Required } else { Bias::None })
+    };
+    Ok([bias("attention_bias")?, bias("mlp_bias")?])
+}
+
+pub(super) fn load(
+    spec: Spec,
+    tensors: Tensors<'_>,
+    config: &Config,
+    progress: Progress<'_>,
+) -> Result<Parts, ModelError> {
     let Spec { vocabulary, width, heads, kv_heads, head_dim, ffn_width, .. } = spec;
+    let (gguf, [attention, ffn]) = (matches!(config, Config::Gguf(_)), biases(config)?);
     let prefix = if gguf || !tensors.has("model.embed_tokens.weight") { "" } else { "model." };
     let name = |hugging: &str, ggml: &str| if gguf { ggml.to_string() } else { format!("{prefix}{hugging}") };
     let mut layers = Vec::new();
     for i in 0..spec.layers {
         let at = name(&format!("layers.{i}"), &format!("blk.{i}"));
         let part = |hugging: &str, ggml: &str| format!("{at}.{}", if gguf { ggml } else { hugging });
+        let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
         layers.push(Layer {
             attention_norm: tensors.norm(&part("input_layernorm", "attn_norm"), width, false)?,
-            query: tensors.linear(&part("self_attn.q_proj", "attn_q"), width, heads * head_dim)?,
-            key: tensors.linear(&part("self_attn.k_proj", "attn_k"), width, kv_heads * head_dim)?,
-            value: tensors.linear(&part("self_attn.v_proj", "attn_v"), width, kv_heads * head_dim)?,
-            attention_output: tensors.linear(&part("self_attn.o_proj", "attn_output"), heads * head_dim, width)?,
+            query: tensors.linear(&part("self_attn.q_proj", "attn_q"), width, queries, attention)?,
+            key: tensors.linear(&part("self_attn.k_proj", "attn_k"), width, keys, attention)?,
+            value: tensors.linear(&part("self_attn.v_proj", "attn_v"), width, keys, attention)?,
+            attention_output: tensors.linear(&part("self_attn.o_proj", "attn_output"), queries, width, attention)?,
             ffn_norm: tensors.norm(&part("post_attention_layernorm", "ffn_norm"), width, false)?,
-            gate: Some(tensors.linear(&part("mlp.gate_proj", "ffn_gate"), width, ffn_width)?),
-            up: tensors.linear(&part("mlp.up_proj", "ffn_up"), width, ffn_width)?,
-            down: tensors.linear(&part("mlp.down_proj", "ffn_down"), ffn_width, width)?,
+            gate: Some(tensors.linear(&part("mlp.gate_proj", "ffn_gate"), width, ffn_width, ffn)?),
+            up: tensors.linear(&part("mlp.up_proj", "ffn_up"), width, ffn_width, ffn)?,
+            down: tensors.linear(&part("mlp.down_proj", "ffn_down"), ffn_width, width, ffn)?,
         });
         progress(i + 1, spec.layers);
     }
     let head = if gguf { "output" } else { "lm_head" };
     Ok(Parts {
-        embedding: tensors.linear(&name("embed_tokens", "token_embd"), width, vocabulary)?,
+        embedding: tensors.table(&name("embed_tokens", "token_embd"), width, vocabulary)?,
         positions: None,
         layers,
         output_norm: tensors.norm(&name("norm", "output_norm"), width, false)?,
-        head: if spec.tied_head { None } else { Some(tensors.linear(head, width, vocabulary)?) },
+        head: if spec.tied_head { None } else { Some(tensors.table(head, width, vocabulary)?) },
         spec,
     })
 }

@@ -18,27 +18,23 @@ pub(super) fn of_json(config: &JsonConfig, dim: usize) -> Result<Vec<f32>, Model
         Some(parameters) => Some(parameters),
         None => config.optional_object("rope_scaling")?,
     };
-    let theta = match scaling.as_ref().map(|s| s.optional_f32("rope_theta")).transpose()?.flatten() {
-        Some(theta) => theta,
-        None => config.optional_f32("rope_theta")?.unwrap_or(10_000.0),
+    let within = scaling.as_ref().filter(|scaling| scaling.has("rope_theta"));
+    let theta = match within {
+        Some(scaling) => positive(scaling, "rope_theta")?,
+        None if config.has("rope_theta") => positive(config, "rope_theta")?,
+        None => 10_000.0,
     };
-    if theta <= 0.0 {
-        return Err(config.refuse("rope_theta", "a number above 0", theta));
-    }
     let frequencies = plain(theta, dim);
     let Some(scaling) = scaling else { return Ok(frequencies) };
-    let kind = match scaling.optional_str("rope_type")? {
-        Some(kind) => Some(kind),
-        None => scaling.optional_str("type")?,
-    };
-    match kind {
+    let field = if scaling.has("rope_type") { "rope_type" } else { "type" };
+    match scaling.optional_str(field)? {
         None | Some("default") => Ok(frequencies),
         Some("linear") => {
             let factor = positive(&scaling, "factor")?;
             Ok(frequencies.into_iter().map(|frequency| frequency / factor).collect())
         }
         Some("llama3") => llama3(&scaling, frequencies),
-        Some(other) => Err(scaling.refuse("rope_type", "one of default, linear, llama3", format!("{other:?}"))),
+        Some(other) => Err(scaling.refuse(field, "one of default, linear, llama3", format!("{other:?}"))),
     }
 }
 

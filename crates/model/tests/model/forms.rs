@@ -77,7 +77,7 @@ fn shards_are_one_model() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::copy(fixture(family).join("config.json"), folder.path().join("config.json")).unwrap();
         let mut map = serde_json::Map::new();
-        let mut shards = vec![Tensors::new(), Tensors::new(), Tensors::new()];
+        let mut shards = [Tensors::new(), Tensors::new(), Tensors::new()];
         for (i, (name, tensor)) in read(&fixture(family)).into_iter().enumerate() {
             map.insert(name.clone(), json!(format!("model-{}-of-3.safetensors", i % 3)));
             shards[i % 3].insert(name, tensor);

@@ -1,5 +1,6 @@
 //! The networks against transformers, against themselves cut up, and against bad input.
 
+mod bad_input;
 mod files;
 mod forms;
 mod golden;

@@ -1,0 +1,341 @@
+//! What is wrong with a checkpoint is said in one line that names the file, the field or tensor, what was expected and
+//! what was found; and nothing that a file says makes the loader panic or reserve memory for what is not there.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use foretoken_model::{Checkpoint, Model, ModelError, Options};
+use foretoken_testkit::rows::Numbers;
+use foretoken_weights::Bytes;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
+use crate::fixture;
+
+fn load(config: &[u8], file: Vec<u8>) -> Result<Model, ModelError> {
+    let checkpoint = Checkpoint::from_parts("test", config, Bytes::from_vec(file))?;
+    Model::load(&checkpoint, Options::for_positions(32, 1), &mut |_, _| ())
+}
+
+/// Requires an error of one line that says all of `parts`, soon.
+#[track_caller]
+fn assert_says(result: Result<Model, ModelError>, parts: &[&str], start: Instant) {
+    assert!(start.elapsed() < Duration::from_secs(5), "it took {:?}", start.elapsed());
+    let message = match result {
+        Ok(_) => panic!("loaded, instead of an error with {parts:?}"),
+        Err(error) => error.to_string(),
+    };
+    println!("{message}");
+    assert!(!message.contains('\n') && message.len() < 400, "not one line: {message}");
+    for part in parts {
+        assert!(message.contains(part), "{message:?} does not say {part:?}");
+    }
+}
+
+/// A fixture with fields set (null takes one away) must be refused with a message that says `parts`.
+#[track_caller]
+fn refused(family: &str, changes: Value, parts: &[&str]) {
+    let mut config = config(&fixture(family));
+    for (field, value) in changes.as_object().unwrap() {
+        config[field] = value.clone();
+    }
+    let file = safetensors_file(&read(&fixture(family)), Form::F32, 0);
+    let start = Instant::now();
+    assert_says(load(config.to_string().as_bytes(), file), parts, start);
+}
+
+/// A fixture whose tensors were changed must be refused.
+#[track_caller]
+fn refused_tensors(family: &str, change: impl FnOnce(&mut Tensors), parts: &[&str]) {
+    let mut tensors = read(&fixture(family));
+    change(&mut tensors);
+    let file = safetensors_file(&tensors, Form::F32, 0);
+    assert_says(load(config(&fixture(family)).to_string().as_bytes(), file), parts, Instant::now());
+}
+
+const FILE: &str = "test/config.json: ";
+
+#[test]
+fn files_that_are_not_there_or_not_json() {
+    let empty = tempfile::tempdir().unwrap();
+    let open = |path: &Path| Checkpoint::open(path).map(|_| unreachable!("opened {}", path.display()));
+    assert_says(open(empty.path()), &["config.json", "cannot be read"], Instant::now());
+    std::fs::copy(fixture("llama").join("config.json"), empty.path().join("config.json")).unwrap();
+    assert_says(open(empty.path()), &["expected model.safetensors"], Instant::now());
+    assert_says(open(&empty.path().join("model.gguf")), &["model.gguf"], Instant::now());
+
+    let text = std::fs::read(fixture("llama").join("config.json")).unwrap();
+    let file = || safetensors_file(&read(&fixture("llama")), Form::F32, 0);
+    for end in [0, 1, text.len() / 2, text.len() - 2] {
+        assert_says(load(&text[..end], file()), &[FILE, "expected JSON"], Instant::now());
+    }
+    assert_says(load(b"[1, 2]", file()), &[FILE, "expected a JSON object", "an array of 2"], Instant::now());
+    assert_says(load(b"\xff\xfe", file()), &[FILE, "JSON"], Instant::now());
+    let cut = file().split_off(1000);
+    assert_says(load(&text, cut), &["test/model.safetensors"], Instant::now());
+    let nested = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_says(load(nested.as_bytes(), file()), &[FILE, "recursion"], Instant::now());
+}
+
+#[test]
+fn fields_that_are_missing() {
+    let llama = ["hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "vocab_size"];
+    for field in llama {
+        refused("llama", json!({ field: null }), &[FILE, field, "expected a whole number", "found nothing"]);
+    }
+    for field in ["n_embd", "n_head", "n_layer", "vocab_size"] {
+        refused("gpt2", json!({ field: null }), &[FILE, field, "expected a whole number", "found nothing"]);
+    }
+    refused("llama", json!({"model_type": null}), &[FILE, "model_type", "one of llama, gpt2", "found nothing"]);
+    for field in ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"] {
+        let mut rope = config(&fixture("llama3-rope"))["rope_parameters"].clone();
+        rope[field] = Value::Null;
+        let named = format!("rope_parameters.{field}");
+        refused("llama3-rope", json!({"rope_parameters": rope}), &[FILE, &named, "found nothing"]);
+    }
+}
+
+#[test]
+fn fields_of_the_wrong_type() {
+    for wrong in [json!("32"), json!(32.5), json!(-32), json!(true), json!([32]), json!({}), json!(1e40)] {
+        refused("llama", json!({"hidden_size": wrong}), &[FILE, "hidden_size", "expected a whole number"]);
+        refused("gpt2", json!({"n_inner": wrong}), &[FILE, "n_inner", "expected a whole number"]);
+    }
+    refused("llama", json!({"rms_norm_eps": "small"}), &[FILE, "rms_norm_eps", "a finite number", "\"small\""]);
+    refused("llama", json!({"rms_norm_eps": 1e300}), &[FILE, "rms_norm_eps", "a finite number", "1e+300"]);
+    refused("llama", json!({"rms_norm_eps": -1.0}), &[FILE, "rms_norm_eps", "at least 0", "-1"]);
+    refused("llama", json!({"tie_word_embeddings": 1}), &[FILE, "tie_word_embeddings", "true or false", "1"]);
+    refused("llama", json!({"rope_parameters": 7}), &[FILE, "rope_parameters", "an object", "7"]);
+    refused("llama", json!({"model_type": 7}), &[FILE, "model_type", "a string", "7"]);
+    refused("llama", json!({"attention_bias": "no"}), &[FILE, "attention_bias", "true or false"]);
+    refused("llama", json!({"hidden_act": {}}), &[FILE, "hidden_act", "a string", "an object"]);
+}
+
+#[test]
+fn what_is_not_implemented_is_refused_by_name() {
+    refused("llama", json!({"model_type": "mamba"}), &[FILE, "model_type", "one of llama, gpt2", "\"mamba\""]);
+    refused("llama", json!({"model_type": "a\nb".repeat(1000)}), &[FILE, "model_type"]);
+    refused("llama", json!({"hidden_act": "gelu"}), &[FILE, "hidden_act", "silu", "\"gelu\""]);
+    refused("gpt2", json!({"activation_function": "tanh"}), &[FILE, "activation_function", "gelu_new", "\"tanh\""]);
+    refused("gpt2", json!({"add_cross_attention": true}), &[FILE, "add_cross_attention", "false"]);
+    refused("gpt2", json!({"scale_attn_by_inverse_layer_idx": true}), &[FILE, "scale_attn_by_inverse_layer_idx"]);
+    refused("llama", json!({"partial_rotary_factor": 0.5}), &[FILE, "partial_rotary_factor", "0.5"]);
+    for family in ["llama", "gpt2"] {
+        let quantization = json!({"quantization_config": {"quant_method": "gptq", "bits": 4}});
+        refused(family, quantization, &[FILE, "quantization_config", "unquantized"]);
+    }
+    for kind in ["yarn", "dynamic", "longrope", ""] {
+        let parts = [FILE, "rope_parameters.rope_type", "one of default, linear, llama3", &format!("{kind:?}")];
+        refused("llama", json!({"rope_parameters": {"rope_type": kind, "factor": 2.0}}), &parts);
+        let older = json!({"rope_parameters": null, "rope_scaling": {"type": kind, "factor": 2.0}});
+        refused("llama", older, &[FILE, "rope_scaling.type", "one of default, linear, llama3"]);
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be() {
+    for (field, zero) in [("num_hidden_layers", 0), ("num_attention_heads", 0), ("hidden_size", 0), ("vocab_size", 0)] {
+        refused("llama", json!({ field: zero }), &[FILE, field, "a number from 1", "found 0"]);
+    }
+    refused("llama", json!({"num_key_value_heads": 0}), &[FILE, "num_key_value_heads", "found 0"]);
+    refused("llama", json!({"num_key_value_heads": 3}), &[FILE, "num_key_value_heads", "a divisor of", "4", "found 3"]);
+    let odd = json!({"head_dim": null, "hidden_size": 33});
+    refused("llama", odd, &[FILE, "hidden_size", "a multiple of num_attention_heads = 4", "33"]);
+    refused("llama", json!({"head_dim": 7}), &[FILE, "head_dim", "an even number", "7"]);
+    refused("gpt2", json!({"n_embd": 33}), &[FILE, "n_embd", "a multiple of n_head = 4", "33"]);
+    for theta in [0.0, -1.0, 1e-60] {
+        let parts = [FILE, "rope_parameters.rope_theta", "a number above 0"];
+        refused("llama", json!({"rope_parameters": {"rope_theta": theta}}), &parts);
+    }
+    refused(
+        "linear-rope",
+        json!({"rope_parameters": {"rope_type": "linear", "factor": 0}}),
+        &[FILE, "factor", "above 0"],
+    );
+    let mut rope = config(&fixture("llama3-rope"))["rope_parameters"].clone();
+    rope["high_freq_factor"] = json!(0.5);
+    refused("llama3-rope", json!({"rope_parameters": rope}), &[FILE, "high_freq_factor", "above low_freq_factor = 1"]);
+}
+
+/// A configuration may promise anything; what is not in the file costs neither memory nor time.
+#[test]
+fn absurd_numbers_fail_at_once() {
+    let fields = [
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "num_hidden_layers",
+        "intermediate_size",
+        "vocab_size",
+        "max_position_embeddings",
+        "head_dim",
+    ];
+    for field in fields {
+        for number in [json!(10u64.pow(18)), json!(u64::MAX)] {
+            refused("llama", json!({ field: number }), &[FILE, field, "from 1 to"]);
+        }
+    }
+    refused("llama", json!({"num_hidden_layers": 1_000_000}), &["test/model.safetensors", "model.layers.2."]);
+    refused("gpt2", json!({"n_layer": 1_000_000}), &["test/model.safetensors", "transformer.h.2."]);
+    let wide = json!({"hidden_size": 1 << 24, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": null});
+    refused("llama", wide, &[FILE, "hidden_size / num_attention_heads", "width of heads"]);
+    let largest = json!({"hidden_size": 1 << 24, "num_attention_heads": 1 << 24, "num_key_value_heads": 1 << 24,
+        "head_dim": 1 << 12, "intermediate_size": 1 << 24, "vocab_size": 1 << 24, "num_hidden_layers": 1 << 24});
+    refused("llama", largest, &["test/model.safetensors", "tensor"]);
+    let largest = json!({"n_embd": 1 << 24, "n_inner": 1 << 24, "vocab_size": 1 << 24, "n_layer": 1 << 24});
+    refused("gpt2", largest, &["test/model.safetensors", "tensor"]);
+}
+
+#[test]
+fn tensors_that_contradict_the_configuration() {
+    let names: Vec<String> = read(&fixture("llama")).into_keys().chain(read(&fixture("gpt2")).into_keys()).collect();
+    for name in names {
+        let family = if name.starts_with("transformer.") { "gpt2" } else { "llama" };
+        let gone = |tensors: &mut Tensors| assert!(tensors.remove(&name).is_some());
+        // Without the embedding of its prefix the other spelling is looked for.
+        let parts = if name.contains("embed_tokens") || name.contains("wte") {
+            vec!["test/model.safetensors", "expected tensor"]
+        } else {
+            vec!["test/model.safetensors", name.as_str(), "expected tensor"]
+        };
+        refused_tensors(family, gone, &parts);
+        let grown = |tensors: &mut Tensors| {
+            let tensor = tensors.get_mut(&name).unwrap();
+            tensor.shape[0] += 1;
+            tensor.elements.resize(tensor.shape.iter().product(), 0.0);
+        };
+        refused_tensors(family, grown, &["test/model.safetensors", &name, "shape: expected [", "found ["]);
+        let flat = |tensors: &mut Tensors| {
+            let tensor = tensors.get_mut(&name).unwrap();
+            tensor.shape = vec![1, 1, tensor.elements.len()];
+        };
+        refused_tensors(family, flat, &[&name, "shape: expected [", "found [1, 1, "]);
+    }
+    let untied = json!({"tie_word_embeddings": false});
+    refused("llama-tied", untied.clone(), &["test/model.safetensors", "lm_head.weight"]);
+    refused("gpt2", untied, &["test/model.safetensors", "lm_head.weight"]);
+    refused("llama", json!({"attention_bias": true}), &["test/model.safetensors", "self_attn.q_proj.bias"]);
+    refused("llama", json!({"mlp_bias": true}), &["test/model.safetensors", "mlp.gate_proj.bias"]);
+    refused("llama", json!({"vocab_size": 95}), &["model.embed_tokens.weight", "[95, 32]", "[96, 32]"]);
+}
+
+/// A type that cannot be computed with is named; so is the tensor.
+#[test]
+fn types_that_are_not_numbers() {
+    let file = safetensors_file(&read(&fixture("llama")), Form::F32, 0);
+    let header = u64::from_le_bytes(*file.first_chunk().unwrap()) as usize;
+    let text = String::from_utf8(file[8..8 + header].to_vec()).unwrap().replace("\"F32\"", "\"I32\"");
+    let bytes = [&file[..8], text.as_bytes(), &file[8 + header..]].concat();
+    let config = config(&fixture("llama")).to_string();
+    assert_says(load(config.as_bytes(), bytes), &["test/model.safetensors", "input_layernorm", "I32"], Instant::now());
+}
+
+/// A small GGUF whose keys are right, for one to be changed.
+fn gguf(change: impl Fn(&str) -> Option<Option<f32>>) -> Gguf {
+    let integers = [
+        ("llama.block_count", 1),
+        ("llama.context_length", 64),
+        ("llama.embedding_length", 8),
+        ("llama.feed_forward_length", 8),
+        ("llama.attention.head_count", 2),
+    ];
+    let mut gguf = Gguf::default().str("general.architecture", "llama");
+    for (key, value) in integers {
+        gguf = match change(key) {
+            None => gguf.u32(key, value),
+            Some(Some(other)) => gguf.u32(key, other as usize),
+            Some(None) => gguf,
+        };
+    }
+    for (key, value) in [("llama.attention.layer_norm_rms_epsilon", 1e-6), ("llama.rope.freq_base", 1e4)] {
+        gguf = match change(key) {
+            None => gguf.f32(key, value),
+            Some(Some(other)) => gguf.f32(key, other),
+            Some(None) => gguf,
+        };
+    }
+    gguf.tensor("token_embd.weight", &Wide { shape: vec![16, 8], elements: vec![0.5; 128] }, Form::F32)
+}
+
+#[test]
+fn gguf_files_that_cannot_be_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.gguf");
+    let says = |gguf: Gguf, parts: &[&str]| {
+        std::fs::write(&path, gguf.bytes()).unwrap();
+        let load = |checkpoint| Model::load(&checkpoint, Options::for_positions(32, 1), &mut |_, _| ());
+        let start = Instant::now();
+        assert_says(Checkpoint::open(&path).and_then(load), &[&["bad.gguf"], parts].concat(), start);
+    };
+    let with = |field: &'static str, value: Option<f32>| gguf(move |key| (key == field).then_some(value));
+    says(gguf(|_| None), &["expected tensor `blk.0.attn_norm.weight`"]);
+    for key in ["llama.block_count", "llama.embedding_length", "llama.attention.layer_norm_rms_epsilon"] {
+        says(with(key, None), &[key, "no such key"]);
+    }
+    says(with("llama.attention.head_count", Some(3.0)), &["llama.embedding_length", "a multiple of", "found 8"]);
+    says(with("llama.attention.head_count", Some(0.0)), &["llama.attention.head_count", "found 0"]);
+    says(with("llama.block_count", Some(4e9)), &["llama.block_count", "from 1 to"]);
+    says(with("llama.embedding_length", Some(1e9)), &["llama.embedding_length", "from 1 to"]);
+    says(with("llama.embedding_length", Some((1 << 24) as f32)), &["width of heads"]);
+    says(with("llama.rope.freq_base", Some(f32::NAN)), &["llama.rope.freq_base", "above 0", "NaN"]);
+    says(with("llama.attention.layer_norm_rms_epsilon", Some(f32::NAN)), &["layer_norm_rms_epsilon", "NaN"]);
+    says(Gguf::default(), &["general.architecture", "no such key"]);
+    says(Gguf::default().str("general.architecture", "mamba"), &["general.architecture", "llama, gpt2", "\"mamba\""]);
+    says(gguf(|_| None).u32("llama.expert_count", 8), &["llama.expert_count", "0 (a dense network)", "8"]);
+    says(gguf(|_| None).u32("llama.rope.dimension_count", 3), &["llama.rope.dimension_count", "even", "3"]);
+    says(gguf(|_| None).u32("llama.attention.head_count_kv", 0), &["head_count_kv", "found 0"]);
+    says(gguf(|_| None).u32("llama.attention.value_length", 2), &["value_length", "the key length, 4", "2"]);
+    says(gguf(|_| None).str("llama.rope.scaling.type", "yarn"), &["llama.rope.scaling.type", "none or linear", "yarn"]);
+}
+
+/// A value that has no business being where it is put.
+fn odd_value(numbers: &mut Numbers) -> Value {
+    let sizes = [0, 1, 2, 3, 7, 8, 31, 33, 64, 96, 97, 1 << 12, 1 << 24, 1 << 40, u64::MAX];
+    match numbers.below(9) {
+        0 => Value::Null,
+        1 => json!(numbers.below(2) == 0),
+        2 => json!("silu"),
+        3 => json!([1, "a"]),
+        4 => json!({"rope_type": "linear", "factor": numbers.unit() * 10.0}),
+        5 => json!(-1),
+        6 => json!(f64::from(numbers.unit()) * 10f64.powi(numbers.below(80) as i32 - 40)),
+        _ => json!(sizes[numbers.below(sizes.len())]),
+    }
+}
+
+/// Some fields of a configuration, at any depth, get other values.
+fn mutate(value: &mut Value, numbers: &mut Numbers) {
+    let Value::Object(fields) = value else { return };
+    for (_, value) in fields.iter_mut() {
+        match numbers.below(8) {
+            0 => *value = odd_value(numbers),
+            _ => mutate(value, numbers),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever a configuration says: a model or a line, in a moment.
+    #[test]
+    fn mutated_configurations_never_panic(seed: u64) {
+        let mut numbers = Numbers::new(seed);
+        let family = ["llama", "llama3-rope", "linear-rope", "gpt2"][numbers.below(4)];
+        let mut config = config(&fixture(family));
+        mutate(&mut config, &mut numbers);
+        config["model_type"] = json!(if family == "gpt2" { "gpt2" } else { "llama" });
+        let file = std::fs::read(fixture(family).join("model.safetensors")).unwrap();
+        let start = Instant::now();
+        match load(config.to_string().as_bytes(), file) {
+            // A context of one position is lawful, and too short for this.
+            Ok(model) if model.spec().context_max < 3 => drop(model),
+            Ok(mut model) => {
+                crate::logits(&mut model, &[1, 2, 3], &[3]);
+            }
+            Err(error) => prop_assert!(!error.to_string().contains('\n')),
+        }
+        prop_assert!(start.elapsed() < Duration::from_secs(5));
+    }
+}
