@@ -33,6 +33,7 @@ fn toy_engine(page_len: usize, pages: usize, rows_max: usize, batch: usize) -> E
 
 #[test]
 fn requests_that_arrive_and_leave_at_any_time_do_not_disturb_the_others() {
+    type Open = (SequenceId, Request, Vec<(Token, u32)>);
     for seed in 0..30 {
         let mut random = {
             let mut state = seed;
@@ -43,7 +44,7 @@ fn requests_that_arrive_and_leave_at_any_time_do_not_disturb_the_others() {
         };
         // Few pages and few rows, so that requests wait and prompts are cut.
         let mut engine = toy_engine(2, 60, 9, 4);
-        let mut open: Vec<(SequenceId, Request, Vec<(Token, u32)>)> = Vec::new();
+        let mut open: Vec<Open> = Vec::new();
         let (mut ended, mut arrived, mut cancelled) = (0, 0, Vec::new());
         while arrived < 25 || !engine.is_idle() {
             if arrived < 25 && random(3) == 0 {
