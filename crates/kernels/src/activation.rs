@@ -23,7 +23,7 @@ pub fn gelu_tanh(x: &mut [f32]) {
     }
 }
 
-/// GELU as defined, x times the normal distribution function (`gelu`), through [`erf`].
+/// GELU as defined, x times the normal distribution function (`gelu`), through the error function.
 pub fn gelu_erf(x: &mut [f32]) {
     for x in x {
         *x = 0.5 * *x * (1.0 + erf(*x * std::f32::consts::FRAC_1_SQRT_2));

@@ -15,8 +15,8 @@ pub(crate) mod portable;
 
 use std::sync::OnceLock;
 
-/// An instruction set that this machine was found to have. A value of [`Isa::Avx2`] or [`Isa::Avx512`] proves
-/// that its instructions may be executed: only [`Isa::available`] makes them.
+/// An instruction set that this machine was found to have. A value other than
+/// [`Isa::PORTABLE`] proves that its instructions may be executed: only [`Isa::available`] makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isa(Kind);
 

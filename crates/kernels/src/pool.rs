@@ -2,15 +2,17 @@
 //!
 //! The idea: one job at a time, a counter from which threads take task numbers, and an epoch that tells a new
 //! job from the old. The caller works too. Workers look for a new job for a while (a pass has a hundred of them,
-//! a few microseconds apart), then yield, then park. Which thread runs which task is left to chance, and may be,
-//! because kernels write the same bits whoever computes them.
+//! a few microseconds apart), then yield, then park. The caller waits for those who joined and for nobody else, so
+//! a worker that sleeps, or whose core another program has, delays nothing. Which thread runs which task is left to
+//! chance, and may be, because kernels write the same bits whoever computes them. A fork-join of two threads
+//! that are awake costs 0.7 microseconds (2 cores of a Sapphire Rapids Xeon; the test `fork_join` measures it).
 //!
 //! Left out: priorities, nesting (a task must not call [`Pool::run`] on the pool that runs it).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 /// How often a worker looks before it yields its core, about 30 microseconds, and then before it parks. With
@@ -32,10 +34,11 @@ type Body<'a> = dyn Fn(usize, usize) + Sync + 'a;
 struct Shared {
     /// Number of the current job; `END` when the pool is dropped.
     epoch: AtomicUsize,
+    /// The current job; `None` as soon as there is nothing left to join for.
     job: Mutex<Option<Job>>,
     /// Next task to take.
     next: AtomicUsize,
-    /// Workers that have not finished the current job.
+    /// Workers that joined the current job and have not left it.
     running: AtomicUsize,
     wake: Condvar,
     /// Workers that are parked; waking nobody would still be a call into the system.
@@ -48,7 +51,7 @@ struct Job {
     body: *const Body<'static>,
     tasks: usize,
 }
-// SAFETY: the body is `Sync`, and `Pool::run_as` does not return before every worker has let go of it.
+// SAFETY: the body is `Sync`, and `Pool::run_as` withdraws the job and waits for those who joined it.
 unsafe impl Send for Job {}
 
 const END: usize = usize::MAX;
@@ -85,7 +88,7 @@ impl Pool {
     /// Runs `task(0..tasks)`, each once, in any order, and returns when all are done.
     ///
     /// # Panics
-    /// If a task panics, with its message, after all others have finished.
+    /// If a task panics, with its message, once no task runs any more; later tasks may not have been begun.
     pub fn run(&self, tasks: usize, task: &(impl Fn(usize) + Sync)) {
         self.run_as(tasks, &|number, _| task(number));
     }
@@ -122,9 +125,8 @@ impl Pool {
         // SAFETY: only the lifetime is erased; the body is not used after this function returns (see `Job`).
         let body: *const Body<'static> = unsafe { std::mem::transmute(body) };
         shared.next.store(0, Ordering::Relaxed);
-        shared.running.store(self.workers.len(), Ordering::Relaxed);
         {
-            let mut job = shared.job.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut job = shared.lock_job();
             *job = Some(Job { body, tasks });
             shared.epoch.fetch_add(1, Ordering::Release);
         }
@@ -134,6 +136,7 @@ impl Pool {
             shared.wake.notify_all();
         }
         let own = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(tasks, |number| task(number, 0))));
+        *shared.lock_job() = None;
         let mut looked = 0;
         while shared.running.load(Ordering::Acquire) > 0 {
             pause(&mut looked);
@@ -170,18 +173,30 @@ impl Shared {
             if seen == END {
                 return;
             }
-            let job = *self.job.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if let Some(Job { body, tasks }) = job {
-                // SAFETY: the caller of `run_as` waits for `running` to reach zero, which happens below, so the
-                // body is alive here.
-                let body = unsafe { &*body };
-                let result = catch_unwind(AssertUnwindSafe(|| self.take_tasks(tasks, |number| body(number, worker))));
-                if let Err(payload) = result {
-                    *self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(payload);
-                }
+            let Some(Job { body, tasks }) = self.join() else { continue };
+            // SAFETY: the caller of `run_as` waits for `running` to reach zero, which happens below, so the body is
+            // alive here.
+            let body = unsafe { &*body };
+            let result = catch_unwind(AssertUnwindSafe(|| self.take_tasks(tasks, |number| body(number, worker))));
+            if let Err(payload) = result {
+                *self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(payload);
             }
             self.running.fetch_sub(1, Ordering::Release);
         }
+    }
+
+    /// Takes part in the current job, if it still has need. Counted under the lock under which the caller withdraws
+    /// the job, so the caller waits for whoever got in.
+    fn join(&self) -> Option<Job> {
+        let job = self.lock_job();
+        if job.is_some() {
+            self.running.fetch_add(1, Ordering::Relaxed);
+        }
+        *job
+    }
+
+    fn lock_job(&self) -> MutexGuard<'_, Option<Job>> {
+        self.job.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn wait_for_job_after(&self, seen: usize) -> usize {
@@ -193,7 +208,7 @@ impl Shared {
             }
             pause(&mut looked);
         }
-        let mut job = self.job.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut job = self.lock_job();
         self.parked.fetch_add(1, Ordering::Relaxed);
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);
@@ -209,7 +224,7 @@ impl Shared {
 impl Drop for Pool {
     fn drop(&mut self) {
         {
-            let _job = self.shared.job.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let _job = self.shared.lock_job();
             self.shared.epoch.store(END, Ordering::Release);
         }
         self.shared.wake.notify_all();

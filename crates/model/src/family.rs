@@ -1,7 +1,7 @@
 //! One file a family: configuration and tensor names in, [`Spec`] and layers out.
 //!
 //! Everything that is particular to a format stops here: names, permuted rows, transposed matrices, fused
-//! tensors, scaling of frequencies. What comes out is the same [`Parts`] for all, so the decoder has one form.
+//! tensors, scaling of frequencies. What comes out is the same `Parts` for all, so the decoder has one form.
 
 use foretoken_weights::{Tensor, Weights};
 
