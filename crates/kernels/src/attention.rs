@@ -50,6 +50,23 @@ pub(crate) struct Head<'a> {
     pub(crate) tail: &'a [u32],
 }
 
+/// Positions between asking for a row of the cache and reading it: the memory's delay over the time of one row.
+pub(crate) const AHEAD: usize = 8;
+
+impl<'a> Head<'a> {
+    /// The slots of all positions, in two parts, each with the position that it begins with.
+    #[inline(always)]
+    pub(crate) fn segments(&self) -> [(usize, &'a [u32]); 2] {
+        [(0, self.prefix), (self.prefix.len(), self.tail)]
+    }
+
+    /// This head's part of one slot.
+    #[inline(always)]
+    pub(crate) fn row<'b>(&self, cache: &'b [f32], slot: u32) -> &'b [f32] {
+        &cache[slot as usize * self.stride + self.offset..][..self.dim]
+    }
+}
+
 /// Memory for the scores, one slab a task that runs at the same time; kept between calls.
 #[derive(Default)]
 pub struct Scratch {
@@ -98,7 +115,8 @@ pub fn attention(
     }
     let (scores, output) = (Shared(scratch.scores.as_mut_ptr()), Shared(out.as_mut_ptr()));
     let task = |task: usize, worker: usize| {
-        let (row, kv) = (task / kv_heads, task % kv_heads);
+        // The rows of one head come one after another: they mostly read the same part of the cache.
+        let (row, kv) = (task % rows, task / rows);
         let first = (row * heads + kv * group) * head_dim;
         let head = Head {
             queries: &queries[first..][..group * head_dim],
