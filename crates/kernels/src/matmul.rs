@@ -1,9 +1,10 @@
 //! Products of activations with weights: `out[row, output] = dot(x[row], w[output]) (+ bias) (+ what was there)`.
 //!
 //! The idea: tasks are blocks of outputs, each block passes once over its weights for all rows, so the weights
-//! come from memory once a pass. Several products of one input (q, k and v; gate and up) are one fork-join.
-//! Estimate for one row in bf16: 2 bytes a weight over the memory's speed; arithmetic is hidden up to about 8
-//! rows (2 FLOP a weight and row, 16 lanes a cycle and core).
+//! come from memory once a pass. Several products of one input (q, k and v; gate and up) are one fork-join. A tile
+//! asks for the weights of the next one while it computes, so memory and arithmetic work at the same time. One row in
+//! bf16 takes what reading the weights takes. Measured on 2 cores of a Sapphire Rapids Xeon (`examples/pass.rs` of
+//! `model`): a pass of 4 rows costs 1.2 times a pass of one, of 8 rows 1.6 times, of 16 rows 3 times.
 //!
 //! Left out: packing (weights are used where the file was mapped) and low-precision dot instructions.
 
