@@ -137,9 +137,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let widths = only.map_or(vec![1, 2, 3, 4, 5, 6, 8, 12, 16, 32], |rows| vec![rows; 20]);
     for rows in widths {
         let (time, least) = time_passes(&mut model, cached, rows);
-        single = if rows == 1 { time } else { single };
+        single = if single == 0.0 { time } else { single };
         println!(
-            "{rows:3} rows: {:6.2} ms (least {:6.2}), {:5.1} GB/s of weights, {:4.0} % of the memory's, {:.2} x one row",
+            "{rows:3} rows: {:6.2} ms (least {:6.2}), {:5.1} GB/s of weights, {:4.0} % of the memory's, {:.2} x the first line",
             time * 1e3,
             least * 1e3,
             read / time / 1e9,
