@@ -67,6 +67,7 @@ impl Assembly {
                 (SpecType::Draft, Some(draft)) => {
                     let mut drafter = ModelDrafter::new(ExecutorScorer::new(Box::new(draft.load(options)?)));
                     drafter.n_max = speculation.spec_draft_n_max;
+                    drafter.n_min = speculation.spec_draft_n_min;
                     drafter.p_min = speculation.spec_draft_p_min;
                     drafter.temperature = speculation.spec_draft_temp;
                     engine.add_drafter(Box::new(drafter));

@@ -36,7 +36,7 @@ use failure::Failure;
 
 /// Text from large language models several times faster, without changing the text.
 #[derive(Parser, Debug)]
-#[command(name = "foretoken", disable_help_subcommand = true, disable_version_flag = true)]
+#[command(name = "foretoken", disable_help_subcommand = true, disable_version_flag = true, args_override_self = true)]
 struct Cli {
     /// Print the version
     #[arg(short = 'V', long)]

@@ -124,6 +124,10 @@ pub struct SpeculationOptions {
     #[arg(long, aliases = ["draft-max", "draft"], value_name = "N", default_value = "16",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_max: usize,
+    /// Fewest tokens drafted a pass, however improbable they are (see --spec-draft-p-min)
+    #[arg(long, alias = "draft-min", value_name = "N", default_value = "0",
+        value_parser = values::whole, allow_negative_numbers = true)]
+    pub spec_draft_n_min: usize,
     /// Stop drafting after a token that the draft model finds less probable than this
     #[arg(long, alias = "draft-p-min", value_name = "P", default_value = "0",
         value_parser = values::fraction, allow_negative_numbers = true)]

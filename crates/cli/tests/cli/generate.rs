@@ -207,3 +207,11 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     let output = child.wait_with_output().expect("the program ends");
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
 }
+
+#[test]
+fn of_an_option_given_twice_the_last_one_counts_and_lists_add_up() {
+    let ids = |line: &str| run(&words(&format!("generate --prompt-ids 5,6 --output-ids --temp 0 {line}"))).ok();
+    assert_eq!(ids("-n 3 -n 5"), ids("-n 5"));
+    let banned = ids("-n 5 --ban-token 1,2").trim_end().split(',').next().map(str::to_string).expect("a token");
+    assert_eq!(ids(&format!("-n 5 --ban-token {banned} --ban-token 0")), ids(&format!("-n 5 --ban-token {banned},0")));
+}
