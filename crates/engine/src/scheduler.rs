@@ -1,7 +1,8 @@
 //! Who takes part in the next pass, and with how many rows.
 //!
-//! Sequences whose text is being written come first, one row and a tree each; prompts share the rows that are
-//! left, in order of arrival. Because rows do not know their neighbours, no choice made here can change a text.
+//! Sequences whose text is being written come first: each gets its row before any gets a tree, so that nobody's
+//! guesses keep another waiting. Prompts share the rows that are left, in order of arrival. Because rows do not know
+//! their neighbours, no choice made here can change a text.
 
 use crate::sequence::Sequence;
 
@@ -22,10 +23,16 @@ pub(crate) struct Part {
 pub(crate) fn plan(running: &[Sequence], rows_max: usize, parts: &mut Vec<Part>) {
     parts.clear();
     let mut left = rows_max;
+    // Rows that belong to those who write and have not had their turn.
+    let mut owed = running.iter().filter(|sequence| sequence.uncached() == 1).count();
     for writing in [true, false] {
         for (at, sequence) in running.iter().enumerate() {
             let uncached = sequence.uncached();
-            if (uncached == 1) != writing || left == 0 {
+            if (uncached == 1) != writing {
+                continue;
+            }
+            owed -= usize::from(writing);
+            if left == 0 {
                 continue;
             }
             let take = uncached.min(left);
@@ -34,9 +41,37 @@ pub(crate) fn plan(running: &[Sequence], rows_max: usize, parts: &mut Vec<Part>)
             // Of what may still be emitted, the last token needs no draft: it comes from the pass itself.
             let useful = sequence.limit - sequence.tokens.len() - 1;
             let drafting = complete && !sequence.request.drafters.is_empty();
-            let nodes_max = if drafting { sequence.budget.nodes().min(useful).min(left) } else { 0 };
+            let free = left.saturating_sub(owed);
+            let nodes_max = if drafting { sequence.budget.nodes().min(useful).min(free) } else { 0 };
             left -= nodes_max;
             parts.push(Part { at, take, complete, nodes_max });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{BudgetKind, Request};
+    use foretoken_speculation::SequenceId;
+
+    #[test]
+    fn everyone_who_writes_gets_a_row_before_anyone_gets_a_tree() {
+        let request = |prompt: usize| Request {
+            drafters: vec![0],
+            budget: BudgetKind::Fixed { nodes: 9 },
+            ..Request::new(vec![1; prompt])
+        };
+        let running: Vec<Sequence> =
+            [8, 1, 1, 1].iter().map(|prompt| Sequence::new(SequenceId(0), request(*prompt), 100, 1)).collect();
+        let dealt = |rows_max: usize| {
+            let mut parts = Vec::new();
+            plan(&running, rows_max, &mut parts);
+            parts.iter().map(|part| (part.at, part.take, part.nodes_max)).collect::<Vec<_>>()
+        };
+        assert_eq!(dealt(2), [(1, 1, 0), (2, 1, 0)]);
+        assert_eq!(dealt(5), [(1, 1, 2), (2, 1, 0), (3, 1, 0)]);
+        assert_eq!(dealt(34), [(1, 1, 9), (2, 1, 9), (3, 1, 9), (0, 4, 0)]);
+        assert_eq!(dealt(40), [(1, 1, 9), (2, 1, 9), (3, 1, 9), (0, 8, 2)]);
     }
 }

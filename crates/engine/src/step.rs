@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use foretoken_model::{Batch, CacheEdit, Executor, Outputs, Span};
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
 use foretoken_speculation::{
     Ask, Chance, Context, Drafter, News, NodeId, Scratch, SequenceId, Token, log_probability, verify,
 };
@@ -61,8 +61,9 @@ impl Engine {
     /// If a sequence is alive already, or there are 255.
     pub fn add_drafter(&mut self, drafter: Box<dyn Drafter>) -> u8 {
         assert!(self.is_idle(), "drafters are added before the first request");
+        let number = u8::try_from(self.drafters.len()).ok().filter(|number| *number < u8::MAX);
         self.drafters.push(drafter);
-        u8::try_from(self.drafters.len() - 1).expect("at most 255 drafters")
+        number.expect("at most 255 drafters")
     }
 
     /// Names of the drafters, by number.
@@ -138,9 +139,9 @@ impl Engine {
         self.admit();
         plan(&self.running, self.executor.capacity().rows_max, &mut self.parts);
         self.draft(chance);
-        if self.forward() {
-            self.settle(chance);
-        }
+        let parts = std::mem::take(&mut self.parts);
+        self.run(&parts, chance);
+        self.parts = parts;
         self.retire();
         &self.events
     }
@@ -148,16 +149,20 @@ impl Engine {
     /// Moves waiting sequences to the running ones, in order of arrival, while there is room.
     fn admit(&mut self) {
         self.retire();
+        let events = &mut self.events;
+        self.waiting.retain_mut(|sequence| {
+            let goes_on = sequence.finished.is_none();
+            if !goes_on {
+                events.push(ended(sequence));
+            }
+            goes_on
+        });
         while self.running.len() < self.sequences_max {
             let Some(next) = self.waiting.front() else { break };
-            if next.finished.is_none() && !self.pages.reserve(next.limit) {
+            if !self.pages.reserve(next.limit) {
                 break;
             }
             let Some(mut sequence) = self.waiting.pop_front() else { break };
-            if sequence.finished.is_some() {
-                self.events.push(ended(&mut sequence));
-                continue;
-            }
             sequence.tables = self.pages.tables();
             for drafter in sequence.request.drafters.clone() {
                 let drafter = &mut self.drafters[usize::from(drafter)];
@@ -201,9 +206,21 @@ impl Engine {
         }
     }
 
-    /// The pass. False if there was nothing to run, or the executor failed (its sequences end then).
-    fn forward(&mut self) -> bool {
-        for part in &self.parts {
+    /// A pass over these parts, and its consequences. If the executor refuses it, each part gets a pass of its own, so
+    /// that only those end that cannot be run; to the others it makes no difference in whose company they are.
+    fn run(&mut self, parts: &[Part], chance: &mut dyn Chance) {
+        match (self.forward(parts), parts) {
+            (Ok(()), _) => self.settle(parts, chance),
+            (Err(error), [part]) => self.running[part.at].finished = Some(FinishReason::Failed(error.to_string())),
+            (Err(_), parts) => parts.iter().for_each(|part| self.run(std::slice::from_ref(part), chance)),
+        }
+    }
+
+    fn forward(&mut self, parts: &[Part]) -> Result<(), ExecutorError> {
+        if parts.is_empty() {
+            return Ok(());
+        }
+        for part in parts {
             let sequence = &mut self.running[part.at];
             assert!(sequence.tree.len() <= part.nodes_max, "{} nodes of {}", sequence.tree.len(), part.nodes_max);
             sequence.lay_out_rows(part.take);
@@ -221,23 +238,14 @@ impl Engine {
                 wanted: &sequence.rows.wanted,
             }
         };
-        let spans: Vec<Span<'_>> = self.parts.iter().map(span).collect();
-        if spans.is_empty() {
-            return false;
-        }
-        let result = self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] }, &mut self.outputs);
-        if let Err(error) = &result {
-            for part in &self.parts {
-                self.running[part.at].finished = Some(FinishReason::Failed(error.to_string()));
-            }
-        }
-        result.is_ok()
+        let spans: Vec<Span<'_>> = parts.iter().map(span).collect();
+        self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] }, &mut self.outputs)
     }
 
     /// Draws the consequences of a pass for each sequence in it.
-    fn settle(&mut self, chance: &mut dyn Chance) {
+    fn settle(&mut self, parts: &[Part], chance: &mut dyn Chance) {
         let mut first_row = 0;
-        for part in std::mem::take(&mut self.parts) {
+        for part in parts {
             let sequence = &mut self.running[part.at];
             let prompt = sequence.request.prompt.len();
             if sequence.cached < prompt {
@@ -246,7 +254,7 @@ impl Engine {
             }
             if part.complete {
                 let rows = sequence.rows.wanted.len();
-                self.settle_sequence(part, first_row, chance);
+                self.settle_sequence(*part, first_row, chance);
                 first_row += rows;
             } else {
                 sequence.stats.prompt_passes += 1;

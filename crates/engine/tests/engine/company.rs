@@ -172,6 +172,64 @@ fn a_failed_pass_ends_its_sequences_and_the_engine_goes_on() {
     assert_eq!(texts[&healthy], decode(&table(), &Sampling::default(), 4, &[3], 30));
 }
 
+/// An executor that cannot run one sequence beyond so many positions.
+struct Refusing(ToyExecutor, SequenceId, usize);
+
+impl Executor for Refusing {
+    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+        let Self(toy, refused, most) = self;
+        if batch.spans.iter().any(|span| span.sequence == refused.0 && span.start > *most) {
+            return Err(ExecutorError::Position { found: *most, context_max: *most });
+        }
+        toy.forward(batch, outputs)
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) {
+        self.0.rows(edit);
+    }
+
+    fn capacity(&self) -> &Capacity {
+        self.0.capacity()
+    }
+}
+
+#[test]
+fn one_requests_failure_ends_that_request_only() {
+    let toy = ToyExecutor::new(table(), 4, 50, 16);
+    let mut engine = Engine::new(Box::new(Refusing(toy, SequenceId(1), 9)), 3, usize::MAX);
+    engine.add_drafter(Box::new(LookupDrafter::default()));
+    let prompts = [vec![1, 2], vec![3], vec![4, 5, 6]];
+    let ids: Vec<SequenceId> =
+        (0..).zip(&prompts).map(|(seed, prompt)| engine.submit(sampled(prompt.clone(), 30, seed)).unwrap()).collect();
+    let texts = run(&mut engine, &mut Race);
+    for (i, (id, prompt)) in ids.iter().zip(&prompts).enumerate() {
+        let expected = decode(&table(), &Sampling::default(), i as u64, prompt, 30);
+        let found = &texts[id];
+        assert!(expected.starts_with(found), "{id:?}");
+        assert_eq!(found.len() < expected.len(), i == 1, "{id:?} has {} tokens", found.len());
+    }
+}
+
+#[test]
+fn who_waits_and_is_cancelled_ends_at_the_next_step() {
+    let mut engine = toy_engine(4, 8, 16, 1);
+    let [running, waiting, cancelled] = [0, 1, 2].map(|seed| engine.submit(sampled(vec![1], 9, seed)).unwrap());
+    engine.cancel(cancelled);
+    let ended = |events: &[Event]| -> Vec<SequenceId> {
+        let ended = |event: &Event| match event {
+            Event::Finished { sequence, .. } => Some(*sequence),
+            _ => None,
+        };
+        events.iter().filter_map(ended).collect()
+    };
+    assert_eq!(ended(engine.step(&mut Race)), [cancelled]);
+    let mut others = Vec::new();
+    while !engine.is_idle() {
+        others.extend(ended(engine.step(&mut Race)));
+    }
+    assert_eq!(others, [running, waiting]);
+}
+
 #[test]
 fn a_step_allocates_nothing_in_proportion_to_model_or_context() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-draft");
