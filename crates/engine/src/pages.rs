@@ -23,11 +23,6 @@ impl Pages {
         Self { groups: groups.to_vec(), free, reserved: vec![0; groups.len()] }
     }
 
-    /// Whether a sequence of so many positions could ever be admitted.
-    pub fn could_hold(&self, positions: usize) -> bool {
-        self.groups.iter().all(|group| positions.div_ceil(group.page_len) <= group.pages)
-    }
-
     /// Promises a sequence room for so many positions; false (and nothing changed) if too much is promised already.
     pub fn reserve(&mut self, positions: usize) -> bool {
         self.enlarge(0, positions)

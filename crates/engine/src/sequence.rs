@@ -39,7 +39,7 @@ pub(crate) struct Sequence {
     pub(crate) finished: Option<FinishReason>,
     stream: Option<TextStream>,
     stop: StopMatcher,
-    admitted: Instant,
+    submitted: Instant,
 }
 
 impl Sequence {
@@ -68,7 +68,7 @@ impl Sequence {
             finished: (limit == prompt_len).then_some(FinishReason::Length),
             stream,
             stop: StopMatcher::new(request.stop.clone()),
-            admitted: Instant::now(),
+            submitted: Instant::now(),
             request,
         }
     }
@@ -104,7 +104,7 @@ impl Sequence {
     pub(crate) fn append(&mut self, token: Token, origin: Origin, log_probability: Option<f32>) -> Emitted {
         self.tokens.push(token);
         self.stats.emitted += 1;
-        self.stats.time = self.admitted.elapsed();
+        self.stats.time = self.submitted.elapsed();
         if self.stats.emitted == 1 {
             self.stats.time_to_first_token = self.stats.time;
         }

@@ -34,9 +34,9 @@ pub struct Stats {
     pub accepted_lens: Vec<usize>,
     /// One a drafter of the engine.
     pub drafters: Vec<DrafterStats>,
-    /// From admission to the first emitted token.
+    /// From submission to the first emitted token: waiting for room counts.
     pub time_to_first_token: Duration,
-    /// From admission to the last emitted token.
+    /// From submission to the last emitted token.
     pub time: Duration,
 }
 
