@@ -16,10 +16,20 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    pub(crate) fn new(group: Group, layers: usize, width: usize) -> Self {
-        let elements = group.pages * group.page_len * width;
-        let all = || (0..layers).map(|_| vec![0f32; elements]).collect();
-        Self { group, width, keys: all(), values: all() }
+    /// An empty cache; `None` if there is no memory for it, or no numbers for its slots.
+    pub(crate) fn new(group: Group, layers: usize, width: usize) -> Option<Self> {
+        let slots = group.pages.checked_mul(group.page_len)?;
+        let elements = u32::try_from(slots).ok().and_then(|_| slots.checked_mul(width))?;
+        let zeros = |_| {
+            // Memory that is zero already, and so costs nothing before it is used, can only be demanded. So as much
+            // is asked for first, and given back; out of the compiler's sight, which would take it for granted.
+            let mut asked = Vec::<f32>::new();
+            asked.try_reserve_exact(elements).ok()?;
+            drop(std::hint::black_box(asked));
+            Some(vec![0f32; elements])
+        };
+        let all = || (0..layers).map(zeros).collect::<Option<Vec<_>>>();
+        Some(Self { group, width, keys: all()?, values: all()? })
     }
 
     /// The slot of a position.

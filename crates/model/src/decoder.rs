@@ -73,12 +73,18 @@ impl Model {
     /// Loads a checkpoint. `progress` hears of each layer.
     ///
     /// # Errors
-    /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found.
+    /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found; or that there is
+    /// not memory enough for the cache.
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
         let parts = family::load(checkpoint, progress)?;
         let spec = &parts.spec;
         let group = Group { page_len: options.page_len.max(1), pages: options.pages.max(1) };
-        let cache = Cache::new(group, spec.layers, spec.kv_heads * spec.head_dim);
+        let cache =
+            Cache::new(group, spec.layers, spec.kv_heads * spec.head_dim).ok_or_else(|| ModelError::Memory {
+                file: checkpoint.name.clone(),
+                positions: group.pages.saturating_mul(group.page_len),
+                position_bytes: spec.cache_bytes_per_position(),
+            })?;
         let capacity = Capacity {
             vocabulary: spec.vocabulary,
             context_max: spec.context_max,

@@ -38,6 +38,15 @@ pub enum ModelError {
         /// The shape in the file.
         found: Vec<usize>,
     },
+    /// The cache that was asked for is larger than the memory.
+    Memory {
+        /// The model.
+        file: String,
+        /// Positions that were asked for.
+        positions: usize,
+        /// What each of them takes.
+        position_bytes: usize,
+    },
 }
 
 impl ModelError {
@@ -69,6 +78,12 @@ impl fmt::Display for ModelError {
             }
             Self::Shape { file, tensor, expected, found } => {
                 write!(f, "{file}: tensor {tensor}: shape: expected {expected:?}, found {found:?}")
+            }
+            Self::Memory { file, positions, position_bytes } => {
+                write!(
+                    f,
+                    "{file}: cache: expected memory for {positions} positions of {position_bytes} bytes each, found less"
+                )
             }
         }
     }

@@ -188,6 +188,17 @@ fn absurd_numbers_fail_at_once() {
 }
 
 #[test]
+fn a_cache_beyond_the_memory_is_refused() {
+    let checkpoint = Checkpoint::open(&fixture("llama")).unwrap();
+    for pages in [1 << 40, usize::MAX] {
+        let options = Options { pages, ..Options::for_positions(1, 1) };
+        let start = Instant::now();
+        let result = Model::load(&checkpoint, options, &mut |_, _| ());
+        assert_says(result, &["llama: cache: expected memory for", "positions of", "bytes each, found less"], start);
+    }
+}
+
+#[test]
 fn tensors_that_contradict_the_configuration() {
     let names: Vec<String> = read(&fixture("llama")).into_keys().chain(read(&fixture("gpt2")).into_keys()).collect();
     for name in names {
