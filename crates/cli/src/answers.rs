@@ -20,7 +20,7 @@ pub struct Answer {
     pub emitted: Vec<Emitted>,
     /// The new text.
     pub text: String,
-    /// Why it ended; `None` if nothing was asked for.
+    /// Why it ended; `None` while it goes on.
     pub reason: Option<FinishReason>,
     /// What it took.
     pub stats: Stats,
@@ -47,12 +47,6 @@ pub fn run(
     let mut numbers: HashMap<SequenceId, usize> = HashMap::new();
     for (number, request) in requests.into_iter().enumerate() {
         answers.push(Answer { prompt: request.prompt.clone(), ..Answer::default() });
-        // The engine writes at least one token; who asks for none has an answer already.
-        if request.tokens_max == Some(0) {
-            answers[number].reason = Some(FinishReason::Length);
-            answers[number].stats.prompt_tokens = request.prompt.len();
-            continue;
-        }
         numbers.insert(assembly.engine.submit(request)?, number);
     }
     // Told as late as this, so that an error stands alone.

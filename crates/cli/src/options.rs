@@ -136,7 +136,7 @@ pub struct SpeculationOptions {
     #[arg(long, value_name = "T", value_parser = values::zero_up, allow_negative_numbers = true)]
     pub spec_draft_temp: Option<f32>,
     /// Longest run of last tokens that lookup searches for
-    #[arg(long, value_name = "N", default_value = "3", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = values::run_len, allow_negative_numbers = true)]
     pub max_matching_ngram_size: usize,
     /// Most tokens that lookup proposes a pass
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
@@ -302,12 +302,4 @@ impl SamplingOptions {
             None => Ok(sampling),
         }
     }
-}
-
-/// How many texts are generated at a time.
-#[derive(Args, Clone, Debug)]
-pub struct BatchOptions {
-    /// Texts generated at a time (also -np)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
-    pub parallel: usize,
 }

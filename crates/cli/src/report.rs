@@ -1,7 +1,7 @@
 //! What generation took: one line for a person, one object for a program.
 //!
-//! Words and definitions are DESIGN's: tokens per pass counts all passes, mean accepted length only those that had a
-//! draft. Timings have llama.cpp's names. Left out: averages over time.
+//! The definitions are those of `Stats`: tokens per pass counts every pass that emitted tokens, mean accepted length
+//! only those that had a draft. Timings have llama.cpp's names. Left out: averages over time.
 
 use std::time::Duration;
 

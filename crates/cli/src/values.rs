@@ -46,6 +46,11 @@ pub fn whole(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 0 up", |x| x <= 1 << 30)
 }
 
+/// A run of tokens to look up: each length up to it has an index of its own, so it cannot be any number.
+pub fn run_len(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 64", |x| (1..=64).contains(&x))
+}
+
 /// Threads: a whole number that a machine might have.
 pub fn threads(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 1024", |x| (1..=1024).contains(&x))

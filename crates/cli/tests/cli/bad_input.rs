@@ -29,6 +29,10 @@ fn values_out_of_range_name_the_option() {
         ("--spec-type magic", "--spec-type: expected one of none, draft, lookup, found \"magic\""),
         ("--spec-type none,draft", "--spec-type: expected none alone, found it among others"),
         ("--spec-type draft,draft", "--spec-type: expected each drafter once, found one twice"),
+        (
+            "--max-matching-ngram-size 1000000000",
+            "--max-matching-ngram-size: expected a whole number from 1 to 64, found \"1000000000\"",
+        ),
         ("--draft-p-min 1.5", "--spec-draft-p-min: expected a number from 0 to 1, found \"1.5\""),
     ] {
         refused(2, &format!("generate hello {options}"), expected);
@@ -140,6 +144,7 @@ fn prompts_that_do_not_fit_are_refused() {
     let line = ["generate", "-m", &folder, "--output-ids", "--prompt-ids"];
     let expected = "prompt: token 1: expected a number below 96 (the vocabulary), found 96";
     assert_eq!(run(&[&line[..], &["3,96"]].concat()).error(1), expected);
+    assert_eq!(run(&[&line[..], &["3,96", "-n", "0"]].concat()).error(1), expected);
     let expected = "--logit-bias: expected tokens below 96 (the vocabulary), found 96";
     assert_eq!(run(&[&line[..], &["3", "--logit-bias", "96+1"]].concat()).error(1), expected);
     let expected = "token: expected a number below 96 (the vocabulary), found 96";
