@@ -24,7 +24,7 @@ pub fn angles(position: usize, frequencies: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Turns the first `2 * angles.len() / 2` elements of each head of `row` `[heads, head_dim]`.
+/// Turns the first `angles.len()` elements of each head of `row` `[heads, head_dim]`.
 ///
 /// # Panics
 /// If the rotated part does not fit into a head, or `row` is not a whole number of heads.
