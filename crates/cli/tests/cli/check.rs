@@ -15,7 +15,7 @@ fn speculative_equals_plain_under_every_law_drafter_and_batch() {
     let (_folder, path) = file("prompts.jsonl", PROMPTS);
     for options in [
         "--temp 0 -n 24",
-        "-s 5 -n 24 -np 3 --spec-type draft,lookup",
+        "-s 5 -n 24 -np 3 --spec-type draft,lookup --draft-p-min 0.5",
         "--temp 1 --top-k 0 --top-p 1 --min-p 0 -s 6 -n 24 -np 2 --spec-type lookup",
         "--temp 1.2 --presence-penalty 0.5 --frequency-penalty 0.2 --repeat-penalty 1.1 -s 7 -n 16 -np 6 --budget fixed",
         "--temp 0 --verify block -n 16 --stop .",
@@ -61,6 +61,6 @@ fn the_prompts_of_the_demo_data_pass() {
     let some: String = text.lines().step_by(23).map(|line| format!("{line}\n")).collect();
     let (_folder, path) = file("prompts.jsonl", &some);
     let all =
-        ["check", "--prompts", &path, "-n", "12", "--temp", "1", "-s", "5", "-np", "3", "--spec-type", "draft,lookup"];
+        ["check", "--prompts", &path, "-n", "12", "--temp", "1", "-s", "5", "-np", "3", "--spec-type", "lookup,draft"];
     assert!(run(&all).ok().contains("speculative equals plain"));
 }

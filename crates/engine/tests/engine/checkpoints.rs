@@ -162,6 +162,33 @@ fn sampled_text_is_the_same_bytes_for_every_drafter_batch_and_number_of_threads(
 }
 
 #[test]
+fn a_stop_string_or_an_end_inside_a_draft_ends_the_text_as_without_one() {
+    let (target, draft) = (models().join("demo-target"), models().join("demo-draft"));
+    let tokenizer = Arc::new(Tokenizer::from_dir(&target).unwrap());
+    let golden = &goldens()[0];
+    let mut engine = engine(Setup { target: &target, draft: &draft, threads: 2, batch: 1 });
+    let budget = BudgetKind::Fixed { nodes: 12 };
+    for from in [20, 33, 47, 60] {
+        let start = golden.text.char_indices().nth(from).unwrap().0;
+        let stop: String = golden.text[start..].chars().take(3).collect();
+        let before = &golden.text[..golden.text.find(&stop).unwrap()];
+        let end = golden.ids[from / 2];
+        let until_end = golden.ids.iter().position(|id| *id == end).unwrap() + 1;
+        let mut plain = None;
+        for drafters in [&[][..], &[LOOKUP], &[DRAFT], &[LOOKUP, DRAFT]] {
+            let all = Request { budget, ..request(&golden.prompt, &tokenizer, drafters) };
+            let (ids, _, text, _) =
+                generate(&mut engine, &[Request { stop: vec![stop.clone()], ..all.clone() }]).remove(0);
+            assert_eq!(text, before, "stop {stop:?}, drafters {drafters:?}");
+            assert_eq!(&ids, plain.get_or_insert(ids.clone()), "stop {stop:?}, drafters {drafters:?}");
+            let sampling = Sampling { end_tokens: vec![end], ..all.sampling.clone() };
+            let (ids, ..) = generate(&mut engine, &[Request { sampling, ..all }]).remove(0);
+            assert_eq!(ids, golden.ids[..until_end], "end token {end}, drafters {drafters:?}");
+        }
+    }
+}
+
+#[test]
 fn rejection_under_greedy_writes_the_golden_text() {
     let (target, draft) = (models().join("demo-target"), models().join("demo-draft"));
     let tokenizer = Arc::new(Tokenizer::from_dir(&target).unwrap());
