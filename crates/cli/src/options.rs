@@ -117,7 +117,7 @@ pub struct SpeculationOptions {
     /// The draft model: a directory or a .gguf file, with the target's vocabulary (also -md)
     #[arg(long, value_name = "MODEL")]
     pub model_draft: Option<PathBuf>,
-    /// Drafters, asked in this order [default: draft if there is a draft model, else lookup]
+    /// Drafters, asked in this order, which share the budget [default: draft if there is a draft model, else lookup]
     #[arg(long, value_name = "KIND,..", value_delimiter = ',')]
     pub spec_type: Vec<SpecType>,
     /// Most tokens drafted a pass

@@ -61,8 +61,25 @@ impl ExecutorScorer {
         true
     }
 
-    /// Runs the given parts in one pass.
-    fn run(&mut self, asks: &[ScoreAsk<'_>], done: &[usize], parts: &[Part]) -> Result<(), ExecutorError> {
+    /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
+    /// rows of the asks that are complete; asks that cannot be run count as done without one.
+    fn run(&mut self, asks: &[ScoreAsk<'_>], done: &mut [usize], parts: &[Part], rows: &mut Rows) {
+        match (self.forward(asks, done, parts), parts) {
+            (Ok(()), parts) => {
+                // Rows are dealt out in order of the asks, so asks are completed in this order too; those that were
+                // passed over could not be run.
+                for (row, part) in parts.iter().filter(|part| part.wanted.is_some()).enumerate() {
+                    (rows.len()..part.ask).for_each(|_| rows.push(None));
+                    rows.push(Some(self.outputs.row(row)));
+                }
+                parts.iter().for_each(|part| done[part.ask] += part.take);
+            }
+            (Err(_), [part]) => done[part.ask] = asks[part.ask].tokens.len(),
+            (Err(_), parts) => parts.iter().for_each(|part| self.run(asks, done, std::slice::from_ref(part), rows)),
+        }
+    }
+
+    fn forward(&mut self, asks: &[ScoreAsk<'_>], done: &[usize], parts: &[Part]) -> Result<(), ExecutorError> {
         let spans: Vec<Span<'_>> = parts
             .iter()
             .map(|part| {
@@ -105,17 +122,10 @@ impl Scorer for ExecutorScorer {
                     parts.push(Part { ask: i, take, wanted: (take == rest).then_some([take as u32 - 1]) });
                 }
             }
-            if parts.is_empty() || self.run(asks, &done, &parts).is_err() {
-                // A failed pass leaves its asks without a row: their drafter proposes nothing.
+            if parts.is_empty() {
                 break;
             }
-            // Rows are dealt out in order of the asks, so the asks are also completed in this order; those that
-            // were passed over had no room.
-            for (row, part) in parts.iter().filter(|part| part.wanted.is_some()).enumerate() {
-                (rows.len()..part.ask).for_each(|_| rows.push(None));
-                rows.push(Some(self.outputs.row(row)));
-            }
-            parts.iter().for_each(|part| done[part.ask] += part.take);
+            self.run(asks, &mut done, &parts, rows);
         }
         (rows.len()..asks.len()).for_each(|_| rows.push(None));
     }

@@ -172,7 +172,9 @@ impl Engine {
         }
     }
 
-    /// Lets every drafter in turn fill the trees of the sequences that asked for it.
+    /// Lets every drafter in turn add to the trees of the sequences that asked for it. What the budget leaves is shared
+    /// equally by the drafters still to be asked: a long chain of the first does not silence the others, and what one
+    /// does not use the next may.
     fn draft(&mut self, chance: &mut dyn Chance) {
         let mut nodes_max = vec![0; self.running.len()];
         self.parts.iter().for_each(|part| nodes_max[part.at] = part.nodes_max);
@@ -188,13 +190,13 @@ impl Engine {
                         **nodes_max > 0 && sequence.request.drafters.get(round) == Some(&number)
                     })
                     .map(|(sequence, nodes_max)| Ask {
+                        nodes_max: share(sequence, *nodes_max, round),
                         sequence: sequence.id,
                         tokens: &sequence.tokens,
                         prompt_len: sequence.request.prompt.len(),
                         sampling: &sequence.request.sampling,
                         promise: sequence.request.promise,
                         seed: sequence.request.seed,
-                        nodes_max: *nodes_max,
                         tree: &mut sequence.tree,
                         source: number,
                     })
@@ -283,13 +285,9 @@ impl Engine {
         sequence.cached = old_len + from.len();
         pages.keep(&mut sequence.tables, sequence.cached);
         let drafted = sequence.tree.len();
-        count(sequence, &verdict.path);
-
         let emitted = append_all(sequence, &verdict.path, &verdict.tokens, |node| outputs.row(row_of(node)));
-        let sequence = &mut running[part.at];
-        if sequence.stats.passes == 1 {
-            sequence.stats.emitted_first = emitted.len();
-        }
+        count(sequence, &verdict.path, emitted.len());
+        let sequence = &running[part.at];
         let news = News {
             sequence: sequence.id,
             tokens: &sequence.tokens,
@@ -323,26 +321,39 @@ impl Engine {
     }
 }
 
-/// Adds a pass to the statistics and to the budget's experience.
-fn count(sequence: &mut Sequence, path: &[NodeId]) {
-    let stats = &mut sequence.stats;
+/// How many nodes the tree may have after the drafter of this round: those that it has, and an equal share of the rest.
+fn share(sequence: &Sequence, nodes_max: usize, round: usize) -> usize {
+    let (used, to_ask) = (sequence.tree.len(), sequence.request.drafters.len() - round);
+    used + (nodes_max - used).div_ceil(to_ask)
+}
+
+/// Adds a pass to the statistics and to the budget's experience. Of an accepted path only the `emitted` first tokens
+/// count: an end token or a stop string may have cut it.
+fn count(sequence: &mut Sequence, path: &[NodeId], emitted: usize) {
+    let (tree, stats) = (&sequence.tree, &mut sequence.stats);
     stats.passes += 1;
-    if sequence.tree.is_empty() {
+    if stats.passes == 1 {
+        stats.emitted_first = emitted;
+    }
+    if tree.is_empty() {
         return;
     }
-    sequence.budget.learn(sequence.tree.len(), path.len());
+    // A fork cannot be accepted whole: the draft was right if its deepest branch was.
+    let deepest = tree.nodes().map(|node| tree.depth(node)).max().unwrap_or(0);
+    sequence.budget.learn(deepest, path.len());
+    let written = &path[..path.len().min(emitted)];
     stats.drafts += 1;
-    stats.drafted += sequence.tree.len();
-    stats.accepted += path.len();
-    if stats.accepted_lens.len() <= path.len() {
-        stats.accepted_lens.resize(path.len() + 1, 0);
+    stats.drafted += tree.len();
+    stats.accepted += written.len();
+    if stats.accepted_lens.len() <= written.len() {
+        stats.accepted_lens.resize(written.len() + 1, 0);
     }
-    stats.accepted_lens[path.len()] += 1;
-    for node in (0..sequence.tree.len()).map(NodeId::new) {
-        stats.drafters[usize::from(sequence.tree.source(node))].drafted += 1;
+    stats.accepted_lens[written.len()] += 1;
+    for node in tree.nodes() {
+        stats.drafters[usize::from(tree.source(node))].drafted += 1;
     }
-    for node in path {
-        stats.drafters[usize::from(sequence.tree.source(*node))].accepted += 1;
+    for node in written {
+        stats.drafters[usize::from(tree.source(*node))].accepted += 1;
     }
 }
 

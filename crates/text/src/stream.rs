@@ -7,7 +7,7 @@
 //! Tokenizers of the SentencePiece kind write an invented space before the first word. It is dropped where the text
 //! begins, and only there: a continuation of a prompt keeps its space. That is why the stream is told the prompt.
 //!
-//! A speculative engine takes steps back, so the state before every token is kept (a few bytes each).
+//! Whoever feeds it guesses can take steps back: the state before every token is kept (a few bytes each).
 
 use std::sync::Arc;
 

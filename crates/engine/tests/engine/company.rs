@@ -139,6 +139,31 @@ fn what_can_never_run_is_refused_with_the_field_expected_and_found() {
     assert!(engine.is_idle(), "a refused request leaves nothing behind");
 }
 
+#[test]
+fn drafters_share_the_budget_and_each_gets_a_say() {
+    let mut engine = toy_engine(4, 100, 32, 1);
+    let draft = ToyExecutor::new(Table::seeded(7, 2, 50), 4, 100, 32);
+    engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(draft)))));
+    for (order, nodes) in [(vec![1, 0], 4), (vec![0, 1], 4), (vec![1, 0], 1)] {
+        let budget = BudgetKind::Fixed { nodes };
+        // A prompt that repeats, so that lookup has something to say in every pass.
+        let prompt = [1, 2, 3, 4].repeat(5);
+        engine.submit(Request { drafters: order.clone(), budget, ..sampled(prompt, 60, 9) }).unwrap();
+        let mut stats = None;
+        while !engine.is_idle() {
+            for event in engine.step(&mut Race) {
+                if let Event::Finished { stats: found, .. } = event {
+                    stats = Some(found.clone());
+                }
+            }
+        }
+        let stats = stats.unwrap();
+        let drafted: Vec<usize> = order.iter().map(|drafter| stats.drafters[usize::from(*drafter)].drafted).collect();
+        assert!(drafted[0] > 0 && (drafted[1] > 0 || nodes == 1), "{order:?} of {nodes}: {drafted:?}");
+        assert!(stats.drafted <= nodes * stats.drafts, "{} nodes in {} drafts", stats.drafted, stats.drafts);
+    }
+}
+
 /// An executor that fails in its third pass.
 struct Failing(ToyExecutor, usize);
 

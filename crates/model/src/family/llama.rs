@@ -139,6 +139,9 @@ fn gguf_frequencies(metadata: &Metadata, weights: &Weights, head_dim: usize) -> 
     frequencies.iter_mut().for_each(|frequency| *frequency /= factor);
     let tensors = Tensors { weights };
     if let Some(divisors) = tensors.optional_vector("rope_freqs.weight", dim / 2)? {
+        if let Some(found) = divisors.iter().find(|divisor| !(divisor.is_finite() && **divisor > 0.0)) {
+            return Err(ModelError::config(file, "tensor rope_freqs.weight", "finite numbers above 0", found));
+        }
         frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
     }
     Ok(frequencies)
