@@ -297,6 +297,11 @@ fn gguf_files_that_cannot_be_run() {
     says(gguf(|_| None).u32("llama.rope.dimension_count", 3), &["llama.rope.dimension_count", "even", "3"]);
     says(gguf(|_| None).u32("llama.attention.head_count_kv", 0), &["head_count_kv", "found 0"]);
     says(gguf(|_| None).u32("llama.attention.value_length", 2), &["value_length", "the key length, 4", "2"]);
+    for divisor in [0.0, f32::NAN] {
+        let divisors = Wide { shape: vec![2], elements: vec![1.0, divisor] };
+        let file = gguf(|_| None).tensor("rope_freqs.weight", &divisors, Form::F32);
+        says(file, &["rope_freqs.weight", "finite numbers above 0", &divisor.to_string()]);
+    }
     says(gguf(|_| None).str("llama.rope.scaling.type", "yarn"), &["llama.rope.scaling.type", "none or linear", "yarn"]);
 }
 
