@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use foretoken_engine::{Emitted, Event, FinishReason, Race, Request, SequenceId, Stats, Token};
+use foretoken_engine::{Emitted, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token};
 
 use crate::assembly::Assembly;
 use crate::failure::Failure;
@@ -20,8 +20,10 @@ pub struct Answer {
     pub emitted: Vec<Emitted>,
     /// The new text.
     pub text: String,
-    /// Why it ended; `None` while it goes on.
+    /// Why it ended; `None` while it goes on, or if it was refused.
     pub reason: Option<FinishReason>,
+    /// Why it was refused or could not go on, if so.
+    pub failure: Option<String>,
     /// What it took.
     pub stats: Stats,
 }
@@ -36,8 +38,10 @@ impl Answer {
 /// Runs requests to their ends. `watch` sees every event with the number of its request, and whether to go on is what
 /// it returns: false cancels that request.
 ///
+/// A prompt that is refused or cannot go on says so in its answer, and the others get theirs: see [`told`].
+///
 /// # Errors
-/// A request is refused (then none runs), the executor fails, or `watch` does.
+/// What all requests have in common is refused, or `watch` fails.
 pub fn run(
     assembly: &mut Assembly,
     requests: Vec<Request>,
@@ -47,10 +51,16 @@ pub fn run(
     let mut numbers: HashMap<SequenceId, usize> = HashMap::new();
     for (number, request) in requests.into_iter().enumerate() {
         answers.push(Answer { prompt: request.prompt.clone(), ..Answer::default() });
-        numbers.insert(assembly.engine.submit(request)?, number);
+        match assembly.engine.submit(request) {
+            Ok(sequence) => drop(numbers.insert(sequence, number)),
+            Err(
+                error @ (RequestError::EmptyPrompt | RequestError::PromptTooLong { .. } | RequestError::Token { .. }),
+            ) => answers[number].failure = Some(error.to_string()),
+            Err(error) => return Err(error.into()),
+        }
     }
     // Told as late as this, so that an error stands alone.
-    if std::mem::take(&mut assembly.untold_seed) {
+    if !numbers.is_empty() && std::mem::take(&mut assembly.untold_seed) {
         say(format_args!("seed: {}", assembly.request.seed));
     }
     while !assembly.engine.is_idle() {
@@ -66,11 +76,22 @@ pub fn run(
         }
         cancelled.into_iter().for_each(|sequence| assembly.engine.cancel(sequence));
     }
-    let failed = answers.iter().find_map(|answer| match &answer.reason {
-        Some(FinishReason::Failed(message)) => Some(message.clone()),
-        _ => None,
-    });
-    failed.map_or(Ok(answers), |message| Err(Failure::Other(message)))
+    Ok(answers)
+}
+
+/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1.
+///
+/// # Errors
+/// The last of them, for the caller to tell; there is none if all is well.
+pub fn told(answers: &[Answer]) -> Result<(), Failure> {
+    let line = |(i, answer): (usize, &Answer)| {
+        let message = answer.failure.as_ref()?;
+        Some(if answers.len() == 1 { message.clone() } else { format!("prompt {}: {message}", i + 1) })
+    };
+    let mut lines: Vec<String> = answers.iter().enumerate().filter_map(line).collect();
+    let Some(last) = lines.pop() else { return Ok(()) };
+    lines.iter().for_each(|line| say(format_args!("error: {line}")));
+    Err(Failure::Other(last))
 }
 
 impl Answer {
@@ -84,6 +105,9 @@ impl Answer {
             Event::Finished { reason, text, stats, .. } => {
                 self.text.push_str(text);
                 self.reason = Some(reason.clone());
+                if let FinishReason::Failed(message) = reason {
+                    self.failure = Some(message.clone());
+                }
                 self.stats = stats.clone();
             }
         }

@@ -11,7 +11,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::failure::Failure;
 
 /// Short options of more than one letter, with the long ones that they stand for.
-const LONG_SHORTS: [(&str, &str); 2] = [("-md", "--model-draft"), ("-np", "--parallel")];
+/// The last is not there yet, and must not be read as a request for help.
+const LONG_SHORTS: [(&str, &str); 3] = [("-md", "--model-draft"), ("-np", "--parallel"), ("-hf", "--hf")];
 
 /// Options whose next word is text that may look like an option.
 const TAKES_TEXT: [&str; 6] = ["-p", "--prompt", "--stop", "--reverse-prompt", "--system", "-sys"];

@@ -140,6 +140,9 @@ impl Conversation {
         interrupts.store(IDLE, Ordering::Relaxed);
         self.stream.text("\n")?;
         for answer in &answers {
+            if let Some(failure) = &answer.failure {
+                say(format_args!("error: {failure}"));
+            }
             if answer.reason == Some(FinishReason::Context) {
                 say(format_args!("the context of {context} tokens is full: /clear begins a new conversation"));
             }

@@ -58,16 +58,17 @@ impl Check {
         let tokens = |prompt: &prompts::Prompt| prompt.tokens(&assembly.target, assembly.tokenizer.as_deref());
         let prompts: Vec<Vec<Token>> = prompts.iter().map(tokens).collect::<Result<_, _>>()?;
         let (mut plain, mut speculative) = (Side::default(), Side::default());
+        let mut failed = 0;
         let round = if parallel == 1 { 1 } else { ROUND * parallel };
         for (number, prompts) in prompts.chunks(round).enumerate() {
             let first = number * round;
             // One after another, so that a plain text never shares a pass.
-            for (i, prompt) in prompts.iter().enumerate() {
+            for prompt in prompts {
                 let request = Request { drafters: Vec::new(), ..request(&assembly, prompt) };
-                plain.run(&mut assembly, vec![request], first + i)?;
+                plain.run(&mut assembly, vec![request])?;
             }
             let requests = prompts.iter().map(|prompt| request(&assembly, prompt)).collect();
-            speculative.run(&mut assembly, requests, first)?;
+            speculative.run(&mut assembly, requests)?;
             for number in first..first + prompts.len() {
                 let (plain, speculative) = (&plain.answers[number], &speculative.answers[number]);
                 if let Some(difference) = difference(plain, speculative, assembly.tokenizer.as_deref()) {
@@ -75,14 +76,24 @@ impl Check {
                 }
                 let (tokens, passes) = (plain.stats.emitted, speculative.stats.passes);
                 let mut out = std::io::stdout();
-                writeln!(out, "prompt {}: ok, {tokens} tokens in {passes} passes", number + 1)?;
+                match &plain.failure {
+                    None => writeln!(out, "prompt {}: ok, {tokens} tokens in {passes} passes", number + 1)?,
+                    Some(failure) => {
+                        failed += 1;
+                        writeln!(out, "prompt {}: {tokens} tokens are the same, then: {failure}", number + 1)?;
+                    }
+                }
                 out.flush()?;
             }
         }
         let mut out = std::io::stdout();
         writeln!(out, "{}", summary(&plain, &speculative))?;
         writeln!(out, "{}", report::line(&speculative.answers, &assembly.names, Some(speculative.time())))?;
-        Ok(out.flush()?)
+        out.flush()?;
+        match failed {
+            0 => Ok(()),
+            _ => Err(Failure::Other(format!("{failed} of {} prompts could not be continued", plain.answers.len()))),
+        }
     }
 }
 
@@ -107,13 +118,9 @@ struct Side {
 }
 
 impl Side {
-    fn run(&mut self, assembly: &mut Assembly, requests: Vec<Request>, first: usize) -> Result<(), Failure> {
+    fn run(&mut self, assembly: &mut Assembly, requests: Vec<Request>) -> Result<(), Failure> {
         let started = Instant::now();
-        let name = |failure| match failure {
-            Failure::Other(message) => Failure::Other(format!("prompt {}: {message}", first + 1)),
-            failure => failure,
-        };
-        self.answers.extend(run(assembly, requests, &mut |_, _| Ok(true)).map_err(name)?);
+        self.answers.extend(run(assembly, requests, &mut |_, _| Ok(true))?);
         self.seconds += started.elapsed().as_secs_f64();
         Ok(())
     }
@@ -163,6 +170,9 @@ fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Tokenizer
     }
     if plain.text != speculative.text {
         return Some(format!("text: plain {:?}, speculative {:?}", plain.text, speculative.text));
+    }
+    if plain.failure != speculative.failure {
+        return Some(format!("failure: plain {:?}, speculative {:?}", plain.failure, speculative.failure));
     }
     let reasons = (&plain.reason, &speculative.reason);
     (reasons.0 != reasons.1).then(|| format!("end: plain {:?}, speculative {:?}", reasons.0, reasons.1))

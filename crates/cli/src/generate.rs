@@ -10,7 +10,7 @@ use clap::Args;
 use foretoken_engine::{Event, Request};
 use indicatif::ProgressBar;
 
-use crate::answers::{Answer, run};
+use crate::answers::{Answer, run, told};
 use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
@@ -81,8 +81,10 @@ impl Generate {
             _ => self.collect(&mut assembly, &prompts, requests, marks)?,
         };
         let wall = (prompts.len() > 1).then(|| started.elapsed());
-        say(report::line(&answers, &assembly.names, wall));
-        Ok(())
+        if answers.iter().any(|answer| answer.stats.passes > 0) {
+            say(report::line(&answers, &assembly.names, wall));
+        }
+        told(&answers)
     }
 
     fn requests(&self, assembly: &Assembly, prompts: &[Prompt]) -> Result<Vec<Request>, Failure> {
@@ -115,7 +117,9 @@ impl Generate {
             }
             Ok(true)
         })?;
-        stream.text("\n")?;
+        if answers.iter().any(|answer| answer.failure.is_none()) {
+            stream.text("\n")?;
+        }
         Ok(answers)
     }
 

@@ -120,13 +120,15 @@ pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
     }
 }
 
-/// The prompt of one object: its `prompt` (text or ids), else its `text`, else the first of its `turns`.
+/// The prompt of one object: its `prompt` (text or ids), else its `text` or `question`, else the first of its `turns`.
 fn of_object(place: &str, line: &str) -> Result<Prompt, Failure> {
     let object: Value = serde_json::from_str(line)
         .map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))?;
-    let found = [object.get("prompt"), object.get("text"), object.get("turns").and_then(|turns| turns.get(0))];
+    let fields = ["prompt", "text", "question"].map(|field| object.get(field));
+    let found = fields.into_iter().chain([object.get("turns").and_then(|turns| turns.get(0))]);
     let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
-    match found.into_iter().flatten().next() {
+    let found = found.flatten().next();
+    match found {
         Some(Value::String(text)) => return Ok(Prompt::Text(text.clone())),
         Some(Value::Array(ids)) => {
             if let Some(ids) = ids.iter().map(id).collect() {
@@ -135,7 +137,8 @@ fn of_object(place: &str, line: &str) -> Result<Prompt, Failure> {
         }
         _ => {}
     }
-    Err(Failure::Other(format!("{place}: prompt: expected a text or token ids, found none")))
+    let found = found.map_or("none".to_string(), Value::to_string);
+    Err(Failure::Other(format!("{place}: prompt: expected a text or token ids, found {found}")))
 }
 
 impl Prompt {
@@ -178,7 +181,8 @@ mod tests {
         assert_eq!(of(r#"{"question_id": 81, "turns": ["c", "d"]}"#), Some(text("c")));
         assert_eq!(of(r#"{"prompt": [1, 2]}"#), Some(Prompt::Ids(vec![1, 2])));
         assert_eq!(of(r#"{"prompt": [1, "2"]}"#), None);
-        assert_eq!(of(r#"{"question": "e"}"#), None);
+        assert_eq!(of(r#"{"question": "e"}"#), Some(text("e")));
+        assert_eq!(of(r#"{"title": "e"}"#), None);
         assert_eq!(of("e"), None);
     }
 

@@ -53,6 +53,9 @@ pub fn line(answers: &[Answer], names: &[String], wall: Option<Duration>) -> Str
     if wall.is_none() {
         parts.push(format!("first token after {:.1} ms", milliseconds(stats.time_to_first_token)));
     }
+    if let [Answer { reason: Some(FinishReason::Context), .. }] = answers {
+        parts.push("the context is full".to_string());
+    }
     parts.join(" | ")
 }
 
@@ -61,13 +64,13 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// Why a text ended, in OpenAI's words, with `context` where the context was full.
-fn reason(reason: Option<&FinishReason>) -> &'static str {
-    match reason {
+fn reason(answer: &Answer) -> &'static str {
+    match &answer.reason {
         Some(FinishReason::EndToken(_) | FinishReason::StopString(_)) => "stop",
-        Some(FinishReason::Length) | None => "length",
+        Some(FinishReason::Length) => "length",
         Some(FinishReason::Context) => "context",
         Some(FinishReason::Cancelled) => "cancelled",
-        Some(FinishReason::Failed(_)) => "failed",
+        Some(FinishReason::Failed(_)) | None => "failed",
     }
 }
 
@@ -87,7 +90,8 @@ pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, seed: u64, 
         "prompt_ids": answer.prompt,
         "text": has_text.then_some(&answer.text),
         "ids": answer.ids(),
-        "finish_reason": reason(answer.reason.as_ref()),
+        "finish_reason": reason(answer),
+        "error": answer.failure,
         "seed": seed,
         "timings": {
             "prompt_n": stats.prompt_tokens,

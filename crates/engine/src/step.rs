@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
 use foretoken_speculation::{
-    Ask, Chance, Context, Drafter, News, NodeId, Scratch, SequenceId, Token, log_probability, verify,
+    Ask, Chance, Context, Drafter, Law, News, NodeId, Scratch, SequenceId, Token, Verdict, log_probability, verify,
 };
 
 use crate::output::{Emitted, Event, FinishReason, Origin};
@@ -172,9 +172,8 @@ impl Engine {
         }
     }
 
-    /// Lets every drafter in turn add to the trees of the sequences that asked for it. What the budget leaves is shared
-    /// equally by the drafters still to be asked: a long chain of the first does not silence the others, and what one
-    /// does not use the next may.
+    /// Lets every drafter in turn add to the trees of the sequences that asked for it. A part of the budget is kept for
+    /// those still to be asked, so that a long chain of the first does not silence the others.
     fn draft(&mut self, chance: &mut dyn Chance) {
         let mut nodes_max = vec![0; self.running.len()];
         self.parts.iter().for_each(|part| nodes_max[part.at] = part.nodes_max);
@@ -272,12 +271,18 @@ impl Engine {
         let old_len = sequence.tokens.len();
         let row_of = |node: Option<NodeId>| first_row + node.map_or(0, |node| 1 + node.index());
         let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
+        let mut impossible = Vec::new();
         let mut law = |node: Option<NodeId>| {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
             let context = Context { tokens, prompt_len: request.prompt.len(), path: &path };
-            request.sampling.law_with(outputs.row(row_of(node)), &context, scratch)
+            let law = request.sampling.possible_law_with(outputs.row(row_of(node)), &context, scratch);
+            law.unwrap_or_else(|| {
+                impossible.push(node);
+                Law::point(0)
+            })
         };
-        let verdict = verify(tree, &mut law, request.promise, request.seed, old_len as u64, chance);
+        let mut verdict = verify(tree, &mut law, request.promise, request.seed, old_len as u64, chance);
+        let failed = cut_at_impossible(&mut verdict, &impossible);
 
         // The accepted rows lie behind the root's in tree order; they close ranks right behind it.
         let from: Vec<usize> = verdict.path.iter().map(|node| old_len + node.index()).collect();
@@ -286,6 +291,12 @@ impl Engine {
         pages.keep(&mut sequence.tables, sequence.cached);
         let drafted = sequence.tree.len();
         let emitted = append_all(sequence, &verdict.path, &verdict.tokens, |node| outputs.row(row_of(node)));
+        if failed && sequence.finished.is_none() {
+            let position = sequence.tokens.len();
+            sequence.finished = Some(FinishReason::Failed(format!(
+                "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
+            )));
+        }
         count(sequence, &verdict.path, emitted.len());
         let sequence = &running[part.at];
         let news = News {
@@ -300,7 +311,9 @@ impl Engine {
             drafter.keep(sequence.id, sequence.cached.min(sequence.tokens.len()));
             drafter.observe(&[news]);
         }
-        events.push(Event::Tokens { sequence: sequence.id, emitted });
+        if !emitted.is_empty() {
+            events.push(Event::Tokens { sequence: sequence.id, emitted });
+        }
     }
 
     /// Lets go of sequences that have ended.
@@ -321,10 +334,22 @@ impl Engine {
     }
 }
 
-/// How many nodes the tree may have after the drafter of this round: those that it has, and an equal share of the rest.
+/// How many nodes the tree may have after the drafter of this round: a quarter of what is left is kept for those still
+/// to be asked.
 fn share(sequence: &Sequence, nodes_max: usize, round: usize) -> usize {
-    let (used, to_ask) = (sequence.tree.len(), sequence.request.drafters.len() - round);
-    used + (nodes_max - used).div_ceil(to_ask)
+    let last = round + 1 == sequence.request.drafters.len();
+    if last { nodes_max } else { nodes_max - (nodes_max - sequence.tree.len()) / 4 }
+}
+
+/// Cuts a verdict before the first token that was chosen where no token was possible. Whether there was one.
+///
+/// Laws of such places only let verification come to its end; what plain decoding would have written before stands.
+fn cut_at_impossible(verdict: &mut Verdict, impossible: &[Option<NodeId>]) -> bool {
+    let chosen_at = std::iter::once(None).chain(verdict.path.iter().copied().map(Some));
+    let Some(cut) = chosen_at.into_iter().position(|node| impossible.contains(&node)) else { return false };
+    verdict.path.truncate(cut);
+    verdict.tokens.truncate(cut);
+    true
 }
 
 /// Adds a pass to the statistics and to the budget's experience. Of an accepted path only the `emitted` first tokens

@@ -20,8 +20,8 @@
 //! with the k-th, as transformers does; top-p takes the lower id first among equals; min-p and typical-p keep all equals.
 //!
 //! Odd numbers, so that no model can bring the engine down: NaN counts as minus infinity, which is probability zero;
-//! plus infinity as the largest finite number. If nothing is left, the law is a point mass on the lowest token that the
-//! settings allow, and on token 0 if they allow none. Tokens in settings or context beyond the row are passed over,
+//! plus infinity as the largest finite number. If nothing is left, [`Sampling::possible_law_with`] says so, and the others
+//! give a point mass on the lowest token that the settings allow, or on token 0 if they allow none. Tokens in settings or context beyond the row are passed over,
 //! because a draft model's row may be shorter.
 
 mod edit;
@@ -153,16 +153,26 @@ impl Sampling {
     ///
     /// As [`Sampling::law`].
     pub fn law_with(&self, logits: &[f32], context: &Context<'_>, scratch: &mut Scratch) -> Law {
+        let law = self.possible_law_with(logits, context, scratch);
+        law.unwrap_or_else(|| Law::point(self.lowest_allowed(logits.len(), context)))
+    }
+
+    /// The same, or `None` if no token is possible: the row holds no finite logit, or the settings leave none.
+    ///
+    /// # Panics
+    ///
+    /// As [`Sampling::law`].
+    pub fn possible_law_with(&self, logits: &[f32], context: &Context<'_>, scratch: &mut Scratch) -> Option<Law> {
         assert!(!logits.is_empty(), "a row without logits");
         let problem = self.problem();
         assert!(problem.is_none(), "{problem:?}");
         self.edit(logits, context, scratch);
         let best = argmax(&scratch.logits);
         if scratch.logits[best] == f32::NEG_INFINITY {
-            return Law::point(self.lowest_allowed(logits.len(), context));
+            return None;
         }
         if self.temperature == 0.0 {
-            return Law::point(best as Token);
+            return Some(Law::point(best as Token));
         }
         let largest = f64::from(scratch.logits[best]);
         let floor = filter::top_k_floor(&scratch.logits, self.top_k, &mut scratch.best);
@@ -185,7 +195,7 @@ impl Sampling {
         filter::min_p(&mut scratch.kept, f64::from(self.min_p));
         filter::typical_p(&mut scratch.kept, f64::from(self.typical_p), &mut scratch.ranked);
         let (tokens, weights) = scratch.kept.iter().copied().unzip();
-        Law::from_sorted(tokens, weights)
+        Some(Law::from_sorted(tokens, weights))
     }
 
     /// The same settings for a drafter with its own temperature (`--spec-draft-temp`); `None` keeps the target's.

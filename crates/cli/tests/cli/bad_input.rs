@@ -172,3 +172,37 @@ fn files_of_prompts_name_the_line() {
     );
     assert!(run(&["check", "--prompts", "nowhere"]).error(1).starts_with("nowhere: cannot be read: "));
 }
+
+#[test]
+fn one_bad_prompt_of_a_list_is_named_and_the_others_are_answered() {
+    let (_folder, path) = file("mixed.jsonl", "{\"prompt\": [5, 6]}\n{\"prompt\": [5, 99999]}\n{\"prompt\": [7]}\n");
+    for parallel in ["1", "3"] {
+        let line = ["generate", "--prompts", &path, "-n", "3", "--temp", "0", "--output-ids", "-np", parallel];
+        let ended = run(&line);
+        let message = "error: prompt 2: prompt: token 1: expected a number below 8192 (the vocabulary), found 99999";
+        assert_eq!((ended.code, ended.err.lines().last()), (1, Some(message)), "{}", ended.err);
+        let lines: Vec<&str> = ended.out.lines().collect();
+        assert_eq!(lines.iter().map(|ids| ids.split(',').count()).collect::<Vec<_>>(), [3, 1, 3], "{lines:?}");
+        assert_eq!(lines[1], "");
+    }
+    let checked = run(&["check", "--prompts", &path, "-n", "3", "-s", "1"]);
+    assert_eq!(checked.code, 1);
+    assert!(checked.out.contains("prompt 1: ok") && checked.out.contains("prompt 3: ok"), "{}", checked.out);
+    assert!(checked.err.ends_with("error: 1 of 3 prompts could not be continued\n"), "{}", checked.err);
+}
+
+#[test]
+fn where_no_token_is_possible_nothing_is_made_up() {
+    let all: Vec<String> = (0..8192).map(|token: u32| token.to_string()).collect();
+    let ended =
+        run(&["generate", "--prompt-ids", "5", "--output-ids", "-n", "3", "-s", "1", "--ban-token", &all.join(",")]);
+    assert_eq!((ended.code, ended.out.trim()), (1, ""));
+    assert!(ended.err.contains("error: token 1: expected a possible one, found none"), "{}", ended.err);
+}
+
+#[test]
+fn an_option_that_is_not_there_yet_is_no_request_for_help() {
+    let ended = run(&["generate", "-hf", "somebody/model", "hello"]);
+    assert_eq!((ended.code, ended.out.as_str()), (2, ""));
+    assert!(ended.err.contains("--hf"), "{}", ended.err);
+}

@@ -164,6 +164,52 @@ fn drafters_share_the_budget_and_each_gets_a_say() {
     }
 }
 
+#[test]
+fn where_no_token_is_possible_the_text_ends_with_its_reason_whoever_drafted() {
+    // The model breaks down (NaN) after a 6 that follows some text; until then every text is what it would have been.
+    let healthy = table();
+    let breaks = |tokens: &[Token]| tokens.len() > 8 && tokens.last() == Some(&6);
+    let row = move |tokens: &[Token]| if breaks(tokens) { vec![f32::NAN; 7] } else { healthy.logits(tokens) };
+    let broken = Table::new(7, row);
+    let mut ended_early = 0;
+    for seed in 0..40 {
+        let mut texts = Vec::new();
+        for drafters in [vec![], vec![0], vec![1], vec![1, 0]] {
+            let mut engine = Engine::new(Box::new(ToyExecutor::new(broken.clone(), 4, 50, 64)), 1, usize::MAX);
+            engine.add_drafter(Box::new(LookupDrafter::default()));
+            let draft = ToyExecutor::new(table(), 4, 50, 64);
+            engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(draft)))));
+            engine.submit(Request { drafters, ..sampled(vec![1, 2, 1, 2], 20, seed) }).unwrap();
+            let (mut text, mut end) = (Vec::new(), None);
+            while !engine.is_idle() {
+                for event in engine.step(&mut Race) {
+                    match event {
+                        Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|emitted| emitted.token)),
+                        Event::Finished { reason, .. } => end = Some(reason.clone()),
+                        Event::Prompt { .. } => {}
+                    }
+                }
+            }
+            texts.push((text, end.unwrap()));
+        }
+        assert!(texts.iter().all(|text| *text == texts[0]), "seed {seed}: {texts:?}");
+        if let FinishReason::Failed(message) = &texts[0].1 {
+            assert!(message.contains("expected a possible one, found none"), "{message}");
+            assert_eq!(texts[0].0.last(), Some(&6));
+            ended_early += 1;
+        }
+    }
+    assert!((1..40).contains(&ended_early), "{ended_early} of 40 texts met the break");
+    let mut engine = toy_engine(4, 50, 64, 1);
+    let sampling = Sampling { banned_tokens: (0..7).collect(), ..Sampling::default() };
+    engine.submit(Request { sampling, ..sampled(vec![1], 5, 0) }).unwrap();
+    let events = engine.step(&mut Race).to_vec();
+    let [Event::Prompt { .. }, Event::Finished { reason: FinishReason::Failed(_), stats, .. }] = &events[..] else {
+        panic!("no token is emitted: {events:?}");
+    };
+    assert_eq!(stats.emitted, 0);
+}
+
 /// An executor that fails in its third pass.
 struct Failing(ToyExecutor, usize);
 
