@@ -140,7 +140,9 @@ impl Generate {
         })?;
         done.finish_and_clear();
         let mut out = std::io::stdout().lock();
-        for (prompt, answer) in prompts.iter().zip(&answers) {
+        // Of a list each prompt has its line, an empty one if it was refused, so that lines can be counted.
+        let shown = |answer: &Answer| answers.len() > 1 || answer.failure.is_none() || !answer.emitted.is_empty();
+        for (prompt, answer) in prompts.iter().zip(&answers).filter(|(_, answer)| shown(answer)) {
             writeln!(out, "{}", self.printed(assembly, prompt, answer, marks))?;
         }
         out.flush()?;

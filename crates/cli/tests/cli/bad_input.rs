@@ -159,7 +159,8 @@ fn prompts_that_do_not_fit_are_refused() {
 #[test]
 fn files_of_prompts_name_the_line() {
     for (text, expected) in [
-        ("{\"prompt\": \"a\"}\n{\"question\": \"b\"}\n", "line 2: prompt: expected a text or token ids, found none"),
+        ("{\"prompt\": \"a\"}\n{\"title\": \"b\"}\n", "line 2: prompt: expected a text or token ids, found none"),
+        ("{\"prompt\": [1.5]}\n", "line 1: prompt: expected a text or token ids, found [1.5]"),
         ("", "expected prompts, found none"),
     ] {
         let (_folder, path) = file("prompts.jsonl", text);
@@ -177,7 +178,8 @@ fn files_of_prompts_name_the_line() {
 fn one_bad_prompt_of_a_list_is_named_and_the_others_are_answered() {
     let (_folder, path) = file("mixed.jsonl", "{\"prompt\": [5, 6]}\n{\"prompt\": [5, 99999]}\n{\"prompt\": [7]}\n");
     for parallel in ["1", "3"] {
-        let line = ["generate", "--prompts", &path, "-n", "3", "--temp", "0", "--output-ids", "-np", parallel];
+        let line =
+            ["generate", "--prompts", &path, "-n", "3", "--ignore-eos", "--temp", "0", "--output-ids", "-np", parallel];
         let ended = run(&line);
         let message = "error: prompt 2: prompt: token 1: expected a number below 8192 (the vocabulary), found 99999";
         assert_eq!((ended.code, ended.err.lines().last()), (1, Some(message)), "{}", ended.err);
@@ -196,7 +198,7 @@ fn where_no_token_is_possible_nothing_is_made_up() {
     let all: Vec<String> = (0..8192).map(|token: u32| token.to_string()).collect();
     let ended =
         run(&["generate", "--prompt-ids", "5", "--output-ids", "-n", "3", "-s", "1", "--ban-token", &all.join(",")]);
-    assert_eq!((ended.code, ended.out.trim()), (1, ""));
+    assert_eq!((ended.code, ended.out.as_str()), (1, ""));
     assert!(ended.err.contains("error: token 1: expected a possible one, found none"), "{}", ended.err);
 }
 
