@@ -24,8 +24,11 @@ pub fn written_out(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     for word in words {
         let is_text = out.last().is_some_and(|before| TAKES_TEXT.iter().any(|option| before == option));
         options &= word != "--" || is_text;
-        let long = LONG_SHORTS.iter().find(|(short, _)| options && !is_text && word == *short);
-        out.push(long.map_or(word, |(_, long)| (*long).into()));
+        let long = LONG_SHORTS.iter().filter(|_| options && !is_text).find_map(|(short, long)| {
+            let rest = word.to_str()?.strip_prefix(short)?;
+            (rest.is_empty() || rest.starts_with('=')).then(|| format!("{long}{rest}"))
+        });
+        out.push(long.map_or(word, OsString::from));
     }
     out
 }
@@ -74,6 +77,7 @@ mod tests {
     #[test]
     fn two_letter_options_are_written_out_where_they_are_options() {
         assert_eq!(out(&["x", "-md", "d", "-np", "4"]), ["x", "--model-draft", "d", "--parallel", "4"]);
+        assert_eq!(out(&["x", "-md=d", "-np=4", "-n", "5"]), ["x", "--model-draft=d", "--parallel=4", "-n", "5"]);
         assert_eq!(out(&["x", "-p", "-md", "--", "-np"]), ["x", "-p", "-md", "--", "-np"]);
     }
 }
