@@ -52,21 +52,8 @@ pub(crate) fn normalize(spec: &Spec, weights: &NormWeights, x: &[f32], out: &mut
     }
 }
 
-/// Adds one block's attention and feed-forward to `x` `[rows, width]`.
-pub(crate) fn run(
-    compute: &Compute,
-    spec: &Spec,
-    (number, layer): (usize, &Layer),
-    standing: &Standing<'_>,
-    cache: &mut Cache,
-    buffers: &mut Buffers,
-    x: &mut [f32],
-) {
-    attend(compute, spec, (number, layer), standing, cache, buffers, x);
-    feed_forward(compute, spec, layer, buffers, x);
-}
-
-fn attend(
+/// Adds one block's attention to `x` `[rows, width]`, and stores the rows' keys and values.
+pub(crate) fn attend(
     compute: &Compute,
     spec: &Spec,
     (number, layer): (usize, &Layer),
@@ -107,7 +94,8 @@ fn attend(
     product(compute, attended, rows, query_width, layer.attention_output.product(x, true));
 }
 
-fn feed_forward(compute: &Compute, spec: &Spec, layer: &Layer, buffers: &mut Buffers, x: &mut [f32]) {
+/// Adds one block's feed-forward to `x` `[rows, width]`.
+pub(crate) fn feed_forward(compute: &Compute, spec: &Spec, layer: &Layer, buffers: &mut Buffers, x: &mut [f32]) {
     let rows = x.len() / spec.width;
     let normed = room(&mut buffers.normed, rows * spec.width);
     normalize(spec, &layer.ffn_norm, x, normed);

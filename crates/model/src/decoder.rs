@@ -212,7 +212,8 @@ impl Executor for Model {
         let standing = Standing { slots: &pass.slots, places: &places, angles: &pass.angles };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         for (number, layer) in layers.iter().enumerate() {
-            block::run(compute, spec, (number, layer), &standing, cache, buffers, x);
+            block::attend(compute, spec, (number, layer), &standing, cache, buffers, x);
+            block::feed_forward(compute, spec, layer, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
                 if *hidden == number {
                     gather(x, spec.width, &pass.wanted, out);

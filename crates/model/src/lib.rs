@@ -10,13 +10,13 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
-pub mod block;
-pub mod cache;
+mod block;
+mod cache;
 pub mod checkpoint;
-pub mod decoder;
-pub mod error;
+mod decoder;
+mod error;
 pub mod family;
-pub mod linear;
+mod linear;
 pub mod spec;
 
 pub use batch::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs, PageId, PageTable, Span, Token};

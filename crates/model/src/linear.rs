@@ -19,7 +19,7 @@ pub(crate) enum Storage {
     BF16(Vec<bf16>),
 }
 
-/// Elements of `bytes`, copied; a view if they lie where such elements may lie would have been taken before.
+/// Elements of `bytes` that lie where such elements may not lie, copied.
 fn copied<T: AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }

@@ -8,6 +8,8 @@
 
 use std::fmt;
 
+use crate::table::mix;
+
 /// A kernel: rows and their number in, results of the rows out.
 pub type RowKernel<'a> = dyn FnMut(&[f32], usize) -> Vec<f32> + 'a;
 
@@ -123,11 +125,9 @@ impl Numbers {
 
     /// The next 64 bits (splitmix64).
     pub fn bits(&mut self) -> u64 {
+        let bits = mix(self.0);
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        bits
     }
 
     /// A number below `end`.
