@@ -13,6 +13,7 @@
 
 pub mod activation;
 pub mod attention;
+pub mod block;
 pub mod dtype;
 pub mod embed;
 pub mod isa;
