@@ -6,6 +6,12 @@
 //!
 //! Left out: formats by codebook beyond the sixteen values of IQ4.
 
+mod read;
+
+use crate::dtype::f16_to_f32;
+
+pub(crate) use read::{large, small};
+
 /// A format of quantized weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
@@ -64,11 +70,76 @@ pub(crate) struct Large {
 pub(crate) const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 impl Format {
+    /// Every format.
+    pub const ALL: [Format; 12] = [
+        Format::Q8_0,
+        Format::Q4_0,
+        Format::Q4_1,
+        Format::Q5_0,
+        Format::Q5_1,
+        Format::Iq4Nl,
+        Format::Q2K,
+        Format::Q3K,
+        Format::Q4K,
+        Format::Q5K,
+        Format::Q6K,
+        Format::Iq4Xs,
+    ];
+
     /// Elements of a block.
     pub const fn elements(self) -> usize {
         match self {
             Format::Q8_0 | Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Iq4Nl => 32,
-            _ => 256,
+            Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K | Format::Iq4Xs => 256,
+        }
+    }
+
+    /// True of formats with blocks of 256.
+    pub const fn is_large(self) -> bool {
+        self.elements() == 256
+    }
+
+    /// Bytes of a block.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Format::Q8_0 => 34,
+            Format::Q4_0 | Format::Iq4Nl => 18,
+            Format::Q4_1 => 20,
+            Format::Q5_0 => 22,
+            Format::Q5_1 => 24,
+            Format::Q2K => 84,
+            Format::Q3K => 110,
+            Format::Q4K => 144,
+            Format::Q5K => 176,
+            Format::Q6K => 210,
+            Format::Iq4Xs => 136,
+        }
+    }
+
+    /// The name, as ggml spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Format::Q8_0 => "Q8_0",
+            Format::Q4_0 => "Q4_0",
+            Format::Q4_1 => "Q4_1",
+            Format::Q5_0 => "Q5_0",
+            Format::Q5_1 => "Q5_1",
+            Format::Iq4Nl => "IQ4_NL",
+            Format::Q2K => "Q2_K",
+            Format::Q3K => "Q3_K",
+            Format::Q4K => "Q4_K",
+            Format::Q5K => "Q5_K",
+            Format::Q6K => "Q6_K",
+            Format::Iq4Xs => "IQ4_XS",
+        }
+    }
+
+    /// Parts of a block that have a scale of their own: 8 or 16 of a large one, 1 of a small one.
+    pub(crate) const fn parts(self) -> usize {
+        match self {
+            Format::Q4K | Format::Q5K | Format::Iq4Xs => 8,
+            Format::Q2K | Format::Q3K | Format::Q6K => 16,
+            Format::Q8_0 | Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Iq4Nl => 1,
         }
     }
 
@@ -81,6 +152,69 @@ impl Format {
             Format::Q3K => 4,
             Format::Q6K => 32,
             Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K => 0,
+        }
+    }
+}
+
+/// Spells blocks out as floats, one after the other. The bits are those of the Python package `gguf`: the scale of a
+/// part is rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused.
+///
+/// # Panics
+/// If `bytes` is not a whole number of blocks, or `out` has not a place for each of their elements.
+pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
+    let blocks = whole_blocks(format, bytes.len(), out.len());
+    let bytes = bytes.chunks_exact(format.bytes());
+    let out = out.chunks_exact_mut(format.elements());
+    debug_assert_eq!(out.len(), blocks);
+    for (block, values) in bytes.zip(out) {
+        if format.is_large() {
+            spell_large(format, &large(format, block), values.try_into().expect("256 elements"));
+        } else {
+            spell_small(format, &small(format, block), values.try_into().expect("32 elements"));
+        }
+    }
+}
+
+/// The number of blocks, of which there must be a whole number and as many elements.
+fn whole_blocks(format: Format, bytes: usize, elements: usize) -> usize {
+    let (name, blocks) = (format.name(), bytes / format.bytes());
+    assert!(bytes.is_multiple_of(format.bytes()), "{bytes} bytes are not whole {name} blocks of {}", format.bytes());
+    assert!(elements == blocks * format.elements(), "{blocks} {name} blocks do not fit {elements} elements");
+    blocks
+}
+
+/// What a quant stands for before any scale: a small whole number.
+#[inline(always)]
+fn level(format: Format, quant: u8) -> f32 {
+    match format {
+        Format::Iq4Nl | Format::Iq4Xs => f32::from(IQ4_VALUES[usize::from(quant & 15)]),
+        _ => (i32::from(quant) - format.offset()) as f32,
+    }
+}
+
+#[inline(always)]
+fn spell_small(format: Format, block: &Small, values: &mut [f32; 32]) {
+    let (scale, minimum) = (f16_to_f32(block.scale), f16_to_f32(block.minimum));
+    for (value, &quant) in values.iter_mut().zip(&block.quants) {
+        *value = scale * level(format, quant);
+    }
+    // Not without asking: adding a zero minimum would turn -0 into 0.
+    if matches!(format, Format::Q4_1 | Format::Q5_1) {
+        values.iter_mut().for_each(|value| *value += minimum);
+    }
+}
+
+#[inline(always)]
+fn spell_large(format: Format, block: &Large, values: &mut [f32; 256]) {
+    let (scale, minimum) = (f16_to_f32(block.scale), f16_to_f32(block.minimum));
+    let len = 256 / format.parts();
+    let parts = values.chunks_exact_mut(len).zip(block.quants.chunks_exact(len));
+    for (j, (values, quants)) in parts.enumerate() {
+        let scale = scale * f32::from(block.scales[j]);
+        let minimum = minimum * f32::from(block.minimums[j]);
+        for (value, &quant) in values.iter_mut().zip(quants) {
+            // Where there is no minimum it is +0, which changes no bit when taken away.
+            *value = scale * level(format, quant) - minimum;
         }
     }
 }
