@@ -1,6 +1,7 @@
 //! The kernels against their naive twins, against themselves among other rows, and the threads that run them.
 
 mod attention;
+mod block;
 mod pool;
 mod rows;
 mod twins;
@@ -29,6 +30,11 @@ pub(crate) fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
     if let Some(at) = first_difference(found, expected) {
         panic!("{what}: element {at}: {:e} instead of {:e}", found[at], expected[at]);
     }
+}
+
+/// The same bits, or both no number.
+pub(crate) fn same_float(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
 /// Weights of one of the three types, owned.
