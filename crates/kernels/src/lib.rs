@@ -14,6 +14,7 @@
 pub mod activation;
 pub mod attention;
 pub mod block;
+pub mod ceilings;
 pub mod dtype;
 pub mod embed;
 pub mod isa;
@@ -24,6 +25,7 @@ pub mod pool;
 pub mod rope;
 pub mod softmax;
 
+pub use ceilings::Ceilings;
 pub use isa::Isa;
 pub use pool::Pool;
 

@@ -2,6 +2,7 @@
 
 mod attention;
 mod block;
+mod ceilings;
 mod pool;
 mod rows;
 mod twins;

@@ -1,0 +1,20 @@
+//! Ceilings on every instruction set: each rate is there, and in the order that the machine must have it.
+
+use foretoken_kernels::{Ceilings, Compute, Isa, Pool};
+
+/// Low enough for any machine, in debug builds of a busy one too.
+const LEAST: f64 = 0.01;
+
+#[test]
+fn every_rate_is_measured_with_the_threads_that_were_given() {
+    for (isa, threads) in Isa::available().into_iter().zip([2, 1, 2]) {
+        let found = Ceilings::measure(&Compute { isa, pool: Pool::new(threads) });
+        let Ceilings { bandwidth_gb_s, bandwidth_median_gb_s, fma_gflop_s, int8_gop_s, bf16_gflop_s, .. } = found;
+        assert_eq!(found.threads, threads, "{}", isa.name());
+        let all = [bandwidth_gb_s, bandwidth_median_gb_s, fma_gflop_s, int8_gop_s, bf16_gflop_s.unwrap_or(LEAST)];
+        assert!(all.iter().all(|rate| rate.is_finite() && *rate >= LEAST), "{}: {found:?}", isa.name());
+        assert!(bandwidth_median_gb_s <= bandwidth_gb_s, "{}: {found:?}", isa.name());
+        assert!(isa != Isa::PORTABLE || bf16_gflop_s.is_none(), "{found:?}");
+        println!("{}: {found:?}", isa.name());
+    }
+}
