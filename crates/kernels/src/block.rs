@@ -2,15 +2,18 @@
 //!
 //! The idea: every format is read into one of two plain forms, [`Small`] blocks of 32 elements or [`Large`] blocks of
 //! 256, from which everything else follows: the floats that they stand for ([`dequantize`]) and the panels that the
-//! products use (`panel.rs`).
+//! products use (`panel.rs`). The way back, [`quantize`], exists for the formats that we make ourselves.
 //!
 //! Left out: formats by codebook beyond the sixteen values of IQ4.
 
 mod read;
+mod search;
+mod write;
 
 use crate::dtype::f16_to_f32;
 
 pub(crate) use read::{large, small};
+pub use write::quantize;
 
 /// A format of quantized weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
