@@ -9,7 +9,6 @@
 use std::hint::black_box;
 
 use crate::Isa;
-use crate::isa::Kind;
 
 /// A loop over an instruction on registers.
 #[derive(Clone, Copy)]
@@ -49,37 +48,37 @@ const GROUP: usize = 512;
 
 /// Fused multiply-adds in f32.
 pub(super) fn fma(isa: Isa) -> Loop {
-    match isa.kind() {
-        Kind::Portable => Loop { body: portable::fma, operations: 2 * portable::LEN },
+    match isa.name() {
+        "portable" => Loop { body: portable::fma, operations: 2 * portable::LEN },
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx2 => Loop { body: avx2::fma, operations: 2 * 8 * avx2::CHAINS },
+        "avx512" => Loop { body: avx512::fma, operations: 2 * 16 * avx512::CHAINS },
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512 => Loop { body: avx512::fma, operations: 2 * 16 * avx512::CHAINS },
+        "avx2" | "avxvnni" => Loop { body: avx2::fma, operations: 2 * 8 * avx2::CHAINS },
+        other => unreachable!("no loops for {other}"),
     }
 }
 
 /// Dot products of unsigned with signed bytes, by the best instruction of this set.
 pub(super) fn int8(isa: Isa) -> Loop {
-    match isa.kind() {
-        Kind::Portable => Loop { body: portable::int8, operations: 2 * portable::LEN },
+    match isa.name() {
+        "portable" => Loop { body: portable::int8, operations: 2 * portable::LEN },
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512 if is_x86_feature_detected!("avx512vnni") => {
+        "avx512" if is_x86_feature_detected!("avx512vnni") => {
             Loop { body: avx512::int8, operations: 2 * 64 * avx512::CHAINS }
         }
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx2 | Kind::Avx512 if is_x86_feature_detected!("avxvnni") => {
-            Loop { body: avx2::int8_vnni, operations: 2 * 32 * avx2::CHAINS }
-        }
+        "avxvnni" => Loop { body: avx2::int8_vnni, operations: 2 * 32 * avx2::CHAINS },
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx2 | Kind::Avx512 => Loop { body: avx2::int8, operations: 2 * 32 * avx2::CHAINS },
+        "avx2" | "avx512" => Loop { body: avx2::int8, operations: 2 * 32 * avx2::CHAINS },
+        other => unreachable!("no loops for {other}"),
     }
 }
 
 /// Dot products in bf16, if there is an instruction for them.
 pub(super) fn bf16(isa: Isa) -> Option<Loop> {
-    match isa.kind() {
+    match isa.name() {
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512 if is_x86_feature_detected!("avx512bf16") => {
+        "avx512" if is_x86_feature_detected!("avx512bf16") => {
             Some(Loop { body: avx512::bf16, operations: 2 * 32 * avx512::CHAINS })
         }
         _ => None,
@@ -88,12 +87,13 @@ pub(super) fn bf16(isa: Isa) -> Option<Loop> {
 
 /// The ways to read.
 pub(super) fn reads(isa: Isa) -> Vec<Read> {
-    match isa.kind() {
-        Kind::Portable => vec![Read(portable::read)],
+    match isa.name() {
+        "portable" => vec![Read(portable::read)],
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx2 => vec![Read(avx2::read), Read(avx2::read_streams)],
+        "avx512" => vec![Read(avx512::read), Read(avx512::read_streams)],
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512 => vec![Read(avx512::read), Read(avx512::read_streams)],
+        "avx2" | "avxvnni" => vec![Read(avx2::read), Read(avx2::read_streams)],
+        other => unreachable!("no loops for {other}"),
     }
 }
 
