@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Writes a GGUF file of a Llama's shape with random weights: something to time, nothing to read.
+
+    python3 bench/peers/synthetic.py OUT.gguf --shape 1b --type Q8_0
+
+The idea: blocks are drawn in the form of the file, at random quants and at scales which give every matrix the standard
+deviation 1 / sqrt(inputs), so that activations stay in range. Nothing is quantized, so types cost nothing that the
+package gguf cannot do, and a model of 1.1 B weights takes seconds. The vocabulary is made up as well: three control
+tokens, the 256 bytes, and pieces of one to three letters.
+
+Types: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, and Q4_K_M, which is Q4_K with Q6_K where llama.cpp's mixture has it:
+the head, and attn_v and ffn_down of about half of the layers. Vectors are F32. Needs gguf and numpy, in the versions
+of README.md. Left out: any other architecture.
+"""
+
+import argparse
+import itertools
+import os
+
+import gguf
+import numpy as np
+
+# width, layers, heads, heads of keys and values, width inside the feed-forward half
+SHAPES = {
+    "1b": (2048, 22, 32, 4, 5632),
+    "110m": (768, 12, 12, 12, 2048),
+    "tiny": (256, 2, 4, 2, 768),
+}
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "Q4_K_M"]
+VOCABULARY_LEN = 32000
+CONTEXT_LEN = 4096
+
+# Standard deviation of a whole number drawn evenly from so many consecutive ones.
+spread = lambda count: ((count * count - 1) / 12) ** 0.5
+
+
+def halves(scale, count):
+    """`count` times the same f16, as bytes [count, 2]."""
+    return np.full(count, scale, np.float16).view(np.uint8).reshape(count, 2)
+
+
+def q8_0(rng, blocks, deviation):
+    """32 elements: a scale, then 32 signed bytes."""
+    quants = rng.integers(0, 256, (blocks, 32), np.uint8)
+    return np.hstack([halves(deviation / spread(256), blocks), quants])
+
+
+def q4_0(rng, blocks, deviation):
+    """32 elements: a scale, then 32 times 4 bits."""
+    quants = rng.integers(0, 256, (blocks, 16), np.uint8)
+    return np.hstack([halves(deviation / spread(16), blocks), quants])
+
+
+def q4_k(rng, blocks, deviation):
+    """256 elements: two scales, eight scales and eight minimums of 6 bits in 12 bytes, then 256 times 4 bits.
+
+    An element is scale * scales[j] * quant - minimum * minimums[j]; the minimums are made to take away the mean."""
+    scales = rng.integers(32, 64, (blocks, 8), np.uint8)
+    minimums = scales
+    low, high = scales[:, :4], scales[:, 4:]
+    low_minimums, high_minimums = minimums[:, :4], minimums[:, 4:]
+    packed = np.hstack([
+        low | (high >> 4) << 6,
+        low_minimums | (high_minimums >> 4) << 6,
+        (high & 15) | (high_minimums & 15) << 4,
+    ])
+    scale = deviation / (spread(16) * np.sqrt(np.mean(np.arange(32, 64) ** 2.0)))
+    quants = rng.integers(0, 256, (blocks, 128), np.uint8)
+    return np.hstack([halves(scale, blocks), halves(7.5 * scale, blocks), packed, quants])
+
+
+def q6_k(rng, blocks, deviation):
+    """256 elements: lower 4 bits, upper 2 bits, sixteen signed scales, and a scale behind them."""
+    quants = rng.integers(0, 256, (blocks, 128 + 64), np.uint8)
+    scales = rng.integers(64, 128, (blocks, 16), np.uint8)
+    scale = deviation / (spread(64) * np.sqrt(np.mean(np.arange(64, 128) ** 2.0)))
+    return np.hstack([quants, scales, halves(scale, blocks)])
+
+
+BLOCKS = {"Q8_0": (32, q8_0), "Q4_0": (32, q4_0), "Q4_K": (256, q4_k), "Q6_K": (256, q6_k)}
+
+
+def drawn(rng, kind, rows, columns):
+    """A random matrix: floats, or bytes of blocks [rows, bytes of a row]."""
+    deviation = columns**-0.5
+    if kind in BLOCKS:
+        elements, draw = BLOCKS[kind]
+        return draw(rng, rows * columns // elements, deviation).reshape(rows, -1)
+    floats = rng.standard_normal((rows, columns), np.float32) * np.float32(deviation)
+    if kind == "F32":
+        return floats
+    if kind == "F16":
+        return floats.astype(np.float16)
+    return (floats.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+
+
+def finer(layer, layers):
+    """Whether llama.cpp's mixtures give this layer the finer type: the first and last eighth, and each third between."""
+    return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+
+
+def kind_of(name, asked, layer, layers):
+    """The type of a matrix in a file of type `asked`."""
+    if asked != "Q4_K_M":
+        return asked
+    fine = name == "output.weight" or ("attn_v" in name or "ffn_down" in name) and finer(layer, layers)
+    return "Q6_K" if fine else "Q4_K"
+
+
+def tensors(shape, asked):
+    """Names, types and shapes of all tensors; vectors have a shape of one number and type F32."""
+    width, layers, heads, kv_heads, ffn = shape
+    keys = width // heads * kv_heads
+    yield "token_embd.weight", kind_of("token_embd.weight", asked, 0, layers), (VOCABULARY_LEN, width)
+    yield "output.weight", kind_of("output.weight", asked, 0, layers), (VOCABULARY_LEN, width)
+    yield "output_norm.weight", "F32", (width,)
+    matrices = [
+        ("attn_q", (width, width)), ("attn_k", (keys, width)), ("attn_v", (keys, width)),
+        ("attn_output", (width, width)), ("ffn_gate", (ffn, width)), ("ffn_up", (ffn, width)), ("ffn_down", (width, ffn)),
+    ]
+    for layer in range(layers):
+        for name in ["attn_norm", "ffn_norm"]:
+            yield f"blk.{layer}.{name}.weight", "F32", (width,)
+        for name, matrix in matrices:
+            yield f"blk.{layer}.{name}.weight", kind_of(name, asked, layer, layers), matrix
+
+
+def vocabulary():
+    """Tokens, scores and kinds: control tokens, bytes, then made-up pieces, the short ones first."""
+    kinds = gguf.TokenType
+    all = [("<unk>", 0.0, kinds.UNKNOWN), ("<s>", 0.0, kinds.CONTROL), ("</s>", 0.0, kinds.CONTROL)]
+    all += [(f"<0x{byte:02X}>", 0.0, kinds.BYTE) for byte in range(256)]
+    letters = "etaoinshrdlcumwfgypbvkjxqz"
+    words = ("".join(word) for len_ in (1, 2, 3) for word in itertools.product(letters, repeat=len_))
+    pieces = itertools.chain(["\u2581"], *((word, "\u2581" + word) for word in words))
+    pieces = itertools.islice(pieces, VOCABULARY_LEN - len(all))
+    return all + [(piece, -float(rank), kinds.NORMAL) for rank, piece in enumerate(pieces)]
+
+
+def write(path, shape, asked, seed):
+    """Writes the file, one tensor after another, so that it never lies in memory as a whole."""
+    width, layers, heads, kv_heads, ffn = shape
+    tokens, scores, kinds = zip(*vocabulary())
+    out = gguf.GGUFWriter(path, "llama")
+    out.add_name(f"random {asked}")
+    out.add_context_length(CONTEXT_LEN)
+    out.add_embedding_length(width)
+    out.add_block_count(layers)
+    out.add_feed_forward_length(ffn)
+    out.add_head_count(heads)
+    out.add_head_count_kv(kv_heads)
+    out.add_layer_norm_rms_eps(1e-5)
+    out.add_rope_dimension_count(width // heads)
+    out.add_vocab_size(len(tokens))
+    out.add_tokenizer_model("llama")
+    out.add_token_list(list(tokens))
+    out.add_token_scores(list(scores))
+    out.add_token_types([int(kind) for kind in kinds])
+    out.add_unk_token_id(0)
+    out.add_bos_token_id(1)
+    out.add_eos_token_id(2)
+    plan = list(tensors(shape, asked))
+    for name, kind, dimensions in plan:
+        number = gguf.GGMLQuantizationType[kind]
+        elements, size = gguf.GGML_QUANT_SIZES[number]
+        count = int(np.prod(dimensions))
+        out.add_tensor_info(name, dimensions, np.dtype(np.float32), count // elements * size, raw_dtype=number)
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_ti_data_to_file()
+    rng = np.random.default_rng(seed)
+    for _, kind, dimensions in plan:
+        matrix = len(dimensions) == 2
+        out.write_tensor_data(drawn(rng, kind, *dimensions) if matrix else np.ones(dimensions, np.float32))
+    out.close()
+
+
+def main():
+    ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ask.add_argument("out", help="the file to write")
+    ask.add_argument("--shape", choices=SHAPES, default="110m", help="default: 110m")
+    ask.add_argument("--type", choices=TYPES, default="Q8_0", help="default: Q8_0")
+    ask.add_argument("--seed", type=int, default=0, help="default: 0")
+    given = ask.parse_args()
+    write(given.out, SHAPES[given.shape], given.type, given.seed)
+    print(f"{given.out}: {os.path.getsize(given.out) / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
