@@ -165,11 +165,9 @@ impl Format {
 /// # Panics
 /// If `bytes` is not a whole number of blocks, or `out` has not a place for each of their elements.
 pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
-    let blocks = whole_blocks(format, bytes.len(), out.len());
-    let bytes = bytes.chunks_exact(format.bytes());
-    let out = out.chunks_exact_mut(format.elements());
-    debug_assert_eq!(out.len(), blocks);
-    for (block, values) in bytes.zip(out) {
+    assert_whole_blocks(format, bytes.len(), out.len());
+    let blocks = bytes.chunks_exact(format.bytes()).zip(out.chunks_exact_mut(format.elements()));
+    for (block, values) in blocks {
         if format.is_large() {
             spell_large(format, &large(format, block), values.try_into().expect("256 elements"));
         } else {
@@ -178,12 +176,11 @@ pub fn dequantize(format: Format, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// The number of blocks, of which there must be a whole number and as many elements.
-fn whole_blocks(format: Format, bytes: usize, elements: usize) -> usize {
+/// Requires a whole number of blocks and as many elements.
+fn assert_whole_blocks(format: Format, bytes: usize, elements: usize) {
     let (name, blocks) = (format.name(), bytes / format.bytes());
     assert!(bytes.is_multiple_of(format.bytes()), "{bytes} bytes are not whole {name} blocks of {}", format.bytes());
     assert!(elements == blocks * format.elements(), "{blocks} {name} blocks do not fit {elements} elements");
-    blocks
 }
 
 /// What a quant stands for before any scale: a small whole number.

@@ -127,7 +127,7 @@ impl<'a, const N: usize> Part<'a, N> {
         Self { values, weights, sums }
     }
 
-    /// The weighted squared error that levels rounded as `level` says have under a scale and a minimum.
+    /// The weighted squared error of `scale * level - minimum`, each element at its nearest level of `low..=high`.
     #[inline(always)]
     fn error(&self, scale: f32, minimum: f32, low: f32, high: f32) -> f32 {
         let inverse = if scale != 0.0 { 1.0 / scale } else { 0.0 };

@@ -10,7 +10,7 @@
 use half::f16;
 
 use super::search;
-use super::{Format, whole_blocks};
+use super::{Format, assert_whole_blocks};
 
 impl Format {
     /// True of the formats that [`quantize`] can make.
@@ -31,7 +31,7 @@ impl Format {
 /// not as many elements as these.
 pub fn quantize(format: Format, values: &[f32], bytes: &mut [u8]) {
     assert!(format.can_quantize(), "quantize: {} is only read", format.name());
-    whole_blocks(format, bytes.len(), values.len());
+    assert_whole_blocks(format, bytes.len(), values.len());
     let blocks = values.chunks_exact(format.elements()).zip(bytes.chunks_exact_mut(format.bytes()));
     for (values, bytes) in blocks {
         match format {
