@@ -1,35 +1,43 @@
 //! Attention of rows over a paged cache, by logical position.
 //!
 //! The idea: a row sees a list of places, one for each logical position from 0 to its own: first the sequence's
-//! committed rows (shared by all rows of a span), then its ancestors in the tree, then itself. Scores, the
-//! softmax and the weighted sum of values run over these positions in order, so neither the layout of pages,
-//! nor the siblings in the tree, nor a later compaction of the accepted path can change a bit. The heads of one
-//! group (GQA) share each key and value that is loaded.
+//! committed rows (shared by all rows of a span), then its ancestors in the tree, then itself. Rows that follow one
+//! another and share what they read are a tile, and with them the heads of a group (GQA), so that keys and values are
+//! read and widened once for all of them. The positions of a row are cut into splits of 512 ([`split`]), which are
+//! computed apart, by whatever thread, and merged in order, always. Every order is by position: neither the layout of
+//! pages, nor the rows of a tile, nor siblings in the tree, nor threads, nor a later compaction of the accepted path
+//! can change a bit.
 //!
-//! Cost of a row: 2 x positions x width of the cache x 4 bytes read. Tasks are ordered so that the rows of one head
-//! follow one another and find its keys and values in the nearer caches. Measured on 2 cores of a Sapphire Rapids
-//! Xeon, 12 layers of 12 heads of 64, 1000 positions: 3 ms for one row, about 2 ms for each further one.
+//! Cost, an estimate: a row of one head of 64 takes 8 multiply-adds of 16 lanes a position and one exponential a 16th,
+//! 5 cycles where two multiply-adds begin each cycle and 9 where one does. A position costs all rows of a tile together
+//! twice the bytes of a head ([`side`]): in f16 256, some 50 cycles of one core's share of a memory of 34 GB/s. A
+//! group of queries is bound by memory up to some six, and by arithmetic above.
 //!
-//! Left out: computing several rows from one load of a key, reduced cache types, windows, soft caps and biases
-//! ([`Arguments`] is where they will go).
+//! Left out: dots of narrow types, windows, soft caps and biases ([`Arguments`] is where they will go).
 
-use crate::Compute;
-use crate::isa::dispatch;
+mod side;
+mod split;
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::softmax::exp;
+use crate::{Compute, LANES};
+
+pub(crate) use side::QUANTS;
+pub use side::{CacheType, Side};
+use split::{Desk, Part, SPLIT, Tile, Work};
+pub(crate) use split::{FACTORS_STRIDE, Sum};
 
 /// What all rows of one call share.
 pub struct Arguments<'a> {
-    /// Query heads.
+    /// Query heads, a multiple of the key-value heads.
     pub heads: usize,
-    /// Key and value heads; `heads` is a multiple.
-    pub kv_heads: usize,
-    /// Width of one head.
-    pub head_dim: usize,
     /// Multiplies every score.
     pub scale: f32,
-    /// `[slots, kv_heads, head_dim]`.
-    pub keys: &'a [f32],
-    /// `[slots, kv_heads, head_dim]`.
-    pub values: &'a [f32],
+    /// The keys of every slot.
+    pub keys: &'a Side,
+    /// The values of every slot, of the same heads.
+    pub values: &'a Side,
 }
 
 /// Where the positions of one row lie in the cache: slot numbers in order of position.
@@ -41,53 +49,139 @@ pub struct Places<'a> {
     pub tail: &'a [u32],
 }
 
-/// One group of query heads of one row, with the key-value head that it reads.
-pub(crate) struct Head<'a> {
-    pub(crate) queries: &'a [f32],
-    pub(crate) keys: &'a [f32],
-    pub(crate) values: &'a [f32],
-    pub(crate) stride: usize,
-    pub(crate) offset: usize,
-    pub(crate) dim: usize,
-    pub(crate) scale: f32,
-    pub(crate) prefix: &'a [u32],
-    pub(crate) tail: &'a [u32],
-}
-
-/// Positions between asking for a row of the cache and reading it: the memory's delay over the time of one row.
-pub(crate) const AHEAD: usize = 8;
-
-impl<'a> Head<'a> {
-    /// The slots of all positions, in two parts, each with the position that it begins with.
-    #[inline(always)]
-    pub(crate) fn segments(&self) -> [(usize, &'a [u32]); 2] {
-        [(0, self.prefix), (self.prefix.len(), self.tail)]
-    }
-
-    /// This head's part of one slot.
-    #[inline(always)]
-    pub(crate) fn row<'b>(&self, cache: &'b [f32], slot: u32) -> &'b [f32] {
-        &cache[slot as usize * self.stride + self.offset..][..self.dim]
+impl Places<'_> {
+    fn len(&self) -> usize {
+        self.prefix.len() + self.tail.len()
     }
 }
 
-/// Memory for the scores, one slab a task that runs at the same time; kept between calls.
+/// Working memory, kept between calls: a desk a thread, and the parts that wait to be merged.
 #[derive(Default)]
 pub struct Scratch {
-    scores: Vec<f32>,
+    desks: Vec<Mutex<Desk>>,
+    parts: Vec<f32>,
 }
 
-struct Shared(*mut f32);
-// SAFETY: tasks take disjoint ranges of it: their own scores, or the output of their own row and group.
+/// Queries of a tile, about: their scores of one split are 256 KB, and fit beside its keys into the second cache.
+const QUERIES: usize = 128;
+
+/// Multiply-adds below which threads are not woken: about 5 microseconds of one core.
+const ALONE_BELOW: usize = 100_000;
+
+/// Memory that tasks write in disjoint ranges.
+struct Shared(*mut f32, usize);
+// SAFETY: tasks take disjoint ranges of it: their own parts, or the output of their own rows and group.
 unsafe impl Sync for Shared {}
 
 impl Shared {
     /// # Safety
-    /// The range is inside the slice that the pointer came from, and no other task touches it.
+    /// No other task touches the range.
     #[expect(clippy::mut_from_ref, reason = "disjoint ranges of one slice, by the contract above")]
     unsafe fn range(&self, from: usize, len: usize) -> &mut [f32] {
-        // SAFETY: the caller's promise.
+        assert!(from + len <= self.1);
+        // SAFETY: the range is inside the slice that the pointer came from, and the caller promises that it is free.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(from), len) }
+    }
+}
+
+/// Cuts rows into tiles that share what they read.
+fn tiles<'a>(places: &'a [Places<'a>], rows_max: usize) -> Vec<Tile<'a>> {
+    let mut tiles: Vec<Tile<'a>> = Vec::new();
+    for (row, place) in places.iter().enumerate() {
+        if let Some(tile) = tiles.last_mut() {
+            let shorter = tile.shared.len().min(place.prefix.len());
+            let same = tile.shared.as_ptr() == place.prefix.as_ptr();
+            if tile.places.len() < rows_max && (same || tile.shared[..shorter] == place.prefix[..shorter]) {
+                tile.places = &places[tile.first..=row];
+                if place.prefix.len() > shorter {
+                    tile.shared = place.prefix;
+                }
+                continue;
+            }
+        }
+        tiles.push(Tile { first: row, places: &places[row..=row], shared: place.prefix });
+    }
+    tiles
+}
+
+/// What the tasks of one call share.
+struct Call<'a> {
+    compute: &'a Compute,
+    arguments: &'a Arguments<'a>,
+    queries: &'a [f32],
+    tiles: Vec<Tile<'a>>,
+    desks: &'a [Mutex<Desk>],
+    /// Slabs of `slab` elements, each for one part.
+    parts: Shared,
+    slab: usize,
+    out: Shared,
+}
+
+impl Call<'_> {
+    fn group(&self) -> usize {
+        self.arguments.heads / self.arguments.keys.kv_heads
+    }
+
+    /// Elements of a padded head.
+    fn width(&self) -> usize {
+        self.arguments.keys.head_dim.next_multiple_of(LANES)
+    }
+
+    /// The tile and the head of an item. The tiles of a head come one after another: they mostly read the same.
+    fn item(&self, item: usize) -> (&Tile<'_>, usize) {
+        (&self.tiles[item % self.tiles.len()], item / self.tiles.len())
+    }
+
+    /// Computes one split of an item into a slab.
+    fn part(&self, item: usize, split: usize, slab: usize, worker: usize) {
+        let (tile, head) = self.item(item);
+        let Self { compute, arguments, queries, .. } = *self;
+        let work = Work { isa: compute.isa, arguments, queries, tile, head, from: split * SPLIT };
+        // SAFETY: this task alone works with the slab.
+        let slab = unsafe { self.parts.range(slab * self.slab, self.slab) };
+        let mut part = Part::new(slab, tile.places.len() * self.group(), self.width());
+        work.compute(&mut self.desks[worker].lock().unwrap_or_else(PoisonError::into_inner), &mut part);
+    }
+
+    /// Splits that the rows of an item reach.
+    fn splits(&self, item: usize) -> usize {
+        let longest = self.item(item).0.places.iter().map(Places::len).max();
+        longest.unwrap_or(0).div_ceil(SPLIT)
+    }
+
+    /// Takes the next split of an item into the state that lies in another slab; the first one is the state.
+    fn merge(&self, item: usize, split: usize, [state, next]: [usize; 2]) {
+        let (tile, _) = self.item(item);
+        let (group, width) = (self.group(), self.width());
+        let queries = tile.places.len() * group;
+        // SAFETY: this task alone works with the two slabs.
+        let [state, next] = [state, next].map(|slab| unsafe { self.parts.range(slab * self.slab, self.slab) });
+        let (state, next) = (Part::new(state, queries, width), Part::new(next, queries, width));
+        for q in (0..queries).filter(|q| tile.places[q / group].len() > split * SPLIT) {
+            let (ours, theirs) = (state.highest[q], next.highest[q]);
+            let highest = if theirs > ours { theirs } else { ours };
+            let (a, b) = (exp(ours - highest), exp(theirs - highest));
+            state.highest[q] = highest;
+            state.totals[q] = state.totals[q] * a + next.totals[q] * b;
+            let sums = state.sums[q * width..][..width].iter_mut().zip(&next.sums[q * width..][..width]);
+            sums.for_each(|(ours, theirs)| *ours = *ours * a + *theirs * b);
+        }
+    }
+
+    /// Writes the output of an item whose state is complete.
+    fn finish(&self, item: usize, state: usize) {
+        let (tile, head) = self.item(item);
+        let (group, width, dim) = (self.group(), self.width(), self.arguments.keys.head_dim);
+        // SAFETY: this task alone works with the slab.
+        let state = unsafe { self.parts.range(state * self.slab, self.slab) };
+        let state = Part::new(state, tile.places.len() * group, width);
+        for q in 0..tile.places.len() * group {
+            let first = ((tile.first + q / group) * self.arguments.heads + head * group + q % group) * dim;
+            // SAFETY: the output of this row and head belongs to this item.
+            let out = unsafe { self.out.range(first, dim) };
+            let scale = 1.0 / state.totals[q];
+            out.iter_mut().zip(&state.sums[q * width..]).for_each(|(out, sum)| *out = sum * scale);
+        }
     }
 }
 
@@ -104,44 +198,66 @@ pub fn attention(
     scratch: &mut Scratch,
     out: &mut [f32],
 ) {
-    let Arguments { heads, kv_heads, head_dim, scale, keys, values } = *arguments;
-    let (rows, group, stride) = (places.len(), heads / kv_heads, kv_heads * head_dim);
+    let Arguments { heads, keys, values, .. } = *arguments;
+    let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, places.len());
     assert!(heads % kv_heads == 0, "attention: {heads} heads over {kv_heads} key-value heads");
+    assert!([values.kv_heads, values.head_dim] == [kv_heads, head_dim], "attention: keys and values");
+    assert_eq!(keys.slots(), values.slots(), "attention: keys and values");
     assert!(queries.len() == rows * heads * head_dim && out.len() == queries.len(), "attention: shape of queries");
-    assert_eq!(keys.len(), values.len(), "attention: keys and values");
-    let lens: Vec<usize> = places.iter().map(|p| p.prefix.len() + p.tail.len()).collect();
-    assert!(lens.iter().all(|len| *len > 0), "attention: a row without positions");
-    let longest = lens.iter().copied().max().unwrap_or(0);
-    let workers = compute.pool.threads();
-    let slab = group * longest;
-    if scratch.scores.len() < workers * slab {
-        scratch.scores.resize(workers * slab, 0.0);
+    assert!(places.iter().all(|place| place.len() > 0), "attention: a row without positions");
+    for place in places {
+        let last = place.prefix.iter().chain(place.tail).max();
+        assert!(
+            last.is_some_and(|slot| (*slot as usize) < keys.slots()),
+            "attention: slot {last:?} of {}",
+            keys.slots()
+        );
     }
-    let (scores, output) = (Shared(scratch.scores.as_mut_ptr()), Shared(out.as_mut_ptr()));
-    let task = |task: usize, worker: usize| {
-        // The rows of one head come one after another: they mostly read the same part of the cache.
-        let (row, kv) = (task % rows, task / rows);
-        let first = (row * heads + kv * group) * head_dim;
-        let head = Head {
-            queries: &queries[first..][..group * head_dim],
-            keys,
-            values,
-            stride,
-            offset: kv * head_dim,
-            dim: head_dim,
-            scale,
-            prefix: places[row].prefix,
-            tail: places[row].tail,
-        };
-        // SAFETY: a worker runs one task at a time and has a slab of its own; tasks own disjoint outputs.
-        let (scores, out) =
-            unsafe { (scores.range(worker * slab, group * lens[row]), output.range(first, group * head_dim)) };
-        dispatch!(compute.isa, attend(&head, scores, out));
+    if rows == 0 {
+        return;
+    }
+    let tiles = tiles(places, (QUERIES * kv_heads / heads).max(1));
+    let (threads, items) = (compute.pool.threads(), tiles.len() * kv_heads);
+    let splits = places.iter().map(|place| place.len().div_ceil(SPLIT)).max().unwrap_or(0);
+    let tallest = tiles.iter().map(|tile| tile.places.len()).max().unwrap_or(0) * heads / kv_heads;
+    let slab = Part::len(tallest, head_dim.next_multiple_of(LANES));
+    // Few items are given out split by split, and their parts kept until all are there; of many, each is one task that
+    // merges as it goes, with two slabs a thread.
+    let apart = splits > 1 && items < 4 * threads;
+    let slabs = if apart { items * splits } else { 2 * threads };
+    let Scratch { desks, parts } = scratch;
+    desks.resize_with(threads.max(desks.len()), Mutex::default);
+    if parts.len() < slabs * slab {
+        parts.resize(slabs * slab, 0.0);
+    }
+    let (parts, out) = (Shared(parts.as_mut_ptr(), parts.len()), Shared(out.as_mut_ptr(), out.len()));
+    let call = Call { compute, arguments, queries, tiles, desks, parts, slab, out };
+    let item = |item: usize, worker: usize| {
+        let [state, next] = [2 * worker, 2 * worker + 1];
+        call.part(item, 0, state, worker);
+        for split in 1..call.splits(item) {
+            call.part(item, split, next, worker);
+            call.merge(item, split, [state, next]);
+        }
+        call.finish(item, state);
     };
-    let tasks = rows * kv_heads;
-    if lens.iter().sum::<usize>() * heads * head_dim < 20_000 {
-        (0..tasks).for_each(|t| task(t, 0));
-    } else {
-        compute.pool.run_as(tasks, &task);
+    let part = |task: usize, worker: usize| {
+        let (item, split) = (task / splits, task % splits);
+        if split < call.splits(item) {
+            call.part(item, split, task, worker);
+        }
+    };
+    let merged = |item: usize| {
+        (1..call.splits(item)).for_each(|split| call.merge(item, split, [item * splits, item * splits + split]));
+        call.finish(item, item * splits);
+    };
+    let alone = 2 * places.iter().map(Places::len).sum::<usize>() * heads * head_dim < ALONE_BELOW;
+    match (alone, apart) {
+        (true, _) if !apart => (0..items).for_each(|number| item(number, 0)),
+        (_, false) => compute.pool.run_as(items, &item),
+        (_, true) => {
+            compute.pool.run_as(items * splits, &part);
+            compute.pool.run(items, &merged);
+        }
     }
 }

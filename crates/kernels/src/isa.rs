@@ -7,6 +7,7 @@
 //!
 //! `FORETOKEN_ISA=portable|avx2|avx512` forces one. Left out: NEON, whose file will stand beside these.
 
+mod attention;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -126,153 +127,9 @@ macro_rules! kernels {
         $crate::isa::product_kernel!($(#[$feature])* product_f32, steps_f32, tile_f32, strip_f32, f32, load_f32, $rows, $outputs);
         $crate::isa::product_kernel!($(#[$feature])* product_f16, steps_f16, tile_f16, strip_f16, half::f16, load_f16, $rows, $outputs);
         $crate::isa::product_kernel!($(#[$feature])* product_bf16, steps_bf16, tile_bf16, strip_bf16, half::bf16, load_bf16, $rows, $outputs);
-
-        /// One query group against one head of the cache: see `attention.rs`, which states the algorithm.
-        ///
-        /// # Safety
-        /// The features of this module are there.
-        $(#[$feature])*
-        pub(crate) unsafe fn attend(head: &$crate::attention::Head<'_>, scores: &mut [f32], out: &mut [f32]) {
-            let dim = head.dim;
-            let positions = head.prefix.len() + head.tail.len();
-            let group = head.queries.len() / dim;
-            assert!(scores.len() == group * positions && out.len() == head.queries.len());
-            for (first, slots) in head.segments() {
-                for (i, slot) in slots.iter().enumerate() {
-                    fetch(head, head.keys, slots.get(i + $crate::attention::AHEAD));
-                    let key = head.row(head.keys, *slot);
-                    for g in 0..group {
-                        let sum = dot(&head.queries[g * dim..][..dim], key);
-                        scores[g * positions + first + i] = sum * head.scale;
-                    }
-                }
-            }
-            for g in 0..group {
-                let weights = &mut scores[g * positions..][..positions];
-                $crate::softmax::softmax(weights);
-                let out = &mut out[g * dim..][..dim];
-                let mut from = 0;
-                while from < dim {
-                    let left = (dim - from) / $crate::LANES;
-                    from += match left {
-                        8.. => weigh::<8>(head, weights, from, out),
-                        4.. => weigh::<4>(head, weights, from, out),
-                        1.. => weigh::<1>(head, weights, from, out),
-                        0 => weigh_rest(head, weights, from, out),
-                    };
-                }
-            }
-        }
-
-        /// Asks for the row of a slot that will be read soon: rows of one head lie too far apart for the machine to
-        /// guess.
-        $(#[$feature])*
-        #[inline]
-        fn fetch(head: &$crate::attention::Head<'_>, cache: &[f32], slot: Option<&u32>) {
-            let Some(slot) = slot else { return };
-            let row = cache.as_ptr().wrapping_add(*slot as usize * head.stride + head.offset);
-            for c in (0..head.dim).step_by($crate::LANES) {
-                prefetch(row.wrapping_add(c).cast());
-            }
-        }
-
-        $(#[$feature])*
-        #[inline]
-        fn dot(a: &[f32], b: &[f32]) -> f32 {
-            assert_eq!(a.len(), b.len());
-            let whole = a.len() / $crate::LANES * $crate::LANES;
-            let mut sum = zero();
-            let mut c = 0;
-            while c < whole {
-                // SAFETY: c + 16 <= whole <= the length of both.
-                unsafe { sum = fma(load_f32(a.as_ptr().add(c)), load_f32(b.as_ptr().add(c)), sum) };
-                c += $crate::LANES;
-            }
-            if whole < a.len() {
-                sum = fma(load_part(&a[whole..]), load_part(&b[whole..]), sum);
-            }
-            lane_sum(sum)
-        }
-
-        /// The weighted sum of values, elements `from..from + 16 N` of the head: as many accumulators, each taking
-        /// the positions in order. Says how many elements these are.
-        $(#[$feature])*
-        #[inline]
-        fn weigh<const N: usize>(
-            head: &$crate::attention::Head<'_>,
-            weights: &[f32],
-            from: usize,
-            out: &mut [f32],
-        ) -> usize {
-            let mut sums = [zero(); N];
-            for (first, slots) in head.segments() {
-                let weights = &weights[first..][..slots.len()];
-                for (i, slot) in slots.iter().enumerate() {
-                    fetch(head, head.values, slots.get(i + $crate::attention::AHEAD));
-                    let value = &head.row(head.values, *slot)[from..from + N * $crate::LANES];
-                    let weight = splat(weights[i]);
-                    for n in 0..N {
-                        // SAFETY: `value` has 16 N elements.
-                        let part = unsafe { load_f32(value.as_ptr().add(n * $crate::LANES)) };
-                        sums[n] = fma(weight, part, sums[n]);
-                    }
-                }
-            }
-            for n in 0..N {
-                store_part(&mut out[from + n * $crate::LANES..], sums[n]);
-            }
-            N * $crate::LANES
-        }
-
-        /// The same of the last elements, fewer than sixteen.
-        $(#[$feature])*
-        #[inline]
-        fn weigh_rest(
-            head: &$crate::attention::Head<'_>,
-            weights: &[f32],
-            from: usize,
-            out: &mut [f32],
-        ) -> usize {
-            let mut sum = zero();
-            for (first, slots) in head.segments() {
-                for (i, slot) in slots.iter().enumerate() {
-                    let value = load_part(&head.row(head.values, *slot)[from..]);
-                    sum = fma(splat(weights[first + i]), value, sum);
-                }
-            }
-            store_part(&mut out[from..], sum);
-            head.dim - from
-        }
-
-        /// The first sixteen elements, or all of them and zeros where there are fewer.
-        $(#[$feature])*
-        #[inline]
-        fn load_part(from: &[f32]) -> Vector {
-            if from.len() >= $crate::LANES {
-                // SAFETY: sixteen elements are there.
-                return unsafe { load_f32(from.as_ptr()) };
-            }
-            let mut padded = [0f32; $crate::LANES];
-            padded[..from.len()].copy_from_slice(from);
-            // SAFETY: the array has sixteen.
-            unsafe { load_f32(padded.as_ptr()) }
-        }
-
-        /// The counterpart of `load_part`: the lanes for which there is room.
-        $(#[$feature])*
-        #[inline]
-        fn store_part(to: &mut [f32], v: Vector) {
-            if to.len() >= $crate::LANES {
-                // SAFETY: sixteen elements are there.
-                return unsafe { store(to.as_mut_ptr(), v) };
-            }
-            let mut padded = [0f32; $crate::LANES];
-            // SAFETY: the array has sixteen.
-            unsafe { store(padded.as_mut_ptr(), v) };
-            to.copy_from_slice(&padded[..to.len()]);
-        }
     };
 }
+pub(crate) use attention::{attention_kernels, widen_kernel};
 pub(crate) use kernels;
 
 /// A product in one weight type: a tile of R rows by N outputs, and the loop of tiles over a block of outputs.

@@ -26,19 +26,22 @@ pub fn exp(x: f32) -> f32 {
     if x < -87.336_54 { 0.0 } else { value }
 }
 
-/// Turns scores into weights that sum to one, in place. The sum runs over sixteen lanes by position.
+/// Multiplies scores by `scale` and turns each into e to the power of what it is lower than the highest, in place; says
+/// the highest and the sum, which runs over sixteen lanes by position.
 ///
-/// A row of which every score is -inf or that holds a NaN gives NaN weights: that is a broken model, and the
-/// sampling laws say what becomes of it.
+/// Scores that are all -inf, or one that is NaN, give a sum that is NaN: that is a broken model, and the sampling laws
+/// say what becomes of it.
 #[inline(always)]
-pub fn softmax(scores: &mut [f32]) {
+pub fn exponentials(scores: &mut [f32], scale: f32) -> (f32, f32) {
     let mut highest = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = scores.as_chunks_mut::<LANES>();
-    for chunk in chunks.iter() {
+    for chunk in chunks.iter_mut() {
         for l in 0..LANES {
+            chunk[l] *= scale;
             highest[l] = if chunk[l] > highest[l] { chunk[l] } else { highest[l] };
         }
     }
+    rest.iter_mut().for_each(|score| *score *= scale);
     let highest = highest.iter().chain(rest.iter()).copied().fold(f32::NEG_INFINITY, f32::max);
     let mut sums = [0f32; LANES];
     for chunk in chunks.iter_mut() {
@@ -51,7 +54,13 @@ pub fn softmax(scores: &mut [f32]) {
         *score = exp(*score - highest);
         sums[l] += *score;
     }
-    let scale = 1.0 / lane_sum(&sums);
+    (highest, lane_sum(&sums))
+}
+
+/// Turns scores into weights that sum to one, in place: [`exponentials`] over their sum.
+#[inline(always)]
+pub fn softmax(scores: &mut [f32]) {
+    let scale = 1.0 / exponentials(scores, 1.0).1;
     for score in scores {
         *score *= scale;
     }

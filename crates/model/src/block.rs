@@ -83,8 +83,6 @@ pub(crate) fn attend(
     }
     let arguments = Arguments {
         heads: spec.heads,
-        kv_heads: spec.kv_heads,
-        head_dim: spec.head_dim,
         scale: spec.attention_scale,
         keys: &cache.keys[number],
         values: &cache.values[number],

@@ -1,35 +1,34 @@
-//! The bytes of the cache: keys and values of every layer, in pages.
+//! The cache: keys and values of every layer, in pages.
 //!
 //! A slot is a place for one position: page number times page length plus the place in the page. Which slots a
-//! sequence uses is told by its page table; nothing here knows which slots are in use. Memory is reserved at
-//! start and touched by the operating system page by page, so an unused context costs nothing.
+//! sequence uses is told by its page table; nothing here knows which slots are in use. How a row is rounded and where
+//! its elements lie is said by the kernels' [`Side`]. Memory is reserved at start and touched by the operating system
+//! page by page, so an unused context costs nothing.
+
+use foretoken_kernels::attention::{CacheType, Side};
 
 use crate::batch::{Group, PageTable};
 
 pub(crate) struct Cache {
     pub(crate) group: Group,
-    /// Elements of one slot: key-value heads times their width.
-    pub(crate) width: usize,
-    /// One a layer: `[slots, width]`.
-    pub(crate) keys: Vec<Vec<f32>>,
-    pub(crate) values: Vec<Vec<f32>>,
+    /// One a layer.
+    pub(crate) keys: Vec<Side>,
+    pub(crate) values: Vec<Side>,
 }
 
 impl Cache {
-    /// An empty cache; `None` if there is no memory for it, or no numbers for its slots.
-    pub(crate) fn new(group: Group, layers: usize, width: usize) -> Option<Self> {
+    /// An empty cache with types for keys and values; `None` if there is no memory for it, or no numbers for its slots.
+    pub(crate) fn new(
+        group: Group,
+        types: [CacheType; 2],
+        layers: usize,
+        [kv_heads, head_dim]: [usize; 2],
+    ) -> Option<Self> {
         let slots = group.pages.checked_mul(group.page_len)?;
-        let elements = u32::try_from(slots).ok().and_then(|_| slots.checked_mul(width))?;
-        let zeros = |_| {
-            // Memory that is zero already, and so costs nothing before it is used, can only be demanded. So as much
-            // is asked for first, and given back; out of the compiler's sight, which would take it for granted.
-            let mut asked = Vec::<f32>::new();
-            asked.try_reserve_exact(elements).ok()?;
-            drop(std::hint::black_box(asked));
-            Some(vec![0f32; elements])
+        let all = |make: fn(CacheType, usize, usize, usize) -> Option<Side>, kind| {
+            (0..layers).map(|_| make(kind, slots, kv_heads, head_dim)).collect::<Option<Vec<_>>>()
         };
-        let all = || (0..layers).map(zeros).collect::<Option<Vec<_>>>();
-        Some(Self { group, width, keys: all()?, values: all()? })
+        Some(Self { group, keys: all(Side::keys, types[0])?, values: all(Side::values, types[1])? })
     }
 
     /// The slot of a position.
@@ -38,11 +37,10 @@ impl Cache {
         (page.0 as usize * self.group.page_len + position % self.group.page_len) as u32
     }
 
-    /// Stores one row of keys and values.
+    /// Stores one row of keys and values, `[kv_heads, head_dim]` each.
     pub(crate) fn store(&mut self, layer: usize, slot: u32, key: &[f32], value: &[f32]) {
-        let first = slot as usize * self.width;
-        self.keys[layer][first..first + self.width].copy_from_slice(key);
-        self.values[layer][first..first + self.width].copy_from_slice(value);
+        self.keys[layer].store(slot, key);
+        self.values[layer].store(slot, value);
     }
 
     /// See [`CacheEdit::Move`](crate::CacheEdit::Move).
@@ -52,11 +50,8 @@ impl Cache {
             if *from == to + i {
                 continue;
             }
-            let source = self.slot(table, *from) as usize * self.width;
-            let target = self.slot(table, to + i) as usize * self.width;
-            for rows in self.keys.iter_mut().chain(&mut self.values) {
-                rows.copy_within(source..source + self.width, target);
-            }
+            let (source, target) = (self.slot(table, *from), self.slot(table, to + i));
+            self.keys.iter_mut().chain(&mut self.values).for_each(|side| side.copy(source, target));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! since the head is a sixth of a 1 B model and half of a small one. Each row gets the list of slots that it
 //! sees: the committed positions of its sequence, then its ancestors, by logical position.
 
-use foretoken_kernels::attention::Places;
+use foretoken_kernels::attention::{CacheType, Places};
 use foretoken_kernels::embed::embed;
 use foretoken_kernels::matmul::product;
 use foretoken_kernels::rope::angles;
@@ -29,12 +29,34 @@ pub struct Options {
     pub pages: usize,
     /// Rows of one pass, at most.
     pub rows_max: usize,
+    /// In what form keys are kept, and what they are rounded to.
+    pub key_type: CacheType,
+    /// The same of values.
+    pub value_type: CacheType,
 }
 
 impl Options {
-    /// Room for `positions` positions in pages of 32, and passes of up to 512 rows.
+    /// Room for `positions` positions in pages of 32, passes of up to 512 rows, and a cache in f16.
     pub fn for_positions(positions: usize, threads: usize) -> Self {
-        Self { threads, page_len: 32, pages: positions.div_ceil(32), rows_max: 512 }
+        let (key_type, value_type) = (CacheType::default(), CacheType::default());
+        Self { threads, page_len: 32, pages: positions.div_ceil(32), rows_max: 512, key_type, value_type }
+    }
+
+    /// The same with both halves of the cache in one type.
+    pub fn with_cache(self, kind: CacheType) -> Self {
+        Self { key_type: kind, value_type: kind, ..self }
+    }
+
+    /// Whether the types can hold heads of `head_dim`.
+    fn check_types(&self, file: &str, head_dim: usize) -> Result<(), ModelError> {
+        for (option, kind) in [("--cache-type-k", self.key_type), ("--cache-type-v", self.value_type)] {
+            if !head_dim.is_multiple_of(kind.block()) {
+                let field = format!("{option} {}", kind.name());
+                let expected = format!("heads whose width is a multiple of {}", kind.block());
+                return Err(ModelError::config(file, field, expected, format!("a width of {head_dim}")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -73,18 +95,21 @@ impl Model {
     /// Loads a checkpoint. `progress` hears of each layer.
     ///
     /// # Errors
-    /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found; or that there is
-    /// not memory enough for the cache.
+    /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found; that there is not
+    /// memory enough for the cache, or that its type does not fit the heads.
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
+        options.check_types(&checkpoint.name, family::spec(checkpoint)?.head_dim)?;
         let parts = family::load(checkpoint, progress)?;
         let spec = &parts.spec;
+        let types = [options.key_type, options.value_type];
         let group = Group { page_len: options.page_len.max(1), pages: options.pages.max(1) };
-        let cache =
-            Cache::new(group, spec.layers, spec.kv_heads * spec.head_dim).ok_or_else(|| ModelError::Memory {
+        let cache = Cache::new(group, types, spec.layers, [spec.kv_heads, spec.head_dim]).ok_or_else(|| {
+            ModelError::Memory {
                 file: checkpoint.name.clone(),
                 positions: group.pages.saturating_mul(group.page_len),
-                position_bytes: spec.cache_bytes_per_position(),
-            })?;
+                position_bytes: spec.cache_bytes_per_position(types),
+            }
+        })?;
         let capacity = Capacity {
             vocabulary: spec.vocabulary,
             context_max: spec.context_max,

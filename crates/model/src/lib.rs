@@ -23,4 +23,5 @@ pub use batch::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outp
 pub use checkpoint::Checkpoint;
 pub use decoder::{Model, Options};
 pub use error::ModelError;
+pub use foretoken_kernels::attention::CacheType;
 pub use spec::Spec;

@@ -3,6 +3,7 @@
 //! Each of these enums is matched in one place of `block.rs` or `decoder.rs`; a family that would need a second
 //! `match` gets a block file of its own. Left out: everything that a request can choose.
 
+use foretoken_kernels::attention::CacheType;
 use foretoken_kernels::rope::Pairing;
 
 /// Normalization of the residual stream.
@@ -88,8 +89,10 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Bytes that the cache needs for one position, in f32; the largest number if there is none for it.
-    pub fn cache_bytes_per_position(&self) -> usize {
-        [self.layers, self.kv_heads, self.head_dim].iter().fold(2 * size_of::<f32>(), |all, n| all.saturating_mul(*n))
+    /// Bytes that the cache needs for one position with these types of keys and values; the largest number if there is
+    /// none for it.
+    pub fn cache_bytes_per_position(&self, types: [CacheType; 2]) -> usize {
+        let head = types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(self.head_dim)));
+        head.saturating_mul(self.layers).saturating_mul(self.kv_heads)
     }
 }

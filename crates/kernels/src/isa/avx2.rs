@@ -66,6 +66,19 @@ unsafe fn load_bf16(from: *const half::bf16) -> Vector {
 }
 
 /// # Safety
+/// As [`load_f32`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn load_i8(from: *const i8) -> Vector {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { _mm_loadu_si128(from.cast()) };
+    [
+        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))),
+    ]
+}
+
+/// # Safety
 /// Sixteen elements can be written at `to`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -85,3 +98,9 @@ fn prefetch(address: *const i8) {
 }
 
 super::kernels!(#[target_feature(enable = "avx2,fma,f16c")] rows: [1, 2], outputs: 2);
+super::attention_kernels!(
+    #[target_feature(enable = "avx2,fma,f16c")]
+    one: [1, 2, 3, 4, 5, 6],
+    two: [1, 2],
+    four: [1]
+);

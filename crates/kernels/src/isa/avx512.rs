@@ -66,6 +66,15 @@ unsafe fn load_bf16(from: *const half::bf16) -> Vector {
 }
 
 /// # Safety
+/// As [`load_f32`].
+#[inline]
+#[target_feature(enable = "avx512f,avx2,fma,f16c")]
+unsafe fn load_i8(from: *const i8) -> Vector {
+    // SAFETY: the caller's promise.
+    _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(unsafe { _mm_loadu_si128(from.cast()) }))
+}
+
+/// # Safety
 /// Sixteen elements can be written at `to`.
 #[inline]
 #[target_feature(enable = "avx512f,avx2,fma,f16c")]
@@ -82,3 +91,9 @@ fn prefetch(address: *const i8) {
 }
 
 super::kernels!(#[target_feature(enable = "avx512f,avx2,fma,f16c")] rows: [1, 2, 3, 4, 5, 6], outputs: 4);
+super::attention_kernels!(
+    #[target_feature(enable = "avx512f,avx2,fma,f16c")]
+    one: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
+    two: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
+    four: [1, 2, 3, 4, 5, 6]
+);

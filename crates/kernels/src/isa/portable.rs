@@ -54,6 +54,14 @@ unsafe fn load_bf16(from: *const half::bf16) -> Vector {
 }
 
 /// # Safety
+/// As [`load_f32`].
+#[inline(always)]
+unsafe fn load_i8(from: *const i8) -> Vector {
+    // SAFETY: the caller's promise.
+    unsafe { from.cast::<[i8; LANES]>().read_unaligned() }.map(f32::from)
+}
+
+/// # Safety
 /// Sixteen elements can be written at `to`.
 #[inline(always)]
 unsafe fn store(to: *mut f32, v: Vector) {
@@ -65,3 +73,4 @@ unsafe fn store(to: *mut f32, v: Vector) {
 fn prefetch(_address: *const i8) {}
 
 super::kernels!(rows: [1, 2], outputs: 2);
+super::attention_kernels!(one: [1, 2, 3, 4], two: [1, 2], four: [1]);

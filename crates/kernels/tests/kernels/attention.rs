@@ -1,18 +1,23 @@
 //! Attention sees logical positions and nothing else: not pages, not siblings, not where an ancestor is stored.
 //!
 //! A random tree on a random prefix is laid out in a cache of shuffled slots, whose unused ones hold NaN. Every node
-//! must come out as it does alone, with its path stored as a plain sequence.
+//! must come out as it does alone, with its path stored as a plain sequence, to the bit, and near what the naive
+//! specification says of the rows as the cache rounded them.
 
-use foretoken_kernels::Compute;
-use foretoken_kernels::attention::{Arguments, Places, Scratch, attention};
-use foretoken_testkit::rows::Numbers;
+use foretoken_kernels::attention::{Arguments, CacheType, Places, Scratch, Side, attention};
+use foretoken_kernels::{Compute, naive};
+use foretoken_testkit::rows::{Numbers, first_difference};
 use proptest::prelude::*;
 
 use crate::{COMPUTES, assert_same_bits, name};
 
+/// Positions of a split. Scenes are made to lie around its borders; no test depends on its being right.
+const SPLIT: usize = 512;
+
 /// Keys, values and queries of a prefix and a tree behind it, by logical identity rather than by slot.
 #[derive(Debug)]
 struct Scene {
+    types: [CacheType; 2],
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
@@ -27,12 +32,16 @@ struct Scene {
 }
 
 impl Scene {
-    fn random(numbers: &mut Numbers, head_dim: usize) -> Self {
-        let (kv_heads, group) = (1 + numbers.below(3), 1 + numbers.below(3));
-        let (prefix, nodes) = (numbers.below(60), 1 + numbers.below(12));
-        let parents = (0..nodes).map(|i| numbers.below(i + 1).checked_sub(1)).collect();
-        let width = kv_heads * head_dim;
+    fn random(numbers: &mut Numbers, head_dim: usize, prefix: usize, parents: Vec<Option<usize>>) -> Self {
+        let (kv_heads, group) = (1 + numbers.below(3), 1 + numbers.below(8));
+        let mut kind = || {
+            let kind = CacheType::ALL[numbers.below(4)];
+            if head_dim.is_multiple_of(kind.block()) { kind } else { CacheType::F16 }
+        };
+        let types = [kind(), kind()];
+        let (width, nodes) = (kv_heads * head_dim, parents.len());
         Self {
+            types,
             heads: kv_heads * group,
             kv_heads,
             head_dim,
@@ -44,8 +53,23 @@ impl Scene {
         }
     }
 
+    /// A tree of up to 12 nodes on a prefix.
+    fn tree(numbers: &mut Numbers, head_dim: usize, prefix: usize) -> Self {
+        let nodes = 1 + numbers.below(12);
+        let parents = (0..nodes).map(|i| numbers.below(i + 1).checked_sub(1)).collect();
+        Self::random(numbers, head_dim, prefix, parents)
+    }
+
+    fn chain(numbers: &mut Numbers, head_dim: usize, prefix: usize, nodes: usize) -> Self {
+        Self::random(numbers, head_dim, prefix, (0..nodes).map(|i| i.checked_sub(1)).collect())
+    }
+
     fn width(&self) -> usize {
         self.kv_heads * self.head_dim
+    }
+
+    fn rows(&self) -> usize {
+        self.prefix + self.parents.len()
     }
 
     /// The query of one node.
@@ -66,19 +90,21 @@ impl Scene {
         path
     }
 
-    /// A cache in which row i lies at `slots[i]`, and NaN everywhere else.
-    fn cache(&self, rows: &[f32], slots: &[u32], room: usize) -> Vec<f32> {
-        let mut cache = vec![f32::NAN; room * self.width()];
-        for (row, slot) in slots.iter().enumerate() {
-            cache[*slot as usize * self.width()..][..self.width()]
-                .copy_from_slice(&rows[row * self.width()..][..self.width()]);
-        }
-        cache
+    /// Keys and values in which row i lies at `slots[i]`, and NaN everywhere else.
+    fn cache(&self, slots: &[u32], room: usize) -> [Side; 2] {
+        let Self { types, kv_heads, head_dim, .. } = *self;
+        let make = [Side::keys, Side::values];
+        [0, 1].map(|which| {
+            let mut side = make[which](types[which], room, kv_heads, head_dim).expect("memory");
+            (0..room as u32).for_each(|slot| side.store(slot, &vec![f32::NAN; self.width()]));
+            let rows = [&self.keys, &self.values][which].chunks_exact(self.width());
+            rows.zip(slots).for_each(|(row, slot)| side.store(*slot, row));
+            side
+        })
     }
 
-    fn attend(&self, compute: &Compute, caches: [&[f32]; 2], queries: &[f32], places: &[Places<'_>]) -> Vec<f32> {
-        let Self { heads, kv_heads, head_dim, .. } = *self;
-        let arguments = Arguments { heads, kv_heads, head_dim, scale: 0.25, keys: caches[0], values: caches[1] };
+    fn attend(&self, compute: &Compute, cache: &[Side; 2], queries: &[f32], places: &[Places<'_>]) -> Vec<f32> {
+        let arguments = Arguments { heads: self.heads, scale: 0.25, keys: &cache[0], values: &cache[1] };
         let mut out = vec![f32::NAN; queries.len()];
         attention(compute, &arguments, queries, places, &mut Scratch::default(), &mut out);
         out
@@ -87,26 +113,64 @@ impl Scene {
     /// A node with its path stored as a plain sequence in a cache of its own.
     fn alone(&self, compute: &Compute, node: usize) -> Vec<f32> {
         let rows: Vec<usize> = (0..self.prefix).chain(self.path(node)).collect();
-        let slots: Vec<u32> = (0..rows.len() as u32).collect();
-        let pick = |of: &[f32]| -> Vec<f32> {
-            rows.iter().flat_map(|row| of[row * self.width()..][..self.width()].iter().copied()).collect()
-        };
-        let (keys, values) = (pick(&self.keys), pick(&self.values));
-        self.attend(compute, [&keys, &values], self.query(node), &[Places { prefix: &slots, tail: &[] }])
+        let mut slots = vec![0; self.rows()];
+        let room = rows.len();
+        // Rows of other paths are overwritten by the last position, which is stored after them.
+        slots.fill(room as u32 - 1);
+        rows.iter().enumerate().for_each(|(i, row)| slots[*row] = i as u32);
+        let mut cache = self.cache(&slots, room);
+        for (side, all) in cache.iter_mut().zip([&self.keys, &self.values]) {
+            let last = rows[room - 1];
+            side.store(room as u32 - 1, &all[last * self.width()..][..self.width()]);
+        }
+        let slots: Vec<u32> = (0..room as u32).collect();
+        self.attend(compute, &cache, self.query(node), &[Places { prefix: &slots, tail: &[] }])
     }
 
     /// All nodes alone, on the plainest path.
     fn expected(&self) -> Vec<f32> {
         (0..self.parents.len()).flat_map(|node| self.alone(&COMPUTES[0], node)).collect()
     }
+
+    /// What the specification says of one node, of the rows as they are stored.
+    fn specified(&self, node: usize) -> Vec<f32> {
+        let slots: Vec<u32> = (0..self.rows() as u32).collect();
+        let cache = self.cache(&slots, self.rows());
+        let rows: Vec<usize> = (0..self.prefix).chain(self.path(node)).collect();
+        let [keys, values] = [0, 1].map(|s| rows.iter().map(|r| cache[s].row(*r as u32)).collect::<Vec<_>>());
+        let group = self.heads / self.kv_heads;
+        let of_head = |(head, query): (usize, &[f32])| {
+            let part = |all: &[Vec<f32>]| -> Vec<Vec<f32>> {
+                all.iter().map(|row| row[head / group * self.head_dim..][..self.head_dim].to_vec()).collect()
+            };
+            let (keys, values) = (part(&keys), part(&values));
+            let keys: Vec<&[f32]> = keys.iter().map(Vec::as_slice).collect();
+            let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
+            naive::attention(query, &keys, &values, 0.25)
+        };
+        self.query(node).chunks_exact(self.head_dim).enumerate().flat_map(of_head).collect()
+    }
+
+    /// Random distinct slots for all rows, and how many slots there are. Sometimes in order from a multiple of sixteen
+    /// on, as an engine's pages of 32 give them; sometimes in pages of another length.
+    fn slots(&self, numbers: &mut Numbers) -> (Vec<u32>, usize) {
+        let page_len = [1, 3, 8, 16, 24, 32][numbers.below(6)];
+        let pages = self.rows().div_ceil(page_len) + numbers.below(3);
+        let order = if numbers.below(2) == 0 { (0..pages).collect() } else { numbers.permutation(pages) };
+        let slot = |row: usize| (order[row / page_len] * page_len + row % page_len) as u32;
+        ((0..self.rows()).map(slot).collect(), pages * page_len)
+    }
 }
 
-/// Prefix and tail slots of every node: the split between them lies anywhere, as the engine may choose.
+/// Prefix and tail slots of every node. Either as the decoder has them, the committed rows and the ancestors; or of a
+/// chain all in the prefix; or with the split between them anywhere.
 fn places_of(scene: &Scene, slots: &[u32], numbers: &mut Numbers) -> Vec<[Vec<u32>; 2]> {
+    let how = numbers.below(3);
     (0..scene.parents.len())
         .map(|node| {
             let seen: Vec<u32> = (0..scene.prefix).chain(scene.path(node)).map(|row| slots[row]).collect();
-            let (prefix, tail) = seen.split_at(numbers.below(seen.len() + 1));
+            let at = [scene.prefix, seen.len(), numbers.below(seen.len() + 1)][how];
+            let (prefix, tail) = seen.split_at(at);
             [prefix.to_vec(), tail.to_vec()]
         })
         .collect()
@@ -116,6 +180,36 @@ fn borrowed(places: &[[Vec<u32>; 2]]) -> Vec<Places<'_>> {
     places.iter().map(|[prefix, tail]| Places { prefix, tail }).collect()
 }
 
+/// Everything that must not matter, for one scene.
+fn check_layouts(scene: &Scene, numbers: &mut Numbers, computes: &[&Compute]) {
+    let expected = scene.expected();
+    let (slots, room) = scene.slots(numbers);
+    let cache = scene.cache(&slots, room);
+    for compute in computes {
+        let places = places_of(scene, &slots, numbers);
+        let found = scene.attend(compute, &cache, &scene.queries, &borrowed(&places));
+        let what = format!(
+            "{}, {} + {}, heads {} / {} of {}, {:?}",
+            name(compute),
+            scene.prefix,
+            scene.parents.len(),
+            scene.heads,
+            scene.kv_heads,
+            scene.head_dim,
+            scene.types
+        );
+        assert_same_bits(&found, &expected, &what);
+        // A random choice of the nodes, in random order, some of them more than once.
+        let chosen: Vec<usize> = (0..1 + numbers.below(9)).map(|_| numbers.below(scene.parents.len())).collect();
+        let places: Vec<_> = chosen.iter().map(|node| places[*node].clone()).collect();
+        let queries: Vec<f32> = chosen.iter().flat_map(|node| scene.query(*node).to_vec()).collect();
+        let found = scene.attend(compute, &cache, &queries, &borrowed(&places));
+        let width = scene.heads * scene.head_dim;
+        let expected: Vec<f32> = chosen.iter().flat_map(|n| expected[n * width..][..width].to_vec()).collect();
+        assert_same_bits(&found, &expected, &what);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -123,25 +217,9 @@ proptest! {
     #[test]
     fn a_node_is_its_path_alone(seed: u64, head_dim in 1..=144usize) {
         let mut numbers = Numbers::new(seed);
-        let scene = Scene::random(&mut numbers, head_dim);
-        let (nodes, rows) = (scene.parents.len(), scene.prefix + scene.parents.len());
-        let expected = scene.expected();
-        let room = rows + numbers.below(30);
-        let slots: Vec<u32> = numbers.permutation(room)[..rows].iter().map(|slot| *slot as u32).collect();
-        let (keys, values) = (scene.cache(&scene.keys, &slots, room), scene.cache(&scene.values, &slots, room));
-        for compute in COMPUTES.iter() {
-            let places = places_of(&scene, &slots, &mut numbers);
-            let found = scene.attend(compute, [&keys, &values], &scene.queries, &borrowed(&places));
-            assert_same_bits(&found, &expected, &name(compute));
-            // A random choice of the nodes, in random order, some of them more than once.
-            let chosen: Vec<usize> = (0..1 + numbers.below(9)).map(|_| numbers.below(nodes)).collect();
-            let places: Vec<_> = chosen.iter().map(|node| places[*node].clone()).collect();
-            let queries: Vec<f32> = chosen.iter().flat_map(|node| scene.query(*node).to_vec()).collect();
-            let found = scene.attend(compute, [&keys, &values], &queries, &borrowed(&places));
-            let width = scene.heads * head_dim;
-            let expected: Vec<f32> = chosen.iter().flat_map(|n| expected[n * width..][..width].to_vec()).collect();
-            assert_same_bits(&found, &expected, &name(compute));
-        }
+        let prefix = numbers.below(60);
+        let scene = Scene::tree(&mut numbers, head_dim, prefix);
+        check_layouts(&scene, &mut numbers, &COMPUTES.iter().collect::<Vec<_>>());
     }
 
     /// Closing the ranks of an accepted path: its rows are copied to the slots of the next positions, as the cache
@@ -149,43 +227,117 @@ proptest! {
     #[test]
     fn compacting_a_path_changes_no_bit(seed: u64, head_dim in 1..=80usize) {
         let mut numbers = Numbers::new(seed);
-        let scene = Scene::random(&mut numbers, head_dim);
-        let (nodes, rows) = (scene.parents.len(), scene.prefix + scene.parents.len());
-        let accepted = numbers.below(nodes);
+        let prefix = numbers.below(60);
+        let scene = Scene::tree(&mut numbers, head_dim, prefix);
+        let accepted = numbers.below(scene.parents.len());
         let expected = scene.alone(&COMPUTES[0], accepted);
-        let slots: Vec<u32> = numbers.permutation(rows).iter().map(|slot| *slot as u32).collect();
-        let mut caches = [scene.cache(&scene.keys, &slots, rows), scene.cache(&scene.values, &slots, rows)];
+        let slots: Vec<u32> = numbers.permutation(scene.rows()).iter().map(|slot| *slot as u32).collect();
+        let mut cache = scene.cache(&slots, scene.rows());
         let path = scene.path(accepted);
         for (i, row) in path.iter().enumerate() {
-            let (from, to) = (slots[*row] as usize, slots[scene.prefix + i] as usize);
-            for cache in &mut caches {
-                cache.copy_within(from * scene.width()..(from + 1) * scene.width(), to * scene.width());
-            }
+            cache.iter_mut().for_each(|side| side.copy(slots[*row], slots[scene.prefix + i]));
         }
         let seen = &slots[..scene.prefix + path.len()];
         for compute in COMPUTES.iter() {
             let places = [Places { prefix: seen, tail: &[] }];
-            let found = scene.attend(compute, [&caches[0], &caches[1]], scene.query(accepted), &places);
+            let found = scene.attend(compute, &cache, scene.query(accepted), &places);
             assert_same_bits(&found, &expected, &name(compute));
         }
     }
 }
 
-/// A long context, for which the threads are surely woken and every row has its own length.
+/// The same over one and two borders of splits, with every width of heads that has a way of its own.
 #[test]
-fn rows_of_a_long_context() {
-    let mut numbers = Numbers::new(11);
-    let mut scene = Scene::random(&mut numbers, 64);
-    (scene.prefix, scene.parents) = (700, (0..9usize).map(|i| i.checked_sub(1)).collect());
-    scene.keys = numbers.units(709 * scene.width());
-    scene.values = numbers.units(709 * scene.width());
-    scene.queries = numbers.units(9 * scene.heads * 64);
-    let slots: Vec<u32> = numbers.permutation(709).iter().map(|slot| *slot as u32).collect();
-    let (keys, values) = (scene.cache(&scene.keys, &slots, 709), scene.cache(&scene.values, &slots, 709));
-    let expected = scene.expected();
-    for compute in COMPUTES.iter() {
-        let places = places_of(&scene, &slots, &mut numbers);
-        let found = scene.attend(compute, [&keys, &values], &scene.queries, &borrowed(&places));
-        assert_same_bits(&found, &expected, &name(compute));
+fn a_node_is_its_path_alone_in_long_contexts() {
+    let mut numbers = Numbers::new(12);
+    for (i, head_dim) in [8, 20, 32, 64, 80, 128, 530].into_iter().cycle().take(35).enumerate() {
+        let prefix = [SPLIT - 6, 2 * SPLIT - 3, SPLIT - 1, SPLIT, 513 + numbers.below(580)][i % 5];
+        let scene = Scene::tree(&mut numbers, head_dim, prefix);
+        let mut computes: Vec<&Compute> = COMPUTES.iter().filter(|compute| compute.isa.name() != "portable").collect();
+        computes.push(&COMPUTES[1 + i % 3]);
+        check_layouts(&scene, &mut numbers, &computes);
     }
+}
+
+/// A prompt of many rows, whole and cut: tiles of every height, rows that end within a step.
+#[test]
+fn a_prompt_may_be_cut_anywhere() {
+    let mut numbers = Numbers::new(13);
+    for (head_dim, prefix, rows) in [(64, 0, 300), (32, 490, 120), (20, 500, 40), (80, 37, 150), (128, 1000, 70)] {
+        let scene = Scene::chain(&mut numbers, head_dim, prefix, rows);
+        let (slots, room) = scene.slots(&mut numbers);
+        let cache = scene.cache(&slots, room);
+        let places: Vec<_> = (0..rows).map(|row| Places { prefix: &slots[..prefix + row + 1], tail: &[] }).collect();
+        let fast = COMPUTES.last().expect("the portable path is always there");
+        let whole = scene.attend(fast, &cache, &scene.queries, &places);
+        let width = scene.heads * head_dim;
+        for lengths in [1, 2, 7, 64] {
+            for (cut, (places, queries)) in
+                places.chunks(lengths).zip(scene.queries.chunks(lengths * width)).enumerate()
+            {
+                let found = scene.attend(&COMPUTES[COMPUTES.len() - 1 - cut % 4], &cache, queries, places);
+                let expected = &whole[cut * lengths * width..][..found.len()];
+                assert_same_bits(&found, expected, &format!("head_dim {head_dim}, piece {cut} of {lengths} rows"));
+            }
+        }
+        let last = scene.alone(&COMPUTES[0], rows - 1);
+        assert_same_bits(&whole[(rows - 1) * width..], &last, "the last row, portable");
+    }
+}
+
+/// Against the specification in f64, on the rows as the cache rounded them: weighted means of numbers up to 1, whose
+/// weights carry the exponential's 2e-7 and the rounding of scores, which are chains over a head.
+#[test]
+fn every_type_is_near_the_specification() {
+    let mut numbers = Numbers::new(14);
+    for head_dim in [1, 8, 9, 20, 31, 32, 64, 80, 127, 128, 600] {
+        for positions in [1, 2, 15, 16, 17, 100, SPLIT - 1, SPLIT, SPLIT + 1, 2 * SPLIT, 1100] {
+            let scene = Scene::chain(&mut numbers, head_dim, positions - 1, 1);
+            let expected = scene.specified(0);
+            let compute = &COMPUTES[numbers.below(COMPUTES.len())];
+            for (found, expected) in scene.alone(compute, 0).iter().zip(&expected) {
+                assert!(
+                    (found - expected).abs() <= 2e-6,
+                    "{positions} positions, head_dim {head_dim}, {:?}: {found} for {expected}",
+                    scene.types
+                );
+            }
+        }
+    }
+}
+
+/// Several sequences in one call, some of them with a prefix in common.
+#[test]
+fn strangers_share_a_call() {
+    let mut numbers = Numbers::new(15);
+    for compute in COMPUTES.iter() {
+        let mut scene = Scene::chain(&mut numbers, 64, 0, 90);
+        scene.prefix = 0;
+        let (slots, room) = scene.slots(&mut numbers);
+        let cache = scene.cache(&slots, room);
+        // Two texts of rows 0..40 and 40..90, and a third that goes on from the first 20 of the first.
+        let third: Vec<u32> = slots[..20].iter().chain(&slots[70..80]).copied().collect();
+        let seen = [&slots[..33], &slots[..40], &slots[40..41], &slots[40..90], &third[..], &third[..21]];
+        let queries: Vec<f32> = (0..seen.len()).flat_map(|i| scene.query(i).to_vec()).collect();
+        let places = seen.map(|prefix| Places { prefix, tail: &[] });
+        let found = scene.attend(compute, &cache, &queries, &places);
+        for (i, found) in found.chunks_exact(scene.heads * 64).enumerate() {
+            let alone = scene.attend(&COMPUTES[0], &cache, scene.query(i), &places[i..=i]);
+            assert_same_bits(found, &alone, &name(compute));
+        }
+    }
+}
+
+/// The instrument itself: the same row over the same positions in another order is seen.
+#[test]
+fn another_order_is_seen() {
+    let mut numbers = Numbers::new(16);
+    let scene = Scene::chain(&mut numbers, 64, 600, 1);
+    let slots: Vec<u32> = (0..601).collect();
+    let cache = scene.cache(&slots, 601);
+    let mut swapped = slots.clone();
+    swapped.swap(3, 4);
+    let [plain, swapped] = [&slots, &swapped]
+        .map(|slots| scene.attend(&COMPUTES[0], &cache, scene.query(0), &[Places { prefix: slots, tail: &[] }]));
+    assert!(first_difference(&plain, &swapped).is_some());
 }

@@ -4,7 +4,6 @@
 //! wrong element, a lost tail or a swapped pair is off by a thousand times more.
 
 use foretoken_kernels::activation::{relu, silu_gate};
-use foretoken_kernels::attention::{Arguments, Places, Scratch, attention};
 use foretoken_kernels::embed::embed;
 use foretoken_kernels::naive;
 use foretoken_kernels::norm::{layer_norm, rms_norm};
@@ -73,40 +72,6 @@ fn several_products_of_one_input_are_each_as_if_alone() {
         foretoken_kernels::matmul::products(compute, &x, rows, inputs, &mut all);
         for (layer, out) in layers.iter().zip(&outs) {
             assert_eq!(out, &layer.run(&COMPUTES[0], &x, rows), "{}", name(compute));
-        }
-    }
-}
-
-/// The elements `from..from + len` of the first `count` rows.
-fn parts(rows: &[f32], width: usize, from: usize, len: usize, count: usize) -> Vec<&[f32]> {
-    rows.chunks_exact(width).take(count).map(|row| &row[from..from + len]).collect()
-}
-
-#[test]
-fn attention_over_grouped_heads_of_any_width() {
-    let mut numbers = Numbers::new(3);
-    for head_dim in [8, 9, 16, 31, 32, 64, 80, 127, 128] {
-        let (kv_heads, group) = (1 + numbers.below(3), 1 + numbers.below(4));
-        let (heads, width) = (kv_heads * group, kv_heads * head_dim);
-        let positions = 1 + numbers.below(70);
-        let (keys, values) = (numbers.units(positions * width), numbers.units(positions * width));
-        let queries = numbers.units(2 * heads * head_dim);
-        let slots: Vec<u32> = (0..positions as u32).collect();
-        let seen = [positions, 1 + positions / 2];
-        let places = seen.map(|len| Places { prefix: &slots[..len / 2], tail: &slots[len / 2..len] });
-        let scale = 1.0 / (head_dim as f32).sqrt();
-        let mut expected = Vec::new();
-        for (row, head) in (0..2).flat_map(|row| (0..heads).map(move |head| (row, head))) {
-            let query = &queries[(row * heads + head) * head_dim..][..head_dim];
-            let part = |of| parts(of, width, head / group * head_dim, head_dim, seen[row]);
-            expected.extend(naive::attention(query, &part(&keys), &part(&values), scale));
-        }
-        let arguments = Arguments { heads, kv_heads, head_dim, scale, keys: &keys, values: &values };
-        for compute in COMPUTES.iter() {
-            let mut out = vec![f32::NAN; queries.len()];
-            attention(compute, &arguments, &queries, &places, &mut Scratch::default(), &mut out);
-            // Weighted means of numbers up to 1: the weights carry the exponential's 2e-7 and the rounding of scores.
-            assert_near(&out, &expected, |_| 2e-6, &format!("head_dim {head_dim}, {}", name(compute)));
         }
     }
 }

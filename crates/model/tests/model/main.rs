@@ -8,18 +8,22 @@ mod rows;
 
 use std::path::{Path, PathBuf};
 
-use foretoken_model::{Batch, Checkpoint, Executor, Model, Options, Outputs, PageId, Span};
+use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, Outputs, PageId, Span};
 
 /// A folder of the crate's tests.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// Loads a model with room for `positions`.
+/// Loads a model with room for `positions` in a cache that rounds nothing.
 pub fn load(path: &Path, positions: usize, threads: usize) -> Model {
+    load_with(path, Options::for_positions(positions, threads).with_cache(CacheType::F32))
+}
+
+/// Loads a model.
+pub fn load_with(path: &Path, options: Options) -> Model {
     let checkpoint = Checkpoint::open(path).unwrap_or_else(|error| panic!("{error}"));
-    Model::load(&checkpoint, Options::for_positions(positions, threads), &mut |_, _| ())
-        .unwrap_or_else(|e| panic!("{e}"))
+    Model::load(&checkpoint, options, &mut |_, _| ()).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Logits of every row of `tokens`, scored in passes of the given lengths (the last one repeats).

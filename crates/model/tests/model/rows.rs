@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use foretoken_kernels::Isa;
+use foretoken_model::CacheType::{self, BF16, F16, F32, Q8_0};
 use foretoken_model::{Batch, CacheEdit, Checkpoint, Executor, Model, Options, Outputs, PageId, PageTable, Span};
 use foretoken_testkit::rows::{Numbers, first_difference};
 use proptest::prelude::*;
@@ -26,6 +27,8 @@ type Said = Vec<f32>;
 struct Subject {
     name: String,
     checkpoint: Checkpoint,
+    /// Types of keys and values.
+    types: [CacheType; 2],
     vocabulary: usize,
     layers: Vec<usize>,
     plain: RefCell<Model>,
@@ -33,14 +36,16 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(path: &Path) -> Self {
+    fn new(path: &Path, types: [CacheType; 2]) -> Self {
         let checkpoint = Checkpoint::open(path).unwrap_or_else(|error| panic!("{error}"));
-        let plain = load(&checkpoint, Options { threads: 1, page_len: POSITIONS, pages: 1, rows_max: 1 });
+        let options = Options { page_len: POSITIONS, pages: 1, rows_max: 1, ..Options::for_positions(POSITIONS, 1) };
+        let plain = load(&checkpoint, Options { key_type: types[0], value_type: types[1], ..options });
         Self {
             name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             vocabulary: plain.spec().vocabulary,
             layers: (0..plain.spec().layers).collect(),
             checkpoint,
+            types,
             plain: RefCell::new(plain),
             known: RefCell::default(),
         }
@@ -164,7 +169,14 @@ impl<'a> Scene<'a> {
         // The plain path takes the best instruction set; the portable one is slow in large models.
         let isas = if subject.layers.len() * subject.vocabulary > 1000 { &available[1..] } else { &available[..] };
         let isa = if isas.is_empty() { Isa::PORTABLE } else { isas[numbers.below(isas.len())] };
-        let options = Options { threads, page_len, pages: POSITIONS / page_len, rows_max: 128 };
+        let options = Options {
+            page_len,
+            pages: POSITIONS / page_len,
+            rows_max: 128,
+            key_type: subject.types[0],
+            value_type: subject.types[1],
+            ..Options::for_positions(POSITIONS, threads)
+        };
         let model = load(&subject.checkpoint, options).with_isa(isa);
         // Pages are dealt out of a shuffled pack, so tables of different sequences interleave.
         let mut pack = numbers.permutation(options.pages).into_iter().map(|page| PageId(page as u32));
@@ -230,8 +242,8 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn play_many(path: &Path, cases: u32) {
-    let subject = Subject::new(path);
+fn play_many(path: &Path, types: [CacheType; 2], cases: u32) {
+    let subject = Subject::new(path, types);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let result = TestRunner::new(config).run(&any::<u64>(), |seed| {
         let mut numbers = Numbers::new(seed);
@@ -247,18 +259,21 @@ fn demo() -> PathBuf {
 
 #[test]
 fn llama_scores_rows_as_if_alone() {
-    play_many(&fixture("llama"), 60);
-    play_many(&fixture("llama3-rope"), 15);
+    play_many(&fixture("llama"), [F16, F16], 40);
+    play_many(&fixture("llama"), [F32, BF16], 20);
+    play_many(&fixture("llama3-rope"), [F32, F32], 15);
 }
 
 #[test]
 fn gpt2_scores_rows_as_if_alone() {
-    play_many(&fixture("gpt2"), 60);
+    play_many(&fixture("gpt2"), [F32, F32], 40);
+    play_many(&fixture("gpt2"), [BF16, F16], 20);
 }
 
 #[test]
 fn a_real_model_in_bf16_scores_rows_as_if_alone() {
-    play_many(&demo(), 12);
+    play_many(&demo(), [F16, F16], 8);
+    play_many(&demo(), [Q8_0, Q8_0], 8);
 }
 
 /// One sequence, cut up in every simple way: the smallest form of the same statement.
@@ -266,10 +281,11 @@ fn a_real_model_in_bf16_scores_rows_as_if_alone() {
 fn a_sequence_may_be_cut_anywhere() {
     let mut numbers = Numbers::new(3);
     for path in [fixture("llama"), fixture("gpt2"), demo()] {
-        let subject = Subject::new(&path);
+        let subject = Subject::new(&path, [F16; 2]);
         let tokens = subject.tokens(&mut numbers, 40);
         for (page_len, threads) in [(1, 2), (2, 1), (16, 4), (32, 3)] {
-            let options = Options { threads, page_len, pages: 40usize.div_ceil(page_len), rows_max: 40 };
+            let pages = 40usize.div_ceil(page_len);
+            let options = Options { page_len, pages, rows_max: 40, ..Options::for_positions(40, threads) };
             let mut model = load(&subject.checkpoint, options);
             let alone = crate::logits(&mut model, &tokens, &[1]);
             for lengths in [&[40][..], &[7], &[33, 1], &[1, 39], &[16, 2, 5, 3, 14]] {
@@ -285,7 +301,7 @@ fn a_sequence_may_be_cut_anywhere() {
 #[test]
 #[should_panic(expected = "plainly")]
 fn a_path_that_was_not_moved_is_seen() {
-    let subject = Subject::new(&fixture("llama"));
+    let subject = Subject::new(&fixture("llama"), [F16; 2]);
     let mut numbers = Numbers::new(5);
     let mut scene = Scene::random(&subject, &mut numbers);
     let fork = Piece { tokens: vec![3, 4, 5], parents: vec![None, None, Some(1)], wanted: vec![] };

@@ -1,0 +1,465 @@
+//! One split of the positions, one key-value head, one tile of rows: scores, exponentials, weighted values.
+//!
+//! The idea: blocks of the cache are widened to f32 a few at a time, and everything that the tile's queries want of
+//! them is computed while they lie in the nearest cache. Scores and weighted values are both [`Sum`]s. A score is one
+//! chain over the elements of a head in order, so it does not matter in which lane of which block it is computed, and
+//! lanes that hold other slots are left where they are. A weighted value is one chain over the positions of a row in
+//! order, so rows of different length go together as far as they go, and each ends alone.
+//!
+//! Left out: slots out of order are right, but slow: each run of neighbours costs as much as a block.
+
+use super::side::{Elements, QUANTS, Side};
+use super::{Arguments, Places};
+use crate::isa::dispatch;
+use crate::{Isa, LANES};
+
+/// Positions of a split; the first is a multiple of it. A constant: how long texts are cut is part of their bits.
+pub(super) const SPLIT: usize = 512;
+
+/// Between rows of numbers in a [`Sum`]. A constant, so that one register finds them all.
+pub(crate) const FACTORS_STRIDE: usize = SPLIT + LANES;
+
+/// Elements of a head that are widened at once: 16 KB, which leaves room in the nearest cache.
+const WIDENED: usize = 4096;
+
+/// `sums[r][v] += factors[r][t] * terms[t][v]`, where v numbers vectors of sixteen, with t ascending from 0 to `count`.
+pub(crate) struct Sum {
+    /// `[rows, FACTORS_STRIDE]`.
+    pub(crate) factors: *const f32,
+    pub(crate) terms: *const f32,
+    /// Elements between terms.
+    pub(crate) terms_step: usize,
+    /// Elements between vectors of a term.
+    pub(crate) terms_next: usize,
+    pub(crate) count: usize,
+    pub(crate) sums: *mut f32,
+    /// Elements between rows of sums; vectors are neighbours.
+    pub(crate) sums_stride: usize,
+    pub(crate) rows: usize,
+    pub(crate) vectors: usize,
+    /// The sums begin at zero instead of what is there.
+    pub(crate) fresh: bool,
+}
+
+/// Rows that share what they read: the prefix of each is the beginning of `shared`.
+pub(super) struct Tile<'a> {
+    /// The first row.
+    pub(super) first: usize,
+    pub(super) places: &'a [Places<'a>],
+    /// The longest of the rows' prefixes.
+    pub(super) shared: &'a [u32],
+}
+
+/// What is to be computed.
+pub(super) struct Work<'a> {
+    pub(super) isa: Isa,
+    pub(super) arguments: &'a Arguments<'a>,
+    /// `[rows, heads, head_dim]` of the whole call.
+    pub(super) queries: &'a [f32],
+    pub(super) tile: &'a Tile<'a>,
+    /// The key-value head.
+    pub(super) head: usize,
+    /// The first position of the split.
+    pub(super) from: usize,
+}
+
+/// Neighbouring positions in neighbouring slots of one block.
+#[derive(Clone, Copy)]
+struct Run {
+    /// Of the split.
+    position: usize,
+    panel: usize,
+    lane: usize,
+    len: usize,
+}
+
+/// A thread's working memory, kept between calls.
+#[derive(Default)]
+pub(super) struct Desk {
+    /// `[head_dim / SPLIT, rows, group, FACTORS_STRIDE]`.
+    queries: Vec<f32>,
+    /// `[rows, group, FACTORS_STRIDE]`, by position of the split.
+    scores: Vec<f32>,
+    /// Blocks as f32.
+    wide: Vec<f32>,
+    /// Scores of single blocks, before they are sorted by position.
+    loose: Vec<f32>,
+    runs: Vec<Run>,
+    /// Blocks in which tails lie.
+    panels: Vec<usize>,
+}
+
+/// What a split says: for each query the highest score, the sum of the exponentials of what the others are lower, and
+/// the values weighted by these. `[rows, group, padded head_dim]`, then twice `[rows, group]`.
+pub(super) struct Part<'a> {
+    pub(super) sums: &'a mut [f32],
+    pub(super) highest: &'a mut [f32],
+    pub(super) totals: &'a mut [f32],
+}
+
+impl<'a> Part<'a> {
+    /// Elements for `queries` queries of `width` padded elements.
+    pub(super) fn len(queries: usize, width: usize) -> usize {
+        queries * (width + 2)
+    }
+
+    /// Views the first elements of a slab.
+    pub(super) fn new(slab: &'a mut [f32], queries: usize, width: usize) -> Self {
+        let (sums, rest) = slab.split_at_mut(queries * width);
+        let (highest, rest) = rest.split_at_mut(queries);
+        Self { sums, highest, totals: &mut rest[..queries] }
+    }
+}
+
+/// The first `len` elements of memory that grows when it must.
+fn room(memory: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if memory.len() < len {
+        memory.resize(len, 0.0);
+    }
+    &mut memory[..len]
+}
+
+impl Work<'_> {
+    fn group(&self) -> usize {
+        self.arguments.heads / self.arguments.keys.kv_heads
+    }
+
+    fn dim(&self) -> usize {
+        self.arguments.keys.head_dim
+    }
+
+    fn rows(&self) -> usize {
+        self.tile.places.len()
+    }
+
+    /// Positions of the split that a row has in its prefix, and in all.
+    fn seen(&self, row: usize) -> [usize; 2] {
+        let Places { prefix, tail } = self.tile.places[row];
+        [prefix.len(), prefix.len() + tail.len()].map(|len| len.saturating_sub(self.from).min(SPLIT))
+    }
+
+    /// The slots of a row's tail that belong to the split.
+    fn tail(&self, row: usize) -> &[u32] {
+        let Places { prefix, tail } = self.tile.places[row];
+        let at = |position: usize| position.saturating_sub(prefix.len()).min(tail.len());
+        &tail[at(self.from)..at(self.from + SPLIT)]
+    }
+
+    /// Elements of a block.
+    fn block(&self) -> usize {
+        LANES * self.dim()
+    }
+
+    /// Computes the split. Queries of rows that do not reach it get nothing that means anything.
+    pub(super) fn compute(&self, desk: &mut Desk, part: &mut Part<'_>) {
+        let shared = self.tile.shared;
+        let here = &shared[self.from.min(shared.len())..shared.len().min(self.from + SPLIT)];
+        find_runs(here, &mut desk.runs);
+        desk.panels.clear();
+        let tails = (0..self.rows()).flat_map(|row| self.tail(row));
+        desk.panels.extend(tails.map(|slot| *slot as usize / LANES));
+        desk.panels.sort_unstable();
+        desk.panels.dedup();
+        self.pack_queries(desk);
+        room(&mut desk.scores, self.rows() * self.group() * FACTORS_STRIDE);
+        self.score_shared(desk);
+        self.score_tails(desk);
+        for row in 0..self.rows() {
+            let len = self.seen(row)[1];
+            for query in row * self.group()..(row + 1) * self.group() {
+                let scores = &mut desk.scores[query * FACTORS_STRIDE..][..len];
+                let (highest, total) = dispatch!(self.isa, exponentials(scores, self.arguments.scale));
+                (part.highest[query], part.totals[query]) = (highest, total);
+            }
+        }
+        part.sums.fill(0.0);
+        self.weigh_shared(desk, part.sums);
+        self.weigh_tails(desk, part.sums);
+    }
+
+    /// Brings the queries of this head together, in pieces of a head that fit a row of factors.
+    fn pack_queries(&self, desk: &mut Desk) {
+        let (dim, group, rows) = (self.dim(), self.group(), self.rows());
+        let pieces = dim.div_ceil(SPLIT);
+        let packed = room(&mut desk.queries, pieces * rows * group * FACTORS_STRIDE);
+        for row in 0..rows {
+            let first = ((self.tile.first + row) * self.arguments.heads + self.head * group) * dim;
+            for (g, query) in self.queries[first..][..group * dim].chunks_exact(dim).enumerate() {
+                for (piece, elements) in query.chunks(SPLIT).enumerate() {
+                    let at = ((piece * rows + row) * group + g) * FACTORS_STRIDE;
+                    packed[at..at + elements.len()].copy_from_slice(elements);
+                }
+            }
+        }
+    }
+
+    /// Rows whose prefix reaches beyond a position of the split: the first and the one after the last.
+    fn rows_beyond(&self, position: usize) -> [usize; 2] {
+        let mut rows = (0..self.rows()).filter(|row| self.seen(*row)[0] > position);
+        let first = rows.next().unwrap_or(0);
+        [first, rows.next_back().map_or(first, |last| last.max(first)) + 1]
+    }
+
+    /// Raw scores of the rows' queries against `vectors` widened blocks of keys, into `out`.
+    fn score(&self, queries: &[f32], rows: [usize; 2], keys: &[f32], vectors: usize, out: (&mut [f32], usize)) {
+        let (dim, group) = (self.dim(), self.group());
+        let ((out, sums_stride), count) = (out, (rows[1] - rows[0]) * group);
+        assert!(keys.len() >= vectors * self.block());
+        assert!(out.len() >= (count - 1) * sums_stride + vectors * LANES);
+        for (piece, from) in (0..dim).step_by(SPLIT).enumerate() {
+            let first = (piece * self.rows() + rows[0]) * group * FACTORS_STRIDE;
+            let sum = Sum {
+                factors: queries[first..first + count * FACTORS_STRIDE].as_ptr(),
+                terms: keys[from * LANES..].as_ptr(),
+                terms_step: LANES,
+                terms_next: self.block(),
+                count: (dim - from).min(SPLIT),
+                sums: out.as_mut_ptr(),
+                sums_stride,
+                rows: count,
+                vectors,
+                fresh: piece == 0,
+            };
+            // Every factor, term and sum lies in the slices, whose lengths were asserted above.
+            dispatch!(self.isa, accumulate(&sum));
+        }
+    }
+
+    /// Scores of the shared positions, for the rows that have them.
+    fn score_shared(&self, desk: &mut Desk) {
+        let (block, group) = (self.block(), self.group());
+        let Desk { queries, scores, wide, loose, runs, .. } = desk;
+        let at_once = (WIDENED / block).max(1);
+        let wide = room(wide, at_once * block + LANES);
+        let loose = room(loose, self.rows() * group * LANES);
+        for (i, chunk) in runs.chunks(at_once).enumerate() {
+            let next = runs.get((i + 1) * at_once..).unwrap_or(&[]);
+            for (i, run) in chunk.iter().enumerate() {
+                let ahead = next.get(i).map(|run| run.panel);
+                widen_keys(self.isa, self.arguments.keys, [run.panel, self.head], &mut wide[i * block..], ahead);
+            }
+            let mut first = 0;
+            while first < chunk.len() {
+                let run = chunk[first];
+                let rows = self.rows_beyond(run.position);
+                let query = rows[0] * group;
+                let keys = &wide[first * block..];
+                if run.lane == 0 {
+                    // Whole blocks one after another are as many vectors of a sum. What the last of them writes beyond
+                    // its run is written again by the next, or is no row's.
+                    let whole = chunk[first..].windows(2).take_while(|w| w[0].len == LANES && w[1].lane == 0).count();
+                    let out = &mut scores[query * FACTORS_STRIDE + run.position..];
+                    self.score(queries, rows, keys, whole + 1, (out, FACTORS_STRIDE));
+                    first += whole + 1;
+                    continue;
+                }
+                self.score(queries, rows, keys, 1, (loose, LANES));
+                for i in 0..(rows[1] - rows[0]) * group {
+                    scores[(query + i) * FACTORS_STRIDE + run.position..][..run.len]
+                        .copy_from_slice(&loose[i * LANES + run.lane..][..run.len]);
+                }
+                first += 1;
+            }
+        }
+    }
+
+    /// Scores of the rows' own tails: every query against every block that some tail touches, then each takes its own.
+    fn score_tails(&self, desk: &mut Desk) {
+        let (block, group, rows) = (self.block(), self.group(), self.rows());
+        let Desk { queries, scores, wide, loose, panels, .. } = desk;
+        let stride = panels.len() * LANES;
+        let loose = room(loose, rows * group * stride);
+        let wide = room(wide, block + LANES);
+        for (i, panel) in panels.iter().enumerate() {
+            let ahead = panels.get(i + 1).copied();
+            widen_keys(self.isa, self.arguments.keys, [*panel, self.head], wide, ahead);
+            self.score(queries, [0, rows], wide, 1, (&mut loose[i * LANES..], stride));
+        }
+        for row in 0..rows {
+            let position = self.seen(row)[0];
+            for (i, slot) in self.tail(row).iter().enumerate() {
+                let column = column(panels, *slot);
+                for query in row * group..(row + 1) * group {
+                    scores[query * FACTORS_STRIDE + position + i] = loose[query * stride + column];
+                }
+            }
+        }
+    }
+
+    /// Adds `count` widened values, weighted, to the sums of some rows; `position` is the first one's.
+    fn weigh(&self, scores: &[f32], rows: [usize; 2], position: usize, values: (&[f32], usize), sums: &mut [f32]) {
+        let (dim, group) = (self.dim(), self.group());
+        let (width, count) = (dim.next_multiple_of(LANES), (rows[1] - rows[0]) * group);
+        let (values, terms) = values;
+        if count == 0 || terms == 0 {
+            return;
+        }
+        assert!(position + terms <= SPLIT && values.len() >= (terms - 1) * dim + width);
+        let sum = Sum {
+            factors: scores[rows[0] * group * FACTORS_STRIDE..][..count * FACTORS_STRIDE][position..].as_ptr(),
+            terms: values.as_ptr(),
+            terms_step: dim,
+            terms_next: LANES,
+            count: terms,
+            sums: sums[rows[0] * group * width..][..count * width].as_mut_ptr(),
+            sums_stride: width,
+            rows: count,
+            vectors: width / LANES,
+            fresh: false,
+        };
+        // Every factor, term and sum lies in the slices, by their lengths. The last vector of a term may reach into the
+        // next: its lanes beyond the head are nobody's.
+        dispatch!(self.isa, accumulate(&sum));
+    }
+
+    /// Weighted values of the shared positions.
+    fn weigh_shared(&self, desk: &mut Desk, sums: &mut [f32]) {
+        let (block, dim) = (self.block(), self.dim());
+        let Desk { scores, wide, runs, .. } = desk;
+        let at_once = (WIDENED / block).max(1);
+        let wide = room(wide, at_once * block + LANES);
+        for (i, chunk) in runs.chunks(at_once).enumerate() {
+            let next = runs.get((i + 1) * at_once..).unwrap_or(&[]);
+            let (from, last) = (chunk[0].position, chunk[chunk.len() - 1]);
+            let to = last.position + last.len;
+            for (i, run) in chunk.iter().enumerate() {
+                let place = [run.panel, self.head, run.lane, run.len];
+                let ahead = next.get(i).map(|run| run.panel);
+                widen_values(self.isa, self.arguments.values, place, &mut wide[(run.position - from) * dim..], ahead);
+            }
+            // Neighbours that go equally far go together.
+            let reach = |row: usize| self.seen(row)[0].clamp(from, to) - from;
+            let mut row = 0;
+            while row < self.rows() {
+                let whole = (row..self.rows()).take_while(|row| reach(*row) == to - from).count();
+                if whole > 0 {
+                    self.weigh(scores, [row, row + whole], from, (wide, to - from), sums);
+                    row += whole;
+                    continue;
+                }
+                // Rows that end here, a few at a time: as far as all of them go, then one by one.
+                let end = (row + 8usize.div_ceil(self.group())).min(self.rows());
+                let common = (row..end).map(reach).min().unwrap_or(0);
+                self.weigh(scores, [row, end], from, (wide, common), sums);
+                for row in row..end {
+                    let rest = &wide[common * dim..];
+                    self.weigh(scores, [row, row + 1], from + common, (rest, reach(row) - common), sums);
+                }
+                row = end;
+            }
+        }
+    }
+
+    /// Weighted values of the rows' own tails.
+    fn weigh_tails(&self, desk: &mut Desk, sums: &mut [f32]) {
+        let (block, dim) = (self.block(), self.dim());
+        let Desk { scores, wide, panels, .. } = desk;
+        let wide = room(wide, panels.len() * block + LANES);
+        for (i, panel) in panels.iter().enumerate() {
+            let ahead = panels.get(i + 1).copied();
+            let place = [*panel, self.head, 0, LANES];
+            widen_values(self.isa, self.arguments.values, place, &mut wide[i * block..], ahead);
+        }
+        for row in 0..self.rows() {
+            let (tail, mut position) = (self.tail(row), self.seen(row)[0]);
+            let mut rest = tail;
+            while let Some(slot) = rest.first() {
+                let first = column(panels, *slot);
+                let run = (1..rest.len()).take_while(|i| column(panels, rest[*i]) == first + i).count() + 1;
+                self.weigh(scores, [row, row + 1], position, (&wide[first * dim..], run), sums);
+                (rest, position) = (&rest[run..], position + run);
+            }
+        }
+    }
+}
+
+/// Where a slot stands among the lanes of some blocks.
+fn column(panels: &[usize], slot: u32) -> usize {
+    let (panel, lane) = (slot as usize / LANES, slot as usize % LANES);
+    panels.binary_search(&panel).expect("the block of a slot of a tail") * LANES + lane
+}
+
+/// Cuts slots into runs of neighbours within a block.
+fn find_runs(slots: &[u32], runs: &mut Vec<Run>) {
+    runs.clear();
+    let mut position = 0;
+    while position < slots.len() {
+        let slot = slots[position];
+        let (panel, lane) = (slot as usize / LANES, slot as usize % LANES);
+        let ahead = &slots[position..slots.len().min(position + LANES - lane)];
+        let whole = ahead.iter().zip(slot..).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0;
+        let neighbours = || ahead.iter().zip(slot..).take_while(|(a, b)| **a == *b).count();
+        let len = if whole { ahead.len() } else { neighbours() };
+        runs.push(Run { position, panel, lane, len });
+        position += len;
+    }
+}
+
+/// Widens the block of keys `[panel, head]` into `[head_dim, 16]`, and asks for the one of the same head at `ahead`.
+fn widen_keys(isa: Isa, side: &Side, [panel, head]: [usize; 2], to: &mut [f32], ahead: Option<usize>) {
+    let count = LANES * side.head_dim;
+    widen(
+        isa,
+        side,
+        side.block(panel, head),
+        count,
+        &mut to[..count],
+        ahead.map(|panel| side.block(panel, head)),
+        |q| {
+            let (from, scales, to, ahead) = q;
+            dispatch!(isa, widen_q8_keys(from, scales, to, side.head_dim, ahead));
+        },
+    );
+}
+
+/// Widens `len` rows of values of the block `[panel, head]`, from `lane` on, into `[len, head_dim]`. A few elements
+/// behind the last are written, too.
+fn widen_values(isa: Isa, side: &Side, place: [usize; 4], to: &mut [f32], ahead: Option<usize>) {
+    let ([panel, head, lane, len], dim) = (place, side.head_dim);
+    let count = (len * dim).next_multiple_of(LANES);
+    let first = side.block(panel, head) + lane * dim;
+    widen(isa, side, first, count, &mut to[..count], ahead.map(|panel| side.block(panel, head)), |q| {
+        let (from, scales, to, ahead) = q;
+        // The scales of the block lie by lane.
+        let scales = scales.wrapping_add(lane);
+        dispatch!(isa, widen_q8_values(from, scales, to, dim, len, ahead));
+    });
+}
+
+type Quantized = (*const i8, *const half::f16, *mut f32, *const i8);
+
+/// Widens `count` elements from `first` on. `quantized` does it for bytes, given pointers to the first of them, to the
+/// scales of their block, to the output and to what is needed next.
+fn widen(
+    isa: Isa,
+    side: &Side,
+    first: usize,
+    count: usize,
+    to: &mut [f32],
+    ahead: Option<usize>,
+    quantized: impl Fn(Quantized),
+) {
+    assert!(to.len() == count && count.is_multiple_of(LANES));
+    let (to, next) = (to.as_mut_ptr(), ahead.unwrap_or(first));
+    // In each case `count` elements can be read, since the slice has them, and written, by the assertion.
+    match &side.elements {
+        Elements::F32(all) => {
+            let ahead = all.as_ptr().wrapping_add(next).cast();
+            dispatch!(isa, widen_f32(all[first..first + count].as_ptr(), to, count, ahead));
+        }
+        Elements::F16(all) => {
+            let ahead = all.as_ptr().wrapping_add(next).cast();
+            dispatch!(isa, widen_f16(all[first..first + count].as_ptr().cast(), to, count, ahead));
+        }
+        Elements::BF16(all) => {
+            let ahead = all.as_ptr().wrapping_add(next).cast();
+            dispatch!(isa, widen_bf16(all[first..first + count].as_ptr().cast(), to, count, ahead));
+        }
+        Elements::Q8 { quants, scales } => {
+            let block = LANES * side.head_dim;
+            let scales = scales[first / block * block / QUANTS..][..block / QUANTS].as_ptr();
+            let ahead = quants.as_ptr().wrapping_add(next);
+            quantized((quants[first..first + count].as_ptr(), scales.cast(), to, ahead));
+        }
+    }
+}

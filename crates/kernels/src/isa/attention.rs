@@ -1,0 +1,182 @@
+//! Attention's arithmetic, written once over the vector operations of an instruction set.
+//!
+//! The idea: scores and weighted sums are the same operation, [`Sum`](crate::attention::Sum): rows of numbers, each
+//! times a vector, added up in order. A tile of R rows by N vectors keeps R x N accumulators in registers, so each
+//! vector that is loaded serves R rows, each number N vectors, and the chains are enough to hide the latency of a
+//! multiply-add. Which tile an accumulator lies in cannot change its bits: it has a chain of its own.
+//!
+//! Left out: arithmetic in other types than f32. Blocks of the cache are widened first, once for all rows.
+
+/// `Sum`, the widening of each cache type, and the exponentials, over `Vector`, `zero`, `splat`, `fma`, `load_f32`,
+/// `load_f16`, `load_bf16`, `load_i8`, `store` and `prefetch` of the module that instantiates it. The three lists are
+/// the heights of tiles of one, two and four vectors, each from 1 up.
+macro_rules! attention_kernels {
+    (
+        $(#[$feature:meta])*
+        one: [$($one:literal),*], two: [$($two:literal),*], four: [$($four:literal),*]
+    ) => {
+        /// See [`Sum`](crate::attention::Sum), for all rows and vectors of it.
+        ///
+        /// # Safety
+        /// The features of this module are there, and the sum's pointers lead to what its fields say.
+        $(#[$feature])*
+        pub(crate) unsafe fn accumulate(sum: &$crate::attention::Sum) {
+            const ONE: usize = [$($one),*].len();
+            const TWO: usize = [$($two),*].len();
+            const FOUR: usize = [$($four),*].len();
+            let mut row = 0;
+            while row < sum.rows {
+                let left = sum.rows - row;
+                let height = left.div_ceil(left.div_ceil(ONE));
+                let mut vector = 0;
+                while vector < sum.vectors {
+                    let width = match sum.vectors - vector {
+                        4.. if height <= FOUR => 4,
+                        2.. if height <= TWO => 2,
+                        _ => 1,
+                    };
+                    // SAFETY: the tile lies inside the sum's rows and vectors.
+                    unsafe {
+                        match (height, width) {
+                            $(($four, 4) => sum_tile::<$four, 4>(sum, row, vector),)*
+                            $(($two, 2) => sum_tile::<$two, 2>(sum, row, vector),)*
+                            $(($one, 1) => sum_tile::<$one, 1>(sum, row, vector),)*
+                            _ => unreachable!("a tile of {height} rows by {width}"),
+                        }
+                    }
+                    vector += width;
+                }
+                row += height;
+            }
+        }
+
+        /// A tile of `accumulate`: R rows from `row` on, N vectors from `vector` on.
+        ///
+        /// # Safety
+        /// As `accumulate`.
+        $(#[$feature])*
+        #[inline(never)] // registers are allocated for this loop alone; inside a larger function they spill
+        unsafe fn sum_tile<const R: usize, const N: usize>(
+            sum: &$crate::attention::Sum,
+            row: usize,
+            vector: usize,
+        ) {
+            let mut sums = [[zero(); N]; R];
+            // SAFETY: row + R <= rows and vector + N <= vectors, and so each address is one of the sum's.
+            unsafe {
+                let out = sum.sums.add(row * sum.sums_stride + vector * $crate::LANES);
+                if !sum.fresh {
+                    for r in 0..R {
+                        for n in 0..N {
+                            sums[r][n] = load_f32(out.add(r * sum.sums_stride + n * $crate::LANES));
+                        }
+                    }
+                }
+                let mut factors = sum.factors.add(row * $crate::attention::FACTORS_STRIDE);
+                let mut terms = sum.terms.add(vector * sum.terms_next);
+                for _ in 0..sum.count {
+                    let mut vectors = [zero(); N];
+                    for n in 0..N {
+                        vectors[n] = load_f32(terms.add(n * sum.terms_next));
+                    }
+                    for r in 0..R {
+                        let factor = splat(*factors.add(r * $crate::attention::FACTORS_STRIDE));
+                        for n in 0..N {
+                            sums[r][n] = fma(factor, vectors[n], sums[r][n]);
+                        }
+                    }
+                    factors = factors.add(1);
+                    terms = terms.wrapping_add(sum.terms_step);
+                }
+                for r in 0..R {
+                    for n in 0..N {
+                        store(out.add(r * sum.sums_stride + n * $crate::LANES), sums[r][n]);
+                    }
+                }
+            }
+        }
+
+        $crate::isa::widen_kernel!($(#[$feature])* widen_f32, f32, load_f32);
+        $crate::isa::widen_kernel!($(#[$feature])* widen_f16, half::f16, load_f16);
+        $crate::isa::widen_kernel!($(#[$feature])* widen_bf16, half::bf16, load_bf16);
+
+        /// A block of keys `[dim, 16]` in bytes times its scales `[dim / 32, 16]`, and asks for what follows at `ahead`.
+        ///
+        /// # Safety
+        /// The features of this module are there; so many elements can be read and written.
+        $(#[$feature])*
+        pub(crate) unsafe fn widen_q8_keys(
+            from: *const i8,
+            scales: *const half::f16,
+            to: *mut f32,
+            dim: usize,
+            ahead: *const i8,
+        ) {
+            for d in 0..dim {
+                prefetch(ahead.wrapping_add(d * $crate::LANES));
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let scale = load_f16(scales.add(d / $crate::attention::QUANTS * $crate::LANES));
+                    store(to.add(d * $crate::LANES), fma(load_i8(from.add(d * $crate::LANES)), scale, zero()));
+                }
+            }
+        }
+
+        /// `count` rows of values `[count, dim]` in bytes times their scales, which lie `[dim / 32, 16]`, the first
+        /// row's first.
+        ///
+        /// # Safety
+        /// As `widen_q8_keys`.
+        $(#[$feature])*
+        pub(crate) unsafe fn widen_q8_values(
+            from: *const i8,
+            scales: *const half::f16,
+            to: *mut f32,
+            dim: usize,
+            count: usize,
+            ahead: *const i8,
+        ) {
+            for row in 0..count {
+                for d in (0..dim).step_by($crate::LANES) {
+                    let at = row * dim + d;
+                    prefetch(ahead.wrapping_add(at));
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        let scale = *scales.add(d / $crate::attention::QUANTS * $crate::LANES + row);
+                        let scale = splat($crate::dtype::f16_to_f32(scale.to_bits()));
+                        store(to.add(at), fma(load_i8(from.add(at)), scale, zero()));
+                    }
+                }
+            }
+        }
+
+        /// See [`exponentials`](crate::softmax::exponentials).
+        ///
+        /// # Safety
+        /// The features of this module are there.
+        $(#[$feature])*
+        pub(crate) unsafe fn exponentials(scores: &mut [f32], scale: f32) -> (f32, f32) {
+            $crate::softmax::exponentials(scores, scale)
+        }
+    };
+}
+pub(crate) use attention_kernels;
+
+/// Elements in one type as f32.
+macro_rules! widen_kernel {
+    ($(#[$feature:meta])* $widen:ident, $type:ty, $load:ident) => {
+        /// Widens `count` elements, rounded up to a multiple of sixteen, and asks for as many at `ahead`.
+        ///
+        /// # Safety
+        /// The features of this module are there; so many elements can be read and written.
+        $(#[$feature])*
+        pub(crate) unsafe fn $widen(from: *const $type, to: *mut f32, count: usize, ahead: *const i8) {
+            for i in (0..count).step_by($crate::LANES) {
+                prefetch(ahead.wrapping_add(i * size_of::<$type>()));
+                // SAFETY: the caller's promise.
+                unsafe { store(to.add(i), $load(from.add(i))) };
+            }
+        }
+    };
+}
+pub(crate) use widen_kernel;
