@@ -1,4 +1,4 @@
-//! The front of the command line: llama.cpp's short options of two letters, and clap's complaints in one line.
+//! The front of the command line: llama.cpp's short options of several letters, and clap's complaints in one line.
 //!
 //! clap knows no `-md`, so it is written out before clap sees it. What clap says about a bad value is turned into
 //! this program's form: the option, what was expected, what was found. Left out: what options mean.
@@ -12,12 +12,20 @@ use crate::failure::Failure;
 
 /// Short options of more than one letter, with the long ones that they stand for.
 /// The last is not there yet, and must not be read as a request for help.
-const LONG_SHORTS: [(&str, &str); 3] = [("-md", "--model-draft"), ("-np", "--parallel"), ("-hf", "--hf")];
+const LONG_SHORTS: [(&str, &str); 7] = [
+    ("-md", "--model-draft"),
+    ("-np", "--parallel"),
+    ("-ctk", "--cache-type-k"),
+    ("-ctv", "--cache-type-v"),
+    ("-ctkd", "--cache-type-k-draft"),
+    ("-ctvd", "--cache-type-v-draft"),
+    ("-hf", "--hf"),
+];
 
 /// Options whose next word is text that may look like an option.
 const TAKES_TEXT: [&str; 6] = ["-p", "--prompt", "--stop", "--reverse-prompt", "--system", "-sys"];
 
-/// Writes out the short options of two letters.
+/// Writes out the short options of several letters.
 pub fn written_out(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut out: Vec<OsString> = Vec::new();
     let mut options = true;
@@ -75,9 +83,10 @@ mod tests {
     }
 
     #[test]
-    fn two_letter_options_are_written_out_where_they_are_options() {
+    fn options_of_several_letters_are_written_out_where_they_are_options() {
         assert_eq!(out(&["x", "-md", "d", "-np", "4"]), ["x", "--model-draft", "d", "--parallel", "4"]);
         assert_eq!(out(&["x", "-md=d", "-np=4", "-n", "5"]), ["x", "--model-draft=d", "--parallel=4", "-n", "5"]);
+        assert_eq!(out(&["-ctkd", "f32", "-ctk=f16"]), ["--cache-type-k-draft", "f32", "--cache-type-k=f16"]);
         assert_eq!(out(&["x", "-p", "-md", "--", "-np"]), ["x", "-p", "-md", "--", "-np"]);
     }
 }

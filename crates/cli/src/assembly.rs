@@ -56,7 +56,9 @@ impl Assembly {
         let context = model.context(&target);
         // A page belongs to one text, so each text's share is a whole number of pages.
         let positions = context.next_multiple_of(Options::for_positions(1, 1).page_len) * parallel;
-        let options = Options::for_positions(positions, model.threads());
+        let options = model.run_with(positions);
+        let draft_options =
+            Options { key_type: speculation.cache_type_k_draft, value_type: speculation.cache_type_v_draft, ..options };
         let draft = match kinds.contains(&SpecType::Draft) {
             true => Some(open_matching_draft(speculation, &target, tokenizer.as_deref())?),
             false => None,
@@ -65,7 +67,7 @@ impl Assembly {
         for kind in kinds {
             match (kind, &draft) {
                 (SpecType::Draft, Some(draft)) => {
-                    let mut drafter = ModelDrafter::new(ExecutorScorer::new(Box::new(draft.load(options)?)));
+                    let mut drafter = ModelDrafter::new(ExecutorScorer::new(Box::new(draft.load(draft_options)?)));
                     drafter.n_max = speculation.spec_draft_n_max;
                     drafter.n_min = speculation.spec_draft_n_min;
                     drafter.p_min = speculation.spec_draft_p_min;

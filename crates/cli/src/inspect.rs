@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use foretoken_model::CacheType;
 use foretoken_model::spec::{Activation, FeedForward, Norm, Positions};
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::models::Opened;
-use crate::options::ModelOptions;
+use crate::options::{CacheOptions, ModelOptions};
 
 /// Options of `foretoken inspect`.
 #[derive(Args, Debug)]
@@ -30,6 +31,8 @@ pub struct Inspect {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    cache: CacheOptions,
 }
 
 impl Inspect {
@@ -39,8 +42,8 @@ impl Inspect {
     /// The model's files cannot be understood.
     pub fn run(&self) -> Result<(), Failure> {
         let model = self.place.clone().or_else(|| self.model.clone());
-        let opened = ModelOptions { model, ctx_size: None, threads: None }.open()?;
-        let facts = Facts::new(&opened)?;
+        let opened = ModelOptions { model, ctx_size: None, threads: None, cache: self.cache }.open()?;
+        let facts = Facts::new(&opened, self.cache)?;
         let mut out = std::io::stdout();
         match self.json {
             true => writeln!(out, "{:#}", facts.object(&opened))?,
@@ -55,6 +58,9 @@ struct Facts {
     /// Type to number of tensors and of elements.
     dtypes: BTreeMap<&'static str, (usize, usize)>,
     weights_bytes: usize,
+    /// Types of keys and values, and what a thousand positions need in them.
+    cache_types: [CacheType; 2],
+    cache_bytes: usize,
     tokenizer_len: Option<usize>,
     beginning: Option<(Token, String)>,
     end_tokens: Vec<(Token, String)>,
@@ -62,7 +68,8 @@ struct Facts {
 }
 
 impl Facts {
-    fn new(model: &Opened) -> Result<Self, Failure> {
+    fn new(model: &Opened, cache: CacheOptions) -> Result<Self, Failure> {
+        let cache_types = [cache.cache_type_k, cache.cache_type_v];
         let tokenizer = model.tokenizer()?;
         let spelt = |token: Token| {
             let bytes = tokenizer.as_ref().map(|tokenizer| tokenizer.token_bytes(token).escape_ascii().to_string());
@@ -81,6 +88,8 @@ impl Facts {
         Ok(Self {
             dtypes,
             weights_bytes,
+            cache_types,
+            cache_bytes: model.spec.cache_bytes_per_position(cache_types).saturating_mul(1000),
             tokenizer_len: tokenizer.as_deref().map(Tokenizer::vocabulary_len),
             beginning: model.beginning(tokenizer.as_deref()).map(spelt),
             end_tokens: model.end_tokens(tokenizer.as_deref()).into_iter().map(spelt).collect(),
@@ -117,7 +126,8 @@ impl Facts {
             "context": spec.context_max,
             "memory": {
                 "weights_bytes": self.weights_bytes,
-                "cache_bytes_per_1000_positions": 1000 * spec.cache_bytes_per_position(),
+                "cache_bytes_per_1000_positions": self.cache_bytes,
+                "cache_types": self.cache_types.map(CacheType::name),
             },
             "beginning_token": self.beginning.as_ref().map(|(token, _)| token),
             "end_tokens": tokens(&self.end_tokens),
@@ -127,7 +137,8 @@ impl Facts {
 
     fn page(&self, model: &Opened) -> String {
         let spec = &model.spec;
-        let cache = 1000 * spec.cache_bytes_per_position();
+        let [keys, values] = self.cache_types.map(CacheType::name);
+        let cache = megabytes(self.cache_bytes);
         let dtypes = self
             .dtypes
             .iter()
@@ -153,7 +164,10 @@ impl Facts {
             ("context", format!("{} tokens", grouped(spec.context_max))),
             (
                 "memory",
-                format!("weights {}, cache {} per 1000 positions", megabytes(self.weights_bytes), megabytes(cache)),
+                format!(
+                    "weights {}, cache {cache} per 1000 positions (keys {keys}, values {values})",
+                    megabytes(self.weights_bytes)
+                ),
             ),
             ("begins with", listed(self.beginning.as_slice())),
             ("ends with", listed(&self.end_tokens)),

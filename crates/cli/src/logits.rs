@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use foretoken_model::{Batch, Executor, Options, Outputs, PageId, Span};
+use foretoken_model::{Batch, Executor, Outputs, PageId, Span};
 use foretoken_speculation::Token;
 use foretoken_weights::safetensors::{Elements, write};
 
@@ -46,7 +46,7 @@ impl Logits {
         if count > context {
             return Err(Failure::Other(format!("--tokens: expected at most {context} (the context), found {count}")));
         }
-        let mut model = model.load(Options::for_positions(count, self.model.threads()))?;
+        let mut model = model.load(self.model.run_with(count))?;
         let rows_max = model.capacity().rows_max;
         let rows = if self.one_by_one { 1 } else { self.rows.unwrap_or(rows_max).min(rows_max) };
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use foretoken_engine::BudgetKind;
+use foretoken_model::{CacheType, Options};
 use foretoken_speculation::{Promise, Sampling, Token};
 use foretoken_text::Tokenizer;
 
@@ -33,6 +34,19 @@ pub struct ModelOptions {
     /// Threads [default: one a core]
     #[arg(short, long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
+    #[command(flatten)]
+    pub cache: CacheOptions,
+}
+
+/// In what form the target's keys and values are kept.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct CacheOptions {
+    /// What cached keys are rounded to: f32, f16, bf16 or q8_0 (also -ctk)
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    pub cache_type_k: CacheType,
+    /// What cached values are rounded to (also -ctv)
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    pub cache_type_v: CacheType,
 }
 
 impl ModelOptions {
@@ -46,6 +60,13 @@ impl ModelOptions {
             (None, Some(files)) => Opened::embedded(files),
             (None, None) => Err(Failure::Usage("--model: expected a directory or a .gguf file, found none".into())),
         }
+    }
+
+    /// How the target is run, with room for `positions` positions.
+    pub fn run_with(&self, positions: usize) -> Options {
+        let CacheOptions { cache_type_k, cache_type_v } = self.cache;
+        let options = Options::for_positions(positions, self.threads());
+        Options { key_type: cache_type_k, value_type: cache_type_v, ..options }
     }
 
     /// Threads to compute with.
@@ -135,6 +156,12 @@ pub struct SpeculationOptions {
     /// The draft model's own temperature [default: the target's]
     #[arg(long, value_name = "T", value_parser = values::zero_up, allow_negative_numbers = true)]
     pub spec_draft_temp: Option<f32>,
+    /// What the draft model's cached keys are rounded to (also -ctkd)
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    pub cache_type_k_draft: CacheType,
+    /// What the draft model's cached values are rounded to (also -ctvd)
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    pub cache_type_v_draft: CacheType,
     /// Longest run of last tokens that lookup searches for
     #[arg(long, value_name = "N", default_value = "3", value_parser = values::run_len, allow_negative_numbers = true)]
     pub max_matching_ngram_size: usize,

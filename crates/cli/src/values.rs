@@ -4,6 +4,7 @@
 
 use std::str::FromStr;
 
+use foretoken_model::CacheType;
 use foretoken_speculation::Token;
 
 /// A number that satisfies a condition; `expected` describes the condition.
@@ -84,6 +85,12 @@ pub fn seed(word: &str) -> Result<Seed, String> {
         .map(|seed| Seed(Some(seed)))
 }
 
+/// A type of the cache.
+pub fn cache_type(word: &str) -> Result<CacheType, String> {
+    let known = CacheType::ALL.into_iter().find(|kind| kind.name() == word);
+    known.ok_or_else(|| "expected one of f32, f16, bf16, q8_0".to_string())
+}
+
 /// A token.
 pub fn token(word: &str) -> Result<Token, String> {
     number(word.trim(), "token ids, as 1,2,3", |_: Token| true)
@@ -135,6 +142,7 @@ mod tests {
             assert!(zero_up(wrong).is_err(), "{wrong}");
         }
         assert!(fraction("2").is_err() && fraction("-0.1").is_err() && positive_fraction("0").is_err());
+        assert!(cache_type("q4_0").is_err() && cache_type("q8_0") == Ok(CacheType::Q8_0));
         assert!(one_up("0").is_err() && threads("0").is_err() && token("-3").is_err());
     }
 }

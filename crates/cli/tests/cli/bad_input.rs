@@ -33,6 +33,8 @@ fn values_out_of_range_name_the_option() {
             "--max-matching-ngram-size 1000000000",
             "--max-matching-ngram-size: expected a whole number from 1 to 64, found \"1000000000\"",
         ),
+        ("-ctk q4_0", "--cache-type-k: expected one of f32, f16, bf16, q8_0, found \"q4_0\""),
+        ("-ctvd=half", "--cache-type-v-draft: expected one of f32, f16, bf16, q8_0, found \"half\""),
         ("--draft-p-min 1.5", "--spec-draft-p-min: expected a number from 0 to 1, found \"1.5\""),
     ] {
         refused(2, &format!("generate hello {options}"), expected);
@@ -50,6 +52,14 @@ fn unknown_and_missing_words_are_usage_errors() {
     refused(2, &format!("generate -m {} --spec-type draft x", golden("llama")), expected);
     let error = run_with(&["version"], &[("FORETOKEN_ISA", "sse9")], "").error(2);
     assert!(error.starts_with("FORETOKEN_ISA: expected one of portable") && error.ends_with("\"sse9\""), "{error}");
+}
+
+#[test]
+fn a_cache_type_that_does_not_fit_the_heads_names_both() {
+    let path = golden("llama");
+    let expected =
+        format!("{path}: --cache-type-v q8_0: expected heads whose width is a multiple of 32, found a width of 8");
+    refused(1, &format!("generate -m {path} --prompt-ids 1,2 -n 1 -ctv q8_0"), &expected);
 }
 
 #[test]

@@ -24,7 +24,12 @@ fn the_first_command_of_the_readme_works() {
 
 #[test]
 fn every_drafter_budget_and_thread_count_writes_the_same_bytes() {
-    for law in ["--temp 0", "-s 7", "--temp 1 --repeat-penalty 1.2 --typical 0.9 -s 5", "--temp 0 --verify rejection"] {
+    for law in [
+        "--temp 0",
+        "-s 7 -ctk f32 -ctv q8_0",
+        "--temp 1 --repeat-penalty 1.2 --typical 0.9 -s 5",
+        "--temp 0 --verify rejection",
+    ] {
         let plain = story(&format!("{law} -n 40 --spec-type none"));
         let ways = [
             "",
@@ -33,6 +38,7 @@ fn every_drafter_budget_and_thread_count_writes_the_same_bytes() {
             "--spec-type lookup,draft",
             "--spec-type draft,lookup --budget fixed --draft-max 7 --draft-p-min 0.4",
             "--spec-draft-temp 0 -t 1",
+            "-ctkd q8_0 -ctvd bf16",
             "--spec-type none -t 1",
             "-t 2 --spec-draft-n-max 0",
             "-t 3 -c 64",

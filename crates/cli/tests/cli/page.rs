@@ -15,6 +15,13 @@ fn a_page_and_an_object_say_what_the_demo_model_is() {
     assert_eq!(object["family"], "llama");
     assert_eq!((object["parameters"].as_u64(), object["layers"].as_u64()), (Some(12_882_816), Some(6)));
     assert_eq!(object["memory"]["weights_bytes"].as_u64(), Some(2 * 12_882_816));
+    // Keys and values of two bytes; then keys in blocks of 34 bytes for 32 elements, and values of four bytes.
+    let (spec, cache) = (|name: &str| object[name].as_u64().expect("a number"), "cache_bytes_per_1000_positions");
+    let elements = 1000 * spec("layers") * spec("kv_heads") * spec("head_dim");
+    assert_eq!(object["memory"][cache].as_u64(), Some(4 * elements));
+    let narrow = run(&["inspect", "--json", "-ctk", "q8_0", "-ctv", "f32"]).ok();
+    let narrow: Value = serde_json::from_str(&narrow).expect("it is JSON");
+    assert_eq!(narrow["memory"][cache].as_u64(), Some(elements * 34 / 32 + 4 * elements));
     assert!(object["chat_template"].as_str().is_some_and(|template| template.contains("<|assistant|>")));
 }
 

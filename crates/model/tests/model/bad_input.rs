@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use foretoken_model::{Checkpoint, Model, ModelError, Options};
+use foretoken_model::{CacheType, Checkpoint, Model, ModelError, Options};
 use foretoken_testkit::rows::Numbers;
 use foretoken_weights::Bytes;
 use proptest::prelude::*;
@@ -195,6 +195,20 @@ fn a_cache_beyond_the_memory_is_refused() {
         let start = Instant::now();
         let result = Model::load(&checkpoint, options, &mut |_, _| ());
         assert_says(result, &["llama: cache: expected memory for", "positions of", "bytes each, found less"], start);
+    }
+}
+
+/// Heads of 8 cannot be cut into blocks of 32.
+#[test]
+fn a_cache_type_that_does_not_fit_the_heads_is_refused() {
+    let checkpoint = Checkpoint::open(&fixture("llama")).unwrap();
+    let plain = Options::for_positions(32, 1);
+    let keys = Options { key_type: CacheType::Q8_0, ..plain };
+    let values = Options { value_type: CacheType::Q8_0, ..plain };
+    for (options, option) in [(keys, "--cache-type-k q8_0"), (values, "--cache-type-v q8_0")] {
+        let start = Instant::now();
+        let result = Model::load(&checkpoint, options, &mut |_, _| ());
+        assert_says(result, &["llama", option, "a multiple of 32", "found a width of 8"], start);
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_model::spec::Positions;
-use foretoken_model::{Checkpoint, Model, Options};
+use foretoken_model::{CacheType, Checkpoint, Model, Options};
 use foretoken_weights::Bytes;
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn tokens() -> Vec<u32> {
 
 /// What a checkpoint says about the tokens.
 fn said(checkpoint: &Checkpoint) -> Vec<f32> {
-    let options = Options::for_positions(64, 1);
+    let options = Options::for_positions(64, 1).with_cache(CacheType::F32);
     let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
     logits(&mut model, &tokens(), &[24])
 }

@@ -3,10 +3,12 @@
 //! The fixtures hold f32 weights, the tokens, the logits of every row and 48 greedy tokens. The bound is 1e-4 of
 //! the largest logit: far above the rounding of either side, far below what a wrong activation does.
 
-use foretoken_model::Model;
+use std::path::PathBuf;
+
+use foretoken_model::{CacheType, Model, Options};
 use foretoken_weights::safetensors;
 
-use crate::{fixture, load, logits};
+use crate::{fixture, load, load_with, logits};
 
 const FAMILIES: [&str; 6] = ["llama", "llama-tied", "llama-biased", "llama3-rope", "linear-rope", "gpt2"];
 
@@ -53,6 +55,40 @@ fn check(folder: &std::path::Path) {
 fn logits_and_greedy_text_are_those_of_transformers() {
     for family in FAMILIES {
         check(&fixture(family));
+    }
+}
+
+/// How far a network's logits are from those with a cache that rounds nothing, as a part of the largest: of the key
+/// type and of the value type, 200 positions of a trained network in one pass.
+fn error_of(kind: CacheType) -> [f32; 2] {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-draft"));
+    let plain = Options::for_positions(200, 2).with_cache(CacheType::F32);
+    let said = |options: Options| {
+        let mut model = load_with(&path, options);
+        let tokens: Vec<u32> = (0..200).map(|i| (i * 37 % 500) as u32).collect();
+        logits(&mut model, &tokens, &[200])
+    };
+    let expected = said(plain);
+    let largest = expected.iter().fold(0f32, |largest, logit| largest.max(logit.abs()));
+    [Options { key_type: kind, ..plain }, Options { value_type: kind, ..plain }].map(|options| {
+        let found = said(options);
+        found.iter().zip(&expected).fold(0f32, |worst, (a, b)| worst.max((a - b).abs())) / largest
+    })
+}
+
+/// Each type of the cache has its own error, which is that of its rounding: 11 bits, 8 bits, and 7 bits of the largest
+/// of 32. Measured: see the table; allowed is twice that. None is without any, or it would not be in use.
+#[test]
+fn a_narrow_cache_costs_what_its_type_rounds() {
+    assert_eq!(error_of(CacheType::F32), [0.0, 0.0]);
+    let table =
+        [(CacheType::F16, [1.4e-4, 8.1e-5]), (CacheType::BF16, [1.7e-3, 6.9e-4]), (CacheType::Q8_0, [5.1e-3, 2.6e-3])];
+    for (kind, measured) in table {
+        let found = error_of(kind);
+        println!("{kind:?}: keys {:.1e}, values {:.1e} of the largest logit", found[0], found[1]);
+        for (found, measured) in found.into_iter().zip(measured) {
+            assert!(found > 0.0 && found <= 2.0 * measured, "{kind:?}: {found:e}, measured {measured:e}");
+        }
     }
 }
 
