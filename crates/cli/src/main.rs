@@ -1,7 +1,7 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
-//! One file a command (`generate`, `chat`, `inspect`, `check`, `logits`, `version`), over a few that they share:
-//! `options` and `values` say what can be given, `models` opens, `assembly` makes an engine, `answers` runs it.
+//! One file a command (`generate`, `chat`, `inspect`, `check`, `logits`, `bench`, `version`), over a few that they
+//! share: `options` and `values` say what can be given, `models` opens, `assembly` makes an engine, `answers` runs it.
 //! Every error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
 
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@
 mod answers;
 mod arguments;
 mod assembly;
+mod bench;
 mod chat;
 mod check;
 mod defaults;
@@ -60,6 +61,8 @@ enum Command {
     Check(Box<check::Check>),
     /// Write the logits after each of some tokens to a file
     Logits(logits::Logits),
+    /// Measure speed, next to what this machine could do
+    Bench(Box<bench::Bench>),
     /// Say what this program is, and what it found on this machine
     Version(version::Version),
 }
@@ -75,6 +78,7 @@ impl Cli {
             Some(Command::Inspect(command)) => command.run(),
             Some(Command::Check(command)) => command.run(),
             Some(Command::Logits(command)) => command.run(),
+            Some(Command::Bench(command)) => command.run(),
             Some(Command::Version(_)) => version::Version::print(true),
         }
     }

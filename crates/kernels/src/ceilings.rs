@@ -56,14 +56,14 @@ impl Ceilings {
     /// # Panics
     /// If there are not even 64 MiB of memory.
     pub fn measure(compute: &Compute) -> Self {
-        let Compute { isa, pool } = compute;
-        let (best, median) = bandwidth(*isa, pool);
+        let (isa, pool) = (compute.isa, &compute.pool);
+        let (best, median) = bandwidth(isa, pool);
         Self {
             bandwidth_gb_s: best,
             bandwidth_median_gb_s: median,
-            fma_gflop_s: rate(pool, loops::fma(*isa)),
-            int8_gop_s: rate(pool, loops::int8(*isa)),
-            bf16_gflop_s: loops::bf16(*isa).map(|body| rate(pool, body)),
+            fma_gflop_s: rate(pool, loops::fma(isa)),
+            int8_gop_s: rate(pool, loops::int8(isa)),
+            bf16_gflop_s: loops::bf16(isa).map(|body| rate(pool, body)),
             threads: pool.threads(),
         }
     }

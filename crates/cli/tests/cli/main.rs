@@ -4,6 +4,7 @@
 //! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. Left out: what a terminal shows.
 
 mod bad_input;
+mod bench;
 mod check;
 mod generate;
 mod logits;

@@ -1,0 +1,181 @@
+//! What was measured, as a table for a person and as an object for a program.
+//!
+//! The fields of the object are explained by `foretoken bench pass --help`. Left out: how the numbers come about.
+
+use foretoken_kernels::{Ceilings, Isa};
+use foretoken_model::CacheType;
+use serde_json::{Map, Value, json};
+
+use super::logits;
+use super::roofline::{Least, Work};
+use super::timing::Times;
+
+/// What is the same for all contexts.
+pub struct Page<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// Threads that computed.
+    pub threads: usize,
+    /// Timed passes of each number of rows.
+    pub repeat: usize,
+    /// Of keys and values.
+    pub cache_types: [CacheType; 2],
+    /// What passes have to do.
+    pub work: &'a Work,
+}
+
+/// A number of rows with everything that is said about it.
+struct Line {
+    rows: usize,
+    ms: f64,
+    least_ms: f64,
+    /// Over one row, if one row was measured.
+    to_one: Option<f64>,
+    least: Least,
+}
+
+impl Line {
+    fn gb_s(&self) -> f64 {
+        self.least.bytes / self.ms / 1e6
+    }
+
+    fn gop_s(&self) -> f64 {
+        self.least.operations / self.ms / 1e6
+    }
+
+    fn share_of_bandwidth(&self) -> f64 {
+        1e3 * self.least.memory_seconds / self.ms
+    }
+
+    fn share_of_operations(&self) -> f64 {
+        1e3 * self.least.operation_seconds / self.ms
+    }
+
+    fn to_roofline(&self) -> f64 {
+        self.ms / self.least.ms()
+    }
+}
+
+impl Page<'_> {
+    fn lines(&self, context: usize, ceilings: &Ceilings, times: &[Times]) -> Vec<Line> {
+        let one = times.iter().find(|times| times.rows == 1).map(Times::median_ms);
+        let line = |times: &Times| Line {
+            rows: times.rows,
+            ms: times.median_ms(),
+            least_ms: times.least_ms(),
+            to_one: one.map(|one| times.median_ms() / one),
+            least: self.work.pass(context, times.rows, logits(times.rows), ceilings),
+        };
+        times.iter().map(line).collect()
+    }
+
+    /// The first line: what is measured and how.
+    pub fn title(&self) -> String {
+        let Self { model, threads, repeat, work, .. } = self;
+        let products = work.products();
+        let one = |(name, matrices): (&&str, &super::roofline::Matrices)| {
+            format!("{:.1} M weights in {name}", matrices.elements as f64 / 1e6)
+        };
+        let types: Vec<String> = products.iter().map(one).collect();
+        let bytes: usize = products.values().map(|matrices| matrices.bytes).sum();
+        let isa = Isa::chosen().name();
+        format!(
+            "{model}: a pass reads {}, {:.1} MB; {threads} threads, {isa}, medians of {repeat}",
+            types.join(", "),
+            bytes as f64 / 1e6
+        )
+    }
+
+    /// The line of ceilings.
+    pub fn ceilings(&self, ceilings: &Ceilings) -> String {
+        let Ceilings { bandwidth_gb_s, bandwidth_median_gb_s, fma_gflop_s, int8_gop_s, bf16_gflop_s, .. } = ceilings;
+        let bf16 = bf16_gflop_s.map_or("none".to_string(), |rate| format!("{rate:.0} GFLOP/s"));
+        format!(
+            "this machine: memory {bandwidth_gb_s:.1} GB/s (median {bandwidth_median_gb_s:.1}), int8 dots \
+             {int8_gop_s:.0} GOP/s, bf16 dots {bf16}, f32 {fma_gflop_s:.0} GFLOP/s"
+        )
+    }
+
+    /// The table of one context.
+    pub fn table(&self, context: usize, ceilings: &Ceilings, times: &[Times]) -> String {
+        let lines = self.lines(context, ceilings, times);
+        let mut out = format!("context {context}\n");
+        let heads =
+            ["rows", "logits", "ms", "/ 1 row", "roofline ms", "/ roofline", "GB/s (of memory)", "GOP/s (of dots)"];
+        let mut row = |cells: [String; 8]| {
+            let padded = cells.iter().zip(heads).map(|(cell, head)| format!("{cell:>0$}", head.len().max(8)));
+            out += &format!("{}\n", padded.collect::<Vec<_>>().join("  "));
+        };
+        row(heads.map(str::to_string));
+        for line in &lines {
+            let shared = |rate: f64, share: f64| format!("{rate:.1} {:>6}", format!("({:.0}%)", 100.0 * share));
+            row([
+                line.rows.to_string(),
+                logits(line.rows).to_string(),
+                milliseconds(line.ms),
+                line.to_one.map_or("-".to_string(), |ratio| format!("{ratio:.2}")),
+                milliseconds(line.least.ms()),
+                format!("{:.2}", line.to_roofline()),
+                shared(line.gb_s(), line.share_of_bandwidth()),
+                shared(line.gop_s(), line.share_of_operations()),
+            ]);
+        }
+        if lines.iter().any(|line| line.share_of_bandwidth() > 1.0) {
+            out += "(more than memory delivers: these weights stay in a cache)\n";
+        }
+        out
+    }
+
+    /// The object of one context.
+    pub fn object(&self, context: usize, ceilings: &Ceilings, times: &[Times]) -> Value {
+        let lines = self.lines(context, ceilings, times);
+        let by_rows = |value: &dyn Fn(&Line) -> Value| -> Map<String, Value> {
+            lines.iter().map(|line| (line.rows.to_string(), value(line))).collect()
+        };
+        let numbers = |value: &dyn Fn(&Line) -> f64| by_rows(&|line| json!(rounded(value(line))));
+        let mut roofline = numbers(&|line| line.least.ms());
+        let rates = [
+            ("bandwidth_gb_s", Some(ceilings.bandwidth_gb_s)),
+            ("bandwidth_median_gb_s", Some(ceilings.bandwidth_median_gb_s)),
+            ("fma_gflop_s", Some(ceilings.fma_gflop_s)),
+            ("int8_gop_s", Some(ceilings.int8_gop_s)),
+            ("bf16_gflop_s", ceilings.bf16_gflop_s),
+        ];
+        roofline.extend(rates.map(|(name, rate)| (name.to_string(), json!(rate.map(rounded)))));
+        let products: Map<String, Value> = self
+            .work
+            .products()
+            .iter()
+            .map(|(name, all)| (name.to_string(), json!({ "weights": all.elements, "bytes": all.bytes })))
+            .collect();
+        json!({
+            "model": self.model,
+            "context": context,
+            "threads": self.threads,
+            "isa": Isa::chosen().name(),
+            "repeat": self.repeat,
+            "cache_types": self.cache_types.map(CacheType::name),
+            "logits": by_rows(&|line| json!(logits(line.rows))),
+            "ms_per_pass": numbers(&|line| line.ms),
+            "least_ms_per_pass": numbers(&|line| line.least_ms),
+            "ratio_to_one": by_rows(&|line| json!(line.to_one.map(rounded))),
+            "roofline": roofline,
+            "ratio_to_roofline": numbers(&Line::to_roofline),
+            "gb_s": numbers(&Line::gb_s),
+            "share_of_bandwidth": numbers(&Line::share_of_bandwidth),
+            "gop_s": numbers(&Line::gop_s),
+            "share_of_operations": numbers(&Line::share_of_operations),
+            "products": products,
+        })
+    }
+}
+
+/// Milliseconds with as many digits as mean something.
+fn milliseconds(ms: f64) -> String {
+    if ms < 10.0 { format!("{ms:.3}") } else { format!("{ms:.1}") }
+}
+
+/// To four digits behind the point, for files that people read.
+fn rounded(number: f64) -> f64 {
+    (number * 1e4).round() / 1e4
+}

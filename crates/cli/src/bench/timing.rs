@@ -1,0 +1,123 @@
+//! Passes against the clock: a context in the cache, then rows behind it, again and again.
+//!
+//! A pass writes its rows behind the context and nobody keeps them, so the next pass finds the same cache. Left out:
+//! what the times mean.
+
+use std::time::Instant;
+
+use foretoken_model::{Batch, Executor, ExecutorError, Model, Outputs, PageId, PageTable, Span, Token};
+
+use super::{ROWS_WITH_LOGITS, logits};
+use crate::progress;
+
+/// The times of passes of one number of rows, ascending.
+pub struct Times {
+    /// Rows of a pass.
+    pub rows: usize,
+    /// Seconds, ascending; at least one.
+    pub seconds: Vec<f64>,
+}
+
+impl Times {
+    /// The median, in milliseconds.
+    pub fn median_ms(&self) -> f64 {
+        let (len, middle) = (self.seconds.len(), self.seconds.len() / 2);
+        let lower = if len.is_multiple_of(2) { self.seconds[middle - 1] } else { self.seconds[middle] };
+        1e3 * (lower + self.seconds[middle]) / 2.0
+    }
+
+    /// The least, in milliseconds.
+    pub fn least_ms(&self) -> f64 {
+        1e3 * self.seconds[0]
+    }
+}
+
+/// A model whose passes are timed.
+pub struct Timer {
+    model: Model,
+    tables: Vec<PageTable>,
+    outputs: Outputs,
+    /// Positions of the cache that hold the text.
+    cached: usize,
+}
+
+impl Timer {
+    /// A model with an empty cache, all of whose pages belong to the one text.
+    pub fn new(model: Model) -> Self {
+        let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());
+        let tables = pages.collect();
+        Self { model, tables, outputs: Outputs::default(), cached: 0 }
+    }
+
+    /// The times of passes of each of `rows` behind `context` tokens; contexts of one timer ascend.
+    ///
+    /// # Errors
+    /// The model has no room for so many.
+    pub fn passes(&mut self, context: usize, rows: &[usize], repeat: usize) -> Result<Vec<Times>, ExecutorError> {
+        self.fill(context)?;
+        let mut all: Vec<Times> = rows.iter().map(|rows| Times { rows: *rows, seconds: Vec::new() }).collect();
+        let bar = progress::bar("timing", (repeat + 1) * rows.len());
+        for turn in 0..=repeat {
+            for times in &mut all {
+                // Untimed: the first turn makes room for the rows, and short passes are timed behind one of their own
+                // kind, because what a long one leaves in the caches is not what decoding finds there.
+                if turn == 0 || times.rows <= ROWS_WITH_LOGITS {
+                    self.pass(times.rows)?;
+                }
+                if turn > 0 {
+                    times.seconds.push(self.pass(times.rows)?);
+                }
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        all.iter_mut().for_each(|times| times.seconds.sort_by(f64::total_cmp));
+        Ok(all)
+    }
+
+    /// Computes the text's tokens up to `context`.
+    fn fill(&mut self, context: usize) -> Result<(), ExecutorError> {
+        assert!(context >= self.cached, "bench: contexts ascend, found {context} after {}", self.cached);
+        let bar = progress::bar("context", context - self.cached);
+        while self.cached < context {
+            let len = self.model.capacity().rows_max.min(context - self.cached);
+            self.forward(len, &[])?;
+            self.cached += len;
+            bar.inc(len as u64);
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    /// Seconds of one pass of `rows` rows behind the text.
+    fn pass(&mut self, rows: usize) -> Result<f64, ExecutorError> {
+        let wanted: Vec<u32> = (rows - logits(rows)..rows).map(|row| row as u32).collect();
+        let start = Instant::now();
+        self.forward(rows, &wanted)?;
+        Ok(start.elapsed().as_secs_f64())
+    }
+
+    /// One pass of `len` rows behind the text.
+    fn forward(&mut self, len: usize, wanted: &[u32]) -> Result<(), ExecutorError> {
+        // Any tokens: a pass costs the same whatever they are. These lie all over the embedding.
+        let vocabulary = self.model.capacity().vocabulary;
+        let tokens: Vec<Token> = (self.cached..self.cached + len).map(|i| (i * 7919 % vocabulary) as Token).collect();
+        let span =
+            Span { sequence: 0, tables: &self.tables, start: self.cached, tokens: &tokens, parents: &[], wanted };
+        self.model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut self.outputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_the_middle_or_lies_between_the_two() {
+        let times = |seconds: &[f64]| Times { rows: 1, seconds: seconds.to_vec() };
+        assert_eq!(times(&[0.25]).median_ms(), 250.0);
+        assert_eq!(times(&[0.25, 0.5, 4.0]).median_ms(), 500.0);
+        assert_eq!(times(&[0.25, 0.5, 1.0, 4.0]).median_ms(), 750.0);
+        assert_eq!(times(&[0.25, 0.5]).least_ms(), 250.0);
+    }
+}

@@ -1,0 +1,97 @@
+//! `bench pass`: the numbers that it prints belong together; what cannot be measured is refused.
+
+use serde_json::Value;
+
+use crate::{golden, run, run_with, words};
+
+/// Runs `bench pass --json` with these words.
+fn objects(line: &str) -> Vec<Value> {
+    let out = run(&[&["bench", "pass", "--json"], words(line).as_slice()].concat()).ok();
+    serde_json::from_str::<Vec<Value>>(&out).expect("it is an array")
+}
+
+/// A number of an object, for so many rows.
+#[track_caller]
+fn number(object: &Value, field: &str, rows: &str) -> f64 {
+    object[field][rows].as_f64().unwrap_or_else(|| panic!("{field} of {rows} rows: {object}"))
+}
+
+fn nearly(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 2e-3 * a.abs().max(b.abs()).max(1.0)
+}
+
+#[test]
+fn an_object_a_context_has_times_and_rooflines_of_each_number_of_rows() {
+    let model = golden("llama");
+    let found = objects(&format!("-m {model} --rows 1,3,65 --context 40,0 --repeat 2 -t 2"));
+    assert_eq!(found.iter().map(|one| one["context"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(40)]);
+    for one in &found {
+        assert_eq!((one["model"].as_str(), one["threads"].as_u64()), (Some(model.as_str()), Some(2)));
+        assert_eq!((&one["logits"]["3"], &one["logits"]["65"]), (&Value::from(3), &Value::from(1)));
+        for rows in ["1", "3", "65"] {
+            let (ms, least) = (number(one, "ms_per_pass", rows), number(one, "roofline", rows));
+            assert!(ms > 0.0 && least > 0.0 && number(one, "least_ms_per_pass", rows) <= ms, "{one}");
+            assert!(nearly(number(one, "ratio_to_one", rows), ms / number(one, "ms_per_pass", "1")), "{one}");
+            let bound = number(one, "share_of_bandwidth", rows).max(number(one, "share_of_operations", rows));
+            assert!(nearly(number(one, "ratio_to_roofline", rows) * bound, 1.0), "{one}");
+        }
+        for rate in ["bandwidth_gb_s", "bandwidth_median_gb_s", "fma_gflop_s", "int8_gop_s"] {
+            assert!(number(one, "roofline", rate) > 0.0, "{one}");
+        }
+    }
+    // The same rows behind a longer context read more of the cache.
+    let bytes = |one: &Value| number(one, "gb_s", "1") * number(one, "ms_per_pass", "1");
+    assert!(bytes(&found[1]) > bytes(&found[0]), "{found:?}");
+}
+
+#[test]
+fn rows_that_fit_are_chosen_without_being_asked_for() {
+    let found = objects(&format!("-m {} --repeat 1", golden("gpt2")));
+    let rows: Vec<&String> = found[0]["ms_per_pass"].as_object().expect("an object").keys().collect();
+    assert!(rows.iter().any(|rows| *rows == "1") && !rows.iter().any(|rows| *rows == "512"), "{rows:?}");
+    let alone = objects(&format!("-m {} --repeat 1 --rows 2,2", golden("gpt2")));
+    assert_eq!(alone[0]["ratio_to_one"], serde_json::json!({ "2": null }));
+}
+
+#[test]
+fn a_table_has_a_line_a_number_of_rows() {
+    let out = run(&words("bench pass --rows 1,2 --context 8,16 --repeat 1")).ok();
+    for part in
+        ["demo-target: ", " M weights in BF16", "this machine: memory ", "context 8\n", "context 16\n", "/ roofline"]
+    {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let lines = |rows: &str| out.lines().filter(|line| line.trim_start().starts_with(rows)).count();
+    assert_eq!((lines("1 "), lines("2 ")), (2, 2), "{out}");
+    let portable = run_with(&words("bench pass --rows 1 --context 0 --repeat 1"), &[("FORETOKEN_ISA", "portable")], "");
+    let portable = portable.ok();
+    assert!(portable.contains("portable") && portable.contains("bf16 dots none"), "{portable}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_in_one_line() {
+    for (options, expected) in [
+        ("--rows 0", "--rows: expected a whole number from 1 up, found \"0\""),
+        ("--rows 1,many", "--rows: expected a whole number from 1 up, found \"many\""),
+        ("--rows 1,,2", "--rows: expected a whole number from 1 up, found nothing"),
+        ("--context -1", "--context: expected a whole number from 0 up, found \"-1\""),
+        ("--repeat 0", "--repeat: expected a whole number from 1 up, found \"0\""),
+        ("-t 0", "--threads: expected a whole number from 1 to 1024, found \"0\""),
+        (
+            "--rows 1,2000 --context 64",
+            "--rows: expected at most 1984 (the longest text has 2048 tokens, the context 64), found 2000",
+        ),
+        (
+            "--rows 9 -c 16 --context 4,8",
+            "--rows: expected at most 8 (the longest text has 16 tokens, the context 8), found 9",
+        ),
+        ("--context 2048", "--context: expected less than 2048 (the longest text), found 2048"),
+    ] {
+        assert_eq!(run(&[&["bench", "pass"], words(options).as_slice()].concat()).error(2), expected, "{options}");
+    }
+    assert_eq!(run(&["bench"]).error(2), "bench: expected what to measure (pass), found none");
+    for line in ["bench pass --frobnicate", "bench generation", "bench pass extra"] {
+        run(&words(line)).error(2);
+    }
+    assert!(run(&["bench", "pass", "-m", "nowhere.gguf"]).error(1).starts_with("nowhere.gguf: "));
+}
