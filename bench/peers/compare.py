@@ -48,7 +48,7 @@ def output(command):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode != 0:
         complaint = (done.stderr.strip().splitlines() or ["(it says nothing)"])[-1]
-        raise RuntimeError(f"{Path(str(command[0])).name} ended with {done.returncode}: {complaint}")
+        raise RuntimeError(f"{Path(str(command[0])).name}: {complaint.removeprefix('error: ')}")
     return done.stdout
 
 
@@ -63,16 +63,22 @@ def rounds_of(commands, rounds):
     for number in range(rounds):
         order = list(commands) if number % 2 == 0 else list(reversed(commands))
         for name in order:
-            print(f"round {number + 1} of {rounds}: {name}   ", end="\r", file=sys.stderr, flush=True)
+            progress(f"round {number + 1} of {rounds}: {name}")
             all[name].append(by_context(json.loads(output(commands[name]))))
-    print(" " * 40, end="\r", file=sys.stderr, flush=True)
+    progress("")
     return all
+
+
+def progress(text):
+    """What is going on, in one line that is written over, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r{text:<40}\r", end="", file=sys.stderr, flush=True)
 
 
 def median_over(rounds, context, get):
     """Median over the rounds of each number of an object from rows."""
     objects = [get(one[context]) for one in rounds]
-    return {rows: statistics.median(each[rows] for each in objects) for rows in objects[0]}
+    return {rows: round(statistics.median(each[rows] for each in objects), 4) for rows in sorted(objects[0], key=int)}
 
 
 def summary(model, context, rounds):
@@ -83,7 +89,8 @@ def summary(model, context, rounds):
     rows = list(ms["foretoken"])
     # Each round is judged by the ceilings of its own minutes.
     to_roofline = median_over(ours, context, lambda one: one["ratio_to_roofline"])
-    to_one = {name: {n: ms[name][n] / ms[name]["1"] for n in rows} if "1" in rows else None for name in ms}
+    ratio = lambda one, other: round(one / other, 4)
+    to_one = {name: {n: ratio(ms[name][n], ms[name]["1"]) for n in rows} if "1" in rows else None for name in ms}
     rates = ["bandwidth_gb_s", "fma_gflop_s", "int8_gop_s", "bf16_gflop_s"]
     # A rate that is null in one round is null in all.
     measured = {name: [one[context]["roofline"][name] for one in ours] for name in rates}
@@ -93,14 +100,15 @@ def summary(model, context, rounds):
         "context": context,
         "threads": ours[0][context]["threads"],
         "isa": ours[0][context]["isa"],
+        "cache_types": ours[0][context]["cache_types"],
         "logits": ours[0][context]["logits"],
         "products": ours[0][context]["products"],
         "ms_per_pass": ms,
         "ms_per_pass_of_rounds": {name: [passes(one[context]) for one in rounds[name]] for name in ms},
-        "ours_over_theirs": {n: ms["foretoken"][n] / ms["llama.cpp"][n] for n in rows},
+        "ours_over_theirs": {n: ratio(ms["foretoken"][n], ms["llama.cpp"][n]) for n in rows},
         "ratio_to_one": to_one,
         "ratio_to_roofline": to_roofline,
-        "ceilings": {name: None if None in all else statistics.median(all) for name, all in measured.items()},
+        "ceilings": {name: None if None in all else round(statistics.median(all), 4) for name, all in measured.items()},
     }
 
 
@@ -110,7 +118,8 @@ def table(one):
     rates = one["ceilings"]
     lines = [
         f"{one['model']}, context {one['context']}: {one['threads']} threads, {one['isa']}, "
-        f"memory {rates['bandwidth_gb_s']:.1f} GB/s, int8 dots {rates['int8_gop_s']:.0f} GOP/s",
+        f"memory {rates['bandwidth_gb_s']:.1f} GB/s, int8 dots {rates['int8_gop_s']:.0f} GOP/s, "
+        f"f32 {rates['fma_gflop_s']:.0f} GFLOP/s",
         " rows    ours, ms    llama.cpp, ms    ours / theirs    t/t(1): ours   theirs    ours / roofline",
     ]
     for n in ours:
@@ -163,7 +172,7 @@ def options():
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("models", nargs="+", type=Path, help="GGUF files")
     ask.add_argument("--foretoken", type=Path, default=ROOT / "target/release/foretoken", help="our program")
-    ask.add_argument("--ours", type=shlex.split, default=[], metavar="OPTIONS", help="more options of ours, one string")
+    ask.add_argument("--ours", type=shlex.split, default=[], metavar="OPTIONS", help="more of ours: --ours='-ctk f32'")
     ask.add_argument("--venv", type=Path, default=ROOT / "target/peers", help="virtual environment of llama.cpp")
     ask.add_argument("-t", "--threads", type=int, default=os.cpu_count(), help="default: one a core")
     ask.add_argument("--rows", default="1,2,4,8,16,64,512", help="default: 1,2,4,8,16,64,512")
@@ -177,10 +186,13 @@ def options():
 
 def main():
     given = options()
-    python = environment(given.venv)
+    try:
+        python = environment(given.venv)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"error: --venv {given.venv}: {error}")
     load = os.getloadavg()[0]
     if load > 0.5:
-        print(f"note: load {load:.1f}: others compute, times are not to be believed", file=sys.stderr)
+        print(f"note: load {load:.1f}: if others compute, times are not to be believed", file=sys.stderr)
     settings = ["-t", given.threads, "--rows", given.rows, "--context", given.context, "--repeat", given.repeat]
     results, commands, failed, theirs = [], [], False, {}
     for model in given.models:
@@ -192,7 +204,8 @@ def main():
                 "llama.cpp": [python, HERE / "llama_cpp_pass.py", *their_words],
             }, given.rounds)
         except (OSError, RuntimeError) as error:
-            print(f"error: {model}: {error}", file=sys.stderr)
+            progress("")
+            print(f"error: {model.name}: {error}", file=sys.stderr)
             failed = True
             continue
         commands.append(spelt(ours_words, "foretoken", model))

@@ -5,8 +5,9 @@
 
 The same passes as ours: rows of one sequence behind a context that is in the cache, with the logits of every row up to
 64 rows and of the last row alone beyond, numbers of rows taking turns, short ones behind an untimed one of their kind,
-medians. Calls llama_decode itself, since the class Llama would also copy the logits into arrays. Needs llama-cpp-python (README.md),
-which is llama.cpp as pip compiles it. Settings are llama.cpp's defaults, flash attention and the cache's f16 included.
+medians. Calls llama_decode itself, since the class Llama would also copy the logits into arrays. Needs llama-cpp-python
+(README.md), which is llama.cpp as pip compiles it. Settings are llama.cpp's defaults, flash attention and the cache's
+f16 included.
 """
 
 import argparse
@@ -103,7 +104,7 @@ def main():
     ask.add_argument("--rows", type=whole_numbers, default=[1, 2, 4, 8, 16, 64, 512])
     ask.add_argument("--context", type=whole_numbers, default=[64])
     ask.add_argument("--repeat", type=int, default=5)
-    ask.add_argument("--flash-attention", choices=FLASH_ATTENTION, default="auto", help="default: auto, llama.cpp's own")
+    ask.add_argument("--flash-attention", choices=FLASH_ATTENTION, default="auto", help="default: auto")
     given = ask.parse_args()
     contexts = sorted(set(given.context))
     positions = contexts[-1] + max(given.rows)

@@ -95,7 +95,7 @@ def drawn(rng, kind, rows, columns):
 
 
 def finer(layer, layers):
-    """Whether llama.cpp's mixtures give this layer the finer type: the first and last eighth, and each third between."""
+    """Whether llama.cpp's mixtures give this layer the finer type: first and last eighth, and each third between."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
@@ -116,7 +116,8 @@ def tensors(shape, asked):
     yield "output_norm.weight", "F32", (width,)
     matrices = [
         ("attn_q", (width, width)), ("attn_k", (keys, width)), ("attn_v", (keys, width)),
-        ("attn_output", (width, width)), ("ffn_gate", (ffn, width)), ("ffn_up", (ffn, width)), ("ffn_down", (width, ffn)),
+        ("attn_output", (width, width)),
+        ("ffn_gate", (ffn, width)), ("ffn_up", (ffn, width)), ("ffn_down", (width, ffn)),
     ]
     for layer in range(layers):
         for name in ["attn_norm", "ffn_norm"]:
