@@ -31,7 +31,7 @@ const TASKS: usize = 8;
 /// Seconds that a run of operations takes at least.
 const RUN_SECONDS: f64 = 0.008;
 /// Measured runs of operations.
-const RUNS: usize = 9;
+const RUNS: usize = 15;
 
 /// Rates that no pass of this machine can exceed, measured with `threads` threads together.
 #[derive(Clone, Copy, Debug, PartialEq)]

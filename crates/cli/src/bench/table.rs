@@ -89,10 +89,12 @@ impl Page<'_> {
     /// The line of ceilings.
     pub fn ceilings(&self, ceilings: &Ceilings) -> String {
         let Ceilings { bandwidth_gb_s, bandwidth_median_gb_s, fma_gflop_s, int8_gop_s, bf16_gflop_s, .. } = ceilings;
-        let bf16 = bf16_gflop_s.map_or("none".to_string(), |rate| format!("{rate:.0} GFLOP/s"));
+        let bf16 = bf16_gflop_s.map_or("none".to_string(), |rate| format!("{} GFLOP/s", short(rate)));
         format!(
             "this machine: memory {bandwidth_gb_s:.1} GB/s (median {bandwidth_median_gb_s:.1}), int8 dots \
-             {int8_gop_s:.0} GOP/s, bf16 dots {bf16}, f32 {fma_gflop_s:.0} GFLOP/s"
+             {} GOP/s, bf16 dots {bf16}, f32 {} GFLOP/s",
+            short(*int8_gop_s),
+            short(*fma_gflop_s)
         )
     }
 
@@ -173,6 +175,11 @@ impl Page<'_> {
 /// Milliseconds with as many digits as mean something.
 fn milliseconds(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.3}") } else { format!("{ms:.1}") }
+}
+
+/// A rate with as many digits as mean something.
+fn short(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
 /// To four digits behind the point, for files that people read.
