@@ -5,13 +5,16 @@
 //! All of them perform the same IEEE operations in the same order (a fused multiply-add a lane), so their
 //! results are equal to the bit, and a test says so.
 //!
-//! `FORETOKEN_ISA=portable|avx2|avx512` forces one. Left out: NEON, whose file will stand beside these.
+//! `FORETOKEN_ISA=portable|avx2|avxvnni|avx512` forces one. Left out: NEON, whose file will stand beside these.
 
 mod attention;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod operations_256;
+pub(crate) mod panels;
 pub(crate) mod portable;
 
 use std::sync::OnceLock;
@@ -27,6 +30,8 @@ pub(crate) enum Kind {
     #[cfg(target_arch = "x86_64")]
     Avx2,
     #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
@@ -41,9 +46,16 @@ impl Isa {
         {
             if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c") {
                 all.push(Isa(Kind::Avx2));
-            }
-            if is_x86_feature_detected!("avx512f") && all.len() == 2 {
-                all.push(Isa(Kind::Avx512));
+                if is_x86_feature_detected!("avxvnni") {
+                    all.push(Isa(Kind::AvxVnni));
+                }
+                // The first AVX-512 machines lack what their products would gain from: they are served by AVX2.
+                if is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vnni")
+                {
+                    all.push(Isa(Kind::Avx512));
+                }
             }
         }
         all
@@ -89,7 +101,22 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni => "avxvnni",
+            #[cfg(target_arch = "x86_64")]
             Kind::Avx512 => "avx512",
+        }
+    }
+
+    /// What the dots of 8-bit quants take off by themselves.
+    pub(crate) fn bias(self) -> i32 {
+        match self.0 {
+            Kind::Portable => portable::BIAS,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2 => avx2::BIAS,
+            #[cfg(target_arch = "x86_64")]
+            Kind::AvxVnni => avx2::vnni::BIAS,
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512 => avx512::BIAS,
         }
     }
 
@@ -107,6 +134,9 @@ macro_rules! dispatch {
             // SAFETY: an `Isa` of this kind exists only where its features were detected.
             #[cfg(target_arch = "x86_64")]
             $crate::isa::Kind::Avx2 => unsafe { $crate::isa::avx2::$kernel($($argument),*) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            $crate::isa::Kind::AvxVnni => unsafe { $crate::isa::avx2::vnni::$kernel($($argument),*) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             $crate::isa::Kind::Avx512 => unsafe { $crate::isa::avx512::$kernel($($argument),*) },

@@ -21,12 +21,15 @@ pub mod isa;
 pub mod matmul;
 pub mod naive;
 pub mod norm;
+pub mod panel;
 pub mod pool;
 pub mod rope;
+mod rounded;
 pub mod softmax;
 
 pub use ceilings::Ceilings;
 pub use isa::Isa;
+pub use panel::Panels;
 pub use pool::Pool;
 
 /// Lanes of every reduction, whatever the width of the machine's registers.
@@ -49,11 +52,18 @@ pub struct Compute {
     pub isa: Isa,
     /// The threads they run on.
     pub pool: Pool,
+    /// Activations of the product that runs, rounded; kept for its memory.
+    views: std::sync::Mutex<panel::Views>,
 }
 
 impl Compute {
     /// The best instruction set of this machine and `threads` threads (at least one), the caller's included.
     pub fn new(threads: usize) -> Self {
-        Self { isa: Isa::chosen(), pool: Pool::new(threads) }
+        Self::with(Isa::chosen(), Pool::new(threads))
+    }
+
+    /// This instruction set on these threads.
+    pub fn with(isa: Isa, pool: Pool) -> Self {
+        Self { isa, pool, views: std::sync::Mutex::default() }
     }
 }

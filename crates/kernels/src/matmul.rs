@@ -6,16 +6,38 @@
 //! bf16 takes what reading the weights takes. Measured on 2 cores of a Sapphire Rapids Xeon (`examples/pass.rs` of
 //! `model`): a pass of 4 rows costs 1.2 times a pass of one, of 8 rows 1.6 times, of 16 rows 3 times.
 //!
-//! Left out: packing (weights are used where the file was mapped) and low-precision dot instructions.
+//! Weights in plain floats are used where the file was mapped. Quantized ones are packed in panels (`panel.rs`) and
+//! multiplied in whole numbers: their activations are rounded to 8 bits once for all products of an input.
+//!
+//! Left out: splitting k over threads, which no thread count could then undo.
 
 use crate::dtype::Matrix;
 use crate::isa::dispatch;
-use crate::{Compute, Isa};
+use crate::panel::{AT_ONCE, Panels, Rows};
+use crate::{Compute, Isa, LANES};
+
+/// Weights `[outputs, inputs]`, in one of the two ways that products know.
+#[derive(Clone, Copy)]
+pub enum Weights<'a> {
+    /// Plain floats, row-major, one row an output.
+    Rows(Matrix<'a>),
+    /// Quantized blocks, packed.
+    Panels(&'a Panels),
+}
+
+impl Weights<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Weights::Rows(matrix) => matrix.len(),
+            Weights::Panels(panels) => panels.outputs() * panels.inputs(),
+        }
+    }
+}
 
 /// One product: weights `[outputs, inputs]`, an optional bias `[outputs]`, and where the results go.
 pub struct Product<'a> {
-    /// The weights, row-major, one row an output.
-    pub weights: Matrix<'a>,
+    /// The weights.
+    pub weights: Weights<'a>,
     /// Added to every row.
     pub bias: Option<&'a [f32]>,
     /// `[rows, outputs]`.
@@ -52,11 +74,23 @@ impl Columns<'_> {
             *to = if self.accumulate { *to + value } else { value };
         }
     }
+
+    /// Writes the sixteen results of a panel, or those that are columns: the last panel may reach beyond.
+    ///
+    /// # Safety
+    /// `row < rows`, `column < stride`, and no other thread touches these elements.
+    #[inline(always)]
+    pub(crate) unsafe fn set_lanes(&self, row: usize, column: usize, lanes: &[f32; LANES]) {
+        for (i, value) in lanes.iter().enumerate().take(self.stride - column) {
+            // SAFETY: column + i < stride; the rest is the caller's promise.
+            unsafe { self.set(row, column + i, *value) };
+        }
+    }
 }
 
-/// Outputs a task: small enough to balance the threads, large enough that a task outweighs its hand-over.
+/// Outputs a task, a multiple of a panel's: small enough to balance the threads, large enough that a task outweighs its hand-over.
 /// A constant, so that the split does not depend on the number of threads (it would not matter: see the tile).
-const BLOCK: usize = 32;
+const BLOCK: usize = AT_ONCE * LANES;
 
 /// Work below which threads are not woken: about 5 microseconds of one core.
 const ALONE_BELOW: usize = 100_000;
@@ -70,6 +104,8 @@ pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, produc
     if rows == 0 {
         return;
     }
+    let mut views = compute.views.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    views.clear();
     let mut blocks = Vec::with_capacity(products.len());
     let mut tasks = 0;
     let mut work = 0;
@@ -85,15 +121,27 @@ pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, produc
             bias: product.bias,
             accumulate: product.accumulate,
         };
+        if let Weights::Panels(panels) = product.weights {
+            assert_eq!(panels.inputs(), inputs, "product: inputs of the panels");
+            views.prepare(compute, x, inputs, panels.format(), compute.isa.bias());
+        }
         blocks.push((tasks, columns, product.weights));
         tasks += outputs.div_ceil(BLOCK);
         work += rows * inputs * outputs;
     }
+    let views = &*views;
     let task = |task: usize| {
         let at = blocks.partition_point(|(first, ..)| *first <= task) - 1;
         let (first, columns, weights) = &blocks[at];
         let from = (task - first) * BLOCK;
-        block(compute.isa, x, inputs, columns, *weights, from, (from + BLOCK).min(columns.stride));
+        let to = (from + BLOCK).min(columns.stride);
+        match weights {
+            Weights::Rows(matrix) => block(compute.isa, x, inputs, columns, *matrix, from, to),
+            Weights::Panels(panels) => {
+                let rows = views.rows(inputs, panels.format(), compute.isa.bias());
+                panel_block(compute.isa, &rows, columns, panels, from, to);
+            }
+        }
     };
     if work < ALONE_BELOW { (0..tasks).for_each(task) } else { compute.pool.run(tasks, &task) }
 }
@@ -104,6 +152,19 @@ fn block(isa: Isa, x: &[f32], inputs: usize, columns: &Columns<'_>, weights: Mat
         Matrix::F32(w) => dispatch!(isa, product_f32(x, w, inputs, columns, from, to)),
         Matrix::F16(w) => dispatch!(isa, product_f16(x, w, inputs, columns, from, to)),
         Matrix::BF16(w) => dispatch!(isa, product_bf16(x, w, inputs, columns, from, to)),
+    }
+}
+
+/// The panels of the outputs `from..to`.
+fn panel_block(isa: Isa, rows: &Rows<'_>, columns: &Columns<'_>, panels: &Panels, from: usize, to: usize) {
+    rows.check(columns.rows, panels.format());
+    let tile = |number| panels.tile(number, rows, isa.bias());
+    let (first, last) = (from / LANES, (to - 1) / LANES);
+    // SAFETY (of the pointer contract): the shapes were checked, and each task owns its columns.
+    if first == last {
+        dispatch!(isa, panels(&mut [tile(first)], columns, from));
+    } else {
+        dispatch!(isa, panels(&mut [tile(first), tile(last)], columns, from));
     }
 }
 

@@ -5,7 +5,7 @@
 
 use bytemuck::{AnyBitPattern, try_cast_slice};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
-use foretoken_kernels::matmul::Product;
+use foretoken_kernels::matmul::{Product, Weights};
 use foretoken_weights::{Bytes, Dtype, Tensor, dequantize_q8_0};
 
 /// Elements of one type, mapped or owned.
@@ -118,6 +118,6 @@ impl Linear {
 
     /// This layer as a product into `out`.
     pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Product<'a> {
-        Product { weights: self.weights.matrix(), bias: self.bias.as_deref(), out, accumulate }
+        Product { weights: Weights::Rows(self.weights.matrix()), bias: self.bias.as_deref(), out, accumulate }
     }
 }

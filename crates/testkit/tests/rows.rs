@@ -2,7 +2,7 @@
 //! passes a healthy kernel.
 
 use foretoken_kernels::dtype::Matrix;
-use foretoken_kernels::matmul::{Product, product};
+use foretoken_kernels::matmul::{Product, Weights, product};
 use foretoken_kernels::{Compute, naive};
 use foretoken_testkit::rows::{Numbers, RowKernel, first_dependence};
 
@@ -92,7 +92,7 @@ fn healthy_kernels_pass() {
     let compute = Compute::new(2);
     let mut healthy = |x: &[f32], rows: usize| {
         let mut out = vec![0.0; rows * OUTPUTS];
-        let one = Product { weights: Matrix::F32(&w), bias: None, out: &mut out, accumulate: false };
+        let one = Product { weights: Weights::Rows(Matrix::F32(&w)), bias: None, out: &mut out, accumulate: false };
         product(&compute, x, rows, INPUTS, one);
         out
     };

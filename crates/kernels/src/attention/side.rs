@@ -14,6 +14,7 @@ use half::{bf16, f16};
 
 use crate::LANES;
 use crate::dtype::f16_to_f32;
+use crate::isa::CACHE_LINE;
 
 /// In what form keys or values are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -61,7 +62,8 @@ impl CacheType {
     }
 }
 
-/// The elements, sixteen more than there are slots for: the last vector of a block may be read past its end.
+/// The elements, from [`Side::start`] on. Behind the last there is room for a vector, since the last vector of a block
+/// may be read past its end.
 pub(crate) enum Elements {
     F32(Vec<f32>),
     /// Bits. Memory of plain numbers is demanded as zeros, and so costs nothing before it is used.
@@ -78,6 +80,8 @@ pub(crate) enum Elements {
 /// The keys or the values of one layer, for a number of slots.
 pub struct Side {
     pub(crate) elements: Elements,
+    /// The first element: such that blocks of 64 elements begin with a cache line.
+    pub(crate) start: usize,
     slots: usize,
     pub(crate) kv_heads: usize,
     pub(crate) head_dim: usize,
@@ -106,14 +110,21 @@ impl Side {
         assert!(head_dim.is_multiple_of(kind.block()), "cache: heads of {head_dim} in {}", kind.name());
         u32::try_from(slots).ok()?;
         let elements = slots.checked_next_multiple_of(LANES)?.checked_mul(kv_heads)?.checked_mul(head_dim)?;
-        let room = elements.checked_add(LANES)?;
+        let room = elements.checked_add(LANES + CACHE_LINE)?;
         let elements = match kind {
             CacheType::F32 => Elements::F32(zeros(room)?),
             CacheType::F16 => Elements::F16(zeros(room)?),
             CacheType::BF16 => Elements::BF16(zeros(room)?),
             CacheType::Q8_0 => Elements::Q8 { quants: zeros(room)?, scales: zeros(elements / QUANTS)? },
         };
-        Some(Self { elements, slots, kv_heads, head_dim, steps })
+        let start = match &elements {
+            Elements::F32(all) => all.as_ptr().align_offset(CACHE_LINE),
+            Elements::F16(all) | Elements::BF16(all) => all.as_ptr().align_offset(CACHE_LINE),
+            Elements::Q8 { quants, .. } => quants.as_ptr().align_offset(CACHE_LINE),
+        };
+        // Where addresses cannot be known, which no machine is, nothing depends on it.
+        let start = start.min(CACHE_LINE);
+        Some(Self { elements, start, slots, kv_heads, head_dim, steps })
     }
 
     /// Slots there are.
@@ -121,7 +132,7 @@ impl Side {
         self.slots
     }
 
-    /// Where the block of sixteen slots and one head begins.
+    /// Where the block of sixteen slots and one head begins, counted from the first element.
     pub(crate) fn block(&self, panel: usize, head: usize) -> usize {
         (panel * self.kv_heads + head) * LANES * self.head_dim
     }
@@ -131,7 +142,7 @@ impl Side {
         assert!((slot as usize) < self.slots, "cache: slot {slot} of {}", self.slots);
         let (panel, lane) = (slot as usize / LANES, slot as usize % LANES);
         let block = self.block(panel, head);
-        [block + lane * self.steps[0], block / QUANTS + lane]
+        [self.start + block + lane * self.steps[0], block / QUANTS + lane]
     }
 
     /// Stores one row `[kv_heads, head_dim]`, rounded to the type.

@@ -2,7 +2,12 @@
 //!
 //! Tiles of up to 2 rows by 2 outputs: 8 of the 16 registers accumulate, 4 hold weights, 2 the activations.
 
+mod products;
+pub(crate) mod vnni;
+
 use std::arch::x86_64::*;
+
+pub(crate) use products::{BIAS, panels, round_row};
 
 pub(crate) type Vector = [__m256; 2];
 

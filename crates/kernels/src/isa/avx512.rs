@@ -4,7 +4,11 @@
 //! row by 4 outputs is 4 independent chains of a 4-cycle instruction: one step of 16 weights a cycle, 32 bytes
 //! of bf16 a cycle, several times what memory delivers to a core.
 
+mod products;
+
 use std::arch::x86_64::*;
+
+pub(crate) use products::{BIAS, panels, round_row};
 
 pub(crate) type Vector = __m512;
 

@@ -1,8 +1,12 @@
 //! Sixteen lanes as a plain array: the path for machines without a file of their own, and the meaning of the
 //! others. Right everywhere; slow where the machine has no fused multiply-add, since Rust then calls a library.
 
+mod products;
+
 use crate::LANES;
 use crate::dtype::f16_to_f32;
+
+pub(crate) use products::{BIAS, panels, round_row};
 
 pub(crate) type Vector = [f32; LANES];
 

@@ -341,3 +341,52 @@ fn another_order_is_seen() {
         .map(|slots| scene.attend(&COMPUTES[0], &cache, scene.query(0), &[Places { prefix: slots, tail: &[] }]));
     assert!(first_difference(&plain, &swapped).is_some());
 }
+
+/// The figures in the opening paragraph of `attention.rs`, of one layer:
+/// `cargo test --release -p foretoken-kernels --test kernels cost_of_attention -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_attention() {
+    let compute = &COMPUTES[COMPUTES.len() - 3];
+    println!("{}; nanoseconds times threads a query head and position, GB/s of the cache", name(compute));
+    for (kv_heads, group) in [(12, 1), (4, 8)] {
+        for kind in [CacheType::F32, CacheType::F16, CacheType::Q8_0] {
+            for (prefix, rows) in
+                [(1000, 1), (1000, 2), (1000, 4), (1000, 8), (1000, 16), (4000, 1), (4000, 8), (0, 512)]
+            {
+                // A cache of several layers, so that each call finds its own in memory and not nearby.
+                let layers = 1 + 200_000_000 / (8 * kv_heads * 64 * (prefix + rows));
+                let slots: Vec<u32> = (0..(prefix + rows) as u32).collect();
+                let mut scene = Scene::chain(&mut Numbers::new(17), 64, prefix, rows);
+                (scene.kv_heads, scene.heads, scene.types) = (kv_heads, kv_heads * group, [kind; 2]);
+                scene.keys = Numbers::new(18).units((prefix + rows) * scene.width());
+                scene.values = scene.keys.clone();
+                scene.queries = Numbers::new(19).units(rows * scene.heads * 64);
+                let caches: Vec<[Side; 2]> = (0..layers).map(|_| scene.cache(&slots, slots.len())).collect();
+                let places: Vec<_> =
+                    (0..rows).map(|row| Places { prefix: &slots[..prefix + row + 1], tail: &[] }).collect();
+                let (mut scratch, mut out) = (Scratch::default(), vec![0.0; scene.queries.len()]);
+                let mut pass = || {
+                    let start = std::time::Instant::now();
+                    for cache in &caches {
+                        let arguments =
+                            Arguments { heads: scene.heads, scale: 0.25, keys: &cache[0], values: &cache[1] };
+                        attention(compute, &arguments, &scene.queries, &places, &mut scratch, &mut out);
+                    }
+                    start.elapsed().as_secs_f64() / layers as f64
+                };
+                let mut times: Vec<f64> = (0..12).map(|_| pass()).collect();
+                times.sort_by(f64::total_cmp);
+                let seen: usize = places.iter().map(|place| place.prefix.len()).sum();
+                let bytes = 2 * kind.bytes(64) * kv_heads * slots.len();
+                println!(
+                    "{kv_heads:2} x {group} heads, {}, {rows:3} rows behind {prefix:4}: {:6.3} ms, {:5.2} ns, {:5.1} GB/s",
+                    kind.name(),
+                    times[3] * 1e3,
+                    times[3] * 1e9 * compute.pool.threads() as f64 / (seen * scene.heads) as f64,
+                    bytes as f64 / times[3] / 1e9,
+                );
+            }
+        }
+    }
+}

@@ -8,7 +8,7 @@ const LEAST: f64 = 0.01;
 #[test]
 fn every_rate_is_measured_with_the_threads_that_were_given() {
     for (isa, threads) in Isa::available().into_iter().zip([2, 1].into_iter().cycle()) {
-        let found = Ceilings::measure(&Compute { isa, pool: Pool::new(threads) });
+        let found = Ceilings::measure(&Compute::with(isa, Pool::new(threads)));
         let Ceilings { bandwidth_gb_s, bandwidth_median_gb_s, fma_gflop_s, int8_gop_s, bf16_gflop_s, .. } = found;
         assert_eq!(found.threads, threads, "{}", isa.name());
         let all = [bandwidth_gb_s, bandwidth_median_gb_s, fma_gflop_s, int8_gop_s, bf16_gflop_s.unwrap_or(LEAST)];

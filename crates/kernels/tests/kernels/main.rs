@@ -3,6 +3,7 @@
 mod attention;
 mod block;
 mod ceilings;
+mod panels;
 mod pool;
 mod rows;
 mod twins;
@@ -10,14 +11,14 @@ mod twins;
 use std::sync::LazyLock;
 
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
-use foretoken_kernels::matmul::{Product, product};
+use foretoken_kernels::matmul::{self, Product, product};
 use foretoken_kernels::{Compute, Isa, Pool};
 use foretoken_testkit::rows::{Numbers, first_difference};
 
 /// Every instruction set of this machine with 1 to 4 threads. The first is the plainest: one thread, portable.
 pub(crate) static COMPUTES: LazyLock<Vec<Compute>> = LazyLock::new(|| {
     let all = Isa::available().into_iter();
-    all.flat_map(|isa| (1..=4).map(move |threads| Compute { isa, pool: Pool::new(threads) })).collect()
+    all.flat_map(|isa| (1..=4).map(move |threads| Compute::with(isa, Pool::new(threads)))).collect()
 });
 
 /// What a failing comparison says about a means of computing.
@@ -95,7 +96,7 @@ impl Layer {
             None => vec![f32::NAN; rows * self.outputs],
         };
         let one = Product {
-            weights: self.weights.matrix(),
+            weights: matmul::Weights::Rows(self.weights.matrix()),
             bias: self.bias.as_deref(),
             out: &mut out,
             accumulate: self.residual.is_some(),

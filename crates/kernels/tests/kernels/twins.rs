@@ -63,7 +63,7 @@ fn several_products_of_one_input_are_each_as_if_alone() {
             .iter()
             .zip(&mut outs)
             .map(|(layer, out)| foretoken_kernels::matmul::Product {
-                weights: layer.weights.matrix(),
+                weights: foretoken_kernels::matmul::Weights::Rows(layer.weights.matrix()),
                 bias: layer.bias.as_deref(),
                 out,
                 accumulate: layer.residual.is_some(),

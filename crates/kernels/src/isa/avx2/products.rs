@@ -1,0 +1,20 @@
+//! Products of quantized weights with AVX2 alone.
+
+crate::isa::operations_256::operations_256!(#[target_feature(enable = "avx2,fma,f16c")]);
+
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dot_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
+    let pairs = _mm256_maddubs_epi16(quants, four);
+    _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+}
+
+/// The quants minus 128: 128 x 127 x 2 fits 16 bits.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dot_wide_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
+    let signed = _mm256_xor_si256(quants, _mm256_set1_epi8(i8::MIN));
+    dot_32(sum, _mm256_abs_epi8(signed), _mm256_sign_epi8(four, signed))
+}
+
+crate::isa::panels::panel_kernels!(#[target_feature(enable = "avx2,fma,f16c")] rows: [1, 2, 3, 4], bias: 128);

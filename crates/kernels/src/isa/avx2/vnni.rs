@@ -1,0 +1,22 @@
+//! AVX2 with the dots of AVX-VNNI: everything but the products of quantized weights as with AVX2.
+
+pub(crate) use super::*;
+pub(crate) use products::{BIAS, panels, round_row};
+
+mod products {
+    crate::isa::operations_256::operations_256!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")]);
+
+    #[inline]
+    #[target_feature(enable = "avxvnni,avx2,fma,f16c")]
+    fn dot_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
+        _mm256_dpbusd_avx_epi32(sum, quants, four)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avxvnni,avx2,fma,f16c")]
+    fn dot_wide_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
+        _mm256_dpbusd_avx_epi32(sum, quants, four)
+    }
+
+    crate::isa::panels::panel_kernels!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")] rows: [1, 2, 3, 4], bias: 0);
+}

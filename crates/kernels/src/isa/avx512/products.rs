@@ -1,0 +1,179 @@
+//! Products of quantized weights in 512-bit registers: AVX-512 with VNNI, whose `vpdpbusd` adds 64 exact products.
+//!
+//! Tiles of one panel by up to 8 rows: eight registers hold 32 elements of 16 outputs, unpacked once for all rows, and
+//! each row's activations come from memory as the broadcast operand of the dot.
+
+use std::arch::x86_64::*;
+
+use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
+use crate::block::IQ4_VALUES;
+
+type Line = __m512i;
+type Ints = __m512i;
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn zero_line() -> Line {
+    _mm512_setzero_si512()
+}
+
+/// # Safety
+/// 64 bytes can be read at `from`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+unsafe fn load_line(from: *const u8) -> Line {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_loadu_si512(from.cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn mask(line: Line, bits: u8) -> Line {
+    _mm512_and_si512(line, _mm512_set1_epi8(bits as i8))
+}
+
+/// Bits that cross into a neighbouring byte are masked by the caller.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn right(line: Line, by: usize) -> Line {
+    match by {
+        0 => line,
+        1 => _mm512_srli_epi16::<1>(line),
+        2 => _mm512_srli_epi16::<2>(line),
+        3 => _mm512_srli_epi16::<3>(line),
+        4 => _mm512_srli_epi16::<4>(line),
+        5 => _mm512_srli_epi16::<5>(line),
+        6 => _mm512_srli_epi16::<6>(line),
+        _ => _mm512_srli_epi16::<7>(line),
+    }
+}
+
+/// As [`right`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn left(line: Line, by: usize) -> Line {
+    match by {
+        0 => line,
+        1 => _mm512_slli_epi16::<1>(line),
+        2 => _mm512_slli_epi16::<2>(line),
+        3 => _mm512_slli_epi16::<3>(line),
+        _ => _mm512_slli_epi16::<4>(line),
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn or(a: Line, b: Line) -> Line {
+    _mm512_or_si512(a, b)
+}
+
+/// The values of IQ4, made unsigned.
+const TABLE: [u8; 16] = {
+    let mut table = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        table[i] = (IQ4_VALUES[i] as i16 + 128) as u8;
+        i += 1;
+    }
+    table
+};
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn look_up(line: Line) -> Line {
+    // SAFETY: the table has sixteen bytes.
+    let table = unsafe { _mm_loadu_si128(TABLE.as_ptr().cast()) };
+    _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), line)
+}
+
+/// # Safety
+/// Four bytes can be read at `from`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+unsafe fn splat4(from: *const i8) -> Line {
+    // SAFETY: the caller's promise.
+    _mm512_set1_epi32(unsafe { from.cast::<i32>().read_unaligned() })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn dot(sum: Ints, line: Line, four: Line) -> Ints {
+    _mm512_dpbusd_epi32(sum, line, four)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn dot_wide(sum: Ints, line: Line, four: Line) -> Ints {
+    _mm512_dpbusd_epi32(sum, line, four)
+}
+
+/// # Safety
+/// 32 bytes can be read at `from`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+unsafe fn widen_pairs(from: *const u8) -> Line {
+    // SAFETY: the caller's promise.
+    _mm512_cvtepi8_epi16(unsafe { _mm256_loadu_si256(from.cast()) })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn dot_pairs(sum: Ints, pairs: Line, two: Line) -> Ints {
+    _mm512_dpwssd_epi32(sum, pairs, two)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn first_of_pairs(pairs: Line) -> Ints {
+    _mm512_srai_epi32::<16>(_mm512_slli_epi32::<16>(pairs))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn second_of_pairs(pairs: Line) -> Ints {
+    _mm512_srai_epi32::<16>(pairs)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn splat_ints(x: i32) -> Ints {
+    _mm512_set1_epi32(x)
+}
+
+/// # Safety
+/// `from` can be read.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+unsafe fn load_splat(from: *const i32) -> Ints {
+    // SAFETY: the caller's promise.
+    _mm512_set1_epi32(unsafe { *from })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn multiply_add(a: Ints, b: Ints, sum: Ints) -> Ints {
+    _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn floats(ints: Ints) -> Vector {
+    _mm512_cvtepi32_ps(ints)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn multiply(a: Vector, b: Vector) -> Vector {
+    _mm512_mul_ps(a, b)
+}
+
+/// Into the second cache: the few buffers for misses of the first are left to the arithmetic.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+fn prefetch_far(address: *const i8) {
+    _mm_prefetch::<_MM_HINT_T1>(address);
+}
+
+crate::isa::panels::panel_kernels!(
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] rows: [1, 2, 3, 4, 5, 6, 7, 8], bias: 0
+);

@@ -1,0 +1,246 @@
+//! Quantized weights as the products want them: panels of 16 outputs, packed once.
+//!
+//! The idea: sixteen outputs are interleaved by 4 elements of k, so that one line of 64 bytes holds 4 weights of each
+//! and one instruction multiplies it with 4 activations for all of them. Quants are unsigned; what a format takes off
+//! them is taken off the sums instead. Formats of fewer than 8 bits keep their planes of bits: line v of 4 bits holds the
+//! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. All quants of a panel
+//! come first, in order of k, then its scales: a product reads two streams, each from front to back.
+//!
+//! Size: as in the file, but for k-quants with packed scales, which get a byte a scale (Q4_K +2.8 %, Q3_K +3.6 %).
+//! Packing reads and writes every byte once, on all threads. Left out: panels of plain floats, whose rows are used where
+//! the file was mapped (`matmul.rs`).
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::block::{self, Format};
+use crate::rounded::{LARGE, SMALL};
+use crate::{LANES, Pool};
+
+mod memory;
+mod rows;
+
+pub(crate) use rows::{Rows, Views};
+
+use memory::Memory;
+
+/// Panels of a task: the rows' activations are read once for all of them.
+pub(crate) const AT_ONCE: usize = 2;
+/// Elements of k over which the tiles of several strips of rows pass in turn: two panels of Q8_0 then take 17 kB.
+pub(crate) const CHUNK: usize = 512;
+/// Bytes between asking for a line of weights and reading it: some 300 ns of a core's share of the memory. Found by
+/// trying: 1 to 6 kB are alike, 16 kB and more cost a tenth.
+pub(crate) const FAR: usize = 4096;
+/// Rows whose sums wait between chunks.
+pub(crate) const ROWS_AT_ONCE: usize = 64;
+
+/// Bytes of a line.
+const LINE: usize = 64;
+
+/// A matrix of quantized weights `[outputs, inputs]`, packed.
+pub struct Panels {
+    format: Format,
+    outputs: usize,
+    inputs: usize,
+    memory: Memory,
+}
+
+/// How a format lies in a panel.
+impl Format {
+    /// Bits of a quant in the lower and the upper plane.
+    const fn planes(self) -> (usize, usize) {
+        match self {
+            Format::Q8_0 => (8, 0),
+            Format::Q4_0 | Format::Q4_1 | Format::Q4K | Format::Iq4Nl | Format::Iq4Xs => (4, 0),
+            Format::Q5_0 | Format::Q5_1 | Format::Q5K => (4, 1),
+            Format::Q6K => (4, 2),
+            Format::Q3K => (2, 1),
+            Format::Q2K => (2, 0),
+        }
+    }
+
+    /// Whether quants go through `dot_wide`.
+    const fn is_wide(self) -> bool {
+        matches!(self, Format::Q8_0 | Format::Iq4Nl | Format::Iq4Xs)
+    }
+
+    /// Whether blocks have a minimum, or the parts of large ones have.
+    const fn has_minimum(self) -> bool {
+        matches!(self, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K)
+    }
+
+    /// Bytes of scales and minimums of a block of sixteen outputs.
+    const fn extras_bytes(self) -> usize {
+        let factors = if self.is_large() { LANES * self.parts() } else { 0 };
+        (LANES * size_of::<u16>() + factors) * if self.has_minimum() { 2 } else { 1 }
+    }
+}
+
+/// One panel, as a tile of a product sees it, with the rows that it is multiplied with.
+pub(crate) struct Tile<'a> {
+    pub(crate) format: Format,
+    pub(crate) quants: *const u8,
+    pub(crate) extras: *const u8,
+    pub(crate) rows: &'a Rows<'a>,
+    /// What is left to be taken off each quant of a large block.
+    pub(crate) offset: i32,
+    /// Bytes from this panel to the next.
+    pub(crate) stride: usize,
+    /// What will be read soon, and how much of it is to be fetched at each 32 elements: set for each run of a tile.
+    pub(crate) ahead: *const u8,
+    pub(crate) share: usize,
+}
+
+impl Panels {
+    /// Packs a matrix from its rows of blocks, as they lie in a file.
+    ///
+    /// # Panics
+    /// If `bytes` are not the `outputs` x `inputs` elements of this format in whole blocks.
+    pub fn pack(pool: &Pool, format: Format, outputs: usize, inputs: usize, bytes: &[u8]) -> Self {
+        assert!(inputs.is_multiple_of(format.elements()), "panels: {inputs} inputs of {}", format.name());
+        let row = inputs / format.elements() * format.bytes();
+        assert_eq!(bytes.len(), outputs * row, "panels: bytes of [{outputs}, {inputs}] {}", format.name());
+        let mut panels = Self { format, outputs, inputs, memory: Memory::zeroed(0) };
+        let (count, stride) = (panels.count(), panels.stride());
+        panels.memory = Memory::zeroed(count * stride);
+        let start = AtomicPtr::new(panels.memory.as_mut_slice().as_mut_ptr());
+        let quants_bytes = panels.quants_bytes();
+        pool.run(count, &|panel| {
+            // SAFETY: panel i is the i-th range of `stride` bytes of the memory and belongs to task i alone.
+            let to =
+                unsafe { std::slice::from_raw_parts_mut(start.load(Ordering::Relaxed).add(panel * stride), stride) };
+            let (quants, extras) = to.split_at_mut(quants_bytes);
+            for lane in 0..LANES.min(outputs - panel * LANES) {
+                let row = &bytes[(panel * LANES + lane) * row..][..row];
+                if format.is_large() {
+                    pack_large(format, row, lane, quants, extras);
+                } else {
+                    pack_small(format, row, lane, quants, extras);
+                }
+            }
+        });
+        panels
+    }
+
+    /// The format of the blocks.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Rows of the matrix.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Columns of the matrix.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Bytes that a product reads.
+    pub fn bytes(&self) -> usize {
+        self.count() * self.stride()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.outputs.div_ceil(LANES)
+    }
+
+    fn quants_bytes(&self) -> usize {
+        let (low, high) = self.format.planes();
+        self.inputs / SMALL * LINE * (low + high)
+    }
+
+    fn stride(&self) -> usize {
+        let extras = self.inputs / self.format.elements() * self.format.extras_bytes();
+        (self.quants_bytes() + extras).next_multiple_of(LINE)
+    }
+
+    /// Panel `number` against rows that were prepared for this format ([`Rows::check`] has looked).
+    pub(crate) fn tile<'a>(&self, number: usize, rows: &'a Rows<'a>, bias: i32) -> Tile<'a> {
+        assert!(number < self.count() && rows.inputs == self.inputs, "panels: panel {number}");
+        let panel = &self.memory.as_slice()[number * self.stride()..][..self.stride()];
+        Tile {
+            format: self.format,
+            quants: panel.as_ptr(),
+            extras: panel[self.quants_bytes()..].as_ptr(),
+            rows,
+            offset: self.format.offset() - if self.format.is_wide() { bias } else { 0 },
+            stride: self.stride(),
+            ahead: panel.as_ptr(),
+            share: 0,
+        }
+    }
+}
+
+/// Puts 32 quants of one output into the lines of a group.
+fn pack_quants(format: Format, quants: &[u8], lane: usize, group: &mut [u8]) {
+    let (low, high) = format.planes();
+    for line in 0..8 {
+        for i in 0..4 {
+            let quant = usize::from(quants[4 * line + i]);
+            let at = 4 * lane + i;
+            group[line % low * LINE + at] |= ((quant & ((1 << low) - 1)) << (line / low * low)) as u8;
+            if high > 0 {
+                group[(low + line % high) * LINE + at] |= ((quant >> low) << (line / high * high)) as u8;
+            }
+        }
+    }
+}
+
+/// Puts the 16 bits of an f16 into their place.
+fn pack_half(extras: &mut [u8], lane: usize, bits: u16) {
+    extras[2 * lane..2 * lane + 2].copy_from_slice(&bits.to_le_bytes());
+}
+
+fn pack_small(format: Format, row: &[u8], lane: usize, quants: &mut [u8], extras: &mut [u8]) {
+    let (low, high) = format.planes();
+    let groups = quants.chunks_exact_mut(LINE * (low + high));
+    let blocks = row.chunks_exact(format.bytes()).zip(groups).zip(extras.chunks_exact_mut(format.extras_bytes()));
+    for ((bytes, group), extras) in blocks {
+        let small = block::small(format, bytes);
+        if format == Format::Q8_0 {
+            // The commonest and the largest: nothing but whole moves.
+            for (line, four) in small.quants.chunks_exact(4).enumerate() {
+                group[line * LINE + 4 * lane..][..4].copy_from_slice(four);
+            }
+        } else {
+            pack_quants(format, &small.quants, lane, group);
+        }
+        pack_half(extras, lane, small.scale);
+        if format.has_minimum() {
+            pack_half(&mut extras[32..], lane, small.minimum);
+        }
+    }
+}
+
+fn pack_large(format: Format, row: &[u8], lane: usize, quants: &mut [u8], extras: &mut [u8]) {
+    const NEGATIVE: u16 = 0x8000;
+    let (low, high) = format.planes();
+    let (parts, group) = (format.parts(), LINE * (low + high));
+    let blocks = row
+        .chunks_exact(format.bytes())
+        .zip(quants.chunks_exact_mut(group * (LARGE / SMALL)))
+        .zip(extras.chunks_exact_mut(format.extras_bytes()));
+    for ((bytes, groups), extras) in blocks {
+        let large = block::large(format, bytes);
+        for (quants, group) in large.quants.chunks_exact(SMALL).zip(groups.chunks_exact_mut(group)) {
+            pack_quants(format, quants, lane, group);
+        }
+        pack_half(extras, lane, large.scale);
+        let factors = if format.has_minimum() {
+            // Minimums are subtracted: their sign is turned here, once.
+            pack_half(&mut extras[32..], lane, large.minimum ^ NEGATIVE);
+            &mut extras[64..]
+        } else {
+            &mut extras[32..]
+        };
+        // In pairs of parts: two bytes of each output side by side.
+        for part in 0..parts {
+            let at = part / 2 * 2 * LANES + 2 * lane + part % 2;
+            factors[at] = large.scales[part] as u8;
+            if format.has_minimum() {
+                factors[parts * LANES + at] = large.minimums[part];
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Products of quantized weights: every format, on every instruction set, against the floats that the blocks stand for.
+
+use foretoken_kernels::block::{Format, dequantize};
+use foretoken_kernels::matmul::{Product, Weights, product, products};
+use foretoken_kernels::{Compute, Panels, Pool};
+use foretoken_testkit::rows::Numbers;
+use proptest::prelude::*;
+
+use crate::{COMPUTES, assert_same_bits, name};
+
+/// Random blocks whose scales are f16 of moderate size, and everything else random bits.
+fn blocks(numbers: &mut Numbers, format: Format, elements: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> =
+        (0..elements / format.elements() * format.bytes()).map(|_| numbers.below(256) as u8).collect();
+    // Where each format keeps its f16 numbers.
+    let halves: &[usize] = match format {
+        Format::Q8_0 | Format::Q4_0 | Format::Q5_0 | Format::Iq4Nl | Format::Iq4Xs => &[0],
+        Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => &[0, 2],
+        Format::Q2K => &[80, 82],
+        Format::Q3K => &[108],
+        Format::Q6K => &[208],
+    };
+    for block in bytes.chunks_exact_mut(format.bytes()) {
+        for at in halves {
+            // Exponents of 2^-5 to 2^-2, any sign and fraction.
+            block[at + 1] = (block[at + 1] & 0x83) | ((10 + numbers.below(4)) << 2) as u8;
+        }
+    }
+    bytes
+}
+
+struct Case {
+    format: Format,
+    rows: usize,
+    inputs: usize,
+    outputs: usize,
+    x: Vec<f32>,
+    bytes: Vec<u8>,
+}
+
+impl Case {
+    fn random(seed: u64, format: Format) -> Self {
+        let mut numbers = Numbers::new(seed);
+        let (rows, outputs) = (1 + numbers.below(19), 1 + numbers.below(70));
+        let inputs = format.elements() * (1 + numbers.below(if format.is_large() { 3 } else { 9 }));
+        let mut x = numbers.units(rows * inputs);
+        // Blocks of very different size, as activations have them.
+        for block in x.chunks_exact_mut(32) {
+            let factor = [1.0, 30.0, 1e-3, 0.0][numbers.below(4)];
+            block.iter_mut().for_each(|x| *x *= factor);
+        }
+        let bytes = blocks(&mut numbers, format, outputs * inputs);
+        Self { format, rows, inputs, outputs, x, bytes }
+    }
+
+    fn panels(&self, pool: &Pool) -> Panels {
+        Panels::pack(pool, self.format, self.outputs, self.inputs, &self.bytes)
+    }
+
+    fn run(&self, compute: &Compute, panels: &Panels, x: &[f32]) -> Vec<f32> {
+        let rows = x.len() / self.inputs;
+        let mut out = vec![f32::NAN; rows * self.outputs];
+        let one = Product { weights: Weights::Panels(panels), bias: None, out: &mut out, accumulate: false };
+        product(compute, x, rows, self.inputs, one);
+        out
+    }
+
+    /// What the product stands for, in f64, and how far from it rounding the activations may lead: half a step of each
+    /// block, times the weights; and a little for the sums in f32.
+    fn expected(&self, row: usize, output: usize, weights: &[f32]) -> (f64, f64) {
+        let x = &self.x[row * self.inputs..][..self.inputs];
+        let w = &weights[output * self.inputs..][..self.inputs];
+        let (mut sum, mut bound) = (0.0, 0.0);
+        for (x, w) in x.chunks_exact(self.format.elements()).zip(w.chunks_exact(self.format.elements())) {
+            let largest = x.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+            let half_step = f64::from(largest) / 127.0 * 0.5001;
+            for (x, w) in x.iter().zip(w) {
+                sum += f64::from(*x) * f64::from(*w);
+                bound += half_step * f64::from(w.abs());
+            }
+            // A minimum that nearly cancels the rest leaves the roundings of both.
+            bound += 1e-6 * f64::from(largest) * self.format.elements() as f64 * 64.0 * 31.0 * 0.25;
+        }
+        (sum, bound)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Near the floats; the same bits on every instruction set and number of threads, and for each row alone.
+    #[test]
+    fn a_quantized_product_is_near_and_its_rows_are_alone(seed: u64) {
+        for format in Format::ALL {
+            let case = Case::random(seed, format);
+            let mut weights = vec![0.0; case.outputs * case.inputs];
+            dequantize(format, &case.bytes, &mut weights);
+            let panels = case.panels(&COMPUTES[0].pool);
+            let all = case.run(&COMPUTES[0], &panels, &case.x);
+            for row in 0..case.rows {
+                for output in 0..case.outputs {
+                    let (expected, bound) = case.expected(row, output, &weights);
+                    let found = f64::from(all[row * case.outputs + output]);
+                    prop_assert!(
+                        (found - expected).abs() <= bound,
+                        "{} row {row} output {output}: {found}, expected {expected} within {bound}", format.name()
+                    );
+                }
+            }
+            for compute in COMPUTES.iter() {
+                let what = format!("{} {}", format.name(), name(compute));
+                assert_same_bits(&case.run(compute, &panels, &case.x), &all, &what);
+                let row = (seed % case.rows as u64) as usize;
+                let alone = case.run(compute, &panels, &case.x[row * case.inputs..][..case.inputs]);
+                assert_same_bits(&alone, &all[row * case.outputs..][..case.outputs], &what);
+            }
+        }
+    }
+
+    /// Products of one input in different formats, with bias and residual, are what each is alone.
+    #[test]
+    fn formats_side_by_side(seed: u64) {
+        let mut numbers = Numbers::new(seed);
+        let (rows, inputs) = (1 + numbers.below(11), 512);
+        let x = numbers.units(rows * inputs);
+        let pool = Pool::new(1);
+        let layers: Vec<(Panels, Vec<f32>, Vec<f32>)> = (0..4)
+            .map(|_| {
+                let format = Format::ALL[numbers.below(Format::ALL.len())];
+                let outputs = 1 + numbers.below(50);
+                let bytes = blocks(&mut numbers, format, outputs * inputs);
+                (Panels::pack(&pool, format, outputs, inputs, &bytes), numbers.units(outputs), numbers.units(rows * outputs))
+            })
+            .collect();
+        for compute in COMPUTES.iter() {
+            let mut outs: Vec<Vec<f32>> = layers.iter().map(|(_, _, residual)| residual.clone()).collect();
+            let mut all: Vec<_> = layers.iter().zip(&mut outs).map(|((panels, bias, _), out)| Product {
+                weights: Weights::Panels(panels), bias: Some(bias), out, accumulate: true,
+            }).collect();
+            products(compute, &x, rows, inputs, &mut all);
+            for ((panels, bias, residual), found) in layers.iter().zip(&outs) {
+                let mut alone = vec![0.0; found.len()];
+                let one = Product { weights: Weights::Panels(panels), bias: None, out: &mut alone, accumulate: false };
+                product(compute, &x, rows, inputs, one);
+                let outputs = bias.len();
+                for (i, alone) in alone.iter_mut().enumerate() {
+                    *alone = residual[i] + (*alone + bias[i % outputs]);
+                }
+                assert_same_bits(found, &alone, &name(compute));
+            }
+        }
+    }
+}
+
+/// Scales that are no numbers, and activations that are none, come out as NaN in their own row and output, at once.
+#[test]
+fn what_is_not_finite_stays_where_it_is() {
+    for format in Format::ALL {
+        let mut case = Case::random(7, format);
+        case.x.fill(0.25);
+        let row_bytes = case.inputs / format.elements() * format.bytes();
+        let scale = match format {
+            Format::Q2K => 80,
+            Format::Q3K => 108,
+            Format::Q6K => 208,
+            _ => 0,
+        };
+        for bits in [0x7e00_u16, 0x7c00, 0xfc00] {
+            let mut bytes = case.bytes.clone();
+            bytes[scale..scale + 2].copy_from_slice(&bits.to_le_bytes());
+            for compute in COMPUTES.iter() {
+                let hurt = Panels::pack(&compute.pool, format, case.outputs, case.inputs, &bytes);
+                let (found, sound) = (case.run(compute, &hurt, &case.x), case.run(compute, &case.panels(&compute.pool), &case.x));
+                for (i, (found, sound)) in found.iter().zip(&sound).enumerate() {
+                    if i % case.outputs == 0 {
+                        assert!(!found.is_finite() || found == sound, "{}: {found}", format.name());
+                    } else {
+                        assert_eq!(found.to_bits(), sound.to_bits(), "{}: another output", format.name());
+                    }
+                }
+            }
+        }
+        assert_eq!(row_bytes * case.outputs, case.bytes.len());
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut x = case.x.clone();
+            x[case.inputs - 1] = bad;
+            for compute in COMPUTES.iter() {
+                let panels = case.panels(&compute.pool);
+                let found = case.run(compute, &panels, &x);
+                let (hurt, others) = found.split_at(case.outputs);
+                assert!(hurt.iter().all(|y| y.is_nan()), "{} {}", format.name(), name(compute));
+                assert!(others.iter().all(|y| y.is_finite()), "{} {}", format.name(), name(compute));
+            }
+        }
+    }
+}
