@@ -12,7 +12,6 @@ use foretoken_model::CacheType;
 use foretoken_model::spec::{Activation, FeedForward, Norm, Positions};
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
-use foretoken_weights::Dtype;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -81,8 +80,7 @@ impl Facts {
             let elements: usize = tensor.shape.iter().product();
             let (tensors, all) = dtypes.entry(tensor.dtype.name()).or_insert((0, 0));
             (*tensors, *all) = (*tensors + 1, *all + elements);
-            // Blocks of 8 bits are widened when they are loaded.
-            weights_bytes += if tensor.dtype == Dtype::Q8_0 { 4 * elements } else { tensor.bytes.len() };
+            weights_bytes += tensor.bytes.len();
         }
         let template = model.chat_template()?;
         Ok(Self {

@@ -5,7 +5,6 @@
 //! sees: the committed positions of its sequence, then its ancestors, by logical position.
 
 use foretoken_kernels::attention::{CacheType, Places};
-use foretoken_kernels::embed::embed;
 use foretoken_kernels::matmul::product;
 use foretoken_kernels::rope::angles;
 use foretoken_kernels::{Compute, Isa};
@@ -15,8 +14,10 @@ use crate::block::{self, Buffers, Standing, normalize, room};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
-use crate::family::{self, Parts, Progress};
+use crate::family::{self, Layer, Parts, Progress};
+use crate::linear::Linear;
 use crate::spec::{Positions, Spec};
+use crate::weight_type::WeightType;
 
 /// How a model is run.
 #[derive(Clone, Copy, Debug)]
@@ -33,13 +34,16 @@ pub struct Options {
     pub key_type: CacheType,
     /// The same of values.
     pub value_type: CacheType,
+    /// What matrices of floats are brought to when they are loaded; none: they are used as they are.
+    pub weight_type: Option<WeightType>,
 }
 
 impl Options {
     /// Room for `positions` positions in pages of 32, passes of up to 512 rows, and a cache in f16.
     pub fn for_positions(positions: usize, threads: usize) -> Self {
         let (key_type, value_type) = (CacheType::default(), CacheType::default());
-        Self { threads, page_len: 32, pages: positions.div_ceil(32), rows_max: 512, key_type, value_type }
+        let (page_len, pages) = (32, positions.div_ceil(32));
+        Self { threads, page_len, pages, rows_max: 512, key_type, value_type, weight_type: None }
     }
 
     /// The same with both halves of the cache in one type.
@@ -99,7 +103,8 @@ impl Model {
     /// memory enough for the cache, or that its type does not fit the heads.
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
         options.check_types(&checkpoint.name, family::spec(checkpoint)?.head_dim)?;
-        let parts = family::load(checkpoint, progress)?;
+        let compute = Compute::new(options.threads);
+        let parts = family::load(checkpoint, &compute.pool, options.weight_type, progress)?;
         let spec = &parts.spec;
         let types = [options.key_type, options.value_type];
         let group = Group { page_len: options.page_len.max(1), pages: options.pages.max(1) };
@@ -116,13 +121,21 @@ impl Model {
             rows_max: options.rows_max.max(1),
             groups: vec![group],
         };
-        let compute = Compute::new(options.threads);
         Ok(Self { parts, compute, cache, capacity, buffers: Buffers::default(), pass: Pass::default() })
     }
 
     /// The network's shape and choices.
     pub fn spec(&self) -> &Spec {
         &self.parts.spec
+    }
+
+    /// Name of the type, number of weights and bytes of every matrix that a pass multiplies with; the head is the last.
+    pub fn products(&self) -> impl Iterator<Item = (&'static str, usize, usize)> {
+        let layers = self.parts.layers.iter().flat_map(|layer| {
+            let Layer { query, key, value, attention_output, gate, up, down, .. } = layer;
+            [Some(query), Some(key), Some(value), Some(attention_output), gate.as_ref(), Some(up), Some(down)]
+        });
+        layers.flatten().chain([&self.parts.head]).map(Linear::size)
     }
 
     /// Computes with another instruction set than the best.
@@ -136,24 +149,23 @@ impl Model {
         let Parts { spec, embedding, positions, .. } = &self.parts;
         let Pass { tokens, positions: at, x, positional, .. } = &mut self.pass;
         let x = room(x, tokens.len() * spec.width);
-        embed(embedding.weights.matrix(), spec.width, tokens, x);
+        embedding.embed(tokens, x);
         if let Some(table) = positions {
             let positional = room(positional, x.len());
-            embed(table.weights.matrix(), spec.width, at, positional);
+            table.embed(at, positional);
             x.iter_mut().zip(positional).for_each(|(x, position)| *x += *position);
         }
     }
 
     /// Norm and head for the wanted rows of `x`.
     fn head(&mut self, outputs: &mut Outputs) {
-        let Parts { spec, embedding, output_norm, head, .. } = &self.parts;
+        let Parts { spec, output_norm, head, .. } = &self.parts;
         let Pass { wanted, x, chosen, normed, .. } = &mut self.pass;
         outputs.vocabulary = spec.vocabulary;
         outputs.logits.resize(wanted.len() * spec.vocabulary, 0.0);
         gather(x, spec.width, wanted, chosen);
         let normed = room(normed, chosen.len());
         normalize(spec, output_norm, chosen, normed);
-        let head = head.as_ref().unwrap_or(embedding);
         product(&self.compute, normed, wanted.len(), spec.width, head.product(&mut outputs.logits, false));
     }
 }

@@ -3,12 +3,14 @@
 //! Everything that is particular to a format stops here: names, permuted rows, transposed matrices, fused
 //! tensors, scaling of frequencies. What comes out is the same `Parts` for all, so the decoder has one form.
 
-use foretoken_weights::{Tensor, Weights};
+use foretoken_kernels::Pool;
+use foretoken_weights::{Dtype, Tensor, Weights};
 
 use crate::checkpoint::{Checkpoint, Config};
 use crate::error::ModelError;
-use crate::linear::{Linear, Storage};
+use crate::linear::{Linear, Storage, Table, Unpacked};
 use crate::spec::Spec;
+use crate::weight_type::WeightType;
 
 mod gpt2;
 mod llama;
@@ -40,13 +42,12 @@ pub(crate) struct Layer {
 /// A network in the one form that the decoder runs.
 pub(crate) struct Parts {
     pub(crate) spec: Spec,
-    pub(crate) embedding: Linear,
+    pub(crate) embedding: Table,
     /// Only of learned positions.
-    pub(crate) positions: Option<Linear>,
+    pub(crate) positions: Option<Table>,
     pub(crate) layers: Vec<Layer>,
     pub(crate) output_norm: NormWeights,
-    /// None if tied to the embedding.
-    pub(crate) head: Option<Linear>,
+    pub(crate) head: Linear,
 }
 
 /// The families there are, as `model_type` and `general.architecture` spell them.
@@ -79,10 +80,15 @@ pub fn spec(checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
 ///
 /// # Errors
 /// As [`spec`], or a tensor is missing or contradicts the configuration.
-pub(crate) fn load(checkpoint: &Checkpoint, progress: Progress<'_>) -> Result<Parts, ModelError> {
+pub(crate) fn load(
+    checkpoint: &Checkpoint,
+    pool: &Pool,
+    wanted: Option<WeightType>,
+    progress: Progress<'_>,
+) -> Result<Parts, ModelError> {
     let spec = spec(checkpoint)?;
     let gguf = matches!(checkpoint.config, Config::Gguf(_));
-    let tensors = Tensors { weights: &checkpoint.weights };
+    let tensors = Tensors { weights: &checkpoint.weights, pool, wanted };
     match spec.family {
         "llama" => llama::load(spec, tensors, &checkpoint.config, progress),
         "gpt2" => gpt2::load(spec, tensors, gguf, progress),
@@ -153,10 +159,40 @@ enum Bias {
     IfThere,
 }
 
-/// Finds tensors by name and checks their shapes against the configuration.
+/// The tensor of this name, which must be there and have this shape.
+fn require<'a>(weights: &'a Weights, name: &str, shape: &[usize]) -> Result<&'a Tensor, ModelError> {
+    let tensor = weights.require(name)?;
+    if tensor.shape != shape {
+        return Err(ModelError::Shape {
+            file: weights.source().to_string(),
+            tensor: name.to_string(),
+            expected: shape.to_vec(),
+            found: tensor.shape.clone(),
+        });
+    }
+    Ok(tensor)
+}
+
+/// A vector, widened: norms and biases are small and used by element-wise kernels.
+fn vector(weights: &Weights, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+    let storage = Storage::new(require(weights, name, &[len])?);
+    let mut out = vec![0.0; len];
+    storage.widen(0..len, &mut out);
+    Ok(out)
+}
+
+/// A vector that may be missing.
+fn optional_vector(weights: &Weights, name: &str, len: usize) -> Result<Option<Vec<f32>>, ModelError> {
+    if weights.get(name).is_some() { vector(weights, name, len).map(Some) } else { Ok(None) }
+}
+
+/// Finds tensors by name, checks their shapes against the configuration, and brings matrices to the form of products.
 #[derive(Clone, Copy)]
 struct Tensors<'a> {
     weights: &'a Weights,
+    pool: &'a Pool,
+    /// The type that matrices of floats are brought to; their own where nothing is asked for.
+    wanted: Option<WeightType>,
 }
 
 impl Tensors<'_> {
@@ -165,29 +201,11 @@ impl Tensors<'_> {
     }
 
     fn require(&self, name: &str, shape: &[usize]) -> Result<&Tensor, ModelError> {
-        let tensor = self.weights.require(name)?;
-        if tensor.shape != shape {
-            return Err(ModelError::Shape {
-                file: self.weights.source().to_string(),
-                tensor: name.to_string(),
-                expected: shape.to_vec(),
-                found: tensor.shape.clone(),
-            });
-        }
-        Ok(tensor)
+        require(self.weights, name, shape)
     }
 
-    /// A vector, widened: norms and biases are small and used by element-wise kernels.
     fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
-        let storage = Storage::new(self.require(name, &[len])?);
-        let mut out = vec![0.0; len];
-        storage.matrix().widen(&mut out);
-        Ok(out)
-    }
-
-    /// A vector that may be missing.
-    fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, ModelError> {
-        if self.has(name) { self.vector(name, len).map(Some) } else { Ok(None) }
+        vector(self.weights, name, len)
     }
 
     fn bias(&self, name: &str, len: usize, bias: Bias) -> Result<Option<Vec<f32>>, ModelError> {
@@ -195,25 +213,53 @@ impl Tensors<'_> {
         match bias {
             Bias::Required => self.vector(&name, len).map(Some),
             Bias::None => Ok(None),
-            Bias::IfThere => self.optional_vector(&name, len),
+            Bias::IfThere => optional_vector(self.weights, &name, len),
         }
     }
 
-    /// `name.weight` `[outputs, inputs]` alone: an embedding or a head.
-    fn table(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear, ModelError> {
-        self.linear(name, inputs, outputs, Bias::None)
+    /// `name.weight` `[rows, width]`, of which single rows are read.
+    fn table(&self, name: &str, width: usize, rows: usize) -> Result<Table, ModelError> {
+        Ok(Table::new(Storage::new(self.require(&format!("{name}.weight"), &[rows, width])?), width, rows))
     }
 
-    /// `name.weight` `[outputs, inputs]` and `name.bias`.
+    /// The head: `name.weight` `[vocabulary, width]`, or the embedding where there is no such name.
+    fn head(&self, name: Option<&str>, embedding: &Table, spec: &Spec) -> Result<Linear, ModelError> {
+        let wanted = self.wanted.map(WeightType::of_head);
+        let Some(name) = name else { return Ok(embedding.matrix().pack(self.pool, wanted)) };
+        Ok(self.unpacked(name, spec.width, spec.vocabulary, Bias::None)?.pack(self.pool, wanted))
+    }
+
+    /// `name.weight` `[outputs, inputs]` and `name.bias`, as they lie.
+    fn unpacked(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Unpacked, ModelError> {
+        let tensor = self.require(&format!("{name}.weight"), &[outputs, inputs])?;
+        self.check_wanted(tensor)?;
+        Ok(Unpacked::new(Storage::new(tensor), self.bias(name, outputs, bias)?, inputs, outputs))
+    }
+
+    /// The same, packed.
     fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear, ModelError> {
-        let storage = Storage::new(self.require(&format!("{name}.weight"), &[outputs, inputs])?);
-        Ok(Linear::new(storage, self.bias(name, outputs, bias)?, inputs, outputs))
+        Ok(self.pack(self.unpacked(name, inputs, outputs, bias)?))
+    }
+
+    fn pack(&self, layer: Unpacked) -> Linear {
+        layer.pack(self.pool, self.wanted)
     }
 
     /// The same of a weight that is stored `[inputs, outputs]`, copied.
-    fn transposed(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Linear, ModelError> {
+    fn transposed(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Unpacked, ModelError> {
         let storage = Storage::new(self.require(&format!("{name}.weight"), &[inputs, outputs])?);
-        Ok(Linear::from_transposed(&storage, self.bias(name, outputs, bias)?, inputs, outputs))
+        Ok(Unpacked::from_transposed(&storage, self.bias(name, outputs, bias)?, inputs, outputs))
+    }
+
+    /// Whether the tensor can be brought to the type that is asked for.
+    fn check_wanted(&self, tensor: &Tensor) -> Result<(), ModelError> {
+        match (self.wanted, tensor.dtype) {
+            (None, _) | (_, Dtype::F32 | Dtype::F16 | Dtype::BF16) => Ok(()),
+            (Some(wanted), found) => {
+                let field = format!("tensor {}: --dtype {wanted}", tensor.name);
+                Err(ModelError::config(self.weights.source(), field, "weights in F32, F16 or BF16", found))
+            }
+        }
     }
 
     /// `name.weight` and, if `biased`, `name.bias`, of a normalization.

@@ -18,6 +18,7 @@ mod error;
 pub mod family;
 mod linear;
 pub mod spec;
+mod weight_type;
 
 pub use batch::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs, PageId, PageTable, Span, Token};
 pub use checkpoint::Checkpoint;
@@ -25,3 +26,4 @@ pub use decoder::{Model, Options};
 pub use error::ModelError;
 pub use foretoken_kernels::attention::CacheType;
 pub use spec::Spec;
+pub use weight_type::WeightType;

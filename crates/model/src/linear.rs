@@ -1,12 +1,20 @@
-//! Weights where they lie: a matrix in the mapped file, or an owned copy where the file's form cannot be used.
+//! Weights as products want them: floats where they lie in the mapped file, quantized blocks packed in panels.
 //!
-//! Copies are made of tensors that are stored transposed, of blocks that are widened (Q8_0, for now), and of data
-//! that happens to lie at an odd address. Everything else is computed from the mapping itself.
+//! The idea: a matrix of floats is computed from the mapping itself; copies are made only of tensors that are stored
+//! transposed and of data that happens to lie at an odd address. Blocks are packed once, tensor by tensor, on all
+//! threads, and their pages of the file are given back as soon as that is done. A table of which single rows are
+//! read (an embedding) stays in the file in any form.
+//!
+//! With a type asked for at load ([`WeightType`]), the matrices of layers and head are brought to it from floats.
 
 use bytemuck::{AnyBitPattern, try_cast_slice};
+use foretoken_kernels::block::{self, Format};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
 use foretoken_kernels::matmul::{Product, Weights};
-use foretoken_weights::{Bytes, Dtype, Tensor, dequantize_q8_0};
+use foretoken_kernels::{Panels, Pool};
+use foretoken_weights::{Bytes, Dtype, Tensor};
+
+use crate::weight_type::WeightType;
 
 /// Elements of one type, mapped or owned.
 #[derive(Clone)]
@@ -17,6 +25,7 @@ pub(crate) enum Storage {
     F32(Vec<f32>),
     F16(Vec<f16>),
     BF16(Vec<bf16>),
+    Blocks(Format, Bytes),
 }
 
 /// Elements of `bytes` that lie where such elements may not lie, copied.
@@ -33,8 +42,13 @@ fn transposed<T: Copy>(elements: &[T], rows: usize, columns: usize) -> Vec<T> {
     out
 }
 
+/// The kernels' name of a quantized type.
+fn format(dtype: Dtype) -> Option<Format> {
+    Format::ALL.into_iter().find(|format| format.name() == dtype.name())
+}
+
 impl Storage {
-    /// The elements of `tensor`, which is of one of the four types that can be computed with.
+    /// The elements of `tensor`, which is of a type that can be computed with.
     ///
     /// # Panics
     /// On any other type: `Weights::require` refuses those.
@@ -47,36 +61,61 @@ impl Storage {
             Dtype::F32 => Self::F32(copied(bytes)),
             Dtype::F16 => Self::F16(copied(bytes)),
             Dtype::BF16 => Self::BF16(copied(bytes)),
-            Dtype::Q8_0 => {
-                let mut out = vec![0.0; tensor.shape.iter().product()];
-                dequantize_q8_0(bytes, &mut out);
-                Self::F32(out)
-            }
-            other => panic!("tensor {}: type {} was let through", tensor.name, other.name()),
+            other => match format(other) {
+                Some(format) => Self::Blocks(format, bytes.clone()),
+                None => panic!("tensor {}: type {} was let through", tensor.name, other.name()),
+            },
         }
     }
 
-    pub(crate) fn matrix(&self) -> Matrix<'_> {
-        match self {
+    /// The elements as a matrix of floats, or nothing if they are blocks.
+    fn matrix(&self) -> Option<Matrix<'_>> {
+        Some(match self {
             Self::MappedF32(bytes) => Matrix::F32(bytemuck::cast_slice(bytes)),
             Self::MappedF16(bytes) => Matrix::F16(bytemuck::cast_slice(bytes)),
             Self::MappedBF16(bytes) => Matrix::BF16(bytemuck::cast_slice(bytes)),
             Self::F32(elements) => Matrix::F32(elements),
             Self::F16(elements) => Matrix::F16(elements),
             Self::BF16(elements) => Matrix::BF16(elements),
+            Self::Blocks(..) => return None,
+        })
+    }
+
+    /// Number of elements.
+    pub(crate) fn elements(&self) -> usize {
+        match self {
+            Self::Blocks(format, bytes) => bytes.len() / format.bytes() * format.elements(),
+            floats => floats.matrix().map_or(0, |matrix| matrix.len()),
         }
     }
 
-    /// The same matrix with its axes exchanged, from `[rows, columns]`.
+    /// Elements `range`, which is whole blocks, as floats.
+    pub(crate) fn widen(&self, range: std::ops::Range<usize>, out: &mut [f32]) {
+        match (self, self.matrix()) {
+            (Self::Blocks(format, bytes), _) => {
+                let at = |element: usize| element / format.elements() * format.bytes();
+                block::dequantize(*format, &bytes[at(range.start)..at(range.end)], out);
+            }
+            (_, Some(matrix)) => matrix.slice(range).widen(out),
+            (_, None) => unreachable!("only blocks are no matrix"),
+        }
+    }
+
+    /// The same matrix with its axes exchanged, from `[rows, columns]`. Of blocks, as floats.
     fn transposed(&self, rows: usize, columns: usize) -> Self {
         match self.matrix() {
-            Matrix::F32(w) => Self::F32(transposed(w, rows, columns)),
-            Matrix::F16(w) => Self::F16(transposed(w, rows, columns)),
-            Matrix::BF16(w) => Self::BF16(transposed(w, rows, columns)),
+            Some(Matrix::F32(w)) => Self::F32(transposed(w, rows, columns)),
+            Some(Matrix::F16(w)) => Self::F16(transposed(w, rows, columns)),
+            Some(Matrix::BF16(w)) => Self::BF16(transposed(w, rows, columns)),
+            None => {
+                let mut all = vec![0.0; self.elements()];
+                self.widen(0..all.len(), &mut all);
+                Self::F32(transposed(&all, rows, columns))
+            }
         }
     }
 
-    /// Elements `range`: a view of a mapping, a copy of an owned matrix.
+    /// Elements `range`, which is whole blocks: a view of a mapping, a copy of an owned matrix.
     fn part(&self, range: std::ops::Range<usize>) -> Self {
         let bytes = |size: usize| range.start * size..range.end * size;
         match self {
@@ -86,38 +125,135 @@ impl Storage {
             Self::F32(all) => Self::F32(all[range].to_vec()),
             Self::F16(all) => Self::F16(all[range].to_vec()),
             Self::BF16(all) => Self::BF16(all[range].to_vec()),
+            Self::Blocks(format, all) => {
+                let at = |element: usize| element / format.elements() * format.bytes();
+                Self::Blocks(*format, all.slice(at(range.start)..at(range.end)))
+            }
+        }
+    }
+
+    /// Gives the pages of a mapped file back to the system.
+    fn release(&self) {
+        if let Self::MappedF32(bytes) | Self::MappedF16(bytes) | Self::MappedBF16(bytes) | Self::Blocks(_, bytes) = self
+        {
+            bytes.release();
         }
     }
 }
 
-/// A table of rows: an embedding, or the matrix of a linear layer `[outputs, inputs]`.
+/// A table `[rows, width]` of which single rows are read: an embedding.
 #[derive(Clone)]
-pub(crate) struct Linear {
-    pub(crate) weights: Storage,
-    pub(crate) bias: Option<Vec<f32>>,
-    pub(crate) inputs: usize,
+pub(crate) struct Table {
+    storage: Storage,
+    width: usize,
 }
 
-impl Linear {
-    pub(crate) fn new(weights: Storage, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
-        assert_eq!(weights.matrix().len(), inputs * outputs, "linear: elements of a [{outputs}, {inputs}] matrix");
-        Self { weights, bias, inputs }
+impl Table {
+    pub(crate) fn new(storage: Storage, width: usize, rows: usize) -> Self {
+        assert_eq!(storage.elements(), width * rows, "table: elements of a [{rows}, {width}] matrix");
+        Self { storage, width }
+    }
+
+    /// Row `tokens[i]`, widened, to row i of `out` `[tokens.len(), width]`.
+    pub(crate) fn embed(&self, tokens: &[u32], out: &mut [f32]) {
+        for (token, out) in tokens.iter().zip(out.chunks_exact_mut(self.width)) {
+            let first = *token as usize * self.width;
+            self.storage.widen(first..first + self.width, out);
+        }
+    }
+
+    /// The table as the matrix of a layer without bias.
+    pub(crate) fn matrix(&self) -> Unpacked {
+        Unpacked::new(self.storage.clone(), None, self.width, self.storage.elements() / self.width)
+    }
+}
+
+/// A linear layer as it lies in the file.
+#[derive(Clone)]
+pub(crate) struct Unpacked {
+    storage: Storage,
+    bias: Option<Vec<f32>>,
+    inputs: usize,
+    outputs: usize,
+}
+
+impl Unpacked {
+    pub(crate) fn new(storage: Storage, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
+        assert_eq!(storage.elements(), inputs * outputs, "linear: elements of a [{outputs}, {inputs}] matrix");
+        Self { storage, bias, inputs, outputs }
     }
 
     /// From a matrix stored `[inputs, outputs]`.
-    pub(crate) fn from_transposed(weights: &Storage, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
-        Self::new(weights.transposed(inputs, outputs), bias, inputs, outputs)
+    pub(crate) fn from_transposed(storage: &Storage, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
+        Self::new(storage.transposed(inputs, outputs), bias, inputs, outputs)
     }
 
     /// The layer that computes outputs `range` of this one.
     pub(crate) fn outputs(&self, range: std::ops::Range<usize>) -> Self {
         let bias = self.bias.as_ref().map(|bias| bias[range.clone()].to_vec());
-        let weights = self.weights.part(range.start * self.inputs..range.end * self.inputs);
-        Self::new(weights, bias, self.inputs, range.len())
+        let storage = self.storage.part(range.start * self.inputs..range.end * self.inputs);
+        Self::new(storage, bias, self.inputs, range.len())
     }
 
+    /// Brings the weights to the form in which they are multiplied: the type that is asked for, or the file's own.
+    pub(crate) fn pack(self, pool: &Pool, wanted: Option<WeightType>) -> Linear {
+        let Self { storage, bias, inputs, outputs } = self;
+        let own = match &storage {
+            Storage::Blocks(format, _) => Some(*format),
+            _ => None,
+        };
+        let weights = match (own, wanted) {
+            (Some(format), _) => {
+                let Storage::Blocks(_, bytes) = &storage else { unreachable!("a format is of blocks") };
+                let panels = Panels::pack(pool, format, outputs, inputs, bytes);
+                storage.release();
+                Packed::Panels(panels)
+            }
+            (None, None) => Packed::Rows(storage),
+            (None, Some(wanted)) => {
+                let packed = wanted.convert(pool, &storage, outputs, inputs);
+                storage.release();
+                packed
+            }
+        };
+        Linear { weights, bias }
+    }
+}
+
+/// Weights in the form in which they are multiplied.
+pub(crate) enum Packed {
+    Rows(Storage),
+    Panels(Panels),
+}
+
+/// A linear layer `[outputs, inputs]`.
+pub(crate) struct Linear {
+    weights: Packed,
+    bias: Option<Vec<f32>>,
+}
+
+impl Linear {
     /// This layer as a product into `out`.
     pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Product<'a> {
-        Product { weights: Weights::Rows(self.weights.matrix()), bias: self.bias.as_deref(), out, accumulate }
+        let weights = match &self.weights {
+            Packed::Rows(storage) => Weights::Rows(storage.matrix().expect("blocks are packed")),
+            Packed::Panels(panels) => Weights::Panels(panels),
+        };
+        Product { weights, bias: self.bias.as_deref(), out, accumulate }
+    }
+
+    /// Name of the weights' type, number of weights, bytes that a product reads.
+    pub(crate) fn size(&self) -> (&'static str, usize, usize) {
+        match &self.weights {
+            Packed::Panels(panels) => (panels.format().name(), panels.outputs() * panels.inputs(), panels.bytes()),
+            Packed::Rows(storage) => {
+                let (name, bytes) = match storage.matrix() {
+                    Some(Matrix::F16(_)) => ("F16", 2),
+                    Some(Matrix::BF16(_)) => ("BF16", 2),
+                    _ => ("F32", 4),
+                };
+                (name, storage.elements(), storage.elements() * bytes)
+            }
+        }
     }
 }

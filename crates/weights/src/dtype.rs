@@ -1,8 +1,9 @@
-//! Element types: how many bytes hold how many elements, and what a Q8_0 block says.
+//! Element types: how many bytes hold how many elements.
 //!
-//! Four types can be computed with. Every other type of either format is known by name and size, so that a file which
-//! holds one (an integer buffer, a Q4_K matrix) still opens, and an error about it can name it. Types that ggml has
-//! removed, or whose size is not public, are known by name only. Leaves out dequantizing anything but Q8_0.
+//! Three types of floats and twelve of quantized blocks can be computed with. Every other type of either format is known
+//! by name and size, so that a file which holds one (an integer buffer, an IQ1_S matrix) still opens, and an error about
+//! it can name it. Types that ggml has removed, or whose size is not public, are known by name only. Leaves out what the
+//! bytes of a block mean.
 
 use std::fmt;
 
@@ -27,21 +28,23 @@ pub enum Dtype {
     F16,
     /// The upper halves of 32-bit floats.
     BF16,
-    /// Blocks of 32 elements: an f16 scale, then 32 signed bytes. See [`dequantize_q8_0`].
-    Q8_0,
+    /// Blocks of quantized elements that can be computed with; the name tells which.
+    Quantized(Layout),
     /// A type that cannot be computed with; [`crate::Weights::require`] refuses it.
     Other(Layout),
 }
 
 impl Dtype {
+    /// Blocks of 32 elements: an f16 scale, then 32 signed bytes.
+    pub const Q8_0: Dtype = Dtype::Quantized(Layout { name: "Q8_0", elements: 32, bytes: 34 });
+
     /// How the type is laid out.
     pub const fn layout(self) -> Layout {
         match self {
             Dtype::F32 => Layout { name: "F32", elements: 1, bytes: 4 },
             Dtype::F16 => Layout { name: "F16", elements: 1, bytes: 2 },
             Dtype::BF16 => Layout { name: "BF16", elements: 1, bytes: 2 },
-            Dtype::Q8_0 => Layout { name: "Q8_0", elements: 32, bytes: 34 },
-            Dtype::Other(layout) => layout,
+            Dtype::Quantized(layout) | Dtype::Other(layout) => layout,
         }
     }
 
@@ -77,7 +80,7 @@ impl Dtype {
         Some(match number {
             0 => Ok(Dtype::F32),
             1 => Ok(Dtype::F16),
-            8 => Ok(Dtype::Q8_0),
+            2 | 3 | 6..=8 | 10..=14 | 20 | 23 => Ok(Dtype::Quantized(layout)),
             30 => Ok(Dtype::BF16),
             _ if layout.elements == 0 => Err(layout.name),
             _ => Ok(Dtype::Other(layout)),
@@ -88,24 +91,6 @@ impl Dtype {
 impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// Spells Q8_0 blocks out as floats: the f16 scale as f32, times each signed byte. Both factors fit in an f32 and their
-/// product has at most 18 significant bits, so every result is exact.
-///
-/// # Panics
-/// If `bytes` is not a whole number of 34-byte blocks, or `out` has not 32 places per block.
-pub fn dequantize_q8_0(bytes: &[u8], out: &mut [f32]) {
-    let Layout { elements, bytes: block_bytes, .. } = Dtype::Q8_0.layout();
-    let (blocks, rest) = (bytes.len() / block_bytes, bytes.len() % block_bytes);
-    assert!(rest == 0, "{} bytes are not whole Q8_0 blocks of {block_bytes}", bytes.len());
-    assert!(out.len() == blocks * elements, "{blocks} Q8_0 blocks do not fill {} floats", out.len());
-    for (block, row) in bytes.chunks_exact(block_bytes).zip(out.chunks_exact_mut(elements)) {
-        let scale = half::f16::from_le_bytes([block[0], block[1]]).to_f32();
-        for (&quant, value) in block[2..].iter().zip(row) {
-            *value = scale * f32::from(quant as i8);
-        }
     }
 }
 

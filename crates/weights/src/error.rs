@@ -111,6 +111,9 @@ impl WeightsError {
     }
 }
 
+/// The types that can be computed with.
+const COMPUTED: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL or IQ4_XS";
+
 impl fmt::Display for WeightsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -130,7 +133,7 @@ impl fmt::Display for WeightsError {
             }
             WeightsError::UnsupportedDtype { file, tensor, dtype } => {
                 let name = Line(tensor);
-                write!(f, "{}: tensor `{name}`: type: expected F32, F16, BF16 or Q8_0, found {dtype}", Line(file))
+                write!(f, "{}: tensor `{name}`: type: expected {COMPUTED}, found {dtype}", Line(file))
             }
             WeightsError::Key { file, key, expected, found } => {
                 write!(f, "{}: key `{}`: expected {expected}, found {}", Line(file), Line(key), Line(found))

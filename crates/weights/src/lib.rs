@@ -6,8 +6,7 @@
 //! allocates more than a small multiple of the bytes that it has seen.
 //!
 //! What this crate leaves out: it knows no model, so a missing tensor is found only by who asks for it
-//! ([`Weights::require`]), and it computes nothing, apart from spelling Q8_0 blocks out as floats
-//! ([`dequantize_q8_0`]). Alignment is the reader's business: a safetensors tensor may begin at any byte.
+//! ([`Weights::require`]), and it computes nothing: what the bytes of a block mean is not known here. Alignment is the reader's business: a safetensors tensor may begin at any byte.
 //!
 //! ```
 //! use foretoken_weights::{Bytes, Dtype, safetensors};
@@ -33,7 +32,7 @@ mod map;
 pub mod safetensors;
 mod tensor;
 
-pub use dtype::{Dtype, Layout, dequantize_q8_0};
+pub use dtype::{Dtype, Layout};
 pub use error::WeightsError;
 pub use map::Bytes;
 pub use tensor::{Tensor, Weights};

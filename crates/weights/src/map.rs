@@ -82,6 +82,22 @@ impl Bytes {
     }
 }
 
+impl Bytes {
+    /// Says that these bytes will not be read soon: the pages of a mapped file that lie wholly inside are given back to
+    /// the system, which reads them again if they are needed after all. For whoever has made a copy of the weights.
+    pub fn release(&self) {
+        #[cfg(unix)]
+        if let Owner::Map(map) = &self.owner {
+            const PAGE: usize = 1 << 12; // a system of larger pages refuses, and keeps them
+            let (start, end) = (self.start.next_multiple_of(PAGE), self.end / PAGE * PAGE);
+            if start < end {
+                // SAFETY: the mapping is of a file and read-only, so the pages come back with the same content.
+                let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+            }
+        }
+    }
+}
+
 impl Deref for Bytes {
     type Target = [u8];
 

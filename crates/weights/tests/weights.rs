@@ -6,7 +6,6 @@ mod weights {
     mod gguf;
     mod gguf_writer;
     mod mutations;
-    mod numbers;
     mod probe;
     mod safetensors;
     mod seeds;

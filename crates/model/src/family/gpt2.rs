@@ -86,11 +86,13 @@ pub(super) fn load(spec: Spec, tensors: Tensors<'_>, gguf: bool, progress: Progr
     let name = |hugging: &str, ggml: &str| if gguf { ggml.to_string() } else { format!("{prefix}{hugging}") };
     let linear = |name: &str, inputs: usize, outputs: usize| {
         if gguf {
-            tensors.linear(name, inputs, outputs, Bias::Required)
+            tensors.unpacked(name, inputs, outputs, Bias::Required)
         } else {
             tensors.transposed(name, inputs, outputs, Bias::Required)
         }
     };
+    let packed =
+        |name: &str, inputs: usize, outputs: usize| Ok::<_, ModelError>(tensors.pack(linear(name, inputs, outputs)?));
     let mut layers = Vec::new();
     for i in 0..spec.layers {
         let at = name(&format!("h.{i}"), &format!("blk.{i}"));
@@ -98,24 +100,25 @@ pub(super) fn load(spec: Spec, tensors: Tensors<'_>, gguf: bool, progress: Progr
         let fused = linear(&part("attn.c_attn", "attn_qkv"), width, 3 * width)?;
         layers.push(Layer {
             attention_norm: tensors.norm(&part("ln_1", "attn_norm"), width, true)?,
-            query: fused.outputs(0..width),
-            key: fused.outputs(width..2 * width),
-            value: fused.outputs(2 * width..3 * width),
-            attention_output: linear(&part("attn.c_proj", "attn_output"), width, width)?,
+            query: tensors.pack(fused.outputs(0..width)),
+            key: tensors.pack(fused.outputs(width..2 * width)),
+            value: tensors.pack(fused.outputs(2 * width..3 * width)),
+            attention_output: packed(&part("attn.c_proj", "attn_output"), width, width)?,
             ffn_norm: tensors.norm(&part("ln_2", "ffn_norm"), width, true)?,
             gate: None,
-            up: linear(&part("mlp.c_fc", "ffn_up"), width, ffn_width)?,
-            down: linear(&part("mlp.c_proj", "ffn_down"), ffn_width, width)?,
+            up: packed(&part("mlp.c_fc", "ffn_up"), width, ffn_width)?,
+            down: packed(&part("mlp.c_proj", "ffn_down"), ffn_width, width)?,
         });
         progress(i + 1, spec.layers);
     }
     let head = if gguf { "output" } else { "lm_head" };
+    let embedding = tensors.table(&name("wte", "token_embd"), width, vocabulary)?;
     Ok(Parts {
-        embedding: tensors.table(&name("wte", "token_embd"), width, vocabulary)?,
         positions: Some(tensors.table(&name("wpe", "position_embd"), width, context_max)?),
         layers,
         output_norm: tensors.norm(&name("ln_f", "output_norm"), width, true)?,
-        head: if spec.tied_head { None } else { Some(tensors.table(head, width, vocabulary)?) },
+        head: tensors.head((!spec.tied_head).then_some(head), &embedding, &spec)?,
+        embedding,
         spec,
     })
 }

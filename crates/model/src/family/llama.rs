@@ -7,7 +7,9 @@
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::{Weights, gguf::Metadata};
 
-use super::{Bias, Layer, Parts, Progress, Tensors, check_epsilon, check_head_dim, check_heads, count, rope};
+use super::{
+    Bias, Layer, Parts, Progress, Tensors, check_epsilon, check_head_dim, check_heads, count, optional_vector, rope,
+};
 use crate::checkpoint::{Config, JsonConfig};
 use crate::error::ModelError;
 use crate::spec::{FeedForward, Norm, Positions, Spec};
@@ -137,8 +139,7 @@ fn gguf_frequencies(metadata: &Metadata, weights: &Weights, head_dim: usize) -> 
         return Err(ModelError::config(file, "llama.rope.scaling.factor", "a finite number above 0", factor));
     }
     frequencies.iter_mut().for_each(|frequency| *frequency /= factor);
-    let tensors = Tensors { weights };
-    if let Some(divisors) = tensors.optional_vector("rope_freqs.weight", dim / 2)? {
+    if let Some(divisors) = optional_vector(weights, "rope_freqs.weight", dim / 2)? {
         if let Some(found) = divisors.iter().find(|divisor| !(divisor.is_finite() && **divisor > 0.0)) {
             return Err(ModelError::config(file, "tensor rope_freqs.weight", "finite numbers above 0", found));
         }
@@ -186,12 +187,13 @@ pub(super) fn load(
         progress(i + 1, spec.layers);
     }
     let head = if gguf { "output" } else { "lm_head" };
+    let embedding = tensors.table(&name("embed_tokens", "token_embd"), width, vocabulary)?;
     Ok(Parts {
-        embedding: tensors.table(&name("embed_tokens", "token_embd"), width, vocabulary)?,
         positions: None,
         layers,
         output_norm: tensors.norm(&name("norm", "output_norm"), width, false)?,
-        head: if spec.tied_head { None } else { Some(tensors.table(head, width, vocabulary)?) },
+        head: tensors.head((!spec.tied_head).then_some(head), &embedding, &spec)?,
+        embedding,
         spec,
     })
 }

@@ -57,7 +57,7 @@ fn everything_comes_back() {
     assert_eq!(metadata.get("nested"), Some(&Value::Array(nested)));
 
     let weights = &file.weights;
-    assert_eq!(weights.names().collect::<Vec<_>>(), ["bf16", "f16", "matrix", "q4_k", "q8"]);
+    assert_eq!(weights.names().collect::<Vec<_>>(), ["bf16", "f16", "iq1_s", "matrix", "q8"]);
     let matrix = weights.require("matrix").unwrap();
     assert_eq!((matrix.dtype, &matrix.shape[..]), (Dtype::F32, &[2, 3][..]), "two rows of three, outermost first");
     assert_eq!(matrix.bytes[4..8], 1.0_f32.to_le_bytes());
@@ -69,10 +69,11 @@ fn everything_comes_back() {
 #[test]
 fn a_type_that_cannot_be_computed_with_is_refused_only_when_required() {
     let file = read(&seeds::gguf_everything());
-    let tensor = file.weights.get("q4_k").unwrap();
-    assert_eq!((tensor.dtype.name(), tensor.bytes.len()), ("Q4_K", 144));
-    let message = file.weights.require("q4_k").unwrap_err().to_string();
-    assert_eq!(message, "attack.gguf: tensor `q4_k`: type: expected F32, F16, BF16 or Q8_0, found Q4_K");
+    let tensor = file.weights.get("iq1_s").unwrap();
+    assert_eq!((tensor.dtype.name(), tensor.bytes.len()), ("IQ1_S", 50));
+    let message = file.weights.require("iq1_s").unwrap_err().to_string();
+    let known = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL or IQ4_XS";
+    assert_eq!(message, format!("attack.gguf: tensor `iq1_s`: type: expected {known}, found IQ1_S"));
 }
 
 #[test]

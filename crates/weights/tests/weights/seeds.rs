@@ -38,7 +38,7 @@ pub fn gguf_everything() -> GgufWriter {
         .tensor("f16", &[4], 1, &[1; 8])
         .tensor("bf16", &[2, 2], 30, &[2; 8])
         .tensor("q8", &[32, 2], 8, &[3; 68])
-        .tensor("q4_k", &[256], 12, &[4; 144])
+        .tensor("iq1_s", &[256], 19, &[4; 50])
 }
 
 fn gguf_seeds() -> Vec<(&'static str, Vec<u8>)> {

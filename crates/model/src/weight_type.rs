@@ -1,0 +1,120 @@
+//! A type that weights are brought to when they are loaded: `--dtype`.
+//!
+//! Matrices of floats are rounded or quantized tensor by tensor on all threads, so that no second copy of the model is
+//! ever there. The head loses most by few bits and is kept in Q6_K where the layers get Q4_K, as llama.cpp does. Rows
+//! that are no whole blocks take the next type that fits. Left out: from one quantized type to another, which would
+//! lose twice.
+
+use std::fmt;
+use std::str::FromStr;
+
+use foretoken_kernels::block::{self, Format};
+use foretoken_kernels::dtype::{bf16, f16};
+use foretoken_kernels::{Panels, Pool};
+
+use crate::linear::{Packed, Storage};
+
+/// A type of weights that floats can be brought to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WeightType {
+    /// 32-bit floats.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper halves of 32-bit floats.
+    BF16,
+    /// Blocks that [`Format::can_quantize`].
+    Blocks(Format),
+}
+
+/// The types there are, by the names that users know.
+const TYPES: [(&str, WeightType); 7] = [
+    ("f32", WeightType::F32),
+    ("f16", WeightType::F16),
+    ("bf16", WeightType::BF16),
+    ("q8_0", WeightType::Blocks(Format::Q8_0)),
+    ("q4_0", WeightType::Blocks(Format::Q4_0)),
+    ("q4_k", WeightType::Blocks(Format::Q4K)),
+    ("q6_k", WeightType::Blocks(Format::Q6K)),
+];
+
+impl FromStr for WeightType {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        known.map(|(_, kind)| *kind).ok_or_else(|| {
+            let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
+            format!("expected one of {}, found {name:?}", names.join(", "))
+        })
+    }
+}
+
+impl fmt::Display for WeightType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = TYPES.iter().find(|(_, kind)| kind == self);
+        f.write_str(known.map_or("", |(name, _)| name))
+    }
+}
+
+impl WeightType {
+    /// The type of the head where the layers have this one.
+    pub fn of_head(self) -> Self {
+        if self == Self::Blocks(Format::Q4K) { Self::Blocks(Format::Q6K) } else { self }
+    }
+
+    /// This type, or the nearest that holds rows of `inputs` weights.
+    pub fn fitting(self, inputs: usize) -> Self {
+        match self {
+            Self::Blocks(format) if inputs.is_multiple_of(format.elements()) => self,
+            Self::Blocks(_) if inputs.is_multiple_of(Format::Q8_0.elements()) => Self::Blocks(Format::Q8_0),
+            Self::Blocks(_) => Self::F16,
+            floats => floats,
+        }
+    }
+
+    /// Brings floats `[outputs, inputs]` to this type, or the nearest that fits, and to the form of products.
+    pub(crate) fn convert(self, pool: &Pool, storage: &Storage, outputs: usize, inputs: usize) -> Packed {
+        match self.fitting(inputs) {
+            Self::F32 => Packed::Rows(Storage::F32(rows(pool, storage, outputs, inputs, 1, |x, out| {
+                out.copy_from_slice(x);
+            }))),
+            Self::F16 => Packed::Rows(Storage::F16(rows(pool, storage, outputs, inputs, 1, |x, out| {
+                out.iter_mut().zip(x).for_each(|(out, x)| *out = f16::from_f32(*x));
+            }))),
+            Self::BF16 => Packed::Rows(Storage::BF16(rows(pool, storage, outputs, inputs, 1, |x, out| {
+                out.iter_mut().zip(x).for_each(|(out, x)| *out = bf16::from_f32(*x));
+            }))),
+            Self::Blocks(format) => {
+                let bytes = rows(pool, storage, outputs, inputs / format.elements(), format.bytes(), |x, out| {
+                    block::quantize(format, x, out);
+                });
+                Packed::Panels(Panels::pack(pool, format, outputs, inputs, &bytes))
+            }
+        }
+    }
+}
+
+/// Rows of one output each, made by `make` from the row's floats; `blocks` of `size` elements a row.
+fn rows<T: Clone + Default + Send>(
+    pool: &Pool,
+    storage: &Storage,
+    outputs: usize,
+    blocks: usize,
+    size: usize,
+    make: impl Fn(&[f32], &mut [T]) + Sync,
+) -> Vec<T> {
+    use std::sync::Mutex;
+    let mut all = vec![T::default(); outputs * blocks * size];
+    let inputs = storage.elements() / outputs.max(1);
+    {
+        // Nobody else asks for a row: the locks are there for the compiler.
+        let rows: Vec<_> = all.chunks_mut(blocks * size).map(Mutex::new).collect();
+        pool.run(rows.len(), &|row| {
+            let mut x = vec![0.0; inputs];
+            storage.widen(row * inputs..(row + 1) * inputs, &mut x);
+            make(&x, &mut rows[row].lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        });
+    }
+    all
+}
