@@ -57,8 +57,12 @@ impl Assembly {
         // A page belongs to one text, so each text's share is a whole number of pages.
         let positions = context.next_multiple_of(Options::for_positions(1, 1).page_len) * parallel;
         let options = model.run_with(positions);
-        let draft_options =
-            Options { key_type: speculation.cache_type_k_draft, value_type: speculation.cache_type_v_draft, ..options };
+        let draft_options = Options {
+            key_type: speculation.cache_type_k_draft,
+            value_type: speculation.cache_type_v_draft,
+            weight_type: speculation.dtype_draft,
+            ..options
+        };
         let draft = match kinds.contains(&SpecType::Draft) {
             true => Some(open_matching_draft(speculation, &target, tokenizer.as_deref())?),
             false => None,

@@ -41,7 +41,7 @@ impl Inspect {
     /// The model's files cannot be understood.
     pub fn run(&self) -> Result<(), Failure> {
         let model = self.place.clone().or_else(|| self.model.clone());
-        let opened = ModelOptions { model, ctx_size: None, threads: None, cache: self.cache }.open()?;
+        let opened = ModelOptions { model, ctx_size: None, threads: None, dtype: None, cache: self.cache }.open()?;
         let facts = Facts::new(&opened, self.cache)?;
         let mut out = std::io::stdout();
         match self.json {

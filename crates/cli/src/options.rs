@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use foretoken_engine::BudgetKind;
-use foretoken_model::{CacheType, Options};
+use foretoken_model::{CacheType, Options, WeightType};
 use foretoken_speculation::{Promise, Sampling, Token};
 use foretoken_text::Tokenizer;
 
@@ -34,6 +34,10 @@ pub struct ModelOptions {
     /// Threads [default: one a core]
     #[arg(short, long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
     pub threads: Option<usize>,
+    /// Bring the weights from floats to this type as they are loaded: f32, f16, bf16, q8_0, q4_0, q4_k or q6_k
+    /// [default: as they are]
+    #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
+    pub dtype: Option<WeightType>,
     #[command(flatten)]
     pub cache: CacheOptions,
 }
@@ -66,7 +70,7 @@ impl ModelOptions {
     pub fn run_with(&self, positions: usize) -> Options {
         let CacheOptions { cache_type_k, cache_type_v } = self.cache;
         let options = Options::for_positions(positions, self.threads());
-        Options { key_type: cache_type_k, value_type: cache_type_v, ..options }
+        Options { key_type: cache_type_k, value_type: cache_type_v, weight_type: self.dtype, ..options }
     }
 
     /// Threads to compute with.
@@ -156,6 +160,9 @@ pub struct SpeculationOptions {
     /// The draft model's own temperature [default: the target's]
     #[arg(long, value_name = "T", value_parser = values::zero_up, allow_negative_numbers = true)]
     pub spec_draft_temp: Option<f32>,
+    /// As --dtype, of the draft model
+    #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
+    pub dtype_draft: Option<WeightType>,
     /// What the draft model's cached keys are rounded to (also -ctkd)
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
     pub cache_type_k_draft: CacheType,

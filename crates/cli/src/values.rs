@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use foretoken_model::CacheType;
+use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::Token;
 
 /// A number that satisfies a condition; `expected` describes the condition.
@@ -89,6 +89,11 @@ pub fn seed(word: &str) -> Result<Seed, String> {
 pub fn cache_type(word: &str) -> Result<CacheType, String> {
     let known = CacheType::ALL.into_iter().find(|kind| kind.name() == word);
     known.ok_or_else(|| "expected one of f32, f16, bf16, q8_0".to_string())
+}
+
+/// A type of weights.
+pub fn weight_type(word: &str) -> Result<WeightType, String> {
+    word.parse()
 }
 
 /// A token.

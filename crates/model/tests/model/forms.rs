@@ -44,10 +44,16 @@ fn said_by_gguf(gguf: &Gguf) -> Vec<f32> {
 /// Equal to 1e-5 of the largest: the same sums in another order.
 #[track_caller]
 fn assert_near(found: &[f32], expected: &[f32], what: &str) {
+    assert_within(1e-5, found, expected, what);
+}
+
+/// Equal to a part of the largest.
+#[track_caller]
+fn assert_within(part: f32, found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let largest = expected.iter().fold(0f32, |largest, x| largest.max(x.abs()));
     let worst = found.iter().zip(expected).fold(0f32, |worst, (a, b)| worst.max((a - b).abs()));
-    assert!(worst <= 1e-5 * largest, "{what}: off by {worst}, the largest logit is {largest}");
+    assert!(worst <= part * largest, "{what}: off by {worst}, the largest logit is {largest}");
 }
 
 fn rounded(tensors: &Tensors, form: Form) -> Tensors {
@@ -251,7 +257,13 @@ fn llama_in_gguf() {
             };
             let expected = said_by(&config, &tensors.iter().map(round).collect());
             let found = said_by_gguf(&llama_gguf(&config, &tensors, form));
-            assert_near(&found, &expected, &format!("{family} in {form:?}"));
+            let what = format!("{family} in {form:?}");
+            if form == Form::Q8 {
+                // Activations are rounded to 8 bits, by up to a 254th of the largest of 32, before each product.
+                assert_within(0.05, &found, &expected, &what);
+            } else {
+                assert_near(&found, &expected, &what);
+            }
         }
     }
 }

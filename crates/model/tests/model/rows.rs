@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use foretoken_kernels::Isa;
 use foretoken_model::CacheType::{self, BF16, F16, F32, Q8_0};
-use foretoken_model::{Batch, CacheEdit, Checkpoint, Executor, Model, Options, Outputs, PageId, PageTable, Span};
+use foretoken_model::{
+    Batch, CacheEdit, Checkpoint, Executor, Model, Options, Outputs, PageId, PageTable, Span, WeightType,
+};
 use foretoken_testkit::rows::{Numbers, first_difference};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -29,6 +31,8 @@ struct Subject {
     checkpoint: Checkpoint,
     /// Types of keys and values.
     types: [CacheType; 2],
+    /// Type that the weights are brought to.
+    weights: Option<WeightType>,
     vocabulary: usize,
     layers: Vec<usize>,
     plain: RefCell<Model>,
@@ -37,15 +41,21 @@ struct Subject {
 
 impl Subject {
     fn new(path: &Path, types: [CacheType; 2]) -> Self {
+        Self::with(path, types, None)
+    }
+
+    fn with(path: &Path, types: [CacheType; 2], weights: Option<WeightType>) -> Self {
         let checkpoint = Checkpoint::open(path).unwrap_or_else(|error| panic!("{error}"));
         let options = Options { page_len: POSITIONS, pages: 1, rows_max: 1, ..Options::for_positions(POSITIONS, 1) };
-        let plain = load(&checkpoint, Options { key_type: types[0], value_type: types[1], ..options });
+        let [key_type, value_type] = types;
+        let plain = load(&checkpoint, Options { key_type, value_type, weight_type: weights, ..options });
         Self {
             name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             vocabulary: plain.spec().vocabulary,
             layers: (0..plain.spec().layers).collect(),
             checkpoint,
             types,
+            weights,
             plain: RefCell::new(plain),
             known: RefCell::default(),
         }
@@ -175,6 +185,7 @@ impl<'a> Scene<'a> {
             rows_max: 128,
             key_type: subject.types[0],
             value_type: subject.types[1],
+            weight_type: subject.weights,
             ..Options::for_positions(POSITIONS, threads)
         };
         let model = load(&subject.checkpoint, options).with_isa(isa);
@@ -243,11 +254,14 @@ impl<'a> Scene<'a> {
 }
 
 fn play_many(path: &Path, types: [CacheType; 2], cases: u32) {
-    let subject = Subject::new(path, types);
+    play_subject(&Subject::new(path, types), cases);
+}
+
+fn play_subject(subject: &Subject, cases: u32) {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let result = TestRunner::new(config).run(&any::<u64>(), |seed| {
         let mut numbers = Numbers::new(seed);
-        Scene::random(&subject, &mut numbers).play(&mut numbers);
+        Scene::random(subject, &mut numbers).play(&mut numbers);
         Ok(())
     });
     result.unwrap_or_else(|error| panic!("{error}"));
@@ -274,6 +288,17 @@ fn gpt2_scores_rows_as_if_alone() {
 fn a_real_model_in_bf16_scores_rows_as_if_alone() {
     play_many(&demo(), [F16, F16], 8);
     play_many(&demo(), [Q8_0, Q8_0], 8);
+}
+
+/// In every form of weights that the instruction sets multiply differently.
+#[test]
+fn quantized_models_score_rows_as_if_alone() {
+    for weights in ["f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"] {
+        let weights: WeightType = weights.parse().unwrap();
+        // Rows of 128 weights take q8_0 for the k-quants; the wide rows of the second matrix do not.
+        play_subject(&Subject::with(&demo(), [F16, F16], Some(weights)), 4);
+        play_subject(&Subject::with(&fixture("llama"), [F16, F16], Some(weights)), 4);
+    }
 }
 
 /// One sequence, cut up in every simple way: the smallest form of the same statement.
