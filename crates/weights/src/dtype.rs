@@ -64,6 +64,17 @@ impl Dtype {
         (count / elements).checked_mul(bytes)
     }
 
+    /// The type that ggml calls by this name, as `Q4_K`, if its size is known.
+    pub fn of_ggml(name: &str) -> Option<Dtype> {
+        let number = GGML.iter().position(|layout| layout.name == name)?;
+        Dtype::from_ggml(number as u32)?.ok()
+    }
+
+    /// ggml's number of this type; `None` of types that only safetensors has.
+    pub(crate) fn ggml_number(self) -> Option<u32> {
+        GGML.iter().position(|layout| *layout == self.layout()).map(|number| number as u32)
+    }
+
     /// The type that safetensors calls by this name.
     pub(crate) fn from_safetensors(name: &str) -> Option<Dtype> {
         Some(match name {

@@ -13,9 +13,11 @@ use crate::{Bytes, Dtype, Tensor, Weights, WeightsError};
 mod metadata;
 mod reader;
 mod value;
+mod write;
 
 pub use metadata::Metadata;
 pub use value::{Array, Value};
+pub use write::{TensorInfo, Writer};
 
 use reader::Reader;
 

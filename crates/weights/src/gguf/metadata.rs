@@ -33,6 +33,16 @@ impl Metadata {
         None
     }
 
+    /// Puts an entry in, in place of one of that key.
+    pub fn set(&mut self, key: impl Into<String>, value: impl Into<Value>) {
+        self.values.insert(key.into(), value.into());
+    }
+
+    /// Takes an entry out, if there is one.
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        self.values.remove(key)
+    }
+
     /// The file, for error messages.
     pub fn source(&self) -> &str {
         &self.source

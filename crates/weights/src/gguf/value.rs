@@ -86,6 +86,28 @@ impl Value {
     }
 }
 
+/// Values of these types are what a writer of metadata has at hand.
+macro_rules! values {
+    ($($from:ty: $value:ident => $made:expr;)*) => {
+        $(impl From<$from> for Value {
+            fn from($value: $from) -> Value {
+                $made
+            }
+        })*
+    };
+}
+
+values! {
+    u32: value => Value::U32(value);
+    f32: value => Value::F32(value);
+    bool: value => Value::Bool(value);
+    &str: value => Value::String(value.to_string());
+    String: value => Value::String(value);
+    Vec<String>: values => Value::Array(Array::String(values));
+    Vec<f32>: values => Value::Array(Array::F32(values));
+    Vec<i32>: values => Value::Array(Array::I32(values));
+}
+
 /// The same expression for whichever `Vec` an array has.
 macro_rules! each_kind {
     ($array:expr, $values:ident, $kind:ident => $result:expr) => {

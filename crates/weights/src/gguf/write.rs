@@ -1,0 +1,282 @@
+//! Writing a GGUF file (version 3): a header that promises everything, then the tensors as they come.
+//!
+//! The header names every tensor with its place, so all names, types and shapes have to be known first; the data
+//! follows in pieces of any length, in the order of the promises, and nothing but the piece at hand is in memory. The
+//! bytes go to a temporary file in the folder of the final one, which takes the final name when all of them are there:
+//! whoever opens that name sees a whole file or none. A writer that is dropped early takes its file with it. Leaves
+//! out files in several parts, and any knowledge of what a key means save `general.alignment`.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::{Array, DIMENSIONS_MAX, Metadata, Value, alignment};
+use crate::tensor::size_in_bytes;
+use crate::{Dtype, WeightsError};
+
+/// What a header says of a tensor that is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name.
+    pub name: String,
+    /// The type of its elements.
+    pub dtype: Dtype,
+    /// Its dimensions, outermost first.
+    pub shape: Vec<usize>,
+}
+
+/// A GGUF file that is being written.
+#[derive(Debug)]
+pub struct Writer {
+    file: BufWriter<File>,
+    place: Temporary,
+    path: PathBuf,
+    alignment: usize,
+    /// Bytes of each tensor that has been promised.
+    sizes: Vec<usize>,
+    /// The tensor that is next or half written, and how much of it is there.
+    current: usize,
+    written: usize,
+}
+
+/// A file that is deleted when its owner is dropped, unless it has been given its final name.
+#[derive(Debug)]
+struct Temporary {
+    path: PathBuf,
+    kept: bool,
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Nobody is left to tell; a file that stays behind has a name that says what it is.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Writer {
+    /// Begins a file that will be `path`: metadata and the tensors' infos are written at once. Tensors are aligned to
+    /// `general.alignment`, or to 32 bytes if the metadata does not say.
+    ///
+    /// # Errors
+    /// [`WeightsError::Tensor`] if a name comes twice, or a tensor has a type or a shape that GGUF cannot say;
+    /// [`WeightsError::Format`] if the alignment is none; [`WeightsError::Io`] if the file cannot be written.
+    pub fn create(path: impl AsRef<Path>, metadata: &Metadata, tensors: &[TensorInfo]) -> Result<Writer, WeightsError> {
+        let path = path.as_ref().to_path_buf();
+        let alignment = alignment(metadata)? as usize;
+        let (header, sizes) = header(&path.display().to_string(), metadata, tensors, alignment)?;
+        let (place, file) = temporary(&path)?;
+        let mut writer = Writer { file: BufWriter::new(file), place, path, alignment, sizes, current: 0, written: 0 };
+        // A file without tensors may end with its header.
+        let len = if tensors.is_empty() { header.len() } else { header.len().next_multiple_of(alignment) };
+        writer.put(&header)?;
+        writer.pad(len - header.len())?;
+        writer.skip_empty()?;
+        Ok(writer)
+    }
+
+    /// Adds bytes to the tensor that is next; when it is whole, the one after it is next.
+    ///
+    /// # Errors
+    /// [`WeightsError::Io`] if the file cannot be written.
+    ///
+    /// # Panics
+    /// If the bytes go beyond the tensor, or there is none left.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), WeightsError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        assert!(self.current < self.sizes.len(), "{} bytes after the last tensor", bytes.len());
+        let size = self.sizes[self.current];
+        self.written += bytes.len();
+        assert!(self.written <= size, "{} bytes for tensor {} of {size}", self.written, self.current);
+        self.put(bytes)?;
+        if self.written == size {
+            self.end_tensor()?;
+            self.skip_empty()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the file and gives it its name, in place of a file that has it.
+    ///
+    /// # Errors
+    /// [`WeightsError::Io`] if the file cannot be written or renamed.
+    ///
+    /// # Panics
+    /// If a promised tensor is not whole.
+    pub fn finish(mut self) -> Result<(), WeightsError> {
+        let (whole, promised) = (self.current, self.sizes.len());
+        assert!(whole == promised, "{whole} of {promised} tensors are whole");
+        let written = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
+        written.map_err(|error| self.error("write", error))?;
+        std::fs::rename(&self.place.path, &self.path).map_err(|error| self.error("be renamed to", error))?;
+        self.place.kept = true;
+        Ok(())
+    }
+
+    fn end_tensor(&mut self) -> Result<(), WeightsError> {
+        (self.current, self.written) = (self.current + 1, 0);
+        let size = self.sizes[self.current - 1];
+        self.pad(size.next_multiple_of(self.alignment) - size)
+    }
+
+    /// Tensors without elements have no bytes that could complete them.
+    fn skip_empty(&mut self) -> Result<(), WeightsError> {
+        while self.sizes.get(self.current) == Some(&0) {
+            self.end_tensor()?;
+        }
+        Ok(())
+    }
+
+    fn pad(&mut self, len: usize) -> Result<(), WeightsError> {
+        self.put(&vec![0; len])
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), WeightsError> {
+        self.file.write_all(bytes).map_err(|error| self.error("write", error))
+    }
+
+    fn error(&self, action: &'static str, error: io::Error) -> WeightsError {
+        WeightsError::io(&self.path, action, error)
+    }
+}
+
+/// A new file beside `path`, under a name that no other file has.
+fn temporary(path: &Path) -> Result<(Temporary, File), WeightsError> {
+    let failed = |error| WeightsError::io(path, "create", error);
+    let Some(name) = path.file_name() else {
+        return Err(failed(io::Error::other("expected the path of a file")));
+    };
+    for attempt in 0..1000 {
+        let mut name = name.to_os_string();
+        name.push(format!(".{}-{attempt}.part", std::process::id()));
+        let path = path.with_file_name(name);
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((Temporary { path, kept: false }, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Err(failed(io::Error::other("a thousand unfinished files lie beside it")))
+}
+
+/// Everything before the data, and the bytes of each tensor.
+fn header(
+    file: &str,
+    metadata: &Metadata,
+    tensors: &[TensorInfo],
+    alignment: usize,
+) -> Result<(Vec<u8>, Vec<usize>), WeightsError> {
+    let mut out = b"GGUF".to_vec();
+    out.extend(3u32.to_le_bytes());
+    out.extend((tensors.len() as u64).to_le_bytes());
+    out.extend((metadata.len() as u64).to_le_bytes());
+    for (key, value) in metadata.iter() {
+        put_string(&mut out, key);
+        put_value(&mut out, value);
+    }
+    let (mut names, mut sizes, mut offset) = (HashSet::new(), Vec::with_capacity(tensors.len()), 0u64);
+    for TensorInfo { name, dtype, shape } in tensors {
+        let refuse = |field, expected: &str, found: String| WeightsError::tensor(file, name, field, expected, found);
+        if !names.insert(name) {
+            return Err(refuse("name", "each name once", "it twice".to_string()));
+        }
+        let number = dtype.ggml_number().ok_or_else(|| refuse("type", "a type of ggml", dtype.to_string()))?;
+        if !(1..=DIMENSIONS_MAX as usize).contains(&shape.len()) {
+            return Err(refuse("number of dimensions", "1 to 4", shape.len().to_string()));
+        }
+        let size = size_in_bytes(file, name, *dtype, shape)?;
+        put_string(&mut out, name);
+        out.extend((shape.len() as u32).to_le_bytes());
+        out.extend(shape.iter().rev().flat_map(|&dimension| (dimension as u64).to_le_bytes()));
+        out.extend(number.to_le_bytes());
+        out.extend(offset.to_le_bytes());
+        sizes.push(size);
+        offset += (size as u64).next_multiple_of(alignment as u64);
+    }
+    Ok((out, sizes))
+}
+
+fn put_string(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+/// The number of a value's type, and its bytes.
+fn put_value(out: &mut Vec<u8>, value: &Value) {
+    // A single value is an array of one element without its header.
+    let one = match value {
+        Value::U8(value) => Array::U8(vec![*value]),
+        Value::I8(value) => Array::I8(vec![*value]),
+        Value::U16(value) => Array::U16(vec![*value]),
+        Value::I16(value) => Array::I16(vec![*value]),
+        Value::U32(value) => Array::U32(vec![*value]),
+        Value::I32(value) => Array::I32(vec![*value]),
+        Value::F32(value) => Array::F32(vec![*value]),
+        Value::Bool(value) => Array::Bool(vec![*value]),
+        Value::String(value) => Array::String(vec![value.clone()]),
+        Value::U64(value) => Array::U64(vec![*value]),
+        Value::I64(value) => Array::I64(vec![*value]),
+        Value::F64(value) => Array::F64(vec![*value]),
+        Value::Array(array) => {
+            out.extend(ARRAY.to_le_bytes());
+            return put_array(out, array);
+        }
+    };
+    out.extend(number(&one).to_le_bytes());
+    put_elements(out, &one);
+}
+
+/// The number that stands for an array.
+const ARRAY: u32 = 9;
+
+fn put_array(out: &mut Vec<u8>, array: &Array) {
+    out.extend(number(array).to_le_bytes());
+    out.extend((array.len() as u64).to_le_bytes());
+    put_elements(out, array);
+}
+
+/// The number of the type of an array's elements.
+fn number(array: &Array) -> u32 {
+    match array {
+        Array::U8(_) => 0,
+        Array::I8(_) => 1,
+        Array::U16(_) => 2,
+        Array::I16(_) => 3,
+        Array::U32(_) => 4,
+        Array::I32(_) => 5,
+        Array::F32(_) => 6,
+        Array::Bool(_) => 7,
+        Array::String(_) => 8,
+        Array::Array(_) => ARRAY,
+        Array::U64(_) => 10,
+        Array::I64(_) => 11,
+        Array::F64(_) => 12,
+    }
+}
+
+fn put_elements(out: &mut Vec<u8>, array: &Array) {
+    macro_rules! numbers {
+        ($values:expr) => {
+            $values.iter().for_each(|value| out.extend(value.to_le_bytes()))
+        };
+    }
+    match array {
+        Array::U8(values) => numbers!(values),
+        Array::I8(values) => numbers!(values),
+        Array::U16(values) => numbers!(values),
+        Array::I16(values) => numbers!(values),
+        Array::U32(values) => numbers!(values),
+        Array::I32(values) => numbers!(values),
+        Array::F32(values) => numbers!(values),
+        Array::Bool(values) => out.extend(values.iter().map(|&value| u8::from(value))),
+        Array::String(values) => values.iter().for_each(|value| put_string(out, value)),
+        Array::Array(values) => values.iter().for_each(|value| put_array(out, value)),
+        Array::U64(values) => numbers!(values),
+        Array::I64(values) => numbers!(values),
+        Array::F64(values) => numbers!(values),
+    }
+}
