@@ -123,8 +123,9 @@ impl Pass {
         let threads = self.model.threads();
         let options = Options { rows_max, ..self.model.run_with(positions) };
         let cache_types = [options.key_type, options.value_type];
-        let work = Work::of(&opened, opened.spec.cache_bytes_per_position(cache_types));
-        let mut timer = Timer::new(opened.load(options)?);
+        let model = opened.load(options)?;
+        let work = Work::of(&model, opened.spec.cache_bytes_per_position(cache_types));
+        let mut timer = Timer::new(model);
         let page = Page { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };
         let mut out = std::io::stdout();
         let mut objects = Vec::new();
