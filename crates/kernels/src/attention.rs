@@ -17,6 +17,7 @@
 
 mod side;
 mod split;
+mod widen;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -25,7 +26,7 @@ use crate::{Compute, LANES};
 
 pub(crate) use side::QUANTS;
 pub use side::{CacheType, Side};
-use split::{Desk, Part, SPLIT, Tile, Work};
+use split::{Desk, Part, SPLIT, Tile, Work, room};
 pub(crate) use split::{FACTORS_STRIDE, Sum};
 
 /// What all rows of one call share.
@@ -220,16 +221,14 @@ pub fn attention(
     let (threads, items) = (compute.pool.threads(), tiles.len() * kv_heads);
     let splits = places.iter().map(|place| place.len().div_ceil(SPLIT)).max().unwrap_or(0);
     let tallest = tiles.iter().map(|tile| tile.places.len()).max().unwrap_or(0) * heads / kv_heads;
-    let slab = Part::len(tallest, head_dim.next_multiple_of(LANES));
+    let slab = Part::len(tallest, head_dim.next_multiple_of(LANES)).next_multiple_of(LANES);
     // Few items are given out split by split, and their parts kept until all are there; of many, each is one task that
     // merges as it goes, with two slabs a thread.
     let apart = splits > 1 && items < 4 * threads;
     let slabs = if apart { items * splits } else { 2 * threads };
     let Scratch { desks, parts } = scratch;
     desks.resize_with(threads.max(desks.len()), Mutex::default);
-    if parts.len() < slabs * slab {
-        parts.resize(slabs * slab, 0.0);
-    }
+    let parts = room(parts, slabs * slab);
     let (parts, out) = (Shared(parts.as_mut_ptr(), parts.len()), Shared(out.as_mut_ptr(), out.len()));
     let call = Call { compute, arguments, queries, tiles, desks, parts, slab, out };
     let item = |item: usize, worker: usize| {

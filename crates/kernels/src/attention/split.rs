@@ -8,9 +8,9 @@
 //!
 //! Left out: slots out of order are right, but slow: each run of neighbours costs as much as a block.
 
-use super::side::{Elements, QUANTS, Side};
+use super::widen::{Ahead, widen_keys, widen_values};
 use super::{Arguments, Places};
-use crate::isa::dispatch;
+use crate::isa::{CACHE_LINE, dispatch};
 use crate::{Isa, LANES};
 
 /// Positions of a split; the first is a multiple of it. A constant: how long texts are cut is part of their bits.
@@ -23,7 +23,7 @@ pub(crate) const FACTORS_STRIDE: usize = SPLIT + LANES;
 const WIDENED: usize = 4096;
 
 /// `sums[r][v] += factors[r][t] * terms[t][v]`, where v numbers vectors of sixteen, with t ascending from 0 to `count`.
-pub(crate) struct Sum {
+pub(crate) struct Sum<'a> {
     /// `[rows, FACTORS_STRIDE]`.
     pub(crate) factors: *const f32,
     pub(crate) terms: *const f32,
@@ -39,6 +39,8 @@ pub(crate) struct Sum {
     pub(crate) vectors: usize,
     /// The sums begin at zero instead of what is there.
     pub(crate) fresh: bool,
+    /// What to ask the memory for meanwhile.
+    pub(crate) ahead: Option<&'a Ahead>,
 }
 
 /// Rows that share what they read: the prefix of each is the beginning of `shared`.
@@ -85,6 +87,7 @@ pub(super) struct Desk {
     /// Scores of single blocks, before they are sorted by position.
     loose: Vec<f32>,
     runs: Vec<Run>,
+    ahead: Ahead,
     /// Blocks in which tails lie.
     panels: Vec<usize>,
 }
@@ -111,12 +114,14 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The first `len` elements of memory that grows when it must.
-fn room(memory: &mut Vec<f32>, len: usize) -> &mut [f32] {
-    if memory.len() < len {
-        memory.resize(len, 0.0);
+/// `len` elements of memory that grows when it must, from the beginning of a cache line on. They keep what they hold
+/// until more are asked for.
+pub(super) fn room(memory: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if memory.len() < len + LANES {
+        memory.resize(len + LANES, 0.0);
     }
-    &mut memory[..len]
+    let start = memory.as_ptr().align_offset(CACHE_LINE).min(LANES);
+    &mut memory[start..start + len]
 }
 
 impl Work<'_> {
@@ -150,6 +155,16 @@ impl Work<'_> {
         LANES * self.dim()
     }
 
+    /// The queries of this head, in pieces of it that fit a row of factors.
+    fn packed<'a>(&self, memory: &'a mut Vec<f32>) -> &'a mut [f32] {
+        room(memory, self.dim().div_ceil(SPLIT) * self.rows() * self.group() * FACTORS_STRIDE)
+    }
+
+    /// The scores of all queries, `FACTORS_STRIDE` apart.
+    fn scores<'a>(&self, memory: &'a mut Vec<f32>) -> &'a mut [f32] {
+        room(memory, self.rows() * self.group() * FACTORS_STRIDE)
+    }
+
     /// Computes the split. Queries of rows that do not reach it get nothing that means anything.
     pub(super) fn compute(&self, desk: &mut Desk, part: &mut Part<'_>) {
         let shared = self.tile.shared;
@@ -160,14 +175,14 @@ impl Work<'_> {
         desk.panels.extend(tails.map(|slot| *slot as usize / LANES));
         desk.panels.sort_unstable();
         desk.panels.dedup();
-        self.pack_queries(desk);
-        room(&mut desk.scores, self.rows() * self.group() * FACTORS_STRIDE);
+        self.pack_queries(self.packed(&mut desk.queries));
         self.score_shared(desk);
         self.score_tails(desk);
+        let scores = self.scores(&mut desk.scores);
         for row in 0..self.rows() {
             let len = self.seen(row)[1];
             for query in row * self.group()..(row + 1) * self.group() {
-                let scores = &mut desk.scores[query * FACTORS_STRIDE..][..len];
+                let scores = &mut scores[query * FACTORS_STRIDE..][..len];
                 let (highest, total) = dispatch!(self.isa, exponentials(scores, self.arguments.scale));
                 (part.highest[query], part.totals[query]) = (highest, total);
             }
@@ -177,11 +192,9 @@ impl Work<'_> {
         self.weigh_tails(desk, part.sums);
     }
 
-    /// Brings the queries of this head together, in pieces of a head that fit a row of factors.
-    fn pack_queries(&self, desk: &mut Desk) {
+    /// Brings the queries of this head together.
+    fn pack_queries(&self, packed: &mut [f32]) {
         let (dim, group, rows) = (self.dim(), self.group(), self.rows());
-        let pieces = dim.div_ceil(SPLIT);
-        let packed = room(&mut desk.queries, pieces * rows * group * FACTORS_STRIDE);
         for row in 0..rows {
             let first = ((self.tile.first + row) * self.arguments.heads + self.head * group) * dim;
             for (g, query) in self.queries[first..][..group * dim].chunks_exact(dim).enumerate() {
@@ -200,9 +213,9 @@ impl Work<'_> {
         [first, rows.next_back().map_or(first, |last| last.max(first)) + 1]
     }
 
-    /// Raw scores of the rows' queries against `vectors` widened blocks of keys, into `out`.
-    fn score(&self, queries: &[f32], rows: [usize; 2], keys: &[f32], vectors: usize, out: (&mut [f32], usize)) {
-        let (dim, group) = (self.dim(), self.group());
+    /// Raw scores of the rows' queries against some widened blocks of keys, into `out`.
+    fn score(&self, queries: &[f32], rows: [usize; 2], keys: Keys<'_>, out: (&mut [f32], usize)) {
+        let (dim, group, Keys { keys, vectors, ahead }) = (self.dim(), self.group(), keys);
         let ((out, sums_stride), count) = (out, (rows[1] - rows[0]) * group);
         assert!(keys.len() >= vectors * self.block());
         assert!(out.len() >= (count - 1) * sums_stride + vectors * LANES);
@@ -219,6 +232,7 @@ impl Work<'_> {
                 rows: count,
                 vectors,
                 fresh: piece == 0,
+                ahead: ahead.filter(|_| piece == 0),
             };
             // Every factor, term and sum lies in the slices, whose lengths were asserted above.
             dispatch!(self.isa, accumulate(&sum));
@@ -228,32 +242,37 @@ impl Work<'_> {
     /// Scores of the shared positions, for the rows that have them.
     fn score_shared(&self, desk: &mut Desk) {
         let (block, group) = (self.block(), self.group());
-        let Desk { queries, scores, wide, loose, runs, .. } = desk;
+        let Desk { queries, scores, wide, loose, runs, ahead, .. } = desk;
+        let (queries, scores) = (&*self.packed(queries), self.scores(scores));
         let at_once = (WIDENED / block).max(1);
         let wide = room(wide, at_once * block + LANES);
         let loose = room(loose, self.rows() * group * LANES);
         for (i, chunk) in runs.chunks(at_once).enumerate() {
-            let next = runs.get((i + 1) * at_once..).unwrap_or(&[]);
             for (i, run) in chunk.iter().enumerate() {
-                let ahead = next.get(i).map(|run| run.panel);
-                widen_keys(self.isa, self.arguments.keys, [run.panel, self.head], &mut wide[i * block..], ahead);
+                widen_keys(self.isa, self.arguments.keys, [run.panel, self.head], &mut wide[i * block..]);
             }
+            // While these are used, the next keys come, and after the last the first values.
+            let (side, next) = match runs.get((i + 1) * at_once..) {
+                Some(next) if !next.is_empty() => (self.arguments.keys, next),
+                _ => (self.arguments.values, &runs[..]),
+            };
+            ahead.name(side, self.head, next.iter().take(at_once).map(|run| run.panel));
             let mut first = 0;
             while first < chunk.len() {
                 let run = chunk[first];
                 let rows = self.rows_beyond(run.position);
                 let query = rows[0] * group;
-                let keys = &wide[first * block..];
+                let (keys, ahead) = (&wide[first * block..], (first == 0).then_some(&*ahead));
                 if run.lane == 0 {
                     // Whole blocks one after another are as many vectors of a sum. What the last of them writes beyond
                     // its run is written again by the next, or is no row's.
                     let whole = chunk[first..].windows(2).take_while(|w| w[0].len == LANES && w[1].lane == 0).count();
                     let out = &mut scores[query * FACTORS_STRIDE + run.position..];
-                    self.score(queries, rows, keys, whole + 1, (out, FACTORS_STRIDE));
+                    self.score(queries, rows, Keys { keys, vectors: whole + 1, ahead }, (out, FACTORS_STRIDE));
                     first += whole + 1;
                     continue;
                 }
-                self.score(queries, rows, keys, 1, (loose, LANES));
+                self.score(queries, rows, Keys { keys, vectors: 1, ahead }, (loose, LANES));
                 for i in 0..(rows[1] - rows[0]) * group {
                     scores[(query + i) * FACTORS_STRIDE + run.position..][..run.len]
                         .copy_from_slice(&loose[i * LANES + run.lane..][..run.len]);
@@ -267,13 +286,14 @@ impl Work<'_> {
     fn score_tails(&self, desk: &mut Desk) {
         let (block, group, rows) = (self.block(), self.group(), self.rows());
         let Desk { queries, scores, wide, loose, panels, .. } = desk;
+        let (queries, scores) = (&*self.packed(queries), self.scores(scores));
         let stride = panels.len() * LANES;
         let loose = room(loose, rows * group * stride);
         let wide = room(wide, block + LANES);
         for (i, panel) in panels.iter().enumerate() {
-            let ahead = panels.get(i + 1).copied();
-            widen_keys(self.isa, self.arguments.keys, [*panel, self.head], wide, ahead);
-            self.score(queries, [0, rows], wide, 1, (&mut loose[i * LANES..], stride));
+            widen_keys(self.isa, self.arguments.keys, [*panel, self.head], wide);
+            let keys = Keys { keys: wide, vectors: 1, ahead: None };
+            self.score(queries, [0, rows], keys, (&mut loose[i * LANES..], stride));
         }
         for row in 0..rows {
             let position = self.seen(row)[0];
@@ -286,11 +306,10 @@ impl Work<'_> {
         }
     }
 
-    /// Adds `count` widened values, weighted, to the sums of some rows; `position` is the first one's.
-    fn weigh(&self, scores: &[f32], rows: [usize; 2], position: usize, values: (&[f32], usize), sums: &mut [f32]) {
-        let (dim, group) = (self.dim(), self.group());
+    /// Adds widened values, weighted, to the sums of some rows.
+    fn weigh(&self, scores: &[f32], rows: [usize; 2], values: Values<'_>, sums: &mut [f32]) {
+        let (dim, group, Values { values, position, terms, ahead }) = (self.dim(), self.group(), values);
         let (width, count) = (dim.next_multiple_of(LANES), (rows[1] - rows[0]) * group);
-        let (values, terms) = values;
         if count == 0 || terms == 0 {
             return;
         }
@@ -306,6 +325,7 @@ impl Work<'_> {
             rows: count,
             vectors: width / LANES,
             fresh: false,
+            ahead,
         };
         // Every factor, term and sum lies in the slices, by their lengths. The last vector of a term may reach into the
         // next: its lanes beyond the head are nobody's.
@@ -314,36 +334,40 @@ impl Work<'_> {
 
     /// Weighted values of the shared positions.
     fn weigh_shared(&self, desk: &mut Desk, sums: &mut [f32]) {
-        let (block, dim) = (self.block(), self.dim());
-        let Desk { scores, wide, runs, .. } = desk;
+        let (block, dim, rows) = (self.block(), self.dim(), self.rows());
+        let Desk { scores, wide, runs, ahead, .. } = desk;
+        let scores = &*self.scores(scores);
         let at_once = (WIDENED / block).max(1);
         let wide = room(wide, at_once * block + LANES);
         for (i, chunk) in runs.chunks(at_once).enumerate() {
-            let next = runs.get((i + 1) * at_once..).unwrap_or(&[]);
             let (from, last) = (chunk[0].position, chunk[chunk.len() - 1]);
             let to = last.position + last.len;
-            for (i, run) in chunk.iter().enumerate() {
-                let place = [run.panel, self.head, run.lane, run.len];
-                let ahead = next.get(i).map(|run| run.panel);
-                widen_values(self.isa, self.arguments.values, place, &mut wide[(run.position - from) * dim..], ahead);
+            for run in chunk {
+                let (place, lanes) = ([run.panel, self.head], [run.lane, run.len]);
+                widen_values(self.isa, self.arguments.values, place, lanes, &mut wide[(run.position - from) * dim..]);
             }
-            // Neighbours that go equally far go together.
+            let next = runs.get((i + 1) * at_once..).unwrap_or(&[]).iter().take(at_once);
+            ahead.name(self.arguments.values, self.head, next.map(|run| run.panel));
             let reach = |row: usize| self.seen(row)[0].clamp(from, to) - from;
+            let part = |first: usize, terms: usize, row: usize| Values {
+                values: &wide[first * dim..],
+                position: from + first,
+                terms,
+                ahead: (row == 0).then_some(&*ahead),
+            };
             let mut row = 0;
-            while row < self.rows() {
-                let whole = (row..self.rows()).take_while(|row| reach(*row) == to - from).count();
-                if whole > 0 {
-                    self.weigh(scores, [row, row + whole], from, (wide, to - from), sums);
-                    row += whole;
-                    continue;
-                }
+            while row < rows {
+                // Neighbours that go to the end go together.
+                let whole = (row..rows).take_while(|row| reach(*row) == to - from).count();
+                self.weigh(scores, [row, row + whole], part(0, to - from, row), sums);
+                row += whole;
                 // Rows that end here, a few at a time: as far as all of them go, then one by one.
-                let end = (row + 8usize.div_ceil(self.group())).min(self.rows());
+                let few = (row..rows).take_while(|row| reach(*row) < to - from).take(8usize.div_ceil(self.group()));
+                let end = row + few.count();
                 let common = (row..end).map(reach).min().unwrap_or(0);
-                self.weigh(scores, [row, end], from, (wide, common), sums);
+                self.weigh(scores, [row, end], part(0, common, row), sums);
                 for row in row..end {
-                    let rest = &wide[common * dim..];
-                    self.weigh(scores, [row, row + 1], from + common, (rest, reach(row) - common), sums);
+                    self.weigh(scores, [row, row + 1], part(common, reach(row) - common, 1), sums);
                 }
                 row = end;
             }
@@ -354,23 +378,42 @@ impl Work<'_> {
     fn weigh_tails(&self, desk: &mut Desk, sums: &mut [f32]) {
         let (block, dim) = (self.block(), self.dim());
         let Desk { scores, wide, panels, .. } = desk;
+        let scores = &*self.scores(scores);
         let wide = room(wide, panels.len() * block + LANES);
         for (i, panel) in panels.iter().enumerate() {
-            let ahead = panels.get(i + 1).copied();
-            let place = [*panel, self.head, 0, LANES];
-            widen_values(self.isa, self.arguments.values, place, &mut wide[i * block..], ahead);
+            let place = [*panel, self.head];
+            widen_values(self.isa, self.arguments.values, place, [0, LANES], &mut wide[i * block..]);
         }
         for row in 0..self.rows() {
-            let (tail, mut position) = (self.tail(row), self.seen(row)[0]);
-            let mut rest = tail;
+            let (mut rest, mut position) = (self.tail(row), self.seen(row)[0]);
             while let Some(slot) = rest.first() {
                 let first = column(panels, *slot);
-                let run = (1..rest.len()).take_while(|i| column(panels, rest[*i]) == first + i).count() + 1;
-                self.weigh(scores, [row, row + 1], position, (&wide[first * dim..], run), sums);
-                (rest, position) = (&rest[run..], position + run);
+                let terms = (1..rest.len()).take_while(|i| column(panels, rest[*i]) == first + i).count() + 1;
+                let values = Values { values: &wide[first * dim..], position, terms, ahead: None };
+                self.weigh(scores, [row, row + 1], values, sums);
+                (rest, position) = (&rest[terms..], position + terms);
             }
         }
     }
+}
+
+/// Widened keys that scores are made of.
+struct Keys<'a> {
+    /// `[vectors, head_dim, 16]`.
+    keys: &'a [f32],
+    vectors: usize,
+    ahead: Option<&'a Ahead>,
+}
+
+/// Widened values that are to be weighted.
+#[derive(Clone, Copy)]
+struct Values<'a> {
+    /// `[terms, head_dim]`.
+    values: &'a [f32],
+    /// The first one's, of the split.
+    position: usize,
+    terms: usize,
+    ahead: Option<&'a Ahead>,
 }
 
 /// Where a slot stands among the lanes of some blocks.
@@ -392,74 +435,5 @@ fn find_runs(slots: &[u32], runs: &mut Vec<Run>) {
         let len = if whole { ahead.len() } else { neighbours() };
         runs.push(Run { position, panel, lane, len });
         position += len;
-    }
-}
-
-/// Widens the block of keys `[panel, head]` into `[head_dim, 16]`, and asks for the one of the same head at `ahead`.
-fn widen_keys(isa: Isa, side: &Side, [panel, head]: [usize; 2], to: &mut [f32], ahead: Option<usize>) {
-    let count = LANES * side.head_dim;
-    widen(
-        isa,
-        side,
-        side.block(panel, head),
-        count,
-        &mut to[..count],
-        ahead.map(|panel| side.block(panel, head)),
-        |q| {
-            let (from, scales, to, ahead) = q;
-            dispatch!(isa, widen_q8_keys(from, scales, to, side.head_dim, ahead));
-        },
-    );
-}
-
-/// Widens `len` rows of values of the block `[panel, head]`, from `lane` on, into `[len, head_dim]`. A few elements
-/// behind the last are written, too.
-fn widen_values(isa: Isa, side: &Side, place: [usize; 4], to: &mut [f32], ahead: Option<usize>) {
-    let ([panel, head, lane, len], dim) = (place, side.head_dim);
-    let count = (len * dim).next_multiple_of(LANES);
-    let first = side.block(panel, head) + lane * dim;
-    widen(isa, side, first, count, &mut to[..count], ahead.map(|panel| side.block(panel, head)), |q| {
-        let (from, scales, to, ahead) = q;
-        // The scales of the block lie by lane.
-        let scales = scales.wrapping_add(lane);
-        dispatch!(isa, widen_q8_values(from, scales, to, dim, len, ahead));
-    });
-}
-
-type Quantized = (*const i8, *const half::f16, *mut f32, *const i8);
-
-/// Widens `count` elements from `first` on. `quantized` does it for bytes, given pointers to the first of them, to the
-/// scales of their block, to the output and to what is needed next.
-fn widen(
-    isa: Isa,
-    side: &Side,
-    first: usize,
-    count: usize,
-    to: &mut [f32],
-    ahead: Option<usize>,
-    quantized: impl Fn(Quantized),
-) {
-    assert!(to.len() == count && count.is_multiple_of(LANES));
-    let (to, next) = (to.as_mut_ptr(), ahead.unwrap_or(first));
-    // In each case `count` elements can be read, since the slice has them, and written, by the assertion.
-    match &side.elements {
-        Elements::F32(all) => {
-            let ahead = all.as_ptr().wrapping_add(next).cast();
-            dispatch!(isa, widen_f32(all[first..first + count].as_ptr(), to, count, ahead));
-        }
-        Elements::F16(all) => {
-            let ahead = all.as_ptr().wrapping_add(next).cast();
-            dispatch!(isa, widen_f16(all[first..first + count].as_ptr().cast(), to, count, ahead));
-        }
-        Elements::BF16(all) => {
-            let ahead = all.as_ptr().wrapping_add(next).cast();
-            dispatch!(isa, widen_bf16(all[first..first + count].as_ptr().cast(), to, count, ahead));
-        }
-        Elements::Q8 { quants, scales } => {
-            let block = LANES * side.head_dim;
-            let scales = scales[first / block * block / QUANTS..][..block / QUANTS].as_ptr();
-            let ahead = quants.as_ptr().wrapping_add(next);
-            quantized((quants[first..first + count].as_ptr(), scales.cast(), to, ahead));
-        }
     }
 }

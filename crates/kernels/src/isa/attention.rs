@@ -20,7 +20,7 @@ macro_rules! attention_kernels {
         /// # Safety
         /// The features of this module are there, and the sum's pointers lead to what its fields say.
         $(#[$feature])*
-        pub(crate) unsafe fn accumulate(sum: &$crate::attention::Sum) {
+        pub(crate) unsafe fn accumulate(sum: &$crate::attention::Sum<'_>) {
             const ONE: usize = [$($one),*].len();
             const TWO: usize = [$($two),*].len();
             const FOUR: usize = [$($four),*].len();
@@ -57,12 +57,25 @@ macro_rules! attention_kernels {
         $(#[$feature])*
         #[inline(never)] // registers are allocated for this loop alone; inside a larger function they spill
         unsafe fn sum_tile<const R: usize, const N: usize>(
-            sum: &$crate::attention::Sum,
+            sum: &$crate::attention::Sum<'_>,
             row: usize,
             vector: usize,
         ) {
             let mut sums = [[zero(); N]; R];
-            // SAFETY: row + R <= rows and vector + N <= vectors, and so each address is one of the sum's.
+            // The first row of tiles asks for what is needed next, each tile for its share, as evenly as it can.
+            let (mut blocks, mut lines, mut line, mut left) = (std::ptr::null::<usize>(), 0, 0, 0);
+            if let (0, Some(ahead)) = (row, sum.ahead) {
+                let all = ahead.lines * ahead.blocks.len();
+                let first = all * vector / sum.vectors;
+                left = all * (vector + N) / sum.vectors - first;
+                lines = ahead.lines;
+                if left > 0 {
+                    line = first % lines;
+                    blocks = ahead.blocks[first / lines..].as_ptr();
+                }
+            }
+            let share = left.div_ceil(sum.count);
+            // SAFETY: as many lines are left as the blocks from `blocks` on have; row + R <= rows and vector + N <= vectors, and so each address is one of the sum's.
             unsafe {
                 let out = sum.sums.add(row * sum.sums_stride + vector * $crate::LANES);
                 if !sum.fresh {
@@ -75,6 +88,13 @@ macro_rules! attention_kernels {
                 let mut factors = sum.factors.add(row * $crate::attention::FACTORS_STRIDE);
                 let mut terms = sum.terms.add(vector * sum.terms_next);
                 for _ in 0..sum.count {
+                    for _ in 0..share.min(left) {
+                        prefetch(std::ptr::without_provenance(*blocks + line * $crate::isa::CACHE_LINE));
+                        (line, left) = (line + 1, left - 1);
+                        if line == lines {
+                            (line, blocks) = (0, blocks.add(1));
+                        }
+                    }
                     let mut vectors = [zero(); N];
                     for n in 0..N {
                         vectors[n] = load_f32(terms.add(n * sum.terms_next));
@@ -100,7 +120,7 @@ macro_rules! attention_kernels {
         $crate::isa::widen_kernel!($(#[$feature])* widen_f16, half::f16, load_f16);
         $crate::isa::widen_kernel!($(#[$feature])* widen_bf16, half::bf16, load_bf16);
 
-        /// A block of keys `[dim, 16]` in bytes times its scales `[dim / 32, 16]`, and asks for what follows at `ahead`.
+        /// A block of keys `[dim, 16]` in bytes times its scales `[dim / 32, 16]`.
         ///
         /// # Safety
         /// The features of this module are there; so many elements can be read and written.
@@ -110,10 +130,8 @@ macro_rules! attention_kernels {
             scales: *const half::f16,
             to: *mut f32,
             dim: usize,
-            ahead: *const i8,
         ) {
             for d in 0..dim {
-                prefetch(ahead.wrapping_add(d * $crate::LANES));
                 // SAFETY: the caller's promise.
                 unsafe {
                     let scale = load_f16(scales.add(d / $crate::attention::QUANTS * $crate::LANES));
@@ -134,12 +152,10 @@ macro_rules! attention_kernels {
             to: *mut f32,
             dim: usize,
             count: usize,
-            ahead: *const i8,
         ) {
             for row in 0..count {
                 for d in (0..dim).step_by($crate::LANES) {
                     let at = row * dim + d;
-                    prefetch(ahead.wrapping_add(at));
                     // SAFETY: the caller's promise.
                     unsafe {
                         let scale = *scales.add(d / $crate::attention::QUANTS * $crate::LANES + row);
@@ -165,14 +181,13 @@ pub(crate) use attention_kernels;
 /// Elements in one type as f32.
 macro_rules! widen_kernel {
     ($(#[$feature:meta])* $widen:ident, $type:ty, $load:ident) => {
-        /// Widens `count` elements, rounded up to a multiple of sixteen, and asks for as many at `ahead`.
+        /// Widens `count` elements, rounded up to a multiple of sixteen.
         ///
         /// # Safety
         /// The features of this module are there; so many elements can be read and written.
         $(#[$feature])*
-        pub(crate) unsafe fn $widen(from: *const $type, to: *mut f32, count: usize, ahead: *const i8) {
+        pub(crate) unsafe fn $widen(from: *const $type, to: *mut f32, count: usize) {
             for i in (0..count).step_by($crate::LANES) {
-                prefetch(ahead.wrapping_add(i * size_of::<$type>()));
                 // SAFETY: the caller's promise.
                 unsafe { store(to.add(i), $load(from.add(i))) };
             }

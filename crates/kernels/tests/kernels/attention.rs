@@ -382,9 +382,9 @@ fn cost_of_attention() {
                 println!(
                     "{kv_heads:2} x {group} heads, {}, {rows:3} rows behind {prefix:4}: {:6.3} ms, {:5.2} ns, {:5.1} GB/s",
                     kind.name(),
-                    times[3] * 1e3,
-                    times[3] * 1e9 * compute.pool.threads() as f64 / (seen * scene.heads) as f64,
-                    bytes as f64 / times[3] / 1e9,
+                    times[0] * 1e3,
+                    times[0] * 1e9 * compute.pool.threads() as f64 / (seen * scene.heads) as f64,
+                    bytes as f64 / times[0] / 1e9,
                 );
             }
         }
