@@ -24,8 +24,7 @@ pub(super) fn widen_values(isa: Isa, side: &Side, place: [usize; 2], [lane, len]
     let dim = side.head_dim;
     let first = side.block(place[0], place[1]) + lane * dim;
     widen(isa, side, first, &mut to[..(len * dim).next_multiple_of(LANES)], |from, scales, to| {
-        // The scales of the block lie by lane.
-        dispatch!(isa, widen_q8_values(from, scales.wrapping_add(lane), to, dim, len));
+        dispatch!(isa, widen_q8_values(from, scales, to, dim, lane, len));
     });
 }
 

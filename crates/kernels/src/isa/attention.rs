@@ -131,17 +131,18 @@ macro_rules! attention_kernels {
             to: *mut f32,
             dim: usize,
         ) {
-            for d in 0..dim {
+            for first in (0..dim).step_by($crate::attention::QUANTS) {
                 // SAFETY: the caller's promise.
-                unsafe {
-                    let scale = load_f16(scales.add(d / $crate::attention::QUANTS * $crate::LANES));
-                    store(to.add(d * $crate::LANES), fma(load_i8(from.add(d * $crate::LANES)), scale, zero()));
+                let scale = unsafe { load_f16(scales.add(first / $crate::attention::QUANTS * $crate::LANES)) };
+                for at in (first..first + $crate::attention::QUANTS).map(|d| d * $crate::LANES) {
+                    // SAFETY: the caller's promise.
+                    unsafe { store(to.add(at), fma(load_i8(from.add(at)), scale, zero())) };
                 }
             }
         }
 
-        /// `count` rows of values `[count, dim]` in bytes times their scales, which lie `[dim / 32, 16]`, the first
-        /// row's first.
+        /// `count` rows of values `[count, dim]` in bytes times their scales, from number `lane` on of those of a block,
+        /// `[dim / 32, 16]`.
         ///
         /// # Safety
         /// As `widen_q8_keys`.
@@ -151,16 +152,22 @@ macro_rules! attention_kernels {
             scales: *const half::f16,
             to: *mut f32,
             dim: usize,
+            lane: usize,
             count: usize,
         ) {
-            for row in 0..count {
-                for d in (0..dim).step_by($crate::LANES) {
-                    let at = row * dim + d;
-                    // SAFETY: the caller's promise.
-                    unsafe {
-                        let scale = *scales.add(d / $crate::attention::QUANTS * $crate::LANES + row);
-                        let scale = splat($crate::dtype::f16_to_f32(scale.to_bits()));
-                        store(to.add(at), fma(load_i8(from.add(at)), scale, zero()));
+            for first in (0..dim).step_by($crate::attention::QUANTS) {
+                let mut wide = [0f32; $crate::LANES];
+                // SAFETY: the caller's promise; the array has sixteen elements.
+                unsafe {
+                    let scales = load_f16(scales.add(first / $crate::attention::QUANTS * $crate::LANES));
+                    store(wide.as_mut_ptr(), scales);
+                }
+                for row in 0..count {
+                    let scale = splat(wide[lane + row]);
+                    for half in 0..$crate::attention::QUANTS / $crate::LANES {
+                        let at = row * dim + first + half * $crate::LANES;
+                        // SAFETY: the caller's promise.
+                        unsafe { store(to.add(at), fma(load_i8(from.add(at)), scale, zero())) };
                     }
                 }
             }
