@@ -322,6 +322,24 @@ fn a_sequence_may_be_cut_anywhere() {
     }
 }
 
+/// The same over the border of a split of attention's positions, where a row may be computed by several threads.
+#[test]
+fn a_long_sequence_may_be_cut_anywhere() {
+    let tokens: Vec<u32> = (0..1100).map(|i| i * 37 % 500).collect();
+    for types in [[F16, F16], [Q8_0, BF16]] {
+        let load = |threads| {
+            let options = Options { rows_max: 1100, ..Options::for_positions(1100, threads) };
+            let checkpoint = Checkpoint::open(&demo()).unwrap_or_else(|error| panic!("{error}"));
+            load(&checkpoint, Options { key_type: types[0], value_type: types[1], ..options })
+        };
+        let whole = crate::logits(&mut load(1), &tokens, &[1100]);
+        for (threads, lengths) in [(2, &[509, 1, 1, 1, 1, 1, 512, 8][..]), (3, &[64]), (2, &[500, 1, 30, 490, 7, 1])] {
+            let found = crate::logits(&mut load(threads), &tokens, lengths);
+            assert_eq!(first_difference(&found, &whole), None, "passes of {lengths:?}, {threads} threads");
+        }
+    }
+}
+
 /// The instrument itself: a scene that reads the wrong row of the cache is seen.
 #[test]
 #[should_panic(expected = "plainly")]
