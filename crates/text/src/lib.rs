@@ -33,7 +33,7 @@ pub use chat::{ChatTemplate, Message};
 pub use error::TextError;
 pub use stop::{Pushed, StopMatcher};
 pub use stream::TextStream;
-pub use tokenizer::{GgufVocabulary, Tokenizer};
+pub use tokenizer::{Exported, GgufVocabulary, Marks, Tokenizer, gguf_vocabulary};
 
 /// The number of a token in its vocabulary.
 pub type Token = u32;

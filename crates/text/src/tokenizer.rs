@@ -8,9 +8,11 @@
 //! What it leaves out: WordPiece's rules for spaces (such tokens decode to their own text), training, offsets.
 
 mod bytes;
+mod export;
 mod gguf;
 mod gguf_bpe;
 mod gguf_spm;
+mod gguf_unigram;
 mod library;
 mod pre_tokenizer;
 
@@ -21,6 +23,7 @@ use foretoken_weights::gguf::Metadata;
 use crate::stream::Decoding;
 use crate::{TextError, Token};
 pub(crate) use bytes::Spellings;
+pub use export::{Exported, Marks, gguf_vocabulary};
 pub use gguf::GgufVocabulary;
 pub(crate) use library::{json_file, special_spelling};
 

@@ -7,6 +7,8 @@
 mod bad_input;
 #[path = "text/chat.rs"]
 mod chat;
+#[path = "text/export.rs"]
+mod export;
 #[path = "text/round_trip.rs"]
 mod round_trip;
 #[path = "text/vectors.rs"]

@@ -3,12 +3,13 @@
 //! GGUF has no `tokenizer.json`: it has a list of tokens with their types, scores or merges, the numbers of a few
 //! special tokens, and the name of an algorithm. What the algorithms do is defined by llama.cpp, and we follow it, save
 //! where it departs from the tokenizer that the checkpoint was trained with. Kinds: `llama` (SentencePiece, see
-//! [`super::gguf_spm`]) and `gpt2` (byte-level BPE, see [`super::gguf_bpe`]); any other is an error.
+//! [`super::gguf_spm`]), `gpt2` (byte-level BPE, see [`super::gguf_bpe`]) and `t5` (Unigram, see
+//! [`super::gguf_unigram`]); any other is an error.
 
 use foretoken_weights::gguf::Metadata;
 
 use super::bytes::{Alphabet, byte_token};
-use super::{Method, Parts, Spellings, TURN_ENDS, gguf_bpe, gguf_spm, turn_ends};
+use super::{Method, Parts, Spellings, TURN_ENDS, gguf_bpe, gguf_spm, gguf_unigram, turn_ends};
 use crate::{TextError, Token};
 
 /// The vocabulary that a GGUF file holds under `tokenizer.ggml`.
@@ -22,8 +23,10 @@ pub struct GgufVocabulary {
     pub pre: Option<String>,
     /// The tokens as they are spelt in the file.
     pub tokens: Vec<String>,
-    /// A score per token: the higher, the earlier it is merged. Only for `llama`.
+    /// A score per token: the higher, the earlier it is merged (`llama`) or the likelier it is (`t5`).
     pub scores: Vec<f32>,
+    /// The scores of `t5` before they were rounded, or nothing: `foretoken.tokenizer.scores`.
+    pub exact_scores: Vec<f64>,
     /// A type per token, or nothing at all.
     pub token_types: Vec<i32>,
     /// Pairs that are merged, best first, each as two tokens with a space between. Only for `gpt2`.
@@ -87,8 +90,14 @@ impl GgufVocabulary {
             "gpt2" => metadata.strings(&key("merges"))?.to_vec(),
             _ => Vec::new(),
         };
+        let mut exact_scores = Vec::new();
         let scores = match model.as_str() {
             "llama" => metadata.f32s(&key("scores"))?.to_vec(),
+            "t5" => {
+                gguf_unigram::refuse_normalization(name, metadata)?;
+                exact_scores = metadata.optional_f64s(gguf_unigram::EXACT_SCORES)?.unwrap_or_default().to_vec();
+                metadata.f32s(&key("scores"))?.to_vec()
+            }
             _ => Vec::new(),
         };
         Ok(Self {
@@ -96,6 +105,7 @@ impl GgufVocabulary {
             model,
             pre: text(&key("pre"))?,
             scores,
+            exact_scores,
             token_types: metadata.optional_i32s(&key("token_type"))?.unwrap_or_default(),
             merges,
             bos: special("bos_token_id")?,
@@ -166,7 +176,12 @@ pub(super) fn parts(place: &str, vocabulary: &GgufVocabulary) -> Result<Parts, T
             let (library, add_bos) = gguf_bpe::library(place, vocabulary, &kinds)?;
             (Method::Library(Box::new(library)), Alphabet::ByteLevel, Habits { add_bos, drops_first_space: false })
         }
-        other => return Err(TextError::field(place, "tokenizer.ggml.model", "llama or gpt2", other)),
+        "t5" => {
+            let (library, drops_first_space) = gguf_unigram::library(place, vocabulary, &kinds)?;
+            let alphabet = Alphabet::Marked { space: '▁', bytes: false };
+            (Method::Library(Box::new(library)), alphabet, Habits { add_bos: false, drops_first_space })
+        }
+        other => return Err(TextError::field(place, "tokenizer.ggml.model", "llama, gpt2 or t5", other)),
     };
     let around = |wanted: bool, token: Option<Token>| token.filter(|_| wanted).into_iter().collect();
     let spellings = spellings(vocabulary, &kinds, alphabet);

@@ -26,16 +26,27 @@ pub(super) fn library(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) 
         .ignore_merges(cuts.ignore_merges)
         .build()
         .map_err(|error| TextError::field(place, "tokenizer.ggml.merges", "merges of tokens", error))?;
-    let refused = |error| TextError::field(place, "tokenizer.ggml.tokens", "tokens that can be added", error);
     let mut tokenizer = tokenizers::Tokenizer::new(model);
     tokenizer.with_pre_tokenizer(Some(cutter(place, cuts.patterns, true)?));
+    add_marks(place, &mut tokenizer, vocabulary, kinds)?;
+    Ok((Library::new(tokenizer), cuts.add_bos))
+}
+
+/// Makes tokens that are found in the text as they are spelt known to the library.
+pub(super) fn add_marks(
+    place: &str,
+    tokenizer: &mut tokenizers::Tokenizer,
+    vocabulary: &GgufVocabulary,
+    kinds: &[Kind],
+) -> Result<(), TextError> {
+    let refused = |error| TextError::field(place, "tokenizer.ggml.tokens", "tokens that can be added", error);
     let of_kind = |wanted: fn(Kind) -> bool, special| {
         let chosen = vocabulary.tokens.iter().zip(kinds).filter(move |(text, kind)| wanted(**kind) && !text.is_empty());
         chosen.map(move |(text, _)| AddedToken::from(text.as_str(), special).normalized(false)).collect::<Vec<_>>()
     };
     tokenizer.add_special_tokens(of_kind(Kind::is_special, true)).map_err(refused)?;
     tokenizer.add_tokens(of_kind(|kind| kind == Kind::UserDefined, false)).map_err(refused)?;
-    Ok((Library::new(tokenizer), cuts.add_bos))
+    Ok(())
 }
 
 /// Cuts by one expression after the other, and then spells the bytes.
@@ -115,7 +126,7 @@ mod tests {
     fn unknown_kinds_are_refused() {
         let error = |vocabulary| Tokenizer::from_gguf_vocabulary("small", &vocabulary).unwrap_err().to_string();
         let other = GgufVocabulary { model: "bert".into(), ..vocabulary() };
-        assert_eq!(error(other), "small: tokenizer.ggml.model: expected llama or gpt2, found bert");
+        assert_eq!(error(other), "small: tokenizer.ggml.model: expected llama, gpt2 or t5, found bert");
         let other = GgufVocabulary { token_types: vec![1], ..vocabulary() };
         assert_eq!(error(other), "small: tokenizer.ggml.token_type: expected 8 types, one for each token, found 1");
         let other = GgufVocabulary { token_types: vec![9; 8], ..vocabulary() };

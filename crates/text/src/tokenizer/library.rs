@@ -236,7 +236,7 @@ impl Shape {
 }
 
 /// The first component of a kind, at any depth of a sequence.
-fn component<'a>(part: &'a Value, kind: &str) -> Option<&'a Value> {
+pub(super) fn component<'a>(part: &'a Value, kind: &str) -> Option<&'a Value> {
     if part.get("type").and_then(Value::as_str) == Some(kind) {
         return Some(part);
     }

@@ -19,9 +19,9 @@ pub(super) struct PreTokenizer {
     pub add_bos: bool,
 }
 
-const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-const DIGIT: &str = r"\p{N}";
-const DIGITS: &str = r"\p{N}+";
+pub(super) const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+pub(super) const DIGIT: &str = r"\p{N}";
+pub(super) const DIGITS: &str = r"\p{N}+";
 const THREE_DIGITS: &str = "[0-9][0-9][0-9]";
 const UP_TO_THREE_DIGITS: &str = r"\p{N}{1,3}";
 const LINE_END: &str = r"[\r\n]";
@@ -137,6 +137,12 @@ pub(super) fn pre_tokenizer(place: &str, name: Option<&str>) -> Result<PreTokeni
     Ok(PreTokenizer { patterns: cut.patterns, ignore_merges: cut.ignore_merges, add_bos: cut.add_bos })
 }
 
+/// The name of these expressions, the first of several.
+pub(super) fn name_of(patterns: &[String], ignore_merges: bool) -> Option<&'static str> {
+    let cut = CUTS.iter().find(|cut| cut.ignore_merges == ignore_merges && cut.patterns == patterns)?;
+    cut.names.first().copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +177,18 @@ mod tests {
         assert_eq!(cut("tekken", "HelloWorld"), ["Hello", "World"]);
         assert_eq!(cut("gpt-4o", "it's"), ["it's"]);
         assert_eq!(cut("bloom", "a b.c"), ["a", " b", ".", "c"]);
+    }
+
+    #[test]
+    fn expressions_have_names() {
+        for cut in CUTS {
+            let patterns: Vec<String> = cut.patterns.iter().map(|pattern| pattern.to_string()).collect();
+            let name = name_of(&patterns, cut.ignore_merges).unwrap();
+            let found = pre_tokenizer(name, Some(name)).unwrap();
+            assert_eq!((found.patterns, found.ignore_merges), (cut.patterns, cut.ignore_merges));
+        }
+        assert_eq!(name_of(&[GPT_2.to_string()], false), Some("gpt-2"));
+        assert_eq!(name_of(&[GPT_2.to_string()], true), None);
     }
 
     #[test]

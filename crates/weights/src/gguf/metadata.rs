@@ -148,6 +148,11 @@ getters! {
         Value::Array(Array::F32(values)) => Some(values.as_slice()),
         _ => None,
     };
+    /// An array of 64-bit floats.
+    f64s, optional_f64s: &[f64], "array of f64", |value| match value {
+        Value::Array(Array::F64(values)) => Some(values.as_slice()),
+        _ => None,
+    };
     /// An array of integers of any width that each fit in 32 bits signed.
     i32s, optional_i32s: Vec<i32>, "array of i32", |value| match value {
         Value::Array(values) => values.to_integers(),

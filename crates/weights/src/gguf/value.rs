@@ -105,6 +105,7 @@ values! {
     String: value => Value::String(value);
     Vec<String>: values => Value::Array(Array::String(values));
     Vec<f32>: values => Value::Array(Array::F32(values));
+    Vec<f64>: values => Value::Array(Array::F64(values));
     Vec<i32>: values => Value::Array(Array::I32(values));
 }
 

@@ -1,0 +1,409 @@
+//! A tokenizer of a folder said in GGUF's keys: tokens, types, merges or scores, marks, chat template.
+//!
+//! `tokenizer.json` is a program of components; GGUF has three algorithms with a few switches. So the components are
+//! matched against those that have a name (`gpt2`: byte-level BPE with cuts that [`super::pre_tokenizer`] knows;
+//! `llama`: BPE over marked spaces with bytes for the rest; `t5`: Unigram), and whatever is not matched is refused by
+//! name. The result is then read back by our own reader, and must give the same tokens as the folder for a few texts
+//! that are hard to cut: a vocabulary that is said wrongly would only make a model a little stupid. Left out: WordPiece,
+//! normalizers other than Unicode's, which is noted.
+
+mod probes;
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use foretoken_weights::gguf::{Metadata, Value};
+use serde_json::Value as Json;
+
+use super::bytes::byte_token;
+use super::gguf_unigram::EXACT_SCORES;
+use super::library::{component, json_file, special_spelling};
+use super::pre_tokenizer::{DIGIT, DIGITS, GPT_2, name_of};
+use super::{TURN_ENDS, Tokenizer};
+use crate::{ChatTemplate, TextError, Token};
+
+/// A vocabulary as a GGUF file would hold it.
+#[derive(Debug)]
+pub struct Exported {
+    /// The keys `tokenizer.*`.
+    pub entries: Vec<(String, Value)>,
+    /// What a user should know about texts that are cut differently, one line each.
+    pub notes: Vec<String>,
+}
+
+/// What the model's other files say about the ends of a text.
+#[derive(Clone, Copy, Debug)]
+pub struct Marks<'a> {
+    /// The token that begins a text.
+    pub beginning: Option<Token>,
+    /// The tokens that end one.
+    pub ends: &'a [Token],
+}
+
+/// The numbers of GGUF's types of tokens.
+const NORMAL: i32 = 1;
+const UNKNOWN: i32 = 2;
+const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
+const UNUSED: i32 = 5;
+const BYTE: i32 = 6;
+
+/// Says the tokenizer and the chat template of `dir` in GGUF's keys. `rows` is how many tokens the network knows; numbers
+/// without a token are filled with unused ones.
+///
+/// # Errors
+/// If a file is missing or cannot be understood, the tokenizer is of a kind or has a component that GGUF has no word for,
+/// it has more tokens than the network, or what was made does not cut texts as the folder does.
+pub fn gguf_vocabulary(dir: &Path, rows: usize, marks: Marks<'_>) -> Result<Exported, TextError> {
+    let path = dir.join("tokenizer.json");
+    let place = path.display().to_string();
+    let tokenizer = Tokenizer::from_dir(dir)?;
+    let json = json_file(&path)?.unwrap_or_default();
+    let config = json_file(&dir.join("tokenizer_config.json"))?.unwrap_or_default();
+    if tokenizer.vocabulary_len() > rows {
+        let expected = format!("at most {rows} (the network's)");
+        return Err(TextError::field(&place, "tokens", expected, tokenizer.vocabulary_len()));
+    }
+    let source = Source { place: &place, json: &json, tokenizer: &tokenizer, rows };
+    let mut made = source.model()?;
+    made.entries.extend(source.around(&config, marks)?);
+    if let Some(template) = ChatTemplate::from_dir(dir)? {
+        made.entries.push(("tokenizer.chat_template".to_string(), template.source().into()));
+    }
+    let read = Tokenizer::from_gguf(&place, &Metadata::new(&place, made.entries.iter().cloned()))?;
+    probes::compare(&place, &tokenizer, &read, made.marks_are_alike)?;
+    Ok(Exported { entries: made.entries, notes: made.notes })
+}
+
+/// A vocabulary in the making.
+struct Made {
+    entries: Vec<(String, Value)>,
+    notes: Vec<String>,
+    /// Whether texts with marks in their midst are cut alike as well.
+    marks_are_alike: bool,
+}
+
+impl Made {
+    fn new(model: &str) -> Self {
+        Self { entries: vec![entry("model", model.into())], notes: Vec::new(), marks_are_alike: true }
+    }
+
+    fn say(&mut self, field: &str, value: impl Into<Value>) {
+        self.entries.push(entry(field, value.into()));
+    }
+}
+
+fn entry(field: &str, value: Value) -> (String, Value) {
+    (format!("tokenizer.ggml.{field}"), value)
+}
+
+/// The files of a tokenizer.
+struct Source<'a> {
+    place: &'a str,
+    json: &'a Json,
+    tokenizer: &'a Tokenizer,
+    rows: usize,
+}
+
+impl Source<'_> {
+    fn refuse(&self, field: &str, expected: &str, found: &Json) -> TextError {
+        let found: String = found.to_string().chars().take(600).collect();
+        TextError::field(self.place, field, expected, found)
+    }
+
+    fn model(&self) -> Result<Made, TextError> {
+        let model = &self.json["model"];
+        let byte_level = component(&self.json["pre_tokenizer"], "ByteLevel").is_some();
+        // Old files do not say their type; only BPE has merges.
+        let kind = model["type"].as_str().or_else(|| model["merges"].is_array().then_some("BPE"));
+        match kind {
+            Some("BPE") if byte_level => self.byte_level(model),
+            Some("BPE") if model["byte_fallback"] == true => self.merged_pieces(model),
+            Some("BPE") => Err(self.refuse(
+                "pre_tokenizer",
+                "ByteLevel, or a model with byte_fallback",
+                &self.json["pre_tokenizer"],
+            )),
+            Some("Unigram") => self.unigram(model),
+            _ => Err(self.refuse("model.type", "BPE or Unigram", &model["type"])),
+        }
+    }
+
+    /// Tokens and their types: the model's own, then what was added.
+    fn tokens(&self, made: &mut Made, vocabulary: &[(String, Token)], bytes: bool, unknown: Option<Token>) {
+        let mut tokens: Vec<String> = (0..self.rows).map(unused).collect();
+        let mut types = vec![UNUSED; self.rows];
+        for (spelling, id) in vocabulary {
+            let kind = match byte_token(spelling) {
+                Some(_) if bytes => BYTE,
+                _ => NORMAL,
+            };
+            (tokens[*id as usize], types[*id as usize]) = (spelling.clone(), kind);
+        }
+        for added in self.json["added_tokens"].as_array().into_iter().flatten() {
+            let Some(id) = added["id"].as_u64().map(|id| id as usize).filter(|id| *id < self.rows) else { continue };
+            let Some(content) = added["content"].as_str() else { continue };
+            let special = added["special"] == true || self.tokenizer.is_special(id as Token);
+            (tokens[id], types[id]) = (content.to_string(), if special { CONTROL } else { USER_DEFINED });
+        }
+        for (id, kind) in types.iter_mut().enumerate().filter(|(_, kind)| **kind == NORMAL) {
+            // Only the configuration calls these special.
+            if self.tokenizer.is_special(id as Token) {
+                *kind = CONTROL;
+            }
+        }
+        unused_doubles(&mut tokens, &mut types);
+        if let Some(unknown) = unknown {
+            types[unknown as usize] = UNKNOWN;
+            made.say("unknown_token_id", unknown);
+        }
+        made.say("tokens", tokens);
+        made.say("token_type", types);
+    }
+
+    fn byte_level(&self, model: &Json) -> Result<Made, TextError> {
+        let mut made = Made::new("gpt2");
+        for field in ["continuing_subword_prefix", "end_of_word_suffix"] {
+            if model[field].as_str().is_some_and(|affix| !affix.is_empty()) {
+                return Err(self.refuse(&format!("model.{field}"), "nothing", &model[field]));
+            }
+        }
+        for normalizer in steps(&self.json["normalizer"], "normalizers") {
+            match normalizer["type"].as_str() {
+                Some("NFC") => made.notes.push(format!(
+                    "{}: GGUF has no word for the normalizer NFC; texts in decomposed characters become other tokens",
+                    self.place
+                )),
+                _ => return Err(self.refuse("normalizer", "none or NFC", normalizer)),
+            }
+        }
+        let patterns = self.patterns()?;
+        let ignore_merges = model["ignore_merges"] == true;
+        let name = name_of(&patterns, ignore_merges).ok_or_else(|| {
+            let expected = format!("expressions that GGUF has a name for (with ignore_merges {ignore_merges})");
+            self.refuse("pre_tokenizer", &expected, &Json::from(patterns.clone()))
+        })?;
+        made.say("pre", name);
+        let vocabulary = self.vocabulary(model)?;
+        self.tokens(&mut made, &vocabulary, false, None);
+        made.say(
+            "merges",
+            self.merges(model)?.into_iter().map(|(left, right)| format!("{left} {right}")).collect::<Vec<_>>(),
+        );
+        Ok(made)
+    }
+
+    /// The expressions that cut words, one after the other.
+    fn patterns(&self) -> Result<Vec<String>, TextError> {
+        let mut patterns = Vec::new();
+        for step in steps(&self.json["pre_tokenizer"], "pretokenizers") {
+            let refused = || self.refuse("pre_tokenizer", "Split, Digits and ByteLevel as GGUF knows them", step);
+            match step["type"].as_str() {
+                Some("ByteLevel") if step["add_prefix_space"] != true => {
+                    if step["use_regex"] != false {
+                        patterns.push(GPT_2.to_string());
+                    }
+                }
+                Some("Digits") => {
+                    patterns.push(if step["individual_digits"] == true { DIGIT } else { DIGITS }.to_string());
+                }
+                // Matches become pieces; of expressions that match everything both ways of saying so are the same.
+                Some("Split")
+                    if (step["behavior"] == "Isolated" && step["invert"] != true)
+                        || (step["behavior"] == "Removed" && step["invert"] == true) =>
+                {
+                    patterns.push(step["pattern"]["Regex"].as_str().ok_or_else(refused)?.to_string());
+                }
+                _ => return Err(refused()),
+            }
+        }
+        Ok(patterns)
+    }
+
+    /// SentencePiece's BPE: a token's score is the place of the first merge that makes it.
+    fn merged_pieces(&self, model: &Json) -> Result<Made, TextError> {
+        let mut made = Made::new("llama");
+        let normalizers = steps(&self.json["normalizer"], "normalizers");
+        let mut prefix = false;
+        for step in normalizers {
+            match step["type"].as_str() {
+                Some("Prepend") if step["prepend"] == "▁" => prefix = true,
+                Some("Replace") if step["pattern"]["String"] == " " && step["content"] == "▁" => {}
+                _ => return Err(self.refuse("normalizer", "spaces as ▁, with or without one before the text", step)),
+            }
+        }
+        match steps(&self.json["pre_tokenizer"], "pretokenizers").as_slice() {
+            [] => {}
+            [step] => prefix = self.metaspace(step, &mut made)?,
+            _ => return Err(self.refuse("pre_tokenizer", "none or Metaspace", &self.json["pre_tokenizer"])),
+        }
+        made.say("pre", "default");
+        made.say("add_space_prefix", prefix);
+        let vocabulary = self.vocabulary(model)?;
+        let unknown = self.unknown(model)?;
+        self.tokens(&mut made, &vocabulary, true, unknown);
+        let ids: HashMap<&str, Token> = vocabulary.iter().map(|(spelling, id)| (spelling.as_str(), *id)).collect();
+        // What no merge makes is a character, whose score nobody asks for, or cannot be made at all.
+        let mut scores = vec![-1e9; self.rows];
+        for (place, (left, right)) in self.merges(model)?.iter().enumerate().rev() {
+            let id = ids.get([left.as_str(), right].concat().as_str());
+            let id = id.ok_or_else(|| {
+                self.refuse("model.merges", "pairs whose union is a token", &Json::from(left.as_str()))
+            })?;
+            scores[*id as usize] = -(place as f32);
+        }
+        made.say("scores", scores);
+        Ok(made)
+    }
+
+    fn unigram(&self, model: &Json) -> Result<Made, TextError> {
+        let mut made = Made::new("t5");
+        if let Some(step) = steps(&self.json["normalizer"], "normalizers").first() {
+            return Err(self.refuse("normalizer", "none", step));
+        }
+        let pre_tokenizers = steps(&self.json["pre_tokenizer"], "pretokenizers");
+        let [step] = pre_tokenizers.as_slice() else {
+            return Err(self.refuse("pre_tokenizer", "Metaspace", &self.json["pre_tokenizer"]));
+        };
+        let prefix = self.metaspace(step, &mut made)?;
+        let refused = || self.refuse("model.vocab", "a list of pieces with their scores", &Json::Null);
+        let (mut vocabulary, mut scores) = (Vec::new(), vec![0.0; self.rows]);
+        for (id, piece) in model["vocab"].as_array().ok_or_else(refused)?.iter().enumerate().take(self.rows) {
+            let spelling = piece[0].as_str().ok_or_else(refused)?;
+            scores[id] = piece[1].as_f64().ok_or_else(refused)?;
+            vocabulary.push((spelling.to_string(), id as Token));
+        }
+        let bytes = model["byte_fallback"] == true;
+        let unknown = model["unk_id"].as_u64().map(|id| id as Token).filter(|id| (*id as usize) < self.rows);
+        self.tokens(&mut made, &vocabulary, bytes, unknown);
+        made.say("pre", "default");
+        made.say("add_space_prefix", prefix);
+        made.say("remove_extra_whitespaces", false);
+        made.say("scores", scores.iter().map(|score| *score as f32).collect::<Vec<f32>>());
+        made.entries.push((EXACT_SCORES.to_string(), scores.into()));
+        made.notes.push(format!(
+            "{}: llama.cpp cuts a text of this Unigram model otherwise where it begins with a space or has letters that \
+             no token has",
+            self.place
+        ));
+        Ok(made)
+    }
+
+    /// Whether `Metaspace` invents a space before a text.
+    fn metaspace(&self, step: &Json, made: &mut Made) -> Result<bool, TextError> {
+        if step["type"] != "Metaspace" || step["replacement"].as_str().is_some_and(|mark| mark != "▁") {
+            return Err(self.refuse("pre_tokenizer", "Metaspace with ▁", step));
+        }
+        match step["prepend_scheme"].as_str() {
+            Some("never") => Ok(false),
+            Some("first") => {
+                made.marks_are_alike = false;
+                made.notes.push(format!(
+                    "{}: GGUF has no word for the prepend_scheme \"first\"; a space is invented after special tokens too",
+                    self.place
+                ));
+                Ok(true)
+            }
+            _ => Ok(step["add_prefix_space"] != false),
+        }
+    }
+
+    fn vocabulary(&self, model: &Json) -> Result<Vec<(String, Token)>, TextError> {
+        let refused = || self.refuse("model.vocab", "tokens and their numbers", &Json::Null);
+        let entries = model["vocab"].as_object().ok_or_else(refused)?;
+        let entry = |(spelling, id): (&String, &Json)| {
+            let id = id.as_u64().filter(|id| (*id as usize) < self.rows).ok_or_else(refused)?;
+            Ok((spelling.clone(), id as Token))
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    fn merges(&self, model: &Json) -> Result<Vec<(String, String)>, TextError> {
+        let merge = |merge: &Json| {
+            let pair = match merge {
+                Json::String(both) => both.split_once(' '),
+                pair => pair[0].as_str().zip(pair[1].as_str()),
+            };
+            let pair = pair.map(|(left, right)| (left.to_string(), right.to_string()));
+            pair.ok_or_else(|| self.refuse("model.merges", "pairs of tokens", merge))
+        };
+        model["merges"].as_array().into_iter().flatten().map(merge).collect()
+    }
+
+    fn unknown(&self, model: &Json) -> Result<Option<Token>, TextError> {
+        let Some(spelling) = model["unk_token"].as_str() else { return Ok(None) };
+        let id = model["vocab"][spelling].as_u64().filter(|id| (*id as usize) < self.rows);
+        let id = id.ok_or_else(|| self.refuse("model.unk_token", "a token", &model["unk_token"]))?;
+        Ok(Some(id as Token))
+    }
+
+    /// The special tokens, and which of them go around a text.
+    fn around(&self, config: &Json, marks: Marks<'_>) -> Result<Vec<(String, Value)>, TextError> {
+        let parts = &self.tokenizer.parts;
+        let id = |token: &Token| (*token as usize) < self.rows;
+        let bos = parts.bos.or(marks.beginning).filter(id);
+        let named = special_spelling(config, "eos_token").and_then(|spelling| self.spelt(spelling));
+        let ends: Vec<Token> = marks.ends.iter().copied().filter(id).collect();
+        let eos = named.filter(|token| ends.is_empty() || ends.contains(token)).or_else(|| ends.first().copied());
+        let is = |list: &[Token], token: Option<Token>| list.is_empty() || token.is_some_and(|token| list == [token]);
+        if !is(&parts.prefix, bos) || !is(&parts.suffix, eos) {
+            let found = format!("{:?} and {:?}", parts.prefix, parts.suffix);
+            let expected = "at most one token before a text, bos, and one after it, eos";
+            return Err(TextError::field(self.place, "post_processor", expected, found));
+        }
+        let mut entries = vec![
+            entry("add_bos_token", (!parts.prefix.is_empty()).into()),
+            entry("add_eos_token", (!parts.suffix.is_empty()).into()),
+        ];
+        let mut say = |field: &str, token: Option<Token>| {
+            entries.extend(token.map(|token| entry(&format!("{field}_token_id"), token.into())));
+        };
+        say("bos", bos);
+        say("eos", eos);
+        say("padding", special_spelling(config, "pad_token").and_then(|spelling| self.spelt(spelling)));
+        // Readers find the customary marks by themselves; there are two more places for others.
+        let customary = |token: &Token| {
+            let bytes = self.tokenizer.token_bytes(*token);
+            TURN_ENDS.iter().any(|end| end.as_bytes() == bytes)
+        };
+        let mut further = ends.iter().copied().filter(|token| Some(*token) != eos && !customary(token));
+        say("eot", further.next());
+        say("eom", further.next());
+        Ok(entries)
+    }
+
+    fn spelt(&self, spelling: &str) -> Option<Token> {
+        let tokens = 0..self.tokenizer.vocabulary_len() as Token;
+        tokens.into_iter().find(|token| {
+            self.tokenizer.is_special(*token) && self.tokenizer.token_bytes(*token) == spelling.as_bytes()
+        })
+    }
+}
+
+/// What stands for a number without a token.
+fn unused(id: usize) -> String {
+    format!("[PAD{id}]")
+}
+
+/// llama.cpp wants each spelling once. Of two tokens the one that text becomes stays: an added one, else the last.
+fn unused_doubles(tokens: &mut [String], types: &mut [i32]) {
+    let mut last: HashMap<String, usize> = HashMap::new();
+    for id in 0..tokens.len() {
+        let Some(before) = last.insert(tokens[id].clone(), id) else { continue };
+        let added = |id: usize| types[id] == CONTROL || types[id] == USER_DEFINED;
+        let (gone, stays) = if added(before) && !added(id) { (id, before) } else { (before, id) };
+        last.insert(tokens[stays].clone(), stays);
+        (tokens[gone], types[gone]) = (unused(gone), UNUSED);
+    }
+}
+
+/// The members of a sequence, or a component alone, or nothing.
+fn steps<'a>(part: &'a Json, members: &str) -> Vec<&'a Json> {
+    match part["type"].as_str() {
+        Some("Sequence") => {
+            part[members].as_array().into_iter().flatten().flat_map(|part| steps(part, members)).collect()
+        }
+        _ if part.is_null() => Vec::new(),
+        _ => vec![part],
+    }
+}

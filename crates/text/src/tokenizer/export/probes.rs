@@ -1,0 +1,50 @@
+//! Texts that two tokenizers must cut alike, before one is taken for the other.
+//!
+//! Words, spaces of all lengths, numbers, punctuation, other scripts, joined emoji; and the special tokens, side by side
+//! and in the midst of text. What they leave out is left to chance: they cannot prove that two tokenizers are the same.
+
+use super::super::Tokenizer;
+use crate::{TextError, Token};
+
+const TEXTS: [&str; 14] = [
+    "",
+    "Hello, world!",
+    "It's what we'd do; I'LL see, they've gone (again).",
+    " one space first",
+    "two  and   three    spaces and a tab\tand lines\n\n\n  end ",
+    "0 12 345 6789 01234567 3.14159 1e-5 50%",
+    "fn main() { println!(\"{}\", a[0] + b->c); } // x_y camelCase",
+    "naïve café, Übermaß, Ångström, ﬁ",
+    "Привет, мир! Γειά σου Κόσμε",
+    "你好,世界。こんにちは 안녕하세요",
+    "مرحبا بالعالم שלום",
+    "👍🏽 👩‍👩‍👧 🇪🇺 \u{2764}\u{fe0f}",
+    "\u{a0}\u{200b}\u{3000}\r\n",
+    "https://example.org/a?b=c&d=%20#e",
+];
+
+/// Special tokens that are tried in the midst of text.
+const MARKS_MAX: usize = 16;
+
+/// Requires that `read` cuts texts as `original` does; texts with special tokens inside only if `marks`.
+pub(super) fn compare(place: &str, original: &Tokenizer, read: &Tokenizer, marks: bool) -> Result<(), TextError> {
+    let same = |text: &str, left: Vec<Token>, right: Vec<Token>| {
+        if left == right {
+            return Ok(());
+        }
+        let expected = format!("one that GGUF can say, where {text:?} is {left:?}");
+        Err(TextError::field(place, "tokenizer", expected, format!("{right:?}")))
+    };
+    for text in TEXTS {
+        same(text, original.encode_plain(text)?, read.encode_plain(text)?)?;
+        same(text, original.encode(text, true)?, read.encode(text, true)?)?;
+    }
+    let special = (0..original.vocabulary_len() as Token).filter(|token| original.is_special(*token));
+    for token in special.take(if marks { MARKS_MAX } else { 0 }) {
+        let Ok(mark) = std::str::from_utf8(original.token_bytes(token)) else { continue };
+        let text = format!("{mark}Some text,{mark} more{mark}{mark}");
+        same(&text, original.encode(&text, false)?, read.encode(&text, false)?)?;
+        same(&text, original.encode_plain(&text)?, read.encode_plain(&text)?)?;
+    }
+    Ok(())
+}

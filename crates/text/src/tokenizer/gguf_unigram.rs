@@ -1,0 +1,125 @@
+//! SentencePiece's Unigram model, as GGUF files hold it (`t5`): a score per token, the likeliest way to cut a text wins.
+//!
+//! The `tokenizers` library does the work, as it did for the folder that the file was made from: words are cut before
+//! their space, a space is invented before the text and after every mark unless there is one, and characters that no
+//! token has become bytes if there are tokens for bytes. llama.cpp does not cut words first, invents a space even before
+//! a space, and takes the unknown token instead of bytes; texts of single spaces in known letters come out the same.
+//!
+//! Two ways to cut a run of one character are often equally likely, and then the last bit of a sum decides. GGUF rounds
+//! scores to f32, so our own files hold them a second time as they were ([`EXACT_SCORES`]), which others pass over.
+//!
+//! Left out: normalization (a compiled table of characters, runs of spaces made one), which such files may ask for and
+//! which is refused by name.
+
+use foretoken_weights::gguf::Metadata;
+use tokenizers::models::unigram::Unigram;
+use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
+
+use super::GgufVocabulary;
+use super::gguf::Kind;
+use super::gguf_bpe::add_marks;
+use super::library::Library;
+use crate::TextError;
+
+/// A key of ours: the scores as 64-bit floats.
+pub(super) const EXACT_SCORES: &str = "foretoken.tokenizer.scores";
+
+/// Refuses the normalizations that a file may ask for.
+pub(super) fn refuse_normalization(place: &str, metadata: &Metadata) -> Result<(), TextError> {
+    const CHARACTERS: &str = "tokenizer.ggml.precompiled_charsmap";
+    const SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
+    if metadata.get(CHARACTERS).is_some() {
+        return Err(TextError::field(place, CHARACTERS, "nothing (text as it is)", "a table of characters"));
+    }
+    // llama.cpp's own default is false as well.
+    match metadata.optional_bool(SPACES)? {
+        Some(true) => Err(TextError::field(place, SPACES, "false (text as it is)", true)),
+        _ => Ok(()),
+    }
+}
+
+/// The library's tokenizer for a vocabulary, and whether it invents a space before a text.
+pub(super) fn library(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Result<(Library, bool), TextError> {
+    let count = vocabulary.tokens.len();
+    let wrong =
+        |key: &str, len: usize| TextError::field(place, key, format!("{count} scores, one for each token"), len);
+    if vocabulary.scores.len() != count {
+        return Err(wrong("tokenizer.ggml.scores", vocabulary.scores.len()));
+    }
+    let rounded = vocabulary.scores.iter().map(|score| f64::from(*score));
+    let scores: Vec<f64> = match vocabulary.exact_scores.len() {
+        0 => rounded.collect(),
+        len if len == count => vocabulary.exact_scores.clone(),
+        len => return Err(wrong(EXACT_SCORES, len)),
+    };
+    let pieces: Vec<(String, f64)> = vocabulary.tokens.iter().cloned().zip(scores).collect();
+    let bytes = kinds.contains(&Kind::Byte);
+    let model = Unigram::from(pieces, vocabulary.unknown.map(|token| token as usize), bytes)
+        .map_err(|error| TextError::field(place, "tokenizer.ggml.tokens", "pieces of a Unigram model", error))?;
+    let invents = vocabulary.add_space_prefix.unwrap_or(true);
+    let scheme = if invents { PrependScheme::Always } else { PrependScheme::Never };
+    let mut tokenizer = tokenizers::Tokenizer::new(model);
+    tokenizer.with_pre_tokenizer(Some(Metaspace::new('▁', scheme, true)));
+    add_marks(place, &mut tokenizer, vocabulary, kinds)?;
+    Ok((Library::new(tokenizer), invents))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tokenizer;
+    use super::*;
+    use foretoken_weights::gguf::Value;
+
+    fn vocabulary() -> GgufVocabulary {
+        let text = |list: &[&str]| list.iter().map(|text| text.to_string()).collect();
+        GgufVocabulary {
+            model: "t5".into(),
+            tokens: text(&["<unk>", "▁", "a", "b", "▁ab", "<0xC3>", "<0xA9>", "<|end|>"]),
+            scores: vec![0.0, -3.0, -2.0, -2.0, -1.0, -9.0, -9.0, 0.0],
+            token_types: vec![2, 1, 1, 1, 1, 6, 6, 3],
+            unknown: Some(0),
+            ..GgufVocabulary::default()
+        }
+    }
+
+    #[test]
+    fn the_likeliest_cut_bytes_and_marks() {
+        let tokenizer = Tokenizer::from_gguf_vocabulary("small", &vocabulary()).unwrap();
+        assert_eq!(tokenizer.encode("ab ba", true).unwrap(), [4, 1, 3, 2]);
+        assert_eq!(tokenizer.encode("é<|end|>ab", false).unwrap(), [1, 5, 6, 7, 4]);
+        assert_eq!(tokenizer.decode(&[4, 1, 3, 2, 5, 6], false), "ab baé");
+        assert!(tokenizer.drops_first_space() && !tokenizer.adds_bos());
+        let plain = GgufVocabulary { add_space_prefix: Some(false), ..vocabulary() };
+        let tokenizer = Tokenizer::from_gguf_vocabulary("small", &plain).unwrap();
+        assert_eq!(tokenizer.encode("ab ab", false).unwrap(), [2, 3, 4]);
+    }
+
+    #[test]
+    fn scores_as_they_were_count_before_rounded_ones() {
+        // The rounded scores prefer the whole, the exact ones the parts.
+        let exact = vec![0.0, -3.0, -2.0, -2.0, -8.0, -9.0, -9.0, 0.0];
+        let tokenizer =
+            |exact_scores| Tokenizer::from_gguf_vocabulary("small", &GgufVocabulary { exact_scores, ..vocabulary() });
+        assert_eq!(tokenizer(exact).unwrap().encode("ab", false).unwrap(), [1, 2, 3]);
+        let error = tokenizer(vec![1.0; 3]).unwrap_err().to_string();
+        assert_eq!(error, "small: foretoken.tokenizer.scores: expected 8 scores, one for each token, found 3");
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused() {
+        let short = GgufVocabulary { scores: vec![0.0], ..vocabulary() };
+        let error = Tokenizer::from_gguf_vocabulary("small", &short).unwrap_err().to_string();
+        assert_eq!(error, "small: tokenizer.ggml.scores: expected 8 scores, one for each token, found 1");
+        let asks = |key: &str, value: Value| {
+            let metadata = Metadata::new("small", [(format!("tokenizer.ggml.{key}"), value)]);
+            refuse_normalization("small", &metadata).unwrap_err().to_string()
+        };
+        let error = asks("precompiled_charsmap", Value::Bool(true));
+        assert_eq!(
+            error,
+            "small: tokenizer.ggml.precompiled_charsmap: expected nothing (text as it is), found a table of characters"
+        );
+        let error = asks("remove_extra_whitespaces", Value::Bool(true));
+        assert_eq!(error, "small: tokenizer.ggml.remove_extra_whitespaces: expected false (text as it is), found true");
+    }
+}

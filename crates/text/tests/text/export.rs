@@ -1,0 +1,261 @@
+//! A folder's tokenizer said in GGUF's keys: the same tokens for any text, and a word about what cannot be said.
+
+use std::path::{Path, PathBuf};
+
+use foretoken_text::{Exported, Marks, TextError, Token, Tokenizer, gguf_vocabulary};
+use foretoken_weights::gguf::{Metadata, Value};
+use serde_json::{Value as Json, json};
+
+use crate::{gguf, model, test_data};
+
+const NO_MARKS: Marks<'static> = Marks { beginning: None, ends: &[] };
+
+fn read(exported: &Exported) -> Tokenizer {
+    Tokenizer::from_gguf("made", &Metadata::new("made", exported.entries.iter().cloned())).unwrap()
+}
+
+fn entry<'a>(exported: &'a Exported, key: &str) -> Option<&'a Value> {
+    exported.entries.iter().find(|(name, _)| name == &format!("tokenizer.{key}")).map(|(_, value)| value)
+}
+
+/// Both give the same tokens for the text, however it is asked for.
+fn assert_alike(folder: &Tokenizer, made: &Tokenizer, text: &str) {
+    for special in [false, true] {
+        assert_eq!(folder.encode(text, special).unwrap(), made.encode(text, special).unwrap(), "{text:?}");
+    }
+    let tokens = folder.encode_plain(text).unwrap();
+    assert_eq!(tokens, made.encode_plain(text).unwrap(), "{text:?}");
+    assert_eq!(folder.decode(&tokens, false), made.decode(&tokens, false), "{text:?}");
+}
+
+/// Runs of a few characters that vocabularies cut in ways of their own, from a seed.
+fn random_text(seed: u64) -> String {
+    const ALPHABET: [&str; 24] = [
+        "a", "b", "the", "ing", " ", " ", "  ", "\n", "\t", "1", "23", ".", ",", "'s", "é", "ß", "我", "🙂", "\u{301}",
+        "X", "_", "<|end|>", "<|user|>", "-",
+    ];
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let len = next() % 40;
+    (0..len).map(|_| ALPHABET[(next() % 24) as usize]).collect()
+}
+
+#[test]
+fn the_demo_models_cut_texts_as_their_folders_do() {
+    for (name, rows, kind) in
+        [("demo-target", 8192, "gpt2"), ("demo-draft", 8192, "gpt2"), ("demo-other-tokenizer", 4096, "t5")]
+    {
+        let folder = Tokenizer::from_dir(&model(name)).unwrap();
+        let exported = gguf_vocabulary(&model(name), rows, Marks { beginning: Some(0), ends: &[0] }).unwrap();
+        let made = read(&exported);
+        assert_eq!(entry(&exported, "ggml.model"), Some(&Value::String(kind.into())));
+        assert_eq!((made.vocabulary_len(), made.bos(), made.adds_bos()), (rows, Some(0), false), "{name}");
+        assert!(made.end_tokens().contains(&0), "{name}");
+        assert!(entry(&exported, "chat_template").is_some());
+        (0..400).for_each(|seed| assert_alike(&folder, &made, &random_text(seed)));
+        for token in (0..rows as Token).filter(|token| !folder.token_bytes(*token).is_empty()) {
+            assert_eq!(folder.token_bytes(token), made.token_bytes(token), "{name}: token {token}");
+            assert_eq!(folder.is_special(token), made.is_special(token), "{name}: token {token}");
+        }
+    }
+}
+
+#[test]
+fn a_spelling_that_comes_twice_is_kept_once() {
+    // llama.cpp refuses doubles; this vocabulary has `<|end|>` as a piece and as an added token.
+    let exported = gguf_vocabulary(&model("demo-other-tokenizer"), 4096, NO_MARKS).unwrap();
+    let Some(Value::Array(foretoken_weights::gguf::Array::String(tokens))) = entry(&exported, "ggml.tokens") else {
+        panic!("tokens are strings")
+    };
+    let distinct: std::collections::HashSet<&String> = tokens.iter().collect();
+    assert_eq!((distinct.len(), tokens[6].as_str(), tokens[249].as_str()), (4096, "[PAD6]", "<|end|>"));
+}
+
+#[test]
+fn rows_without_tokens_are_filled_and_tokens_without_rows_refused() {
+    let exported = gguf_vocabulary(&model("demo-target"), 8200, NO_MARKS).unwrap();
+    let made = read(&exported);
+    assert_eq!(made.token_bytes(8199), b"[PAD8199]");
+    assert_alike(&Tokenizer::from_dir(&model("demo-target")).unwrap(), &made, "[PAD8199] is text");
+    let error = gguf_vocabulary(&model("demo-target"), 8000, NO_MARKS).unwrap_err().to_string();
+    assert!(error.ends_with("tokenizer.json: tokens: expected at most 8000 (the network's), found 8192"), "{error}");
+}
+
+/// A folder with the demo's tokenizer after a change.
+fn changed(change: impl FnOnce(&mut Json)) -> tempfile::TempDir {
+    let text = std::fs::read_to_string(model("demo-target").join("tokenizer.json")).unwrap();
+    let mut tokenizer: Json = serde_json::from_str(&text).unwrap();
+    change(&mut tokenizer);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    folder
+}
+
+fn say(folder: &Path) -> Result<Exported, TextError> {
+    gguf_vocabulary(folder, 8192, NO_MARKS)
+}
+
+const QWEN: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+fn split(expression: &str, behavior: &str, invert: bool) -> Json {
+    let split = json!({"type": "Split", "pattern": {"Regex": expression}, "behavior": behavior, "invert": invert});
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+    json!({"type": "Sequence", "pretokenizers": [split, bytes]})
+}
+
+#[test]
+fn cuts_are_known_by_their_expressions() {
+    let digits = json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Digits", "individual_digits": true},
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]});
+    for (cut, name) in [
+        (split(QWEN, "Isolated", false), "qwen2"),
+        (split(QWEN, "Removed", true), "qwen2"),
+        (split(&QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|"), "Isolated", false), "dbrx"),
+        (digits, "starcoder"),
+    ] {
+        let folder = changed(|tokenizer| tokenizer["pre_tokenizer"] = cut);
+        let exported = say(folder.path()).unwrap();
+        assert_eq!(entry(&exported, "ggml.pre"), Some(&Value::String(name.into())));
+        let original = Tokenizer::from_dir(folder.path()).unwrap();
+        (0..50).for_each(|seed| assert_alike(&original, &read(&exported), &random_text(seed)));
+    }
+    let folder = changed(|tokenizer| {
+        tokenizer["pre_tokenizer"] = split(&QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|"), "Isolated", false);
+        tokenizer["model"]["ignore_merges"] = true.into();
+    });
+    assert_eq!(entry(&say(folder.path()).unwrap(), "ggml.pre"), Some(&Value::String("llama-bpe".into())));
+}
+
+#[test]
+fn a_unicode_normalizer_is_noted() {
+    let folder = changed(|tokenizer| tokenizer["normalizer"] = json!({"type": "NFC"}));
+    let exported = say(folder.path()).unwrap();
+    assert!(exported.notes.len() == 1 && exported.notes[0].contains("normalizer NFC"), "{:?}", exported.notes);
+}
+
+#[test]
+fn what_gguf_has_no_word_for_is_refused_by_name() {
+    let refused = |change: &dyn Fn(&mut Json)| {
+        let folder = changed(change);
+        let error = say(folder.path()).unwrap_err().to_string();
+        assert!(error.starts_with(&folder.path().join("tokenizer.json").display().to_string()), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error
+    };
+    let error = refused(&|tokenizer| tokenizer["pre_tokenizer"] = split(r"\d+|\D+", "Isolated", false));
+    assert!(error.contains("pre_tokenizer: expected expressions that GGUF has a name for"), "{error}");
+    assert!(error.ends_with(r#"found ["\\d+|\\D+"]"#), "{error}");
+    let error = refused(&|tokenizer| tokenizer["pre_tokenizer"] = split(QWEN, "MergedWithNext", false));
+    assert!(error.contains("MergedWithNext"), "{error}");
+    let error = refused(&|tokenizer| tokenizer["pre_tokenizer"]["add_prefix_space"] = true.into());
+    assert!(error.contains("add_prefix_space"), "{error}");
+    let error = refused(&|tokenizer| tokenizer["normalizer"] = json!({"type": "Lowercase"}));
+    assert!(error.contains("normalizer: expected none or NFC, found {\"type\":\"Lowercase\"}"), "{error}");
+    let error = refused(&|tokenizer| {
+        tokenizer["model"] = json!({"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"});
+        tokenizer["added_tokens"] = json!([]);
+    });
+    assert!(error.contains("model.type: expected BPE or Unigram, found \"WordLevel\""), "{error}");
+}
+
+#[test]
+fn a_vocabulary_that_would_be_read_otherwise_is_refused() {
+    // GGUF has no word for tokens that are found between blanks only.
+    let folder = changed(|tokenizer| {
+        tokenizer["added_tokens"].as_array_mut().unwrap().push(json!({"id": 8192, "content": "ell",
+            "single_word": true, "lstrip": false, "rstrip": false, "normalized": false, "special": false}));
+    });
+    let error = gguf_vocabulary(folder.path(), 8193, NO_MARKS).unwrap_err().to_string();
+    assert!(error.contains("tokenizer: expected one that GGUF can say, where \"Hello, world!\" is ["), "{error}");
+}
+
+/// A tokenizer in the manner of Llama 2, of these pieces in the order of their scores.
+fn marked(pieces: &[(String, i64)], controls: &[(usize, &str)], scheme: Json) -> Json {
+    let ids: std::collections::HashMap<&str, usize> =
+        pieces.iter().enumerate().map(|(id, (piece, _))| (piece.as_str(), id)).collect();
+    let mut merges = Vec::new();
+    for (piece, score) in pieces {
+        for at in piece.char_indices().map(|(at, _)| at).skip(1) {
+            let (left, right) = piece.split_at(at);
+            if let (Some(first), Some(second)) = (ids.get(left), ids.get(right)) {
+                merges.push((-score, *first, *second, json!([left, right])));
+            }
+        }
+    }
+    merges.sort_by_key(|(score, first, second, _)| (*score, *first, *second));
+    let added = controls.iter().map(|(id, content)| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true})
+    });
+    json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": added.collect::<Vec<_>>(),
+        "normalizer": scheme, "pre_tokenizer": null,
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+          {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}},
+          {"Sequence": {"id": "B", "type_id": 1}}],
+          "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
+        "decoder": {"type": "Sequence", "decoders": [
+          {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+          {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
+          "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true, "vocab": ids,
+          "merges": merges.into_iter().map(|(_, _, _, pair)| pair).collect::<Vec<_>>()}})
+}
+
+fn prepend() -> Json {
+    json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]})
+}
+
+fn written(tokenizer: &Json) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let config = json!({"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true});
+    std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+    let path = folder.path().to_path_buf();
+    (folder, path)
+}
+
+#[test]
+fn merged_pieces_get_scores() {
+    let mut pieces: Vec<(String, i64)> = ["<unk>", "<s>", "</s>"].map(|piece| (piece.to_string(), 0)).to_vec();
+    pieces.extend((0..256).map(|byte| (format!("<0x{byte:02X}>"), 0)));
+    let words = ["or", "he", "ll", "▁w", "lo", "▁wor", "ld", "▁he", "llo", "▁world"];
+    pieces.extend(words.iter().enumerate().map(|(place, piece)| (piece.to_string(), -(place as i64) - 1)));
+    pieces.extend(["▁", "h", "e", "l", "o", "w", "r", "d"].map(|piece| (piece.to_string(), -1000)));
+    let rows = pieces.len();
+    let (_folder, path) = written(&marked(&pieces, &[(0, "<unk>"), (1, "<s>"), (2, "</s>")], prepend()));
+    let exported = gguf_vocabulary(&path, rows, Marks { beginning: Some(1), ends: &[2] }).unwrap();
+    let (folder, made) = (Tokenizer::from_dir(&path).unwrap(), read(&exported));
+    assert_eq!(entry(&exported, "ggml.model"), Some(&Value::String("llama".into())));
+    assert_eq!(entry(&exported, "ggml.add_space_prefix"), Some(&Value::Bool(true)));
+    assert_eq!((made.bos(), made.adds_bos(), made.end_tokens()), (Some(1), true, &[2][..]));
+    for text in ["hello world", " world  hello", "lllooow é", "</s>hello"] {
+        assert_alike(&folder, &made, text);
+    }
+}
+
+/// Llama 2's own vocabulary, made into a `tokenizer.json` as transformers does it, and back.
+#[test]
+fn llama_2_comes_back() {
+    let Some(path) = test_data("data/vocab/ggml-vocab-llama-spm.gguf") else { return };
+    let file = foretoken_weights::gguf::open(&path).unwrap();
+    let tokens = file.metadata.strings("tokenizer.ggml.tokens").unwrap();
+    let scores = file.metadata.f32s("tokenizer.ggml.scores").unwrap();
+    let pieces: Vec<(String, i64)> =
+        tokens.iter().zip(scores).map(|(token, score)| (token.clone(), *score as i64)).collect();
+    let (_folder, folder) = written(&marked(&pieces, &[(0, "<unk>"), (1, "<s>"), (2, "</s>")], prepend()));
+    let exported = gguf_vocabulary(&folder, tokens.len(), Marks { beginning: Some(1), ends: &[2] }).unwrap();
+    let (theirs, made) = (gguf(&path), read(&exported));
+    let folder = Tokenizer::from_dir(&folder).unwrap();
+    for seed in 0..300 {
+        assert_alike(&folder, &made, &random_text(seed));
+        assert_eq!(theirs.encode(&random_text(seed), true).unwrap(), made.encode(&random_text(seed), true).unwrap());
+    }
+}
