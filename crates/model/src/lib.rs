@@ -15,6 +15,7 @@ mod cache;
 pub mod checkpoint;
 mod decoder;
 mod error;
+pub mod export;
 pub mod family;
 mod linear;
 pub mod spec;
