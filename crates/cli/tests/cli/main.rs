@@ -9,6 +9,7 @@ mod check;
 mod generate;
 mod logits;
 mod page;
+mod quantize;
 
 use std::io::Write;
 use std::path::PathBuf;

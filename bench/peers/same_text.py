@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Compares what foretoken and llama.cpp write from the same GGUF file and prompt, token for token, at temperature 0.
+
+    foretoken quantize models/demo-target /tmp/demo-q8_0.gguf --type q8_0
+    /tmp/gguf/bin/python bench/peers/same_text.py /tmp/demo-q8_0.gguf -n 60
+
+For each file one line: whether foretoken goes on in the same way from the text as from llama.cpp's tokens of it, and how
+many tokens of its answer llama.cpp would have written too. Where they
+part, llama.cpp's logits for its own token and for ours are shown: a near tie there is rounding (each program has its own
+order of additions, and both round activations for quantized weights), a wide margin is a mistake. Needs llama-cpp-python
+(README.md). Exit code 1 if a prompt is cut otherwise, or texts part at a margin above --margin.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+from llama_cpp import Llama
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def ours(program, model, words):
+    """Token ids that `foretoken generate` writes."""
+    command = [program, "generate", "-m", model, "--temp", "0", "-s", "0", "--spec-type", "none", "--ignore-eos",
+               "--output-ids", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{model}: {done.stderr.strip()}")
+    return [int(word) for word in done.stdout.replace(",", " ").split()]
+
+
+def greedy(llama, tokens, count, expected):
+    """How many of `expected` llama.cpp writes too after `tokens`, and its logits where it does not."""
+    llama.reset()
+    llama.eval(tokens)
+    for place, token in enumerate(expected[:count]):
+        row = numpy.array(llama.scores[llama.n_tokens - 1])
+        best = int(row.argmax())
+        if best != token:
+            return place, (row[best], row[token])
+        llama.eval([token])
+    return len(expected), None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", metavar="MODEL.gguf")
+    parser.add_argument("-p", "--prompt", default="once upon a time, there was a little")
+    parser.add_argument("-n", type=int, default=60, help="tokens to write")
+    parser.add_argument("--margin", type=float, default=0.1, help="largest difference of logits that is a near tie")
+    parser.add_argument("--foretoken", default=ROOT / "target/release/foretoken", help="the program")
+    options = parser.parse_args()
+    wrong = False
+    for model in options.models:
+        llama = Llama(model, n_ctx=1024, n_threads=2, logits_all=True, verbose=False)
+        # foretoken does not print how it cuts a prompt; if it cuts otherwise it will, sooner or later, write otherwise.
+        theirs = llama.tokenize(options.prompt.encode(), add_bos=True, special=True)
+        text = ours(options.foretoken, model, ["-n", str(options.n), "-p", options.prompt])
+        by_tokens = ours(options.foretoken, model, ["-n", str(options.n), "--prompt-ids", ",".join(map(str, theirs))])
+        same_prompt = text == by_tokens
+        agreed, parted = greedy(llama, theirs, options.n, by_tokens)
+        line = f"{model}: prompt {'alike' if same_prompt else 'CUT OTHERWISE'}, {agreed} of {len(by_tokens)} tokens agree"
+        if parted:
+            margin = parted[0] - parted[1]
+            line += f"; then {parted[0]:.3f} against {parted[1]:.3f}, {'a near tie' if margin <= options.margin else 'NO TIE'}"
+            wrong |= bool(margin > options.margin)
+        wrong |= not same_prompt
+        print(line, flush=True)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

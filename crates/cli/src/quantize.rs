@@ -1,0 +1,161 @@
+//! `foretoken quantize`: a model made into a GGUF file of another type, which llama.cpp reads too.
+//!
+//! The source is a GGUF file, whose keys go over as they are, or a Hugging Face directory, which is said in GGUF's
+//! words (`model/src/export.rs` the network, `text` the vocabulary). Tensors follow one after the other, in slabs of
+//! rows that all threads work on, so memory does not grow with the model. Nothing has the final name before it is
+//! whole. Left out: importance matrices, and formats that the kernels only read.
+
+mod kinds;
+mod rows;
+mod source;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use foretoken_kernels::Pool;
+use foretoken_model::export::Exported;
+use foretoken_weights::Dtype;
+use foretoken_weights::gguf::{Metadata, TensorInfo, Writer};
+
+use crate::failure::Failure;
+use crate::{progress, values};
+use kinds::{Choice, Layers, Mixture};
+use source::Source;
+
+/// Options of `foretoken quantize`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Matrices become the type; vectors, norms and position tables stay f32. The head (output.weight, or token_embd.weight where \
+there is no head) is kept in Q6_K with q4_0, q4_k and q4_k_m, as llama.cpp does; q4_k_m also keeps attn_v and ffn_down of \
+half of the layers in Q6_K. Rows that are no whole blocks take q8_0, or f16 if even that does not fit, and a note says so.")]
+pub struct Quantize {
+    /// The model: a .gguf file, or a directory of Hugging Face's (Llama, GPT-2)
+    #[arg(value_name = "IN")]
+    input: PathBuf,
+    /// The .gguf file to write
+    #[arg(value_name = "OUT")]
+    output: PathBuf,
+    /// The type of matrices: f32, f16, bf16, q8_0, q4_0, q4_k, q4_k_m or q6_k
+    #[arg(long = "type", value_name = "TYPE", value_parser = kinds::mixture)]
+    kind: Mixture,
+    /// Write over OUT if it is there
+    #[arg(long)]
+    force: bool,
+    /// Threads [default: one a core]
+    #[arg(short, long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+}
+
+impl Quantize {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The source cannot be read or said in GGUF, OUT is there or cannot be written, or somebody pressed Ctrl-C.
+    pub fn run(&self) -> Result<(), Failure> {
+        self.check_places()?;
+        let source = Source::open(&self.input)?;
+        let layers = Layers::count(source.tensors.iter().map(|tensor| tensor.name.as_str()));
+        let choose = |tensor: &Exported| self.kind.of_tensor(&tensor.name, &tensor.shape, &layers);
+        let plan: Vec<Choice> = source.tensors.iter().map(choose).collect();
+        let mut metadata = source.metadata;
+        metadata.set("general.file_type", self.kind.file_type());
+        metadata.set("general.quantization_version", 2u32);
+        // Before anything is noted: an error about the place is then the only line.
+        let writer = self.begin(&source.tensors, &plan, &metadata)?;
+        source.notes.iter().for_each(|note| progress::say(format_args!("note: {note}")));
+        notes_on(&source.tensors, &plan).iter().for_each(progress::say);
+        self.write(writer, &source.tensors, &plan)
+    }
+
+    /// Refuses to write over anything that was not asked for, the source above all.
+    fn check_places(&self) -> Result<(), Failure> {
+        let (input, output) = (self.input.display(), self.output.display());
+        if !self.input.exists() {
+            return Err(Failure::Other(format!("{input}: expected a directory or a .gguf file, found nothing")));
+        }
+        let Ok(real) = self.output.canonicalize() else { return Ok(()) };
+        let from = self.input.canonicalize().map_err(|error| Failure::file(&self.input, &error))?;
+        // A file of the directory other than a .gguf may be one that is being read.
+        let part_of_it =
+            real.parent() == Some(from.as_path()) && real.extension().is_none_or(|ending| ending != "gguf");
+        if real == from || part_of_it {
+            return Err(Failure::Other(format!("{output}: expected another file than the source, found {input}")));
+        }
+        if real.is_dir() {
+            return Err(Failure::Other(format!("{output}: expected a file to write, found a directory")));
+        }
+        if !self.force {
+            return Err(Failure::Other(format!("{output}: expected no such file (--force writes over it), found one")));
+        }
+        Ok(())
+    }
+
+    /// Begins the file with its header.
+    fn begin(&self, tensors: &[Exported], plan: &[Choice], metadata: &Metadata) -> Result<Writer, Failure> {
+        let info = |(tensor, choice): (&Exported, &Choice)| TensorInfo {
+            name: tensor.name.clone(),
+            dtype: choice.dtype,
+            shape: tensor.shape.clone(),
+        };
+        let infos: Vec<TensorInfo> = tensors.iter().zip(plan).map(info).collect();
+        Ok(Writer::create(&self.output, metadata, &infos)?)
+    }
+
+    /// Makes and writes every tensor, with a bar on a terminal.
+    fn write(&self, mut writer: Writer, tensors: &[Exported], plan: &[Choice]) -> Result<(), Failure> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&interrupted);
+        // Without the handler Ctrl-C leaves a .part file behind, which is no reason not to go on.
+        let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let pool = Pool::new(self.threads.unwrap_or(cores));
+        let bar = progress::bar("quantizing", tensors.len());
+        for (tensor, choice) in tensors.iter().zip(plan) {
+            let stopped = || interrupted.load(Ordering::Relaxed);
+            let saturated = rows::convert(tensor, choice.dtype, &pool, &stopped, &mut |bytes| writer.append(bytes))
+                .map_err(|problem| problem.told(&self.input, &self.output, &tensor.name))?;
+            if saturated > 0 {
+                let (name, count) = (&tensor.name, saturated);
+                bar.suspend(|| {
+                    progress::say(format_args!("note: {name}: {count} numbers beyond f16 became its greatest"));
+                });
+            }
+            tensor.source.bytes.release();
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        Ok(writer.finish()?)
+    }
+}
+
+/// Lines about tensors that did not get what was asked for, and about those that are quantized twice.
+fn notes_on(tensors: &[Exported], plan: &[Choice]) -> Vec<String> {
+    let mut fallen: BTreeMap<(usize, &str, &str), Vec<&str>> = BTreeMap::new();
+    let mut twice = Vec::new();
+    for (tensor, choice) in tensors.iter().zip(plan) {
+        let (from, to) = (tensor.source.dtype, choice.dtype);
+        if matches!(from, Dtype::Quantized(_)) && matches!(to, Dtype::Quantized(_)) && from != to {
+            twice.push((&tensor.name, from));
+        }
+        if choice.wanted != to {
+            let key = (tensor.columns(), choice.wanted.name(), to.name());
+            fallen.entry(key).or_default().push(&tensor.name);
+        }
+    }
+    let mut lines = Vec::new();
+    if let Some((name, from)) = twice.first() {
+        let count = twice.len();
+        lines.push(format!("warning: {count} tensors are quantized already and lose twice, as {name} ({from})"));
+    }
+    for ((columns, wanted, to), names) in fallen {
+        let count = names.len();
+        lines.push(format!(
+            "note: rows of {columns} are no whole blocks of {wanted}: {to} for {count} tensors, as {}",
+            names[0]
+        ));
+    }
+    lines
+}

@@ -1,0 +1,129 @@
+//! A tensor brought to another type, slab by slab, each slab by all threads.
+//!
+//! A slab is some rows, and a task some of these: it spells them out as floats and makes its part of the slab's bytes.
+//! Rows do not depend on each other, so the file is the same for any number of threads. What need not change is copied.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foretoken_kernels::Pool;
+use foretoken_kernels::block::{self, Format};
+use foretoken_kernels::dtype::{bf16, f16};
+use foretoken_model::export::Exported;
+use foretoken_weights::{Dtype, WeightsError};
+
+use crate::failure::Failure;
+
+/// Elements of a task, or one row if that is longer; a quarter of a megabyte as floats.
+const TASK: usize = 1 << 16;
+/// Tasks of a slab, for each thread.
+const TASKS: usize = 8;
+/// Bytes that are copied at once.
+const COPY: usize = 1 << 24;
+
+/// Why a tensor was not written.
+pub enum Problem {
+    /// Somebody pressed Ctrl-C.
+    Stopped,
+    /// A row to be quantized holds a number that is not finite.
+    NotFinite { row: usize },
+    /// The file could not be written.
+    Write(WeightsError),
+}
+
+impl Problem {
+    /// The line about a tensor of this name.
+    pub fn told(self, input: &Path, output: &Path, tensor: &str) -> Failure {
+        Failure::Other(match self {
+            Self::Stopped => format!("{}: interrupted, and not written", output.display()),
+            Self::NotFinite { row } => {
+                let input = input.display();
+                format!("{input}: tensor {tensor}: row {row}: expected finite numbers to quantize, found others")
+            }
+            Self::Write(error) => return error.into(),
+        })
+    }
+}
+
+/// Hands the bytes of `tensor` in the type `dtype` to `put`, and says how many numbers were too large for it.
+///
+/// # Errors
+/// `stopped` says so, `put` fails, or numbers to be quantized are not finite.
+pub fn convert(
+    tensor: &Exported,
+    dtype: Dtype,
+    pool: &Pool,
+    stopped: &dyn Fn() -> bool,
+    put: &mut dyn FnMut(&[u8]) -> Result<(), WeightsError>,
+) -> Result<usize, Problem> {
+    let mut put = |bytes: &[u8]| if stopped() { Err(Problem::Stopped) } else { put(bytes).map_err(Problem::Write) };
+    if let (true, Some(bytes)) = (dtype == tensor.source.dtype, tensor.verbatim()) {
+        bytes.chunks(COPY).try_for_each(&mut put)?;
+        return Ok(0);
+    }
+    let (rows, columns) = (tensor.rows(), tensor.columns());
+    if rows == 0 || columns == 0 {
+        return Ok(0);
+    }
+    let row_bytes = dtype.size_of(&[columns]).expect("types are chosen to fit the rows");
+    let reader = tensor.reader();
+    let task_rows = (TASK / columns).max(1);
+    let slab_rows = (task_rows * TASKS * pool.threads()).min(rows);
+    let (saturated, not_finite) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    let mut slab = vec![0u8; slab_rows * row_bytes];
+    for first in (0..rows).step_by(slab_rows) {
+        let slab = &mut slab[..slab_rows.min(rows - first) * row_bytes];
+        let parts: Vec<Mutex<&mut [u8]>> = slab.chunks_mut(task_rows * row_bytes).map(Mutex::new).collect();
+        pool.run(parts.len(), &|task| {
+            // Nobody else asks for this part: the lock is there for the compiler.
+            let mut out = parts[task].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let first = first + task * task_rows;
+            let mut values = vec![0.0; out.len() / row_bytes * columns];
+            reader.read(first, &mut values);
+            match encode(dtype, &values, &mut out) {
+                Ok(count) => drop(saturated.fetch_add(count, Ordering::Relaxed)),
+                Err(at) => drop(not_finite.fetch_min(first + at / columns, Ordering::Relaxed)),
+            }
+        });
+        drop(parts);
+        match not_finite.load(Ordering::Relaxed) {
+            usize::MAX => put(slab)?,
+            row => return Err(Problem::NotFinite { row }),
+        }
+    }
+    Ok(saturated.into_inner())
+}
+
+/// Floats as elements of a type. `Ok` counts those that are finite and beyond the type, `Err` is the place of the first
+/// that cannot be quantized.
+fn encode(dtype: Dtype, values: &[f32], out: &mut [u8]) -> Result<usize, usize> {
+    let mut saturated = 0;
+    match dtype {
+        Dtype::F32 => {
+            out.chunks_exact_mut(4).zip(values).for_each(|(out, value)| out.copy_from_slice(&value.to_le_bytes()));
+        }
+        Dtype::BF16 => {
+            let bits = |value: &f32| bf16::from_f32(*value).to_le_bytes();
+            out.chunks_exact_mut(2).zip(values).for_each(|(out, value)| out.copy_from_slice(&bits(value)));
+        }
+        Dtype::F16 => {
+            for (out, value) in out.chunks_exact_mut(2).zip(values) {
+                let mut half = f16::from_f32(*value);
+                if half.is_infinite() && value.is_finite() {
+                    half = if *value > 0.0 { f16::MAX } else { f16::MIN };
+                    saturated += 1;
+                }
+                out.copy_from_slice(&half.to_le_bytes());
+            }
+        }
+        blocks => {
+            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+                return Err(at);
+            }
+            let format = Format::ALL.into_iter().find(|format| format.name() == blocks.name());
+            block::quantize(format.expect("types are chosen among those that can be made"), values, out);
+        }
+    }
+    Ok(saturated)
+}

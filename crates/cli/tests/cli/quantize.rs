@@ -1,0 +1,290 @@
+//! `quantize`: the same network in another file, whatever it was made from; and no file where something is wrong.
+
+use std::path::Path;
+
+use foretoken_weights::gguf::{self, Array, Metadata, TensorInfo, Value, Writer};
+use foretoken_weights::{Dtype, safetensors};
+
+use crate::{demo, golden, run, test_data, words};
+
+/// Makes a file and says what the program noted.
+#[track_caller]
+fn quantize(from: &str, to: &Path, kind: &str) -> String {
+    let run = run(&["quantize", from, &to.display().to_string(), "--type", kind]);
+    assert_eq!((run.code, run.out.as_str()), (0, ""), "{}", run.err);
+    run.err
+}
+
+/// Logits after each of some tokens.
+fn logits(model: &str, tokens: &str) -> Vec<f32> {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("logits").display().to_string();
+    run(&["logits", "-m", model, "--tokens", tokens, "-o", &path, "-ctk", "f32", "-ctv", "f32"]).ok();
+    let weights = safetensors::open(&path).expect("the file is well-formed");
+    let bytes = &weights.require("logits").expect("it has logits").bytes;
+    bytes.chunks_exact(4).map(|chunk| f32::from_le_bytes(chunk.try_into().expect("four bytes"))).collect()
+}
+
+/// The largest difference, as a part of the largest magnitude.
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let largest = a.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    a.iter().zip(b).fold(0f32, |most, (a, b)| most.max((a - b).abs())) / largest
+}
+
+/// A greedy text.
+fn text(model: &str, prompt: &str) -> String {
+    run(&["generate", "-m", model, "--temp", "0", "-s", "1", "-n", "40", "--ignore-eos", prompt]).ok()
+}
+
+/// A small GGUF file of one tensor and some keys.
+fn small(path: &Path, architecture: &str, dtype: Dtype, values: Vec<u8>, further: Vec<(&str, Value)>) -> String {
+    let mut metadata = Metadata::new("small", [("general.architecture".to_string(), architecture.into())]);
+    further.into_iter().for_each(|(key, value)| metadata.set(key, value));
+    let layout = dtype.layout();
+    let columns = values.len() / layout.bytes * layout.elements / 2;
+    let info = TensorInfo { name: "blk.0.odd.weight".to_string(), dtype, shape: vec![2, columns] };
+    let mut writer = Writer::create(path, &metadata, &[info]).expect("a file can be written");
+    writer.append(&values).expect("a file can be written");
+    writer.finish().expect("a file can be written");
+    path.display().to_string()
+}
+
+fn bytes(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+#[test]
+fn every_family_and_rotation_says_the_same_from_the_new_file() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let tokens: Vec<String> = (0..60).map(|i| (i * 37 % 96).to_string()).collect();
+    let tokens = tokens.join(",");
+    for name in ["llama", "llama-biased", "llama-tied", "llama3-rope", "linear-rope", "gpt2"] {
+        let file = folder.path().join(format!("{name}.gguf"));
+        let notes = quantize(&golden(name), &file, "f32");
+        let expected = format!("note: {}/tokenizer.json: expected a tokenizer", golden(name));
+        assert!(notes.starts_with(&expected) && notes.lines().count() == 1, "{notes}");
+        let made = logits(&file.display().to_string(), &tokens);
+        // Elements of a head are added in another order, divisors of frequencies are rounded once more.
+        let off = difference(&logits(&golden(name), &tokens), &made);
+        println!("{name}: {off:e}");
+        assert!(off < 2e-6, "{name}: {off}");
+    }
+}
+
+#[test]
+fn the_demo_models_write_the_same_text() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for name in ["demo-target", "demo-draft", "demo-other-tokenizer"] {
+        let (from, to) = (demo(name), folder.path().join(format!("{name}.gguf")));
+        for kind in ["f32", "bf16"] {
+            let _ = std::fs::remove_file(&to);
+            quantize(&from, &to, kind);
+            let to = to.display().to_string();
+            for prompt in ["once upon a time, there was", "<|user|>I need a table for 2, naïve café  ☕<|end|>"] {
+                assert_eq!(text(&from, prompt), text(&to, prompt), "{name} {kind}");
+            }
+            let off = difference(&logits(&from, "5,17,3,1000,42,7"), &logits(&to, "5,17,3,1000,42,7"));
+            println!("{name} {kind}: {off:e}");
+            assert!(off < 2e-6, "{name} {kind}: {off}");
+        }
+    }
+}
+
+#[test]
+fn every_type_loads_generates_and_stays_near() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let (from, tokens) = (demo("demo-target"), "5,17,3,1000,42,7,99,2000,8000");
+    let exact = logits(&from, tokens);
+    let mut last = u64::MAX;
+    // The types go from many bits to few; the last column is three times the difference that was seen, or more.
+    for (kind, dtypes, most) in [
+        ("F16", &["F16", "F32"][..], 0.001),
+        ("q8_0", &["F32", "Q8_0"], 0.03),
+        ("q6_k", &["F32", "Q6_K", "Q8_0"], 0.03),
+        ("q4_k_m", &["F32", "Q4_K", "Q6_K", "Q8_0"], 0.1),
+        ("q4_k", &["F32", "Q4_K", "Q8_0"], 0.1),
+        ("q4_0", &["F32", "Q4_0", "Q8_0"], 0.25),
+    ] {
+        let file = folder.path().join(format!("{kind}.gguf"));
+        let notes = quantize(&from, &file, kind);
+        assert_eq!(notes.contains("rows of 384 are no whole blocks"), kind.contains('4') || kind == "q6_k", "{notes}");
+        let name = file.display().to_string();
+        let facts: serde_json::Value =
+            serde_json::from_str(&run(&["inspect", "--json", &name]).ok()).expect("facts are JSON");
+        let found: Vec<&str> = facts["dtypes"].as_object().expect("types").keys().map(String::as_str).collect();
+        assert_eq!(found, dtypes, "{kind}");
+        let off = difference(&exact, &logits(&name, tokens));
+        println!("{kind}: {off:e}");
+        assert!(off > 0.0 && off < most, "{kind}: {off}");
+        assert!(text(&name, "once upon a time, there was").len() > 40, "{kind}");
+        let len = std::fs::metadata(&file).expect("the file is there").len();
+        assert!(len <= last, "{kind}: {len} bytes after {last}");
+        last = len;
+    }
+}
+
+#[test]
+fn keys_go_over_as_they_are_and_threads_change_nothing() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let nested = Array::Array(vec![Array::U8(vec![1, 2]), Array::Bool(vec![])]);
+    let values = bytes((0..2 * 40_000).map(|i| (i as f32 * 0.37).sin()));
+    let further = vec![
+        ("zoo.animals", Value::Array(Array::String(vec!["gnu".into(), "äöü".into()]))),
+        ("zoo.cages", Value::Array(nested)),
+        ("zoo.age", Value::I16(-7)),
+        ("general.alignment", Value::U32(64)),
+        ("general.file_type", Value::U32(0)),
+    ];
+    // Nobody knows this architecture; its tensors are quantized all the same.
+    let from = small(&folder.path().join("from.gguf"), "elman", Dtype::F32, values, further);
+    let made = |threads: &str| {
+        let to = folder.path().join(format!("{threads}.gguf"));
+        let name = to.display().to_string();
+        run(&["quantize", &from, &name, "--type", "q8_0", "-t", threads]).ok();
+        std::fs::read(to).expect("the file was written")
+    };
+    assert!(made("1") == made("3"), "the file depends on the number of threads");
+    let (before, after) = (gguf::open(&from).expect("ours"), gguf::open(folder.path().join("1.gguf")).expect("ours"));
+    for (key, value) in before.metadata.iter().filter(|(key, _)| *key != "general.file_type") {
+        assert_eq!(after.metadata.get(key), Some(value), "{key}");
+    }
+    assert_eq!(after.metadata.get("general.file_type"), Some(&Value::U32(7)));
+    assert_eq!(after.metadata.get("general.quantization_version"), Some(&Value::U32(2)));
+    assert_eq!(after.metadata.len(), before.metadata.len() + 1);
+    assert_eq!(after.weights.require("blk.0.odd.weight").expect("it is there").dtype, Dtype::Q8_0);
+    let same = folder.path().join("same.gguf");
+    quantize(&from, &same, "f32");
+    let same = gguf::open(&same).expect("ours");
+    let tensor = |file: &gguf::Gguf| file.weights.require("blk.0.odd.weight").expect("it is there").bytes.to_vec();
+    assert!(tensor(&same) == tensor(&before), "what need not change is copied");
+}
+
+#[test]
+fn what_is_quantized_already_loses_twice_with_a_warning() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = |name: &str| folder.path().join(name);
+    let from = small(&path("f32.gguf"), "elman", Dtype::F32, bytes((0..512).map(|i| i as f32)), vec![]);
+    assert_eq!(quantize(&from, &path("q8_0.gguf"), "q8_0"), "");
+    let q8_0 = path("q8_0.gguf").display().to_string();
+    let warning = "warning: 1 tensors are quantized already and lose twice, as blk.0.odd.weight (Q8_0)\n";
+    assert_eq!(quantize(&q8_0, &path("q6_k.gguf"), "q6_k"), warning);
+    assert_eq!(quantize(&q8_0, &path("again.gguf"), "q8_0"), "");
+    assert_eq!(quantize(&q8_0, &path("back.gguf"), "f32"), "");
+    let bytes = |name: &str| std::fs::read(path(name)).expect("the file was written");
+    assert!(bytes("again.gguf") == bytes("q8_0.gguf"));
+}
+
+#[test]
+fn rows_that_fit_no_block_and_numbers_beyond_f16_are_noted() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let values = bytes((0..80).map(|i| if i == 3 { -1e9 } else { 1.0 }));
+    let from = small(&folder.path().join("from.gguf"), "elman", Dtype::F32, values, vec![]);
+    let to = folder.path().join("to.gguf");
+    let expected = "note: rows of 40 are no whole blocks of Q4_K: F16 for 1 tensors, as blk.0.odd.weight\n\
+        note: blk.0.odd.weight: 1 numbers beyond f16 became its greatest\n";
+    assert_eq!(quantize(&from, &to, "Q4_K"), expected);
+    let file = gguf::open(&to).expect("ours");
+    let tensor = file.weights.require("blk.0.odd.weight").expect("it is there");
+    assert_eq!((tensor.dtype, &tensor.bytes[6..8]), (Dtype::F16, &0xfbff_u16.to_le_bytes()[..]));
+}
+
+#[test]
+fn a_model_of_others_is_converted_too() {
+    let Some(from) = test_data("models/stories260K/stories260K.gguf") else { return };
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for kind in ["f32", "f16", "q8_0", "q4_k"] {
+        let to = folder.path().join(format!("{kind}.gguf"));
+        quantize(&from, &to, kind);
+        let (from, to) = (text(&from, "Once upon a time"), text(&to.display().to_string(), "Once upon a time"));
+        assert!(if ["f32", "f16"].contains(&kind) { from == to } else { to.len() > 40 }, "{kind}: {to}");
+    }
+}
+
+/// The error of a run that must not have written anything.
+#[track_caller]
+fn refused(folder: &Path, code: i32, line: &[&str]) -> String {
+    let names = || {
+        let mut names: Vec<_> =
+            std::fs::read_dir(folder).expect("it is there").map(|entry| entry.expect("readable").file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let error = run(&[&["quantize"], line].concat()).error(code);
+    assert_eq!(names(), before, "{error}");
+    error
+}
+
+#[test]
+fn places_that_cannot_be_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (from, to) = (golden("llama"), at("out.gguf"));
+    let refused = |code, line: &[&str]| refused(folder.path(), code, line);
+    let error = refused(1, &["nowhere.gguf", &to, "--type", "f16"]);
+    assert_eq!(error, "nowhere.gguf: expected a directory or a .gguf file, found nothing");
+    let error = refused(1, &[&from, &at("nowhere/out.gguf"), "--type", "f16"]);
+    assert!(error.starts_with(&format!("{}: cannot create: ", at("nowhere/out.gguf"))), "{error}");
+    let error = refused(1, &[&from, &at("."), "--type", "f16", "--force"]);
+    assert!(error.ends_with("expected a file to write, found a directory"), "{error}");
+    std::fs::write(&to, "old").expect("a file can be written");
+    let error = refused(1, &[&from, &to, "--type", "f16"]);
+    assert_eq!(error, format!("{to}: expected no such file (--force writes over it), found one"));
+    assert_eq!(std::fs::read(&to).expect("it is there"), b"old");
+    run(&["quantize", &from, &to, "--type", "f16", "--force"]).ok();
+    assert!(gguf::open(&to).is_ok());
+    let error = refused(1, &[&to, &to, "--type", "q8_0", "--force"]);
+    assert_eq!(error, format!("{to}: expected another file than the source, found {to}"));
+    let copy = tempfile::tempdir().expect("a folder can be made");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(Path::new(&from).join(name), copy.path().join(name)).expect("a file can be copied");
+    }
+    let (copied, weights) = (copy.path().display().to_string(), copy.path().join("model.safetensors"));
+    let error = refused(1, &[&copied, &weights.display().to_string(), "--type", "f16", "--force"]);
+    assert!(error.contains("expected another file than the source"), "{error}");
+    run(&["quantize", &copied, &copy.path().join("ours.gguf").display().to_string(), "--type", "f16"]).ok();
+}
+
+#[test]
+fn words_that_are_no_type_and_sources_that_are_none_are_named() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let at = |name: &str| folder.path().join(name);
+    let to = at("out.gguf").display().to_string();
+    let from = golden("llama");
+    let expected = "--type: expected one of f32, f16, bf16, q8_0, q4_0, q4_k, q4_k_m, q6_k, found \"q5_k\"";
+    assert_eq!(refused(folder.path(), 2, &[&from, &to, "--type", "q5_k"]), expected);
+    run(&words("quantize a b")).error(2);
+    run(&words("quantize a --type f32")).error(2);
+    let iq1_s = Dtype::of_ggml("IQ1_S").expect("ggml has it");
+    let odd = small(&at("odd.gguf"), "elman", iq1_s, vec![0; 100], vec![]);
+    let error = refused(folder.path(), 1, &[&odd, &to, "--type", "f16"]);
+    assert!(error.starts_with(&format!("{odd}: tensor `blk.0.odd.weight`: type: expected ")), "{error}");
+    assert!(error.ends_with("found IQ1_S"), "{error}");
+    let parts = vec![("split.count", Value::U16(3))];
+    let part = small(&at("part.gguf"), "elman", Dtype::F32, bytes([1.0; 64]), parts);
+    let error = refused(folder.path(), 1, &[&part, &to, "--type", "f16"]);
+    assert_eq!(error, format!("{part}: split.count: expected a model in one file, found 3"));
+    let values = bytes((0..128).map(|i| if i == 70 { f32::NAN } else { 1.0 }));
+    let sick = small(&at("sick.gguf"), "elman", Dtype::F32, values, vec![]);
+    let error = refused(folder.path(), 1, &[&sick, &to, "--type", "q8_0"]);
+    let expected = "tensor blk.0.odd.weight: row 1: expected finite numbers to quantize, found others";
+    assert_eq!(error, format!("{sick}: {expected}"));
+}
+
+#[test]
+fn a_directory_that_gguf_has_no_words_for_is_refused_by_field() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let from = folder.path().join("from");
+    std::fs::create_dir(&from).expect("a folder can be made");
+    std::fs::copy(Path::new(&golden("gpt2")).join("model.safetensors"), from.join("model.safetensors"))
+        .expect("copied");
+    let config = std::fs::read_to_string(Path::new(&golden("gpt2")).join("config.json")).expect("it is there");
+    std::fs::write(from.join("config.json"), config.replace("gelu_new", "relu")).expect("written");
+    let to = folder.path().join("out.gguf").display().to_string();
+    let error = refused(folder.path(), 1, &[&from.display().to_string(), &to, "--type", "f16"]);
+    assert!(
+        error.ends_with("activation_function: expected gelu_new (GGUF's gpt2 has no other), found \"relu\""),
+        "{error}"
+    );
+}
