@@ -25,12 +25,15 @@ use crate::{progress, values};
 use kinds::{Choice, Layers, Mixture};
 use source::Source;
 
+const AFTER_HELP: &str = "\
+Matrices become the type; vectors, norms and tables of positions stay f32. The head (output.weight,
+or token_embd.weight where there is no other) is kept in Q6_K with q4_0, q4_k and q4_k_m, as
+llama.cpp does; q4_k_m also keeps attn_v and ffn_down of half of the layers in Q6_K. Rows that are
+no whole blocks of the type take q8_0, or f16 if even that does not fit, and a note says so.";
+
 /// Options of `foretoken quantize`.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Matrices become the type; vectors, norms and position tables stay f32. The head (output.weight, or token_embd.weight where \
-there is no head) is kept in Q6_K with q4_0, q4_k and q4_k_m, as llama.cpp does; q4_k_m also keeps attn_v and ffn_down of \
-half of the layers in Q6_K. Rows that are no whole blocks take q8_0, or f16 if even that does not fit, and a note says so.")]
+#[command(after_help = AFTER_HELP)]
 pub struct Quantize {
     /// The model: a .gguf file, or a directory of Hugging Face's (Llama, GPT-2)
     #[arg(value_name = "IN")]

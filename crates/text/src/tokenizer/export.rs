@@ -4,8 +4,8 @@
 //! matched against those that have a name (`gpt2`: byte-level BPE with cuts that [`super::pre_tokenizer`] knows;
 //! `llama`: BPE over marked spaces with bytes for the rest; `t5`: Unigram), and whatever is not matched is refused by
 //! name. The result is then read back by our own reader, and must give the same tokens as the folder for a few texts
-//! that are hard to cut: a vocabulary that is said wrongly would only make a model a little stupid. Left out: WordPiece,
-//! normalizers other than Unicode's, which is noted.
+//! that are hard to cut: a vocabulary that is said wrongly would only make a model a little stupid. Left out: WordPiece;
+//! normalizers, save NFC, which is noted.
 
 mod probes;
 
@@ -48,12 +48,12 @@ const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
-/// Says the tokenizer and the chat template of `dir` in GGUF's keys. `rows` is how many tokens the network knows; numbers
-/// without a token are filled with unused ones.
+/// Says the tokenizer and the chat template of `dir` in GGUF's keys. `rows` is how many tokens the network knows;
+/// numbers without a token are filled with unused ones.
 ///
 /// # Errors
-/// If a file is missing or cannot be understood, the tokenizer is of a kind or has a component that GGUF has no word for,
-/// it has more tokens than the network, or what was made does not cut texts as the folder does.
+/// If a file is missing or cannot be understood, the tokenizer is of a kind or has a component that GGUF has no word
+/// for, it has more tokens than the network, or what was made does not cut texts as the folder does.
 pub fn gguf_vocabulary(dir: &Path, rows: usize, marks: Marks<'_>) -> Result<Exported, TextError> {
     let path = dir.join("tokenizer.json");
     let place = path.display().to_string();
@@ -282,8 +282,8 @@ impl Source<'_> {
         made.say("scores", scores.iter().map(|score| *score as f32).collect::<Vec<f32>>());
         made.entries.push((EXACT_SCORES.to_string(), scores.into()));
         made.notes.push(format!(
-            "{}: llama.cpp cuts a text of this Unigram model otherwise where it begins with a space or has letters that \
-             no token has",
+            "{}: llama.cpp cuts a text of this Unigram model otherwise where it begins with a space, has letters that no \
+             token has, or has runs of one character",
             self.place
         ));
         Ok(made)
@@ -299,7 +299,7 @@ impl Source<'_> {
             Some("first") => {
                 made.marks_are_alike = false;
                 made.notes.push(format!(
-                    "{}: GGUF has no word for the prepend_scheme \"first\"; a space is invented after special tokens too",
+                    "{}: GGUF has no word for prepend_scheme first; a space is invented after special tokens too",
                     self.place
                 ));
                 Ok(true)

@@ -86,6 +86,20 @@ fn rows_without_tokens_are_filled_and_tokens_without_rows_refused() {
     assert!(error.ends_with("tokenizer.json: tokens: expected at most 8000 (the network's), found 8192"), "{error}");
 }
 
+#[test]
+fn ends_have_places_and_customary_ones_need_none() {
+    // 0 is named as eos by the folder, 6 is `<|end|>`, which every reader knows; the others are not known by spelling.
+    let marks = Marks { beginning: Some(1), ends: &[6, 5, 0, 4] };
+    let exported = gguf_vocabulary(&model("demo-target"), 8192, marks).unwrap();
+    let token = |key: &str| entry(&exported, &format!("ggml.{key}_token_id")).cloned();
+    assert_eq!([token("bos"), token("eos")], [Some(Value::U32(1)), Some(Value::U32(0))]);
+    assert_eq!([token("eot"), token("eom")], [Some(Value::U32(5)), Some(Value::U32(4))]);
+    assert_eq!(read(&exported).end_tokens(), [0, 4, 5, 6]);
+    let exported = gguf_vocabulary(&model("demo-target"), 8192, NO_MARKS).unwrap();
+    assert_eq!(entry(&exported, "ggml.bos_token_id"), None);
+    assert_eq!(entry(&exported, "ggml.eos_token_id"), Some(&Value::U32(0)));
+}
+
 /// A folder with the demo's tokenizer after a change.
 fn changed(change: impl FnOnce(&mut Json)) -> tempfile::TempDir {
     let text = std::fs::read_to_string(model("demo-target").join("tokenizer.json")).unwrap();
