@@ -170,7 +170,8 @@ fn what_is_not_finite_stays_where_it_is() {
             bytes[scale..scale + 2].copy_from_slice(&bits.to_le_bytes());
             for compute in COMPUTES.iter() {
                 let hurt = Panels::pack(&compute.pool, format, case.outputs, case.inputs, &bytes);
-                let (found, sound) = (case.run(compute, &hurt, &case.x), case.run(compute, &case.panels(&compute.pool), &case.x));
+                let (found, sound) =
+                    (case.run(compute, &hurt, &case.x), case.run(compute, &case.panels(&compute.pool), &case.x));
                 for (i, (found, sound)) in found.iter().zip(&sound).enumerate() {
                     if i % case.outputs == 0 {
                         assert!(!found.is_finite() || found == sound, "{}: {found}", format.name());
