@@ -27,9 +27,9 @@ use memory::Memory;
 pub(crate) const AT_ONCE: usize = 2;
 /// Elements of k over which the tiles of several strips of rows pass in turn: two panels of Q8_0 then take 17 kB.
 pub(crate) const CHUNK: usize = 512;
-/// Bytes between asking for a line of weights and reading it: some 300 ns of a core's share of the memory. Found by
-/// trying: 1 to 6 kB are alike, 16 kB and more cost a tenth.
-pub(crate) const FAR: usize = 4096;
+/// Bytes between asking for a line of weights and reading it: about a microsecond of a core's share of the memory. Found
+/// by trying: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
+pub(crate) const FAR: usize = 12 << 10;
 /// What the kernels of one instruction set are made for.
 pub(crate) struct Tiles {
     /// What its dots take off quants of 8 bits by themselves.
@@ -99,9 +99,11 @@ pub(crate) struct Tile<'a> {
     pub(crate) offset: i32,
     /// Bytes from a panel to the next.
     pub(crate) stride: usize,
-    /// What will be read soon, and how much of it is to be fetched at each 32 elements: set for each run of a tile.
+    /// What will be read soon, and how much of it belongs to each 32 elements: set for each run of a tile.
     pub(crate) ahead: *const u8,
     pub(crate) share: usize,
+    /// Whether there is one strip of rows.
+    pub(crate) alone: bool,
 }
 
 impl Panels {
@@ -176,6 +178,7 @@ impl Panels {
             stride: self.stride(),
             ahead: panel.as_ptr(),
             share: 0,
+            alone: true,
         }
     }
 }

@@ -195,7 +195,8 @@ impl Shared {
             // SAFETY: the caller of `run_as` waits for `running` to reach zero, which happens below, so the body is
             // alive here.
             let body = unsafe { &*body };
-            let result = catch_unwind(AssertUnwindSafe(|| self.take_tasks(worker, tasks, |number| body(number, worker))));
+            let result =
+                catch_unwind(AssertUnwindSafe(|| self.take_tasks(worker, tasks, |number| body(number, worker))));
             if let Err(payload) = result {
                 *self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(payload);
             }

@@ -32,6 +32,11 @@ pub(crate) fn strip_height(row: usize, rows: usize, highest: usize) -> usize {
     left.div_ceil(left.div_ceil(highest))
 }
 
+/// How many strips there are.
+pub(crate) fn strip_count(rows: usize, highest: usize) -> usize {
+    rows / ROWS_AT_ONCE * ROWS_AT_ONCE.div_ceil(highest) + (rows % ROWS_AT_ONCE).div_ceil(highest)
+}
+
 /// Rows of activations in blocks of one length, packed strip by strip: what a tile reads lies side by side in the order
 /// in which it is read. The strip at row r begins at r times the length of a row.
 #[derive(Default)]
@@ -86,7 +91,7 @@ impl Rounded {
             pairs_of_16: &mut self.pairs_of_16,
             pairs_of_32: &mut self.pairs_of_32,
         };
-        let mut strips = Vec::with_capacity(rows.div_ceil(highest) + rows / ROWS_AT_ONCE);
+        let mut strips = Vec::with_capacity(strip_count(rows, highest));
         let mut row = 0;
         while row < rows {
             let height = strip_height(row, rows, highest);
@@ -259,8 +264,9 @@ mod tests {
                 let compute = Compute::with(isa, pool);
                 let mut all = Rounded::default();
                 all.fill(&compute, &x, inputs, LARGE, highest);
-                let mut first = 0;
+                let (mut first, mut count) = (0, 0);
                 while first < rows {
+                    count += 1;
                     let height = strip_height(first, rows, highest);
                     assert!(height <= highest && first / ROWS_AT_ONCE == (first + height - 1) / ROWS_AT_ONCE);
                     for r in 0..height {
@@ -278,6 +284,7 @@ mod tests {
                     }
                     first += height;
                 }
+                assert_eq!(count, strip_count(rows, highest));
             }
         }
     }

@@ -38,13 +38,16 @@ macro_rules! panel_kernels {
         /// after them. A line is unpacked once and multiplied with all rows: independent sums hide the time that each dot
         /// takes.
         ///
+        /// Between the lines as much is asked for at `ahead`, in steps of `step` bytes: a burst would fill the few buffers in
+        /// which requests wait.
+        ///
         /// # Safety
         /// The 64 (LOW + HIGH) bytes at each place of `from` can be read, and the 32 R activations at `x`.
         $(#[$feature])*
         #[inline]
         unsafe fn group<
             const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: bool, const SUMS: usize,
-        >(from: [*const u8; P], x: *const i8, sums: &mut [[[Ints; R]; SUMS]; P]) {
+        >(from: [*const u8; P], x: *const i8, sums: &mut [[[Ints; R]; SUMS]; P], ahead: *const u8, step: usize) {
             for v in 0..LOW {
                 for part in 0..8 / LOW {
                     let i = part * LOW + v;
@@ -72,20 +75,45 @@ macro_rules! panel_kernels {
                             *sum = if LOW == 8 || TABLE { dot_wide(*sum, lines[p], four) } else { dot(*sum, lines[p], four) };
                         }
                     }
+                    if i < LOW + HIGH + 1 {
+                        prefetch_far(ahead.wrapping_add(i * step).cast());
+                    }
                 }
+            }
+            if LOW + HIGH == 8 {
+                prefetch_far(ahead.wrapping_add(8 * step).cast());
             }
         }
 
-        /// Asks for the part of what comes next that falls to one step of this tile.
+        /// The same of one panel from nothing, as a function of its own: inside a longer loop the compiler loads all
+        /// activations first, and has no registers for them.
+        ///
+        /// # Safety
+        /// As `group`.
+        $(#[$feature])*
+        #[inline(never)]
+        unsafe fn group_alone<
+            const R: usize, const LOW: usize, const HIGH: usize, const TABLE: bool,
+        >(from: *const u8, x: *const i8, ahead: *const u8, step: usize) -> [Ints; R] {
+            let mut sums = [[[splat_ints(0); R]]];
+            // SAFETY: the caller's promise.
+            unsafe { group::<R, 1, LOW, HIGH, TABLE, 1>([from], x, &mut sums, ahead, step) };
+            sums[0][0]
+        }
+
+        /// Where a tile at one step asks for what comes next: a strip alone, line by line while it computes; one of
+        /// several, at once for the little that falls to it.
         $(#[$feature])*
         #[inline]
-        fn fetch(ahead: &mut *const u8, share: usize) {
-            let mut line = 0;
-            while line < share {
-                prefetch_far(ahead.wrapping_add(line).cast());
-                line += $crate::isa::CACHE_LINE;
+        fn ask(tile: &Tile<'_>, step: usize, here: *const u8) -> (*const u8, usize) {
+            let next = tile.ahead.wrapping_add(step * tile.share);
+            if tile.alone {
+                return (next, $crate::isa::CACHE_LINE);
             }
-            *ahead = ahead.wrapping_add(share);
+            for line in (0..tile.share).step_by($crate::isa::CACHE_LINE) {
+                prefetch_far(next.wrapping_add(line).cast());
+            }
+            (here, 0)
         }
 
         /// P panels of small blocks by R rows, over a chunk of k that is whole groups; added to `out`, where the 16 sums
@@ -103,7 +131,6 @@ macro_rules! panel_kernels {
             let (blocks, inputs) = (x.inputs / 32, x.inputs);
             let (quants_bytes, extras_bytes) = (64 * (LOW + HIGH), if MINIMUM { 64 } else { 32 });
             let mut sums = [[zero(); R]; P];
-            let mut ahead = tile.ahead;
             // SAFETY: all of it: `block` < blocks = inputs / 32, and every array has its shape (`Rows::check`).
             unsafe {
                 for p in 0..P {
@@ -120,7 +147,6 @@ macro_rules! panel_kernels {
                     let base = tile.panel.add(group_of_8 * (quants_bytes + extras_bytes));
                     for i in 0..count {
                         let block = group_of_8 + i;
-                        fetch(&mut ahead, tile.share);
                         let mut dots = [[[splat_ints(0); R]]; P];
                         let mut from = [base; P];
                         for p in 0..P {
@@ -129,7 +155,8 @@ macro_rules! panel_kernels {
                             }
                             from[p] = base.add(p * tile.stride + i * quants_bytes);
                         }
-                        group::<R, P, LOW, HIGH, TABLE, 1>(from, quants.add(block * 32 * R), &mut dots);
+                        let (ahead, step) = ask(tile, block, from[0]);
+                        group::<R, P, LOW, HIGH, TABLE, 1>(from, quants.add(block * 32 * R), &mut dots, ahead, step);
                         for p in 0..P {
                             let extras = base.add(p * tile.stride + count * quants_bytes + i * extras_bytes);
                             let scale = load_f16(extras.cast());
@@ -168,7 +195,6 @@ macro_rules! panel_kernels {
             let (blocks, inputs, parts) = (x.inputs / 256, x.inputs, 256 / PART);
             let (quants_bytes, factors_bytes) = (64 * (LOW + HIGH), parts * 16);
             let block_bytes = 8 * quants_bytes + (32 + factors_bytes) * if MINIMUM { 2 } else { 1 };
-            let mut ahead = tile.ahead;
             // SAFETY: all of it: `block` < blocks = inputs / 256, and every array has its shape (`Rows::check`).
             unsafe {
                 let quants = x.quants.as_ptr().add(row * inputs);
@@ -182,20 +208,19 @@ macro_rules! panel_kernels {
                     let scales = scales.add(block * R);
                     let mut wholes = minimums::<R, MINIMUM, PART>(tile, extras, part_sums, scales, out);
                     for number in 0..8 {
-                        fetch(&mut ahead, tile.share);
-                        let from = [from.add(number * quants_bytes)];
+                        let from = from.add(number * quants_bytes);
                         let x = quants.add((block * 256 + number * 32) * R);
+                        let (ahead, step) = ask(tile, block * 8 + number, from);
                         if PART == 32 {
-                            let mut dots = [[[splat_ints(0); R]]];
-                            group::<R, 1, LOW, HIGH, TABLE, 1>(from, x, &mut dots);
+                            let dots = group_alone::<R, LOW, HIGH, TABLE>(from, x, ahead, step);
                             let pair = widen_pairs(factors.add(number / 2 * 32));
                             let factor = if number % 2 == 0 { first_of_pairs(pair) } else { second_of_pairs(pair) };
                             for r in 0..R {
-                                wholes[r] = multiply_add(dots[0][0][r], factor, wholes[r]);
+                                wholes[r] = multiply_add(dots[r], factor, wholes[r]);
                             }
                         } else {
                             let mut dots = [[[splat_ints(0); R]; 2]];
-                            group::<R, 1, LOW, HIGH, TABLE, 2>(from, x, &mut dots);
+                            group::<R, 1, LOW, HIGH, TABLE, 2>([from], x, &mut dots, ahead, step);
                             let pair = widen_pairs(factors.add(number * 32));
                             let (first, second) = (first_of_pairs(pair), second_of_pairs(pair));
                             for r in 0..R {
@@ -304,19 +329,21 @@ macro_rules! panel_kernels {
         $(#[$feature])*
         pub(crate) unsafe fn panels(tile: &mut Tile<'_>, columns: &Columns<'_>, output: usize) {
             use $crate::panel::{AT_ONCE, CHUNK, FAR};
-            use $crate::rounded::{ROWS_AT_ONCE, strip_height};
+            use $crate::rounded::{ROWS_AT_ONCE, strip_height, strip_count};
             const APART: usize = ROWS_AT_ONCE * $crate::LANES;
             let (inputs, highest, first_panel) = (tile.rows.inputs, tile.rows.highest, tile.panel);
-            let alone = columns.rows <= highest;
-            let panel_share = tile.stride.div_ceil(inputs / 32);
+            let strips = strip_count(columns.rows, highest);
+            tile.alone = strips == 1;
+            let mut strips_before = 0;
             let mut from = 0;
             while from < columns.rows {
                 let rows = (columns.rows - from).min(ROWS_AT_ONCE);
                 let mut sums = [[[0f32; $crate::LANES]; ROWS_AT_ONCE]; AT_ONCE];
-                let mut k = 0;
+                let (mut k, mut strip) = (0, strips_before);
                 while k < inputs {
-                    let chunk = k..if alone { inputs } else { (k + CHUNK).min(inputs) };
+                    let chunk = k..if strips == 1 { inputs } else { (k + CHUNK).min(inputs) };
                     k = chunk.end;
+                    strip = strips_before;
                     let mut row = from;
                     while row < from + rows {
                         let height = strip_height(row, columns.rows, highest);
@@ -324,28 +351,28 @@ macro_rules! panel_kernels {
                         // SAFETY: the strip lies in `sums`, and as many panels as the tile has; the rest is the
                         // caller's promise.
                         unsafe {
+                            // One strip reads from memory, and asks for what it will read itself a little later; several
+                            // read from a cache, and ask in equal parts for the panels after these.
+                            let part = |bytes: usize| bytes.div_ceil(inputs / 32 * strips);
+                            let behind = |bytes: usize| 2 * tile.stride + strip * part(bytes) * (inputs / 32);
                             if highest == TILES.double && tile.count == 2 {
-                                // Where the panels lie is where the next ones are asked for, by all rows in turn.
-                                tile.share = (2 * panel_share * height).div_ceil(columns.rows);
-                                let behind = 2 * tile.stride + 2 * tile.stride * row / columns.rows;
-                                tile.ahead = first_panel.wrapping_add(behind + chunk.start / 32 * tile.share);
+                                tile.ahead = first_panel.wrapping_add(behind(2 * tile.stride));
+                                tile.share = part(2 * tile.stride);
                                 match height {
                                     $($double => {
                                         small::<$double, 2>(tile, row, chunk.clone(), out, APART);
                                         row += height;
+                                        strip += 1;
                                         continue;
                                     })*
                                     _ => {}
                                 }
                             }
+                            tile.share = part(tile.stride);
+                            let behind = if strips == 1 { FAR } else { behind(tile.stride) };
                             for number in 0..tile.count {
                                 tile.panel = first_panel.add(number * tile.stride);
-                                // One strip reads from memory, and asks for what it will read itself a little later;
-                                // several read from a cache, and ask for the panel after next in equal parts.
-                                tile.share = if alone { panel_share } else { (panel_share * height).div_ceil(columns.rows) };
-                                let behind =
-                                    if alone { FAR } else { 2 * tile.stride + tile.stride * row / columns.rows };
-                                tile.ahead = tile.panel.wrapping_add(behind + chunk.start / 32 * tile.share);
+                                tile.ahead = tile.panel.wrapping_add(behind);
                                 let out = out.add(number * APART);
                                 match height {
                                     $($single => one::<$single>(tile, row, chunk.clone(), out),)*
@@ -355,8 +382,10 @@ macro_rules! panel_kernels {
                             tile.panel = first_panel;
                         }
                         row += height;
+                        strip += 1;
                     }
                 }
+                strips_before = strip;
                 for (number, sums) in sums.iter().enumerate().take(tile.count) {
                     for (row, lanes) in sums.iter().enumerate().take(rows) {
                         // SAFETY: the caller's promise.
