@@ -19,6 +19,8 @@ pub(crate) mod portable;
 
 use std::sync::OnceLock;
 
+use crate::panel::Tiles;
+
 /// An instruction set that this machine was found to have. A value other than
 /// [`Isa::PORTABLE`] proves that its instructions may be executed: only [`Isa::available`] makes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,16 +109,16 @@ impl Isa {
         }
     }
 
-    /// What the dots of 8-bit quants take off by themselves.
-    pub(crate) fn bias(self) -> i32 {
+    /// What its products of panels are made for.
+    pub(crate) fn tiles(self) -> Tiles {
         match self.0 {
-            Kind::Portable => portable::BIAS,
+            Kind::Portable => portable::TILES,
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2 => avx2::BIAS,
+            Kind::Avx2 => avx2::TILES,
             #[cfg(target_arch = "x86_64")]
-            Kind::AvxVnni => avx2::vnni::BIAS,
+            Kind::AvxVnni => avx2::vnni::TILES,
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512 => avx512::BIAS,
+            Kind::Avx512 => avx512::TILES,
         }
     }
 

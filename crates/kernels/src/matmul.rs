@@ -123,7 +123,7 @@ pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, produc
         };
         if let Weights::Panels(panels) = product.weights {
             assert_eq!(panels.inputs(), inputs, "product: inputs of the panels");
-            views.prepare(compute, x, inputs, panels.format(), compute.isa.bias());
+            views.prepare(compute, x, inputs, panels.format());
         }
         blocks.push((tasks, columns, product.weights));
         tasks += outputs.div_ceil(BLOCK);
@@ -138,7 +138,7 @@ pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, produc
         match weights {
             Weights::Rows(matrix) => block(compute.isa, x, inputs, columns, *matrix, from, to),
             Weights::Panels(panels) => {
-                let rows = views.rows(inputs, panels.format(), compute.isa.bias());
+                let rows = views.rows(inputs, panels.format(), compute.isa);
                 panel_block(compute.isa, &rows, columns, panels, from, to);
             }
         }
@@ -158,14 +158,9 @@ fn block(isa: Isa, x: &[f32], inputs: usize, columns: &Columns<'_>, weights: Mat
 /// The panels of the outputs `from..to`.
 fn panel_block(isa: Isa, rows: &Rows<'_>, columns: &Columns<'_>, panels: &Panels, from: usize, to: usize) {
     rows.check(columns.rows, panels.format());
-    let tile = |number| panels.tile(number, rows, isa.bias());
-    let (first, last) = (from / LANES, (to - 1) / LANES);
+    let mut tile = panels.tile(from / LANES, (to - from).div_ceil(LANES), rows, isa.tiles().bias);
     // SAFETY (of the pointer contract): the shapes were checked, and each task owns its columns.
-    if first == last {
-        dispatch!(isa, panels(&mut [tile(first)], columns, from));
-    } else {
-        dispatch!(isa, panels(&mut [tile(first), tile(last)], columns, from));
-    }
+    dispatch!(isa, panels(&mut tile, columns, from));
 }
 
 /// One product alone: see [`products`].

@@ -3,8 +3,8 @@
 //! The idea: sixteen outputs are interleaved by 4 elements of k, so that one line of 64 bytes holds 4 weights of each
 //! and one instruction multiplies it with 4 activations for all of them. Quants are unsigned; what a format takes off
 //! them is taken off the sums instead. Formats of fewer than 8 bits keep their planes of bits: line v of 4 bits holds the
-//! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. All quants of a panel
-//! come first, in order of k, then its scales: a product reads two streams, each from front to back.
+//! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of
+//! each 256 elements come first, then their scales: a product reads one stream, from front to back.
 //!
 //! Size: as in the file, but for k-quants with packed scales, which get a byte a scale (Q4_K +2.8 %, Q3_K +3.6 %).
 //! Packing reads and writes every byte once, on all threads. Left out: panels of plain floats, whose rows are used where
@@ -27,11 +27,18 @@ use memory::Memory;
 pub(crate) const AT_ONCE: usize = 2;
 /// Elements of k over which the tiles of several strips of rows pass in turn: two panels of Q8_0 then take 17 kB.
 pub(crate) const CHUNK: usize = 512;
-/// Bytes between asking for a line of weights and reading it: some 300 ns of a core's share of the memory. Found by
-/// trying: 1 to 6 kB are alike, 16 kB and more cost a tenth.
-pub(crate) const FAR: usize = 4096;
-/// Rows whose sums wait between chunks.
-pub(crate) const ROWS_AT_ONCE: usize = 64;
+/// Bytes between asking for a line of weights and reading it: about a microsecond of a core's share of the memory. Found
+/// by trying: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
+pub(crate) const FAR: usize = 12 << 10;
+/// What the kernels of one instruction set are made for.
+pub(crate) struct Tiles {
+    /// What its dots take off quants of 8 bits by themselves.
+    pub(crate) bias: i32,
+    /// Height of the highest tile of one panel.
+    pub(crate) single: usize,
+    /// The same of two panels of small blocks; 0 if there is none. Of several strips, all are made for these.
+    pub(crate) double: usize,
+}
 
 /// Bytes of a line.
 const LINE: usize = 64;
@@ -68,6 +75,12 @@ impl Format {
         matches!(self, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K)
     }
 
+    /// Bytes of the quants of 32 elements of sixteen outputs.
+    const fn group_bytes(self) -> usize {
+        let (low, high) = self.planes();
+        LINE * (low + high)
+    }
+
     /// Bytes of scales and minimums of a block of sixteen outputs.
     const fn extras_bytes(self) -> usize {
         let factors = if self.is_large() { LANES * self.parts() } else { 0 };
@@ -75,19 +88,22 @@ impl Format {
     }
 }
 
-/// One panel, as a tile of a product sees it, with the rows that it is multiplied with.
+/// One panel, or two side by side, as a tile of a product sees them, with the rows that they are multiplied with.
 pub(crate) struct Tile<'a> {
     pub(crate) format: Format,
-    pub(crate) quants: *const u8,
-    pub(crate) extras: *const u8,
+    /// The panel, or the first.
+    pub(crate) panel: *const u8,
+    pub(crate) count: usize,
     pub(crate) rows: &'a Rows<'a>,
     /// What is left to be taken off each quant of a large block.
     pub(crate) offset: i32,
-    /// Bytes from this panel to the next.
+    /// Bytes from a panel to the next.
     pub(crate) stride: usize,
-    /// What will be read soon, and how much of it is to be fetched at each 32 elements: set for each run of a tile.
+    /// What will be read soon, and how much of it belongs to each 32 elements: set for each run of a tile.
     pub(crate) ahead: *const u8,
     pub(crate) share: usize,
+    /// Whether there is one strip of rows.
+    pub(crate) alone: bool,
 }
 
 impl Panels {
@@ -103,18 +119,16 @@ impl Panels {
         let (count, stride) = (panels.count(), panels.stride());
         panels.memory = Memory::zeroed(count * stride);
         let start = AtomicPtr::new(panels.memory.as_mut_slice().as_mut_ptr());
-        let quants_bytes = panels.quants_bytes();
         pool.run(count, &|panel| {
             // SAFETY: panel i is the i-th range of `stride` bytes of the memory and belongs to task i alone.
             let to =
                 unsafe { std::slice::from_raw_parts_mut(start.load(Ordering::Relaxed).add(panel * stride), stride) };
-            let (quants, extras) = to.split_at_mut(quants_bytes);
             for lane in 0..LANES.min(outputs - panel * LANES) {
                 let row = &bytes[(panel * LANES + lane) * row..][..row];
                 if format.is_large() {
-                    pack_large(format, row, lane, quants, extras);
+                    pack_large(format, row, lane, to);
                 } else {
-                    pack_small(format, row, lane, quants, extras);
+                    pack_small(format, row, lane, to);
                 }
             }
         });
@@ -145,29 +159,26 @@ impl Panels {
         self.outputs.div_ceil(LANES)
     }
 
-    fn quants_bytes(&self) -> usize {
-        let (low, high) = self.format.planes();
-        self.inputs / SMALL * LINE * (low + high)
-    }
-
     fn stride(&self) -> usize {
         let extras = self.inputs / self.format.elements() * self.format.extras_bytes();
-        (self.quants_bytes() + extras).next_multiple_of(LINE)
+        (self.inputs / SMALL * self.format.group_bytes() + extras).next_multiple_of(LINE)
     }
 
-    /// Panel `number` against rows that were prepared for this format ([`Rows::check`] has looked).
-    pub(crate) fn tile<'a>(&self, number: usize, rows: &'a Rows<'a>, bias: i32) -> Tile<'a> {
-        assert!(number < self.count() && rows.inputs == self.inputs, "panels: panel {number}");
-        let panel = &self.memory.as_slice()[number * self.stride()..][..self.stride()];
+    /// The `count` panels from `number` against rows that were prepared for this format.
+    pub(crate) fn tile<'a>(&self, number: usize, count: usize, rows: &'a Rows<'a>, bias: i32) -> Tile<'a> {
+        assert!(count > 0 && number + count <= self.count(), "panels: {count} from {number} of {}", self.count());
+        assert_eq!(rows.inputs, self.inputs, "panels: inputs");
+        let panel = &self.memory.as_slice()[number * self.stride()..][..count * self.stride()];
         Tile {
             format: self.format,
-            quants: panel.as_ptr(),
-            extras: panel[self.quants_bytes()..].as_ptr(),
+            panel: panel.as_ptr(),
+            count,
             rows,
             offset: self.format.offset() - if self.format.is_wide() { bias } else { 0 },
             stride: self.stride(),
             ahead: panel.as_ptr(),
             share: 0,
+            alone: true,
         }
     }
 }
@@ -192,36 +203,40 @@ fn pack_half(extras: &mut [u8], lane: usize, bits: u16) {
     extras[2 * lane..2 * lane + 2].copy_from_slice(&bits.to_le_bytes());
 }
 
-fn pack_small(format: Format, row: &[u8], lane: usize, quants: &mut [u8], extras: &mut [u8]) {
-    let (low, high) = format.planes();
-    let groups = quants.chunks_exact_mut(LINE * (low + high));
-    let blocks = row.chunks_exact(format.bytes()).zip(groups).zip(extras.chunks_exact_mut(format.extras_bytes()));
-    for ((bytes, group), extras) in blocks {
-        let small = block::small(format, bytes);
-        if format == Format::Q8_0 {
-            // The commonest and the largest: nothing but whole moves.
-            for (line, four) in small.quants.chunks_exact(4).enumerate() {
-                group[line * LINE + 4 * lane..][..4].copy_from_slice(four);
-            }
-        } else {
-            pack_quants(format, &small.quants, lane, group);
-        }
-        pack_half(extras, lane, small.scale);
-        if format.has_minimum() {
-            pack_half(&mut extras[32..], lane, small.minimum);
+fn pack_small(format: Format, row: &[u8], lane: usize, panel: &mut [u8]) {
+    let (group_bytes, extras_bytes) = (format.group_bytes(), format.extras_bytes());
+    let eight = LARGE / SMALL * format.bytes();
+    for (blocks, to) in row.chunks(eight).zip(panel.chunks_mut(LARGE / SMALL * (group_bytes + extras_bytes))) {
+        let (groups, extras) = to.split_at_mut(blocks.len() / format.bytes() * group_bytes);
+        let places = groups.chunks_exact_mut(group_bytes).zip(extras.chunks_exact_mut(extras_bytes));
+        for (bytes, (group, extras)) in blocks.chunks_exact(format.bytes()).zip(places) {
+            pack_small_block(format, bytes, lane, group, extras);
         }
     }
 }
 
-fn pack_large(format: Format, row: &[u8], lane: usize, quants: &mut [u8], extras: &mut [u8]) {
+fn pack_small_block(format: Format, bytes: &[u8], lane: usize, group: &mut [u8], extras: &mut [u8]) {
+    let small = block::small(format, bytes);
+    if format == Format::Q8_0 {
+        // The commonest and the largest: nothing but whole moves.
+        for (line, four) in small.quants.chunks_exact(4).enumerate() {
+            group[line * LINE + 4 * lane..][..4].copy_from_slice(four);
+        }
+    } else {
+        pack_quants(format, &small.quants, lane, group);
+    }
+    pack_half(extras, lane, small.scale);
+    if format.has_minimum() {
+        pack_half(&mut extras[32..], lane, small.minimum);
+    }
+}
+
+fn pack_large(format: Format, row: &[u8], lane: usize, panel: &mut [u8]) {
     const NEGATIVE: u16 = 0x8000;
-    let (low, high) = format.planes();
-    let (parts, group) = (format.parts(), LINE * (low + high));
-    let blocks = row
-        .chunks_exact(format.bytes())
-        .zip(quants.chunks_exact_mut(group * (LARGE / SMALL)))
-        .zip(extras.chunks_exact_mut(format.extras_bytes()));
-    for ((bytes, groups), extras) in blocks {
+    let (parts, group) = (format.parts(), format.group_bytes());
+    let block_bytes = LARGE / SMALL * group + format.extras_bytes();
+    for (bytes, to) in row.chunks_exact(format.bytes()).zip(panel.chunks_exact_mut(block_bytes)) {
+        let (groups, extras) = to.split_at_mut(LARGE / SMALL * group);
         let large = block::large(format, bytes);
         for (quants, group) in large.quants.chunks_exact(SMALL).zip(groups.chunks_exact_mut(group)) {
             pack_quants(format, quants, lane, group);

@@ -1,7 +1,9 @@
 //! Threads that stay alive between operations: spinning inside a pass, parked between passes.
 //!
-//! The idea: one job at a time, a counter from which threads take task numbers, and an epoch that tells a new
-//! job from the old. The caller works too. Workers look for a new job for a while (a pass has a hundred of them,
+//! The idea: one job at a time, and an epoch that tells a new job from the old. Each thread has a range of the tasks and a
+//! counter from which it takes their numbers; when it is through, it takes from the others' ranges. Tasks that follow one
+//! another mostly lie side by side in memory, so what one of them asks memory for ahead is what the same thread reads next.
+//! The caller works too. Workers look for a new job for a while (a pass has a hundred of them,
 //! a few microseconds apart), then yield, then park. The caller waits for those who joined and for nobody else, so
 //! a worker that sleeps, or whose core another program has, delays nothing. Which thread runs which task is left to
 //! chance, and may be, because kernels write the same bits whoever computes them. A fork-join of two threads
@@ -36,8 +38,8 @@ struct Shared {
     epoch: AtomicUsize,
     /// The current job; `None` as soon as there is nothing left to join for.
     job: Mutex<Option<Job>>,
-    /// Next task to take.
-    next: AtomicUsize,
+    /// Next task of each thread's range.
+    next: Vec<Counter>,
     /// Workers that joined the current job and have not left it.
     running: AtomicUsize,
     wake: Condvar,
@@ -54,6 +56,10 @@ struct Job {
 // SAFETY: the body is `Sync`, and `Pool::run_as` withdraws the job and waits for those who joined it.
 unsafe impl Send for Job {}
 
+/// A counter on a cache line of its own.
+#[repr(align(128))]
+struct Counter(AtomicUsize);
+
 const END: usize = usize::MAX;
 
 impl Pool {
@@ -62,7 +68,7 @@ impl Pool {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
             job: Mutex::new(None),
-            next: AtomicUsize::new(0),
+            next: (0..threads.max(1)).map(|_| Counter(AtomicUsize::new(0))).collect(),
             running: AtomicUsize::new(0),
             wake: Condvar::new(),
             parked: AtomicUsize::new(0),
@@ -124,7 +130,9 @@ impl Pool {
         let body: *const Body<'_> = task;
         // SAFETY: only the lifetime is erased; the body is not used after this function returns (see `Job`).
         let body: *const Body<'static> = unsafe { std::mem::transmute(body) };
-        shared.next.store(0, Ordering::Relaxed);
+        for (thread, next) in shared.next.iter().enumerate() {
+            next.0.store(shared.first_of(thread, tasks), Ordering::Relaxed);
+        }
         {
             let mut job = shared.lock_job();
             *job = Some(Job { body, tasks });
@@ -135,7 +143,7 @@ impl Pool {
         if shared.parked.load(Ordering::Relaxed) > 0 {
             shared.wake.notify_all();
         }
-        let own = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(tasks, |number| task(number, 0))));
+        let own = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(0, tasks, |number| task(number, 0))));
         *shared.lock_job() = None;
         let mut looked = 0;
         while shared.running.load(Ordering::Acquire) > 0 {
@@ -156,13 +164,23 @@ fn pause(looked: &mut usize) {
 }
 
 impl Shared {
-    fn take_tasks(&self, tasks: usize, run: impl Fn(usize)) {
-        loop {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= tasks {
-                return;
+    /// The first task of a thread's range.
+    fn first_of(&self, thread: usize, tasks: usize) -> usize {
+        thread * tasks / self.next.len()
+    }
+
+    /// Runs the tasks of the thread's own range, then what others have left.
+    fn take_tasks(&self, thread: usize, tasks: usize, run: impl Fn(usize)) {
+        let threads = self.next.len();
+        for of in (thread..threads).chain(0..thread) {
+            let end = self.first_of(of + 1, tasks);
+            loop {
+                let number = self.next[of].0.fetch_add(1, Ordering::Relaxed);
+                if number >= end {
+                    break;
+                }
+                run(number);
             }
-            run(number);
         }
     }
 
@@ -177,7 +195,8 @@ impl Shared {
             // SAFETY: the caller of `run_as` waits for `running` to reach zero, which happens below, so the body is
             // alive here.
             let body = unsafe { &*body };
-            let result = catch_unwind(AssertUnwindSafe(|| self.take_tasks(tasks, |number| body(number, worker))));
+            let result =
+                catch_unwind(AssertUnwindSafe(|| self.take_tasks(worker, tasks, |number| body(number, worker))));
             if let Err(payload) = result {
                 *self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(payload);
             }

@@ -7,7 +7,7 @@ pub(crate) mod vnni;
 
 use std::arch::x86_64::*;
 
-pub(crate) use products::{BIAS, panels, round_row};
+pub(crate) use products::{TILES, panels, round_row};
 
 pub(crate) type Vector = [__m256; 2];
 

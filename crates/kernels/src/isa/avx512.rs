@@ -8,7 +8,7 @@ mod products;
 
 use std::arch::x86_64::*;
 
-pub(crate) use products::{BIAS, panels, round_row};
+pub(crate) use products::{TILES, panels, round_row};
 
 pub(crate) type Vector = __m512;
 

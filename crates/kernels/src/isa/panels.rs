@@ -15,119 +15,173 @@
 //! bytes of Q8_0 takes about 130 cycles of a core's share of memory. So memory decides up to some 20 (12) rows, and
 //! with 4 bits a weight up to half as many.
 
-/// See the file's head. `rows` lists the heights of tiles; `bias` is what `dot_wide` takes off each quant by itself.
+/// See the file's head. `single` lists the heights of tiles of one panel, 1 up to the highest; `double` those of two
+/// panels, of small blocks, which need each activation once for both; `bias` is what `dot_wide` takes off each quant by
+/// itself.
 macro_rules! panel_kernels {
-    ($(#[$feature:meta])* rows: [$($rows:literal),*], bias: $bias:literal) => {
+    (
+        $(#[$feature:meta])*
+        single: [$($single:literal),*], double: [$($double:literal),*], highest: [$highest_single:literal, $highest_double:literal],
+        bias: $bias:literal
+    ) => {
         use std::ops::Range;
 
-        /// Reads 32 elements of 16 outputs: eight lines of unsigned quants, of `LOW` bits and `HIGH` more above these.
+        use $crate::matmul::Columns;
+        use $crate::panel::Tile;
+
+        /// What the panels of this module are made for.
+        pub(crate) const TILES: $crate::panel::Tiles =
+            $crate::panel::Tiles { bias: $bias, single: $highest_single, double: $highest_double };
+
+        /// Adds 32 elements of 16 outputs of P panels to the sums of R rows; elements 16 to 31 to the second ones, if
+        /// there are two. `LOW` bits of each quant lie in as many lines at `from`, `HIGH` more above these in as many lines
+        /// after them. A line is unpacked once and multiplied with all rows: independent sums hide the time that each dot
+        /// takes.
+        ///
+        /// Between the lines as much is asked for at `ahead`, in steps of `step` bytes: a burst would fill the few buffers in
+        /// which requests wait.
         ///
         /// # Safety
-        /// The 64 (LOW + HIGH) bytes at `from` can be read.
+        /// The 64 (LOW + HIGH) bytes at each place of `from` can be read, and the 32 R activations at `x`.
         $(#[$feature])*
         #[inline]
-        unsafe fn decode<const LOW: usize, const HIGH: usize, const TABLE: bool>(from: *const u8) -> [Line; 8] {
-            let mut lines = [zero_line(); 8];
+        unsafe fn group<
+            const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: bool, const SUMS: usize,
+        >(from: [*const u8; P], x: *const i8, sums: &mut [[[Ints; R]; SUMS]; P], ahead: *const u8, step: usize) {
             for v in 0..LOW {
-                // SAFETY: the caller's promise.
-                let packed = unsafe { load_line(from.add(64 * v)) };
                 for part in 0..8 / LOW {
-                    let quants = if LOW == 8 { packed } else { mask(right(packed, part * LOW), (1 << LOW) - 1) };
-                    lines[part * LOW + v] = if TABLE { look_up(quants) } else { quants };
+                    let i = part * LOW + v;
+                    let mut lines = [zero_line(); P];
+                    for p in 0..P {
+                        // SAFETY: the caller's promise.
+                        let packed = unsafe { load_line(from[p].add(64 * v)) };
+                        lines[p] = if LOW == 8 { packed } else { mask(right(packed, part * LOW), (1 << LOW) - 1) };
+                        if TABLE {
+                            lines[p] = look_up(lines[p]);
+                        }
+                        if HIGH > 0 {
+                            // SAFETY: the caller's promise.
+                            let packed = unsafe { load_line(from[p].add(64 * (LOW + i % HIGH))) };
+                            let at = i / HIGH * HIGH;
+                            let moved = if at > LOW { right(packed, at - LOW) } else { left(packed, LOW - at) };
+                            lines[p] = or(lines[p], mask(moved, ((1 << HIGH) - 1) << LOW));
+                        }
+                    }
+                    for r in 0..R {
+                        // SAFETY: the caller's promise.
+                        let four = unsafe { splat4(x.add(4 * (i * R + r))) };
+                        for p in 0..P {
+                            let sum = &mut sums[p][i / 4 * SUMS / 2][r];
+                            *sum = if LOW == 8 || TABLE { dot_wide(*sum, lines[p], four) } else { dot(*sum, lines[p], four) };
+                        }
+                    }
+                    if i < LOW + HIGH + 1 {
+                        prefetch_far(ahead.wrapping_add(i * step).cast());
+                    }
                 }
             }
-            for v in 0..HIGH {
-                // SAFETY: the caller's promise.
-                let packed = unsafe { load_line(from.add(64 * (LOW + v))) };
-                for part in 0..8 / HIGH {
-                    let (at, to) = (part * HIGH, LOW);
-                    let moved = if at > to { right(packed, at - to) } else { left(packed, to - at) };
-                    let line = part * HIGH + v;
-                    lines[line] = or(lines[line], mask(moved, ((1 << HIGH) - 1) << LOW));
-                }
+            if LOW + HIGH == 8 {
+                prefetch_far(ahead.wrapping_add(8 * step).cast());
             }
-            lines
         }
 
-        /// Adds four lines against 16 activations, or eight against 32.
+        /// The same of one panel from nothing, as a function of its own: inside a longer loop the compiler loads all
+        /// activations first, and has no registers for them.
         ///
         /// # Safety
-        /// Four activations a line can be read at `x`.
+        /// As `group`.
         $(#[$feature])*
-        #[inline]
-        unsafe fn dots(wide: bool, lines: &[Line], x: *const i8, mut sum: Ints) -> Ints {
-            for (i, line) in lines.iter().enumerate() {
-                // SAFETY: the caller's promise.
-                let four = unsafe { splat4(x.add(4 * i)) };
-                sum = if wide { dot_wide(sum, *line, four) } else { dot(sum, *line, four) };
-            }
-            sum
+        #[inline(never)]
+        unsafe fn group_alone<
+            const R: usize, const LOW: usize, const HIGH: usize, const TABLE: bool,
+        >(from: *const u8, x: *const i8, ahead: *const u8, step: usize) -> [Ints; R] {
+            let mut sums = [[[splat_ints(0); R]]];
+            // SAFETY: the caller's promise.
+            unsafe { group::<R, 1, LOW, HIGH, TABLE, 1>([from], x, &mut sums, ahead, step) };
+            sums[0][0]
         }
 
-        /// Asks for the part of what comes next that falls to one step of this tile.
+        /// Where a tile at one step asks for what comes next: a strip alone, line by line while it computes; one of
+        /// several, at once for the little that falls to it.
         $(#[$feature])*
         #[inline]
-        fn fetch(ahead: &mut *const u8, share: usize) {
-            let mut line = 0;
-            while line < share {
-                prefetch_far(ahead.wrapping_add(line).cast());
-                line += $crate::isa::CACHE_LINE;
+        fn ask(tile: &Tile<'_>, step: usize, here: *const u8) -> (*const u8, usize) {
+            let next = tile.ahead.wrapping_add(step * tile.share);
+            if tile.alone {
+                return (next, $crate::isa::CACHE_LINE);
             }
-            *ahead = ahead.wrapping_add(share);
+            for line in (0..tile.share).step_by($crate::isa::CACHE_LINE) {
+                prefetch_far(next.wrapping_add(line).cast());
+            }
+            (here, 0)
         }
 
-        /// One panel of small blocks by R rows, over a chunk of k that is whole blocks; added to `out` `[R, 16]`.
+        /// P panels of small blocks by R rows, over a chunk of k that is whole groups; added to `out`, where the 16 sums
+        /// of each row follow one another, and the panels' lie `apart`.
         ///
         /// # Safety
-        /// The features of this module are there; the panel and R rows from `row` lie where `tile` says, and `out` is
-        /// there to be read and written.
+        /// The features of this module are there; P panels and a strip of R rows from `row` lie where `tile` says, and
+        /// `out` is there to be read and written.
         $(#[$feature])*
         #[inline(never)] // registers are allocated for this loop alone
         unsafe fn small_tile<
-            const R: usize, const LOW: usize, const HIGH: usize, const TABLE: bool, const MINIMUM: bool,
-        >(tile: &$crate::panel::Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32) {
+            const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: bool, const MINIMUM: bool,
+        >(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize) {
             let x = tile.rows;
             let (blocks, inputs) = (x.inputs / 32, x.inputs);
-            let mut sums = [zero(); R];
-            let mut ahead = tile.ahead;
-            // SAFETY: all of it: `block` < blocks = inputs / 32, and every array has its shape (`Tile` checked it).
+            let (quants_bytes, extras_bytes) = (64 * (LOW + HIGH), if MINIMUM { 64 } else { 32 });
+            let mut sums = [[zero(); R]; P];
+            // SAFETY: all of it: `block` < blocks = inputs / 32, and every array has its shape (`Rows::check`).
             unsafe {
-                for r in 0..R {
-                    sums[r] = load_f32(out.add(r * $crate::LANES));
+                for p in 0..P {
+                    for r in 0..R {
+                        sums[p][r] = load_f32(out.add(p * apart + r * $crate::LANES));
+                    }
                 }
                 let quants = x.quants.as_ptr().add(row * inputs);
                 let scales = x.scales.as_ptr().add(row * blocks);
                 let starts = x.starts.as_ptr().add(row * blocks);
-                let weighted = x.weighted_sums.as_ptr().wrapping_add(row * blocks);
-                for block in chunk.start / 32..chunk.end / 32 {
-                    fetch(&mut ahead, tile.share);
-                    let lines = decode::<LOW, HIGH, TABLE>(tile.quants.add(block * 64 * (LOW + HIGH)));
-                    let extras = tile.extras.add(block * if MINIMUM { 64 } else { 32 });
-                    let scale = load_f16(extras.cast());
-                    for r in 0..R {
-                        let dot = dots(
-                            LOW == 8 || TABLE,
-                            &lines,
-                            quants.add(r * inputs + block * 32),
-                            load_splat(starts.add(r * blocks + block)),
-                        );
-                        let both = multiply(scale, splat(*scales.add(r * blocks + block)));
-                        sums[r] = fma(floats(dot), both, sums[r]);
-                    }
-                    if MINIMUM {
-                        let minimum = load_f16(extras.add(32).cast());
-                        for r in 0..R {
-                            sums[r] = fma(minimum, splat(*weighted.add(r * blocks + block)), sums[r]);
+                let weighted = x.weighted_sums.as_ptr().add(row * blocks);
+                for group_of_8 in (chunk.start / 32..chunk.end / 32).step_by(8) {
+                    let count = (chunk.end / 32 - group_of_8).min(8);
+                    let base = tile.panel.add(group_of_8 * (quants_bytes + extras_bytes));
+                    for i in 0..count {
+                        let block = group_of_8 + i;
+                        let mut dots = [[[splat_ints(0); R]]; P];
+                        let mut from = [base; P];
+                        for p in 0..P {
+                            for r in 0..R {
+                                dots[p][0][r] = load_splat(starts.add(block * R + r));
+                            }
+                            from[p] = base.add(p * tile.stride + i * quants_bytes);
+                        }
+                        let (ahead, step) = ask(tile, block, from[0]);
+                        group::<R, P, LOW, HIGH, TABLE, 1>(from, quants.add(block * 32 * R), &mut dots, ahead, step);
+                        for p in 0..P {
+                            let extras = base.add(p * tile.stride + count * quants_bytes + i * extras_bytes);
+                            let scale = load_f16(extras.cast());
+                            for r in 0..R {
+                                let both = multiply(scale, splat(*scales.add(block * R + r)));
+                                sums[p][r] = fma(floats(dots[p][0][r]), both, sums[p][r]);
+                            }
+                            if MINIMUM {
+                                let minimum = load_f16(extras.add(32).cast());
+                                for r in 0..R {
+                                    sums[p][r] = fma(minimum, splat(*weighted.add(block * R + r)), sums[p][r]);
+                                }
+                            }
                         }
                     }
                 }
-                for r in 0..R {
-                    store(out.add(r * $crate::LANES), sums[r]);
+                for p in 0..P {
+                    for r in 0..R {
+                        store(out.add(p * apart + r * $crate::LANES), sums[p][r]);
+                    }
                 }
             }
         }
 
-        /// The same of large blocks, whose parts have `PART` elements.
+        /// The same of one panel of large blocks, whose parts have `PART` elements.
         ///
         /// # Safety
         /// As `small_tile`.
@@ -136,77 +190,88 @@ macro_rules! panel_kernels {
         unsafe fn large_tile<
             const R: usize, const LOW: usize, const HIGH: usize, const TABLE: bool, const MINIMUM: bool,
             const PART: usize,
-        >(tile: &$crate::panel::Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32) {
+        >(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32) {
             let x = tile.rows;
             let (blocks, inputs, parts) = (x.inputs / 256, x.inputs, 256 / PART);
-            let pairs_bytes = parts * 16;
-            let mut sums = [zero(); R];
-            let mut ahead = tile.ahead;
-            // SAFETY: all of it: `block` < blocks = inputs / 256, and every array has its shape (`Tile` checked it).
+            let (quants_bytes, factors_bytes) = (64 * (LOW + HIGH), parts * 16);
+            let block_bytes = 8 * quants_bytes + (32 + factors_bytes) * if MINIMUM { 2 } else { 1 };
+            // SAFETY: all of it: `block` < blocks = inputs / 256, and every array has its shape (`Rows::check`).
             unsafe {
-                for r in 0..R {
-                    sums[r] = load_f32(out.add(r * $crate::LANES));
-                }
                 let quants = x.quants.as_ptr().add(row * inputs);
                 let scales = x.scales.as_ptr().add(row * blocks);
                 let part_sums = x.part_sums.as_ptr().add(row * (inputs / PART)).cast::<i8>();
                 for block in chunk.start / 256..chunk.end / 256 {
-                    let extras = tile.extras.add(block * (if MINIMUM { 64 + 2 * pairs_bytes } else { 32 + pairs_bytes }));
+                    let from = tile.panel.add(block * block_bytes);
+                    let extras = from.add(8 * quants_bytes);
                     let factors = extras.add(if MINIMUM { 64 } else { 32 });
-                    // What each part's sum of activations is multiplied with: its minimum, or, where quants have an
-                    // offset instead, its scale.
-                    let minimums = if MINIMUM { factors.add(pairs_bytes) } else { factors };
-                    let mut wholes = [splat_ints(0); R];
-                    for pair in 0..parts / 2 {
-                        let pair_of_16 = widen_pairs(minimums.add(pair * 32));
-                        for r in 0..R {
-                            let at = (r * (inputs / PART) + block * parts + 2 * pair) * 2;
-                            wholes[r] = dot_pairs(wholes[r], pair_of_16, splat4(part_sums.add(at)));
-                        }
-                    }
-                    for r in 0..R {
-                        if MINIMUM {
-                            let minimum = load_f16(extras.add(32).cast());
-                            let both = multiply(minimum, splat(*scales.add(r * blocks + block)));
-                            sums[r] = fma(floats(wholes[r]), both, sums[r]);
-                            wholes[r] = splat_ints(0);
-                        } else {
-                            wholes[r] = multiply_add(wholes[r], splat_ints(-tile.offset), splat_ints(0));
-                        }
-                    }
-                    for group in 0..8 {
-                        fetch(&mut ahead, tile.share);
-                        let lines = decode::<LOW, HIGH, TABLE>(tile.quants.add((block * 8 + group) * 64 * (LOW + HIGH)));
-                        let x = quants.add(block * 256 + group * 32);
+                    let part_sums = part_sums.add(block * parts * 2 * R);
+                    let scales = scales.add(block * R);
+                    let mut wholes = minimums::<R, MINIMUM, PART>(tile, extras, part_sums, scales, out);
+                    for number in 0..8 {
+                        let from = from.add(number * quants_bytes);
+                        let x = quants.add((block * 256 + number * 32) * R);
+                        let (ahead, step) = ask(tile, block * 8 + number, from);
                         if PART == 32 {
-                            let pair = widen_pairs(factors.add(group / 2 * 32));
-                            let factor = if group % 2 == 0 { first_of_pairs(pair) } else { second_of_pairs(pair) };
+                            let dots = group_alone::<R, LOW, HIGH, TABLE>(from, x, ahead, step);
+                            let pair = widen_pairs(factors.add(number / 2 * 32));
+                            let factor = if number % 2 == 0 { first_of_pairs(pair) } else { second_of_pairs(pair) };
                             for r in 0..R {
-                                let dot = dots(LOW == 8 || TABLE, &lines, x.add(r * inputs), splat_ints(0));
-                                wholes[r] = multiply_add(dot, factor, wholes[r]);
+                                wholes[r] = multiply_add(dots[r], factor, wholes[r]);
                             }
                         } else {
-                            let pair = widen_pairs(factors.add(group * 32));
+                            let mut dots = [[[splat_ints(0); R]; 2]];
+                            group::<R, 1, LOW, HIGH, TABLE, 2>([from], x, &mut dots, ahead, step);
+                            let pair = widen_pairs(factors.add(number * 32));
                             let (first, second) = (first_of_pairs(pair), second_of_pairs(pair));
                             for r in 0..R {
-                                let x = x.add(r * inputs);
-                                let dot = dots(LOW == 8 || TABLE, &lines[..4], x, splat_ints(0));
-                                wholes[r] = multiply_add(dot, first, wholes[r]);
-                                let dot = dots(LOW == 8 || TABLE, &lines[4..], x.add(16), splat_ints(0));
-                                wholes[r] = multiply_add(dot, second, wholes[r]);
+                                wholes[r] = multiply_add(dots[0][0][r], first, wholes[r]);
+                                wholes[r] = multiply_add(dots[0][1][r], second, wholes[r]);
                             }
                         }
                     }
                     let scale = load_f16(extras.cast());
                     for r in 0..R {
-                        let both = multiply(scale, splat(*scales.add(r * blocks + block)));
-                        sums[r] = fma(floats(wholes[r]), both, sums[r]);
+                        let (both, out) = (multiply(scale, splat(*scales.add(r))), out.add(r * $crate::LANES));
+                        store(out, fma(floats(wholes[r]), both, load_f32(out)));
                     }
                 }
+            }
+        }
+
+        /// What a large block adds beside its dots: the parts' minimums times their sums of activations, added to `out`;
+        /// or, where quants have an offset instead, what the sums of dots start with.
+        ///
+        /// # Safety
+        /// As `large_tile`, which calls it.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn minimums<const R: usize, const MINIMUM: bool, const PART: usize>(
+            tile: &Tile<'_>,
+            extras: *const u8,
+            part_sums: *const i8,
+            scales: *const f32,
+            out: *mut f32,
+        ) -> [Ints; R] {
+            let mut wholes = [splat_ints(0); R];
+            // SAFETY: the caller's promise.
+            unsafe {
+                let factors = extras.add(if MINIMUM { 64 + 256 / PART * 16 } else { 32 });
+                for pair in 0..128 / PART {
+                    let pair_of_16 = widen_pairs(factors.add(pair * 32));
+                    for r in 0..R {
+                        wholes[r] = dot_pairs(wholes[r], pair_of_16, splat4(part_sums.add(4 * (pair * R + r))));
+                    }
+                }
+                if !MINIMUM {
+                    return wholes.map(|whole| multiply_add(whole, splat_ints(-tile.offset), splat_ints(0)));
+                }
+                let minimum = load_f16(extras.add(32).cast());
                 for r in 0..R {
-                    store(out.add(r * $crate::LANES), sums[r]);
+                    let (both, out) = (multiply(minimum, splat(*scales.add(r))), out.add(r * $crate::LANES));
+                    store(out, fma(floats(wholes[r]), both, load_f32(out)));
                 }
             }
+            [splat_ints(0); R]
         }
 
         /// One panel by R rows, of whatever format.
@@ -215,85 +280,118 @@ macro_rules! panel_kernels {
         /// As `small_tile`.
         $(#[$feature])*
         #[inline]
-        unsafe fn tile_rows<const R: usize>(
-            tile: &$crate::panel::Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32,
-        ) {
+        unsafe fn one<const R: usize>(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32) {
             use $crate::block::Format;
             // SAFETY: the caller's promise.
             unsafe {
                 match tile.format {
-                    Format::Q8_0 => small_tile::<R, 8, 0, false, false>(tile, row, chunk, out),
-                    Format::Q4_0 => small_tile::<R, 4, 0, false, false>(tile, row, chunk, out),
-                    Format::Q4_1 => small_tile::<R, 4, 0, false, true>(tile, row, chunk, out),
-                    Format::Q5_0 => small_tile::<R, 4, 1, false, false>(tile, row, chunk, out),
-                    Format::Q5_1 => small_tile::<R, 4, 1, false, true>(tile, row, chunk, out),
-                    Format::Iq4Nl => small_tile::<R, 4, 0, true, false>(tile, row, chunk, out),
                     Format::Q2K => large_tile::<R, 2, 0, false, true, 16>(tile, row, chunk, out),
                     Format::Q3K => large_tile::<R, 2, 1, false, false, 16>(tile, row, chunk, out),
                     Format::Q4K => large_tile::<R, 4, 0, false, true, 32>(tile, row, chunk, out),
                     Format::Q5K => large_tile::<R, 4, 1, false, true, 32>(tile, row, chunk, out),
                     Format::Q6K => large_tile::<R, 4, 2, false, false, 16>(tile, row, chunk, out),
                     Format::Iq4Xs => large_tile::<R, 4, 0, true, false, 32>(tile, row, chunk, out),
+                    _ => small::<R, 1>(tile, row, chunk, out, 0),
                 }
             }
         }
 
-        /// All rows against the panels of a task, in tiles of nearly equal height. Where there are several, they pass in
+        /// P panels by R rows, of whatever format of small blocks.
+        ///
+        /// # Safety
+        /// As `small_tile`.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn small<const R: usize, const P: usize>(
+            tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize,
+        ) {
+            use $crate::block::Format;
+            // SAFETY: the caller's promise.
+            unsafe {
+                match tile.format {
+                    Format::Q8_0 => small_tile::<R, P, 8, 0, false, false>(tile, row, chunk, out, apart),
+                    Format::Q4_0 => small_tile::<R, P, 4, 0, false, false>(tile, row, chunk, out, apart),
+                    Format::Q4_1 => small_tile::<R, P, 4, 0, false, true>(tile, row, chunk, out, apart),
+                    Format::Q5_0 => small_tile::<R, P, 4, 1, false, false>(tile, row, chunk, out, apart),
+                    Format::Q5_1 => small_tile::<R, P, 4, 1, false, true>(tile, row, chunk, out, apart),
+                    Format::Iq4Nl => small_tile::<R, P, 4, 0, true, false>(tile, row, chunk, out, apart),
+                    other => unreachable!("{} has large blocks", other.name()),
+                }
+            }
+        }
+
+        /// All rows against the one or two panels of a task, strip by strip. Where there are several strips, they pass in
         /// turn over chunks of k, which stay in the nearest cache meanwhile; the sums wait in memory between chunks, which
         /// changes no bit of them. What comes next is fetched in equal parts by all tiles.
         ///
         /// # Safety
         /// As `small_tile`, and the columns of the output are written by nobody else.
         $(#[$feature])*
-        pub(crate) unsafe fn panels(
-            tiles: &mut [$crate::panel::Tile<'_>], columns: &$crate::matmul::Columns<'_>, output: usize,
-        ) {
-            use $crate::panel::{AT_ONCE, CHUNK, FAR, ROWS_AT_ONCE};
-            const HIGHEST: usize = [$($rows),*].len();
-            let Some(inputs) = tiles.first().map(|tile| tile.rows.inputs) else { return };
-            let strips = columns.rows.div_ceil(HIGHEST);
-            for tile in tiles.iter_mut() {
-                tile.share = tile.stride.div_ceil(inputs / 32).div_ceil(strips);
-            }
-            let mut strip = 0;
+        pub(crate) unsafe fn panels(tile: &mut Tile<'_>, columns: &Columns<'_>, output: usize) {
+            use $crate::panel::{AT_ONCE, CHUNK, FAR};
+            use $crate::rounded::{ROWS_AT_ONCE, strip_height, strip_count};
+            const APART: usize = ROWS_AT_ONCE * $crate::LANES;
+            let (inputs, highest, first_panel) = (tile.rows.inputs, tile.rows.highest, tile.panel);
+            let strips = strip_count(columns.rows, highest);
+            tile.alone = strips == 1;
+            let mut strips_before = 0;
             let mut from = 0;
             while from < columns.rows {
                 let rows = (columns.rows - from).min(ROWS_AT_ONCE);
                 let mut sums = [[[0f32; $crate::LANES]; ROWS_AT_ONCE]; AT_ONCE];
-                let chunk = if rows <= HIGHEST { inputs } else { CHUNK };
-                let mut k = 0;
+                let (mut k, mut strip) = (0, strips_before);
                 while k < inputs {
-                    let chunk = k..(k + chunk).min(inputs);
-                    let mut row = 0;
-                    while row < rows {
-                        let left = rows - row;
-                        let height = left.div_ceil(left.div_ceil(HIGHEST));
-                        for (i, tile) in tiles.iter_mut().enumerate() {
-                            // One strip reads the panel from memory, and asks for what it will read itself a little later;
-                            // several read it from a cache, and ask for the panel after next in equal parts.
-                            let distance = if strips == 1 { FAR } else { AT_ONCE * tile.stride };
-                            let steps = (strip + row / HIGHEST) * (inputs / 32) + k / 32;
-                            tile.ahead = tile.quants.wrapping_add(distance + steps * tile.share);
-                            let out = sums[i][row..].as_mut_ptr().cast();
-                            // SAFETY: row + height <= rows, and `sums` has as many; the rest is the caller's promise.
-                            unsafe {
+                    let chunk = k..if strips == 1 { inputs } else { (k + CHUNK).min(inputs) };
+                    k = chunk.end;
+                    strip = strips_before;
+                    let mut row = from;
+                    while row < from + rows {
+                        let height = strip_height(row, columns.rows, highest);
+                        let out = sums[0][row - from..].as_mut_ptr().cast::<f32>();
+                        // SAFETY: the strip lies in `sums`, and as many panels as the tile has; the rest is the
+                        // caller's promise.
+                        unsafe {
+                            // One strip reads from memory, and asks for what it will read itself a little later; several
+                            // read from a cache, and ask in equal parts for the panels after these.
+                            let part = |bytes: usize| bytes.div_ceil(inputs / 32 * strips);
+                            let behind = |bytes: usize| 2 * tile.stride + strip * part(bytes) * (inputs / 32);
+                            if highest == TILES.double && tile.count == 2 {
+                                tile.ahead = first_panel.wrapping_add(behind(2 * tile.stride));
+                                tile.share = part(2 * tile.stride);
                                 match height {
-                                    $($rows => tile_rows::<$rows>(tile, from + row, chunk.clone(), out),)*
+                                    $($double => {
+                                        small::<$double, 2>(tile, row, chunk.clone(), out, APART);
+                                        row += height;
+                                        strip += 1;
+                                        continue;
+                                    })*
+                                    _ => {}
+                                }
+                            }
+                            tile.share = part(tile.stride);
+                            let behind = if strips == 1 { FAR } else { behind(tile.stride) };
+                            for number in 0..tile.count {
+                                tile.panel = first_panel.add(number * tile.stride);
+                                tile.ahead = tile.panel.wrapping_add(behind);
+                                let out = out.add(number * APART);
+                                match height {
+                                    $($single => one::<$single>(tile, row, chunk.clone(), out),)*
                                     _ => unreachable!("a tile of {height} rows"),
                                 }
                             }
+                            tile.panel = first_panel;
                         }
                         row += height;
+                        strip += 1;
                     }
-                    k = chunk.end;
                 }
-                for (i, sums) in sums.iter().enumerate().take(tiles.len()) {
+                strips_before = strip;
+                for (number, sums) in sums.iter().enumerate().take(tile.count) {
                     for (row, lanes) in sums.iter().enumerate().take(rows) {
                         // SAFETY: the caller's promise.
-                        unsafe { columns.set_lanes(from + row, output + i * $crate::LANES, lanes) };
+                        unsafe { columns.set_lanes(from + row, output + number * $crate::LANES, lanes) };
                     }
                 }
-                strip += rows.div_ceil(HIGHEST);
                 from += rows;
             }
         }
@@ -306,9 +404,6 @@ macro_rules! panel_kernels {
         pub(crate) unsafe fn round_row(x: &[f32], row: &mut $crate::rounded::Row<'_>) {
             $crate::rounded::round_row(x, row);
         }
-
-        /// What `dot_wide` takes off each quant of 8 bits.
-        pub(crate) const BIAS: i32 = $bias;
     };
 }
 pub(crate) use panel_kernels;

@@ -6,7 +6,7 @@ mod products;
 use crate::LANES;
 use crate::dtype::f16_to_f32;
 
-pub(crate) use products::{BIAS, panels, round_row};
+pub(crate) use products::{TILES, panels, round_row};
 
 pub(crate) type Vector = [f32; LANES];
 

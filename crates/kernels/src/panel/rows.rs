@@ -1,42 +1,49 @@
 //! Activations as the panels of one format want them: views of rounded rows, made once for all products that share
 //! an input, and kept for their memory.
 
-use crate::Compute;
 use crate::block::Format;
 use crate::rounded::{LARGE, Rounded, SMALL};
+use crate::{Compute, Isa};
 
 /// Rounded rows, in the one or two ways that the products of an input ask for.
 #[derive(Default)]
 pub(crate) struct Views {
+    /// In blocks of 32, with what follows from them.
     small: Rounded,
-    large: Rounded,
-    /// For each offset that occurs, what the sums of small blocks start with: minus offset times the sum of quants.
-    starts: Vec<(i32, Vec<i32>)>,
     /// Scale times sum of the small blocks.
     weighted_sums: Vec<f32>,
-    /// Which of the two are filled, and how many of `starts`.
-    filled: [bool; 2],
+    /// For each offset that occurs, what the sums of small blocks start with: minus offset times the sum of quants.
+    starts: Vec<(i32, Vec<i32>)>,
     starts_filled: usize,
+    /// In blocks of 256.
+    large: Rounded,
+    /// Which of the two are filled.
+    filled: [bool; 2],
 }
 
-/// What a tile reads of its rows.
+/// What a tile reads of its rows: strips of up to `highest` of them. The shapes are those of [`Rounded`].
 pub(crate) struct Rows<'a> {
     pub(crate) inputs: usize,
-    /// `[rows, inputs]`.
+    pub(crate) highest: usize,
     pub(crate) quants: &'a [i8],
-    /// `[rows, inputs / block]`.
     pub(crate) scales: &'a [f32],
-    /// Small blocks: what each sum starts with, `[rows, inputs / 32]`.
+    /// Small blocks: what each sum starts with.
     pub(crate) starts: &'a [i32],
-    /// Small blocks with minimums: `[rows, inputs / 32]`.
+    /// Small blocks with minimums.
     pub(crate) weighted_sums: &'a [f32],
-    /// Large blocks: sums of the quants of each part, `[rows, inputs / part]`.
+    /// Large blocks: sums of the quants of each part.
     pub(crate) part_sums: &'a [i16],
 }
 
 /// What the starts of a format take off, given what the instruction set takes off by itself.
-fn start_offset(format: Format, bias: i32) -> i32 {
-    format.offset() - if format.is_wide() { bias } else { 0 }
+fn start_offset(format: Format, isa: Isa) -> i32 {
+    format.offset() - if format.is_wide() { isa.tiles().bias } else { 0 }
+}
+
+/// The highest strip of small or large blocks for this number of rows.
+fn highest(rows: usize, large: bool, isa: Isa) -> usize {
+    let tiles = isa.tiles();
+    if large || rows <= tiles.single || tiles.double == 0 { tiles.single } else { tiles.double }
 }
 
 impl Views {
@@ -47,20 +54,21 @@ impl Views {
     }
 
     /// Prepares what weights of `format` need of `x` `[rows, inputs]`.
-    pub(crate) fn prepare(&mut self, compute: &Compute, x: &[f32], inputs: usize, format: Format, bias: i32) {
+    pub(crate) fn prepare(&mut self, compute: &Compute, x: &[f32], inputs: usize, format: Format) {
+        let highest = highest(x.len() / inputs, format.is_large(), compute.isa);
         if format.is_large() {
             if !std::mem::replace(&mut self.filled[1], true) {
-                self.large.fill(compute, x, inputs, LARGE);
+                self.large.fill(compute, x, inputs, LARGE, highest);
             }
             return;
         }
         if !std::mem::replace(&mut self.filled[0], true) {
-            self.small.fill(compute, x, inputs, SMALL);
+            self.small.fill(compute, x, inputs, SMALL, highest);
             self.weighted_sums.clear();
-            let sums = self.small.scales.iter().zip(&self.small.sums_of_32);
-            self.weighted_sums.extend(sums.map(|(scale, sum)| scale * f32::from(*sum)));
+            let sums = self.small.scales.iter().zip(&self.small.sums);
+            self.weighted_sums.extend(sums.map(|(scale, sum)| scale * *sum as f32));
         }
-        let offset = start_offset(format, bias);
+        let offset = start_offset(format, compute.isa);
         if self.starts[..self.starts_filled].iter().any(|(known, _)| *known == offset) {
             return;
         }
@@ -70,27 +78,23 @@ impl Views {
         let (of, starts) = &mut self.starts[self.starts_filled];
         *of = offset;
         starts.clear();
-        starts.extend(self.small.sums_of_32.iter().map(|sum| -offset * i32::from(*sum)));
+        starts.extend(self.small.sums.iter().map(|sum| -offset * sum));
         self.starts_filled += 1;
     }
 
     /// The rows for weights of `format`, which were prepared for it.
-    pub(crate) fn rows(&self, inputs: usize, format: Format, bias: i32) -> Rows<'_> {
-        if format.is_large() {
-            let Rounded { quants, scales, sums_of_16, sums_of_32 } = &self.large;
-            let part_sums = if format.parts() == 16 { sums_of_16 } else { sums_of_32 };
-            return Rows { inputs, quants, scales, starts: &[], weighted_sums: &[], part_sums };
+    pub(crate) fn rows(&self, inputs: usize, format: Format, isa: Isa) -> Rows<'_> {
+        let large = format.is_large();
+        let Rounded { quants, scales, pairs_of_16, pairs_of_32, .. } = if large { &self.large } else { &self.small };
+        let highest = highest(quants.len() / inputs, large, isa);
+        if large {
+            let part_sums = if format.parts() == 16 { pairs_of_16 } else { pairs_of_32 };
+            return Rows { inputs, highest, quants, scales, starts: &[], weighted_sums: &[], part_sums };
         }
-        let offset = start_offset(format, bias);
+        let offset = start_offset(format, isa);
         let starts = self.starts[..self.starts_filled].iter().find(|(known, _)| *known == offset);
-        Rows {
-            inputs,
-            quants: &self.small.quants,
-            scales: &self.small.scales,
-            starts: starts.map_or(&[], |(_, starts)| starts),
-            weighted_sums: &self.weighted_sums,
-            part_sums: &[],
-        }
+        let starts = starts.map_or(&[][..], |(_, starts)| starts);
+        Rows { inputs, highest, quants, scales, starts, weighted_sums: &self.weighted_sums, part_sums: &[] }
     }
 }
 

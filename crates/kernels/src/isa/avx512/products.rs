@@ -175,5 +175,5 @@ fn prefetch_far(address: *const i8) {
 }
 
 crate::isa::panels::panel_kernels!(
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] rows: [1, 2, 3, 4, 5, 6, 7, 8], bias: 0
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [4, 5, 6], highest: [8, 6], bias: 0
 );

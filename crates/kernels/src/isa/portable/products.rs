@@ -136,4 +136,4 @@ fn multiply(mut a: Vector, b: Vector) -> Vector {
 #[inline(always)]
 fn prefetch_far(_address: *const i8) {}
 
-crate::isa::panels::panel_kernels!(rows: [1, 2], bias: 0);
+crate::isa::panels::panel_kernels!(single: [1, 2], double: [], highest: [2, 0], bias: 0);
