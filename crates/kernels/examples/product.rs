@@ -8,27 +8,11 @@ use std::time::Instant;
 
 use foretoken_kernels::block::Format;
 use foretoken_kernels::dtype::{Matrix, bf16};
-use foretoken_kernels::matmul::{Product, Weights, product};
+use foretoken_kernels::matmul::{Product, product};
 use foretoken_kernels::{Compute, Panels};
 
 const OUTPUTS: usize = 5632;
 const INPUTS: usize = 2048;
-
-enum Owned {
-    Panels(Panels),
-    Halves(Vec<bf16>),
-    Floats(Vec<f32>),
-}
-
-impl Owned {
-    fn weights(&self) -> Weights<'_> {
-        match self {
-            Owned::Panels(panels) => Weights::Panels(panels),
-            Owned::Halves(halves) => Weights::Rows(Matrix::BF16(halves)),
-            Owned::Floats(floats) => Weights::Rows(Matrix::F32(floats)),
-        }
-    }
-}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -47,15 +31,17 @@ fn main() {
                 let blocks: Vec<u8> = (0..size).map(|i| ((i * 37 + matrix) % 61) as u8).collect();
                 let panels = Panels::pack(&compute.pool, format, OUTPUTS, INPUTS, &blocks);
                 bytes += panels.bytes();
-                Owned::Panels(panels)
+                panels
             }
             ("BF16", _) => {
                 bytes += 2 * elements;
-                Owned::Halves((0..elements).map(|i| bf16::from_f32((i % 61) as f32 / 64.0)).collect())
+                let halves: Vec<_> = (0..elements).map(|i| bf16::from_f32((i % 61) as f32 / 64.0)).collect();
+                Panels::pack_floats(&compute.pool, Matrix::BF16(&halves), OUTPUTS, INPUTS)
             }
             ("F32", _) => {
                 bytes += 4 * elements;
-                Owned::Floats((0..elements).map(|i| (i % 61) as f32 / 64.0).collect())
+                let floats: Vec<_> = (0..elements).map(|i| (i % 61) as f32 / 64.0).collect();
+                Panels::pack_floats(&compute.pool, Matrix::F32(&floats), OUTPUTS, INPUTS)
             }
             _ => panic!("no format {name}"),
         });
@@ -69,7 +55,7 @@ fn main() {
             let start = Instant::now();
             for matrix in &all {
                 let out = &mut out[..rows * OUTPUTS];
-                let one = Product { weights: matrix.weights(), bias: None, out, accumulate: false };
+                let one = Product { weights: matrix, bias: None, out, accumulate: false };
                 product(&compute, &x[..rows * INPUTS], *rows, INPUTS, one);
             }
             times.push(start.elapsed().as_secs_f64() * 1e3);

@@ -11,33 +11,13 @@
 //!
 //! Left out: splitting k over threads, which no thread count could then undo.
 
-use crate::dtype::Matrix;
-use crate::isa::dispatch;
-use crate::panel::{AT_ONCE, Panels, Rows};
-use crate::{Compute, Isa, LANES};
-
-/// Weights `[outputs, inputs]`, in one of the two ways that products know.
-#[derive(Clone, Copy)]
-pub enum Weights<'a> {
-    /// Plain floats, row-major, one row an output.
-    Rows(Matrix<'a>),
-    /// Quantized blocks, packed.
-    Panels(&'a Panels),
-}
-
-impl Weights<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Weights::Rows(matrix) => matrix.len(),
-            Weights::Panels(panels) => panels.outputs() * panels.inputs(),
-        }
-    }
-}
+use crate::panel::{self, AT_ONCE, Panels};
+use crate::{Compute, LANES};
 
 /// One product: weights `[outputs, inputs]`, an optional bias `[outputs]`, and where the results go.
 pub struct Product<'a> {
     /// The weights.
-    pub weights: Weights<'a>,
+    pub weights: &'a Panels,
     /// Added to every row.
     pub bias: Option<&'a [f32]>,
     /// `[rows, outputs]`.
@@ -59,6 +39,10 @@ pub(crate) struct Columns<'a> {
 unsafe impl Sync for Columns<'_> {}
 
 impl Columns<'_> {
+    pub(crate) fn outputs(&self) -> usize {
+        self.stride
+    }
+
     /// Writes one result, with bias and residual in this fixed order.
     ///
     /// # Safety
@@ -112,7 +96,8 @@ pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, produc
     for product in products {
         let outputs = product.out.len() / rows;
         assert_eq!(product.out.len(), rows * outputs, "product: the output is not [{rows}, outputs]");
-        assert_eq!(product.weights.len(), outputs * inputs, "product: the weights are not [{outputs}, {inputs}]");
+        let shape = [product.weights.outputs(), product.weights.inputs()];
+        assert_eq!(shape, [outputs, inputs], "product: shape of the weights");
         assert!(product.bias.is_none_or(|bias| bias.len() == outputs), "product: the bias is not [{outputs}]");
         let columns = Columns {
             out: product.out.as_mut_ptr(),
@@ -121,10 +106,7 @@ pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, produc
             bias: product.bias,
             accumulate: product.accumulate,
         };
-        if let Weights::Panels(panels) = product.weights {
-            assert_eq!(panels.inputs(), inputs, "product: inputs of the panels");
-            views.prepare(compute, x, inputs, panels.format());
-        }
+        views.prepare(compute, x, inputs, product.weights.form());
         blocks.push((tasks, columns, product.weights));
         tasks += outputs.div_ceil(BLOCK);
         work += rows * inputs * outputs;
@@ -135,32 +117,10 @@ pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, produc
         let (first, columns, weights) = &blocks[at];
         let from = (task - first) * BLOCK;
         let to = (from + BLOCK).min(columns.stride);
-        match weights {
-            Weights::Rows(matrix) => block(compute.isa, x, inputs, columns, *matrix, from, to),
-            Weights::Panels(panels) => {
-                let rows = views.rows(inputs, panels.format(), compute.isa);
-                panel_block(compute.isa, &rows, columns, panels, from, to);
-            }
-        }
+        let rows = views.rows(rows, inputs, weights.form(), compute.isa);
+        panel::run(compute.isa, &rows, columns, weights, from, to);
     };
     if work < ALONE_BELOW { (0..tasks).for_each(task) } else { compute.pool.run(tasks, &task) }
-}
-
-fn block(isa: Isa, x: &[f32], inputs: usize, columns: &Columns<'_>, weights: Matrix<'_>, from: usize, to: usize) {
-    // SAFETY (of the pointer contract in all three): shapes were asserted in `products`, and each task owns its columns.
-    match weights {
-        Matrix::F32(w) => dispatch!(isa, product_f32(x, w, inputs, columns, from, to)),
-        Matrix::F16(w) => dispatch!(isa, product_f16(x, w, inputs, columns, from, to)),
-        Matrix::BF16(w) => dispatch!(isa, product_bf16(x, w, inputs, columns, from, to)),
-    }
-}
-
-/// The panels of the outputs `from..to`.
-fn panel_block(isa: Isa, rows: &Rows<'_>, columns: &Columns<'_>, panels: &Panels, from: usize, to: usize) {
-    rows.check(columns.rows, panels.format());
-    let mut tile = panels.tile(from / LANES, (to - from).div_ceil(LANES), rows, isa.tiles().bias);
-    // SAFETY (of the pointer contract): the shapes were checked, and each task owns its columns.
-    dispatch!(isa, panels(&mut tile, columns, from));
 }
 
 /// One product alone: see [`products`].

@@ -1,25 +1,30 @@
-//! Quantized weights as the products want them: panels of 16 outputs, packed once.
+//! Weights as the products want them: panels of 16 outputs, packed once.
 //!
-//! The idea: sixteen outputs are interleaved by 4 elements of k, so that one line of 64 bytes holds 4 weights of each
-//! and one instruction multiplies it with 4 activations for all of them. Quants are unsigned; what a format takes off
+//! The idea: sixteen outputs lie side by side, so that one load gives a register a weight of each, and the sums of a row
+//! need no adding up across lanes. Quantized ones are interleaved by 4 elements of k: one line of 64 bytes holds 4 weights of
+//! each output, and one instruction multiplies it with 4 activations for all of them. Quants are unsigned; what a format takes off
 //! them is taken off the sums instead. Formats of fewer than 8 bits keep their planes of bits: line v of 4 bits holds the
 //! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of
 //! each 256 elements come first, then their scales: a product reads one stream, from front to back.
 //!
 //! Size: as in the file, but for k-quants with packed scales, which get a byte a scale (Q4_K +2.8 %, Q3_K +3.6 %).
-//! Packing reads and writes every byte once, on all threads. Left out: panels of plain floats, whose rows are used where
-//! the file was mapped (`matmul.rs`).
+//! Packing reads and writes every byte once, on all threads. Left out: using rows of floats where the file was mapped. It
+//! spares a copy, but rows of a power of two fall on the same places of the nearest cache: 8 rows in bf16 then took
+//! 1.5 times one, and half of what the multipliers can do was the most that any number of rows got.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::block::{self, Format};
+use crate::dtype::Matrix;
 use crate::rounded::{LARGE, SMALL};
 use crate::{LANES, Pool};
 
 mod memory;
 mod rows;
+mod run;
 
 pub(crate) use rows::{Rows, Views};
+pub(crate) use run::run;
 
 use memory::Memory;
 
@@ -30,22 +35,64 @@ pub(crate) const CHUNK: usize = 512;
 /// Bytes between asking for a line of weights and reading it: about a microsecond of a core's share of the memory. Found
 /// by trying: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
 pub(crate) const FAR: usize = 12 << 10;
+
 /// What the kernels of one instruction set are made for.
 pub(crate) struct Tiles {
     /// What its dots take off quants of 8 bits by themselves.
     pub(crate) bias: i32,
-    /// Height of the highest tile of one panel.
-    pub(crate) single: usize,
-    /// The same of two panels of small blocks; 0 if there is none. Of several strips, all are made for these.
-    pub(crate) double: usize,
+    /// Heights of its tiles of one panel, 1 up to the highest.
+    pub(crate) single: &'static [usize],
+    /// Heights of its tiles of two panels of small blocks. Of several strips, all are made for the highest of these.
+    pub(crate) double: &'static [usize],
+}
+
+/// What the weights of a matrix are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// 32-bit floats.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// The upper halves of 32-bit floats.
+    BF16,
+    /// Quantized blocks.
+    Blocks(Format),
+}
+
+impl Form {
+    /// The name as GGUF spells it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Form::F32 => "F32",
+            Form::F16 => "F16",
+            Form::BF16 => "BF16",
+            Form::Blocks(format) => format.name(),
+        }
+    }
+
+    /// The format of blocks.
+    pub(crate) fn format(self) -> Format {
+        match self {
+            Form::Blocks(format) => format,
+            floats => unreachable!("{floats:?} has no blocks"),
+        }
+    }
+
+    /// Elements of k that a tile computes between two looks ahead.
+    const fn step(self) -> usize {
+        match self {
+            Form::Blocks(_) => SMALL,
+            _ => 1,
+        }
+    }
 }
 
 /// Bytes of a line.
 const LINE: usize = 64;
 
-/// A matrix of quantized weights `[outputs, inputs]`, packed.
+/// A matrix of weights `[outputs, inputs]`, packed.
 pub struct Panels {
-    format: Format,
+    form: Form,
     outputs: usize,
     inputs: usize,
     memory: Memory,
@@ -90,7 +137,7 @@ impl Format {
 
 /// One panel, or two side by side, as a tile of a product sees them, with the rows that they are multiplied with.
 pub(crate) struct Tile<'a> {
-    pub(crate) format: Format,
+    pub(crate) form: Form,
     /// The panel, or the first.
     pub(crate) panel: *const u8,
     pub(crate) count: usize,
@@ -99,11 +146,13 @@ pub(crate) struct Tile<'a> {
     pub(crate) offset: i32,
     /// Bytes from a panel to the next.
     pub(crate) stride: usize,
-    /// What will be read soon, and how much of it belongs to each 32 elements: set for each run of a tile.
+    /// What will be read soon, and how much of it belongs to each step: set for each run of a tile.
     pub(crate) ahead: *const u8,
     pub(crate) share: usize,
     /// Whether there is one strip of rows.
     pub(crate) alone: bool,
+    /// Whether the two panels are computed side by side by a tile that is made for it.
+    pub(crate) paired: bool,
 }
 
 impl Panels {
@@ -115,7 +164,44 @@ impl Panels {
         assert!(inputs.is_multiple_of(format.elements()), "panels: {inputs} inputs of {}", format.name());
         let row = inputs / format.elements() * format.bytes();
         assert_eq!(bytes.len(), outputs * row, "panels: bytes of [{outputs}, {inputs}] {}", format.name());
-        let mut panels = Self { format, outputs, inputs, memory: Memory::zeroed(0) };
+        Self::packed(pool, Form::Blocks(format), outputs, inputs, &|output, lane, to| {
+            let row = &bytes[output * row..][..row];
+            if format.is_large() {
+                pack_large(format, row, lane, to);
+            } else {
+                pack_small(format, row, lane, to);
+            }
+        })
+    }
+
+    /// Packs a matrix of floats from its rows.
+    ///
+    /// # Panics
+    /// If the matrix has not `outputs` x `inputs` elements.
+    pub fn pack_floats(pool: &Pool, matrix: Matrix<'_>, outputs: usize, inputs: usize) -> Self {
+        assert_eq!(matrix.len(), outputs * inputs, "panels: elements of [{outputs}, {inputs}]");
+        match matrix {
+            Matrix::F32(w) => Self::packed(pool, Form::F32, outputs, inputs, &|output, lane, to| {
+                pack_row(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
+            }),
+            Matrix::F16(w) => Self::packed(pool, Form::F16, outputs, inputs, &|output, lane, to| {
+                pack_row(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
+            }),
+            Matrix::BF16(w) => Self::packed(pool, Form::BF16, outputs, inputs, &|output, lane, to| {
+                pack_row(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
+            }),
+        }
+    }
+
+    /// Panels into which `pack` has put each output, given its lane and its panel.
+    fn packed(
+        pool: &Pool,
+        form: Form,
+        outputs: usize,
+        inputs: usize,
+        pack: &(dyn Fn(usize, usize, &mut [u8]) + Sync),
+    ) -> Self {
+        let mut panels = Self { form, outputs, inputs, memory: Memory::zeroed(0) };
         let (count, stride) = (panels.count(), panels.stride());
         panels.memory = Memory::zeroed(count * stride);
         let start = AtomicPtr::new(panels.memory.as_mut_slice().as_mut_ptr());
@@ -124,20 +210,15 @@ impl Panels {
             let to =
                 unsafe { std::slice::from_raw_parts_mut(start.load(Ordering::Relaxed).add(panel * stride), stride) };
             for lane in 0..LANES.min(outputs - panel * LANES) {
-                let row = &bytes[(panel * LANES + lane) * row..][..row];
-                if format.is_large() {
-                    pack_large(format, row, lane, to);
-                } else {
-                    pack_small(format, row, lane, to);
-                }
+                pack(panel * LANES + lane, lane, to);
             }
         });
         panels
     }
 
-    /// The format of the blocks.
-    pub fn format(&self) -> Format {
-        self.format
+    /// What the weights are.
+    pub fn form(&self) -> Form {
+        self.form
     }
 
     /// Rows of the matrix.
@@ -160,26 +241,45 @@ impl Panels {
     }
 
     fn stride(&self) -> usize {
-        let extras = self.inputs / self.format.elements() * self.format.extras_bytes();
-        (self.inputs / SMALL * self.format.group_bytes() + extras).next_multiple_of(LINE)
+        let bytes = match self.form {
+            Form::F32 => self.inputs * LANES * size_of::<f32>(),
+            Form::F16 | Form::BF16 => self.inputs * LANES * size_of::<u16>(),
+            Form::Blocks(format) => {
+                let extras = self.inputs / format.elements() * format.extras_bytes();
+                self.inputs / SMALL * format.group_bytes() + extras
+            }
+        };
+        bytes.next_multiple_of(LINE)
     }
 
     /// The `count` panels from `number` against rows that were prepared for this format.
-    pub(crate) fn tile<'a>(&self, number: usize, count: usize, rows: &'a Rows<'a>, bias: i32) -> Tile<'a> {
+    fn tile<'a>(&self, number: usize, count: usize, rows: &'a Rows<'a>, bias: i32) -> Tile<'a> {
         assert!(count > 0 && number + count <= self.count(), "panels: {count} from {number} of {}", self.count());
         assert_eq!(rows.inputs, self.inputs, "panels: inputs");
         let panel = &self.memory.as_slice()[number * self.stride()..][..count * self.stride()];
+        let offset = match self.form {
+            Form::Blocks(format) => format.offset() - if format.is_wide() { bias } else { 0 },
+            _ => 0,
+        };
         Tile {
-            format: self.format,
+            form: self.form,
             panel: panel.as_ptr(),
             count,
             rows,
-            offset: self.format.offset() - if self.format.is_wide() { bias } else { 0 },
+            offset,
             stride: self.stride(),
             ahead: panel.as_ptr(),
             share: 0,
             alone: true,
+            paired: false,
         }
+    }
+}
+
+/// Puts the elements of one output into their lane.
+fn pack_row<T: Copy, const SIZE: usize>(row: &[T], lane: usize, panel: &mut [u8], bytes: impl Fn(T) -> [u8; SIZE]) {
+    for (x, line) in row.iter().zip(panel.chunks_exact_mut(LANES * SIZE)) {
+        line[lane * SIZE..][..SIZE].copy_from_slice(&bytes(*x));
     }
 }
 

@@ -107,6 +107,28 @@ impl Rounded {
     }
 }
 
+/// Packs `x` `[rows, inputs]` in strips without rounding: `[strip][inputs][rows of the strip]`.
+pub(crate) fn pack(compute: &Compute, x: &[f32], inputs: usize, highest: usize, out: &mut [f32]) {
+    let rows = x.len() / inputs;
+    let (mut row, mut left) = (0, out);
+    let mut strips = Vec::with_capacity(strip_count(rows, highest));
+    while row < rows {
+        let height = strip_height(row, rows, highest);
+        let (strip, rest) = left.split_at_mut(height * inputs);
+        strips.push(Mutex::new((&x[row * inputs..][..height * inputs], strip)));
+        (row, left) = (row + height, rest);
+    }
+    let pack = |i: usize| {
+        let mut strip = strips[i].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (x, out) = &mut *strip;
+        let height = x.len() / inputs;
+        for (r, x) in x.chunks_exact(inputs).enumerate() {
+            spread(x.iter().copied(), r, height, out);
+        }
+    };
+    if x.len() < ALONE_BELOW { (0..strips.len()).for_each(pack) } else { compute.pool.run(strips.len(), &pack) }
+}
+
 impl<'a> Strip<'a> {
     /// Splits off the strip of the first `elements` elements.
     fn take(&mut self, elements: usize) -> Strip<'a> {

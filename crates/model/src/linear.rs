@@ -1,16 +1,15 @@
-//! Weights as products want them: floats where they lie in the mapped file, quantized blocks packed in panels.
+//! Weights as products want them: from where they lie in the mapped file into panels.
 //!
-//! The idea: a matrix of floats is computed from the mapping itself; copies are made only of tensors that are stored
-//! transposed and of data that happens to lie at an odd address. Blocks are packed once, tensor by tensor, on all
-//! threads, and their pages of the file are given back as soon as that is done. A table of which single rows are
-//! read (an embedding) stays in the file in any form.
+//! The idea: matrices are packed once, tensor by tensor, on all threads, and their pages of the file are given back as
+//! soon as that is done, so that no second copy of the model is ever there. A table of which single rows are read (an
+//! embedding) stays in the file in any form.
 //!
 //! With a type asked for at load ([`WeightType`]), the matrices of layers and head are brought to it from floats.
 
 use bytemuck::{AnyBitPattern, try_cast_slice};
 use foretoken_kernels::block::{self, Format};
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
-use foretoken_kernels::matmul::{Product, Weights};
+use foretoken_kernels::matmul::Product;
 use foretoken_kernels::{Panels, Pool};
 use foretoken_weights::{Bytes, Dtype, Tensor};
 
@@ -79,6 +78,11 @@ impl Storage {
             Self::BF16(elements) => Matrix::BF16(elements),
             Self::Blocks(..) => return None,
         })
+    }
+
+    /// Panels of floats `[outputs, inputs]`.
+    pub(crate) fn pack(&self, pool: &Pool, outputs: usize, inputs: usize) -> Panels {
+        Panels::pack_floats(pool, self.matrix().expect("blocks are packed as such"), outputs, inputs)
     }
 
     /// Number of elements.
@@ -198,62 +202,31 @@ impl Unpacked {
     /// Brings the weights to the form in which they are multiplied: the type that is asked for, or the file's own.
     pub(crate) fn pack(self, pool: &Pool, wanted: Option<WeightType>) -> Linear {
         let Self { storage, bias, inputs, outputs } = self;
-        let own = match &storage {
-            Storage::Blocks(format, _) => Some(*format),
-            _ => None,
+        let weights = match (&storage, wanted) {
+            (Storage::Blocks(format, bytes), _) => Panels::pack(pool, *format, outputs, inputs, bytes),
+            (floats, Some(wanted)) => wanted.convert(pool, floats, outputs, inputs),
+            (floats, None) => floats.pack(pool, outputs, inputs),
         };
-        let weights = match (own, wanted) {
-            (Some(format), _) => {
-                let Storage::Blocks(_, bytes) = &storage else { unreachable!("a format is of blocks") };
-                let panels = Panels::pack(pool, format, outputs, inputs, bytes);
-                storage.release();
-                Packed::Panels(panels)
-            }
-            (None, None) => Packed::Rows(storage),
-            (None, Some(wanted)) => {
-                let packed = wanted.convert(pool, &storage, outputs, inputs);
-                storage.release();
-                packed
-            }
-        };
+        storage.release();
         Linear { weights, bias }
     }
 }
 
-/// Weights in the form in which they are multiplied.
-pub(crate) enum Packed {
-    Rows(Storage),
-    Panels(Panels),
-}
-
 /// A linear layer `[outputs, inputs]`.
 pub(crate) struct Linear {
-    weights: Packed,
+    weights: Panels,
     bias: Option<Vec<f32>>,
 }
 
 impl Linear {
     /// This layer as a product into `out`.
     pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Product<'a> {
-        let weights = match &self.weights {
-            Packed::Rows(storage) => Weights::Rows(storage.matrix().expect("blocks are packed")),
-            Packed::Panels(panels) => Weights::Panels(panels),
-        };
-        Product { weights, bias: self.bias.as_deref(), out, accumulate }
+        Product { weights: &self.weights, bias: self.bias.as_deref(), out, accumulate }
     }
 
     /// Name of the weights' type, number of weights, bytes that a product reads.
     pub(crate) fn size(&self) -> (&'static str, usize, usize) {
-        match &self.weights {
-            Packed::Panels(panels) => (panels.format().name(), panels.outputs() * panels.inputs(), panels.bytes()),
-            Packed::Rows(storage) => {
-                let (name, bytes) = match storage.matrix() {
-                    Some(Matrix::F16(_)) => ("F16", 2),
-                    Some(Matrix::BF16(_)) => ("BF16", 2),
-                    _ => ("F32", 4),
-                };
-                (name, storage.elements(), storage.elements() * bytes)
-            }
-        }
+        let panels = &self.weights;
+        (panels.form().name(), panels.outputs() * panels.inputs(), panels.bytes())
     }
 }

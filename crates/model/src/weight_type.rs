@@ -12,7 +12,7 @@ use foretoken_kernels::block::{self, Format};
 use foretoken_kernels::dtype::{bf16, f16};
 use foretoken_kernels::{Panels, Pool};
 
-use crate::linear::{Packed, Storage};
+use crate::linear::Storage;
 
 /// A type of weights that floats can be brought to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,22 +74,25 @@ impl WeightType {
     }
 
     /// Brings floats `[outputs, inputs]` to this type, or the nearest that fits, and to the form of products.
-    pub(crate) fn convert(self, pool: &Pool, storage: &Storage, outputs: usize, inputs: usize) -> Packed {
+    pub(crate) fn convert(self, pool: &Pool, storage: &Storage, outputs: usize, inputs: usize) -> Panels {
         match self.fitting(inputs) {
-            Self::F32 => Packed::Rows(Storage::F32(rows(pool, storage, outputs, inputs, 1, |x, out| {
+            Self::F32 => Storage::F32(rows(pool, storage, outputs, inputs, 1, |x, out| {
                 out.copy_from_slice(x);
-            }))),
-            Self::F16 => Packed::Rows(Storage::F16(rows(pool, storage, outputs, inputs, 1, |x, out| {
+            }))
+            .pack(pool, outputs, inputs),
+            Self::F16 => Storage::F16(rows(pool, storage, outputs, inputs, 1, |x, out| {
                 out.iter_mut().zip(x).for_each(|(out, x)| *out = f16::from_f32(*x));
-            }))),
-            Self::BF16 => Packed::Rows(Storage::BF16(rows(pool, storage, outputs, inputs, 1, |x, out| {
+            }))
+            .pack(pool, outputs, inputs),
+            Self::BF16 => Storage::BF16(rows(pool, storage, outputs, inputs, 1, |x, out| {
                 out.iter_mut().zip(x).for_each(|(out, x)| *out = bf16::from_f32(*x));
-            }))),
+            }))
+            .pack(pool, outputs, inputs),
             Self::Blocks(format) => {
                 let bytes = rows(pool, storage, outputs, inputs / format.elements(), format.bytes(), |x, out| {
                     block::quantize(format, x, out);
                 });
-                Packed::Panels(Panels::pack(pool, format, outputs, inputs, &bytes))
+                Panels::pack(pool, format, outputs, inputs, &bytes)
             }
         }
     }

@@ -2,8 +2,8 @@
 //! passes a healthy kernel.
 
 use foretoken_kernels::dtype::Matrix;
-use foretoken_kernels::matmul::{Product, Weights, product};
-use foretoken_kernels::{Compute, naive};
+use foretoken_kernels::matmul::{Product, product};
+use foretoken_kernels::{Compute, Panels, naive};
 use foretoken_testkit::rows::{Numbers, RowKernel, first_dependence};
 
 const ROWS: usize = 12;
@@ -90,9 +90,10 @@ fn healthy_kernels_pass() {
     let (x, w) = data();
     assert_eq!(first_dependence(&mut |x, _| naive::product(x, Matrix::F32(&w), INPUTS), &x, INPUTS), None);
     let compute = Compute::new(2);
+    let panels = Panels::pack_floats(&compute.pool, Matrix::F32(&w), OUTPUTS, INPUTS);
     let mut healthy = |x: &[f32], rows: usize| {
         let mut out = vec![0.0; rows * OUTPUTS];
-        let one = Product { weights: Weights::Rows(Matrix::F32(&w)), bias: None, out: &mut out, accumulate: false };
+        let one = Product { weights: &panels, bias: None, out: &mut out, accumulate: false };
         product(&compute, x, rows, INPUTS, one);
         out
     };

@@ -7,7 +7,7 @@ pub(crate) mod vnni;
 
 use std::arch::x86_64::*;
 
-pub(crate) use products::{TILES, panels, round_row};
+pub(crate) use products::{TILES, round_row, strip_bf16, strip_blocks, strip_f16, strip_f32};
 
 pub(crate) type Vector = [__m256; 2];
 
@@ -27,16 +27,6 @@ fn splat(x: f32) -> Vector {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn fma(a: Vector, b: Vector, accumulator: Vector) -> Vector {
     [_mm256_fmadd_ps(a[0], b[0], accumulator[0]), _mm256_fmadd_ps(a[1], b[1], accumulator[1])]
-}
-
-/// The tree of [`crate::lane_sum`], in registers.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn lane_sum(v: Vector) -> f32 {
-    let eight = _mm256_add_ps(v[0], v[1]);
-    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
-    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
 }
 
 /// # Safety
@@ -102,7 +92,6 @@ fn prefetch(address: *const i8) {
     _mm_prefetch::<_MM_HINT_T0>(address);
 }
 
-super::kernels!(#[target_feature(enable = "avx2,fma,f16c")] rows: [1, 2], outputs: 2);
 super::attention_kernels!(
     #[target_feature(enable = "avx2,fma,f16c")]
     one: [1, 2, 3, 4, 5, 6],

@@ -8,7 +8,7 @@ mod products;
 
 use std::arch::x86_64::*;
 
-pub(crate) use products::{TILES, panels, round_row};
+pub(crate) use products::{TILES, round_row, strip_bf16, strip_blocks, strip_f16, strip_f32};
 
 pub(crate) type Vector = __m512;
 
@@ -28,17 +28,6 @@ fn splat(x: f32) -> Vector {
 #[target_feature(enable = "avx512f,avx2,fma,f16c")]
 fn fma(a: Vector, b: Vector, accumulator: Vector) -> Vector {
     _mm512_fmadd_ps(a, b, accumulator)
-}
-
-/// The tree of [`crate::lane_sum`], in registers.
-#[inline]
-#[target_feature(enable = "avx512f,avx2,fma,f16c")]
-fn lane_sum(v: Vector) -> f32 {
-    let upper = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(v)));
-    let eight = _mm256_add_ps(_mm512_castps512_ps256(v), upper);
-    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
-    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-    _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
 }
 
 /// # Safety
@@ -94,7 +83,6 @@ fn prefetch(address: *const i8) {
     _mm_prefetch::<_MM_HINT_T0>(address);
 }
 
-super::kernels!(#[target_feature(enable = "avx512f,avx2,fma,f16c")] rows: [1, 2, 3, 4, 5, 6], outputs: 4);
 super::attention_kernels!(
     #[target_feature(enable = "avx512f,avx2,fma,f16c")]
     one: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],

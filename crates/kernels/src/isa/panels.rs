@@ -21,17 +21,19 @@
 macro_rules! panel_kernels {
     (
         $(#[$feature:meta])*
-        single: [$($single:literal),*], double: [$($double:literal),*], highest: [$highest_single:literal, $highest_double:literal],
+        single: [$($single:literal),*], double: [$($double:literal),*],
         bias: $bias:literal
     ) => {
         use std::ops::Range;
 
-        use $crate::matmul::Columns;
         use $crate::panel::Tile;
 
         /// What the panels of this module are made for.
-        pub(crate) const TILES: $crate::panel::Tiles =
-            $crate::panel::Tiles { bias: $bias, single: $highest_single, double: $highest_double };
+        pub(crate) const TILES: $crate::panel::Tiles = $crate::panel::Tiles {
+            bias: $bias,
+            single: &[$($single),*],
+            double: &[$($double),*],
+        };
 
         /// Adds 32 elements of 16 outputs of P panels to the sums of R rows; elements 16 to 31 to the second ones, if
         /// there are two. `LOW` bits of each quant lie in as many lines at `from`, `HIGH` more above these in as many lines
@@ -284,7 +286,7 @@ macro_rules! panel_kernels {
             use $crate::block::Format;
             // SAFETY: the caller's promise.
             unsafe {
-                match tile.format {
+                match tile.form.format() {
                     Format::Q2K => large_tile::<R, 2, 0, false, true, 16>(tile, row, chunk, out),
                     Format::Q3K => large_tile::<R, 2, 1, false, false, 16>(tile, row, chunk, out),
                     Format::Q4K => large_tile::<R, 4, 0, false, true, 32>(tile, row, chunk, out),
@@ -308,7 +310,7 @@ macro_rules! panel_kernels {
             use $crate::block::Format;
             // SAFETY: the caller's promise.
             unsafe {
-                match tile.format {
+                match tile.form.format() {
                     Format::Q8_0 => small_tile::<R, P, 8, 0, false, false>(tile, row, chunk, out, apart),
                     Format::Q4_0 => small_tile::<R, P, 4, 0, false, false>(tile, row, chunk, out, apart),
                     Format::Q4_1 => small_tile::<R, P, 4, 0, false, true>(tile, row, chunk, out, apart),
@@ -320,79 +322,33 @@ macro_rules! panel_kernels {
             }
         }
 
-        /// All rows against the one or two panels of a task, strip by strip. Where there are several strips, they pass in
-        /// turn over chunks of k, which stay in the nearest cache meanwhile; the sums wait in memory between chunks, which
-        /// changes no bit of them. What comes next is fetched in equal parts by all tiles.
+        /// All panels of the tile by the rows of one strip, of any format of blocks.
         ///
         /// # Safety
-        /// As `small_tile`, and the columns of the output are written by nobody else.
+        /// As `small_tile`.
         $(#[$feature])*
-        pub(crate) unsafe fn panels(tile: &mut Tile<'_>, columns: &Columns<'_>, output: usize) {
-            use $crate::panel::{AT_ONCE, CHUNK, FAR};
-            use $crate::rounded::{ROWS_AT_ONCE, strip_height, strip_count};
-            const APART: usize = ROWS_AT_ONCE * $crate::LANES;
-            let (inputs, highest, first_panel) = (tile.rows.inputs, tile.rows.highest, tile.panel);
-            let strips = strip_count(columns.rows, highest);
-            tile.alone = strips == 1;
-            let mut strips_before = 0;
-            let mut from = 0;
-            while from < columns.rows {
-                let rows = (columns.rows - from).min(ROWS_AT_ONCE);
-                let mut sums = [[[0f32; $crate::LANES]; ROWS_AT_ONCE]; AT_ONCE];
-                let (mut k, mut strip) = (0, strips_before);
-                while k < inputs {
-                    let chunk = k..if strips == 1 { inputs } else { (k + CHUNK).min(inputs) };
-                    k = chunk.end;
-                    strip = strips_before;
-                    let mut row = from;
-                    while row < from + rows {
-                        let height = strip_height(row, columns.rows, highest);
-                        let out = sums[0][row - from..].as_mut_ptr().cast::<f32>();
-                        // SAFETY: the strip lies in `sums`, and as many panels as the tile has; the rest is the
-                        // caller's promise.
-                        unsafe {
-                            // One strip reads from memory, and asks for what it will read itself a little later; several
-                            // read from a cache, and ask in equal parts for the panels after these.
-                            let part = |bytes: usize| bytes.div_ceil(inputs / 32 * strips);
-                            let behind = |bytes: usize| 2 * tile.stride + strip * part(bytes) * (inputs / 32);
-                            if highest == TILES.double && tile.count == 2 {
-                                tile.ahead = first_panel.wrapping_add(behind(2 * tile.stride));
-                                tile.share = part(2 * tile.stride);
-                                match height {
-                                    $($double => {
-                                        small::<$double, 2>(tile, row, chunk.clone(), out, APART);
-                                        row += height;
-                                        strip += 1;
-                                        continue;
-                                    })*
-                                    _ => {}
-                                }
-                            }
-                            tile.share = part(tile.stride);
-                            let behind = if strips == 1 { FAR } else { behind(tile.stride) };
-                            for number in 0..tile.count {
-                                tile.panel = first_panel.add(number * tile.stride);
-                                tile.ahead = tile.panel.wrapping_add(behind);
-                                let out = out.add(number * APART);
-                                match height {
-                                    $($single => one::<$single>(tile, row, chunk.clone(), out),)*
-                                    _ => unreachable!("a tile of {height} rows"),
-                                }
-                            }
-                            tile.panel = first_panel;
-                        }
-                        row += height;
-                        strip += 1;
+        pub(crate) unsafe fn strip_blocks(
+            tile: &mut Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, apart: usize,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if tile.paired {
+                    match height {
+                        $($double => return small::<$double, 2>(tile, row, chunk, out, apart),)*
+                        _ => unreachable!("a pair of tiles of {height} rows"),
                     }
                 }
-                strips_before = strip;
-                for (number, sums) in sums.iter().enumerate().take(tile.count) {
-                    for (row, lanes) in sums.iter().enumerate().take(rows) {
-                        // SAFETY: the caller's promise.
-                        unsafe { columns.set_lanes(from + row, output + number * $crate::LANES, lanes) };
+                let (panel, ahead) = (tile.panel, tile.ahead);
+                for number in 0..tile.count {
+                    tile.panel = panel.add(number * tile.stride);
+                    tile.ahead = ahead.wrapping_add(number * tile.stride);
+                    let out = out.add(number * apart);
+                    match height {
+                        $($single => one::<$single>(tile, row, chunk.clone(), out),)*
+                        _ => unreachable!("a tile of {height} rows"),
                     }
                 }
-                from += rows;
+                (tile.panel, tile.ahead) = (panel, ahead);
             }
         }
 

@@ -6,7 +6,7 @@ mod products;
 use crate::LANES;
 use crate::dtype::f16_to_f32;
 
-pub(crate) use products::{TILES, panels, round_row};
+pub(crate) use products::{TILES, round_row, strip_bf16, strip_blocks, strip_f16, strip_f32};
 
 pub(crate) type Vector = [f32; LANES];
 
@@ -26,11 +26,6 @@ fn fma(a: Vector, b: Vector, mut accumulator: Vector) -> Vector {
         accumulator[l] = a[l].mul_add(b[l], accumulator[l]);
     }
     accumulator
-}
-
-#[inline(always)]
-fn lane_sum(v: Vector) -> f32 {
-    crate::lane_sum(&v)
 }
 
 /// # Safety
@@ -76,5 +71,4 @@ unsafe fn store(to: *mut f32, v: Vector) {
 #[inline(always)]
 fn prefetch(_address: *const i8) {}
 
-super::kernels!(rows: [1, 2], outputs: 2);
 super::attention_kernels!(one: [1, 2, 3, 4], two: [1, 2], four: [1]);

@@ -1,8 +1,9 @@
 //! Activations as the panels of one format want them: views of rounded rows, made once for all products that share
 //! an input, and kept for their memory.
 
+use super::{Form, Tiles};
 use crate::block::Format;
-use crate::rounded::{LARGE, Rounded, SMALL};
+use crate::rounded::{self, LARGE, Rounded, SMALL};
 use crate::{Compute, Isa};
 
 /// Rounded rows, in the one or two ways that the products of an input ask for.
@@ -17,14 +18,18 @@ pub(crate) struct Views {
     starts_filled: usize,
     /// In blocks of 256.
     large: Rounded,
-    /// Which of the two are filled.
-    filled: [bool; 2],
+    /// Not rounded, `[strip][inputs][rows of the strip]`.
+    floats: Vec<f32>,
+    /// Which of the three are filled.
+    filled: [bool; 3],
 }
 
 /// What a tile reads of its rows: strips of up to `highest` of them. The shapes are those of [`Rounded`].
 pub(crate) struct Rows<'a> {
     pub(crate) inputs: usize,
     pub(crate) highest: usize,
+    /// For weights that are floats, `[strip][inputs][rows of the strip]`.
+    pub(crate) floats: &'a [f32],
     pub(crate) quants: &'a [i8],
     pub(crate) scales: &'a [f32],
     /// Small blocks: what each sum starts with.
@@ -40,22 +45,32 @@ fn start_offset(format: Format, isa: Isa) -> i32 {
     format.offset() - if format.is_wide() { isa.tiles().bias } else { 0 }
 }
 
-/// The highest strip of small or large blocks for this number of rows.
-fn highest(rows: usize, large: bool, isa: Isa) -> usize {
-    let tiles = isa.tiles();
-    if large || rows <= tiles.single || tiles.double == 0 { tiles.single } else { tiles.double }
+/// The highest strip for this number of rows.
+fn highest(rows: usize, form: Form, isa: Isa) -> usize {
+    let Tiles { single, double, .. } = isa.tiles();
+    match (form, double.last()) {
+        (Form::Blocks(format), Some(double)) if !format.is_large() && rows > single.len() => *double,
+        _ => single.len(),
+    }
 }
 
 impl Views {
     /// Begins with new rows.
     pub(crate) fn clear(&mut self) {
-        self.filled = [false; 2];
+        self.filled = [false; 3];
         self.starts_filled = 0;
     }
 
-    /// Prepares what weights of `format` need of `x` `[rows, inputs]`.
-    pub(crate) fn prepare(&mut self, compute: &Compute, x: &[f32], inputs: usize, format: Format) {
-        let highest = highest(x.len() / inputs, format.is_large(), compute.isa);
+    /// Prepares what weights of this form need of `x` `[rows, inputs]`.
+    pub(crate) fn prepare(&mut self, compute: &Compute, x: &[f32], inputs: usize, form: Form) {
+        let highest = highest(x.len() / inputs, form, compute.isa);
+        let Form::Blocks(format) = form else {
+            if !std::mem::replace(&mut self.filled[2], true) {
+                self.floats.resize(x.len(), 0.0);
+                rounded::pack(compute, x, inputs, highest, &mut self.floats);
+            }
+            return;
+        };
         if format.is_large() {
             if !std::mem::replace(&mut self.filled[1], true) {
                 self.large.fill(compute, x, inputs, LARGE, highest);
@@ -82,26 +97,41 @@ impl Views {
         self.starts_filled += 1;
     }
 
-    /// The rows for weights of `format`, which were prepared for it.
-    pub(crate) fn rows(&self, inputs: usize, format: Format, isa: Isa) -> Rows<'_> {
+    /// `count` rows for weights of this form, which were prepared for it.
+    pub(crate) fn rows(&self, count: usize, inputs: usize, form: Form, isa: Isa) -> Rows<'_> {
+        let highest = highest(count, form, isa);
+        let none = Rows {
+            inputs,
+            highest,
+            floats: &[],
+            quants: &[],
+            scales: &[],
+            starts: &[],
+            weighted_sums: &[],
+            part_sums: &[],
+        };
+        let Form::Blocks(format) = form else { return Rows { floats: &self.floats, ..none } };
         let large = format.is_large();
         let Rounded { quants, scales, pairs_of_16, pairs_of_32, .. } = if large { &self.large } else { &self.small };
-        let highest = highest(quants.len() / inputs, large, isa);
         if large {
             let part_sums = if format.parts() == 16 { pairs_of_16 } else { pairs_of_32 };
-            return Rows { inputs, highest, quants, scales, starts: &[], weighted_sums: &[], part_sums };
+            return Rows { quants, scales, part_sums, ..none };
         }
         let offset = start_offset(format, isa);
         let starts = self.starts[..self.starts_filled].iter().find(|(known, _)| *known == offset);
         let starts = starts.map_or(&[][..], |(_, starts)| starts);
-        Rows { inputs, highest, quants, scales, starts, weighted_sums: &self.weighted_sums, part_sums: &[] }
+        Rows { quants, scales, starts, weighted_sums: &self.weighted_sums, ..none }
     }
 }
 
 impl Rows<'_> {
     /// Asserts that every array has the shape that a tile of this format reads.
-    pub(crate) fn check(&self, count: usize, format: Format) {
+    pub(super) fn check(&self, count: usize, form: Form) {
         let elements = count * self.inputs;
+        let Form::Blocks(format) = form else {
+            assert_eq!(self.floats.len(), elements, "panels: elements of {count} rows");
+            return;
+        };
         assert_eq!(self.quants.len(), elements, "panels: quants of {count} rows");
         assert_eq!(self.scales.len(), elements / format.elements(), "panels: scales of {count} rows");
         if format.is_large() {

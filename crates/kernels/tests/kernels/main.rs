@@ -11,8 +11,8 @@ mod twins;
 use std::sync::LazyLock;
 
 use foretoken_kernels::dtype::{Matrix, bf16, f16};
-use foretoken_kernels::matmul::{self, Product, product};
-use foretoken_kernels::{Compute, Isa, Pool};
+use foretoken_kernels::matmul::{Product, product};
+use foretoken_kernels::{Compute, Isa, Panels, Pool};
 use foretoken_testkit::rows::{Numbers, first_difference};
 
 /// Every instruction set of this machine with 1 to 4 threads. The first is the plainest: one thread, portable.
@@ -90,13 +90,18 @@ impl Layer {
         }
     }
 
+    pub(crate) fn panels(&self, compute: &Compute) -> Panels {
+        Panels::pack_floats(&compute.pool, self.weights.matrix(), self.outputs, self.inputs)
+    }
+
     pub(crate) fn run(&self, compute: &Compute, x: &[f32], rows: usize) -> Vec<f32> {
         let mut out = match &self.residual {
             Some(residual) => residual.repeat(rows),
             None => vec![f32::NAN; rows * self.outputs],
         };
+        let panels = self.panels(compute);
         let one = Product {
-            weights: matmul::Weights::Rows(self.weights.matrix()),
+            weights: &panels,
             bias: self.bias.as_deref(),
             out: &mut out,
             accumulate: self.residual.is_some(),

@@ -1,7 +1,7 @@
 //! Products of quantized weights: every format, on every instruction set, against the floats that the blocks stand for.
 
 use foretoken_kernels::block::{Format, dequantize};
-use foretoken_kernels::matmul::{Product, Weights, product, products};
+use foretoken_kernels::matmul::{Product, product, products};
 use foretoken_kernels::{Compute, Panels, Pool};
 use foretoken_testkit::rows::Numbers;
 use proptest::prelude::*;
@@ -60,7 +60,7 @@ impl Case {
     fn run(&self, compute: &Compute, panels: &Panels, x: &[f32]) -> Vec<f32> {
         let rows = x.len() / self.inputs;
         let mut out = vec![f32::NAN; rows * self.outputs];
-        let one = Product { weights: Weights::Panels(panels), bias: None, out: &mut out, accumulate: false };
+        let one = Product { weights: panels, bias: None, out: &mut out, accumulate: false };
         product(compute, x, rows, self.inputs, one);
         out
     }
@@ -135,12 +135,12 @@ proptest! {
         for compute in COMPUTES.iter() {
             let mut outs: Vec<Vec<f32>> = layers.iter().map(|(_, _, residual)| residual.clone()).collect();
             let mut all: Vec<_> = layers.iter().zip(&mut outs).map(|((panels, bias, _), out)| Product {
-                weights: Weights::Panels(panels), bias: Some(bias), out, accumulate: true,
+                weights: panels, bias: Some(bias), out, accumulate: true,
             }).collect();
             products(compute, &x, rows, inputs, &mut all);
             for ((panels, bias, residual), found) in layers.iter().zip(&outs) {
                 let mut alone = vec![0.0; found.len()];
-                let one = Product { weights: Weights::Panels(panels), bias: None, out: &mut alone, accumulate: false };
+                let one = Product { weights: panels, bias: None, out: &mut alone, accumulate: false };
                 product(compute, &x, rows, inputs, one);
                 let outputs = bias.len();
                 for (i, alone) in alone.iter_mut().enumerate() {

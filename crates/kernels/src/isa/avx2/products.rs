@@ -17,4 +17,8 @@ fn dot_wide_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
     dot_32(sum, _mm256_abs_epi8(signed), _mm256_sign_epi8(four, signed))
 }
 
-crate::isa::panels::panel_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], highest: [4, 0], bias: 128);
+crate::isa::panels::panel_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], bias: 128);
+
+use super::load_bf16;
+
+crate::isa::floats::float_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [1, 2]);

@@ -1,7 +1,7 @@
 //! AVX2 with the dots of AVX-VNNI: everything but the products of quantized weights as with AVX2.
 
 pub(crate) use super::*;
-pub(crate) use products::{TILES, panels, round_row};
+pub(crate) use products::{TILES, round_row, strip_blocks};
 
 mod products {
     crate::isa::operations_256::operations_256!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")]);
@@ -18,5 +18,5 @@ mod products {
         _mm256_dpbusd_avx_epi32(sum, quants, four)
     }
 
-    crate::isa::panels::panel_kernels!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], highest: [4, 0], bias: 0);
+    crate::isa::panels::panel_kernels!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], bias: 0);
 }

@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
+use super::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
 use crate::block::IQ4_VALUES;
 
 type Line = __m512i;
@@ -175,5 +175,7 @@ fn prefetch_far(address: *const i8) {
 }
 
 crate::isa::panels::panel_kernels!(
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [4, 5, 6], highest: [8, 6], bias: 0
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [4, 5, 6], bias: 0
 );
+
+crate::isa::floats::float_kernels!(#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [1, 2, 3, 4, 5, 6, 7, 8]);

@@ -1,6 +1,6 @@
 //! Products of quantized weights on plain arrays: what the other instruction sets must equal.
 
-use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
+use super::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
 use crate::block::IQ4_VALUES;
 
@@ -136,4 +136,6 @@ fn multiply(mut a: Vector, b: Vector) -> Vector {
 #[inline(always)]
 fn prefetch_far(_address: *const i8) {}
 
-crate::isa::panels::panel_kernels!(single: [1, 2], double: [], highest: [2, 0], bias: 0);
+crate::isa::panels::panel_kernels!(single: [1, 2], double: [], bias: 0);
+
+crate::isa::floats::float_kernels!(single: [1, 2], double: []);

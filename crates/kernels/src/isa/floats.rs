@@ -1,0 +1,101 @@
+//! The products of float weights, written once: a tile of one or two panels (16 outputs each) by R rows.
+//!
+//! Over the vector operations of the module that instantiates it: `zero`, `splat`, `fma`, `load_f32`, `load_f16`,
+//! `load_bf16`, `store`, `prefetch_far`. Weights are widened in registers, which is exact; each (row, output) is one chain
+//! of fused multiply-adds in order of k, on every instruction set, so its bits do not depend on anything else.
+//!
+//! Estimate, 16 outputs by one element of k by one row: one multiply-add; and for all rows together one load, and for
+//! half types one or two conversions. A core with two multipliers (Sapphire Rapids) computes 8 rows in 4 cycles while its share of the
+//! memory delivers 32 bytes of bf16 in 5 to 8: memory decides up to some 10 rows, on one with one multiplier (Zen 4) up to
+//! 6 or 7. `vdpbf16ps` would double that on Zen 4, and halve it on Sapphire Rapids, where it was measured at a quarter of
+//! the rate; it rounds activations, and is left out.
+
+/// See the file's head. `single` and `double` list the heights of tiles of one panel and of two.
+macro_rules! float_kernels {
+    ($(#[$feature:meta])* single: [$($single:literal),*], double: [$($double:literal),*]) => {
+        $crate::isa::floats::float_tile!($(#[$feature])* tile_f32, strip_f32, f32, load_f32, [$($single),*], [$($double),*]);
+        $crate::isa::floats::float_tile!($(#[$feature])* tile_f16, strip_f16, half::f16, load_f16, [$($single),*], [$($double),*]);
+        $crate::isa::floats::float_tile!($(#[$feature])* tile_bf16, strip_bf16, half::bf16, load_bf16, [$($single),*], [$($double),*]);
+    };
+}
+pub(crate) use float_kernels;
+
+/// The tile of one type, and the choice of its height.
+macro_rules! float_tile {
+    (
+        $(#[$feature:meta])* $tile:ident, $strip:ident, $type:ty, $load:ident, [$($single:literal),*], [$($double:literal),*]
+    ) => {
+        /// P panels by R rows over a chunk of k; added to `out`, where the 16 sums of each row follow one another, and the
+        /// panels' lie `apart`.
+        ///
+        /// # Safety
+        /// The features of this module are there; P panels and a strip of R rows from `row` lie where `tile` says, and
+        /// `out` is there to be read and written.
+        $(#[$feature])*
+        #[inline(never)] // registers are allocated for this loop alone
+        unsafe fn $tile<const R: usize, const P: usize>(
+            tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize,
+        ) {
+            const LINE: usize = $crate::LANES * size_of::<$type>();
+            let mut sums = [[zero(); R]; P];
+            // SAFETY: all of it: k < inputs, and the arrays have their shapes (`Rows::check`).
+            unsafe {
+                for p in 0..P {
+                    for r in 0..R {
+                        sums[p][r] = load_f32(out.add(p * apart + r * $crate::LANES));
+                    }
+                }
+                let x = tile.rows.floats.as_ptr().add(row * tile.rows.inputs);
+                for k in chunk {
+                    let mut weights = [zero(); P];
+                    for p in 0..P {
+                        weights[p] = $load(tile.panel.add(p * tile.stride + k * LINE).cast());
+                        prefetch_far(tile.ahead.wrapping_add(p * tile.stride + k * tile.share).cast());
+                    }
+                    for r in 0..R {
+                        let x = splat(*x.add(k * R + r));
+                        for p in 0..P {
+                            sums[p][r] = fma(weights[p], x, sums[p][r]);
+                        }
+                    }
+                }
+                for p in 0..P {
+                    for r in 0..R {
+                        store(out.add(p * apart + r * $crate::LANES), sums[p][r]);
+                    }
+                }
+            }
+        }
+
+        /// All panels of the tile by the rows of one strip.
+        ///
+        /// # Safety
+        /// As the tile's.
+        $(#[$feature])*
+        pub(crate) unsafe fn $strip(
+            tile: &mut Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, apart: usize,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if tile.count == 2 {
+                    match height {
+                        $($double => return $tile::<$double, 2>(tile, row, chunk, out, apart),)*
+                        _ => {}
+                    }
+                }
+                let (panel, ahead) = (tile.panel, tile.ahead);
+                for number in 0..tile.count {
+                    tile.panel = panel.add(number * tile.stride);
+                    tile.ahead = ahead.wrapping_add(number * tile.stride);
+                    let out = out.add(number * apart);
+                    match height {
+                        $($single => $tile::<$single, 1>(tile, row, chunk.clone(), out, apart),)*
+                        _ => unreachable!("a tile of {height} rows"),
+                    }
+                }
+                (tile.panel, tile.ahead) = (panel, ahead);
+            }
+        }
+    };
+}
+pub(crate) use float_tile;
