@@ -43,31 +43,24 @@ impl Columns<'_> {
         self.stride
     }
 
-    /// Writes one result, with bias and residual in this fixed order.
-    ///
-    /// # Safety
-    /// `row < rows`, `column < stride`, and no other thread touches this element.
-    #[inline(always)]
-    pub(crate) unsafe fn set(&self, row: usize, column: usize, mut value: f32) {
-        if let Some(bias) = self.bias {
-            value += bias[column];
-        }
-        // SAFETY: the caller's promise; `out` has rows x stride elements (asserted in `products`).
-        unsafe {
-            let to = self.out.add(row * self.stride + column);
-            *to = if self.accumulate { *to + value } else { value };
-        }
-    }
-
-    /// Writes the sixteen results of a panel, or those that are columns: the last panel may reach beyond.
+    /// Writes the sixteen results of a panel, with bias and residual in this order, or those of them that are columns: the
+    /// last panel may reach beyond.
     ///
     /// # Safety
     /// `row < rows`, `column < stride`, and no other thread touches these elements.
     #[inline(always)]
     pub(crate) unsafe fn set_lanes(&self, row: usize, column: usize, lanes: &[f32; LANES]) {
-        for (i, value) in lanes.iter().enumerate().take(self.stride - column) {
-            // SAFETY: column + i < stride; the rest is the caller's promise.
-            unsafe { self.set(row, column + i, *value) };
+        let count = LANES.min(self.stride - column);
+        // SAFETY: column + count <= stride, and the row is inside; nobody else touches these elements.
+        let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(row * self.stride + column), count) };
+        let mut lanes = *lanes;
+        if let Some(bias) = self.bias {
+            lanes.iter_mut().zip(&bias[column..]).for_each(|(value, bias)| *value += bias);
+        }
+        if self.accumulate {
+            out.iter_mut().zip(lanes).for_each(|(out, value)| *out += value);
+        } else {
+            out.copy_from_slice(&lanes[..count]);
         }
     }
 }

@@ -219,23 +219,40 @@ fn round_block(x: &[f32], quants: &mut [i8]) -> f32 {
             largest[l] = largest[l].max(x[l].to_bits() & 0x7fff_ffff);
         }
     }
-    let largest = f32::from_bits(largest.into_iter().fold(0, u32::max));
-    if !largest.is_finite() {
+    let factor = Factor::of(f32::from_bits(largest.into_iter().fold(0, u32::max)));
+    if factor.inverse == 0.0 {
         quants.fill(0);
-        return f32::NAN;
-    }
-    let inverse = 127.0 / largest;
-    if !inverse.is_finite() {
-        // Zeros, or denormals too small for anything that a product adds them to.
-        quants.fill(0);
-        return 0.0;
+        return factor.scale;
     }
     for (quant, x) in quants.iter_mut().zip(x) {
         // Adding 1.5 x 2^23 rounds to a whole number, ties to even, and leaves it in the lowest bits.
         const WHOLE: f32 = 12_582_912.0;
-        *quant = (*x * inverse + WHOLE).to_bits() as i8;
+        *quant = (*x * factor.inverse + WHOLE).to_bits() as i8;
     }
-    largest / 127.0
+    factor.scale
+}
+
+/// What a block is multiplied with to be rounded, and what takes it back.
+pub(crate) struct Factor {
+    pub(crate) scale: f32,
+    /// 0 where all quants are 0.
+    pub(crate) inverse: f32,
+}
+
+impl Factor {
+    /// Of a block whose largest magnitude this is.
+    #[inline(always)]
+    pub(crate) fn of(largest: f32) -> Self {
+        let inverse = 127.0 / largest;
+        if !largest.is_finite() {
+            Self { scale: f32::NAN, inverse: 0.0 }
+        } else if !inverse.is_finite() {
+            // Zeros, or denormals too small for anything that a product adds them to.
+            Self { scale: 0.0, inverse: 0.0 }
+        } else {
+            Self { scale: largest / 127.0, inverse }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -351,15 +351,6 @@ macro_rules! panel_kernels {
                 (tile.panel, tile.ahead) = (panel, ahead);
             }
         }
-
-        /// See `rounded.rs`.
-        ///
-        /// # Safety
-        /// The features of this module are there.
-        $(#[$feature])*
-        pub(crate) unsafe fn round_row(x: &[f32], row: &mut $crate::rounded::Row<'_>) {
-            $crate::rounded::round_row(x, row);
-        }
     };
 }
 pub(crate) use panel_kernels;

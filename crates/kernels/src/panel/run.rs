@@ -5,16 +5,18 @@
 //! bit of them. One strip reads its weights from memory, and asks for what it will read itself a little later. Several read
 //! from a cache, while in equal parts they ask memory for the panels after these.
 
+use std::ops::Range;
+
 use super::{AT_ONCE, CHUNK, FAR, Form, Panels, Rows, Tile};
 use crate::isa::dispatch;
 use crate::matmul::Columns;
 use crate::rounded::{ROWS_AT_ONCE, strip_count, strip_height};
 use crate::{Isa, LANES};
 
-/// The sums of a panel.
-type Sums = [[f32; LANES]; ROWS_AT_ONCE];
-/// Floats from the sums of a panel to those of the next.
-const APART: usize = ROWS_AT_ONCE * LANES;
+/// The sums of the panels of a task, `[panel][row][16]`.
+type Sums<const ROWS: usize> = [[[f32; LANES]; ROWS]; AT_ONCE];
+/// Rows for which a small array is enough; setting up the large one takes as long as computing a few rows does.
+const FEW: usize = 8;
 
 /// Computes the columns `from..to`, at most two panels of them.
 pub(crate) fn run(isa: Isa, rows: &Rows<'_>, columns: &Columns<'_>, panels: &Panels, from: usize, to: usize) {
@@ -26,25 +28,42 @@ pub(crate) fn run(isa: Isa, rows: &Rows<'_>, columns: &Columns<'_>, panels: &Pan
     let mut first_strip = 0;
     for first in (0..columns.rows).step_by(ROWS_AT_ONCE) {
         let some = first..columns.rows.min(first + ROWS_AT_ONCE);
-        let mut sums = [[[0f32; LANES]; ROWS_AT_ONCE]; AT_ONCE];
-        let chunk = if tile.alone { rows.inputs } else { CHUNK };
-        for k in (0..rows.inputs).step_by(chunk) {
-            let (mut row, mut strip) = (some.start, first_strip);
-            while row < some.end {
-                let height = strip_height(row, columns.rows, rows.highest);
-                look_ahead(isa, &mut tile, height, [strip, strips]);
-                let chunk = k..rows.inputs.min(k + chunk);
-                run_strip(isa, &mut tile, (row, height), chunk, &mut sums, row - some.start);
-                row += height;
-                strip += 1;
-            }
-        }
+        let strips = [first_strip, strips];
         first_strip += strip_count(some.len(), rows.highest);
-        for (number, sums) in sums.iter().enumerate().take(tile.count) {
-            for (row, lanes) in some.clone().zip(sums) {
-                // SAFETY: the row is one of the output's, the column is checked above, and a task owns its columns.
-                unsafe { columns.set_lanes(row, from + number * LANES, lanes) };
-            }
+        if some.len() <= FEW {
+            run_rows::<FEW>(isa, &mut tile, columns, some, strips, from);
+        } else {
+            run_rows::<ROWS_AT_ONCE>(isa, &mut tile, columns, some, strips, from);
+        }
+    }
+}
+
+/// The rows `some`, whose first strip has the number `first_strip` of `strips`.
+fn run_rows<const ROWS: usize>(
+    isa: Isa,
+    tile: &mut Tile<'_>,
+    columns: &Columns<'_>,
+    some: Range<usize>,
+    [first_strip, strips]: [usize; 2],
+    column: usize,
+) {
+    let rows = tile.rows;
+    let mut sums: Sums<ROWS> = [[[0.0; LANES]; ROWS]; AT_ONCE];
+    let chunk = if tile.alone { rows.inputs } else { CHUNK };
+    for k in (0..rows.inputs).step_by(chunk) {
+        let (mut row, mut strip) = (some.start, first_strip);
+        while row < some.end {
+            let height = strip_height(row, columns.rows, rows.highest);
+            look_ahead(isa, tile, height, [strip, strips]);
+            run_strip(isa, tile, (row, height), k..rows.inputs.min(k + chunk), &mut sums, row - some.start);
+            row += height;
+            strip += 1;
+        }
+    }
+    for (number, sums) in sums.iter().enumerate().take(tile.count) {
+        for (row, lanes) in some.clone().zip(sums) {
+            // SAFETY: the row is one of the output's, the column is checked in `run`, and a task owns its columns.
+            unsafe { columns.set_lanes(row, column + number * LANES, lanes) };
         }
     }
 }
@@ -61,22 +80,23 @@ fn look_ahead(isa: Isa, tile: &mut Tile<'_>, height: usize, [strip, strips]: [us
     tile.ahead = tile.panel.wrapping_add(behind);
 }
 
-fn run_strip(
+fn run_strip<const ROWS: usize>(
     isa: Isa,
     tile: &mut Tile<'_>,
     strip: (usize, usize),
-    chunk: std::ops::Range<usize>,
-    sums: &mut [Sums; AT_ONCE],
+    chunk: Range<usize>,
+    sums: &mut Sums<ROWS>,
     at: usize,
 ) {
-    assert!(at + strip.1 <= ROWS_AT_ONCE);
+    assert!(at + strip.1 <= ROWS);
+    let apart = ROWS * LANES;
     let out = sums.as_mut_ptr().cast::<f32>().wrapping_add(at * LANES);
     // SAFETY (of the pointer contract in all four): `Panels::tile` and `Rows::check` have checked the shapes, and the
     // strip's sums of as many panels as the tile has lie in `sums`.
     match tile.form {
-        Form::F32 => dispatch!(isa, strip_f32(tile, strip, chunk, out, APART)),
-        Form::F16 => dispatch!(isa, strip_f16(tile, strip, chunk, out, APART)),
-        Form::BF16 => dispatch!(isa, strip_bf16(tile, strip, chunk, out, APART)),
-        Form::Blocks(_) => dispatch!(isa, strip_blocks(tile, strip, chunk, out, APART)),
+        Form::F32 => dispatch!(isa, strip_f32(tile, strip, chunk, out, apart)),
+        Form::F16 => dispatch!(isa, strip_f16(tile, strip, chunk, out, apart)),
+        Form::BF16 => dispatch!(isa, strip_bf16(tile, strip, chunk, out, apart)),
+        Form::Blocks(_) => dispatch!(isa, strip_blocks(tile, strip, chunk, out, apart)),
     }
 }

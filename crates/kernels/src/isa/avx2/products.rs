@@ -22,3 +22,12 @@ crate::isa::panels::panel_kernels!(#[target_feature(enable = "avx2,fma,f16c")] s
 use super::load_bf16;
 
 crate::isa::floats::float_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [1, 2]);
+
+/// See `rounded.rs`.
+///
+/// # Safety
+/// The features of this module are there.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(crate) unsafe fn round_row(x: &[f32], row: &mut crate::rounded::Row<'_>) {
+    crate::rounded::round_row(x, row);
+}

@@ -1,7 +1,7 @@
 //! AVX2 with the dots of AVX-VNNI: everything but the products of quantized weights as with AVX2.
 
 pub(crate) use super::*;
-pub(crate) use products::{TILES, round_row, strip_blocks};
+pub(crate) use products::{TILES, strip_blocks};
 
 mod products {
     crate::isa::operations_256::operations_256!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")]);

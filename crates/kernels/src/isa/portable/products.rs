@@ -139,3 +139,11 @@ fn prefetch_far(_address: *const i8) {}
 crate::isa::panels::panel_kernels!(single: [1, 2], double: [], bias: 0);
 
 crate::isa::floats::float_kernels!(single: [1, 2], double: []);
+
+/// See `rounded.rs`.
+///
+/// # Safety
+/// The features of this module are there.
+pub(crate) unsafe fn round_row(x: &[f32], row: &mut crate::rounded::Row<'_>) {
+    crate::rounded::round_row(x, row);
+}
