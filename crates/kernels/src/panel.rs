@@ -291,8 +291,9 @@ fn pack_quants(format: Format, quants: &[u8], lane: usize, group: &mut [u8]) {
             let quant = usize::from(quants[4 * line + i]);
             let at = 4 * lane + i;
             group[line % low * LINE + at] |= ((quant & ((1 << low) - 1)) << (line / low * low)) as u8;
-            if high > 0 {
-                group[(low + line % high) * LINE + at] |= ((quant >> low) << (line / high * high)) as u8;
+            // Without an upper plane there is no remainder.
+            if let Some(upper) = line.checked_rem(high) {
+                group[(low + upper) * LINE + at] |= ((quant >> low) << (line - upper)) as u8;
             }
         }
     }

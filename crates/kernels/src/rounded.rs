@@ -61,6 +61,15 @@ pub(crate) struct Row<'a> {
     pub(crate) sums_of_32: &'a mut [i16],
 }
 
+/// What a [`Row`] borrows.
+#[derive(Default)]
+struct RowMemory {
+    quants: Vec<i8>,
+    scales: Vec<f32>,
+    sums_of_16: Vec<i16>,
+    sums_of_32: Vec<i16>,
+}
+
 /// The part of [`Rounded`] that one strip fills.
 struct Strip<'a> {
     x: &'a [f32],
@@ -155,10 +164,10 @@ impl<'a> Strip<'a> {
     /// Rounds row after row and puts each where it belongs.
     fn round(&mut self, isa: Isa, inputs: usize, block: usize) {
         thread_local! {
-            static ROW: RefCell<(Vec<i8>, Vec<f32>, Vec<i16>, Vec<i16>)> = RefCell::default();
+            static ROW: RefCell<RowMemory> = RefCell::default();
         }
         let height = self.x.len() / inputs;
-        ROW.with_borrow_mut(|(quants, scales, sums_of_16, sums_of_32)| {
+        ROW.with_borrow_mut(|RowMemory { quants, scales, sums_of_16, sums_of_32 }| {
             quants.resize(inputs, 0);
             scales.resize(inputs / block, 0.0);
             sums_of_16.resize(inputs / 16, 0);

@@ -136,19 +136,65 @@ fn error_bound(format: Format, block: &[f32]) -> f32 {
             let step = greatest(block) / 8.0;
             step + 8.0 * half(step)
         }
-        // Half a step, and some more where the search clips an extreme and where the scales are rounded: six bits each
-        // for scale and minimum here, eight for a scale below.
-        Format::Q4K => {
-            let (mut step, mut low) = (0f32, 0f32);
-            for part in block.chunks(32) {
-                let least = part.iter().fold(0f32, |least, value| least.min(*value));
-                let most = part.iter().fold(f32::MIN, |most, value| most.max(*value));
-                (step, low) = (step.max((most - least) / 15.0), low.max(-least));
-            }
-            0.8 * step + low / 63.0
-        }
-        _ => 0.8 * greatest(block) / 32.0,
+        _ => unreachable!("{}: the parts of large blocks are judged by `check_parts`", format.name()),
     }
+}
+
+/// Where the quants of a block of 256 lie, and where the f16 scale (and minimum) of the whole block.
+fn quants_and_halves(format: Format) -> (std::ops::Range<usize>, &'static [usize]) {
+    match format {
+        Format::Q4K => (16..144, &[0, 2]),
+        Format::Q6K => (0..192, &[208]),
+        other => unreachable!("{} is not made", other.name()),
+    }
+}
+
+/// What the search promises of a block of 256, from the scales that it wrote.
+///
+/// Each element is at its nearest level. Of each part the weighted squares of what is lost are no more than those of
+/// plain rounding between the part's extremes, whose elements are off by half a step at most (in Q6_K, whose extreme has
+/// no level opposite, by a whole one), with scale and minimum then moved to a whole number of units of the block. No
+/// single element is promised half a step: the search may clip an extreme if the others gain more.
+fn check_parts(format: Format, values: &[f32], blocks: &[u8]) -> Result<(), String> {
+    let (places, halves) = quants_and_halves(format);
+    let levels = |fill: Option<u8>| {
+        let (mut blocks, mut found) = (blocks.to_vec(), vec![f32::NAN; 256]);
+        fill.into_iter().for_each(|fill| blocks[places.clone()].fill(fill));
+        dequantize(format, &blocks, &mut found);
+        found
+    };
+    let (found, first, last) = (levels(None), levels(Some(0)), levels(Some(0xff)));
+    let (len, steps) = if format == Format::Q4K { (32, 15.0) } else { (16, 63.0) };
+    for (i, value) in values.iter().enumerate() {
+        let (low, high) = (first[i].min(last[i]), first[i].max(last[i]));
+        let outside = (value - high).max(low - value).max(0.0);
+        let bound = outside.max((high - low) / steps / 2.0) + 1e-5 * (value.abs() + low.abs() + high.abs());
+        let off = (value - found[i]).abs();
+        if off > bound {
+            return Err(format!("{}: element {i}: {:e} for {value:e}, bound {bound:e}", format.name(), found[i]));
+        }
+    }
+    let half = |place: &usize| half::f16::from_le_bytes([blocks[*place], blocks[place + 1]]).to_f32().abs();
+    let units: Vec<f32> = halves.iter().map(half).collect();
+    for (j, (part, found)) in values.chunks(len).zip(found.chunks(len)).enumerate() {
+        let typical = (part.iter().map(|x| x * x).sum::<f32>() / len as f32).sqrt();
+        let (low, high) = part.iter().fold((0f32, f32::MIN), |(low, high), x| (low.min(*x), high.max(*x)));
+        let plain = match format {
+            // Scale and minimum are off by half a unit each.
+            Format::Q4K => (high - low) / 15.0 / 2.0 + (15.0 * units[0] + units[1]) / 2.0,
+            // A scale of 128 units has to become 127 of them.
+            _ => high.max(-low) / 32.0 + 32.0 * units[0],
+        };
+        let (mut weight, mut lost) = (0.0, 0.0);
+        for (value, found) in part.iter().zip(found) {
+            weight += typical + value.abs();
+            lost += (typical + value.abs()) * (value - found) * (value - found);
+        }
+        if lost > 1.001 * weight * plain * plain {
+            return Err(format!("{}: part {j}: lost {lost:e} of weight {weight:e}, plainly {plain:e}", format.name()));
+        }
+    }
+    Ok(())
 }
 
 /// A block in one of the shapes that weights have, and some that they have not.
@@ -185,11 +231,15 @@ fn shaped(numbers: &mut Numbers, len: usize, shape: usize, size: f32) -> Vec<f32
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// No element is further off than the steps of its block imply.
+    /// No element, or part of a large block, is further off than the steps of its block imply.
     #[test]
     fn elements_lie_within_a_step(seed: u64, shape in 0..8usize, exponent in -12..12i32) {
         for format in makeable() {
             let values = shaped(&mut Numbers::new(seed), 256, shape, f32::powi(2.0, exponent));
+            if format.is_large() {
+                prop_assert_eq!(check_parts(format, &values, &quantized(format, &values)), Ok(()));
+                continue;
+            }
             let found = round_trip(format, &values);
             for (values, found) in values.chunks(format.elements()).zip(found.chunks(format.elements())) {
                 let bound = error_bound(format, values);
@@ -243,6 +293,21 @@ proptest! {
             prop_assert_eq!(quantized(format, &values), pieces.collect::<Vec<u8>>());
         }
     }
+}
+
+/// A block of which one element, an extreme of its part, is 0.9 steps off, since all others gain from a finer step.
+#[test]
+fn an_extreme_is_clipped_where_the_others_gain() {
+    let values = shaped(&mut Numbers::new(18_414_469_101_989_466_743), 256, 1, 1.0);
+    assert_eq!(check_parts(Format::Q4K, &values, &quantized(Format::Q4K, &values)), Ok(()));
+    // The instrument itself: one quant that is not the nearest level, or a unit of the block that is too coarse.
+    let mut blocks = quantized(Format::Q4K, &values);
+    blocks[40] ^= 1;
+    assert!(check_parts(Format::Q4K, &values, &blocks).is_err());
+    let (mut coarse, far) = (quantized(Format::Q6K, &values), values.iter().map(|x| x * 3.0).collect::<Vec<f32>>());
+    assert!(check_parts(Format::Q6K, &far, &coarse).is_err());
+    coarse[209] ^= 0x04;
+    assert!(check_parts(Format::Q6K, &values, &coarse).is_err());
 }
 
 #[test]
