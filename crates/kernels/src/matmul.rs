@@ -57,7 +57,9 @@ impl Columns<'_> {
         if let Some(bias) = self.bias {
             lanes.iter_mut().zip(&bias[column..]).for_each(|(value, bias)| *value += bias);
         }
-        if self.accumulate {
+        if let (Ok(out), false) = (<&mut [f32; LANES]>::try_from(&mut *out), self.accumulate) {
+            *out = lanes; // a whole panel, which is nearly every one: a move of known length
+        } else if self.accumulate {
             out.iter_mut().zip(lanes).for_each(|(out, value)| *out += value);
         } else {
             out.copy_from_slice(&lanes[..count]);
