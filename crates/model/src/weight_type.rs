@@ -39,13 +39,14 @@ const TYPES: [(&str, WeightType); 7] = [
 ];
 
 impl FromStr for WeightType {
+    /// What was expected; what was found is known to who asks.
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         known.map(|(_, kind)| *kind).ok_or_else(|| {
             let names: Vec<&str> = TYPES.iter().map(|(name, _)| *name).collect();
-            format!("expected one of {}, found {name:?}", names.join(", "))
+            format!("expected one of {}", names.join(", "))
         })
     }
 }

@@ -218,3 +218,91 @@ fn an_option_that_is_not_there_yet_is_no_request_for_help() {
     assert_eq!((ended.code, ended.out.as_str()), (2, ""));
     assert!(ended.err.contains("--hf"), "{}", ended.err);
 }
+
+#[test]
+fn types_to_load_in_that_are_none_or_come_too_late_are_refused() {
+    let expected = "expected one of f32, f16, bf16, q8_0, q4_0, q4_k, q6_k, found \"q5_9\"";
+    for option in ["--dtype", "--dtype-draft"] {
+        refused(2, &format!("generate hello {option} q5_9"), &format!("{option}: {expected}"));
+    }
+    let (_folder, path) = quantized("q8_0");
+    for kind in ["q4_k", "q8_0", "f32"] {
+        let expected = format!(
+            "{path}: tensor blk.0.attn_q.weight: --dtype {kind}: expected weights in F32, F16 or BF16, found Q8_0"
+        );
+        refused(1, &format!("generate -m {path} --prompt-ids 1,2 --output-ids -n 1 --dtype {kind}"), &expected);
+    }
+}
+
+/// Rows of 32 and of 72: the first are whole blocks of Q8_0, the others of nothing.
+#[test]
+fn a_type_whose_blocks_do_not_fit_the_rows_gives_way_to_one_that_does() {
+    let line = format!("bench pass --json --rows 1 --context 0 --repeat 1 -m {} --dtype q4_k", golden("llama"));
+    let found: serde_json::Value = serde_json::from_str(&run(&words(&line)).ok()).expect("it is JSON");
+    let products = found[0]["products"].as_object().expect("an object");
+    assert_eq!(products.keys().collect::<Vec<_>>(), ["F16", "Q8_0"]);
+    assert_eq!(products["F16"]["weights"], 2 * 32 * 72);
+}
+
+/// The fixture as a GGUF file of this type.
+fn quantized(kind: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("model.gguf").display().to_string();
+    run(&["quantize", &golden("llama"), &path, "--type", kind]).ok();
+    (folder, path)
+}
+
+/// Changes the bytes of a tensor in a file.
+fn change(path: &str, tensor: &str, change: impl FnOnce(&mut [u8])) {
+    let mut file = std::fs::read(path).expect("a file can be read");
+    let weights = foretoken_weights::gguf::open(path).expect("ours").weights;
+    let bytes = &weights.require(tensor).expect("it is there").bytes;
+    let at = file.windows(bytes.len()).position(|window| window == &bytes[..]).expect("its bytes lie in the file");
+    change(&mut file[at..at + bytes.len()]);
+    std::fs::write(path, file).expect("a file can be written");
+}
+
+/// Scales that are NaN, infinite or denormal: a text, or one line that says at which token there was none.
+#[test]
+fn scales_that_are_no_scales_end_in_a_text_or_one_line() {
+    let failure = "token 2: expected a possible one, found none: no logit is a number, or all tokens are banned";
+    for (bits, tensor, all, ends_well) in [
+        (0x7e00_u16, "output.weight", true, false),
+        (0x7e00, "output.weight", false, true),
+        (0x7e00, "blk.0.attn_q.weight", false, false),
+        (0x7c00, "blk.1.attn_v.weight", false, false),
+        (0x0001, "blk.0.attn_q.weight", true, true),
+        (0x0001, "output.weight", true, true),
+        (0x7bff, "output.weight", true, true),
+    ] {
+        let (_folder, path) = quantized("q8_0");
+        change(&path, tensor, |bytes| {
+            let blocks = bytes.chunks_exact_mut(34);
+            let count = if all { blocks.len() } else { 1 };
+            blocks.take(count).for_each(|block| block[..2].copy_from_slice(&bits.to_le_bytes()));
+        });
+        for sampling in ["--temp 0", "--temp 1", "--temp 1 --spec-type lookup"] {
+            let line = format!("generate -m {path} --prompt-ids 1,2 --output-ids -n 5 --ignore-eos -s 1 {sampling}");
+            let ended = run(&words(&line));
+            let what = format!("{bits:x} in {tensor}, {sampling}: {} {}", ended.out, ended.err);
+            if ends_well {
+                assert_eq!((ended.code, ended.out.trim().split(',').count()), (0, 5), "{what}");
+            } else {
+                assert_eq!((ended.code, ended.out.trim()), (1, ""), "{what}");
+                assert_eq!(ended.err.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{what}");
+                assert!(ended.err.contains(failure), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn quantized_files_that_end_early_name_the_tensor() {
+    let (_folder, path) = quantized("q8_0");
+    let file = std::fs::read(&path).expect("a file can be read");
+    for missing in [1, 34, 1000] {
+        std::fs::write(&path, &file[..file.len() - missing]).expect("a file can be written");
+        let error = run(&["generate", "-m", &path, "--prompt-ids", "1", "--output-ids"]).error(1);
+        assert!(error.starts_with(&format!("{path}: tensor `")) && error.contains(" bytes inside the "), "{error}");
+    }
+}

@@ -104,7 +104,8 @@ pub(crate) fn safetensors_file(tensors: &Tensors, form: Form, offset: usize) -> 
 #[derive(Default)]
 pub(crate) struct Gguf {
     entries: Vec<Vec<u8>>,
-    tensors: Vec<(String, Vec<usize>, Form, Vec<u8>)>,
+    /// Name, shape, ggml's number of the type, bytes.
+    tensors: Vec<(String, Vec<usize>, u32, Vec<u8>)>,
 }
 
 fn text(text: &str) -> Vec<u8> {
@@ -129,8 +130,13 @@ impl Gguf {
         self.entry(key, 8, &text(value))
     }
 
-    pub(crate) fn tensor(mut self, name: &str, tensor: &Wide, form: Form) -> Self {
-        self.tensors.push((name.to_string(), tensor.shape.clone(), form, form.bytes(&tensor.elements)));
+    pub(crate) fn tensor(self, name: &str, tensor: &Wide, form: Form) -> Self {
+        self.raw(name, &tensor.shape, form.ggml(), form.bytes(&tensor.elements))
+    }
+
+    /// A tensor of any type, or of none: ggml's number and the bytes are not looked at.
+    pub(crate) fn raw(mut self, name: &str, shape: &[usize], number: u32, bytes: Vec<u8>) -> Self {
+        self.tensors.push((name.to_string(), shape.to_vec(), number, bytes));
         self
     }
 
@@ -141,11 +147,11 @@ impl Gguf {
         file.extend((self.entries.len() as u64).to_le_bytes());
         file.extend(self.entries.concat());
         let mut offset = 0usize;
-        for (name, shape, form, data) in &self.tensors {
+        for (name, shape, number, data) in &self.tensors {
             file.extend(text(name));
             file.extend((shape.len() as u32).to_le_bytes());
             file.extend(shape.iter().rev().flat_map(|dimension| (*dimension as u64).to_le_bytes()));
-            file.extend(form.ggml().to_le_bytes());
+            file.extend(number.to_le_bytes());
             file.extend((offset as u64).to_le_bytes());
             offset = (offset + data.len()).next_multiple_of(32);
         }

@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
 use crate::{fixture, logits};
 
-fn tokens() -> Vec<u32> {
+pub(crate) fn tokens() -> Vec<u32> {
     (0..24u32).map(|i| (i * 37 + 5) % 96).collect()
 }
 
 /// What a checkpoint says about the tokens.
-fn said(checkpoint: &Checkpoint) -> Vec<f32> {
+pub(crate) fn said(checkpoint: &Checkpoint) -> Vec<f32> {
     let options = Options::for_positions(64, 1).with_cache(CacheType::F32);
     let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
     logits(&mut model, &tokens(), &[24])
@@ -34,7 +34,7 @@ fn said_by(config: &Value, tensors: &Tensors) -> Vec<f32> {
 }
 
 /// What a GGUF file says, through a real file.
-fn said_by_gguf(gguf: &Gguf) -> Vec<f32> {
+pub(crate) fn said_by_gguf(gguf: &Gguf) -> Vec<f32> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, gguf.bytes()).unwrap();
@@ -49,10 +49,11 @@ fn assert_near(found: &[f32], expected: &[f32], what: &str) {
 
 /// Equal to a part of the largest.
 #[track_caller]
-fn assert_within(part: f32, found: &[f32], expected: &[f32], what: &str) {
+pub(crate) fn assert_within(part: f32, found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     let largest = expected.iter().fold(0f32, |largest, x| largest.max(x.abs()));
     let worst = found.iter().zip(expected).fold(0f32, |worst, (a, b)| worst.max((a - b).abs()));
+    println!("{what}: off by {} of the largest logit", worst / largest);
     assert!(worst <= part * largest, "{what}: off by {worst}, the largest logit is {largest}");
 }
 

@@ -1,6 +1,7 @@
 //! The networks against transformers, against themselves cut up, and against bad input.
 
 mod bad_input;
+mod blocks;
 mod files;
 mod forms;
 mod golden;

@@ -26,7 +26,7 @@ const POSITIONS: usize = 256;
 type Said = Vec<f32>;
 
 /// One checkpoint in all the ways of running it, and what the plain way said so far.
-struct Subject {
+pub(crate) struct Subject {
     name: String,
     checkpoint: Checkpoint,
     /// Types of keys and values.
@@ -40,7 +40,7 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(path: &Path, types: [CacheType; 2]) -> Self {
+    pub(crate) fn new(path: &Path, types: [CacheType; 2]) -> Self {
         Self::with(path, types, None)
     }
 
@@ -257,7 +257,7 @@ fn play_many(path: &Path, types: [CacheType; 2], cases: u32) {
     play_subject(&Subject::new(path, types), cases);
 }
 
-fn play_subject(subject: &Subject, cases: u32) {
+pub(crate) fn play_subject(subject: &Subject, cases: u32) {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let result = TestRunner::new(config).run(&any::<u64>(), |seed| {
         let mut numbers = Numbers::new(seed);
