@@ -3,14 +3,14 @@
 //! The idea: a row sees a list of places, one for each logical position from 0 to its own: first the sequence's
 //! committed rows (shared by all rows of a span), then its ancestors in the tree, then itself. Rows that follow one
 //! another and share what they read are a tile, and with them the heads of a group (GQA), so that keys and values are
-//! read and widened once for all of them. The positions of a row are cut into splits of 512 ([`split`]), which are
+//! read and widened once for all of them. The positions of a row are cut into splits of 512 (`split.rs`), which are
 //! computed apart, by whatever thread, and merged in order, always. Every order is by position: neither the layout of
 //! pages, nor the rows of a tile, nor siblings in the tree, nor threads, nor a later compaction of the accepted path
 //! can change a bit.
 //!
 //! Cost, an estimate: a row of one head of 64 takes 8 multiply-adds of 16 lanes a position and a 16th of a vector of
 //! exponentials, 5 cycles where two multiply-adds begin each cycle and 9 where one does. A position costs all rows of a
-//! tile together twice the bytes of a head ([`side`]): in f16 256, some 50 cycles of one core's half of 34 GB/s, so
+//! tile together twice the bytes of a head (`side.rs`): in f16 256, some 50 cycles of one core's half of 34 GB/s, so
 //! up to some six queries a key-value head are bound by memory, more by arithmetic. Measured on 2 cores of a Sapphire
 //! Rapids Xeon that had other work, one layer of 12 heads of 64 over 1000 positions in f16: 0.11 ms for one row (28
 //! GB/s), 0.20 for 8, 0.34 for 16; of 4 heads for 32 queries: 0.06, 0.36 and 0.66 ms, 2.6 ns a query and position.

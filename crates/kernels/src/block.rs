@@ -1,6 +1,6 @@
 //! Weights in blocks: a few bits an element, scales shared by a block. The forms of GGUF, read and spelled out.
 //!
-//! The idea: every format is read into one of two plain forms, [`Small`] blocks of 32 elements or [`Large`] blocks of
+//! The idea: every format is read into one of two plain forms, `Small` blocks of 32 elements or `Large` blocks of
 //! 256, from which everything else follows: the floats that they stand for ([`dequantize`]) and the panels that the
 //! products use (`panel.rs`). The way back, [`quantize`], exists for the formats that we make ourselves.
 //!
