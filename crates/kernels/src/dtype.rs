@@ -1,7 +1,7 @@
 //! The element types in which weights are stored, and their widening to f32.
 //!
-//! Weights stay in the form of their file; kernels widen them in registers. Widening is exact, so a product in
-//! bf16 differs from the f32 product of the same numbers in nothing. Left out: block-quantized types.
+//! Weights stay in the type of their file; kernels widen them in registers. Widening is exact, so a product in
+//! bf16 differs from the f32 product of the same numbers in nothing. Left out: quantized blocks (`block.rs`).
 
 pub use half::{bf16, f16};
 

@@ -1,9 +1,9 @@
 //! Which instruction set computes, decided once at start.
 //!
-//! The algorithm of the hot kernels is written once, in [`kernels!`](self), over a handful of vector operations;
-//! each instruction set is a small file that supplies these operations on sixteen lanes and instantiates it.
-//! All of them perform the same IEEE operations in the same order (a fused multiply-add a lane), so their
-//! results are equal to the bit, and a test says so.
+//! The algorithms of the hot kernels are written once, as macros in `panels.rs`, `floats.rs` and `attention.rs`, over a
+//! handful of vector operations; each instruction set is a small file or two that supply these operations on sixteen
+//! lanes and instantiate them. Whole numbers are exact everywhere, and all sets perform the same IEEE operations in the
+//! same order (a fused multiply-add a lane), so their results are equal to the bit, and a test says so.
 //!
 //! `FORETOKEN_ISA=portable|avx2|avxvnni|avx512` forces one. Left out: NEON, whose file will stand beside these.
 

@@ -2,14 +2,18 @@
 //!
 //! The idea: every kernel here computes row i of a batch by the same sequence of IEEE operations whatever the
 //! other rows are, however many threads run, and wherever its data lies. The order of each reduction is written
-//! in the source: sixteen lanes, lane l taking the elements l, l + 16, l + 32, ... in order, then one fixed
-//! tree over the lanes ([`LANES`], [`lane_sum`]). Instruction sets differ only in how many lanes one register
-//! holds, so they agree to the bit as well.
+//! in the source. In products the sixteen lanes ([`LANES`]) are outputs, and each adds up its own elements in order
+//! ([`panel`]). Elsewhere lane l takes the elements l, l + 16, l + 32, ... in order, then follows one fixed tree over the
+//! lanes ([`lane_sum`]). Instruction sets differ only in how many lanes one register holds, so they agree to the bit as
+//! well.
+//!
+//! Weights are packed into panels when they are loaded. Floats are widened in registers, which is exact; quantized
+//! weights stay in their own form and are multiplied in whole numbers with activations rounded to 8 bits.
 //!
 //! Slices in, slices out. Shapes are arguments, checked by assertions: a wrong shape is a bug of the caller.
 //! This is the only crate of the workspace that may say `unsafe` (file mapping aside).
 //!
-//! Left out: quantized products (weights in 8 bits are widened by the loader), any tensor type, any I/O.
+//! Left out: any tensor type, any I/O, and NEON.
 
 pub mod activation;
 pub mod attention;
@@ -35,7 +39,7 @@ pub use pool::Pool;
 /// Lanes of every reduction, whatever the width of the machine's registers.
 pub const LANES: usize = 16;
 
-/// Adds up the lanes of an accumulator by the one fixed tree that every reduction of this crate ends with.
+/// Adds up the lanes of an accumulator by the one fixed tree that every reduction across lanes ends with.
 #[inline(always)]
 pub fn lane_sum(lanes: &[f32; LANES]) -> f32 {
     let mut eight = [0f32; 8];
@@ -52,7 +56,7 @@ pub struct Compute {
     pub isa: Isa,
     /// The threads they run on.
     pub pool: Pool,
-    /// Activations of the product that runs, rounded; kept for its memory.
+    /// Activations of the product that runs, rounded or packed; kept for its memory.
     views: std::sync::Mutex<panel::Views>,
 }
 

@@ -3,7 +3,8 @@
 //! A checkpoint ([`Checkpoint`]) is read by its family (`family/`) into a [`Spec`], a closed list of the ways in
 //! which networks differ, and the tensors of its layers. One decoder runs every `Spec` behind the [`Executor`]
 //! trait: spans and trees of tokens over a paged cache, whose *bytes* live here and whose *bookkeeping* is the
-//! engine's. There is no prefill and no decode, only rows to score.
+//! engine's. There is no prefill and no decode, only rows to score. Matrices are packed for the kernels when they are
+//! loaded, in the type of their file or in a [`WeightType`] that is asked for; embeddings stay in the mapped file.
 //!
 //! Left out: sampling, text, and any idea of a request.
 

@@ -6,7 +6,8 @@
 //! allocates more than a small multiple of the bytes that it has seen.
 //!
 //! What this crate leaves out: it knows no model, so a missing tensor is found only by who asks for it
-//! ([`Weights::require`]), and it computes nothing: what the bytes of a block mean is not known here. Alignment is the reader's business: a safetensors tensor may begin at any byte.
+//! ([`Weights::require`]), and it computes nothing: what the bytes of a block mean is not known here. Alignment is the
+//! reader's business: a safetensors tensor may begin at any byte.
 //!
 //! ```
 //! use foretoken_weights::{Bytes, Dtype, safetensors};

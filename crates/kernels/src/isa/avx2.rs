@@ -1,6 +1,6 @@
 //! Sixteen lanes as two 256-bit registers: AVX2 with FMA and F16C.
 //!
-//! Tiles of up to 2 rows by 2 outputs: 8 of the 16 registers accumulate, 4 hold weights, 2 the activations.
+//! Tiles of one panel by up to 4 rows, or of floats two panels by up to 2: 8 of the 16 registers accumulate.
 
 mod products;
 pub(crate) mod vnni;

@@ -1,8 +1,7 @@
-//! Sixteen lanes as one 512-bit register: AVX-512 F.
+//! Sixteen lanes as one 512-bit register: AVX-512 with BW and VNNI.
 //!
-//! Tiles of up to 6 rows by 4 outputs: 24 of the 32 registers accumulate, 4 hold weights, one the activations. One
-//! row by 4 outputs is 4 independent chains of a 4-cycle instruction: one step of 16 weights a cycle, 32 bytes
-//! of bf16 a cycle, several times what memory delivers to a core.
+//! Tiles of floats of up to 8 rows by two panels: 16 of the 32 registers accumulate, in as many independent chains. What
+//! the tiles of quantized weights keep in registers, `avx512/products.rs` says.
 
 mod products;
 
