@@ -44,6 +44,8 @@ pub(crate) struct Tiles {
     pub(crate) single: &'static [usize],
     /// Heights of its tiles of two panels of small blocks. Of several strips, all are made for the highest of these.
     pub(crate) double: &'static [usize],
+    /// Height of the highest tile of floats.
+    pub(crate) floats: usize,
 }
 
 /// What the weights of a matrix are.
@@ -82,7 +84,8 @@ impl Form {
     const fn step(self) -> usize {
         match self {
             Form::Blocks(_) => SMALL,
-            _ => 1,
+            Form::BF16 => 2,
+            Form::F32 | Form::F16 => 1,
         }
     }
 }
@@ -182,13 +185,13 @@ impl Panels {
         assert_eq!(matrix.len(), outputs * inputs, "panels: elements of [{outputs}, {inputs}]");
         match matrix {
             Matrix::F32(w) => Self::packed(pool, Form::F32, outputs, inputs, &|output, lane, to| {
-                pack_row(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
+                pack_row::<_, _, 1>(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
             }),
             Matrix::F16(w) => Self::packed(pool, Form::F16, outputs, inputs, &|output, lane, to| {
-                pack_row(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
+                pack_row::<_, _, 1>(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
             }),
             Matrix::BF16(w) => Self::packed(pool, Form::BF16, outputs, inputs, &|output, lane, to| {
-                pack_row(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
+                pack_row::<_, _, 2>(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
             }),
         }
     }
@@ -243,7 +246,8 @@ impl Panels {
     fn stride(&self) -> usize {
         let bytes = match self.form {
             Form::F32 => self.inputs * LANES * size_of::<f32>(),
-            Form::F16 | Form::BF16 => self.inputs * LANES * size_of::<u16>(),
+            Form::F16 => self.inputs * LANES * size_of::<u16>(),
+            Form::BF16 => self.inputs.next_multiple_of(2) * LANES * size_of::<u16>(),
             Form::Blocks(format) => {
                 let extras = self.inputs / format.elements() * format.extras_bytes();
                 self.inputs / SMALL * format.group_bytes() + extras
@@ -276,10 +280,17 @@ impl Panels {
     }
 }
 
-/// Puts the elements of one output into their lane.
-fn pack_row<T: Copy, const SIZE: usize>(row: &[T], lane: usize, panel: &mut [u8], bytes: impl Fn(T) -> [u8; SIZE]) {
-    for (x, line) in row.iter().zip(panel.chunks_exact_mut(LANES * SIZE)) {
-        line[lane * SIZE..][..SIZE].copy_from_slice(&bytes(*x));
+/// Puts the elements of one output into their lane, `UNIT` of them side by side.
+fn pack_row<T: Copy, const SIZE: usize, const UNIT: usize>(
+    row: &[T],
+    lane: usize,
+    panel: &mut [u8],
+    bytes: impl Fn(T) -> [u8; SIZE],
+) {
+    for (unit, line) in row.chunks(UNIT).zip(panel.chunks_exact_mut(LANES * UNIT * SIZE)) {
+        for (x, to) in unit.iter().zip(line[lane * UNIT * SIZE..].chunks_exact_mut(SIZE)) {
+            to.copy_from_slice(&bytes(*x));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The products of float weights, written once: a tile of one or two panels (16 outputs each) by R rows.
 //!
 //! Over the vector operations of the module that instantiates it: `zero`, `splat`, `fma`, `load_f32`, `load_f16`,
-//! `load_bf16`, `store`, `prefetch_far`. Weights are widened in registers, which is exact; each (row, output) is one chain
+//! `two_bf16` (a line of pairs, as two vectors), `store`, `prefetch_far`. Weights are widened in registers, which is exact; each (row, output) is one chain
 //! of fused multiply-adds in order of k, on every instruction set, so its bits do not depend on anything else.
 //!
 //! Estimate, 16 outputs by one element of k by one row: one multiply-add; and for all rows together one load, and for
@@ -13,9 +13,27 @@
 /// See the file's head. `single` and `double` list the heights of tiles of one panel and of two.
 macro_rules! float_kernels {
     ($(#[$feature:meta])* single: [$($single:literal),*], double: [$($double:literal),*]) => {
-        $crate::isa::floats::float_tile!($(#[$feature])* tile_f32, strip_f32, f32, load_f32, [$($single),*], [$($double),*]);
-        $crate::isa::floats::float_tile!($(#[$feature])* tile_f16, strip_f16, half::f16, load_f16, [$($single),*], [$($double),*]);
-        $crate::isa::floats::float_tile!($(#[$feature])* tile_bf16, strip_bf16, half::bf16, load_bf16, [$($single),*], [$($double),*]);
+        /// # Safety
+        /// A line of weights can be read at `from`.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn one_f32(from: *const u8) -> [Vector; 1] {
+            // SAFETY: the caller's promise.
+            [unsafe { load_f32(from.cast()) }]
+        }
+
+        /// # Safety
+        /// As `one_f32`.
+        $(#[$feature])*
+        #[inline]
+        unsafe fn one_f16(from: *const u8) -> [Vector; 1] {
+            // SAFETY: the caller's promise.
+            [unsafe { load_f16(from.cast()) }]
+        }
+
+        $crate::isa::floats::float_tile!($(#[$feature])* tile_f32, strip_f32, f32, 1, one_f32, [$($single),*], [$($double),*]);
+        $crate::isa::floats::float_tile!($(#[$feature])* tile_f16, strip_f16, half::f16, 1, one_f16, [$($single),*], [$($double),*]);
+        $crate::isa::floats::float_tile!($(#[$feature])* tile_bf16, strip_bf16, half::bf16, 2, two_bf16, [$($single),*], [$($double),*]);
     };
 }
 pub(crate) use float_kernels;
@@ -23,7 +41,7 @@ pub(crate) use float_kernels;
 /// The tile of one type, and the choice of its height.
 macro_rules! float_tile {
     (
-        $(#[$feature:meta])* $tile:ident, $strip:ident, $type:ty, $load:ident, [$($single:literal),*], [$($double:literal),*]
+        $(#[$feature:meta])* $tile:ident, $strip:ident, $type:ty, $unit:literal, $load:ident, [$($single:literal),*], [$($double:literal),*]
     ) => {
         /// P panels by R rows over a chunk of k; added to `out`, where the 16 sums of each row follow one another, and the
         /// panels' lie `apart`.
@@ -36,7 +54,7 @@ macro_rules! float_tile {
         unsafe fn $tile<const R: usize, const P: usize>(
             tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize,
         ) {
-            const LINE: usize = $crate::LANES * size_of::<$type>();
+            const LINE: usize = $crate::LANES * $unit * size_of::<$type>();
             let mut sums = [[zero(); R]; P];
             // SAFETY: all of it: k < inputs, and the arrays have their shapes (`Rows::check`).
             unsafe {
@@ -46,16 +64,28 @@ macro_rules! float_tile {
                     }
                 }
                 let x = tile.rows.floats.as_ptr().add(row * tile.rows.inputs);
-                for k in chunk {
-                    let mut weights = [zero(); P];
+                let whole = chunk.end / $unit;
+                for unit in chunk.start / $unit..whole {
+                    let mut weights = [[zero(); $unit]; P];
                     for p in 0..P {
-                        weights[p] = $load(tile.panel.add(p * tile.stride + k * LINE).cast());
-                        prefetch_far(tile.ahead.wrapping_add(p * tile.stride + k * tile.share).cast());
+                        weights[p] = $load(tile.panel.add(p * tile.stride + unit * LINE));
+                        prefetch_far(tile.ahead.wrapping_add(p * tile.stride + unit * tile.share).cast());
                     }
-                    for r in 0..R {
-                        let x = splat(*x.add(k * R + r));
-                        for p in 0..P {
-                            sums[p][r] = fma(weights[p], x, sums[p][r]);
+                    for u in 0..$unit {
+                        for r in 0..R {
+                            let x = splat(*x.add((unit * $unit + u) * R + r));
+                            for p in 0..P {
+                                sums[p][r] = fma(weights[p][u], x, sums[p][r]);
+                            }
+                        }
+                    }
+                }
+                if chunk.end % $unit != 0 {
+                    // Half of the last pair.
+                    for p in 0..P {
+                        let weights = $load(tile.panel.add(p * tile.stride + whole * LINE));
+                        for r in 0..R {
+                            sums[p][r] = fma(weights[0], splat(*x.add(whole * $unit * R + r)), sums[p][r]);
                         }
                     }
                 }

@@ -21,7 +21,7 @@
 macro_rules! panel_kernels {
     (
         $(#[$feature:meta])*
-        single: [$($single:literal),*], double: [$($double:literal),*],
+        single: [$($single:literal),*], double: [$($double:literal),*], floats: $floats:literal,
         bias: $bias:literal
     ) => {
         use std::ops::Range;
@@ -33,6 +33,7 @@ macro_rules! panel_kernels {
             bias: $bias,
             single: &[$($single),*],
             double: &[$($double),*],
+            floats: $floats,
         };
 
         /// Adds 32 elements of 16 outputs of P panels to the sums of R rows; elements 16 to 31 to the second ones, if

@@ -47,8 +47,9 @@ fn start_offset(format: Format, isa: Isa) -> i32 {
 
 /// The highest strip for this number of rows.
 fn highest(rows: usize, form: Form, isa: Isa) -> usize {
-    let Tiles { single, double, .. } = isa.tiles();
+    let Tiles { single, double, floats, .. } = isa.tiles();
     match (form, double.last()) {
+        (Form::F32 | Form::F16 | Form::BF16, _) => floats,
         (Form::Blocks(format), Some(double)) if !format.is_large() && rows > single.len() => *double,
         _ => single.len(),
     }

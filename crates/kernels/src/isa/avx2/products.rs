@@ -17,9 +17,23 @@ fn dot_wide_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
     dot_32(sum, _mm256_abs_epi8(signed), _mm256_sign_epi8(four, signed))
 }
 
-crate::isa::panels::panel_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], bias: 128);
+crate::isa::panels::panel_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], floats: 4, bias: 128);
 
-use super::load_bf16;
+/// A line of pairs of bf16 as the first and the second of each: halves of 32 bits, moved and masked into place.
+///
+/// # Safety
+/// 64 bytes can be read at `from`.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn two_bf16(from: *const u8) -> [Vector; 2] {
+    // SAFETY: the caller's promise.
+    let pairs = unsafe { load_line(from) };
+    let upper = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+    [
+        pairs.map(|pairs| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs))),
+        pairs.map(|pairs| _mm256_castsi256_ps(_mm256_and_si256(pairs, upper))),
+    ]
+}
 
 crate::isa::floats::float_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [1, 2]);
 

@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
+use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
 use crate::block::IQ4_VALUES;
 use crate::rounded::{Factor, Row, SMALL};
@@ -177,10 +177,23 @@ fn prefetch_far(address: *const i8) {
 }
 
 crate::isa::panels::panel_kernels!(
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [4, 5, 6], bias: 0
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [4, 5, 6], floats: 12, bias: 0
 );
 
-crate::isa::floats::float_kernels!(#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [1, 2, 3, 4, 5, 6, 7, 8]);
+/// A line of pairs of bf16 as the first and the second of each: halves of 32 bits, moved and masked into place.
+///
+/// # Safety
+/// 64 bytes can be read at `from`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+unsafe fn two_bf16(from: *const u8) -> [Vector; 2] {
+    // SAFETY: the caller's promise.
+    let pairs = unsafe { _mm512_loadu_si512(from.cast()) };
+    let second = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+    [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second)]
+}
+
+crate::isa::floats::float_kernels!(#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], double: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
 
 /// See `rounded.rs`, whose plain loops this equals: two registers a small block. Cost: some 30 instructions for 32
 /// elements, a tenth of a nanosecond an element.

@@ -1,6 +1,6 @@
 //! Products of quantized weights on plain arrays: what the other instruction sets must equal.
 
-use super::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
+use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
 use crate::block::IQ4_VALUES;
 
@@ -136,7 +136,18 @@ fn multiply(mut a: Vector, b: Vector) -> Vector {
 #[inline(always)]
 fn prefetch_far(_address: *const i8) {}
 
-crate::isa::panels::panel_kernels!(single: [1, 2], double: [], bias: 0);
+crate::isa::panels::panel_kernels!(single: [1, 2], double: [], floats: 2, bias: 0);
+
+/// A line of pairs of bf16 as the first and the second of each.
+///
+/// # Safety
+/// 64 bytes can be read at `from`.
+#[inline(always)]
+unsafe fn two_bf16(from: *const u8) -> [Vector; 2] {
+    // SAFETY: the caller's promise; a bf16 is the upper 16 bits of an f32.
+    let pairs = unsafe { from.cast::<[u32; LANES]>().read_unaligned() };
+    [pairs.map(|pair| f32::from_bits(pair << 16)), pairs.map(|pair| f32::from_bits(pair & 0xffff_0000))]
+}
 
 crate::isa::floats::float_kernels!(single: [1, 2], double: []);
 
