@@ -20,7 +20,6 @@ pub mod attention;
 pub mod block;
 pub mod ceilings;
 pub mod dtype;
-pub mod embed;
 pub mod isa;
 pub mod matmul;
 pub mod naive;

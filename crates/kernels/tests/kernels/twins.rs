@@ -4,7 +4,6 @@
 //! wrong element, a lost tail or a swapped pair is off by a thousand times more.
 
 use foretoken_kernels::activation::{relu, silu_gate};
-use foretoken_kernels::embed::embed;
 use foretoken_kernels::naive;
 use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_kernels::rope::{Pairing, angles, rotate};
@@ -165,18 +164,15 @@ fn gates_and_relu() {
 }
 
 #[test]
-fn embedding_widens_the_rows_that_are_asked_for() {
+fn slices_of_a_matrix_widen_to_their_elements() {
     let mut numbers = Numbers::new(8);
     for kind in 0..3 {
         let table = Weights::random(&mut numbers, kind, 11 * 5);
-        let tokens = [3, 0, 10, 3];
-        let mut out = vec![f32::NAN; 4 * 5];
-        embed(table.matrix(), 5, &tokens, &mut out);
-        let expected: Vec<f32> = tokens
-            .iter()
-            .flat_map(|t| (0..5).map(|i| table.matrix().get(*t as usize * 5 + i)).collect::<Vec<_>>())
-            .collect();
-        assert_eq!(out, expected);
+        for row in [3, 0, 10] {
+            let mut out = [f32::NAN; 5];
+            table.matrix().slice(row * 5..row * 5 + 5).widen(&mut out);
+            assert_eq!(out, std::array::from_fn(|i| table.matrix().get(row * 5 + i)));
+        }
     }
 }
 
