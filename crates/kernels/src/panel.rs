@@ -1,9 +1,10 @@
 //! Weights as the products want them: panels of 16 outputs, packed once.
 //!
 //! The idea: sixteen outputs lie side by side, so that one load gives a register a weight of each, and the sums of a row
-//! need no adding up across lanes. Quantized ones are interleaved by 4 elements of k: one line of 64 bytes holds 4 weights of
-//! each output, and one instruction multiplies it with 4 activations for all of them. Quants are unsigned; what a format takes off
-//! them is taken off the sums instead. Formats of fewer than 8 bits keep their planes of bits: line v of 4 bits holds the
+//! need no adding up across lanes. Elements of bf16 lie in pairs of k, so that widening takes one instruction each.
+//! Quantized ones are interleaved by 4 elements of k: one line of 64 bytes holds 4 weights of each output, and one
+//! instruction multiplies it with 4 activations for all of them. Quants are unsigned; what a format takes off them is
+//! taken off the sums instead. Formats of fewer than 8 bits keep their planes of bits: line v of 4 bits holds the
 //! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of
 //! each 256 elements come first, then their scales: a product reads one stream, from front to back.
 //!

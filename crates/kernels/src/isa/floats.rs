@@ -1,8 +1,9 @@
 //! The products of float weights, written once: a tile of one or two panels (16 outputs each) by R rows.
 //!
 //! Over the vector operations of the module that instantiates it: `zero`, `splat`, `fma`, `load_f32`, `load_f16`,
-//! `two_bf16` (a line of pairs, as two vectors), `store`, `prefetch_far`. Weights are widened in registers, which is exact; each (row, output) is one chain
-//! of fused multiply-adds in order of k, on every instruction set, so its bits do not depend on anything else.
+//! `two_bf16` (a line of pairs, as two vectors), `store`, `prefetch_far`. Weights are widened in registers, which is
+//! exact; each (row, output) is one chain of fused multiply-adds in order of k, on every instruction set, so its bits do
+//! not depend on anything else.
 //!
 //! Estimate, 16 outputs by one element of k by one row: one multiply-add; and for all rows together one load, and for
 //! half types one or two conversions. A core with two multipliers (Sapphire Rapids) computes 8 rows in 4 cycles while its share of the
@@ -80,7 +81,7 @@ macro_rules! float_tile {
                         }
                     }
                 }
-                if chunk.end % $unit != 0 {
+                if !chunk.end.is_multiple_of($unit) {
                     // Half of the last pair.
                     for p in 0..P {
                         let weights = $load(tile.panel.add(p * tile.stride + whole * LINE));
