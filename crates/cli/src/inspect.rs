@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use foretoken_kernels::Isa;
 use foretoken_model::CacheType;
 use foretoken_model::spec::{Activation, FeedForward, Norm, Positions};
 use foretoken_speculation::Token;
@@ -127,6 +128,7 @@ impl Facts {
                 "cache_bytes_per_1000_positions": self.cache_bytes,
                 "cache_types": self.cache_types.map(CacheType::name),
             },
+            "instruction_set": Isa::chosen().name(),
             "beginning_token": self.beginning.as_ref().map(|(token, _)| token),
             "end_tokens": tokens(&self.end_tokens),
             "chat_template": self.chat_template,
@@ -167,12 +169,18 @@ impl Facts {
                     megabytes(self.weights_bytes)
                 ),
             ),
+            ("computes", format!("{} (of {})", Isa::chosen().name(), instruction_sets())),
             ("begins with", listed(self.beginning.as_slice())),
             ("ends with", listed(&self.end_tokens)),
         ];
         rows.push(("chat template", self.chat_template.as_deref().map_or("none".to_string(), first_lines)));
         rows.iter().map(|(name, value)| format!("{name:<15}{value}\n")).collect()
     }
+}
+
+/// Names of all instruction sets that the machine has.
+pub fn instruction_sets() -> String {
+    Isa::available().into_iter().map(Isa::name).collect::<Vec<_>>().join(", ")
 }
 
 fn norm(norm: Norm) -> String {

@@ -7,6 +7,7 @@ use foretoken_kernels::Isa;
 
 use crate::demo;
 use crate::failure::Failure;
+use crate::inspect::instruction_sets;
 
 /// Options of `foretoken version`: none yet.
 #[derive(Args, Debug)]
@@ -21,12 +22,11 @@ impl Version {
         let mut out = std::io::stdout();
         writeln!(out, "foretoken {}", env!("CARGO_PKG_VERSION"))?;
         if verbose {
-            let available: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             let pair = demo::target().zip(demo::draft());
             let built_in =
                 pair.map_or("none".to_string(), |(target, draft)| format!("{}, {}", target.name, draft.name));
-            writeln!(out, "instruction set  {} (of {})", Isa::chosen().name(), available.join(", "))?;
+            writeln!(out, "instruction set  {} (of {})", Isa::chosen().name(), instruction_sets())?;
             writeln!(out, "cores            {cores}")?;
             writeln!(out, "built-in models  {built_in}")?;
             writeln!(out, "platform         {} {}", std::env::consts::ARCH, std::env::consts::OS)?;

@@ -14,6 +14,8 @@ fn a_page_and_an_object_say_what_the_demo_model_is() {
     let object: Value = serde_json::from_str(&run(&["inspect", "--json"]).ok()).expect("it is JSON");
     assert_eq!(object["family"], "llama");
     assert_eq!((object["parameters"].as_u64(), object["layers"].as_u64()), (Some(12_882_816), Some(6)));
+    let sets = ["portable", "avx2", "avxvnni", "avx512"];
+    assert!(sets.contains(&object["instruction_set"].as_str().unwrap_or_default()), "{object}");
     assert_eq!(object["memory"]["weights_bytes"].as_u64(), Some(2 * 12_882_816));
     // Keys and values of two bytes; then keys in blocks of 34 bytes for 32 elements, and values of four bytes.
     let (spec, cache) = (|name: &str| object[name].as_u64().expect("a number"), "cache_bytes_per_1000_positions");
