@@ -64,8 +64,8 @@ of up to 64 rows are timed behind an untimed one of their own kind. Times are me
 in the processor's caches can be read faster than memory delivers.
 
 The roofline of a pass is the least time that this machine could take, the larger of
-  bytes / bandwidth: the weights of all products in the form of their file, the head among them; a row
-    of the embedding a row; keys and values of the context and of the new rows, once;
+  bytes / bandwidth: the weights of all products in the form in which they are multiplied, the head among
+    them; keys and values of the context and of the new rows, once;
   operations / rate, summed over kinds: 2 a weight and row in the dot instruction of the weight's type
     (int8 for blocks, f32 for F32 and F16, for BF16 the faster of f32 and bf16), of the head only for
     rows with logits; and in f32 those of attention: 4 a row, position that it sees, layer, head and

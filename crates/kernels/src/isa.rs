@@ -83,7 +83,11 @@ impl Isa {
     /// # Errors
     /// The variable's value is not the name of a set that this machine has.
     pub fn forced() -> Result<Option<Isa>, String> {
-        let Ok(name) = std::env::var("FORETOKEN_ISA") else { return Ok(None) };
+        let name = match std::env::var("FORETOKEN_ISA") {
+            Ok(name) => name,
+            Err(std::env::VarError::NotPresent) => return Ok(None),
+            Err(std::env::VarError::NotUnicode(name)) => name.to_string_lossy().into_owned(),
+        };
         let available = Isa::available();
         match available.iter().find(|isa| isa.name() == name) {
             Some(isa) => Ok(Some(*isa)),

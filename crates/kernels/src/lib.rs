@@ -15,6 +15,9 @@
 //!
 //! Left out: any tensor type, any I/O, and NEON.
 
+#[cfg(target_endian = "big")]
+compile_error!("panels are packed for machines that put the lowest byte first");
+
 pub mod activation;
 pub mod attention;
 pub mod block;

@@ -8,7 +8,8 @@
 //! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of
 //! each 256 elements come first, then their scales: a product reads one stream, from front to back.
 //!
-//! Size: as in the file, but for k-quants with packed scales, which get a byte a scale (Q4_K +2.8 %, Q3_K +3.6 %).
+//! Size: as in the file, but for k-quants with packed scales, which get a byte a scale and a minimum (Q4_K +2.8 %,
+//! Q3_K +3.6 %, Q2_K +19 %).
 //! Packing reads and writes every byte once, on all threads. Left out: using rows of floats where the file was mapped. It
 //! spares a copy, but rows of a power of two fall on the same places of the nearest cache: 8 rows in bf16 then took
 //! 1.5 times one, and half of what the multipliers can do was the most that any number of rows got.
@@ -153,6 +154,8 @@ pub(crate) struct Tile<'a> {
     /// What will be read soon, and how much of it belongs to each step: set for each run of a tile.
     pub(crate) ahead: *const u8,
     pub(crate) share: usize,
+    /// Floats, two panels at a time: the step from which what will be read soon is the panel after the other one.
+    pub(crate) turn: usize,
     /// Whether there is one strip of rows.
     pub(crate) alone: bool,
     /// Whether the two panels are computed side by side by a tile that is made for it.
@@ -163,11 +166,16 @@ impl Panels {
     /// Packs a matrix from its rows of blocks, as they lie in a file.
     ///
     /// # Panics
-    /// If `bytes` are not the `outputs` x `inputs` elements of this format in whole blocks.
+    /// If `bytes` are not the `outputs` x `inputs` elements of this format in whole blocks, or there is no memory left.
     pub fn pack(pool: &Pool, format: Format, outputs: usize, inputs: usize, bytes: &[u8]) -> Self {
         assert!(inputs.is_multiple_of(format.elements()), "panels: {inputs} inputs of {}", format.name());
         let row = inputs / format.elements() * format.bytes();
-        assert_eq!(bytes.len(), outputs * row, "panels: bytes of [{outputs}, {inputs}] {}", format.name());
+        assert_eq!(
+            Some(bytes.len()),
+            outputs.checked_mul(row),
+            "panels: bytes of [{outputs}, {inputs}] {}",
+            format.name()
+        );
         Self::packed(pool, Form::Blocks(format), outputs, inputs, &|output, lane, to| {
             let row = &bytes[output * row..][..row];
             if format.is_large() {
@@ -181,9 +189,9 @@ impl Panels {
     /// Packs a matrix of floats from its rows.
     ///
     /// # Panics
-    /// If the matrix has not `outputs` x `inputs` elements.
+    /// If the matrix has not `outputs` x `inputs` elements, or there is no memory left.
     pub fn pack_floats(pool: &Pool, matrix: Matrix<'_>, outputs: usize, inputs: usize) -> Self {
-        assert_eq!(matrix.len(), outputs * inputs, "panels: elements of [{outputs}, {inputs}]");
+        assert_eq!(Some(matrix.len()), outputs.checked_mul(inputs), "panels: elements of [{outputs}, {inputs}]");
         match matrix {
             Matrix::F32(w) => Self::packed(pool, Form::F32, outputs, inputs, &|output, lane, to| {
                 pack_row::<_, _, 1>(&w[output * inputs..][..inputs], lane, to, |x| x.to_le_bytes());
@@ -207,7 +215,8 @@ impl Panels {
     ) -> Self {
         let mut panels = Self { form, outputs, inputs, memory: Memory::zeroed(0) };
         let (count, stride) = (panels.count(), panels.stride());
-        panels.memory = Memory::zeroed(count * stride);
+        let bytes = count.checked_mul(stride).expect("bytes of weights that a machine can number");
+        panels.memory = Memory::zeroed(bytes);
         let start = AtomicPtr::new(panels.memory.as_mut_slice().as_mut_ptr());
         pool.run(count, &|panel| {
             // SAFETY: panel i is the i-th range of `stride` bytes of the memory and belongs to task i alone.
@@ -275,6 +284,7 @@ impl Panels {
             stride: self.stride(),
             ahead: panel.as_ptr(),
             share: 0,
+            turn: usize::MAX,
             alone: true,
             paired: false,
         }

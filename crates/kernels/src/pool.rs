@@ -116,7 +116,7 @@ impl Pool {
     }
 
     /// As [`run`](Self::run); the second argument is the number of the thread, below [`threads`](Self::threads),
-    /// which runs one task at a time.
+    /// which runs one task of a call at a time.
     ///
     /// # Panics
     /// As [`run`](Self::run).

@@ -225,7 +225,14 @@ impl Tensors<'_> {
     /// The head: `name.weight` `[vocabulary, width]`, or the embedding where there is no such name.
     fn head(&self, name: Option<&str>, embedding: &Table, spec: &Spec) -> Result<Linear, ModelError> {
         let wanted = self.wanted.map(WeightType::of_head);
-        let Some(name) = name else { return Ok(embedding.matrix().pack(self.pool, wanted)) };
+        let Some(name) = name else {
+            if let (Some(wanted), Some(format)) = (wanted, embedding.format()) {
+                let field = format!("the embedding, which is the head: --dtype {wanted}");
+                let expected = "weights in F32, F16 or BF16";
+                return Err(ModelError::config(self.weights.source(), field, expected, format.name()));
+            }
+            return Ok(embedding.matrix().pack(self.pool, wanted));
+        };
         Ok(self.unpacked(name, spec.width, spec.vocabulary, Bias::None)?.pack(self.pool, wanted))
     }
 

@@ -166,6 +166,14 @@ impl Table {
         }
     }
 
+    /// The format of its blocks, if it is quantized.
+    pub(crate) fn format(&self) -> Option<Format> {
+        match self.storage {
+            Storage::Blocks(format, _) => Some(format),
+            _ => None,
+        }
+    }
+
     /// The table as the matrix of a layer without bias.
     pub(crate) fn matrix(&self) -> Unpacked {
         Unpacked::new(self.storage.clone(), None, self.width, self.storage.elements() / self.width)
@@ -189,7 +197,9 @@ impl Unpacked {
 
     /// From a matrix stored `[inputs, outputs]`.
     pub(crate) fn from_transposed(storage: &Storage, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
-        Self::new(storage.transposed(inputs, outputs), bias, inputs, outputs)
+        let transposed = storage.transposed(inputs, outputs);
+        storage.release();
+        Self::new(transposed, bias, inputs, outputs)
     }
 
     /// The layer that computes outputs `range` of this one.

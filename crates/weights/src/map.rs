@@ -2,7 +2,8 @@
 //!
 //! The idea: whoever owns the bytes sits behind an `Arc`, and a view is two integers, so that a tensor can be cloned,
 //! stored and sent to another thread without copying weights. This is the only module of the crate with `unsafe`, for
-//! the one call that maps a file. It leaves out writing, and guarding against a file that changes while it is mapped.
+//! the two calls that map a file and give pages back. It leaves out writing, and guarding against a file that changes
+//! while it is mapped.
 
 use std::fmt;
 use std::fs::File;
@@ -55,7 +56,7 @@ impl Bytes {
             return Err(WeightsError::io(path, "open", error));
         }
         let file = File::open(path).map_err(|error| WeightsError::io(path, "open", error))?;
-        // SAFETY: the mapping is private and read-only, so this process cannot change it. Another process that shortens
+        // SAFETY: the mapping is read-only, so this process cannot change it. Another process that shortens
         // or rewrites a model file under a running engine can; no system call prevents that, and reading the weights
         // into memory instead would double the start-up time and the footprint of every process that shares them.
         let map = unsafe { Mmap::map(&file) }.map_err(|error| WeightsError::io(path, "map", error))?;
@@ -88,10 +89,11 @@ impl Bytes {
     pub fn release(&self) {
         #[cfg(unix)]
         if let Owner::Map(map) = &self.owner {
-            const PAGE: usize = 1 << 12; // a system of larger pages refuses, and keeps them
+            const PAGE: usize = 1 << 12; // of larger pages the system takes whole ones, with some neighbours in them
             let (start, end) = (self.start.next_multiple_of(PAGE), self.end / PAGE * PAGE);
             if start < end {
-                // SAFETY: the mapping is of a file and read-only, so the pages come back with the same content.
+                // SAFETY: the mapping is of a file and read-only, so the pages, and neighbours that a large one takes along,
+                // come back with the same content.
                 let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             }
         }

@@ -67,10 +67,11 @@ macro_rules! float_tile {
                 let x = tile.rows.floats.as_ptr().add(row * tile.rows.inputs);
                 let whole = chunk.end / $unit;
                 for unit in chunk.start / $unit..whole {
+                    let skipped = if unit < tile.turn { 0 } else { (P - 1) * tile.stride };
                     let mut weights = [[zero(); $unit]; P];
                     for p in 0..P {
                         weights[p] = $load(tile.panel.add(p * tile.stride + unit * LINE));
-                        prefetch_far(tile.ahead.wrapping_add(p * tile.stride + unit * tile.share).cast());
+                        prefetch_far(tile.ahead.wrapping_add(p * tile.stride + skipped + unit * tile.share).cast());
                     }
                     for u in 0..$unit {
                         for r in 0..R {

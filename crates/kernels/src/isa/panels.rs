@@ -1,4 +1,4 @@
-//! The products of quantized weights, written once: a tile of one panel (16 outputs) by R rows.
+//! The products of quantized weights, written once: a tile of one or two panels (16 outputs each) by R rows.
 //!
 //! Over the vector operations of the module that instantiates it: `Line` (64 bytes: 4 elements of each of 16 outputs),
 //! `Ints` (16 whole numbers), `load_line`, `mask`, `right`, `left`, `or`, `look_up`, `splat4` (4 activations, sixteen

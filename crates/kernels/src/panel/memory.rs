@@ -6,7 +6,7 @@
 //! matrices does.
 
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use memmap2::{MmapMut, MmapRaw};
 
@@ -17,8 +17,8 @@ const PAGE: usize = 2 << 20;
 /// Matrices begin at lines of memory.
 const LINE: usize = 64;
 
-/// The reserve that the next matrix is cut from, and how much of it is gone.
-static CURRENT: Mutex<Option<(Arc<MmapRaw>, usize)>> = Mutex::new(None);
+/// The reserve that the next matrix is cut from, while any of its matrices lives, and how much of it is gone.
+static CURRENT: Mutex<(Weak<MmapRaw>, usize)> = Mutex::new((Weak::new(), 0));
 
 /// Zeroed bytes that belong to one matrix.
 pub(super) struct Memory {
@@ -40,14 +40,17 @@ impl Memory {
         if len == 0 {
             return Self { _reserve: None, start: NonNull::dangling(), len };
         }
-        let mut current: MutexGuard<'_, _> = CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (reserve, used) = match current.take() {
-            Some((reserve, used)) if len <= reserve.len() - used => (reserve, used),
+        let mut current: MutexGuard<'_, (Weak<MmapRaw>, usize)> =
+            CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (reserve, used) = match (current.0.upgrade(), current.1) {
+            (Some(reserve), used) if len <= reserve.len() - used => (reserve, used),
             _ => reserve(len),
         };
         // SAFETY: used + len <= the reserve's length, by the test above or by its making.
         let start = unsafe { NonNull::new_unchecked(reserve.as_mut_ptr().add(used)) };
-        *current = Some((Arc::clone(&reserve), (used + len).next_multiple_of(LINE).min(reserve.len())));
+        if len <= RESERVE {
+            *current = (Arc::downgrade(&reserve), (used + len).next_multiple_of(LINE).min(reserve.len()));
+        }
         Self { _reserve: Some(reserve), start, len }
     }
 
@@ -64,7 +67,7 @@ impl Memory {
 
 /// A new reserve for at least `len` bytes, and where its first large page begins.
 fn reserve(len: usize) -> (Arc<MmapRaw>, usize) {
-    let bytes = len.max(RESERVE) + PAGE;
+    let bytes = len.max(RESERVE).checked_add(PAGE).expect("bytes of weights that a machine can number");
     let map = MmapMut::map_anon(bytes).unwrap_or_else(|error| panic!("no memory for {len} bytes of weights: {error}"));
     // A wish: whether it is granted changes the speed and nothing else.
     #[cfg(target_os = "linux")]

@@ -6,7 +6,7 @@ use crate::block::Format;
 use crate::rounded::{self, LARGE, Rounded, SMALL};
 use crate::{Compute, Isa};
 
-/// Rounded rows, in the one or two ways that the products of an input ask for.
+/// Rows in the one, two or three ways that the products of an input ask for.
 #[derive(Default)]
 pub(crate) struct Views {
     /// In blocks of 32, with what follows from them.
@@ -34,7 +34,7 @@ pub(crate) struct Rows<'a> {
     pub(crate) scales: &'a [f32],
     /// Small blocks: what each sum starts with.
     pub(crate) starts: &'a [i32],
-    /// Small blocks with minimums.
+    /// Small blocks, read for those with minimums.
     pub(crate) weighted_sums: &'a [f32],
     /// Large blocks: sums of the quants of each part.
     pub(crate) part_sums: &'a [i16],

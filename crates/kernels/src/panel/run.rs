@@ -78,6 +78,7 @@ fn look_ahead(isa: Isa, tile: &mut Tile<'_>, height: usize, [strip, strips]: [us
     tile.share = bytes.div_ceil(steps * strips);
     let behind = if tile.alone { FAR } else { AT_ONCE * tile.stride + strip * tile.share * steps };
     tile.ahead = tile.panel.wrapping_add(behind);
+    tile.turn = if tile.alone { tile.stride.saturating_sub(FAR) / tile.share } else { usize::MAX };
 }
 
 fn run_strip<const ROWS: usize>(
