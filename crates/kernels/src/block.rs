@@ -72,6 +72,17 @@ pub(crate) struct Large {
 /// The sixteen values of IQ4 (ggml's `kvalues_iq4nl`).
 pub(crate) const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
+/// The same made unsigned, as the dots want them (+128).
+pub(crate) const IQ4_UNSIGNED: [u8; 16] = {
+    let mut table = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        table[i] = (IQ4_VALUES[i] as i16 + 128) as u8;
+        i += 1;
+    }
+    table
+};
+
 impl Format {
     /// Every format.
     pub const ALL: [Format; 12] = [

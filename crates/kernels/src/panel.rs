@@ -46,8 +46,9 @@ pub(crate) struct Tiles {
     pub(crate) single: &'static [usize],
     /// Heights of its tiles of two panels of small blocks. Of several strips, all are made for the highest of these.
     pub(crate) double: &'static [usize],
-    /// Height of the highest tile of floats.
-    pub(crate) floats: usize,
+    /// Heights of its tiles of one panel of floats, 1 up to the highest, and of two.
+    pub(crate) floats: &'static [usize],
+    pub(crate) float_pairs: &'static [usize],
 }
 
 /// What the weights of a matrix are.

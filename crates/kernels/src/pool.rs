@@ -103,10 +103,10 @@ impl Pool {
     ///
     /// # Panics
     /// As [`run`](Self::run), and if `len` is 0.
-    pub fn each_chunk(&self, data: &mut [f32], len: usize, task: &(impl Fn(usize, &mut [f32]) + Sync)) {
-        struct Start(*mut f32);
-        // SAFETY: tasks take disjoint chunks of the slice behind it.
-        unsafe impl Sync for Start {}
+    pub fn each_chunk<T: Send>(&self, data: &mut [T], len: usize, task: &(impl Fn(usize, &mut [T]) + Sync)) {
+        struct Start<T>(*mut T);
+        // SAFETY: tasks take disjoint chunks of the slice behind it, whose elements may go to other threads.
+        unsafe impl<T: Send> Sync for Start<T> {}
         let (start, total) = (&Start(data.as_mut_ptr()), data.len());
         self.run(total.div_ceil(len), &|i| {
             let first = i * len;

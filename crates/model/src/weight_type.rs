@@ -108,17 +108,12 @@ fn rows<T: Clone + Default + Send>(
     size: usize,
     make: impl Fn(&[f32], &mut [T]) + Sync,
 ) -> Vec<T> {
-    use std::sync::Mutex;
     let mut all = vec![T::default(); outputs * blocks * size];
     let inputs = storage.elements() / outputs.max(1);
-    {
-        // Nobody else asks for a row: the locks are there for the compiler.
-        let rows: Vec<_> = all.chunks_mut(blocks * size).map(Mutex::new).collect();
-        pool.run(rows.len(), &|row| {
-            let mut x = vec![0.0; inputs];
-            storage.widen(row * inputs..(row + 1) * inputs, &mut x);
-            make(&x, &mut rows[row].lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        });
-    }
+    pool.each_chunk(&mut all, blocks * size, &|row, out| {
+        let mut x = vec![0.0; inputs];
+        storage.widen(row * inputs..(row + 1) * inputs, &mut x);
+        make(&x, out);
+    });
     all
 }

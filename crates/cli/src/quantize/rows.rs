@@ -4,7 +4,6 @@
 //! Rows do not depend on each other, so the file is the same for any number of threads. What need not change is copied.
 
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_kernels::Pool;
@@ -74,19 +73,15 @@ pub fn convert(
     let mut slab = vec![0u8; slab_rows * row_bytes];
     for first in (0..rows).step_by(slab_rows) {
         let slab = &mut slab[..slab_rows.min(rows - first) * row_bytes];
-        let parts: Vec<Mutex<&mut [u8]>> = slab.chunks_mut(task_rows * row_bytes).map(Mutex::new).collect();
-        pool.run(parts.len(), &|task| {
-            // Nobody else asks for this part: the lock is there for the compiler.
-            let mut out = parts[task].lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        pool.each_chunk(slab, task_rows * row_bytes, &|task, out| {
             let first = first + task * task_rows;
             let mut values = vec![0.0; out.len() / row_bytes * columns];
             reader.read(first, &mut values);
-            match encode(dtype, &values, &mut out) {
+            match encode(dtype, &values, out) {
                 Ok(count) => drop(saturated.fetch_add(count, Ordering::Relaxed)),
                 Err(at) => drop(not_finite.fetch_min(first + at / columns, Ordering::Relaxed)),
             }
         });
-        drop(parts);
         match not_finite.load(Ordering::Relaxed) {
             usize::MAX => put(slab)?,
             row => return Err(Problem::NotFinite { row }),

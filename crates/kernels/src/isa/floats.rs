@@ -99,33 +99,26 @@ macro_rules! float_tile {
             }
         }
 
-        /// All panels of the tile by the rows of one strip.
+        /// The panel, or the pair, by the rows of one strip.
         ///
         /// # Safety
         /// As the tile's.
         $(#[$feature])*
         pub(crate) unsafe fn $strip(
-            tile: &mut Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, apart: usize,
+            tile: &Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, apart: usize,
         ) {
             // SAFETY: the caller's promise.
             unsafe {
-                if tile.count == 2 {
+                if tile.paired {
                     match height {
                         $($double => return $tile::<$double, 2>(tile, row, chunk, out, apart),)*
-                        _ => {}
+                        _ => unreachable!("a pair of tiles of {height} rows"),
                     }
                 }
-                let (panel, ahead) = (tile.panel, tile.ahead);
-                for number in 0..tile.count {
-                    tile.panel = panel.add(number * tile.stride);
-                    tile.ahead = ahead.wrapping_add(number * tile.stride);
-                    let out = out.add(number * apart);
-                    match height {
-                        $($single => $tile::<$single, 1>(tile, row, chunk.clone(), out, apart),)*
-                        _ => unreachable!("a tile of {height} rows"),
-                    }
+                match height {
+                    $($single => $tile::<$single, 1>(tile, row, chunk, out, apart),)*
+                    _ => unreachable!("a tile of {height} rows"),
                 }
-                (tile.panel, tile.ahead) = (panel, ahead);
             }
         }
     };

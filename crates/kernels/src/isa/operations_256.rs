@@ -9,7 +9,7 @@ macro_rules! operations_256 {
     ($(#[$feature:meta])*) => {
         use std::arch::x86_64::*;
 
-        use crate::block::IQ4_VALUES;
+        use crate::block::IQ4_UNSIGNED;
         use crate::isa::avx2::{Vector, fma, load_f16, load_f32, splat, store, zero};
 
         type Line = [__m256i; 2];
@@ -63,17 +63,8 @@ macro_rules! operations_256 {
         #[inline]
         $(#[$feature])*
         fn look_up(line: Line) -> Line {
-            const TABLE: [u8; 16] = {
-                let mut table = [0; 16];
-                let mut i = 0;
-                while i < 16 {
-                    table[i] = (IQ4_VALUES[i] as i16 + 128) as u8;
-                    i += 1;
-                }
-                table
-            };
             // SAFETY: the table has sixteen bytes.
-            let table = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(TABLE.as_ptr().cast()) });
+            let table = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(IQ4_UNSIGNED.as_ptr().cast()) });
             [_mm256_shuffle_epi8(table, line[0]), _mm256_shuffle_epi8(table, line[1])]
         }
 

@@ -21,7 +21,8 @@
 macro_rules! panel_kernels {
     (
         $(#[$feature:meta])*
-        single: [$($single:literal),*], double: [$($double:literal),*], floats: $floats:literal,
+        single: [$($single:literal),*], double: [$($double:literal),*],
+        floats: [$($float:literal),*], float_pairs: [$($float_pair:literal),*],
         bias: $bias:literal
     ) => {
         use std::ops::Range;
@@ -33,7 +34,8 @@ macro_rules! panel_kernels {
             bias: $bias,
             single: &[$($single),*],
             double: &[$($double),*],
-            floats: $floats,
+            floats: &[$($float),*],
+            float_pairs: &[$($float_pair),*],
         };
 
         /// Adds 32 elements of 16 outputs of P panels to the sums of R rows; elements 16 to 31 to the second ones, if
@@ -283,7 +285,7 @@ macro_rules! panel_kernels {
         /// As `small_tile`.
         $(#[$feature])*
         #[inline]
-        unsafe fn one<const R: usize>(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32) {
+        unsafe fn one<const R: usize>(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize) {
             use $crate::block::Format;
             // SAFETY: the caller's promise.
             unsafe {
@@ -294,7 +296,7 @@ macro_rules! panel_kernels {
                     Format::Q5K => large_tile::<R, 4, 1, false, true, 32>(tile, row, chunk, out),
                     Format::Q6K => large_tile::<R, 4, 2, false, false, 16>(tile, row, chunk, out),
                     Format::Iq4Xs => large_tile::<R, 4, 0, true, false, 32>(tile, row, chunk, out),
-                    _ => small::<R, 1>(tile, row, chunk, out, 0),
+                    _ => small::<R, 1>(tile, row, chunk, out, apart),
                 }
             }
         }
@@ -323,13 +325,13 @@ macro_rules! panel_kernels {
             }
         }
 
-        /// All panels of the tile by the rows of one strip, of any format of blocks.
+        /// The panel, or the pair, by the rows of one strip, of any format of blocks.
         ///
         /// # Safety
         /// As `small_tile`.
         $(#[$feature])*
         pub(crate) unsafe fn strip_blocks(
-            tile: &mut Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, apart: usize,
+            tile: &Tile<'_>, (row, height): (usize, usize), chunk: Range<usize>, out: *mut f32, apart: usize,
         ) {
             // SAFETY: the caller's promise.
             unsafe {
@@ -339,17 +341,10 @@ macro_rules! panel_kernels {
                         _ => unreachable!("a pair of tiles of {height} rows"),
                     }
                 }
-                let (panel, ahead) = (tile.panel, tile.ahead);
-                for number in 0..tile.count {
-                    tile.panel = panel.add(number * tile.stride);
-                    tile.ahead = ahead.wrapping_add(number * tile.stride);
-                    let out = out.add(number * apart);
-                    match height {
-                        $($single => one::<$single>(tile, row, chunk.clone(), out),)*
-                        _ => unreachable!("a tile of {height} rows"),
-                    }
+                match height {
+                    $($single => one::<$single>(tile, row, chunk, out, apart),)*
+                    _ => unreachable!("a tile of {height} rows"),
                 }
-                (tile.panel, tile.ahead) = (panel, ahead);
             }
         }
     };

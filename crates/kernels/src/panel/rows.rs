@@ -49,7 +49,7 @@ fn start_offset(format: Format, isa: Isa) -> i32 {
 fn highest(rows: usize, form: Form, isa: Isa) -> usize {
     let Tiles { single, double, floats, .. } = isa.tiles();
     match (form, double.last()) {
-        (Form::F32 | Form::F16 | Form::BF16, _) => floats,
+        (Form::F32 | Form::F16 | Form::BF16, _) => floats.len(),
         (Form::Blocks(format), Some(double)) if !format.is_large() && rows > single.len() => *double,
         _ => single.len(),
     }

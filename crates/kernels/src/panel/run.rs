@@ -70,10 +70,16 @@ fn run_rows<const ROWS: usize>(
 
 /// Says how the tile is computed for a strip, and what it asks memory for meanwhile.
 fn look_ahead(isa: Isa, tile: &mut Tile<'_>, height: usize, [strip, strips]: [usize; 2]) {
-    let double = isa.tiles().double;
+    let tiles = isa.tiles();
     let small = matches!(tile.form, Form::Blocks(format) if !format.is_large());
-    tile.paired = small && !tile.alone && tile.count == 2 && double.contains(&height);
-    let bytes = if tile.paired { 2 * tile.stride } else { tile.stride };
+    let pairs = match tile.form {
+        Form::Blocks(_) if small && !tile.alone => tiles.double,
+        Form::Blocks(_) => &[],
+        Form::F32 | Form::F16 | Form::BF16 => tiles.float_pairs,
+    };
+    tile.paired = tile.count == 2 && pairs.contains(&height);
+    // A pair of small blocks asks for both panels through one place, one of floats through a place each.
+    let bytes = if tile.paired && small { 2 * tile.stride } else { tile.stride };
     let steps = tile.rows.inputs.div_ceil(tile.form.step());
     tile.share = bytes.div_ceil(steps * strips);
     let behind = if tile.alone { FAR } else { AT_ONCE * tile.stride + strip * tile.share * steps };
@@ -81,6 +87,7 @@ fn look_ahead(isa: Isa, tile: &mut Tile<'_>, height: usize, [strip, strips]: [us
     tile.turn = if tile.alone { tile.stride.saturating_sub(FAR) / tile.share } else { usize::MAX };
 }
 
+/// Computes one strip with the panels of the tile: both side by side where it is paired, else one after the other.
 fn run_strip<const ROWS: usize>(
     isa: Isa,
     tile: &mut Tile<'_>,
@@ -91,13 +98,20 @@ fn run_strip<const ROWS: usize>(
 ) {
     assert!(at + strip.1 <= ROWS);
     let apart = ROWS * LANES;
-    let out = sums.as_mut_ptr().cast::<f32>().wrapping_add(at * LANES);
-    // SAFETY (of the pointer contract in all four): `Panels::tile` and `Rows::check` have checked the shapes, and the
-    // strip's sums of as many panels as the tile has lie in `sums`.
-    match tile.form {
-        Form::F32 => dispatch!(isa, strip_f32(tile, strip, chunk, out, apart)),
-        Form::F16 => dispatch!(isa, strip_f16(tile, strip, chunk, out, apart)),
-        Form::BF16 => dispatch!(isa, strip_bf16(tile, strip, chunk, out, apart)),
-        Form::Blocks(_) => dispatch!(isa, strip_blocks(tile, strip, chunk, out, apart)),
+    let (panel, ahead) = (tile.panel, tile.ahead);
+    for number in 0..if tile.paired { 1 } else { tile.count } {
+        tile.panel = panel.wrapping_add(number * tile.stride);
+        tile.ahead = ahead.wrapping_add(number * tile.stride);
+        let (tile, chunk) = (&*tile, chunk.clone());
+        let out = sums.as_mut_ptr().cast::<f32>().wrapping_add(number * apart + at * LANES);
+        // SAFETY (of the pointer contract in all four): `Panels::tile` and `Rows::check` have checked the shapes, and the
+        // strip's sums of as many panels as the tile has lie in `sums`.
+        match tile.form {
+            Form::F32 => dispatch!(isa, strip_f32(tile, strip, chunk, out, apart)),
+            Form::F16 => dispatch!(isa, strip_f16(tile, strip, chunk, out, apart)),
+            Form::BF16 => dispatch!(isa, strip_bf16(tile, strip, chunk, out, apart)),
+            Form::Blocks(_) => dispatch!(isa, strip_blocks(tile, strip, chunk, out, apart)),
+        }
     }
+    (tile.panel, tile.ahead) = (panel, ahead);
 }

@@ -17,7 +17,7 @@ fn dot_wide_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
     dot_32(sum, _mm256_abs_epi8(signed), _mm256_sign_epi8(four, signed))
 }
 
-crate::isa::panels::panel_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], floats: 4, bias: 128);
+crate::isa::panels::panel_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], floats: [1, 2, 3, 4], float_pairs: [1, 2], bias: 128);
 
 /// A line of pairs of bf16 as the first and the second of each: halves of 32 bits, moved and masked into place.
 ///

@@ -18,5 +18,5 @@ mod products {
         _mm256_dpbusd_avx_epi32(sum, quants, four)
     }
 
-    crate::isa::panels::panel_kernels!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], floats: 4, bias: 0);
+    crate::isa::panels::panel_kernels!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], floats: [1, 2, 3, 4], float_pairs: [1, 2], bias: 0);
 }

@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 
 use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
-use crate::block::IQ4_VALUES;
+use crate::block::IQ4_UNSIGNED;
 use crate::rounded::{Factor, Row, SMALL};
 
 type Line = __m512i;
@@ -69,22 +69,11 @@ fn or(a: Line, b: Line) -> Line {
     _mm512_or_si512(a, b)
 }
 
-/// The values of IQ4, made unsigned.
-const TABLE: [u8; 16] = {
-    let mut table = [0; 16];
-    let mut i = 0;
-    while i < 16 {
-        table[i] = (IQ4_VALUES[i] as i16 + 128) as u8;
-        i += 1;
-    }
-    table
-};
-
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 fn look_up(line: Line) -> Line {
     // SAFETY: the table has sixteen bytes.
-    let table = unsafe { _mm_loadu_si128(TABLE.as_ptr().cast()) };
+    let table = unsafe { _mm_loadu_si128(IQ4_UNSIGNED.as_ptr().cast()) };
     _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), line)
 }
 
@@ -177,7 +166,7 @@ fn prefetch_far(address: *const i8) {
 }
 
 crate::isa::panels::panel_kernels!(
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [4, 5, 6], floats: 12, bias: 0
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [4, 5, 6], floats: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], float_pairs: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], bias: 0
 );
 
 /// A line of pairs of bf16 as the first and the second of each: halves of 32 bits, moved and masked into place.

@@ -2,7 +2,7 @@
 
 use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
-use crate::block::IQ4_VALUES;
+use crate::block::IQ4_UNSIGNED;
 
 type Line = [u8; 64];
 type Ints = [i32; LANES];
@@ -44,7 +44,7 @@ fn or(mut a: Line, b: Line) -> Line {
 
 #[inline(always)]
 fn look_up(line: Line) -> Line {
-    line.map(|index| (i16::from(IQ4_VALUES[usize::from(index)]) + 128) as u8)
+    line.map(|index| IQ4_UNSIGNED[usize::from(index)])
 }
 
 /// # Safety
@@ -136,7 +136,7 @@ fn multiply(mut a: Vector, b: Vector) -> Vector {
 #[inline(always)]
 fn prefetch_far(_address: *const i8) {}
 
-crate::isa::panels::panel_kernels!(single: [1, 2], double: [], floats: 2, bias: 0);
+crate::isa::panels::panel_kernels!(single: [1, 2], double: [], floats: [1, 2], float_pairs: [], bias: 0);
 
 /// A line of pairs of bf16 as the first and the second of each.
 ///
