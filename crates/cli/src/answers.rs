@@ -66,8 +66,10 @@ pub fn run(
     while !assembly.engine.is_idle() {
         let mut cancelled = Vec::new();
         for event in assembly.engine.step(&mut Race) {
-            let (Event::Prompt { sequence, .. } | Event::Tokens { sequence, .. } | Event::Finished { sequence, .. }) =
-                event;
+            let (Event::Prompt { sequence, .. }
+            | Event::Tokens { sequence, .. }
+            | Event::DrafterFailed { sequence, .. }
+            | Event::Finished { sequence, .. }) = event;
             let Some(&number) = numbers.get(sequence) else { continue };
             answers[number].take(event);
             if !watch(number, event)? {
@@ -97,7 +99,7 @@ pub fn told(answers: &[Answer]) -> Result<(), Failure> {
 impl Answer {
     fn take(&mut self, event: &Event) {
         match event {
-            Event::Prompt { .. } => {}
+            Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
             Event::Tokens { emitted, .. } => {
                 emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));
                 self.emitted.extend_from_slice(emitted);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use foretoken_engine::{Engine, ExecutorScorer, Request};
 use foretoken_model::Options;
-use foretoken_speculation::{LookupDrafter, ModelDrafter};
+use foretoken_speculation::{DraftSettings, LookupDrafter, ModelDrafter};
 use foretoken_text::Tokenizer;
 
 use crate::failure::Failure;
@@ -73,9 +73,12 @@ impl Assembly {
                 (SpecType::Draft, Some(draft)) => {
                     let mut drafter = ModelDrafter::new(ExecutorScorer::new(Box::new(draft.load(draft_options)?)));
                     drafter.n_max = speculation.spec_draft_n_max;
-                    drafter.n_min = speculation.spec_draft_n_min;
-                    drafter.p_min = speculation.spec_draft_p_min;
-                    drafter.temperature = speculation.spec_draft_temp;
+                    drafter.settings = DraftSettings {
+                        n_min: Some(speculation.spec_draft_n_min),
+                        p_min: Some(speculation.spec_draft_p_min),
+                        temperature: speculation.spec_draft_temp,
+                        ..DraftSettings::default()
+                    };
                     engine.add_drafter(Box::new(drafter));
                 }
                 (SpecType::Lookup, _) => {

@@ -131,7 +131,7 @@ impl Conversation {
         interrupts.store(ANSWERING, Ordering::Relaxed);
         let answers = run(assembly, vec![request], &mut |_, event| {
             match event {
-                Event::Prompt { .. } => {}
+                Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }

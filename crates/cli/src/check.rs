@@ -196,6 +196,10 @@ mod tests {
         let emitted = |token: &Token| Emitted {
             token: *token,
             origin: Origin::Target,
+            depth: 0,
+            pass: 1,
+            p: 0.5,
+            q: None,
             log_probability: Some(-0.5),
             text: format!("<{token}>"),
         };

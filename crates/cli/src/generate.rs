@@ -111,7 +111,7 @@ impl Generate {
         let answers = run(assembly, requests, &mut |_, event| {
             prompt_bar.watch(event);
             match event {
-                Event::Prompt { .. } => {}
+                Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }

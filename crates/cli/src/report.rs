@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use foretoken_engine::{DrafterStats, FinishReason, Stats};
+use foretoken_engine::{FinishReason, Stats};
 use serde_json::{Map, Value, json};
 
 use crate::answers::Answer;
@@ -13,23 +13,7 @@ use crate::answers::Answer;
 /// Statistics of several answers together. Times are added up, so rates are per text.
 fn total<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
     let mut total = Stats::default();
-    for stats in all {
-        total.prompt_tokens += stats.prompt_tokens;
-        total.emitted += stats.emitted;
-        total.emitted_first += stats.emitted_first;
-        total.passes += stats.passes;
-        total.prompt_passes += stats.prompt_passes;
-        total.drafts += stats.drafts;
-        total.drafted += stats.drafted;
-        total.accepted += stats.accepted;
-        total.time_to_first_token += stats.time_to_first_token;
-        total.time += stats.time;
-        total.drafters.resize(total.drafters.len().max(stats.drafters.len()), DrafterStats::default());
-        for (sum, drafter) in total.drafters.iter_mut().zip(&stats.drafters) {
-            sum.drafted += drafter.drafted;
-            sum.accepted += drafter.accepted;
-        }
-    }
+    all.for_each(|stats| total.add(stats));
     total
 }
 

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod chance;
+mod drafting;
 mod output;
 mod pages;
 mod request;

@@ -20,6 +20,14 @@ pub struct Emitted {
     pub token: Token,
     /// Who produced it.
     pub origin: Origin,
+    /// How deep in the draft tree it was, 1 for a child of the pending token; 0 for the target's own.
+    pub depth: usize,
+    /// The emitting pass that it came from, counted from 1.
+    pub pass: usize,
+    /// Its probability under the target's law, after sampling settings.
+    pub p: f64,
+    /// Its probability under the law of the drafter, if it was drafted by one that has a law.
+    pub q: Option<f32>,
     /// Its log-probability under the model's raw law, if asked for.
     pub log_probability: Option<f32>,
     /// Text that it completes; may be empty while a character or a stop string is incomplete.
@@ -61,6 +69,15 @@ pub enum Event {
         sequence: SequenceId,
         /// The tokens, at least one.
         emitted: Vec<Emitted>,
+    },
+    /// A drafter failed for this sequence, which goes on without it.
+    DrafterFailed {
+        /// Whose.
+        sequence: SequenceId,
+        /// The drafter's number.
+        drafter: u8,
+        /// What it said.
+        message: String,
     },
     /// The sequence ended; it is gone after this.
     Finished {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use foretoken_speculation::budget::{Budget, Fixed, Heuristic};
-use foretoken_speculation::{Promise, Sampling, SamplingProblem, Tenant, Token};
+use foretoken_speculation::{DraftSettings, Promise, Sampling, SamplingProblem, Tenant, Token};
 use foretoken_text::Tokenizer;
 
 /// One text to be generated.
@@ -24,6 +24,10 @@ pub struct Request {
     pub budget: BudgetKind,
     /// Which of the engine's drafters to ask, by number, in this order.
     pub drafters: Vec<u8>,
+    /// Settings of drafting; what it leaves open is up to the drafters.
+    pub draft: DraftSettings,
+    /// Whether the laws of drafters that have one are compared with the target's ([`crate::DrafterStats::alpha`]).
+    pub measure: bool,
     /// On whose behalf.
     pub tenant: Tenant,
     /// Whether log-probabilities of the emitted tokens under the model's raw law are wanted.
@@ -47,6 +51,8 @@ impl Request {
             promise: Promise::Exact,
             budget: BudgetKind::Heuristic { nodes_max: 16 },
             drafters: Vec::new(),
+            draft: DraftSettings::default(),
+            measure: false,
             tenant: Tenant::default(),
             log_probabilities: false,
             tokenizer: None,

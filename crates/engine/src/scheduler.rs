@@ -17,6 +17,8 @@ pub(crate) struct Part {
     pub(crate) complete: bool,
     /// Nodes that its draft tree may have.
     pub(crate) nodes_max: usize,
+    /// Rows that its drafters may ask for beside the tree.
+    pub(crate) probes_max: usize,
 }
 
 /// Deals out the rows of one pass.
@@ -40,11 +42,13 @@ pub(crate) fn plan(running: &[Sequence], rows_max: usize, parts: &mut Vec<Part>)
             let complete = take == uncached;
             // Of what may still be emitted, the last token needs no draft: it comes from the pass itself.
             let useful = sequence.limit - sequence.tokens.len() - 1;
-            let drafting = complete && !sequence.request.drafters.is_empty();
+            let drafting = complete && !sequence.drafters.is_empty();
             let free = left.saturating_sub(owed);
-            let nodes_max = if drafting { sequence.budget.nodes().min(useful).min(free) } else { 0 };
-            left -= nodes_max;
-            parts.push(Part { at, take, complete, nodes_max });
+            let nodes_max = if drafting { sequence.budget.limits().nodes_max.min(useful).min(free) } else { 0 };
+            let beside = if nodes_max > 0 { useful.min(free) - nodes_max } else { 0 };
+            let probes_max = sequence.probes_max.min(beside);
+            left -= nodes_max + probes_max;
+            parts.push(Part { at, take, complete, nodes_max, probes_max });
         }
     }
 }

@@ -7,11 +7,12 @@
 use std::time::Instant;
 
 use foretoken_model::PageTable;
-use foretoken_speculation::budget::Budget;
-use foretoken_speculation::{DraftTree, SequenceId, Token};
+use foretoken_speculation::budget::{Budget, Outcome};
+use foretoken_speculation::draft::Calibration;
+use foretoken_speculation::{DraftTree, NodeId, Probes, SequenceId, Token};
 use foretoken_text::{StopMatcher, TextStream};
 
-use crate::output::{Emitted, FinishReason, Origin};
+use crate::output::{Emitted, FinishReason};
 use crate::request::Request;
 use crate::stats::{DrafterStats, Stats};
 
@@ -33,6 +34,16 @@ pub(crate) struct Sequence {
     pub(crate) limit: usize,
     pub(crate) tables: Vec<PageTable>,
     pub(crate) tree: DraftTree,
+    /// What several drafters propose, before the best of it becomes the tree.
+    pub(crate) candidates: DraftTree,
+    pub(crate) probes: Probes,
+    /// Rows that its drafters may ask for beside the tree.
+    pub(crate) probes_max: usize,
+    pub(crate) calibration: Calibration,
+    /// The drafters that it has: those of the request, less those that failed.
+    pub(crate) drafters: Vec<u8>,
+    /// The same at the beginning of the pass.
+    pub(crate) turns: Vec<u8>,
     pub(crate) rows: Rows,
     pub(crate) budget: Box<dyn Budget>,
     pub(crate) stats: Stats,
@@ -57,6 +68,12 @@ impl Sequence {
             limit,
             tables: Vec::new(),
             tree: DraftTree::new(),
+            candidates: DraftTree::new(),
+            probes: Probes::default(),
+            probes_max: 0,
+            calibration: Calibration::default(),
+            drafters: request.drafters.clone(),
+            turns: Vec::new(),
             rows: Rows::default(),
             budget: request.budget.start(),
             stats: Stats {
@@ -78,7 +95,16 @@ impl Sequence {
         self.tokens.len() - self.cached
     }
 
-    /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree below it.
+    /// Forgets the draft of the last pass.
+    pub(crate) fn clear_draft(&mut self) {
+        self.tree.clear();
+        self.candidates.clear();
+        self.probes.clear(0);
+        self.turns.clone_from(&self.drafters);
+    }
+
+    /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree and the
+    /// probes below it.
     pub(crate) fn lay_out_rows(&mut self, take: usize) {
         let Rows { tokens, parents, wanted } = &mut self.rows;
         tokens.clear();
@@ -90,25 +116,37 @@ impl Sequence {
         }
         let root = take as u32 - 1;
         tokens.extend_from_slice(self.tree.tokens());
+        tokens.extend_from_slice(self.probes.tokens());
         wanted.extend(root..tokens.len() as u32);
-        if !self.tree.is_chain() {
+        if !self.tree.is_chain() || !self.probes.is_empty() {
             parents.extend((0..take as u32).map(|row| row.checked_sub(1)));
-            let below = |parent: &Option<_>| {
-                parent.map_or(root, |node: foretoken_speculation::NodeId| take as u32 + node.index() as u32)
-            };
+            let below = |parent: &Option<_>| parent.map_or(root, |node: NodeId| take as u32 + node.index() as u32);
             parents.extend(self.tree.parents().iter().map(|parent| Some(below(parent))));
+            let first = (take + self.tree.len()) as u32;
+            parents.extend(self.probes.parents().iter().map(|at| Some(at.map_or(root, |at| first + at))));
+        }
+    }
+
+    /// Adds a pass to the statistics and to the experience of budget and merging. Of an accepted path only the `emitted`
+    /// first tokens count: an end token or a stop string may have cut it. `overlaps`: sums of min(p, q), by drafter.
+    pub(crate) fn count(&mut self, path: &[NodeId], emitted: usize, overlaps: &[(u8, f64)]) {
+        let written = &path[..path.len().min(emitted)];
+        self.stats.count(&self.tree, written, emitted, overlaps);
+        if !self.tree.is_empty() {
+            self.budget.learn(&Outcome { tree: &self.tree, path });
+            self.calibration.learn(&self.tree, path);
         }
     }
 
     /// Appends one chosen token; says what it completes, and notes if it ends the sequence.
-    pub(crate) fn append(&mut self, token: Token, origin: Origin, log_probability: Option<f32>) -> Emitted {
+    pub(crate) fn append(&mut self, mut emitted: Emitted) -> Emitted {
+        let token = emitted.token;
         self.tokens.push(token);
         self.stats.emitted += 1;
         self.stats.time = self.submitted.elapsed();
         if self.stats.emitted == 1 {
             self.stats.time_to_first_token = self.stats.time;
         }
-        let mut emitted = Emitted { token, origin, log_probability, text: String::new() };
         if self.request.sampling.end_tokens.contains(&token) {
             self.finished = Some(FinishReason::EndToken(token));
             return emitted;

@@ -2,17 +2,83 @@
 
 use std::time::Duration;
 
+use foretoken_speculation::{DraftTree, NodeId};
+
 /// What one drafter did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DrafterStats {
     /// Nodes it was the first to propose.
     pub drafted: usize,
     /// Of these, accepted ones.
     pub accepted: usize,
+    /// Passes in which it proposed something first.
+    pub drafts: usize,
+    /// Nodes that it drafted, by depth in the tree: the first is depth 1.
+    pub drafted_at: Vec<usize>,
+    /// Of these, accepted ones.
+    pub accepted_at: Vec<usize>,
+    /// Time that it took to draft.
+    pub time: Duration,
+    /// Sum of alpha over the places where its law was compared with the target's, and their number.
+    pub overlap: (f64, usize),
+    /// How often it failed and was dropped.
+    pub failures: usize,
+}
+
+impl DrafterStats {
+    /// 1 + accepted / drafts, over the passes in which it proposed something; 1 without any.
+    pub fn mean_accepted_len(&self) -> f64 {
+        if self.drafts == 0 { 1.0 } else { 1.0 + self.accepted as f64 / self.drafts as f64 }
+    }
+
+    /// Accepted over drafted tokens; `None` if nothing was drafted.
+    pub fn acceptance_rate(&self) -> Option<f64> {
+        (self.drafted > 0).then(|| self.accepted as f64 / self.drafted as f64)
+    }
+
+    /// The empirical alpha: mean of sum min(p, q) over the places that verification visited and where the drafter had a
+    /// law (Leviathan et al. 2023, Corollary 3.6); `None` if it was not measured.
+    pub fn alpha(&self) -> Option<f64> {
+        (self.overlap.1 > 0).then(|| self.overlap.0 / self.overlap.1 as f64)
+    }
+
+    /// Adds another's counts.
+    pub fn add(&mut self, other: &DrafterStats) {
+        self.drafted += other.drafted;
+        self.accepted += other.accepted;
+        self.drafts += other.drafts;
+        add_each(&mut self.drafted_at, &other.drafted_at);
+        add_each(&mut self.accepted_at, &other.accepted_at);
+        self.time += other.time;
+        self.overlap.0 += other.overlap.0;
+        self.overlap.1 += other.overlap.1;
+        self.failures += other.failures;
+    }
+
+    fn draft(&mut self, depth: usize, accepted: bool) {
+        self.drafted += 1;
+        count_at(&mut self.drafted_at, depth - 1);
+        if accepted {
+            self.accepted += 1;
+            count_at(&mut self.accepted_at, depth - 1);
+        }
+    }
+}
+
+fn count_at(counts: &mut Vec<usize>, at: usize) {
+    if counts.len() <= at {
+        counts.resize(at + 1, 0);
+    }
+    counts[at] += 1;
+}
+
+fn add_each(counts: &mut Vec<usize>, others: &[usize]) {
+    counts.resize(counts.len().max(others.len()), 0);
+    counts.iter_mut().zip(others).for_each(|(count, other)| *count += other);
 }
 
 /// What happened to one sequence.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
@@ -41,6 +107,50 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// Adds an emitting pass: its tree, the part of the accepted path that was written, tokens emitted, and the sums of
+    /// min(p, q) that were found, by drafter.
+    pub(crate) fn count(&mut self, tree: &DraftTree, written: &[NodeId], emitted: usize, overlaps: &[(u8, f64)]) {
+        self.passes += 1;
+        if self.passes == 1 {
+            self.emitted_first = emitted;
+        }
+        for (source, overlap) in overlaps {
+            let (sum, count) = &mut self.drafters[usize::from(*source)].overlap;
+            (*sum, *count) = (*sum + overlap, *count + 1);
+        }
+        if tree.is_empty() {
+            return;
+        }
+        self.drafts += 1;
+        self.drafted += tree.len();
+        self.accepted += written.len();
+        count_at(&mut self.accepted_lens, written.len());
+        let mut proposed = [false; 256];
+        for node in tree.nodes() {
+            let source = tree.source(node);
+            let drafter = &mut self.drafters[usize::from(source)];
+            drafter.draft(tree.depth(node), written.contains(&node));
+            drafter.drafts += usize::from(!std::mem::replace(&mut proposed[usize::from(source)], true));
+        }
+    }
+
+    /// Adds another sequence's counts; times are added up, so rates are per text.
+    pub fn add(&mut self, other: &Stats) {
+        self.prompt_tokens += other.prompt_tokens;
+        self.emitted += other.emitted;
+        self.emitted_first += other.emitted_first;
+        self.passes += other.passes;
+        self.prompt_passes += other.prompt_passes;
+        self.drafts += other.drafts;
+        self.drafted += other.drafted;
+        self.accepted += other.accepted;
+        add_each(&mut self.accepted_lens, &other.accepted_lens);
+        self.time_to_first_token += other.time_to_first_token;
+        self.time += other.time;
+        self.drafters.resize(self.drafters.len().max(other.drafters.len()), DrafterStats::default());
+        self.drafters.iter_mut().zip(&other.drafters).for_each(|(sum, drafter)| sum.add(drafter));
+    }
+
     /// 1 + accepted / drafts, over passes that had a draft; 1 without any.
     pub fn mean_accepted_len(&self) -> f64 {
         if self.drafts == 0 { 1.0 } else { 1.0 + self.accepted as f64 / self.drafts as f64 }

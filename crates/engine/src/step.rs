@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
 use foretoken_speculation::{
-    Ask, Chance, Context, Drafter, Law, News, NodeId, Scratch, SequenceId, Token, Verdict, log_probability, verify,
+    Chance, Context, Drafter, Law, News, NodeId, Scratch, SequenceId, Tenant, Token, Verdict, log_probability, verify,
 };
 
+use crate::drafting::Team;
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{Request, RequestError};
@@ -20,7 +21,7 @@ use crate::sequence::Sequence;
 /// The loop: sequences, an executor, drafters, and the bookkeeping between them.
 pub struct Engine {
     executor: Box<dyn Executor>,
-    drafters: Vec<Box<dyn Drafter>>,
+    drafters: Team,
     pages: Pages,
     context: usize,
     sequences_max: usize,
@@ -44,7 +45,7 @@ impl Engine {
             context: context.min(capacity.context_max).min(room),
             sequences_max: sequences_max.max(1),
             executor,
-            drafters: Vec::new(),
+            drafters: Team::default(),
             waiting: VecDeque::new(),
             running: Vec::new(),
             parts: Vec::new(),
@@ -61,14 +62,17 @@ impl Engine {
     /// If a sequence is alive already, or there are 255.
     pub fn add_drafter(&mut self, drafter: Box<dyn Drafter>) -> u8 {
         assert!(self.is_idle(), "drafters are added before the first request");
-        let number = u8::try_from(self.drafters.len()).ok().filter(|number| *number < u8::MAX);
-        self.drafters.push(drafter);
-        number.expect("at most 255 drafters")
+        self.drafters.add(drafter)
+    }
+
+    /// Lets every drafter learn a text from before or elsewhere, as [`Drafter::warm_up`].
+    pub fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
+        self.drafters.warm_up(tokens, prompt_len, tenant);
     }
 
     /// Names of the drafters, by number.
     pub fn drafter_names(&self) -> Vec<&str> {
-        self.drafters.iter().map(|drafter| drafter.name()).collect()
+        self.drafters.names()
     }
 
     /// Tokens that a text can have, prompt included.
@@ -138,7 +142,7 @@ impl Engine {
         self.events.clear();
         self.admit();
         plan(&self.running, self.executor.capacity().rows_max, &mut self.parts);
-        self.draft(chance);
+        self.drafters.draft(&mut self.running, &self.parts, chance, &mut self.events);
         let parts = std::mem::take(&mut self.parts);
         self.run(&parts, chance);
         self.parts = parts;
@@ -164,46 +168,8 @@ impl Engine {
             }
             let Some(mut sequence) = self.waiting.pop_front() else { break };
             sequence.tables = self.pages.tables();
-            for drafter in sequence.request.drafters.clone() {
-                let drafter = &mut self.drafters[usize::from(drafter)];
-                drafter.open(sequence.id, &sequence.request.prompt, sequence.request.tenant);
-            }
+            self.drafters.open(&mut sequence, &mut self.events);
             self.running.push(sequence);
-        }
-    }
-
-    /// Lets every drafter in turn add to the trees of the sequences that asked for it. A part of the budget is kept for
-    /// those still to be asked, so that a long chain of the first does not silence the others.
-    fn draft(&mut self, chance: &mut dyn Chance) {
-        let mut nodes_max = vec![0; self.running.len()];
-        self.parts.iter().for_each(|part| nodes_max[part.at] = part.nodes_max);
-        self.running.iter_mut().for_each(|sequence| sequence.tree.clear());
-        let rounds = self.running.iter().map(|sequence| sequence.request.drafters.len()).max().unwrap_or(0);
-        for round in 0..rounds {
-            for number in 0..self.drafters.len() as u8 {
-                let mut asks: Vec<Ask<'_>> = self
-                    .running
-                    .iter_mut()
-                    .zip(&nodes_max)
-                    .filter(|(sequence, nodes_max)| {
-                        **nodes_max > 0 && sequence.request.drafters.get(round) == Some(&number)
-                    })
-                    .map(|(sequence, nodes_max)| Ask {
-                        nodes_max: share(sequence, *nodes_max, round),
-                        sequence: sequence.id,
-                        tokens: &sequence.tokens,
-                        prompt_len: sequence.request.prompt.len(),
-                        sampling: &sequence.request.sampling,
-                        promise: sequence.request.promise,
-                        seed: sequence.request.seed,
-                        tree: &mut sequence.tree,
-                        source: number,
-                    })
-                    .collect();
-                if !asks.is_empty() {
-                    self.drafters[usize::from(number)].draft(&mut asks, chance);
-                }
-            }
         }
     }
 
@@ -272,10 +238,15 @@ impl Engine {
         let row_of = |node: Option<NodeId>| first_row + node.map_or(0, |node| 1 + node.index());
         let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
         let mut impossible = Vec::new();
+        let measured = request.measure;
+        let mut overlaps: Vec<(u8, f64)> = Vec::new();
         let mut law = |node: Option<NodeId>| {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
             let context = Context { tokens, prompt_len: request.prompt.len(), path: &path };
             let law = request.sampling.possible_law_with(outputs.row(row_of(node)), &context, scratch);
+            if let Some(p) = law.as_ref().filter(|_| measured) {
+                overlaps.extend(tree.laws_under(node).map(|(source, q)| (source, p.overlap(q))));
+            }
             law.unwrap_or_else(|| {
                 impossible.push(node);
                 Law::point(0)
@@ -289,30 +260,34 @@ impl Engine {
         executor.rows(CacheEdit::Move { tables: &sequence.tables, from: &from, to: old_len });
         sequence.cached = old_len + from.len();
         pages.keep(&mut sequence.tables, sequence.cached);
-        let drafted = sequence.tree.len();
-        let emitted = append_all(sequence, &verdict.path, &verdict.tokens, |node| outputs.row(row_of(node)));
+        let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
         if failed && sequence.finished.is_none() {
             let position = sequence.tokens.len();
             sequence.finished = Some(FinishReason::Failed(format!(
                 "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
             )));
         }
-        count(sequence, &verdict.path, emitted.len());
-        let sequence = &running[part.at];
-        let news = News {
-            sequence: sequence.id,
-            tokens: &sequence.tokens,
-            emitted: &sequence.tokens[old_len..],
-            drafted,
-            accepted: verdict.path.len(),
-        };
-        for drafter in &sequence.request.drafters {
-            let drafter = &mut drafters[usize::from(*drafter)];
-            drafter.keep(sequence.id, sequence.cached.min(sequence.tokens.len()));
-            drafter.observe(&[news]);
-        }
+        sequence.count(&verdict.path, emitted.len(), &overlaps);
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });
+        }
+        let probes_from = first_row + 1 + sequence.tree.len();
+        let news = |number: u8, tell: &mut dyn FnMut(News<'_>)| {
+            let own = sequence.probes.sources().iter().enumerate().filter(|(_, source)| **source == number);
+            let probes: Vec<&[f32]> = own.map(|(i, _)| outputs.row(probes_from + i)).collect();
+            tell(News {
+                sequence: sequence.id,
+                tokens: &sequence.tokens,
+                emitted: &sequence.tokens[old_len..],
+                tree: &sequence.tree,
+                path: &verdict.path,
+                probes: &probes,
+            });
+        };
+        let kept = sequence.cached.min(sequence.tokens.len());
+        let failures = drafters.settle(sequence.id, &sequence.drafters, kept, news);
+        for (number, message) in failures {
+            drafters.drop_for(number, sequence, message, events);
         }
     }
 
@@ -326,19 +301,10 @@ impl Engine {
             }
             let mut sequence = self.running.remove(at);
             self.pages.release(&mut sequence.tables, sequence.limit);
-            for drafter in &sequence.request.drafters {
-                self.drafters[usize::from(*drafter)].close(sequence.id);
-            }
+            self.drafters.close(&sequence);
             self.events.push(ended(&mut sequence));
         }
     }
-}
-
-/// How many nodes the tree may have after the drafter of this round: a quarter of what is left is kept for those still
-/// to be asked.
-fn share(sequence: &Sequence, nodes_max: usize, round: usize) -> usize {
-    let last = round + 1 == sequence.request.drafters.len();
-    if last { nodes_max } else { nodes_max - (nodes_max - sequence.tree.len()) / 4 }
 }
 
 /// Cuts a verdict before the first token that was chosen where no token was possible. Whether there was one.
@@ -349,53 +315,33 @@ fn cut_at_impossible(verdict: &mut Verdict, impossible: &[Option<NodeId>]) -> bo
     let Some(cut) = chosen_at.into_iter().position(|node| impossible.contains(&node)) else { return false };
     verdict.path.truncate(cut);
     verdict.tokens.truncate(cut);
+    verdict.probabilities.truncate(cut);
     true
-}
-
-/// Adds a pass to the statistics and to the budget's experience. Of an accepted path only the `emitted` first tokens
-/// count: an end token or a stop string may have cut it.
-fn count(sequence: &mut Sequence, path: &[NodeId], emitted: usize) {
-    let (tree, stats) = (&sequence.tree, &mut sequence.stats);
-    stats.passes += 1;
-    if stats.passes == 1 {
-        stats.emitted_first = emitted;
-    }
-    if tree.is_empty() {
-        return;
-    }
-    // A fork cannot be accepted whole: the draft was right if its deepest branch was.
-    let deepest = tree.nodes().map(|node| tree.depth(node)).max().unwrap_or(0);
-    sequence.budget.learn(deepest, path.len());
-    let written = &path[..path.len().min(emitted)];
-    stats.drafts += 1;
-    stats.drafted += tree.len();
-    stats.accepted += written.len();
-    if stats.accepted_lens.len() <= written.len() {
-        stats.accepted_lens.resize(written.len() + 1, 0);
-    }
-    stats.accepted_lens[written.len()] += 1;
-    for node in tree.nodes() {
-        stats.drafters[usize::from(tree.source(node))].drafted += 1;
-    }
-    for node in written {
-        stats.drafters[usize::from(tree.source(*node))].accepted += 1;
-    }
 }
 
 /// Appends the chosen tokens until one of them ends the sequence.
 fn append_all<'a>(
     sequence: &mut Sequence,
-    path: &[NodeId],
-    tokens: &[Token],
+    verdict: &Verdict,
     row: impl Fn(Option<NodeId>) -> &'a [f32],
 ) -> Vec<Emitted> {
-    let mut emitted = Vec::with_capacity(tokens.len());
-    for (i, token) in tokens.iter().enumerate() {
-        let chosen_at = i.checked_sub(1).map(|before| path[before]);
-        let origin = path.get(i).map_or(Origin::Target, |node| Origin::Drafted(sequence.tree.source(*node)));
+    let mut emitted = Vec::with_capacity(verdict.tokens.len());
+    let pass = sequence.stats.passes + 1;
+    for (i, (token, p)) in verdict.tokens.iter().zip(&verdict.probabilities).enumerate() {
+        let chosen_at = i.checked_sub(1).map(|before| verdict.path[before]);
+        let node = verdict.path.get(i).copied();
+        let offer = node.and_then(|node| sequence.tree.offers_of(node).next());
         let wanted = sequence.request.log_probabilities;
-        let log_probability = wanted.then(|| log_probability(row(chosen_at), *token));
-        emitted.push(sequence.append(*token, origin, log_probability));
+        emitted.push(sequence.append(Emitted {
+            token: *token,
+            origin: offer.map_or(Origin::Target, |offer| Origin::Drafted(offer.source)),
+            depth: node.map_or(0, |node| sequence.tree.depth(node)),
+            pass,
+            p: *p,
+            q: offer.and_then(|offer| offer.evidence.q),
+            log_probability: wanted.then(|| log_probability(row(chosen_at), *token)),
+            text: String::new(),
+        }));
         if sequence.finished.is_some() {
             break;
         }

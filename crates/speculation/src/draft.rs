@@ -12,12 +12,19 @@
 //! Left out: how much to draft (a [`crate::budget::Budget`] decides) and who is asked (the engine's business).
 
 mod lookup;
+mod merge;
 mod model;
+mod probes;
+mod settings;
 
 pub use lookup::LookupDrafter;
+pub use merge::{Calibration, merge};
 pub use model::ModelDrafter;
+pub use probes::Probes;
+pub use settings::DraftSettings;
 
-use crate::{Chance, DraftTree, Promise, Sampling, SequenceId, Tenant, Token};
+use crate::budget::Limits;
+use crate::{Chance, DraftTree, NodeId, Promise, Sampling, SequenceId, Tenant, Token};
 
 /// "Propose something for this sequence."
 #[derive(Debug)]
@@ -30,15 +37,19 @@ pub struct Ask<'a> {
     pub prompt_len: usize,
     /// The settings that the target's logits will go through.
     pub sampling: &'a Sampling,
+    /// What the request says about drafting.
+    pub settings: DraftSettings,
     /// How the tree will be verified.
     pub promise: Promise,
     /// The request's seed.
     pub seed: u64,
-    /// The tree may hold this many nodes in all, those of earlier drafters counted.
-    pub nodes_max: usize,
+    /// How far to go. The tree may hold `limits.nodes_max` nodes in all, those of earlier drafters counted.
+    pub limits: Limits,
     /// Where to propose; earlier drafters' offers are there already.
     pub tree: &'a mut DraftTree,
-    /// The drafter's number, to put on its offers.
+    /// Where to ask for rows beside the tree; there is room for what [`Drafter::probes_max`] says or less.
+    pub probes: &'a mut Probes,
+    /// The drafter's number, to put on its offers and probes.
     pub source: u8,
 }
 
@@ -50,7 +61,7 @@ impl Ask<'_> {
 
     /// Whether another node fits.
     pub fn has_room(&self) -> bool {
-        self.tree.len() < self.nodes_max
+        self.tree.len() < self.limits.nodes_max
     }
 }
 
@@ -63,10 +74,12 @@ pub struct News<'a> {
     pub tokens: &'a [Token],
     /// The new tokens, the end of `tokens`: the accepted ones, then the target's own (unless the text ended before).
     pub emitted: &'a [Token],
-    /// Nodes in the tree that was verified.
-    pub drafted: usize,
-    /// Of these, how many were accepted.
-    pub accepted: usize,
+    /// The tree that was verified; empty after a plain pass.
+    pub tree: &'a DraftTree,
+    /// Its accepted nodes, from below the root downwards.
+    pub path: &'a [NodeId],
+    /// Logits after each of the probes that this drafter asked for, in the order in which it asked.
+    pub probes: &'a [&'a [f32]],
 }
 
 /// A source of guesses.
@@ -76,6 +89,15 @@ pub struct News<'a> {
 pub trait Drafter {
     /// A short name for metrics, as on the command line.
     fn name(&self) -> &str;
+
+    /// Most rows beside the tree that it may ask for, per sequence and pass; the engine keeps room for them.
+    fn probes_max(&self) -> usize {
+        0
+    }
+
+    /// Learns a text from before or elsewhere: a prompt of `prompt_len` tokens and what was written after it. `tenant`:
+    /// whose it is; `None` is everybody's. Drafters that only know their own sequences have no use for it.
+    fn warm_up(&mut self, _tokens: &[Token], _prompt_len: usize, _tenant: Option<Tenant>) {}
 
     /// A sequence begins.
     fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant);

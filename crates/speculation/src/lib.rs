@@ -51,10 +51,10 @@ mod tree;
 mod verify;
 
 pub use chance::{Address, Chance, Purpose};
-pub use draft::{Ask, Drafter, LookupDrafter, ModelDrafter, News};
+pub use draft::{Ask, DraftSettings, Drafter, LookupDrafter, ModelDrafter, News, Probes};
 pub use sampling::{Context, Law, Sampling, SamplingProblem, Scratch, log_probability};
 pub use scorer::{Rows, ScoreAsk, Scorer};
-pub use tree::{DraftTree, LawId, NodeId, Offer, Proposal};
+pub use tree::{DraftTree, Evidence, LawId, NodeId, Offer, Proposal};
 pub use verify::{Promise, TargetLaws, Verdict, verify};
 
 /// A token of the target's vocabulary.

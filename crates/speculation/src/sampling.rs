@@ -197,11 +197,6 @@ impl Sampling {
         let (tokens, weights) = scratch.kept.iter().copied().unzip();
         Some(Law::from_sorted(tokens, weights))
     }
-
-    /// The same settings for a drafter with its own temperature (`--spec-draft-temp`); `None` keeps the target's.
-    pub fn draft(&self, temperature: Option<f32>) -> Sampling {
-        Sampling { temperature: temperature.unwrap_or(self.temperature), ..self.clone() }
-    }
 }
 
 /// The largest logit's place, the lowest of equals. Never NaN: the row was made sane before.

@@ -51,8 +51,33 @@ pub enum Proposal {
     Drawn(LawId),
 }
 
+/// What a drafter thinks of its own guess. It decides what is kept when there is little room, and is shown to people; it
+/// never decides what is accepted.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// Estimated probability that the target writes this token once it has written the node's parent, 0 to 1.
+    pub acceptance: f32,
+    /// Probability of the token under the drafter's own law, after its sampling settings, if the drafter has a law.
+    pub q: Option<f32>,
+}
+
+impl Evidence {
+    /// Of a guess of which nothing is known: even odds.
+    pub const UNKNOWN: Evidence = Evidence { acceptance: 0.5, q: None };
+
+    /// Of a drafter without a law, as a lookup: an estimate, brought between 0 and 1.
+    pub fn estimate(acceptance: f32) -> Evidence {
+        Evidence { acceptance: acceptance.clamp(0.0, 1.0), q: None }
+    }
+
+    /// Of a drafter with a law: its confidence before sampling settings, and q after them.
+    pub fn of_law(confidence: f32, q: f64) -> Evidence {
+        Evidence { acceptance: confidence.clamp(0.0, 1.0), q: Some(q as f32) }
+    }
+}
+
 /// One proposal as it was made: a node and the law it came from.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Offer {
     /// Place in the order of all offers of the tree.
     pub index: u32,
@@ -64,6 +89,8 @@ pub struct Offer {
     pub proposal: Proposal,
     /// Which drafter made it.
     pub source: u8,
+    /// What the drafter thinks of it.
+    pub evidence: Evidence,
 }
 
 /// Proposed tokens as a tree, parents before children.
@@ -92,6 +119,10 @@ struct DrawnLaw {
     law: Law,
     /// The parent under which it was first offered; a law belongs to one place.
     place: Option<Option<NodeId>>,
+    /// The drafter whose law it is, known with its place.
+    source: u8,
+    /// Only kept to be compared: nothing was drawn from it that is offered as drawn.
+    kept: bool,
 }
 
 impl DraftTree {
@@ -126,8 +157,34 @@ impl DraftTree {
     /// keeps the noise of two drafters, or of two nodes, apart.
     pub fn add_law(&mut self, law: Law) -> LawId {
         let id = u32::try_from(self.laws.len()).expect("fewer than 2^32 laws in a tree");
-        self.laws.push(DrawnLaw { law, place: None });
+        self.laws.push(DrawnLaw { law, place: None, source: 0, kept: false });
         LawId(id)
+    }
+
+    /// Keeps a draft law of which no draw is offered, as under *exact*, so that it can be compared with the target's.
+    pub fn keep_law(&mut self, parent: Option<NodeId>, law: Law, source: u8) {
+        self.laws.push(DrawnLaw { law, place: Some(parent), source, kept: true });
+    }
+
+    /// The draft laws under one parent, with the drafters that they belong to.
+    pub fn laws_under(&self, parent: Option<NodeId>) -> impl Iterator<Item = (u8, &Law)> {
+        self.laws.iter().filter(move |drawn| drawn.place == Some(parent)).map(|drawn| (drawn.source, &drawn.law))
+    }
+
+    /// Takes over the laws of the tree whose offers are about to be copied: ids stay, places are found anew.
+    pub(crate) fn take_laws(&mut self, other: &mut DraftTree) {
+        self.laws.clear();
+        self.laws.append(&mut other.laws);
+        self.laws.iter_mut().filter(|drawn| !drawn.kept).for_each(|drawn| drawn.place = None);
+    }
+
+    /// Where the nodes of the other tree are now: kept laws move along, and those without a place are forgotten.
+    pub(crate) fn settle_laws(&mut self, places: &[Option<NodeId>]) {
+        for drawn in self.laws.iter_mut().filter(|drawn| drawn.kept) {
+            if let Some(Some(parent)) = drawn.place {
+                drawn.place = places[parent.index()].map(Some);
+            }
+        }
     }
 
     /// The law behind an id.
@@ -139,18 +196,34 @@ impl DraftTree {
         &self.laws[id.index()].law
     }
 
+    /// [`DraftTree::suggest`] by a drafter that has no opinion of its guess.
+    ///
+    /// # Panics
+    ///
+    /// As [`DraftTree::suggest`].
+    pub fn offer(&mut self, parent: Option<NodeId>, token: Token, proposal: Proposal, source: u8) -> NodeId {
+        self.suggest(parent, token, proposal, source, Evidence::UNKNOWN)
+    }
+
     /// Proposes `token` after `parent` and returns its node, an old one if the same was proposed before.
     ///
     /// # Panics
     ///
     /// Panics if the parent is not in the tree; if a drawn token has probability zero under its law; if a law is used
     /// under two parents; if a law offers a token twice under its parent (draws are without replacement).
-    pub fn offer(&mut self, parent: Option<NodeId>, token: Token, proposal: Proposal, source: u8) -> NodeId {
+    pub fn suggest(
+        &mut self,
+        parent: Option<NodeId>,
+        token: Token,
+        proposal: Proposal,
+        source: u8,
+        evidence: Evidence,
+    ) -> NodeId {
         if let Some(parent) = parent {
             assert!(parent.index() < self.len(), "parent {} of {} nodes", parent.index(), self.len());
         }
         if let Proposal::Drawn(id) = proposal {
-            self.check_draw(parent, token, id);
+            self.check_draw(parent, token, id, source);
         }
         let node = self.child(parent, token).unwrap_or_else(|| {
             let node = NodeId::new(self.len());
@@ -162,12 +235,13 @@ impl DraftTree {
             node
         });
         let index = u32::try_from(self.offers.len()).expect("fewer than 2^32 offers in a tree");
-        self.offers.push(Offer { index, node, parent, proposal, source });
+        self.offers.push(Offer { index, node, parent, proposal, source, evidence });
         node
     }
 
-    fn check_draw(&mut self, parent: Option<NodeId>, token: Token, id: LawId) {
+    fn check_draw(&mut self, parent: Option<NodeId>, token: Token, id: LawId, source: u8) {
         let drawn = &mut self.laws[id.index()];
+        drawn.source = source;
         assert!(drawn.law.probability(token) > 0.0, "token {token} was drawn from a law that gives it zero");
         let place = *drawn.place.get_or_insert(parent);
         assert!(place == parent, "law {} belongs under {place:?} and was offered under {parent:?}", id.index());
@@ -227,6 +301,26 @@ impl DraftTree {
     /// The offers under one parent in the order in which they were made.
     pub fn offers_under(&self, parent: Option<NodeId>) -> impl Iterator<Item = &Offer> {
         self.offers.iter().filter(move |offer| offer.parent == parent)
+    }
+
+    /// The offers that made a node, in the order in which they were made; at least one.
+    pub fn offers_of(&self, node: NodeId) -> impl Iterator<Item = &Offer> {
+        self.offers.iter().filter(move |offer| offer.node == node)
+    }
+
+    /// Estimated probability that the target writes the node once it has written its parent: the sum of what its
+    /// drafters think, at most 1.
+    pub fn acceptance(&self, node: NodeId) -> f32 {
+        self.offers_of(node).map(|offer| offer.evidence.acceptance).sum::<f32>().min(1.0)
+    }
+
+    /// The chain of first offers from the root down: what a drafter would have said if it could say but one thing.
+    pub fn main_chain(&self) -> Vec<NodeId> {
+        let mut chain: Vec<NodeId> = Vec::new();
+        while let Some(offer) = self.offers_under(chain.last().copied()).next() {
+            chain.push(offer.node);
+        }
+        chain
     }
 
     /// Tokens from below the root to the node, the node's included.

@@ -26,12 +26,21 @@ pub enum Promise {
 }
 
 /// What a verify pass decided.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
     /// The accepted nodes, from below the root downwards.
     pub path: Vec<NodeId>,
     /// The tokens to write: those of the path, and exactly one more of the target's own (a correction or a bonus).
     pub tokens: Vec<Token>,
+    /// For each of these tokens, its probability under the target's law p at its place.
+    pub probabilities: Vec<f64>,
+}
+
+impl Verdict {
+    fn write(&mut self, token: Token, probability: f64) {
+        self.tokens.push(token);
+        self.probabilities.push(probability);
+    }
 }
 
 /// The target's laws p over the nodes of a tree, after all sampling settings.
@@ -91,5 +100,6 @@ pub fn verify(
         Promise::Block => block::verify(tree, target, pass, chance),
     };
     debug_assert_eq!(verdict.tokens.len(), verdict.path.len() + 1);
+    debug_assert_eq!(verdict.tokens.len(), verdict.probabilities.len());
     verdict
 }

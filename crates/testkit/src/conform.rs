@@ -46,7 +46,7 @@ pub fn drafters() -> Vec<Registered> {
             name: "draft with p-min",
             make: |t| {
                 let mut drafter = ModelDrafter::new(network(t.vocabulary(), 98));
-                drafter.p_min = 0.4;
+                drafter.settings.p_min = Some(0.4);
                 Box::new(drafter)
             },
         },
@@ -54,7 +54,7 @@ pub fn drafters() -> Vec<Registered> {
             name: "draft with a temperature of its own",
             make: |t| {
                 let mut drafter = ModelDrafter::new(network(t.vocabulary(), 97));
-                (drafter.temperature, drafter.n_max) = (Some(0.5), 3);
+                (drafter.settings.temperature, drafter.n_max) = (Some(0.5), 3);
                 Box::new(drafter)
             },
         },

@@ -29,7 +29,7 @@ const PROMPT: [Token; 4] = [1, 0, 1, 0];
 
 fn model(table: &Table, n_max: usize, p_min: f32) -> Box<dyn Drafter> {
     let mut drafter = ModelDrafter::new(TableScorer::new(table.clone()));
-    (drafter.n_max, drafter.p_min) = (n_max, p_min);
+    (drafter.n_max, drafter.settings.p_min) = (n_max, Some(p_min));
     Box::new(drafter)
 }
 
@@ -38,7 +38,7 @@ fn cramped(table: &Table, p_min: f32) -> Box<dyn Drafter> {
     let mut scorer = TableScorer::new(table.clone());
     scorer.room = PROMPT.len() + 2;
     let mut drafter = ModelDrafter::new(scorer);
-    (drafter.n_min, drafter.p_min) = (2, p_min);
+    (drafter.settings.n_min, drafter.settings.p_min) = (Some(2), Some(p_min));
     Box::new(drafter)
 }
 
@@ -149,7 +149,7 @@ fn sampling_settings_hold_position_by_position() {
                 for temperature in [None, Some(0.3)] {
                     let drafter = || {
                         let mut drafter = ModelDrafter::new(TableScorer::new(draft.clone()));
-                        drafter.temperature = temperature;
+                        drafter.settings.temperature = temperature;
                         vec![Box::new(drafter), lookup()]
                     };
                     let error = setup.error(drafter, fixed(3));

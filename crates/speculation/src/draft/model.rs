@@ -15,8 +15,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::draft::{Ask, Drafter};
-use crate::{Address, Chance, Context, Law, NodeId, Promise, Proposal, Rows, ScoreAsk, Scorer, Scratch};
+use crate::draft::{Ask, DraftSettings, Drafter};
+use crate::{Address, Chance, Context, Evidence, Law, NodeId, Promise, Proposal, Rows, ScoreAsk, Scorer, Scratch};
 use crate::{SequenceId, Tenant, Token, log_probability};
 
 /// A [`Drafter`] that asks a [`Scorer`].
@@ -26,13 +26,9 @@ pub struct ModelDrafter<S> {
     pub scorer: S,
     /// Most tokens drafted per pass.
     pub n_max: usize,
-    /// Fewest tokens drafted before `p_min` may end the chain. (llama.cpp throws shorter drafts away instead, which looks
-    /// at what was drawn and so is not lawful under *rejection*.)
-    pub n_min: usize,
-    /// The chain ends after a token whose raw probability is below this, 0 to 1; 0 never ends it.
-    pub p_min: f32,
-    /// The draft's own temperature; `None` is the target's.
-    pub temperature: Option<f32>,
+    /// What requests leave open. (`n_min`: llama.cpp throws shorter drafts away instead of going on, which looks at what
+    /// was drawn and so is not lawful under *rejection*.)
+    pub settings: DraftSettings,
     caches: BTreeMap<SequenceId, Cached>,
     rows: Rows,
     scratch: Scratch,
@@ -63,6 +59,8 @@ struct Chain {
     ask: usize,
     node: Option<NodeId>,
     path: Vec<Token>,
+    /// Product of the confidences along the path.
+    confidence: f32,
 }
 
 impl<S: Scorer> ModelDrafter<S> {
@@ -71,9 +69,7 @@ impl<S: Scorer> ModelDrafter<S> {
         ModelDrafter {
             scorer,
             n_max: 5,
-            n_min: 0,
-            p_min: 0.0,
-            temperature: None,
+            settings: DraftSettings::default(),
             caches: BTreeMap::new(),
             rows: Rows::new(),
             scratch: Scratch::default(),
@@ -126,17 +122,21 @@ impl<S: Scorer> ModelDrafter<S> {
         cached.ahead.clone_from(&chain.path);
 
         let context = Context { tokens: ask.tokens, prompt_len: ask.prompt_len, path: &chain.path };
-        let law = match self.temperature {
-            None => ask.sampling.law_with(logits, &context, &mut self.scratch),
-            Some(_) => ask.sampling.draft(self.temperature).law_with(logits, &context, &mut self.scratch),
+        let settings = ask.settings.or(self.settings);
+        let law = match settings.has_filters() {
+            false => ask.sampling.law_with(logits, &context, &mut self.scratch),
+            true => settings.sampling(ask.sampling).law_with(logits, &context, &mut self.scratch),
         };
         let position = ask.position() + chain.path.len() as u64;
-        let (token, proposal) = propose(ask, law, position, chance, &mut self.drawn);
-        chain.node = Some(ask.tree.offer(chain.node, token, proposal, ask.source));
+        let confidence = |token| log_probability(logits, token).exp();
+        let (node, token, confidence) = propose(ask, chain.node, law, position, confidence, chance, &mut self.drawn);
+        chain.node = Some(node);
         chain.path.push(token);
-        let confident =
-            self.p_min <= 0.0 || chain.path.len() < self.n_min || log_probability(logits, token).exp() >= self.p_min;
-        confident && !ask.sampling.end_tokens.contains(&token) && self.may_grow(ask, chain)
+        chain.confidence *= confidence;
+        let token_min = settings.p_min.unwrap_or(0.0).max(ask.limits.token_min);
+        let confident = confidence >= token_min && chain.confidence >= ask.limits.path_min;
+        let goes_on = confident || chain.path.len() < settings.n_min.unwrap_or(0);
+        goes_on && !ask.sampling.end_tokens.contains(&token) && self.may_grow(ask, chain)
     }
 
     /// Whether another token may be drawn. Looks at nothing but what was drawn before.
@@ -146,25 +146,36 @@ impl<S: Scorer> ModelDrafter<S> {
     }
 }
 
-/// Draws a token from the drafter's law as the promise wants it.
+/// Draws a token from the drafter's law as the promise wants it, and offers it. `confidence`: the raw probability.
 fn propose(
     ask: &mut Ask<'_>,
+    parent: Option<NodeId>,
     law: Law,
     position: u64,
+    confidence: impl Fn(Token) -> f32,
     chance: &mut dyn Chance,
     drawn: &mut Vec<Token>,
-) -> (Token, Proposal) {
-    match ask.promise {
-        Promise::Exact => (chance.pick(&law, Address::token(ask.seed, position)), Proposal::Point),
+) -> (NodeId, Token, f32) {
+    let (token, proposal, q) = match ask.promise {
+        Promise::Exact => {
+            let token = chance.pick(&law, Address::token(ask.seed, position));
+            let q = law.probability(token);
+            ask.tree.keep_law(parent, law, ask.source);
+            (token, Proposal::Point, q)
+        }
         // A point mass is no draw, and saying so lets a tree of greedy guesses be verified without any coin but 0 or 1.
-        Promise::Rejection | Promise::Block if law.is_point() => (law.tokens()[0], Proposal::Point),
+        Promise::Rejection | Promise::Block if law.is_point() => (law.tokens()[0], Proposal::Point, 1.0),
         Promise::Rejection | Promise::Block => {
             let id = ask.tree.add_law(law);
             let address = Address::draft(ask.seed, ask.position(), position, id);
-            chance.draw(ask.tree.law(id), 1, address, drawn);
-            (drawn[0], Proposal::Drawn(id))
+            let law = ask.tree.law(id);
+            chance.draw(law, 1, address, drawn);
+            (drawn[0], Proposal::Drawn(id), law.probability(drawn[0]))
         }
-    }
+    };
+    let confidence = confidence(token);
+    let node = ask.tree.suggest(parent, token, proposal, ask.source, Evidence::of_law(confidence, q));
+    (node, token, confidence)
 }
 
 impl<S: Scorer> Drafter for ModelDrafter<S> {
@@ -181,7 +192,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         let mut chains = Vec::with_capacity(asks.len());
         for (i, ask) in asks.iter().enumerate() {
-            let chain = Chain { ask: i, node: None, path: Vec::new() };
+            let chain = Chain { ask: i, node: None, path: Vec::new(), confidence: 1.0 };
             if self.may_grow(ask, &chain) {
                 self.catch_up(ask);
                 chains.push(chain);

@@ -72,6 +72,20 @@ impl Law {
         self.tokens.iter().copied().zip(self.probabilities.iter().copied())
     }
 
+    /// Sum of min(p, q) over all tokens: alpha at one place (Leviathan et al. 2023, Theorem 3.5). 1 for equal laws.
+    pub fn overlap(&self, other: &Law) -> f64 {
+        let (mut sum, mut at) = (0.0, 0);
+        for (token, p) in self.iter() {
+            while other.tokens.get(at).is_some_and(|&theirs| theirs < token) {
+                at += 1;
+            }
+            if other.tokens.get(at) == Some(&token) {
+                sum += p.min(other.probabilities[at]);
+            }
+        }
+        sum
+    }
+
     /// Number of tokens of positive probability, at least 1.
     pub fn support_len(&self) -> usize {
         self.tokens.len()

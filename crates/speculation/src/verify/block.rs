@@ -24,8 +24,10 @@ pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, 
     // The longest accepted prefix: its length, the law after it, and what is owed there if the chain went on.
     let mut cut = (0, law.clone(), owed.take());
     let mut weight = 1.0_f64;
+    let mut probabilities = Vec::with_capacity(chain.len());
     for (i, offer) in chain.iter().enumerate() {
         let token = tree.token(offer.node);
+        probabilities.push(law.probability(token));
         weight = (weight * law.probability(token) / drafted_probability(tree, offer, token)).min(1.0);
         if weight == 0.0 {
             break; // every longer prefix has acceptance zero as well
@@ -41,12 +43,13 @@ pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, 
     let (accepted, law, owed) = cut;
     let path: Vec<_> = chain[..accepted].iter().map(|offer| offer.node).collect();
     let tokens = path.iter().map(|&node| tree.token(node)).collect();
+    probabilities.truncate(accepted);
     let place = match owed {
-        None => Place { law, offers_from: 0 },
+        None => Place { law, owed: None, offers_from: 0 },
         // The leading offer under the cut is refused; the others there are still to be judged.
-        Some(owed) => Place { law: owed.law().unwrap_or(law), offers_from: chain[accepted].index + 1 },
+        Some(owed) => Place { law, owed: owed.law(), offers_from: chain[accepted].index + 1 },
     };
-    rejection::descend(tree, target, pass, Verdict { path, tokens }, place, chance)
+    rejection::descend(tree, target, pass, Verdict { path, tokens, probabilities }, place, chance)
 }
 
 /// The first offers of the tree, as long as each is made under the one before.

@@ -13,8 +13,9 @@ pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, 
     loop {
         let node = verdict.path.last().copied();
         let position = pass.start + verdict.path.len() as u64;
-        let token = chance.pick(&target.law(node), Address::token(pass.seed, position));
-        verdict.tokens.push(token);
+        let law = target.law(node);
+        let token = chance.pick(&law, Address::token(pass.seed, position));
+        verdict.write(token, law.probability(token));
         match tree.child(node, token) {
             Some(child) => verdict.path.push(child),
             None => return verdict,

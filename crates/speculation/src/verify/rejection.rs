@@ -9,17 +9,21 @@
 //!
 //! What it relies on and cannot check: every drawn token was offered, whatever it was, and no noise was used twice.
 
+use std::borrow::Cow;
+
 use super::{Pass, TargetLaws, Verdict};
 use crate::{Address, Chance, DraftTree, Law, LawId, NodeId, Offer, Proposal, Token};
 
 pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, chance: &mut dyn Chance) -> Verdict {
-    let root = Place { law: target.law(None), offers_from: 0 };
+    let root = Place { law: target.law(None), owed: None, offers_from: 0 };
     descend(tree, target, pass, Verdict::default(), root, chance)
 }
 
-/// Where the walk stands: what is owed to the output there, and the first offer that is still to be judged.
+/// Where the walk stands: the target's law, what is owed to the output if it is something else, and the first offer that
+/// is still to be judged.
 pub(super) struct Place {
     pub(super) law: Law,
+    pub(super) owed: Option<Law>,
     pub(super) offers_from: u32,
 }
 
@@ -35,14 +39,15 @@ pub(super) fn descend(
     loop {
         let node = verdict.path.last().copied();
         let position = pass.start + verdict.path.len() as u64;
-        match judge(tree, node, place, pass, position, chance) {
+        match judge(tree, node, &place, pass, position, chance) {
             Judgement::Accepted(child) => {
-                verdict.tokens.push(tree.token(child));
+                let token = tree.token(child);
+                verdict.write(token, place.law.probability(token));
                 verdict.path.push(child);
-                place = Place { law: target.law(Some(child)), offers_from: 0 };
+                place = Place { law: target.law(Some(child)), owed: None, offers_from: 0 };
             }
             Judgement::Own(token) => {
-                verdict.tokens.push(token);
+                verdict.write(token, place.law.probability(token));
                 return verdict;
             }
         }
@@ -58,12 +63,12 @@ enum Judgement {
 fn judge(
     tree: &DraftTree,
     node: Option<NodeId>,
-    place: Place,
+    place: &Place,
     pass: Pass,
     position: u64,
     chance: &mut dyn Chance,
 ) -> Judgement {
-    let mut residual = place.law;
+    let mut residual = Cow::Borrowed(place.owed.as_ref().unwrap_or(&place.law));
     for offer in tree.offers_under(node).filter(|offer| offer.index >= place.offers_from) {
         let token = tree.token(offer.node);
         let (accept, rest) = match offer.proposal {
@@ -82,7 +87,7 @@ fn judge(
         };
         // Nothing is owed: r and q are equal, the coin had probability 1 up to rounding, and refusing was the rounding.
         let Some(refused) = refused else { return Judgement::Accepted(offer.node) };
-        residual = refused;
+        residual = Cow::Owned(refused);
     }
     // Without an offer this is plain decoding, with plain decoding's noise. It cannot meet another use of that address:
     // a position is written once, and drafters do not draw there under this promise.

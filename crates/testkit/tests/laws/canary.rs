@@ -1,8 +1,9 @@
 //! The classic mistakes. Each must be seen, or the laws above prove nothing.
 
+use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Address, Ask, Chance, Context, DraftTree, Drafter, Law, LookupDrafter, Promise, Proposal, Sampling, SequenceId,
-    TargetLaws, Tenant, Token, verify,
+    Address, Ask, Chance, Context, DraftSettings, DraftTree, Drafter, Law, LookupDrafter, Probes, Promise, Proposal,
+    Sampling, SequenceId, TargetLaws, Tenant, Token, verify,
 };
 use foretoken_testkit::dial::Dial;
 use foretoken_testkit::table::{Table, logits_of};
@@ -182,10 +183,12 @@ fn a_drafter_that_was_not_set_back_is_seen() {
         tokens: &PROMPT[..2],
         prompt_len: 2,
         sampling: &sampling,
+        settings: DraftSettings::default(),
         promise: Promise::Exact,
         seed: 0,
-        nodes_max: 4,
+        limits: Limits::nodes(4),
         tree: &mut tree,
+        probes: &mut Probes::default(),
         source: 0,
     };
     drafter.draft(&mut [ask], &mut Dial::default());

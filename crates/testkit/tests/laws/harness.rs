@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use foretoken_speculation::budget::Budget;
+use foretoken_speculation::budget::{Budget, Limits, Outcome};
 use foretoken_speculation::{
-    Ask, Chance, DraftTree, Drafter, News, Promise, Sampling, SequenceId, TargetLaws, Tenant, Token, Verdict, verify,
+    Ask, Chance, DraftSettings, DraftTree, Drafter, News, Probes, Promise, Sampling, SequenceId, TargetLaws, Tenant,
+    Token, Verdict, verify,
 };
 use foretoken_testkit::dial::{Dial, enumerate, enumerate_coupled};
 use foretoken_testkit::table::{Joint, Table, distance};
@@ -63,19 +64,20 @@ impl<'a> Setup<'a> {
         let end = self.prompt.len() + self.len;
         while tokens.len() < end {
             // A draft as long as what is left would be wasted, as in the engine.
-            let nodes_max = budget.nodes().min(end - tokens.len() - 1);
+            let mut limits = budget.limits();
+            limits.nodes_max = limits.nodes_max.min(end - tokens.len() - 1);
             tree.clear();
-            let verdict = self.pass(drafters, &tokens, nodes_max, &mut tree, chance);
+            let verdict = self.pass(drafters, &tokens, limits, &mut tree, chance);
             if !tree.is_empty() {
-                budget.learn(tree.len(), verdict.path.len());
+                budget.learn(&Outcome { tree: &tree, path: &verdict.path });
             }
             let kept = tokens.len() + verdict.path.len();
             tokens.extend(&verdict.tokens);
             for drafter in drafters.iter_mut() {
                 drafter.keep(sequence, kept);
                 let emitted = &verdict.tokens;
-                let accepted = verdict.path.len();
-                drafter.observe(&[News { sequence, tokens: &tokens, emitted, drafted: tree.len(), accepted }]);
+                let (tree, path) = (&tree, &verdict.path);
+                drafter.observe(&[News { sequence, tokens: &tokens, emitted, tree, path, probes: &[] }]);
             }
         }
         tokens[self.prompt.len()..end].to_vec()
@@ -86,7 +88,7 @@ impl<'a> Setup<'a> {
         let mut tree = DraftTree::new();
         let passes = self.enumerate(|dial| {
             tree.clear();
-            self.pass(open(&mut drafters(), self.prompt), self.prompt, nodes_max, &mut tree, dial).tokens
+            self.pass(open(&mut drafters(), self.prompt), self.prompt, Limits::nodes(nodes_max), &mut tree, dial).tokens
         });
         let mut law = Joint::new();
         for (mut written, probability) in passes {
@@ -105,7 +107,9 @@ impl<'a> Setup<'a> {
         let mut tree = DraftTree::new();
         let passes = self.enumerate(|dial| {
             tree.clear();
-            self.pass(open(&mut drafters(), self.prompt), self.prompt, nodes_max, &mut tree, dial).path.len()
+            self.pass(open(&mut drafters(), self.prompt), self.prompt, Limits::nodes(nodes_max), &mut tree, dial)
+                .path
+                .len()
         });
         passes.into_iter().map(|(accepted, probability)| accepted as f64 * probability).sum()
     }
@@ -114,7 +118,7 @@ impl<'a> Setup<'a> {
         &self,
         drafters: &mut [Box<dyn Drafter + '_>],
         tokens: &[Token],
-        nodes_max: usize,
+        limits: Limits,
         tree: &mut DraftTree,
         chance: &mut dyn Chance,
     ) -> Verdict {
@@ -124,15 +128,17 @@ impl<'a> Setup<'a> {
                 tokens,
                 prompt_len: self.prompt.len(),
                 sampling: self.sampling,
+                settings: DraftSettings::default(),
                 promise: self.promise,
                 seed: self.seed,
-                nodes_max,
+                limits,
                 tree,
+                probes: &mut Probes::default(),
                 source: source as u8,
             };
             drafter.draft(&mut [ask], chance);
         }
-        assert!(tree.len() <= nodes_max, "{} nodes in a tree of {nodes_max}", tree.len());
+        assert!(tree.len() <= limits.nodes_max, "{} nodes in a tree of {}", tree.len(), limits.nodes_max);
         let mut path = Vec::new();
         let mut law = |node| {
             tree.path_into(node, &mut path);

@@ -117,7 +117,7 @@ impl Drafter for Shaped<'_> {
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
             // A shape is drafted whole or not at all; a mixed place may hold two nodes more than its children.
-            if ask.nodes_max < 3 * self.shape.len() {
+            if ask.limits.nodes_max < 3 * self.shape.len() {
                 continue;
             }
             self.fill(ask, None, None, chance);

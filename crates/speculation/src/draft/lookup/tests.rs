@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Address, DraftTree, Law, Promise, Sampling};
+use crate::budget::Limits;
+use crate::{Address, DraftSettings, DraftTree, Law, Probes, Promise, Sampling};
 
 /// No chance is needed, so none is given.
 struct NoChance;
@@ -26,10 +27,12 @@ fn propose(drafter: &mut LookupDrafter, tokens: &[Token], nodes_max: usize, tree
         tokens,
         prompt_len: 1,
         sampling: &sampling,
+        settings: DraftSettings::default(),
         promise: Promise::Exact,
         seed: 0,
-        nodes_max,
+        limits: Limits::nodes(nodes_max),
         tree,
+        probes: &mut Probes::default(),
         source: 2,
     };
     drafter.draft(&mut [ask], &mut NoChance);

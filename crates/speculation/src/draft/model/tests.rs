@@ -2,7 +2,8 @@
 //! in the workshop's tests.)
 
 use super::*;
-use crate::{DraftTree, Sampling};
+use crate::budget::Limits;
+use crate::{DraftTree, Probes, Sampling};
 
 /// Says that token t is followed by t + 1, with this logit against zeros; notes what it was asked.
 struct Successor {
@@ -75,19 +76,23 @@ impl Chance for Likeliest {
 
 fn draft(drafter: &mut ModelDrafter<Successor>, texts: &[&[Token]], sampling: &Sampling) -> Vec<DraftTree> {
     let mut trees = vec![DraftTree::new(); texts.len()];
+    let mut probes = vec![Probes::default(); texts.len()];
     let mut asks: Vec<Ask<'_>> = trees
         .iter_mut()
+        .zip(&mut probes)
         .zip(texts)
         .zip(1..)
-        .map(|((tree, tokens), id)| Ask {
+        .map(|(((tree, probes), tokens), id)| Ask {
             sequence: SequenceId(id),
             tokens,
             prompt_len: 1,
             sampling,
             promise: Promise::Exact,
             seed: 0,
-            nodes_max: 4,
+            limits: Limits::nodes(4),
+            settings: DraftSettings::default(),
             tree,
+            probes,
             source: 0,
         })
         .collect();
@@ -131,17 +136,17 @@ fn it_goes_back_to_the_first_difference_even_if_another_branch_won() {
 #[test]
 fn it_stops_after_an_unsure_token_and_after_an_end_token() {
     let mut drafter = Successor::drafter(1.0);
-    drafter.p_min = 0.5;
+    drafter.settings.p_min = Some(0.5);
     // e / (e + 9) is below a half: the token is offered all the same, and the chain ends. Also under greedy.
     for temperature in [0.0, 1.0] {
         let sampling = Sampling { temperature, ..Sampling::default() };
         assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].tokens(), [4]);
-        drafter.n_min = 3;
+        drafter.settings.n_min = Some(3);
         assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].tokens(), [4, 5, 6]);
-        drafter.n_min = 0;
+        drafter.settings.n_min = None;
     }
     let mut drafter = Successor::drafter(5.0);
-    drafter.p_min = 0.5;
+    drafter.settings.p_min = Some(0.5);
     let sampling = Sampling { end_tokens: vec![5], ..Sampling::default() };
     assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].tokens(), [4, 5]);
 }
@@ -179,8 +184,10 @@ fn noise_is_the_targets_under_exact_and_its_own_under_rejection() {
             sampling: &sampling,
             promise,
             seed: 5,
-            nodes_max: 2,
+            settings: DraftSettings::default(),
+            limits: Limits::nodes(2),
             tree: &mut tree,
+            probes: &mut Probes::default(),
             source: 0,
         };
         let mut chance = Likeliest(Vec::new());

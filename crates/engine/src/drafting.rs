@@ -1,0 +1,215 @@
+//! The drafters of an engine, and how they are asked: in order, in batches, by the clock, and at their own risk.
+//!
+//! A drafter can do no harm. If it panics in a batch it is asked one request at a time from then on; if it panics for
+//! one request alone, it is dropped for that request, whose text goes on without it, and a counter shows it. What it had
+//! offered before stands: a drawn token must be offered whatever it is, and a tree is whole after every offer.
+//!
+//! Several drafters of one request fill a tree of candidates, of which [`merge`] takes the best. Under *exact* each may
+//! fill the whole budget; under the other promises, where draws cannot be taken back, they share it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use foretoken_speculation::draft::merge;
+use foretoken_speculation::{Ask, Chance, Drafter, News, Promise, SequenceId, Tenant, Token};
+
+use crate::output::Event;
+use crate::scheduler::Part;
+use crate::sequence::Sequence;
+
+/// All drafters of an engine, by number.
+#[derive(Default)]
+pub(crate) struct Team {
+    members: Vec<Member>,
+}
+
+struct Member {
+    drafter: Box<dyn Drafter>,
+    /// It panicked for some request of a batch, so it is asked for one at a time.
+    suspect: bool,
+}
+
+impl Team {
+    /// Adds a drafter and returns its number.
+    pub(crate) fn add(&mut self, drafter: Box<dyn Drafter>) -> u8 {
+        let number = u8::try_from(self.members.len()).ok().filter(|number| *number < u8::MAX);
+        self.members.push(Member { drafter, suspect: false });
+        number.expect("at most 255 drafters")
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.members.iter().map(|member| member.drafter.name()).collect()
+    }
+
+    /// Lets every drafter learn a text from before or elsewhere.
+    pub(crate) fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
+        self.members.iter_mut().for_each(|member| member.drafter.warm_up(tokens, prompt_len, tenant));
+    }
+
+    /// Tells the drafters of a sequence that it begins.
+    pub(crate) fn open(&mut self, sequence: &mut Sequence, events: &mut Vec<Event>) {
+        for number in sequence.drafters.clone() {
+            let drafter = &mut self.members[usize::from(number)].drafter;
+            let request = &sequence.request;
+            let opened = guarded(|| drafter.open(sequence.id, &request.prompt, request.tenant));
+            match opened {
+                Ok(()) => sequence.probes_max += drafter.probes_max(),
+                Err(message) => self.drop_for(number, sequence, message, events),
+            }
+        }
+    }
+
+    /// Tells the drafters of a sequence that it has ended.
+    pub(crate) fn close(&mut self, sequence: &Sequence) {
+        for number in &sequence.drafters {
+            let drafter = &mut self.members[usize::from(*number)].drafter;
+            // It has ended: whatever goes wrong now can harm no text.
+            guarded(|| drafter.close(sequence.id)).ok();
+        }
+    }
+
+    /// Tells the drafters of a sequence what came of a pass. `cached`: the length that everyone goes back to. `news` is
+    /// given the drafter's number, for the rows that it asked for.
+    pub(crate) fn settle<'n>(
+        &mut self,
+        sequence: SequenceId,
+        numbers: &[u8],
+        cached: usize,
+        news: impl Fn(u8, &mut dyn FnMut(News<'_>)) + 'n,
+    ) -> Vec<(u8, String)> {
+        let mut failures = Vec::new();
+        for number in numbers {
+            let drafter = &mut self.members[usize::from(*number)].drafter;
+            let told = guarded(|| {
+                drafter.keep(sequence, cached);
+                news(*number, &mut |news| drafter.observe(&[news]));
+            });
+            failures.extend(told.err().map(|message| (*number, message)));
+        }
+        failures
+    }
+
+    /// From now on the sequence does without this drafter.
+    pub(crate) fn drop_for(&mut self, number: u8, sequence: &mut Sequence, message: String, events: &mut Vec<Event>) {
+        sequence.drafters.retain(|other| *other != number);
+        sequence.stats.drafters[usize::from(number)].failures += 1;
+        let drafter = &mut self.members[usize::from(number)].drafter;
+        guarded(|| drafter.close(sequence.id)).ok();
+        events.push(Event::DrafterFailed { sequence: sequence.id, drafter: number, message });
+    }
+
+    /// Fills the trees of all sequences that take part in the pass and may draft.
+    pub(crate) fn draft(
+        &mut self,
+        running: &mut [Sequence],
+        parts: &[Part],
+        chance: &mut dyn Chance,
+        events: &mut Vec<Event>,
+    ) {
+        running.iter_mut().for_each(|sequence| sequence.clear_draft());
+        let mut nodes_max = vec![0; running.len()];
+        for part in parts {
+            nodes_max[part.at] = part.nodes_max;
+            running[part.at].probes.clear(part.probes_max);
+        }
+        let rounds = running.iter().map(|sequence| sequence.drafters.len()).max().unwrap_or(0);
+        for round in 0..rounds {
+            // Whom each sequence asks in this round, settled before anybody is dropped.
+            let turns: Vec<Option<u8>> = running
+                .iter()
+                .zip(&nodes_max)
+                .map(|(sequence, nodes)| sequence.turns.get(round).copied().filter(|_| *nodes > 0))
+                .collect();
+            for number in 0..self.members.len() as u8 {
+                let at: Vec<usize> = (0..running.len()).filter(|at| turns[*at] == Some(number)).collect();
+                if self.members[usize::from(number)].suspect {
+                    at.iter().for_each(|at| self.ask(number, round, &[*at], running, &nodes_max, chance, events));
+                } else if !at.is_empty() {
+                    self.ask(number, round, &at, running, &nodes_max, chance, events);
+                }
+            }
+        }
+        for (sequence, nodes) in running.iter_mut().zip(nodes_max) {
+            if sequence.turns.len() > 1 {
+                merge(&mut sequence.candidates, &sequence.calibration, nodes, &mut sequence.tree);
+            }
+        }
+    }
+
+    /// Asks one drafter for drafts of the sequences `at`, together.
+    #[expect(clippy::too_many_arguments, reason = "one call, cut out of a loop")]
+    fn ask(
+        &mut self,
+        number: u8,
+        round: usize,
+        at: &[usize],
+        running: &mut [Sequence],
+        nodes_max: &[usize],
+        chance: &mut dyn Chance,
+        events: &mut Vec<Event>,
+    ) {
+        let mut asks: Vec<Ask<'_>> = running
+            .iter_mut()
+            .enumerate()
+            .filter(|(i, _)| at.contains(i))
+            .map(|(i, sequence)| ask_of(sequence, nodes_max[i], round, number))
+            .collect();
+        let member = &mut self.members[usize::from(number)];
+        let started = Instant::now();
+        let drafted = guarded(|| member.drafter.draft(&mut asks, chance));
+        let time = started.elapsed() / at.len() as u32;
+        at.iter().for_each(|at| running[*at].stats.drafters[usize::from(number)].time += time);
+        match (drafted, at) {
+            (Ok(()), _) => {}
+            (Err(message), [at]) => self.drop_for(number, &mut running[*at], message, events),
+            (Err(_), _) => member.suspect = true,
+        }
+    }
+}
+
+fn ask_of(sequence: &mut Sequence, nodes_max: usize, round: usize, number: u8) -> Ask<'_> {
+    let several = sequence.turns.len() > 1;
+    let mut limits = sequence.budget.limits();
+    limits.nodes_max = match (several, sequence.request.promise) {
+        (false, _) => nodes_max,
+        (true, Promise::Exact) => sequence.candidates.len() + nodes_max,
+        (true, _) => share(sequence, nodes_max, round),
+    };
+    Ask {
+        sequence: sequence.id,
+        tokens: &sequence.tokens,
+        prompt_len: sequence.request.prompt.len(),
+        sampling: &sequence.request.sampling,
+        settings: sequence.request.draft,
+        promise: sequence.request.promise,
+        seed: sequence.request.seed,
+        limits,
+        tree: if several { &mut sequence.candidates } else { &mut sequence.tree },
+        probes: &mut sequence.probes,
+        source: number,
+    }
+}
+
+/// How many nodes the tree may have after the drafter of this round: a quarter of what is left is kept for those still
+/// to be asked.
+fn share(sequence: &Sequence, nodes_max: usize, round: usize) -> usize {
+    let last = round + 1 == sequence.turns.len();
+    if last { nodes_max } else { nodes_max - (nodes_max - sequence.candidates.len()) / 4 }
+}
+
+/// Runs what may panic, and says what it said.
+fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, String> {
+    // A drafter's own state may be left in pieces. It is then asked for one request at a time, and dropped where it
+    // fails again; everything else that it can reach is whole after each call.
+    catch_unwind(AssertUnwindSafe(run)).map_err(message)
+}
+
+fn message(panic: Box<dyn Any + Send>) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_else(|| "a panic".to_string())
+}

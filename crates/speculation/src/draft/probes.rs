@@ -1,0 +1,78 @@
+//! Probes: rows that a drafter wants computed beside the draft tree.
+//!
+//! A probe is a token under the root or under another probe. Its row is computed in the same pass as the tree and its
+//! logits go back to the drafter that asked, through [`crate::News`]. Probes are never verified and never kept: no other
+//! row can see them, so they change nothing for anybody else. Jacobi lookahead lives on them.
+//!
+//! Left out: probes under nodes of the draft tree. They would have to be asked for after all drafters are done.
+
+use crate::Token;
+
+/// The probes of one sequence in one pass, flat, each with its parent.
+#[derive(Clone, Debug, Default)]
+pub struct Probes {
+    tokens: Vec<Token>,
+    parents: Vec<Option<u32>>,
+    sources: Vec<u8>,
+    rows_max: usize,
+}
+
+impl Probes {
+    /// Forgets all probes and keeps the memory; from now on there is room for `rows_max`.
+    pub fn clear(&mut self, rows_max: usize) {
+        self.tokens.clear();
+        self.parents.clear();
+        self.sources.clear();
+        self.rows_max = rows_max;
+    }
+
+    /// How many more fit into the pass.
+    pub fn room(&self) -> usize {
+        self.rows_max - self.len()
+    }
+
+    /// Asks for the row of `token` after the probe `parent` (`None`: after the pending token), and returns its place.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no room, or if the parent is not a probe of the same drafter.
+    pub fn ask(&mut self, parent: Option<usize>, token: Token, source: u8) -> usize {
+        assert!(self.room() > 0, "{} probes of {}", self.len() + 1, self.rows_max);
+        if let Some(parent) = parent {
+            assert!(
+                self.sources.get(parent) == Some(&source),
+                "probe {parent} of {} is not this drafter's",
+                self.len()
+            );
+        }
+        self.tokens.push(token);
+        self.parents.push(parent.map(|parent| parent as u32));
+        self.sources.push(source);
+        self.len() - 1
+    }
+
+    /// Number of probes.
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Whether nobody asked for any.
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Their tokens.
+    pub fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
+    /// For each the probe that it continues, `None` for the pending token; parents come before their children.
+    pub fn parents(&self) -> &[Option<u32>] {
+        &self.parents
+    }
+
+    /// For each the drafter that asked.
+    pub fn sources(&self) -> &[u8] {
+        &self.sources
+    }
+}
