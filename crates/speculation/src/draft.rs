@@ -14,13 +14,21 @@
 mod lookup;
 mod merge;
 mod model;
+mod ngram;
+mod phrases;
 mod probes;
+mod random;
 mod settings;
+#[cfg(test)]
+mod trial;
 
 pub use lookup::LookupDrafter;
 pub use merge::{Calibration, merge};
 pub use model::ModelDrafter;
+pub use ngram::{NgramDrafter, NgramSource};
+pub use phrases::PhrasesDrafter;
 pub use probes::Probes;
+pub use random::RandomDrafter;
 pub use settings::DraftSettings;
 
 use crate::budget::Limits;

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, SequenceId};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, LookupDrafter, ModelDrafter, NodeId, Promise, Proposal, Sampling, Tenant, Token,
+    Ask, Chance, Drafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId, PhrasesDrafter, Promise,
+    Proposal, RandomDrafter, Sampling, Tenant, Token,
 };
 
 use crate::dial::{enumerate, enumerate_coupled};
@@ -28,6 +29,13 @@ pub struct Registered {
 
 /// Every drafter there is, with the settings that matter. A new drafter is added here, and nowhere else in tests.
 pub fn drafters() -> Vec<Registered> {
+    let mut all = with_a_model();
+    all.extend(without_a_model());
+    all
+}
+
+/// Look-ups, models, and trees of any shape.
+fn with_a_model() -> Vec<Registered> {
     fn network(vocabulary: usize, seed: u64) -> ExecutorScorer {
         // Few rows a pass, so that prompts are cut; pages shorter than a draft.
         ExecutorScorer::new(Box::new(ToyExecutor::new(Table::seeded(vocabulary, 2, seed), 2, 400, 5)))
@@ -66,6 +74,48 @@ pub fn drafters() -> Vec<Registered> {
             },
         },
         Registered { name: "random trees", make: |t| Box::new(RandomTrees { vocabulary: t.vocabulary() }) },
+    ]
+}
+
+/// Tables, lists and blind guesses.
+fn without_a_model() -> Vec<Registered> {
+    /// What the target writes greedily, from token 1 on.
+    fn written(table: &Table, len: usize) -> Vec<Token> {
+        let mut tokens = vec![1];
+        let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+        (0..len).for_each(|_| tokens.push(table.law(&sampling, &tokens, 1, &[]).tokens()[0]));
+        tokens
+    }
+    vec![
+        Registered {
+            name: "ngram",
+            make: |t| {
+                let mut drafter = NgramDrafter::default();
+                drafter.warm_up(&written(t, 60), 0, None);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "ngram trees of the text",
+            make: |_| {
+                let mut drafter = NgramDrafter::new(2, NgramSource::Text);
+                (drafter.branches_max, drafter.unigram_min) = (3, 0.0);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "phrases",
+            make: |_| Box::new(PhrasesDrafter::new([vec![1, 2], vec![2, 1, 0, 1], vec![2, 1, 1], vec![0, 3]])),
+        },
+        Registered { name: "random", make: |t| Box::new(RandomDrafter::new(t.vocabulary())) },
+        Registered {
+            name: "random forks",
+            make: |t| {
+                let mut drafter = RandomDrafter::new(t.vocabulary());
+                (drafter.forks, drafter.support_max) = (true, 3);
+                Box::new(drafter)
+            },
+        },
     ]
 }
 

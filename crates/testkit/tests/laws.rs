@@ -16,7 +16,9 @@ mod transcript;
 mod twin;
 
 use foretoken_speculation::budget::{Budget, Fixed, Heuristic};
-use foretoken_speculation::{Drafter, LookupDrafter, ModelDrafter, Promise, Sampling, Token, theory};
+use foretoken_speculation::{
+    Drafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, Promise, RandomDrafter, Sampling, Token, theory,
+};
 use foretoken_testkit::table::{Table, TableScorer, mix};
 
 use harness::{Setup, Team};
@@ -128,6 +130,54 @@ fn drafters_that_repeat_each_other_change_nothing() {
             }
         }
     }
+}
+
+#[test]
+fn tables_and_random_tokens_draw_chains_and_trees_lawfully() {
+    let sampling = Sampling { temperature: 1.3, ..Sampling::default() };
+    let ngram = |branches_max: usize, source: NgramSource| -> Box<dyn Drafter> {
+        let mut drafter = NgramDrafter::new(2, source);
+        (drafter.branches_max, drafter.unigram_min) = (branches_max, 0.0);
+        drafter.settings.p_split = Some(0.05);
+        drafter.warm_up(&[0, 1, 2, 0, 2, 1, 1, 0], 0, None);
+        Box::new(drafter)
+    };
+    let random = |forks: bool, support_max: usize| -> Box<dyn Drafter> {
+        let mut drafter = RandomDrafter::new(3);
+        (drafter.forks, drafter.support_max) = (forks, support_max);
+        Box::new(drafter)
+    };
+    for seed in 0..2 {
+        let target = Table::seeded(3, 2, seed);
+        for promise in PROMISES {
+            let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
+            let teams: [&dyn Fn() -> Team<'static>; 6] = [
+                &|| vec![ngram(1, NgramSource::Both)],
+                &|| vec![ngram(2, NgramSource::Corpus)],
+                &|| vec![ngram(3, NgramSource::Text)],
+                &|| vec![random(false, 9), ngram(1, NgramSource::Both)],
+                &|| vec![random(true, 9)],
+                &|| vec![ngram(2, NgramSource::Both), random(true, 2)],
+            ];
+            for (i, team) in teams.iter().enumerate() {
+                let error = setup.error(team, fixed(3));
+                assert!(error < TOLERANCE, "{promise:?} team {i}, seed {seed}: {error}");
+                let error = setup.error_of_one_pass(4, team);
+                assert!(error < TOLERANCE, "{promise:?} team {i} in one pass, seed {seed}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn random_tokens_are_accepted_as_often_as_the_theory_says() {
+    let sampling = Sampling::default();
+    let p = [0.5, 0.3, 0.15, 0.05];
+    let target = Table::constant(&p);
+    let setup = Setup::new(&target, &sampling, Promise::Rejection, &PROMPT, 1);
+    let accepted = setup.expected_accepted(1, || vec![Box::new(RandomDrafter::new(4))]);
+    let alpha: f64 = p.iter().map(|p| p.min(0.25)).sum();
+    assert!((accepted - alpha).abs() < 1e-6, "{accepted} for {alpha}");
 }
 
 #[test]

@@ -1,0 +1,224 @@
+//! The tables against plain counting and against a shadow that never went further; what is proposed, by hand.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::table::FOLLOWERS_MAX;
+use super::*;
+use crate::draft::trial::Trial;
+
+const SEQUENCE: SequenceId = SequenceId(1);
+
+/// A drafter that has learned a text and has an open sequence of somebody.
+fn learned(order: usize, text: &[Token]) -> NgramDrafter {
+    let mut drafter = NgramDrafter::new(order, NgramSource::Corpus);
+    drafter.warm_up(text, 0, None);
+    drafter.open(SEQUENCE, &[], Tenant(1));
+    drafter
+}
+
+/// What followed the last `len` tokens of `end` in the text, and how often these were seen.
+fn counted(text: &[Token], end: &[Token], len: usize) -> (u32, BTreeMap<Token, u32>) {
+    let context = &end[end.len() - len..];
+    let mut followers = BTreeMap::new();
+    let mut total = 0;
+    for i in 0..=text.len() - len {
+        if &text[i..i + len] == context {
+            total += 1;
+            text.get(i + len).map(|&token| *followers.entry(token).or_insert(0) += 1).unwrap_or(());
+        }
+    }
+    (total, followers)
+}
+
+proptest! {
+    #[test]
+    fn tables_count_as_one_would_by_hand(
+        order in 1usize..=5,
+        vocabulary in prop_oneof![Just(3u32), Just(40)],
+        text in proptest::collection::vec(any::<u32>(), 1..300),
+    ) {
+        let text: Vec<Token> = text.into_iter().map(|token| token % vocabulary).collect();
+        let mut table = Table::new(order, false);
+        table.learn(&text, 0);
+        for end in 1..=text.len() {
+            let state = table.state(&text[..end]);
+            for len in 0..order.min(end + 1) {
+                let (total, followers) = counted(&text, &text[..end], len);
+                prop_assert!(state.knows(len));
+                let seen = if len == 0 { text.len() as u32 } else { total };
+                prop_assert_eq!(table.total(&state, len), seen);
+                let podium: Vec<(Token, u32)> = table.followers(&state, len).collect();
+                prop_assert!(podium.iter().all(|(token, count)| followers[token] == *count));
+                let mut counts: Vec<u32> = followers.values().copied().collect();
+                counts.sort_unstable_by(|a, b| b.cmp(a));
+                counts.truncate(FOLLOWERS_MAX);
+                prop_assert_eq!(podium.iter().map(|(_, count)| *count).collect::<Vec<_>>(), counts);
+            }
+        }
+    }
+
+    #[test]
+    fn unlearning_equals_never_having_learned(
+        order in 1usize..=4,
+        vocabulary in prop_oneof![Just(2u32), Just(60)],
+        steps in proptest::collection::vec((proptest::collection::vec(any::<u32>(), 1..80), any::<prop::sample::Index>()), 1..8),
+    ) {
+        let mut table = Table::new(order, true);
+        let mut text: Vec<Token> = Vec::new();
+        for (new, back) in steps {
+            let from = text.len();
+            text.extend(new.into_iter().map(|token| token % vocabulary));
+            table.learn(&text, from);
+            text.truncate(back.index(text.len() + 1));
+            table.unlearn(text.len());
+            let mut shadow = Table::new(order, true);
+            shadow.learn(&text, 0);
+            prop_assert!(table == shadow);
+            prop_assert_eq!(table.state(&text), shadow.state(&text));
+        }
+    }
+
+    #[test]
+    fn going_back_proposes_what_a_shadow_proposes(
+        steps in proptest::collection::vec((proptest::collection::vec(0u32..4, 1..20), any::<prop::sample::Index>()), 1..8),
+    ) {
+        let mut drafter = NgramDrafter { branches_max: 3, ..NgramDrafter::default() };
+        drafter.open(SEQUENCE, &[1, 2], Tenant(0));
+        let mut text: Vec<Token> = vec![1, 2];
+        for (new, back) in steps {
+            let further = [&text[..], &new].concat();
+            Trial::greedy(9).draft(&mut drafter, &further);
+            text = further[..back.index(further.len()) + 1].to_vec();
+            drafter.keep(SEQUENCE, text.len());
+            let mut shadow = NgramDrafter { branches_max: 3, ..NgramDrafter::default() };
+            shadow.open(SEQUENCE, &text, Tenant(0));
+            let (found, expected) = (Trial::greedy(9).draft(&mut drafter, &text), Trial::greedy(9).draft(&mut shadow, &text));
+            prop_assert_eq!(found.offers(), expected.offers());
+            prop_assert_eq!(found.tokens(), expected.tokens());
+        }
+    }
+}
+
+#[test]
+fn q_is_the_relative_frequency_of_what_followed_through_the_temperature() {
+    // After 1: three times 2, once 3.
+    let text = [1, 2, 1, 3, 1, 2, 1, 2];
+    for (temperature, ratio) in [(1.0, 3.0), (0.5, 9.0), (2.0, 3f64.sqrt())] {
+        let mut trial = Trial::greedy(1);
+        trial.promise = Promise::Rejection;
+        trial.sampling.temperature = temperature;
+        let tree = trial.draft(&mut learned(2, &text), &[1]);
+        let Proposal::Drawn(id) = tree.offers()[0].proposal else { panic!("{tree:?}") };
+        let law = tree.law(id);
+        assert_eq!(law.tokens(), [2, 3]);
+        let found = law.probability(2) / law.probability(3);
+        assert!((found / ratio - 1.0).abs() < 1e-6, "{found} for {ratio} at temperature {temperature}");
+        assert_eq!(tree.offers()[0].evidence.q, Some(law.probability(2) as f32));
+    }
+}
+
+#[test]
+fn filters_of_the_target_and_of_the_draft_apply_and_banned_tokens_are_passed_over() {
+    let text = [1, 2, 1, 3, 1, 2, 1, 4, 1, 2, 1, 3];
+    let mut trial = Trial::greedy(1);
+    trial.promise = Promise::Rejection;
+    trial.sampling = Sampling { top_k: 2, banned_tokens: vec![2], ..Sampling::default() };
+    let support = |trial: &Trial| {
+        let tree = trial.draft(&mut learned(2, &text), &[1]);
+        match tree.offers()[0].proposal {
+            Proposal::Drawn(id) => tree.law(id).tokens().to_vec(),
+            Proposal::Point => vec![tree.tokens()[0]],
+        }
+    };
+    assert_eq!(support(&trial), [3, 4]);
+    trial.settings.top_k = Some(1);
+    assert_eq!(support(&trial), [3]);
+    trial.sampling.banned_tokens = vec![2, 3, 4];
+    assert_eq!(support(&trial), [1], "nothing else may follow, so the most frequent of all");
+}
+
+#[test]
+fn greedy_takes_the_most_frequent_follower_of_the_longest_known_context_of_equals_the_lowest() {
+    let chain = |order: usize, text: &[Token], end: &[Token]| {
+        let tree = Trial::greedy(3).draft(&mut learned(order, text), end);
+        assert!(tree.is_chain() && tree.offers().iter().all(|offer| offer.proposal == Proposal::Point));
+        tree.tokens().to_vec()
+    };
+    let text = [5, 1, 2, 9, 6, 1, 3, 9, 6, 1, 3, 9, 5, 1, 2];
+    assert_eq!(chain(2, &text, &[5, 1]), [2, 9, 6], "of 2 and 3 the lower");
+    assert_eq!(chain(3, &text, &[6, 1]), [3, 9, 5]);
+    assert_eq!(chain(4, &text, &[8, 6, 1]), [3, 9, 5], "the longest that is known");
+    assert_eq!(chain(4, &text, &[7, 1]), [2, 9, 6]);
+}
+
+#[test]
+fn the_most_frequent_of_all_are_proposed_only_if_they_are_frequent_enough() {
+    let text = [4, 4, 4, 7, 8, 4, 9, 4];
+    let mut drafter = learned(3, &text);
+    assert_eq!(Trial::greedy(1).draft(&mut drafter, &[99]).tokens(), [4]);
+    drafter.unigram_min = 0.7;
+    assert!(Trial::greedy(1).draft(&mut drafter, &[99]).is_empty());
+    assert!(Trial::greedy(1).draft(&mut learned(3, &[]), &[99]).is_empty(), "nothing learned, nothing said");
+}
+
+#[test]
+fn trees_grow_where_the_product_of_confidences_is_greatest() {
+    // After 1: 2 six times, 3 four times; after 2 always 5 and after 3 always 6.
+    let text = [[1, 2, 5].repeat(6), [1, 3, 6].repeat(4)].concat();
+    let mut drafter = learned(2, &text);
+    (drafter.branches_max, drafter.n_max) = (3, 2);
+    let tree = Trial::greedy(9).draft(&mut drafter, &[1]);
+    let paths: Vec<Vec<Token>> = tree.nodes().map(|node| tree.path(node)).collect();
+    assert_eq!(paths, [vec![2], vec![2, 5], vec![3], vec![3, 6]]);
+    let tree = Trial::greedy(3).draft(&mut drafter, &[1]);
+    assert_eq!(tree.tokens(), [2, 5, 3]);
+    let confidence = tree.offers()[0].evidence.acceptance;
+    assert!((confidence - 5.5 / 10.0).abs() < 1e-6, "{confidence}");
+    let mut split = Trial::greedy(9);
+    split.settings.p_split = Some(0.4);
+    assert_eq!(split.draft(&mut drafter, &[1]).tokens(), [2, 5], "3.5 of 10 are not more than 0.4");
+    let mut sampled = Trial::greedy(9);
+    (sampled.promise, sampled.sampling.temperature) = (Promise::Block, 1.0);
+    let tree = sampled.draft(&mut drafter, &[1]);
+    assert_eq!(tree.tokens(), [2, 3, 5, 6], "drawn siblings are offered together");
+    assert!(tree.offers()[..2].iter().all(|offer| matches!(offer.proposal, Proposal::Drawn(_))));
+}
+
+#[test]
+fn a_branch_ends_behind_the_token_that_is_unsure() {
+    let text = [[1, 2, 5, 1].repeat(5), [2, 6].repeat(3)].concat();
+    let mut trial = Trial::greedy(9);
+    assert_eq!(trial.draft(&mut learned(2, &text), &[1]).len(), 5);
+    trial.limits.token_min = 0.6;
+    let sure = trial.draft(&mut learned(2, &text), &[1]);
+    assert_eq!(sure.tokens(), [2], "{:?}", sure.offers());
+    trial.settings.n_min = Some(3);
+    assert_eq!(trial.draft(&mut learned(2, &text), &[1]).tokens(), [2, 5, 1, 2], "unsure again, and no longer excused");
+}
+
+#[test]
+fn what_a_tenant_taught_is_his_and_a_text_is_forgotten_with_its_sequence() {
+    let mut drafter = NgramDrafter::default();
+    drafter.warm_up(&[1, 2, 3].repeat(3), 0, Some(Tenant(1)));
+    drafter.open(SequenceId(1), &[1], Tenant(1));
+    drafter.open(SequenceId(2), &[1], Tenant(2));
+    let draft = |drafter: &mut NgramDrafter, sequence: u64, text: &[Token]| {
+        Trial { sequence: SequenceId(sequence), ..Trial::greedy(1) }.draft(drafter, text).tokens().to_vec()
+    };
+    assert_eq!(draft(&mut drafter, 1, &[1]), [2]);
+    assert_eq!(draft(&mut drafter, 2, &[1]), [1], "he only knows his own text, which is 1");
+    assert_eq!(draft(&mut drafter, 2, &[1, 8, 1]), [8]);
+    drafter.close(SequenceId(2));
+    drafter.open(SequenceId(2), &[1], Tenant(2));
+    assert_eq!(draft(&mut drafter, 2, &[1]), [1]);
+    assert_eq!(draft(&mut drafter, 1, &[1, 2, 9, 1, 2, 9, 1, 2, 9, 1, 2, 9, 1, 2]), [9], "4 times beats 3");
+    let mut corpus = NgramDrafter::new(3, NgramSource::Corpus);
+    corpus.open(SequenceId(1), &[1, 2, 1, 2], Tenant(1));
+    assert!(draft(&mut corpus, 1, &[1, 2, 1, 2]).is_empty());
+    let mut text = NgramDrafter::new(3, NgramSource::Text);
+    text.warm_up(&[1, 2, 1, 2], 0, None);
+    text.open(SequenceId(1), &[1], Tenant(1));
+    assert_eq!(draft(&mut text, 1, &[1]), [1]);
+}
