@@ -1,10 +1,12 @@
-//! `foretoken bench`: what passes cost, next to what this machine could do.
+//! `foretoken bench`: what passes cost, next to what this machine could do, and how many of them drafters save.
 //!
-//! One kind so far, `pass`: the time of one pass over several numbers of rows, behind a context that is already in the
-//! cache. It is judged by the roofline of the same run: the machine's ceilings are measured first, with the same
-//! threads. Nothing but the network is run: no engine, no drafter, no sampling. Left out: generation, whose speed
-//! `check` tells, and other programs, against which `bench/peers` measures.
+//! `pass` is the time of one pass over several numbers of rows, behind a context that is already in the cache. It is
+//! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing but
+//! the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters and
+//! no network, on texts that were recorded. Left out: generation, whose speed `check` tells, and other programs, against
+//! which `bench/peers` measures.
 
+mod replay;
 mod roofline;
 mod table;
 mod timing;
@@ -41,6 +43,8 @@ pub struct Bench {
 enum What {
     /// Time one pass over several numbers of rows, and compare it with what this machine could do
     Pass(Pass),
+    /// Play recorded texts and say what each drafter that needs no model would have saved
+    Replay(replay::Replay),
 }
 
 impl Bench {
@@ -51,7 +55,8 @@ impl Bench {
     pub fn run(&self) -> Result<(), Failure> {
         match &self.what {
             Some(What::Pass(pass)) => pass.run(),
-            None => Err(Failure::Usage("bench: expected what to measure (pass), found none".into())),
+            Some(What::Replay(replay)) => replay.run(),
+            None => Err(Failure::Usage("bench: expected what to measure (pass, replay), found none".into())),
         }
     }
 }

@@ -27,6 +27,7 @@ mod quantize;
 mod report;
 mod values;
 mod version;
+mod vocabulary;
 
 use std::process::ExitCode;
 

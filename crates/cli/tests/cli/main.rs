@@ -10,6 +10,7 @@ mod generate;
 mod logits;
 mod page;
 mod quantize;
+mod replay;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,0 +1,224 @@
+//! `foretoken bench replay`: what each drafter would have saved on texts that are known already.
+//!
+//! A record plays the target ([`play`]), so that hundreds of texts pass in seconds and every drafter is judged on the
+//! same ones, through the engine itself. What is said of acceptance and passes is exact for greedy decoding: a model that
+//! writes the record would have needed these passes. Left out: drafters with a network, and what a pass costs, which
+//! `bench pass` measures.
+
+mod contestant;
+pub mod play;
+pub mod records;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use foretoken_engine::{BudgetKind, Stats};
+use foretoken_text::Tokenizer;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::values;
+use crate::vocabulary::VocabularyOptions;
+use contestant::{Contestant, Settings};
+use play::Stage;
+use records::Record;
+
+const EXPLAINED: &str = "\
+RECORDS is a list of JSON objects, or one object a line: \"prompt\" with \"output\" or \"completion\" (texts
+or token ids), \"prompt_ids\" with \"ids\" (as generate --json prints them), prompt-lookup-decoding's
+\"response_mistral7b\" (its greedy answers), or LLMA's \"query\", \"docs\" and \"result\".
+
+Records are played in their order, and drafters that learn across texts learn from each one that was
+played. With --warm-up half the odd records are played after the even ones were learned and the even
+ones after the odd ones, so that each is played once with the other half known.
+
+tokens a pass = tokens / passes; the prompt's pass counts, since it writes a token. Mean accepted length
+= 1 + accepted / drafts, over passes with a draft; rate = accepted / drafted. \"At 1 2 3\": the share of
+drafts whose first, second, third token was accepted. The time is that of drafting alone, a pass.
+
+--json prints one object with the options and, for each drafter: drafter, records, tokens, passes,
+drafts, drafted, accepted, tokens_per_pass, mean_accepted_length, acceptance_rate, accepted_at (drafts
+whose first, second, ... token was accepted), drafted_at (nodes by depth), draft_us_per_pass.";
+
+/// How much is drafted a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Budget {
+    /// Always the maximum.
+    Fixed,
+    /// Two more after a draft that was right, one less after another.
+    Heuristic,
+}
+
+/// What drafters know before the first record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WarmUp {
+    None,
+    Half,
+}
+
+impl FromStr for WarmUp {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "none" => Ok(Self::None),
+            "half" => Ok(Self::Half),
+            _ => Err("expected none or half".to_string()),
+        }
+    }
+}
+
+/// Options of `foretoken bench replay`.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXPLAINED)]
+pub struct Replay {
+    /// Recorded prompts and answers: a .json or .jsonl file
+    #[arg(value_name = "RECORDS")]
+    records: PathBuf,
+    #[command(flatten)]
+    vocabulary: VocabularyOptions,
+    /// Drafters to judge, each alone; a + makes several share a pass [default: all that need no model]
+    #[arg(long, value_name = "KIND,..", value_delimiter = ',', value_parser = Contestant::from_str)]
+    spec_type: Vec<Contestant>,
+    /// Most tokens drafted a pass
+    #[arg(long, aliases = ["draft-max", "draft"], value_name = "N", default_value = "7",
+        value_parser = values::one_up, allow_negative_numbers = true)]
+    spec_draft_n_max: usize,
+    /// How much to draft, up to the maximum
+    #[arg(long, value_name = "KIND", default_value = "fixed")]
+    budget: Budget,
+    /// Longest run of last tokens that is searched for
+    #[arg(long, value_name = "N", default_value = "3", value_parser = values::run_len, allow_negative_numbers = true)]
+    max_matching_ngram_size: usize,
+    /// What is learned before: none or half
+    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = WarmUp::from_str)]
+    warm_up: WarmUp,
+    /// Only the first records
+    #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
+    limit: Option<usize>,
+    /// Print JSON (see --help for its fields)
+    #[arg(long)]
+    json: bool,
+}
+
+impl Replay {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// A file cannot be read or understood, or a drafter needs a model.
+    pub fn run(&self) -> Result<(), Failure> {
+        let tokenizer = self.vocabulary.open()?;
+        let records = records::read(&self.records, &tokenizer, self.limit)?;
+        let contestants = if self.spec_type.is_empty() { Contestant::all() } else { self.spec_type.clone() };
+        let mut out = std::io::stdout();
+        let mut objects = Vec::new();
+        if !self.json {
+            let tokens: usize = records.iter().map(|record| record.tokens.len() - record.prompt_len).sum();
+            let what = format!("{}: {} records, {tokens} tokens", self.records.display(), records.len());
+            writeln!(out, "{what}, up to {} drafted a pass\n{}", self.spec_draft_n_max, head())?;
+        }
+        for contestant in contestants {
+            let stats = self.judge(&contestant, &records, &tokenizer)?;
+            match self.json {
+                true => objects.push(object(&contestant, records.len(), &stats)),
+                false => writeln!(out, "{}", line(&contestant, &stats))?,
+            }
+            out.flush()?;
+        }
+        if self.json {
+            let object = json!({
+                "records": self.records.display().to_string(),
+                "draft_max": self.spec_draft_n_max,
+                "drafters": objects,
+            });
+            writeln!(out, "{object:#}")?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Plays all records with one drafter, or several that share a pass.
+    fn judge(&self, contestant: &Contestant, records: &[Record], tokenizer: &Tokenizer) -> Result<Stats, Failure> {
+        let settings = Settings { nodes_max: self.spec_draft_n_max, run_len: self.max_matching_ngram_size };
+        let budget = match self.budget {
+            Budget::Fixed => BudgetKind::Fixed { nodes: self.spec_draft_n_max },
+            Budget::Heuristic => BudgetKind::Heuristic { nodes_max: self.spec_draft_n_max },
+        };
+        let context = records.iter().map(|record| record.tokens.len()).max().unwrap_or(0);
+        let parts = if self.warm_up == WarmUp::Half { 2 } else { 1 };
+        let mut total = Stats::default();
+        for part in 0..parts {
+            let drafters = contestant.drafters(&settings);
+            let mut stage = Stage::new(drafters, budget, self.spec_draft_n_max, context, tokenizer.vocabulary_len());
+            let in_part = |(i, _): &(usize, &Record)| i % parts == part;
+            for (_, record) in records.iter().enumerate().filter(|each| !in_part(each)) {
+                stage.learn(&record.tokens, record.prompt_len);
+            }
+            for (_, record) in records.iter().enumerate().filter(in_part) {
+                total.add(&stage.play(record)?);
+            }
+        }
+        Ok(total)
+    }
+}
+
+/// Positions of a draft that are shown in the table.
+const POSITIONS: usize = 8;
+
+fn head() -> String {
+    let positions: String = (1..=POSITIONS).map(|i| format!(" {:>4}", format!("@{i}"))).collect();
+    format!("{:<18} {:>11} {:>8} {:>6} {:>8} {positions}", "drafter", "tokens/pass", "accepted", "rate", "us/pass")
+}
+
+fn line(contestant: &Contestant, stats: &Stats) -> String {
+    let (accepted, _) = positions(stats);
+    let share = |i: usize| accepted.get(i).map_or(0.0, |count| *count as f64 / stats.drafts.max(1) as f64);
+    let positions: String = (0..POSITIONS).map(|i| format!(" {:>4.2}", share(i))).collect();
+    format!(
+        "{:<18} {:>11.3} {:>8.2} {:>5.1}% {:>8.2} {positions}",
+        contestant.name(),
+        stats.tokens_per_pass(),
+        stats.mean_accepted_len(),
+        100.0 * stats.acceptance_rate().unwrap_or(0.0),
+        draft_us(stats)
+    )
+}
+
+/// Accepted and drafted nodes by depth, of all drafters.
+fn positions(stats: &Stats) -> (Vec<usize>, Vec<usize>) {
+    let sum = |counts: &dyn Fn(usize) -> Vec<usize>| {
+        let mut sums: Vec<usize> = Vec::new();
+        for counts in (0..stats.drafters.len()).map(counts) {
+            sums.resize(sums.len().max(counts.len()), 0);
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        sums
+    };
+    (sum(&|i| stats.drafters[i].accepted_at.clone()), sum(&|i| stats.drafters[i].drafted_at.clone()))
+}
+
+/// Microseconds that drafting took a pass.
+fn draft_us(stats: &Stats) -> f64 {
+    let seconds: f64 = stats.drafters.iter().map(|drafter| drafter.time.as_secs_f64()).sum();
+    1e6 * seconds / stats.passes.max(1) as f64
+}
+
+fn object(contestant: &Contestant, records: usize, stats: &Stats) -> Value {
+    let (accepted_at, drafted_at) = positions(stats);
+    json!({
+        "drafter": contestant.name(),
+        "records": records,
+        "tokens": stats.emitted,
+        "passes": stats.passes,
+        "drafts": stats.drafts,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "tokens_per_pass": stats.tokens_per_pass(),
+        "mean_accepted_length": stats.mean_accepted_len(),
+        "acceptance_rate": stats.acceptance_rate(),
+        "accepted_at": accepted_at,
+        "drafted_at": drafted_at,
+        "draft_us_per_pass": draft_us(stats),
+    })
+}

@@ -1,0 +1,125 @@
+//! Playing a record: the engine as it is, over a network that says what was recorded.
+//!
+//! The network is an executor whose rows are one-hot: after the token at position i the record's next token is certain.
+//! Rows of a tree that leave the record get the same row as those that follow it; verification never looks at them.
+//! So drafting, verification and counting are the engine's own, and only the arithmetic is missing.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, Stats};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs};
+use foretoken_speculation::{Drafter, Token};
+
+use super::records::Record;
+use crate::failure::Failure;
+
+/// What is being played: all tokens of a record.
+type Script = Rc<RefCell<Vec<Token>>>;
+
+/// A network that says what was recorded.
+struct Player {
+    script: Script,
+    capacity: Capacity,
+    /// Elements of the outputs that are one; all others are zero.
+    hot: Vec<usize>,
+}
+
+impl Executor for Player {
+    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+        let vocabulary = self.capacity.vocabulary;
+        let rows: usize = batch.spans.iter().map(|span| span.wanted.len()).sum();
+        // Clearing what was set costs nothing; clearing all would cost more than everything else here.
+        self.hot.drain(..).for_each(|hot| outputs.logits[hot] = 0.0);
+        outputs.vocabulary = vocabulary;
+        if outputs.logits.len() < rows * vocabulary {
+            outputs.logits.resize(rows * vocabulary, 0.0);
+        }
+        let script = self.script.borrow();
+        let wanted = batch.spans.iter().flat_map(|span| span.wanted.iter().map(move |row| (span, *row as usize)));
+        for (at, (span, row)) in wanted.enumerate() {
+            let next = span.start + span.depth(row) + 1;
+            let token = script.get(next).copied().unwrap_or(0);
+            let hot = at * vocabulary + token as usize;
+            outputs.logits[hot] = 1.0;
+            self.hot.push(hot);
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, _edit: CacheEdit<'_>) {}
+
+    fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+}
+
+/// An engine that plays records.
+pub struct Stage {
+    engine: Engine,
+    script: Script,
+    drafters: u8,
+    budget: BudgetKind,
+}
+
+impl Stage {
+    /// A stage for texts of up to `context` tokens in a vocabulary, with these drafters and up to `nodes_max` nodes a
+    /// pass.
+    pub fn new(
+        drafters: Vec<Box<dyn Drafter>>,
+        budget: BudgetKind,
+        nodes_max: usize,
+        context: usize,
+        vocabulary: usize,
+    ) -> Self {
+        let script = Script::default();
+        // One page holds a text with its tree: nothing is stored in it, so its size costs nothing.
+        let room = context + nodes_max + 1;
+        let groups = vec![Group { page_len: room, pages: 1 }];
+        let capacity = Capacity { vocabulary, context_max: room, rows_max: room, groups };
+        let player = Player { script: script.clone(), capacity, hot: Vec::new() };
+        let mut engine = Engine::new(Box::new(player), 1, room);
+        let count = drafters.len() as u8;
+        drafters.into_iter().for_each(|drafter| {
+            engine.add_drafter(drafter);
+        });
+        Self { engine, script, drafters: count, budget }
+    }
+
+    /// Lets the drafters learn a record without playing it.
+    pub fn learn(&mut self, tokens: &[Token], prompt_len: usize) {
+        self.engine.warm_up(tokens, prompt_len, None);
+    }
+
+    /// Plays one record and says what happened. What drafters that learn across texts learned stays.
+    ///
+    /// # Errors
+    /// A drafter failed.
+    pub fn play(&mut self, record: &Record) -> Result<Stats, Failure> {
+        let (prompt, output) = record.tokens.split_at(record.prompt_len);
+        self.script.borrow_mut().clone_from(&record.tokens);
+        let request = Request {
+            tokens_max: Some(output.len()),
+            budget: self.budget,
+            drafters: (0..self.drafters).collect(),
+            ..Request::new(prompt.to_vec())
+        };
+        self.engine.submit(request)?;
+        let mut written = Vec::with_capacity(output.len());
+        let mut found = None;
+        while !self.engine.is_idle() {
+            for event in self.engine.step(&mut Race) {
+                match event {
+                    Event::Tokens { emitted, .. } => written.extend(emitted.iter().map(|emitted| emitted.token)),
+                    Event::Finished { stats, .. } => found = Some(stats.clone()),
+                    Event::DrafterFailed { message, .. } => {
+                        return Err(Failure::Other(format!("a drafter failed: {message}")));
+                    }
+                    Event::Prompt { .. } => {}
+                }
+            }
+        }
+        assert!(written == output, "{} tokens were played that are not those of the record", written.len());
+        Ok(found.expect("a text that ends says so"))
+    }
+}

@@ -1,0 +1,190 @@
+//! Records: prompts with what a model wrote after them, as several data sets hold them.
+//!
+//! An object is a record, or several: a list in one file, or one object a line. What is understood, in this order:
+//!
+//! - token ids: `prompt_ids` with `ids`, as `foretoken generate --json` prints them;
+//! - `prompt` with `output` or `completion`, texts or token ids;
+//! - `prompt` with `response_mistral7b` (prompt-lookup-decoding's recordings of CNN/DM, HAGRID and MT-bench): the greedy
+//!   answers, one record a turn, where a later turn goes on with the conversation so far;
+//! - `query`, `docs` and `result` (LLMA's questions with retrieved documents).
+//!
+//! Prompt and answer become tokens each by itself, so that tokens never lie across the border; no end token is added.
+//! Left out: sampled answers, and how long they took.
+
+use std::path::Path;
+
+use foretoken_speculation::Token;
+use foretoken_text::Tokenizer;
+use serde_json::Value;
+
+use crate::failure::Failure;
+
+/// A prompt and what was written after it, as tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// All tokens.
+    pub tokens: Vec<Token>,
+    /// How many of them are the prompt; at least one, and fewer than all.
+    pub prompt_len: usize,
+}
+
+/// A part of a record before it is tokens.
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Text(String),
+    Ids(Vec<Token>),
+}
+
+/// Reads at most `limit` records.
+///
+/// # Errors
+/// The file cannot be read, or a record of it cannot be used: named by its number, from 1.
+pub fn read(path: &Path, tokenizer: &Tokenizer, limit: Option<usize>) -> Result<Vec<Record>, Failure> {
+    let place = path.display().to_string();
+    let bytes = std::fs::read(path).map_err(|error| Failure::file(path, &error))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::Other(format!("{place}: expected UTF-8, found another byte at {at}"))
+    })?;
+    let limit = limit.unwrap_or(usize::MAX);
+    let mut records = Vec::new();
+    for (i, object) in objects(&place, &text)?.into_iter().enumerate() {
+        if records.len() >= limit {
+            break;
+        }
+        let place = format!("{place}: record {}", i + 1);
+        let object = object.map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))?;
+        for (prompt, output) in parts(&place, &object)? {
+            records.push(record(&place, prompt, output, tokenizer)?);
+        }
+    }
+    records.truncate(limit);
+    match records.is_empty() {
+        true => Err(Failure::Other(format!("{place}: expected records, found none"))),
+        false => Ok(records),
+    }
+}
+
+type Parsed = Result<Value, serde_json::Error>;
+
+/// The objects of a file: a list, or one a line.
+fn objects(place: &str, text: &str) -> Result<Vec<Parsed>, Failure> {
+    if text.trim_start().starts_with('[') {
+        return match serde_json::from_str(text) {
+            Ok(Value::Array(all)) => Ok(all.into_iter().map(Ok).collect()),
+            Ok(_) => unreachable!("{place}: a document that starts with a bracket is a list"),
+            Err(error) => Err(Failure::Other(format!("{place}: expected a list of records, found: {error}"))),
+        };
+    }
+    Ok(text.lines().filter(|line| !line.trim().is_empty()).map(serde_json::from_str).collect())
+}
+
+/// Prompts and answers of one object.
+fn parts(place: &str, object: &Value) -> Result<Vec<(Part, Part)>, Failure> {
+    if !object.is_object() {
+        return Err(wrong(place, "record", "an object", Some(object)));
+    }
+    if object.get("prompt_ids").is_some() {
+        return Ok(vec![(part(place, object, &["prompt_ids"])?, part(place, object, &["ids"])?)]);
+    }
+    if object.get("response_mistral7b").is_some() {
+        return recorded_turns(place, object);
+    }
+    if object.get("docs").is_some() {
+        return Ok(vec![question_with_documents(place, object)?]);
+    }
+    Ok(vec![(part(place, object, &["prompt"])?, part(place, object, &["output", "completion"])?)])
+}
+
+/// The first of these fields that is there.
+fn part(place: &str, object: &Value, fields: &[&str]) -> Result<Part, Failure> {
+    let found = fields.iter().find_map(|field| object.get(field).filter(|value| !value.is_null()));
+    let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
+    let part = match found {
+        Some(Value::String(text)) => Some(Part::Text(text.clone())),
+        Some(Value::Array(ids)) => ids.iter().map(id).collect::<Option<_>>().map(Part::Ids),
+        _ => None,
+    };
+    part.ok_or_else(|| wrong(place, &fields.join(" or "), "a text or token ids", found))
+}
+
+fn text<'a>(place: &str, object: &'a Value, field: &str) -> Result<&'a str, Failure> {
+    let found = object.get(field);
+    found.and_then(Value::as_str).ok_or_else(|| wrong(place, field, "a text", found))
+}
+
+/// The greedy answers, each behind its prompt and, in a conversation, all that was said before.
+fn recorded_turns(place: &str, object: &Value) -> Result<Vec<(Part, Part)>, Failure> {
+    let field = "response_mistral7b";
+    let answers = object.get(field);
+    let list = answers.and_then(Value::as_array).ok_or_else(|| wrong(place, field, "a list of answers", answers))?;
+    let greedy = list.iter().filter(|answer| answer.get("gen_func").and_then(Value::as_str) == Some("greedy"));
+    let mut turns = Vec::new();
+    let mut before = String::new();
+    for (turn, answer) in greedy.enumerate() {
+        let prompt = match object.get("prompt") {
+            Some(Value::String(prompt)) => prompt.clone(),
+            Some(Value::Array(asked)) => match asked.get(turn) {
+                // Questions of a conversation, in the marks of the model that answered.
+                Some(Value::String(question)) => format!("{before}[INST] {question} [/INST]"),
+                found => return Err(wrong(place, &format!("prompt: turn {}", turn + 1), "a text", found)),
+            },
+            found => return Err(wrong(place, "prompt", "a text or a list of texts", found)),
+        };
+        let answer = text(place, answer, "response_text")?;
+        before = format!("{prompt}{answer}</s>");
+        turns.push((Part::Text(prompt), Part::Text(answer.to_string())));
+    }
+    match turns.is_empty() {
+        true => Err(Failure::Other(format!("{place}: {field}: expected a greedy answer, found none"))),
+        false => Ok(turns),
+    }
+}
+
+/// The documents, the question, and the answer.
+fn question_with_documents(place: &str, object: &Value) -> Result<(Part, Part), Failure> {
+    let found = object.get("docs");
+    let texts = found.and_then(Value::as_array).and_then(|docs| docs.iter().map(Value::as_str).collect());
+    let docs: Vec<&str> = texts.ok_or_else(|| wrong(place, "docs", "a list of texts", found))?;
+    let question = text(place, object, "query")?;
+    let result = object.get("result").ok_or_else(|| wrong(place, "result", "an object", None))?;
+    let prompt = format!("{}\n\nQuestion: {question}\nAnswer:", docs.join("\n"));
+    Ok((Part::Text(prompt), Part::Text(text(&format!("{place}: result"), result, "text")?.to_string())))
+}
+
+/// The tokens of one prompt and its answer.
+fn record(place: &str, prompt: Part, output: Part, tokenizer: &Tokenizer) -> Result<Record, Failure> {
+    let ids = |part, special| match part {
+        Part::Text(text) => tokenizer.encode(&text, special),
+        Part::Ids(ids) => Ok(ids),
+    };
+    let mut tokens = ids(prompt, true)?;
+    let prompt_len = tokens.len();
+    tokens.extend(ids(output, false)?);
+    let len = tokenizer.vocabulary_len();
+    let wrong = |what: &str, expected: String, found: String| {
+        Err(Failure::Other(format!("{place}: {what}: expected {expected}, found {found}")))
+    };
+    if prompt_len == 0 {
+        return wrong("prompt", "at least one token".into(), "none".into());
+    }
+    if prompt_len == tokens.len() {
+        return wrong("output", "at least one token".into(), "none".into());
+    }
+    match tokens.iter().find(|token| **token as usize >= len) {
+        Some(token) => wrong("token", format!("a number below {len} (the vocabulary)"), token.to_string()),
+        None => Ok(Record { tokens, prompt_len }),
+    }
+}
+
+fn wrong(place: &str, field: &str, expected: &str, found: Option<&Value>) -> Failure {
+    let found = match found {
+        None | Some(Value::Null) => "none",
+        Some(Value::Bool(_)) => "true or false",
+        Some(Value::Number(_)) => "a number",
+        Some(Value::String(_)) => "a text",
+        Some(Value::Array(_)) => "a list of something else",
+        Some(Value::Object(_)) => "an object",
+    };
+    Failure::Other(format!("{place}: {field}: expected {expected}, found {found}"))
+}

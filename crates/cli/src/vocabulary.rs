@@ -1,0 +1,50 @@
+//! A tokenizer without a network: of a model, of a GGUF file that holds nothing but a vocabulary, or of a folder.
+//!
+//! Texts become tokens in commands that run no model: what is kept for drafters, what was recorded elsewhere. They need
+//! a vocabulary and nothing else, so the weights of a model are neither read nor checked.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use foretoken_text::Tokenizer;
+use foretoken_weights::gguf;
+
+use crate::failure::Failure;
+
+/// Whose tokens texts become.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub struct VocabularyOptions {
+    /// The model whose vocabulary is used: a directory or a .gguf file
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// The same of files without a network: a .gguf file with a vocabulary, or a folder with tokenizer.json
+    #[arg(long, value_name = "FILE")]
+    vocab: Option<PathBuf>,
+}
+
+impl VocabularyOptions {
+    /// Reads the tokenizer.
+    ///
+    /// # Errors
+    /// The file or folder has none, or one that cannot be understood.
+    pub fn open(&self) -> Result<Arc<Tokenizer>, Failure> {
+        match self.vocab.as_ref().or(self.model.as_ref()) {
+            Some(path) => open(path),
+            None => Err(Failure::Usage("--vocab: expected a .gguf file or a folder, found none".into())),
+        }
+    }
+}
+
+/// The tokenizer of a folder with `tokenizer.json`, or of a GGUF file.
+///
+/// # Errors
+/// It is not there, or cannot be understood.
+pub fn open(path: &Path) -> Result<Arc<Tokenizer>, Failure> {
+    if path.is_dir() {
+        return Ok(Arc::new(Tokenizer::from_dir(path)?));
+    }
+    let file = gguf::open(path)?;
+    Ok(Arc::new(Tokenizer::from_gguf(&path.display().to_string(), &file.metadata)?))
+}
