@@ -11,6 +11,8 @@
 //!
 //! Left out: how much to draft (a [`crate::budget::Budget`] decides) and who is asked (the engine's business).
 
+mod continuations;
+mod history;
 mod lookup;
 mod merge;
 mod model;

@@ -42,6 +42,15 @@ fn with_a_model() -> Vec<Registered> {
     }
     vec![
         Registered { name: "lookup", make: |_| Box::new(LookupDrafter::default()) },
+        Registered { name: "lookup of one occurrence", make: |_| Box::new(LookupDrafter::chain(1, 3, 10)) },
+        Registered {
+            name: "lookup that the first occurrence leads",
+            make: |_| {
+                let mut drafter = LookupDrafter::new(2, 4, 9);
+                (drafter.first, drafter.candidates) = (true, 3);
+                Box::new(drafter)
+            },
+        },
         Registered { name: "lookup of single tokens", make: |_| Box::new(LookupDrafter::new(1, 1, 3)) },
         Registered { name: "draft", make: |t| Box::new(ModelDrafter::new(network(t.vocabulary(), 99))) },
         Registered {

@@ -1,20 +1,22 @@
-//! Prompt lookup: what followed the last time these tokens were written.
+//! Prompt lookup: what followed when these tokens were written before.
 //!
-//! The longest run of last tokens, from `ngram_max` tokens down to `ngram_min`, that was written before is found, its
-//! latest occurrence wins, and what followed there is proposed (Saxena 2023; transformers' `prompt_lookup_num_tokens`,
-//! which takes the earliest occurrence instead). Where the copy reaches the end of the text it goes on reading what it
-//! just proposed, as LZ77 does, so that a text of period 1 gets a whole chain and not one token.
+//! The longest run of last tokens, from `ngram_max` tokens down to `ngram_min`, that was written before is found, and
+//! what followed there is proposed (Saxena 2023; transformers' `prompt_lookup_num_tokens`, which takes the earliest
+//! occurrence; here the latest leads, or the earliest by choice). Where the copy reaches the end of the text it goes on
+//! reading what it just proposed, as LZ77 does, so that a text of period 1 gets a whole chain and not one token.
 //!
-//! The index is a list per n-gram length: for each position, the position before it where an n-gram of the same hash
-//! ended. The last entry of the list is the answer. Going back pops entries and undoes them in the map, so it costs what
-//! it forgets. Hashes may collide; a candidate is compared, and the chain walked on if it was another n-gram.
+//! One occurrence gives a chain. More of them, of the longest run and then of shorter ones, are merged into a tree of
+//! the likeliest nodes ([`super::continuations`]), which accepts more in as many rows. The index is
+//! [`super::history`]; drafting costs the same after ten tokens and after ten thousand.
 //!
-//! Left out: learning across sequences, and branching where an n-gram was followed by different tokens.
+//! Left out: learning across sequences, which is the suffix drafter's.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
+use crate::draft::continuations::{Bounds, Continuations, Source};
+use crate::draft::history::History;
 use crate::draft::{Ask, Drafter};
-use crate::{Chance, NodeId, Proposal, SequenceId, Tenant, Token};
+use crate::{Chance, SequenceId, Tenant, Token};
 
 /// A [`Drafter`] that copies from the sequence itself. Proposes point masses; needs no model and no chance.
 #[derive(Debug)]
@@ -23,9 +25,18 @@ pub struct LookupDrafter {
     ngram_max: usize,
     /// Shortest run that counts as a match.
     ngram_min: usize,
-    /// Most tokens proposed per pass (transformers' `prompt_lookup_num_tokens`).
-    tokens_max: usize,
-    indexes: BTreeMap<SequenceId, Index>,
+    /// Most tokens proposed per pass, in all branches together (transformers' `prompt_lookup_num_tokens`).
+    pub tokens_max: usize,
+    /// Most earlier occurrences that are merged into a tree; 1 proposes a chain, as others do.
+    pub candidates: usize,
+    /// Whether the earliest occurrence of the longest run leads, and not the latest. It matters to a chain.
+    pub first: bool,
+    /// From how many last tokens the commonest words are taken, for what room matches leave; 0 is off.
+    pub window: usize,
+    /// A node is not proposed if the estimated probability that it is accepted is below this, 0 to 1.
+    pub gain_min: f32,
+    histories: BTreeMap<SequenceId, History>,
+    continuations: Continuations,
 }
 
 impl Default for LookupDrafter {
@@ -37,14 +48,53 @@ impl Default for LookupDrafter {
 }
 
 impl LookupDrafter {
-    /// A drafter that matches runs of `ngram_max` down to `ngram_min` tokens, and proposes up to `tokens_max`.
+    /// A drafter that matches runs of `ngram_max` down to `ngram_min` tokens, and proposes up to `tokens_max`, of 16
+    /// occurrences and the commonest of the last 256 tokens, with the latest occurrence first, and nothing that is
+    /// accepted less than once in a hundred passes.
     ///
     /// # Panics
     ///
     /// Panics if `ngram_min` is 0 or more than `ngram_max`.
     pub fn new(ngram_min: usize, ngram_max: usize, tokens_max: usize) -> LookupDrafter {
         assert!(1 <= ngram_min && ngram_min <= ngram_max, "n-grams of {ngram_min} to {ngram_max} tokens");
-        LookupDrafter { ngram_min, ngram_max, tokens_max, indexes: BTreeMap::new() }
+        LookupDrafter {
+            ngram_min,
+            ngram_max,
+            tokens_max,
+            candidates: 16,
+            first: false,
+            window: 256,
+            gain_min: 0.01,
+            histories: BTreeMap::new(),
+            continuations: Continuations::default(),
+        }
+    }
+
+    /// The same, proposing what followed one occurrence and nothing else: prompt lookup as it was published.
+    ///
+    /// # Panics
+    ///
+    /// As [`LookupDrafter::new`].
+    pub fn chain(ngram_min: usize, ngram_max: usize, tokens_max: usize) -> LookupDrafter {
+        let drafter = LookupDrafter::new(ngram_min, ngram_max, tokens_max);
+        LookupDrafter { candidates: 1, window: 0, gain_min: 0.0, ..drafter }
+    }
+
+    fn propose(&mut self, ask: &mut Ask<'_>) {
+        let history = self.histories.get_mut(&ask.sequence);
+        let history = history.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+        history.extend_to(ask.tokens);
+        assert!(history.len() == ask.tokens.len(), "{} tokens indexed of {}", history.len(), ask.tokens.len());
+        // How deep a copy goes is left to its gain.
+        let depth = (0.0, self.tokens_max as f32);
+        let found = &mut self.continuations;
+        found.clear();
+        found.gather(0, history, ask.tokens, depth, self.candidates, self.first);
+        found.gather_empty(ask.tokens, self.window, depth);
+        let (nodes_max, gain_min) = (self.tokens_max, self.gain_min);
+        let bounds = Bounds { nodes_max, depth_max: nodes_max, token_min: 0.0, gain_min };
+        let tokens = ask.tokens;
+        found.offer(ask, &[Source { tokens, share: 1.0 }], self.window, bounds);
     }
 }
 
@@ -54,123 +104,26 @@ impl Drafter for LookupDrafter {
     }
 
     fn open(&mut self, sequence: SequenceId, prompt: &[Token], _tenant: Tenant) {
-        let mut index = Index::new(self.ngram_min, self.ngram_max);
-        index.extend(prompt);
-        let before = self.indexes.insert(sequence, index);
+        let mut history = History::new(self.ngram_min..=self.ngram_max);
+        history.extend_to(prompt);
+        let before = self.histories.insert(sequence, history);
         assert!(before.is_none(), "{sequence:?} was opened twice");
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
-            let index = self.indexes.get_mut(&ask.sequence);
-            let index = index.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
-            index.extend(ask.tokens);
-            let Some(from) = index.latest_match(ask.tokens) else { continue };
-            let mut parent: Option<NodeId> = None;
-            for token in copy(ask.tokens, from, self.tokens_max) {
-                if !ask.has_room() {
-                    break;
-                }
-                parent = Some(ask.tree.offer(parent, token, Proposal::Point, ask.source));
-            }
+            self.propose(ask);
         }
     }
 
     fn keep(&mut self, sequence: SequenceId, len: usize) {
-        let index = self.indexes.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        index.truncate(len);
+        let history = self.histories.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        history.truncate(len);
     }
 
     fn close(&mut self, sequence: SequenceId) {
-        self.indexes.remove(&sequence);
+        self.histories.remove(&sequence);
     }
-}
-
-/// What follows position `from`, running on into the copy itself at the end of the text.
-fn copy(tokens: &[Token], from: usize, len: usize) -> impl Iterator<Item = Token> + '_ {
-    let period = tokens.len() - from;
-    (0..len).map(move |i| tokens[from + i % period])
-}
-
-/// Where each n-gram of one sequence was seen last.
-#[derive(Debug, PartialEq)]
-struct Index {
-    ngram_min: usize,
-    /// One per length from `ngram_min` up.
-    lengths: Vec<Occurrences>,
-    /// How many tokens are indexed.
-    len: usize,
-}
-
-/// The occurrences of all n-grams of one length.
-#[derive(Debug, Default, PartialEq)]
-struct Occurrences {
-    /// Hash of an n-gram to the latest position where one of that hash ends.
-    latest: HashMap<u64, u32>,
-    /// For each position where an n-gram ends (the first ends at n - 1): its hash, and where the one before ended.
-    ends: Vec<(u64, Option<u32>)>,
-}
-
-impl Index {
-    fn new(ngram_min: usize, ngram_max: usize) -> Index {
-        let lengths = (ngram_min..=ngram_max).map(|_| Occurrences::default()).collect();
-        Index { ngram_min, lengths, len: 0 }
-    }
-
-    /// Indexes the tokens beyond those known; the known ones are taken to be the same.
-    fn extend(&mut self, tokens: &[Token]) {
-        for end in self.len..tokens.len() {
-            for (i, occurrences) in self.lengths.iter_mut().enumerate() {
-                let n = self.ngram_min + i;
-                if end + 1 >= n {
-                    let hash = hash(&tokens[end + 1 - n..=end]);
-                    let end = u32::try_from(end).expect("sequences of fewer than 2^32 tokens");
-                    occurrences.ends.push((hash, occurrences.latest.insert(hash, end)));
-                }
-            }
-        }
-        self.len = self.len.max(tokens.len());
-    }
-
-    /// Forgets all but the first `len` tokens.
-    fn truncate(&mut self, len: usize) {
-        for (i, occurrences) in self.lengths.iter_mut().enumerate() {
-            let ngrams = (len + 1).saturating_sub(self.ngram_min + i);
-            while occurrences.ends.len() > ngrams {
-                match occurrences.ends.pop() {
-                    Some((hash, Some(before))) => occurrences.latest.insert(hash, before),
-                    Some((hash, None)) => occurrences.latest.remove(&hash),
-                    None => None,
-                };
-            }
-        }
-        self.len = self.len.min(len);
-    }
-
-    /// The position after the latest earlier occurrence of the longest run of last tokens.
-    fn latest_match(&self, tokens: &[Token]) -> Option<usize> {
-        assert!(self.len == tokens.len(), "{} tokens indexed of {}", self.len, tokens.len());
-        for (i, occurrences) in self.lengths.iter().enumerate().rev() {
-            let n = self.ngram_min + i;
-            let Some(&(_, mut candidate)) = occurrences.ends.last() else { continue };
-            while let Some(end) = candidate {
-                let after = end as usize + 1;
-                if tokens[after - n..after] == tokens[tokens.len() - n..] {
-                    return Some(after);
-                }
-                candidate = occurrences.ends[after - n].1;
-            }
-        }
-        None
-    }
-}
-
-/// A 64-bit hash of an n-gram: multiply and fold, as in wyhash. Quality matters little, since matches are compared.
-fn hash(ngram: &[Token]) -> u64 {
-    ngram.iter().fold(0x9e37_79b9_7f4a_7c15, |state, &token| {
-        let product = u128::from(state ^ u64::from(token)) * 0xa076_1d64_78bd_642f;
-        (product as u64) ^ ((product >> 64) as u64)
-    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::budget::Limits;
-use crate::{Address, DraftSettings, DraftTree, Law, Probes, Promise, Sampling};
+use crate::{Address, DraftSettings, DraftTree, Law, Probes, Promise, Proposal, Sampling};
 
 /// No chance is needed, so none is given.
 struct NoChance;
@@ -64,7 +64,7 @@ fn naive(tokens: &[Token], ngram_min: usize, ngram_max: usize, len: usize) -> Ve
 
 #[test]
 fn the_longest_match_wins_and_then_the_latest() {
-    let mut drafter = LookupDrafter::new(1, 2, 3);
+    let mut drafter = LookupDrafter::chain(1, 2, 3);
     let text = [1, 2, 7, 7, 1, 2, 8, 8, 3, 2, 9, 9, 1, 2];
     drafter.open(SEQUENCE, &text, Tenant(0));
     assert_eq!(proposed(&mut drafter, &text, 9), [8, 8, 3]);
@@ -75,33 +75,98 @@ fn the_longest_match_wins_and_then_the_latest() {
 }
 
 #[test]
+fn the_earliest_occurrence_leads_if_asked_to() {
+    let text = [1, 2, 7, 1, 2, 8, 2, 9, 1, 2];
+    let mut drafter = LookupDrafter { first: true, ..LookupDrafter::chain(1, 2, 2) };
+    drafter.open(SEQUENCE, &text, Tenant(0));
+    assert_eq!(proposed(&mut drafter, &text, 9), [7, 1]);
+    assert_eq!(proposed(&mut LookupDrafter { candidates: 0, ..drafter }, &text, 9), []);
+}
+
+#[test]
+fn occurrences_that_part_make_a_tree_and_equal_ones_share_nodes() {
+    let text = [1, 2, 7, 4, 1, 2, 7, 5, 1, 2, 8, 6, 1, 2];
+    let mut drafter = LookupDrafter { window: 0, ..LookupDrafter::new(2, 2, 5) };
+    drafter.open(SEQUENCE, &text, Tenant(0));
+    let mut tree = DraftTree::new();
+    propose(&mut drafter, &text, 9, &mut tree);
+    let seven = tree.child(None, 7).expect("said twice");
+    let eight = tree.child(None, 8).expect("said once");
+    assert_eq!((seven.index(), tree.acceptance(seven) > tree.acceptance(eight)), (0, true));
+    assert!(tree.child(Some(seven), 4).is_some() && tree.child(Some(seven), 5).is_some());
+    assert!(tree.child(Some(eight), 6).is_some());
+    assert_eq!(tree.len(), 5);
+    drafter.gain_min = tree.acceptance(eight) + 0.01;
+    let mut sure = DraftTree::new();
+    propose(&mut drafter, &text, 9, &mut sure);
+    assert_eq!(sure.child(None, 8), None);
+}
+
+#[test]
+fn where_nothing_matches_the_commonest_words_are_tried() {
+    let text = [5, 6, 5, 6, 5, 6, 7, 9];
+    let mut drafter = LookupDrafter { window: 6, ..LookupDrafter::new(1, 3, 3) };
+    drafter.open(SEQUENCE, &text, Tenant(0));
+    let mut tree = DraftTree::new();
+    propose(&mut drafter, &text, 3, &mut tree);
+    // Among the last six, 6 stands twice and the others but for 5 once; and 5 follows 6.
+    assert_eq!(tree.tokens()[0], 6);
+    assert_eq!(tree.len(), 3);
+}
+
+#[test]
+fn a_branch_ends_behind_the_token_that_falls_below_the_limits() {
+    let text = [1, 2, 3, 4, 9, 9, 1];
+    let mut drafter = LookupDrafter { window: 0, ..LookupDrafter::new(1, 3, 6) };
+    drafter.open(SEQUENCE, &text, Tenant(0));
+    for (token_min, path_min, len) in [(0.0, 0.0, 6), (0.4, 0.0, 1), (0.0, 0.3, 2)] {
+        let (sampling, mut tree) = (Sampling::default(), DraftTree::new());
+        let ask = Ask {
+            sequence: SEQUENCE,
+            tokens: &text,
+            prompt_len: 1,
+            sampling: &sampling,
+            settings: DraftSettings::default(),
+            promise: Promise::Exact,
+            seed: 0,
+            limits: Limits { nodes_max: 9, token_min, path_min },
+            tree: &mut tree,
+            probes: &mut Probes::default(),
+            source: 0,
+        };
+        drafter.draft(&mut [ask], &mut NoChance);
+        assert_eq!(tree.len(), len, "{token_min} {path_min}");
+    }
+}
+
+#[test]
 fn a_copy_runs_on_into_itself() {
-    let mut drafter = LookupDrafter::default();
+    let mut drafter = LookupDrafter::chain(1, 3, 10);
     drafter.open(SEQUENCE, &[5, 6, 5, 6, 5], Tenant(0));
     assert_eq!(proposed(&mut drafter, &[5, 6, 5, 6, 5], 5), [6, 5, 6, 5, 6]);
 }
 
 #[test]
 fn it_joins_a_tree_and_stops_where_that_is_full() {
-    let mut drafter = LookupDrafter::default();
+    let mut drafter = LookupDrafter::chain(1, 3, 10);
     drafter.open(SEQUENCE, &[5, 6, 5], Tenant(0));
     let mut tree = DraftTree::new();
     tree.offer(None, 6, Proposal::Point, 0);
     propose(&mut drafter, &[5, 6, 5], 1, &mut tree);
-    assert_eq!((tree.len(), tree.offers().len()), (1, 1));
+    assert_eq!((tree.len(), tree.offers().len()), (1, 2), "a second opinion takes no room");
     propose(&mut drafter, &[5, 6, 5], 2, &mut tree);
-    assert_eq!((tree.tokens(), tree.offers().len()), (&[6, 5][..], 3));
+    assert_eq!((tree.tokens(), tree.offers().len()), (&[6, 5][..], 4));
 }
 
 #[test]
 fn new_text_has_no_match_and_a_closed_sequence_is_forgotten() {
-    let mut drafter = LookupDrafter::default();
+    let mut drafter = LookupDrafter::chain(1, 3, 10);
     drafter.open(SEQUENCE, &[1], Tenant(0));
     assert_eq!(proposed(&mut drafter, &[1], 5), []);
     assert_eq!(proposed(&mut drafter, &[1, 2, 3], 5), []);
     drafter.close(SEQUENCE);
     drafter.open(SEQUENCE, &[3], Tenant(0));
-    assert_eq!(drafter.indexes[&SEQUENCE].len, 1);
+    assert_eq!(drafter.histories[&SEQUENCE].len(), 1);
 }
 
 proptest! {
@@ -113,7 +178,7 @@ proptest! {
         more in 0..3_usize,
     ) {
         let ngram_max = ngram_min + more;
-        let mut drafter = LookupDrafter::new(ngram_min, ngram_max, 6);
+        let mut drafter = LookupDrafter::chain(ngram_min, ngram_max, 6);
         let mut text: Vec<Token> = vec![0];
         drafter.open(SEQUENCE, &text, Tenant(0));
         for (back, new) in edits {
@@ -122,9 +187,9 @@ proptest! {
             drafter.keep(SEQUENCE, len);
             text.extend(new);
             prop_assert_eq!(proposed(&mut drafter, &text, 10), naive(&text, ngram_min, ngram_max, 6));
-            let mut shadow = Index::new(ngram_min, ngram_max);
-            shadow.extend(&text);
-            prop_assert_eq!(&drafter.indexes[&SEQUENCE], &shadow);
+            let mut shadow = History::new(ngram_min..=ngram_max);
+            shadow.extend_to(&text);
+            prop_assert_eq!(&drafter.histories[&SEQUENCE], &shadow);
         }
     }
 }
