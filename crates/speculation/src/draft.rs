@@ -23,6 +23,7 @@ mod random;
 mod settings;
 #[cfg(test)]
 mod trial;
+mod trie;
 
 pub use lookup::LookupDrafter;
 pub use merge::{Calibration, merge};
@@ -32,6 +33,7 @@ pub use phrases::PhrasesDrafter;
 pub use probes::Probes;
 pub use random::RandomDrafter;
 pub use settings::DraftSettings;
+pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};
 
 use crate::budget::Limits;
 use crate::{Chance, DraftTree, NodeId, Promise, Sampling, SequenceId, Tenant, Token};

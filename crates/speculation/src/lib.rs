@@ -53,6 +53,7 @@ mod verify;
 pub use chance::{Address, Chance, Purpose};
 pub use draft::{Ask, DraftSettings, Drafter, LookupDrafter, ModelDrafter, News, Probes};
 pub use draft::{NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter};
+pub use draft::{TrieDrafter, TrieOptions};
 pub use sampling::{Context, Law, Sampling, SamplingProblem, Scratch, log_probability};
 pub use scorer::{Rows, ScoreAsk, Scorer};
 pub use tree::{DraftTree, Evidence, LawId, NodeId, Offer, Proposal};

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, SequenceId};
+use foretoken_speculation::draft::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_speculation::{
     Ask, Chance, Drafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId, PhrasesDrafter, Promise,
     Proposal, RandomDrafter, Sampling, Tenant, Token,
@@ -31,6 +32,7 @@ pub struct Registered {
 pub fn drafters() -> Vec<Registered> {
     let mut all = with_a_model();
     all.extend(without_a_model());
+    all.extend(tries());
     all
 }
 
@@ -83,6 +85,26 @@ fn with_a_model() -> Vec<Registered> {
             },
         },
         Registered { name: "random trees", make: |t| Box::new(RandomTrees { vocabulary: t.vocabulary() }) },
+    ]
+}
+
+/// Trie lookahead, in every mode.
+fn tries() -> Vec<Registered> {
+    fn with(set: fn(&mut TrieOptions)) -> Box<dyn Drafter> {
+        let mut options = TrieOptions::default();
+        set(&mut options);
+        Box::new(TrieDrafter::new(options))
+    }
+    vec![
+        Registered { name: "trie", make: |_| Box::new(TrieDrafter::default()) },
+        Registered { name: "trie of small capacity", make: |_| with(|o| (o.branch_length, o.capacity) = (5, Some(6))) },
+        Registered { name: "trie of parallel branches", make: |_| with(|o| o.layout = Layout::Par) },
+        Registered { name: "trie of one branch", make: |_| with(|o| o.layout = Layout::One) },
+        Registered {
+            name: "trie of inputs, which stay",
+            make: |_| with(|o| (o.source, o.eliminate) = (BranchSource::Input, false)),
+        },
+        Registered { name: "trie of outputs", make: |_| with(|o| (o.source, o.prune) = (BranchSource::Output, false)) },
     ]
 }
 
