@@ -5,16 +5,18 @@
 //! offered before stands: a drawn token must be offered whatever it is, and a tree is whole after every offer.
 //!
 //! Several drafters of one request fill a tree of candidates, of which [`merge`] takes the best. Under *exact* each may
-//! fill the whole budget; under the other promises, where draws cannot be taken back, they share it.
+//! fill the whole budget; under the other promises, where draws cannot be taken back, they share it ([`share`]).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use foretoken_speculation::draft::merge;
-use foretoken_speculation::{Ask, Chance, Drafter, News, Promise, SequenceId, Tenant, Token};
+use foretoken_speculation::budget::foreseen;
+use foretoken_speculation::draft::{merge, retain, share};
+use foretoken_speculation::{Ask, Chance, Drafter, News, SequenceId, Tenant, Token};
 
 use crate::output::Event;
+use crate::request::BudgetKind;
 use crate::scheduler::Part;
 use crate::sequence::Sequence;
 
@@ -138,6 +140,11 @@ impl Team {
             if sequence.turns.len() > 1 {
                 merge(&mut sequence.candidates, &sequence.calibration, nodes, &mut sequence.tree);
             }
+            if let BudgetKind::Oracle { text, .. } = &sequence.request.budget {
+                let written = (sequence.tokens.len() - sequence.request.prompt.len()).min(text.len());
+                let path = foreseen(&sequence.tree, &text[written..]);
+                retain(&mut sequence.tree, |offer| path.contains(&offer.node));
+            }
         }
     }
 
@@ -175,10 +182,12 @@ impl Team {
 fn ask_of(sequence: &mut Sequence, nodes_max: usize, round: usize, number: u8) -> Ask<'_> {
     let several = sequence.turns.len() > 1;
     let mut limits = sequence.budget.limits();
-    limits.nodes_max = match (several, sequence.request.promise) {
-        (false, _) => nodes_max,
-        (true, Promise::Exact) => sequence.candidates.len() + nodes_max,
-        (true, _) => share(sequence, nodes_max, round),
+    limits.nodes_max = match several {
+        false => nodes_max,
+        true => {
+            let to_come = sequence.turns.len() - 1 - round;
+            share(sequence.request.promise, nodes_max, sequence.candidates.len(), to_come)
+        }
     };
     Ask {
         sequence: sequence.id,
@@ -193,13 +202,6 @@ fn ask_of(sequence: &mut Sequence, nodes_max: usize, round: usize, number: u8) -
         probes: &mut sequence.probes,
         source: number,
     }
-}
-
-/// How many nodes the tree may have after the drafter of this round: a quarter of what is left is kept for those still
-/// to be asked.
-fn share(sequence: &Sequence, nodes_max: usize, round: usize) -> usize {
-    let last = round + 1 == sequence.turns.len();
-    if last { nodes_max } else { nodes_max - (nodes_max - sequence.candidates.len()) / 4 }
 }
 
 /// Runs what may panic, and says what it said.

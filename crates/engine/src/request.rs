@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use foretoken_speculation::budget::{Budget, Fixed, Heuristic};
+use foretoken_speculation::budget::{Budget, Confidence, Fixed, Heuristic, Threshold};
 use foretoken_speculation::{DraftSettings, Promise, Sampling, SamplingProblem, Tenant, Token};
 use foretoken_text::Tokenizer;
 
@@ -63,7 +63,7 @@ impl Request {
 }
 
 /// The budgets there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BudgetKind {
     /// Always the same number of nodes.
     Fixed {
@@ -75,13 +75,33 @@ pub enum BudgetKind {
         /// The maximum.
         nodes_max: usize,
     },
+    /// A branch stops behind a token that looks wrong; how a wrong one looks is learned.
+    Confidence {
+        /// Most nodes.
+        nodes_max: usize,
+    },
+    /// A branch stops where all of it together has become improbable; how improbable is learned.
+    Threshold {
+        /// Most nodes.
+        nodes_max: usize,
+    },
+    /// Exactly those nodes that will be accepted: the most that any choice of nodes can gain, for measurements. Only where
+    /// the text cannot depend on what is drafted: under *exact*, or at temperature 0.
+    Oracle {
+        /// What plain decoding wrote after the prompt. Where it is wrong or ends, nothing is drafted.
+        text: Arc<[Token]>,
+        /// Most nodes that drafters may offer.
+        nodes_max: usize,
+    },
 }
 
 impl BudgetKind {
-    pub(crate) fn start(self) -> Box<dyn Budget> {
-        match self {
-            Self::Fixed { nodes } => Box::new(Fixed(nodes)),
+    pub(crate) fn start(&self) -> Box<dyn Budget> {
+        match *self {
+            Self::Fixed { nodes } | Self::Oracle { nodes_max: nodes, .. } => Box::new(Fixed(nodes)),
             Self::Heuristic { nodes_max } => Box::new(Heuristic::new(nodes_max)),
+            Self::Confidence { nodes_max } => Box::new(Confidence::new(nodes_max)),
+            Self::Threshold { nodes_max } => Box::new(Threshold::new(nodes_max)),
         }
     }
 }
@@ -125,6 +145,13 @@ pub enum RequestError {
         /// Drafters there are.
         count: usize,
     },
+    /// An oracle where the text depends on what is drafted.
+    Oracle {
+        /// The promise.
+        promise: Promise,
+        /// The temperature.
+        temperature: f32,
+    },
     /// A drafter that is named twice.
     DrafterTwice {
         /// Its number.
@@ -145,6 +172,9 @@ impl fmt::Display for RequestError {
             Self::Sampling(problem) => write!(f, "{problem}"),
             Self::SamplingToken { field, found, vocabulary } => {
                 write!(f, "{field}: expected tokens below {vocabulary} (the vocabulary), found {found}")
+            }
+            Self::Oracle { promise, temperature } => {
+                write!(f, "budget: an oracle expects exact or temperature 0, found {promise:?} at {temperature}")
             }
             Self::DrafterTwice { found } => write!(f, "drafter: expected each number once, found {found} twice"),
             Self::Drafter { found, count } => write!(f, "drafter: expected a number below {count}, found {found}"),

@@ -8,13 +8,14 @@ use std::collections::VecDeque;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
 use foretoken_speculation::{
-    Chance, Context, Drafter, Law, News, NodeId, Scratch, SequenceId, Tenant, Token, Verdict, log_probability, verify,
+    Chance, Context, Drafter, Law, News, NodeId, Promise, Scratch, SequenceId, Tenant, Token, Verdict, log_probability,
+    verify,
 };
 
 use crate::drafting::Team;
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
-use crate::request::{Request, RequestError};
+use crate::request::{BudgetKind, Request, RequestError};
 use crate::scheduler::{Part, plan};
 use crate::sequence::Sequence;
 
@@ -116,6 +117,11 @@ impl Engine {
         let banned = request.sampling.banned_tokens.iter().map(|token| ("banned_tokens", token));
         if let Some((field, found)) = biased.chain(banned).find(|(_, token)| unknown(token)) {
             return Err(RequestError::SamplingToken { field, found: *found, vocabulary });
+        }
+        let temperature = request.sampling.temperature;
+        let oracle = matches!(request.budget, BudgetKind::Oracle { .. });
+        if oracle && request.promise != Promise::Exact && temperature != 0.0 {
+            return Err(RequestError::Oracle { promise: request.promise, temperature });
         }
         let count = self.drafters.len();
         for (i, found) in request.drafters.iter().copied().enumerate() {

@@ -3,8 +3,24 @@
 //! A budget decides before anything is drafted, from what earlier passes accepted; so it can never change the law of
 //! the output. It is asked once per pass and sequence, and told what came of it.
 //!
-//! Left out: costs. [`Fixed`] and [`Heuristic`] know how often a draft was right and not what a wider pass takes; a
-//! budget that weighs both belongs behind the same trait.
+//! Each budget has its file: [`Fixed`]; [`Heuristic`] (longer after a success); [`Confidence`] (a branch stops behind a
+//! token that looks wrong, where "looks wrong" is learned); [`Threshold`] (a branch stops where all of it together looks
+//! wrong). What an all-knowing budget would do is in `oracle`: it is for measurements and no [`Budget`].
+//!
+//! Left out: costs. All of these know how often a draft was right and none what a wider pass takes. The budget that weighs
+//! both, `auto`, belongs behind the same trait in a file of its own.
+
+mod confidence;
+mod fixed;
+mod heuristic;
+mod oracle;
+mod threshold;
+
+pub use confidence::Confidence;
+pub use fixed::Fixed;
+pub use heuristic::Heuristic;
+pub use oracle::foreseen;
+pub use threshold::Threshold;
 
 use crate::{DraftTree, NodeId};
 
@@ -40,6 +56,18 @@ impl Outcome<'_> {
     pub fn depth(&self) -> usize {
         self.tree.nodes().map(|node| self.tree.depth(node)).max().unwrap_or(0)
     }
+
+    /// The chain that was offered first, and how many of its nodes were accepted; the next of them, if any, was refused.
+    pub fn main_chain(&self) -> (Vec<NodeId>, usize) {
+        let chain = self.tree.main_chain();
+        let accepted = chain.iter().zip(self.path).take_while(|(a, b)| a == b).count();
+        (chain, accepted)
+    }
+
+    /// What the drafter that offered a node first thought of it, 0 to 1: its law's probability, or its estimate.
+    pub fn confidence(&self, node: NodeId) -> f32 {
+        self.tree.offers_of(node).next().map_or(0.0, |offer| offer.evidence.sound())
+    }
 }
 
 /// How much to draft.
@@ -51,86 +79,44 @@ pub trait Budget {
     fn learn(&mut self, outcome: &Outcome<'_>);
 }
 
-/// Always the same.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Fixed(pub usize);
-
-impl Budget for Fixed {
-    fn limits(&self) -> Limits {
-        Limits::nodes(self.0)
-    }
-
-    fn learn(&mut self, _outcome: &Outcome<'_>) {}
-}
-
-/// transformers' `heuristic` schedule: two more after a draft that was accepted whole, one less after any other.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Heuristic {
-    /// Never more nodes than this.
-    pub nodes_max: usize,
-    nodes: usize,
-}
-
-impl Heuristic {
-    /// Starts at 5 nodes (or the maximum, if less), and stays between 1 and `nodes_max`; a maximum of 0 never drafts.
-    pub fn new(nodes_max: usize) -> Heuristic {
-        Heuristic { nodes_max, nodes: 5 }
-    }
-}
-
-impl Budget for Heuristic {
-    fn limits(&self) -> Limits {
-        Limits::nodes(self.nodes.min(self.nodes_max))
-    }
-
-    fn learn(&mut self, outcome: &Outcome<'_>) {
-        let nodes = self.nodes.min(self.nodes_max);
-        // A fork cannot be accepted whole: the draft was right if its longest branch was.
-        self.nodes = match outcome.path.len() == outcome.depth() {
-            true => (nodes + 2).min(self.nodes_max),
-            false => nodes.saturating_sub(1).max(1),
-        };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Proposal;
+    use crate::{Evidence, Proposal};
 
-    /// A chain of so many nodes of which so many were accepted.
-    fn learn(budget: &mut dyn Budget, drafted: usize, accepted: usize) {
+    /// Lets a budget learn from a chain of these confidences, of which so many were accepted.
+    pub(super) fn learn(budget: &mut dyn Budget, confidences: &[f32], accepted: usize) {
         let mut tree = DraftTree::new();
         let mut path: Vec<NodeId> = Vec::new();
-        for _ in 0..drafted {
-            path.push(tree.offer(path.last().copied(), 1, Proposal::Point, 0));
+        for confidence in confidences {
+            let evidence = Evidence::of_law(*confidence, 1.0);
+            path.push(tree.suggest(path.last().copied(), 1, Proposal::Point, 0, evidence));
         }
         budget.learn(&Outcome { tree: &tree, path: &path[..accepted] });
     }
 
     #[test]
-    fn heuristic_goes_up_by_two_and_down_by_one_within_its_bounds() {
-        let mut budget = Heuristic::new(8);
-        assert_eq!(budget.limits(), Limits::nodes(5));
-        learn(&mut budget, 5, 5);
-        assert_eq!(budget.limits().nodes_max, 7);
-        learn(&mut budget, 7, 7);
-        assert_eq!(budget.limits().nodes_max, 8);
-        for left in [7, 6, 5, 4, 3, 2, 1, 1] {
-            learn(&mut budget, 8, 0);
-            assert_eq!(budget.limits().nodes_max, left);
-        }
+    fn the_main_chain_ends_where_another_branch_was_accepted() {
+        let mut tree = DraftTree::new();
+        let offer = |tree: &mut DraftTree, parent, token, acceptance| {
+            tree.suggest(parent, token, Proposal::Point, 0, Evidence::estimate(acceptance))
+        };
+        let first = offer(&mut tree, None, 1, 0.9);
+        let second = offer(&mut tree, Some(first), 2, 0.8);
+        let sibling = offer(&mut tree, Some(first), 3, 0.1);
+        let below = offer(&mut tree, Some(sibling), 4, 0.7);
+        offer(&mut tree, Some(first), 2, 0.3);
+        let outcome = Outcome { tree: &tree, path: &[first, sibling, below] };
+        assert_eq!(outcome.main_chain(), (vec![first, second], 1));
+        assert_eq!((outcome.confidence(second), outcome.confidence(sibling)), (0.8, 0.1));
+        assert_eq!(outcome.depth(), 3);
+        assert_eq!(Outcome { tree: &tree, path: &[first, second] }.main_chain().1, 2);
     }
 
     #[test]
-    fn a_maximum_below_the_start_and_of_zero_is_kept() {
-        let mut small = Heuristic::new(2);
-        assert_eq!(small.limits().nodes_max, 2);
-        learn(&mut small, 2, 1);
-        assert_eq!(small.limits().nodes_max, 1);
-        assert_eq!(Heuristic::new(0).limits().nodes_max, 0);
+    fn a_fixed_budget_is_fixed() {
         let mut fixed = Fixed(4);
-        learn(&mut fixed, 4, 0);
-        assert_eq!(fixed.limits().nodes_max, 4);
+        learn(&mut fixed, &[0.5; 4], 0);
+        assert_eq!(fixed.limits(), Limits::nodes(4));
     }
 }

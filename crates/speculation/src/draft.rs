@@ -26,7 +26,7 @@ mod trial;
 mod trie;
 
 pub use lookup::LookupDrafter;
-pub use merge::{Calibration, merge};
+pub use merge::{Calibration, lawful_offers, merge, retain, share};
 pub use model::ModelDrafter;
 pub use ngram::{NgramDrafter, NgramSource};
 pub use phrases::PhrasesDrafter;

@@ -74,6 +74,11 @@ impl Evidence {
     pub fn of_law(confidence: f32, q: f64) -> Evidence {
         Evidence { acceptance: confidence.clamp(0.0, 1.0), q: Some(q as f32) }
     }
+
+    /// The estimate as a number between 0 and 1, whatever a drafter wrote there: nothing is expected of no number.
+    pub(crate) fn sound(&self) -> f32 {
+        if self.acceptance > 0.0 { self.acceptance.min(1.0) } else { 0.0 }
+    }
 }
 
 /// One proposal as it was made: a node and the law it came from.

@@ -253,7 +253,7 @@ fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
         sampling: case.sampling.clone(),
         seed: case.seed,
         promise: setting.promise,
-        budget: setting.budget,
+        budget: setting.budget.clone(),
         drafters: drafters.to_vec(),
         log_probabilities: true,
         ..Request::new(case.prompt.clone())

@@ -10,14 +10,17 @@ mod canary;
 mod harness;
 #[path = "laws/shapes.rs"]
 mod shapes;
+#[path = "laws/teams.rs"]
+mod teams;
 #[path = "laws/transcript.rs"]
 mod transcript;
 #[path = "laws/twin.rs"]
 mod twin;
 
-use foretoken_speculation::budget::{Budget, Fixed, Heuristic};
+use foretoken_speculation::budget::{Budget, Confidence, Fixed, Heuristic, Outcome, Threshold};
 use foretoken_speculation::{
-    Drafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, Promise, RandomDrafter, Sampling, Token, theory,
+    DraftTree, Drafter, Evidence, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, Promise, Proposal,
+    RandomDrafter, Sampling, Token, theory,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
 
@@ -102,6 +105,42 @@ fn a_confidence_rule_and_a_heuristic_budget_change_nothing() {
                 let error = setup.error(|| vec![cramped(&draft, p_min)], fixed(3));
                 assert!(error < TOLERANCE, "{promise:?} p-min {p_min} after two, seed {seed}: {error}");
             }
+        }
+    }
+}
+
+/// A budget that has learned enough to go on learning while a text of a few tokens is written: five judged chains.
+fn experienced(mut budget: Box<dyn Budget>) -> Box<dyn Budget> {
+    for (i, confidence) in [0.9, 0.35, 0.6, 0.45, 0.5].into_iter().enumerate() {
+        let mut tree = DraftTree::new();
+        let evidence = Evidence::of_law(confidence, 1.0);
+        let node = tree.suggest(None, 0, Proposal::Point, 0, evidence);
+        budget.learn(&Outcome { tree: &tree, path: &[node][..i % 2] });
+    }
+    budget
+}
+
+#[test]
+fn budgets_that_learn_from_confidence_change_nothing() {
+    let sampling = Sampling::default();
+    let budgets: [&dyn Fn() -> Box<dyn Budget>; 4] = [
+        &|| Box::new(Confidence::new(3)),
+        &|| experienced(Box::new(Confidence::new(3))),
+        &|| Box::new(Threshold::new(3)),
+        &|| experienced(Box::new(Threshold::new(2))),
+    ];
+    for seed in 0..4 {
+        let target = Table::seeded(3, 2, seed);
+        let draft = Table::seeded(3, 1, seed + 50);
+        for promise in PROMISES {
+            for (i, budget) in budgets.iter().enumerate() {
+                let setup = Setup::new(&target, &sampling, promise, &PROMPT, 5);
+                let error = setup.error(|| vec![model(&draft, 3, 0.0)], budget);
+                assert!(error < TOLERANCE, "{promise:?} budget {i}, seed {seed}: {error}");
+            }
+            let setup = Setup::new(&target, &sampling, promise, &PROMPT, 4);
+            let error = setup.error(|| vec![lookup(), model(&draft, 3, 0.0)], budgets[1]);
+            assert!(error < TOLERANCE, "{promise:?} a team, seed {seed}: {error}");
         }
     }
 }

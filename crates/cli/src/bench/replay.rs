@@ -150,7 +150,8 @@ impl Replay {
         let mut total = Stats::default();
         for part in 0..parts {
             let drafters = contestant.drafters(&settings);
-            let mut stage = Stage::new(drafters, budget, self.spec_draft_n_max, context, tokenizer.vocabulary_len());
+            let (nodes_max, vocabulary) = (self.spec_draft_n_max, tokenizer.vocabulary_len());
+            let mut stage = Stage::new(drafters, budget.clone(), nodes_max, context, vocabulary);
             let in_part = |(i, _): &(usize, &Record)| i % parts == part;
             for (_, record) in records.iter().enumerate().filter(|each| !in_part(each)) {
                 stage.learn(&record.tokens, record.prompt_len);

@@ -129,28 +129,28 @@ fn sampled_text_is_the_same_bytes_for_every_drafter_batch_and_number_of_threads(
         Sampling { repetition_penalty: 1.3, frequency_penalty: 0.2, penalty_window: Some(32), ..Sampling::default() },
         Sampling { typical_p: 0.8, presence_penalty: 0.4, ..Sampling::default() },
     ];
-    let all = |drafters: &[u8], budget| -> Vec<Request> {
+    let all = |drafters: &[u8], budget: &BudgetKind| -> Vec<Request> {
         let prompts = goldens().into_iter().filter(|golden| golden.model == "demo-target");
         let with = |(i, golden): (usize, Golden)| Request {
             sampling: samplers[i].clone(),
             seed: 7 + i as u64,
             tokens_max: Some(60),
-            budget,
+            budget: budget.clone(),
             ..request(&golden.prompt, &tokenizer, drafters)
         };
         prompts.enumerate().map(with).collect()
     };
     let heuristic = BudgetKind::Heuristic { nodes_max: 16 };
     let mut alone = engine(Setup { target: &target, draft: &draft, threads: 1, batch: 1 });
-    let expected = generate(&mut alone, &all(&[], heuristic));
+    let expected = generate(&mut alone, &all(&[], &heuristic));
     for (threads, batch) in [(1, 1), (2, 1), (3, 4)] {
         let mut engine = engine(Setup { target: &target, draft: &draft, threads, batch });
         for (drafters, budget) in [
-            (&[DRAFT][..], heuristic),
+            (&[DRAFT][..], heuristic.clone()),
             (&[LOOKUP, DRAFT], BudgetKind::Fixed { nodes: 7 }),
             (&[DRAFT, LOOKUP], BudgetKind::Fixed { nodes: 12 }),
         ] {
-            for (expected, found) in expected.iter().zip(generate(&mut engine, &all(drafters, budget))) {
+            for (expected, found) in expected.iter().zip(generate(&mut engine, &all(drafters, &budget))) {
                 assert_eq!(
                     (&found.0, &found.1, &found.2),
                     (&expected.0, &expected.1, &expected.2),
@@ -176,7 +176,7 @@ fn a_stop_string_or_an_end_inside_a_draft_ends_the_text_as_without_one() {
         let until_end = golden.ids.iter().position(|id| *id == end).unwrap() + 1;
         let mut plain = None;
         for drafters in [&[][..], &[LOOKUP], &[DRAFT], &[LOOKUP, DRAFT]] {
-            let all = Request { budget, ..request(&golden.prompt, &tokenizer, drafters) };
+            let all = Request { budget: budget.clone(), ..request(&golden.prompt, &tokenizer, drafters) };
             let (ids, _, text, _) =
                 generate(&mut engine, &[Request { stop: vec![stop.clone()], ..all.clone() }]).remove(0);
             assert_eq!(text, before, "stop {stop:?}, drafters {drafters:?}");

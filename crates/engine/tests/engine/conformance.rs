@@ -11,9 +11,13 @@ const TARGETS: [(u64, usize, usize); 3] = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
 fn settings() -> Vec<Setting> {
     let mut all = Vec::new();
     for (batch, page_len, rows_max) in [(1, 4, 64), (7, 1, 64), (16, 16, 24)] {
-        for budget in
-            [BudgetKind::Heuristic { nodes_max: 9 }, BudgetKind::Fixed { nodes: 3 }, BudgetKind::Fixed { nodes: 0 }]
-        {
+        for budget in [
+            BudgetKind::Heuristic { nodes_max: 9 },
+            BudgetKind::Fixed { nodes: 3 },
+            BudgetKind::Fixed { nodes: 0 },
+            BudgetKind::Confidence { nodes_max: 9 },
+            BudgetKind::Threshold { nodes_max: 9 },
+        ] {
             all.push(Setting { batch, page_len, rows_max, budget, ..Setting::plain() });
         }
     }
@@ -68,7 +72,7 @@ fn the_law_of_the_text_is_the_targets_under_every_promise() {
                 for budget in [BudgetKind::Fixed { nodes: 2 }, BudgetKind::Heuristic { nodes_max: 2 }] {
                     let setting = Setting { promise, budget, ..Setting::plain() };
                     let error = law_error(&table, &case, &setting, &[drafter]);
-                    assert!(error < 1e-6, "{} under {promise:?} with {budget:?}: off by {error}", drafter.name);
+                    assert!(error < 1e-6, "{} with {setting:?}: off by {error}", drafter.name);
                 }
             }
             let two: Vec<_> = all.iter().filter(|d| ["draft", "draft with p-min"].contains(&d.name)).collect();

@@ -6,51 +6,135 @@
 //! ([`Calibration`]). Gains never grow downwards, so taking the best nodes takes whole branches from the root on.
 //!
 //! What may be dropped is the law's business. Under *exact* everything may: offers are only consulted. Under *rejection* a
-//! drawn token must be offered whatever it is, so all drawn offers go first, in the order in which they were drawn, with
-//! the nodes that they hang on. Points come after them: chosen by looking at draws, they may stand behind these draws and
-//! never before, where their presence would tell of a draw that is still to be judged. For the same reason a point that
-//! says what another drafter drew is not offered a second time.
+//! drawn token must be offered whatever it is, so all drawn offers go first, in the order in which they were drawn. A point
+//! that a draw hangs on comes right before that draw, since whether there is such a draw may have been decided by the draws
+//! before it; its place as a candidate would be too early. All other points come after all draws: chosen by looking at
+//! draws, they may stand behind these draws and never before, where their presence would tell of a draw that is still to be
+//! judged. For the same reason a point that says what another drafter drew is not offered a second time.
+//!
+//! So an offer is only ever judged after offers that were settled before it was drawn: those before it under its parent, and
+//! those that led to its parent, which was there when it was drawn. That is the premise of the proof in the crate's head.
 //!
 //! Left out: what drafting costs, which is a budget's business.
 
-use crate::{DraftTree, NodeId, Offer, Proposal};
+use crate::{DraftTree, NodeId, Offer, Promise, Proposal};
 
 /// How often each drafter of a sequence was right, next to what it thought.
 ///
-/// The ratio of accepted to expected acceptances, decayed, so that the last hundred or so judged guesses count.
+/// Counts are decayed, so that the last fifty or so judged guesses decide. A drafter whose guesses are not judged, because
+/// others' are better, is believed again little by little: so it can come back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
-    /// By drafter: expected and found acceptances.
-    counts: Vec<(f32, f32)>,
+    /// By drafter.
+    counts: Vec<Count>,
+}
+
+/// Decayed counts of one drafter.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+struct Count {
+    judged: f32,
+    /// Sum of the opinions of the judged guesses: what it expected.
+    expected: f32,
+    /// How many of them were accepted.
+    found: f32,
+    /// Whether any was judged in the last pass.
+    fresh: bool,
+}
+
+impl Count {
+    fn decay(&mut self) {
+        (self.judged, self.expected, self.found) = (self.judged * DECAY, self.expected * DECAY, self.found * DECAY);
+    }
 }
 
 /// Weight of the belief that a drafter is right in its opinion, in judged guesses.
 const PRIOR: f32 = 4.0;
-/// What is left of an old count when a new guess is judged.
+/// What is left of an old count when a new guess is judged, and after a pass in which none was.
 const DECAY: f32 = 0.98;
 
 impl Calibration {
-    /// By what to multiply the opinion of this drafter.
+    /// By what to multiply the opinion of this drafter: the share of its guesses that is accepted, over the mean of its
+    /// opinions, where a few guesses that were as good as it thought are taken for granted.
     pub fn factor(&self, source: u8) -> f32 {
-        self.counts.get(usize::from(source)).map_or(1.0, |(expected, found)| (found + PRIOR) / (expected + PRIOR))
+        let count = self.counts.get(usize::from(source)).copied().unwrap_or_default();
+        if count.judged < 1e-3 || count.expected <= 0.0 {
+            return 1.0;
+        }
+        let mean = count.expected / count.judged;
+        (count.found + PRIOR * mean) / (count.expected + PRIOR * mean)
     }
 
     /// Learns from a verified tree: the guesses under the root and under each accepted node were judged.
     pub fn learn(&mut self, tree: &DraftTree, path: &[NodeId]) {
+        self.counts.iter_mut().for_each(|count| count.fresh = false);
         let accepted = path.iter().map(|&node| Some(node)).chain([None]);
         let visited = std::iter::once(None).chain(path.iter().map(|&node| Some(node)));
         for (parent, accepted) in visited.zip(accepted) {
             for offer in tree.offers_under(parent) {
                 let source = usize::from(offer.source);
                 if self.counts.len() <= source {
-                    self.counts.resize(source + 1, (0.0, 0.0));
+                    self.counts.resize(source + 1, Count::default());
                 }
-                let (expected, found) = &mut self.counts[source];
-                *expected = *expected * DECAY + offer.evidence.acceptance;
-                *found = *found * DECAY + f32::from(u8::from(Some(offer.node) == accepted));
+                let count = &mut self.counts[source];
+                count.decay();
+                count.judged += 1.0;
+                count.expected += offer.evidence.sound();
+                count.found += f32::from(u8::from(Some(offer.node) == accepted));
+                count.fresh = true;
             }
         }
+        self.counts.iter_mut().filter(|count| !count.fresh).for_each(Count::decay);
     }
+}
+
+/// How many nodes the tree of `candidates` nodes may have when the next of several drafters is asked, for a pass of up to
+/// `nodes_max`; `to_come` are asked after it.
+///
+/// Under *exact* each may fill the whole pass, for anything can be dropped. Under the other promises draws cannot, so the
+/// candidates must fit into the pass: a quarter of what is left is kept for those to come.
+pub fn share(promise: Promise, nodes_max: usize, candidates: usize, to_come: usize) -> usize {
+    let left = nodes_max.saturating_sub(candidates);
+    match promise {
+        Promise::Exact => candidates.saturating_add(nodes_max),
+        Promise::Rejection | Promise::Block if to_come == 0 => nodes_max,
+        Promise::Rejection | Promise::Block => nodes_max - left / 4,
+    }
+}
+
+/// How many offers of the tree may stand, if those from `asked_at` on are of a drafter that was asked for a tree of at most
+/// `nodes_max` nodes; `None` if it obeyed and all may.
+///
+/// It should not have gone on when the tree was full, and this is where its offers are cut: whatever it said from there on
+/// is dropped, and what it drew before stands, whatever it was. Whether an offer is dropped depends on those before it and
+/// not on itself (a cut at the first offer *that does not fit* would look at what was drawn), so this is lawful always.
+pub fn lawful_offers(tree: &DraftTree, asked_at: usize, nodes_max: usize) -> Option<usize> {
+    let offers = tree.offers();
+    // Nodes are numbered as they are made, so the count before an offer is what the offers before it reach.
+    let mut nodes = offers[..asked_at].iter().map(|offer| offer.node.index() + 1).max().unwrap_or(0);
+    for (i, offer) in offers.iter().enumerate().skip(asked_at) {
+        // Saying again as a point what is there already changes nothing.
+        let harmless = offer.proposal == Proposal::Point && offer.node.index() < nodes;
+        if nodes >= nodes_max && !harmless {
+            return Some(i);
+        }
+        nodes = nodes.max(offer.node.index() + 1);
+    }
+    None
+}
+
+/// Keeps of the tree the offers that are wanted, in their order; a node without its parent is not wanted.
+///
+/// Under *rejection* it is the caller's part to show that no draw is dropped by looking at it.
+pub fn retain(tree: &mut DraftTree, wanted: impl Fn(&Offer) -> bool) {
+    let mut from = std::mem::take(tree);
+    let mut copy = Copying::new(&mut from, tree);
+    for offer in from.offers() {
+        let has_parent = offer.parent.is_none_or(|parent| copy.place(parent).is_some());
+        if has_parent && wanted(offer) {
+            copy.offer(&from, offer);
+        }
+    }
+    copy.settle();
 }
 
 /// Copies into `tree` (cleared first) the best of the candidates: all drawn ones, then points up to `nodes_max` nodes.
@@ -58,59 +142,76 @@ impl Calibration {
 /// Laws move over, so the candidates are left without a use.
 pub fn merge(candidates: &mut DraftTree, calibration: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
     tree.clear();
-    let needed = under_draws(candidates);
-    tree.take_laws(candidates);
-    let mut places: Vec<Option<NodeId>> = vec![None; candidates.len()];
-    let copy = |offer: &Offer, tree: &mut DraftTree, places: &mut Vec<Option<NodeId>>| {
-        let parent = offer.parent.map(|parent| places[parent.index()].expect("parents are copied first"));
-        let node = tree.suggest(parent, candidates.token(offer.node), offer.proposal, offer.source, offer.evidence);
-        places[offer.node.index()] = Some(node);
-    };
-    for offer in candidates.offers() {
-        let drawn = |offer: &Offer| matches!(offer.proposal, Proposal::Drawn(_));
-        let only_way = needed[offer.node.index()]
-            && places[offer.node.index()].is_none()
-            && !candidates.offers_of(offer.node).any(drawn);
-        if drawn(offer) || only_way {
-            copy(offer, tree, &mut places);
-        }
+    let mut copy = Copying::new(candidates, tree);
+    let drawn = |offer: &&Offer| matches!(offer.proposal, Proposal::Drawn(_));
+    for offer in candidates.offers().iter().filter(drawn) {
+        copy.way(candidates, offer.parent);
+        copy.offer(candidates, offer);
     }
     for node in ranked(candidates, calibration) {
-        if tree.len() >= nodes_max {
+        if copy.tree.len() >= nodes_max {
             break;
         }
-        if places[node.index()].is_none() {
-            candidates.offers_of(node).for_each(|offer| copy(offer, tree, &mut places));
+        if copy.place(node).is_none() {
+            candidates.offers_of(node).for_each(|offer| copy.offer(candidates, offer));
         }
     }
-    tree.settle_laws(&places);
+    copy.settle();
 }
 
-/// For each node whether something below it was drawn.
-fn under_draws(candidates: &DraftTree) -> Vec<bool> {
-    let mut needed = vec![false; candidates.len()];
-    for offer in candidates.offers().iter().rev() {
-        if matches!(offer.proposal, Proposal::Drawn(_)) {
-            let mut at = offer.parent;
-            while let Some(node) = at {
-                needed[node.index()] = true;
-                at = candidates.parent(node);
-            }
-        }
+/// A tree that takes over the laws and some of the offers of another.
+struct Copying<'t> {
+    tree: &'t mut DraftTree,
+    /// Where each node of the other tree is now.
+    places: Vec<Option<NodeId>>,
+}
+
+impl<'t> Copying<'t> {
+    fn new(from: &mut DraftTree, tree: &'t mut DraftTree) -> Copying<'t> {
+        tree.take_laws(from);
+        Copying { tree, places: vec![None; from.len()] }
     }
-    needed
+
+    fn place(&self, node: NodeId) -> Option<NodeId> {
+        self.places[node.index()]
+    }
+
+    fn offer(&mut self, from: &DraftTree, offer: &Offer) {
+        let parent = offer.parent.map(|parent| self.place(parent).expect("parents are copied first"));
+        let node = self.tree.suggest(parent, from.token(offer.node), offer.proposal, offer.source, offer.evidence);
+        self.places[offer.node.index()] = Some(node);
+    }
+
+    /// Copies the nodes down to this one that are not there yet, each as the point that it was first offered as. (A node
+    /// that was first drawn is there: it was drawn before anything was drawn under it.)
+    fn way(&mut self, from: &DraftTree, node: Option<NodeId>) {
+        let missing = node.filter(|node| self.place(*node).is_none());
+        let Some(node) = missing else { return };
+        self.way(from, from.parent(node));
+        let first = from.offers_of(node).next().expect("a node has an offer");
+        self.offer(from, first);
+    }
+
+    fn settle(self) {
+        self.tree.settle_laws(&self.places);
+    }
 }
 
 /// All nodes, the most probably accepted first; of equals the one proposed first.
 fn ranked(candidates: &DraftTree, calibration: &Calibration) -> Vec<NodeId> {
-    let mut gains: Vec<f32> = Vec::with_capacity(candidates.len());
+    let mut gains: Vec<f32> = vec![0.0; candidates.len()];
+    for offer in candidates.offers() {
+        gains[offer.node.index()] += offer.evidence.sound() * calibration.factor(offer.source);
+    }
     for node in candidates.nodes() {
-        let opinion = |offer: &Offer| offer.evidence.acceptance * calibration.factor(offer.source);
-        let acceptance = candidates.offers_of(node).map(opinion).sum::<f32>().min(1.0);
-        gains.push(acceptance * candidates.parent(node).map_or(1.0, |parent| gains[parent.index()]));
+        let above = candidates.parent(node).map_or(1.0, |parent| gains[parent.index()]);
+        gains[node.index()] = gains[node.index()].min(1.0) * above;
     }
     let mut nodes: Vec<NodeId> = candidates.nodes().collect();
     // Stable, and parents come before their children in node order: a child's gain is never more than its parent's.
     nodes.sort_by(|a, b| gains[b.index()].total_cmp(&gains[a.index()]));
     nodes
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use foretoken_speculation::budget::{Budget, Limits, Outcome};
+use foretoken_speculation::draft::{Calibration, merge, share};
 use foretoken_speculation::{
     Ask, Chance, DraftSettings, DraftTree, Drafter, News, Probes, Promise, Sampling, SequenceId, TargetLaws, Tenant,
     Token, Verdict, verify,
@@ -16,7 +17,10 @@ use foretoken_testkit::table::{Joint, Table, distance};
 /// A verify function: the product's, or a canary.
 pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, u64, u64, &mut dyn Chance) -> Verdict;
 
-/// Drafters that fill one tree, one after the other.
+/// A merge function: the product's, or a canary.
+pub type Merge<'a> = &'a dyn Fn(&mut DraftTree, &Calibration, usize, &mut DraftTree);
+
+/// Drafters that fill one tree, one after the other; if there are several, one of candidates, as in the engine.
 pub type Team<'d> = Vec<Box<dyn Drafter + 'd>>;
 
 /// Everything about a generation but its drafters.
@@ -28,12 +32,13 @@ pub struct Setup<'a> {
     /// Tokens to write.
     pub len: usize,
     pub verify: Verify<'a>,
+    pub merge: Merge<'a>,
     pub seed: u64,
 }
 
 impl<'a> Setup<'a> {
     pub fn new(target: &'a Table, sampling: &'a Sampling, promise: Promise, prompt: &'a [Token], len: usize) -> Self {
-        Setup { target, sampling, promise, prompt, len, verify: &verify, seed: 9 }
+        Setup { target, sampling, promise, prompt, len, verify: &verify, merge: &merge, seed: 9 }
     }
 
     /// The law of any program of chance under this promise's rule about addresses.
@@ -60,6 +65,7 @@ impl<'a> Setup<'a> {
         let sequence = SequenceId(1);
         let mut tokens = self.prompt.to_vec();
         let mut tree = DraftTree::new();
+        let mut calibration = Calibration::default();
         open(drafters, self.prompt);
         let end = self.prompt.len() + self.len;
         while tokens.len() < end {
@@ -67,9 +73,10 @@ impl<'a> Setup<'a> {
             let mut limits = budget.limits();
             limits.nodes_max = limits.nodes_max.min(end - tokens.len() - 1);
             tree.clear();
-            let verdict = self.pass(drafters, &tokens, limits, &mut tree, chance);
+            let verdict = self.pass(drafters, &tokens, limits, &calibration, &mut tree, chance);
             if !tree.is_empty() {
                 budget.learn(&Outcome { tree: &tree, path: &verdict.path });
+                calibration.learn(&tree, &verdict.path);
             }
             let kept = tokens.len() + verdict.path.len();
             tokens.extend(&verdict.tokens);
@@ -85,11 +92,7 @@ impl<'a> Setup<'a> {
 
     /// How far the law of `len` tokens is from the target's, where one pass drafts and all that follows is plain.
     pub fn error_of_one_pass<'d>(&self, nodes_max: usize, drafters: impl Fn() -> Team<'d>) -> f64 {
-        let mut tree = DraftTree::new();
-        let passes = self.enumerate(|dial| {
-            tree.clear();
-            self.pass(open(&mut drafters(), self.prompt), self.prompt, Limits::nodes(nodes_max), &mut tree, dial).tokens
-        });
+        let passes = self.enumerate(|dial| self.first_pass(nodes_max, &mut drafters(), dial).tokens);
         let mut law = Joint::new();
         for (mut written, probability) in passes {
             written.truncate(self.len);
@@ -104,25 +107,36 @@ impl<'a> Setup<'a> {
 
     /// Expected number of accepted tokens in one pass.
     pub fn expected_accepted<'d>(&self, nodes_max: usize, drafters: impl Fn() -> Team<'d>) -> f64 {
-        let mut tree = DraftTree::new();
-        let passes = self.enumerate(|dial| {
-            tree.clear();
-            self.pass(open(&mut drafters(), self.prompt), self.prompt, Limits::nodes(nodes_max), &mut tree, dial)
-                .path
-                .len()
-        });
+        let passes = self.enumerate(|dial| self.first_pass(nodes_max, &mut drafters(), dial).path.len());
         passes.into_iter().map(|(accepted, probability)| accepted as f64 * probability).sum()
     }
 
+    fn first_pass(&self, nodes_max: usize, drafters: &mut Team<'_>, chance: &mut dyn Chance) -> Verdict {
+        let (mut tree, calibration) = (DraftTree::new(), Calibration::default());
+        let limits = Limits::nodes(nodes_max);
+        self.pass(open(drafters, self.prompt), self.prompt, limits, &calibration, &mut tree, chance)
+    }
+
+    /// Drafts into `tree`, which is empty, and verifies it.
     fn pass(
         &self,
         drafters: &mut [Box<dyn Drafter + '_>],
         tokens: &[Token],
         limits: Limits,
+        calibration: &Calibration,
         tree: &mut DraftTree,
         chance: &mut dyn Chance,
     ) -> Verdict {
+        let (mut candidates, count) = (DraftTree::new(), drafters.len());
         for (source, drafter) in drafters.iter_mut().enumerate() {
+            let (tree, nodes_max) = match count {
+                1 => (&mut *tree, limits.nodes_max),
+                _ => {
+                    let to_come = count - 1 - source;
+                    let nodes_max = share(self.promise, limits.nodes_max, candidates.len(), to_come);
+                    (&mut candidates, nodes_max)
+                }
+            };
             let ask = Ask {
                 sequence: SequenceId(1),
                 tokens,
@@ -131,12 +145,15 @@ impl<'a> Setup<'a> {
                 settings: DraftSettings::default(),
                 promise: self.promise,
                 seed: self.seed,
-                limits,
+                limits: Limits { nodes_max, ..limits },
                 tree,
                 probes: &mut Probes::default(),
                 source: source as u8,
             };
             drafter.draft(&mut [ask], chance);
+        }
+        if count > 1 {
+            (self.merge)(&mut candidates, calibration, limits.nodes_max, tree);
         }
         assert!(tree.len() <= limits.nodes_max, "{} nodes in a tree of {}", tree.len(), limits.nodes_max);
         let mut path = Vec::new();

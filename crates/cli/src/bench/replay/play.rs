@@ -100,7 +100,7 @@ impl Stage {
         self.script.borrow_mut().clone_from(&record.tokens);
         let request = Request {
             tokens_max: Some(output.len()),
-            budget: self.budget,
+            budget: self.budget.clone(),
             drafters: (0..self.drafters).collect(),
             ..Request::new(prompt.to_vec())
         };

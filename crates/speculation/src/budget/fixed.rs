@@ -1,0 +1,15 @@
+//! The budget that never learns: always the same number of nodes, whatever came of them.
+
+use super::{Budget, Limits, Outcome};
+
+/// Always the same number of nodes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Fixed(pub usize);
+
+impl Budget for Fixed {
+    fn limits(&self) -> Limits {
+        Limits::nodes(self.0)
+    }
+
+    fn learn(&mut self, _outcome: &Outcome<'_>) {}
+}

@@ -1,0 +1,88 @@
+//! The budget that stops where the whole branch has become improbable: threshold decoding.
+//!
+//! A branch goes on while the product of its confidences, from the root on, is not below a moving threshold. If all of the
+//! chain was right the threshold is lowered a little, for it was probably too careful; if not, it moves half way to the
+//! product at the first token that was wrong: there the branch should have ended. So it climbs where guesses are bad, and
+//! drafts long where the text is easy. Idea and constants: "How to make LLMs go fast" (vgel, 2023), for chains; over a tree
+//! the chain that was offered first is what counts.
+//!
+//! Left out: anything principled about the update. [`super::Confidence`] goes by counts of what was right.
+
+use super::{Budget, Limits, Outcome};
+
+/// Where the threshold starts.
+const START: f32 = 0.4;
+/// By how much it is lowered when everything was accepted.
+const BOOST: f32 = 0.1;
+/// It stays between these, so that it can always come back.
+const LEAST: f32 = 0.05;
+const MOST: f32 = 0.95;
+
+/// Ends a branch behind a token where the product of all confidences is below a moving threshold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Threshold {
+    /// Never more nodes than this; the idea's author uses 16.
+    pub nodes_max: usize,
+    threshold: f32,
+}
+
+impl Threshold {
+    /// Starts with a threshold of 0.4.
+    pub fn new(nodes_max: usize) -> Threshold {
+        Threshold { nodes_max, threshold: START }
+    }
+
+    /// What the product of confidences must reach for a branch to go on.
+    pub fn threshold(&self) -> f32 {
+        self.threshold
+    }
+}
+
+impl Budget for Threshold {
+    fn limits(&self) -> Limits {
+        Limits { nodes_max: self.nodes_max, token_min: 0.0, path_min: self.threshold }
+    }
+
+    fn learn(&mut self, outcome: &Outcome<'_>) {
+        let (chain, accepted) = outcome.main_chain();
+        let moved = match accepted < chain.len() {
+            true => {
+                let product: f32 = chain[..=accepted].iter().map(|node| outcome.confidence(*node)).product();
+                (self.threshold + product) / 2.0
+            }
+            false => self.threshold - BOOST,
+        };
+        self.threshold = moved.clamp(LEAST, MOST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::tests::learn;
+
+    #[test]
+    fn it_moves_as_its_author_says() {
+        let mut budget = Threshold::new(16);
+        assert_eq!(budget.limits(), Limits { nodes_max: 16, token_min: 0.0, path_min: 0.4 });
+        // 0.75, then 0.375, which is below 0.4: the branch ended there. Both were right.
+        learn(&mut budget, &[0.75, 0.5], 2);
+        assert!((budget.threshold() - 0.3).abs() < 1e-6);
+        // The second was wrong, where the product was 0.375.
+        learn(&mut budget, &[0.75, 0.5, 0.9], 1);
+        assert!((budget.threshold() - (0.3 + 0.375) / 2.0).abs() < 1e-6);
+        learn(&mut budget, &[0.9], 0);
+        assert!((budget.threshold() - (0.3375 + 0.9) / 2.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn it_stays_within_its_bounds_and_comes_back() {
+        let mut budget = Threshold::new(16);
+        (0..20).for_each(|_| learn(&mut budget, &[0.9, 0.9], 2));
+        assert_eq!(budget.threshold(), LEAST);
+        (0..20).for_each(|_| learn(&mut budget, &[1.0], 0));
+        assert_eq!(budget.threshold(), MOST);
+        learn(&mut budget, &[0.3], 1);
+        assert!((budget.threshold() - 0.85).abs() < 1e-6);
+    }
+}
