@@ -55,7 +55,15 @@ impl Logits {
         let (mut outputs, mut logits) = (Outputs::default(), Vec::with_capacity(count * vocabulary));
         for (i, tokens) in self.tokens.chunks(rows).enumerate() {
             let wanted: Vec<u32> = (0..tokens.len() as u32).collect();
-            let span = Span { sequence: 0, tables: &tables, start: i * rows, tokens, parents: &[], wanted: &wanted };
+            let span = Span {
+                sequence: 0,
+                tables: &tables,
+                start: i * rows,
+                tokens,
+                parents: &[],
+                computed: 0,
+                wanted: &wanted,
+            };
             model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut outputs)?;
             logits.extend_from_slice(&outputs.logits[..tokens.len() * vocabulary]);
         }

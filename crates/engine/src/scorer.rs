@@ -4,8 +4,9 @@
 //! room as it goes; where there is none it is not scored, and its drafter stays silent. Left out: drafting itself.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use foretoken_model::{Batch, Executor, ExecutorError, Outputs, PageTable, Span};
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, PageTable, Span};
 use foretoken_speculation::{Rows, ScoreAsk, Scorer, SequenceId};
 
 use crate::pages::Pages;
@@ -28,9 +29,10 @@ struct Held {
 /// A part of an ask in one pass.
 struct Part {
     ask: usize,
-    take: usize,
-    /// The last row of the part, wanted if it ends the ask.
-    wanted: Option<[u32; 1]>,
+    /// The rows of the span that it computes.
+    rows: Range<usize>,
+    /// Which of the ask's wanted rows are among them.
+    wanted: Range<usize>,
 }
 
 impl ExecutorScorer {
@@ -45,12 +47,10 @@ impl ExecutorScorer {
         &*self.executor
     }
 
-    /// Makes room for `len` positions of a sequence, if there is any.
+    /// Makes room for `len` rows of a sequence, if there is any. (A tree may have more rows than the context positions;
+    /// the executor itself refuses positions that it does not have.)
     fn make_room(&mut self, sequence: SequenceId, len: usize) -> bool {
         let held = self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        if len > self.executor.capacity().context_max {
-            return false;
-        }
         if len > held.reserved {
             if !self.pages.enlarge(held.reserved, len) {
                 return false;
@@ -62,35 +62,45 @@ impl ExecutorScorer {
     }
 
     /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
-    /// rows of the asks that are complete; asks that cannot be run count as done without one.
+    /// wanted rows; an ask that cannot be run counts as done, and its rows are empty.
     fn run(&mut self, asks: &[ScoreAsk<'_>], done: &mut [usize], parts: &[Part], rows: &mut Rows) {
-        match (self.forward(asks, done, parts), parts) {
+        match (self.forward(asks, parts), parts) {
             (Ok(()), parts) => {
-                // Rows are dealt out in order of the asks, so asks are completed in this order too; those that were
-                // passed over could not be run.
-                for (row, part) in parts.iter().filter(|part| part.wanted.is_some()).enumerate() {
-                    (rows.len()..part.ask).for_each(|_| rows.push(None));
-                    rows.push(Some(self.outputs.row(row)));
+                // An ask is only begun when those before it are complete, so rows come in order; what was passed over
+                // could not be run.
+                let mut row = 0;
+                for part in parts {
+                    let before: usize = asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum();
+                    (rows.len()..before + part.wanted.start).for_each(|_| rows.push(None));
+                    for _ in part.wanted.clone() {
+                        rows.push(Some(self.outputs.row(row)));
+                        row += 1;
+                    }
+                    done[part.ask] = part.rows.end;
                 }
-                parts.iter().for_each(|part| done[part.ask] += part.take);
             }
-            (Err(_), [part]) => done[part.ask] = asks[part.ask].tokens.len(),
+            (Err(_), [part]) => {
+                let before: usize = asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum();
+                rows.refuse(before.min(rows.len())..(before + part.wanted.start).min(rows.len()));
+                done[part.ask] = asks[part.ask].tokens.len();
+            }
             (Err(_), parts) => parts.iter().for_each(|part| self.run(asks, done, std::slice::from_ref(part), rows)),
         }
     }
 
-    fn forward(&mut self, asks: &[ScoreAsk<'_>], done: &[usize], parts: &[Part]) -> Result<(), ExecutorError> {
+    fn forward(&mut self, asks: &[ScoreAsk<'_>], parts: &[Part]) -> Result<(), ExecutorError> {
         let spans: Vec<Span<'_>> = parts
             .iter()
             .map(|part| {
-                let (ask, done) = (&asks[part.ask], done[part.ask]);
+                let ask = &asks[part.ask];
                 Span {
                     sequence: ask.sequence.0,
                     tables: &self.sequences[&ask.sequence].tables,
-                    start: ask.start + done,
-                    tokens: &ask.tokens[done..done + part.take],
-                    parents: &[],
-                    wanted: part.wanted.as_ref().map_or(&[], |row| row.as_slice()),
+                    start: ask.start,
+                    tokens: &ask.tokens[..part.rows.end],
+                    computed: part.rows.start,
+                    parents: &ask.parents[..part.rows.end.min(ask.parents.len())],
+                    wanted: &ask.wanted[part.wanted.clone()],
                 }
             })
             .collect();
@@ -106,20 +116,21 @@ impl Scorer for ExecutorScorer {
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
         rows.clear();
         let rows_max = self.executor.capacity().rows_max;
-        let mut done: Vec<usize> = vec![0; asks.len()];
+        let mut done: Vec<usize> = asks.iter().map(|ask| ask.computed).collect();
         for (ask, done) in asks.iter().zip(&mut done) {
             if !self.make_room(ask.sequence, ask.start + ask.tokens.len()) {
-                *done = ask.tokens.len(); // nothing left to do for it, and no row
+                *done = ask.tokens.len(); // nothing left to do for it, and no rows
             }
         }
         loop {
             let (mut left, mut parts) = (rows_max, Vec::new());
             for (i, ask) in asks.iter().enumerate() {
-                let rest = ask.tokens.len() - done[i];
-                let take = rest.min(left);
-                if take > 0 {
-                    left -= take;
-                    parts.push(Part { ask: i, take, wanted: (take == rest).then_some([take as u32 - 1]) });
+                let end = ask.tokens.len().min(done[i] + left);
+                if end > done[i] {
+                    left -= end - done[i];
+                    let wanted =
+                        [done[i], end].map(|row| ask.wanted.partition_point(|wanted| (*wanted as usize) < row));
+                    parts.push(Part { ask: i, rows: done[i]..end, wanted: wanted[0]..wanted[1] });
                 }
             }
             if parts.is_empty() {
@@ -127,12 +138,21 @@ impl Scorer for ExecutorScorer {
             }
             self.run(asks, &mut done, &parts, rows);
         }
-        (rows.len()..asks.len()).for_each(|_| rows.push(None));
+        let all = asks.iter().map(|ask| ask.wanted.len()).sum();
+        (rows.len()..all).for_each(|_| rows.push(None));
     }
 
     fn keep(&mut self, sequence: SequenceId, len: usize) {
         if let Some(held) = self.sequences.get_mut(&sequence) {
             self.pages.keep(&mut held.tables, len);
+        }
+    }
+
+    fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
+        if let Some(held) = self.sequences.get_mut(&sequence) {
+            let from: Vec<usize> = rows.iter().map(|row| start + *row as usize).collect();
+            self.executor.rows(CacheEdit::Move { tables: &held.tables, from: &from, to: start });
+            self.pages.keep(&mut held.tables, start + from.len());
         }
     }
 

@@ -207,6 +207,7 @@ impl Engine {
                 tables: &sequence.tables,
                 start: sequence.cached,
                 tokens: &sequence.rows.tokens,
+                computed: 0,
                 parents: &sequence.rows.parents,
                 wanted: &sequence.rows.wanted,
             }

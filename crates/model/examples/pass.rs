@@ -98,7 +98,7 @@ fn time_passes(model: &mut Model, cached: usize, rows: usize) -> (f64, f64) {
     let mut outputs = Outputs::default();
     let mut forward = |start: usize, len: usize, wanted: &[u32]| {
         let tokens: Vec<u32> = (0..len).map(|i| ((start + i) * 7919 % VOCABULARY) as u32).collect();
-        let span = Span { sequence: 0, tables: &tables, start, tokens: &tokens, parents: &[], wanted };
+        let span = Span { sequence: 0, tables: &tables, start, tokens: &tokens, parents: &[], computed: 0, wanted };
         model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut outputs).expect("the batch fits");
     };
     if cached > 0 {

@@ -30,10 +30,13 @@ pub struct Span<'a> {
     pub start: usize,
     /// The tokens of the rows.
     pub tokens: &'a [Token],
+    /// So many leading rows were computed and stored by earlier passes of the same span, then shorter: they are seen by
+    /// the rows that continue them, and not run again. A tree grows this way, a few rows a pass.
+    pub computed: usize,
     /// For each row the earlier row of the span that it continues, `None` if it continues the cached positions.
     /// Empty means a chain: each row continues the one before.
     pub parents: &'a [Option<u32>],
-    /// Rows of the span whose logits (and hidden states) are wanted, ascending.
+    /// Rows of the span whose logits (and hidden states) are wanted, ascending; none of the computed ones.
     pub wanted: &'a [u32],
 }
 
@@ -41,6 +44,14 @@ impl Span<'_> {
     /// The row that row `i` continues; `None` for the cached positions.
     pub fn parent(&self, i: usize) -> Option<usize> {
         if self.parents.is_empty() { i.checked_sub(1) } else { self.parents[i].map(|parent| parent as usize) }
+    }
+
+    /// Number of leading rows each of which continues the one before: of a chain all.
+    pub fn trunk(&self) -> usize {
+        if self.parents.is_empty() {
+            return self.tokens.len();
+        }
+        (0..self.parents.len()).take_while(|i| self.parent(*i) == i.checked_sub(1)).count()
     }
 
     /// Number of ancestors of row `i` within the span; its logical position is `start + depth`.
@@ -203,7 +214,9 @@ impl std::error::Error for ExecutorError {}
 /// If a span is malformed (a bug of the caller): a parent that is not an earlier row, a wanted row that does not
 /// exist, a page table without room, or a page that there is not.
 pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError> {
-    let rows: usize = batch.spans.iter().map(|span| span.tokens.len()).sum();
+    let computed = batch.spans.iter().find(|span| span.computed > span.tokens.len());
+    assert!(computed.is_none(), "span: more rows computed than there are: {computed:?}");
+    let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
     if rows > capacity.rows_max {
         return Err(ExecutorError::Rows { found: rows, rows_max: capacity.rows_max });
     }
@@ -217,7 +230,9 @@ pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError
         for (i, parent) in span.parents.iter().enumerate() {
             assert!(parent.is_none_or(|parent| (parent as usize) < i), "span: row {i} has parent {parent:?}");
         }
-        assert!(span.wanted.iter().all(|row| (*row as usize) < len), "span: wanted rows {:?} of {len}", span.wanted);
+        let new = span.computed..len;
+        let wanted = span.wanted.iter().all(|row| new.contains(&(*row as usize)));
+        assert!(wanted, "span: wanted rows {:?} of {new:?}", span.wanted);
         assert_eq!(span.tables.len(), capacity.groups.len(), "span: page tables, one a cache group");
         for (table, group) in span.tables.iter().zip(&capacity.groups) {
             let room = table.len() * group.page_len;
@@ -225,10 +240,10 @@ pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError
             let beyond = table.iter().find(|page| page.0 as usize >= group.pages);
             assert!(beyond.is_none(), "span: page {beyond:?} of {}", group.pages);
         }
-        if let Some(found) = span.tokens.iter().find(|token| **token as usize >= capacity.vocabulary) {
+        if let Some(found) = span.tokens[new.clone()].iter().find(|token| **token as usize >= capacity.vocabulary) {
             return Err(ExecutorError::Token { found: *found, vocabulary: capacity.vocabulary });
         }
-        let last = (0..len).map(|i| span.start + span.depth(i)).max().unwrap_or(0);
+        let last = new.map(|i| span.start + span.depth(i)).max().unwrap_or(0);
         if last >= capacity.context_max {
             return Err(ExecutorError::Position { found: last, context_max: capacity.context_max });
         }

@@ -80,9 +80,9 @@ struct Pass {
     tokens: Vec<Token>,
     positions: Vec<u32>,
     slots: Vec<u32>,
-    /// Slots of the positions of each span, one span after another: the committed ones and, of a chain, its own.
+    /// Slots of the positions of each span, one span after another: the committed ones and its trunk's.
     prefixes: Vec<u32>,
-    /// Slots of ancestors and self of the rows of trees.
+    /// Slots of the ancestors beyond the trunk, and self, of the rows of trees.
     tails: Vec<u32>,
     /// For each row its ranges in `prefixes` and `tails`.
     ranges: Vec<[usize; 4]>,
@@ -187,8 +187,8 @@ impl Pass {
         self.ranges.clear();
         self.wanted.clear();
         for span in batch.spans {
-            self.wanted.extend(span.wanted.iter().map(|row| self.tokens.len() + *row as usize));
-            self.tokens.extend_from_slice(span.tokens);
+            self.wanted.extend(span.wanted.iter().map(|row| self.tokens.len() + *row as usize - span.computed));
+            self.tokens.extend_from_slice(&span.tokens[span.computed..]);
             self.lay_out_span(span, cache);
         }
         if let Positions::Rope { frequencies, .. } = &spec.positions {
@@ -201,28 +201,22 @@ impl Pass {
     }
 
     fn lay_out_span(&mut self, span: &Span<'_>, cache: &Cache) {
-        let (len, chain) = (span.tokens.len(), span.parents.is_empty());
-        let table = &span.tables[0];
-        let (first, first_row) = (self.prefixes.len(), self.slots.len());
-        let seen = if chain { span.start + len } else { span.start };
-        self.prefixes.extend((0..seen).map(|position| cache.slot(table, position)));
-        for i in 0..len {
-            self.slots.push(cache.slot(table, span.start + i));
-            if chain {
-                // In a chain the row's place in storage is its logical position: no tail is needed.
-                self.positions.push((span.start + i) as u32);
-                self.ranges.push([first, first + span.start + i + 1, 0, 0]);
-                continue;
-            }
+        let slot = |position| cache.slot(&span.tables[0], position);
+        // Along the trunk a row's place in storage is its logical position: it is read with the committed positions.
+        let (first, trunk) = (self.prefixes.len(), span.trunk());
+        self.prefixes.extend((0..span.start + trunk).map(slot));
+        for i in span.computed..span.tokens.len() {
+            self.slots.push(slot(span.start + i));
             let tail = self.tails.len();
             let mut at = Some(i);
-            while let Some(row) = at {
-                self.tails.push(self.slots[first_row + row]);
+            while let Some(row) = at.filter(|row| *row >= trunk) {
+                self.tails.push(slot(span.start + row));
                 at = span.parent(row);
             }
             self.tails[tail..].reverse();
-            self.positions.push((span.start + self.tails.len() - tail - 1) as u32);
-            self.ranges.push([first, first + span.start, tail, self.tails.len()]);
+            let prefix = span.start + at.map_or(0, |row| row + 1);
+            self.positions.push((prefix + self.tails.len() - tail - 1) as u32);
+            self.ranges.push([first, first + prefix, tail, self.tails.len()]);
         }
     }
 }

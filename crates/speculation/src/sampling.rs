@@ -137,6 +137,23 @@ pub struct Scratch {
     ranked: Vec<filter::Ranked>,
 }
 
+impl Scratch {
+    /// Writes into `out` (cleared first) the `count` likeliest tokens of the row whose law was asked for last, as its
+    /// settings left it: the best first, the lowest of equals, no impossible ones.
+    pub(crate) fn likeliest(&self, count: usize, out: &mut Vec<Token>) {
+        out.clear();
+        let mut least = f32::NEG_INFINITY;
+        for (token, &logit) in (0..).zip(&self.logits) {
+            if logit > least {
+                let at = out.partition_point(|&better: &Token| self.logits[better as usize] >= logit);
+                out.truncate(count.saturating_sub(1));
+                out.insert(at, token);
+                least = if out.len() == count { self.logits[out[count - 1] as usize] } else { least };
+            }
+        }
+    }
+}
+
 impl Sampling {
     /// The law of the next token.
     ///
@@ -222,13 +239,41 @@ fn sane(logit: f32) -> f32 {
 ///
 /// Odd numbers count as in [`Sampling::law`]; minus infinity for a token beyond the row, or if nothing is possible.
 pub fn log_probability(logits: &[f32], token: Token) -> f32 {
-    let logit = logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| sane(logit));
-    if logit == f32::NEG_INFINITY {
-        return f32::NEG_INFINITY;
+    // A token that is impossible whatever the others are needs no sum.
+    match logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| sane(logit)) {
+        f32::NEG_INFINITY => f32::NEG_INFINITY,
+        _ => RawLaw::new(logits).log_probability(token),
     }
-    let largest = logits.iter().map(|&logit| sane(logit)).fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&logit| (f64::from(sane(logit)) - f64::from(largest)).exp()).sum();
-    (f64::from(logit) - f64::from(largest) - sum.ln()) as f32
+}
+
+/// The raw law of a row, for questions about several of its tokens: its sum is added up once.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct RawLaw<'a> {
+    logits: &'a [f32],
+    largest: f64,
+    log_sum: f64,
+}
+
+impl<'a> RawLaw<'a> {
+    pub(crate) fn new(logits: &'a [f32]) -> RawLaw<'a> {
+        let largest = f64::from(logits.iter().map(|&logit| sane(logit)).fold(f32::NEG_INFINITY, f32::max));
+        let sum: f64 = logits.iter().map(|&logit| (f64::from(sane(logit)) - largest).exp()).sum();
+        RawLaw { logits, largest, log_sum: sum.ln() }
+    }
+
+    /// As [`log_probability`].
+    pub(crate) fn log_probability(&self, token: Token) -> f32 {
+        match self.logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| sane(logit)) {
+            f32::NEG_INFINITY => f32::NEG_INFINITY,
+            logit => (f64::from(logit) - self.largest - self.log_sum) as f32,
+        }
+    }
+
+    /// How many tokens have a probability above this.
+    pub(crate) fn count_above(&self, probability: f32) -> usize {
+        let least = (f64::from(probability).ln() + self.log_sum + self.largest) as f32;
+        self.logits.iter().filter(|&&logit| logit > least).count()
+    }
 }
 
 #[cfg(test)]

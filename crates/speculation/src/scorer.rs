@@ -1,25 +1,33 @@
-//! A language model as a drafter sees it: tokens in, the logits after the last of them out, and a cache that goes back.
+//! A language model as a drafter sees it: tokens in, logits after them out, and a cache that goes back.
 //!
-//! Implemented over an executor in `engine`, and by tables in tests. Batched from the start: one call scores all
-//! sequences one step further. A model that has no room for a sequence says so by an empty row; it is then not drafted
+//! Implemented over an executor in `engine`, and by tables in tests. Batched from the start: one call scores the spans of
+//! all sequences. A span is a chain or a tree behind what is cached, and may grow: rows that an earlier call has computed
+//! are named and not run again. A model that has no room for a sequence says so by empty rows; it is then not drafted
 //! for, and nothing else happens.
 //!
-//! Left out: positions inside the draft (a scorer sees chains only) and sampling, which is the drafter's.
+//! Left out: sampling, which is the drafter's, and what to keep, which it says by [`Scorer::keep`] and
+//! [`Scorer::keep_path`].
 
 use crate::{SequenceId, Token};
 
-/// "Run these tokens of this sequence, and give me the logits after the last."
+/// "Run these tokens of this sequence, and give me the logits after some of them."
 #[derive(Copy, Clone, Debug)]
 pub struct ScoreAsk<'a> {
     /// The sequence, opened before.
     pub sequence: SequenceId,
-    /// Number of its tokens that are cached already; the position of `tokens[0]`.
+    /// Number of its tokens that are cached for good; the span's rows lie behind them, in order.
     pub start: usize,
-    /// What to run, at least one token.
+    /// The tokens of the span, at least one that is not computed.
     pub tokens: &'a [Token],
+    /// For each row the earlier row of the span that it continues, `None`: what is cached for good. Empty means a chain.
+    pub parents: &'a [Option<u32>],
+    /// So many leading rows of the span were computed by earlier calls, and nothing was kept or forgotten since.
+    pub computed: usize,
+    /// The rows whose logits are wanted, ascending, none of the computed ones.
+    pub wanted: &'a [u32],
 }
 
-/// Logits, one row per ask, in one block of memory that is used again.
+/// Logits, one row for each wanted one of each ask in turn, in one block of memory that is used again.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     values: Vec<f32>,
@@ -39,7 +47,7 @@ impl Rows {
         self.spans.clear();
     }
 
-    /// Appends the row of the next ask, `None` if it could not be scored.
+    /// Appends the next row, `None` if it could not be scored.
     pub fn push(&mut self, row: Option<&[f32]>) {
         self.spans.push(row.map(|row| {
             let start = self.values.len();
@@ -56,7 +64,16 @@ impl Rows {
         &mut self.values[start..]
     }
 
-    /// The row of the ask at this place, `None` if it could not be scored.
+    /// Takes back what was said of rows that turned out to belong to an ask that cannot be run.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are fewer rows.
+    pub fn refuse(&mut self, rows: std::ops::Range<usize>) {
+        self.spans[rows].fill(None);
+    }
+
+    /// The row at this place, `None` if it could not be scored.
     ///
     /// # Panics
     ///
@@ -81,12 +98,17 @@ pub trait Scorer {
     /// Gets ready for a sequence, with nothing cached.
     fn open(&mut self, sequence: SequenceId);
 
-    /// Runs every ask in one pass and writes into `rows` (cleared first) one row per ask: the logits after its last
-    /// token, over the target's vocabulary, or `None` if this ask could not be run, in which case its cache is as before.
+    /// Runs every ask in one pass and writes into `rows` (cleared first) the wanted rows of the first ask, then of the
+    /// second, and so on: logits over the target's vocabulary, or all `None` if an ask could not be run, in which case its
+    /// cache is as before.
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows);
 
-    /// Forgets what is cached of the sequence beyond its first `len` tokens.
+    /// Forgets what is cached of the sequence beyond its first `len` rows: tokens cached for good, then rows of a span.
     fn keep(&mut self, sequence: SequenceId, len: usize);
+
+    /// Of the span behind the first `start` tokens, keeps these rows for good and forgets the others. `rows`: from the
+    /// span's first level downwards, each the parent of the next.
+    fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]);
 
     /// Forgets the sequence.
     fn close(&mut self, sequence: SequenceId);

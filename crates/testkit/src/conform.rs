@@ -84,6 +84,50 @@ fn with_a_model() -> Vec<Registered> {
                 Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(toy))))
             },
         },
+        Registered {
+            name: "draft in trees",
+            make: |t| {
+                let mut drafter = ModelDrafter::new(network(t.vocabulary(), 99));
+                drafter.settings.p_split = Some(0.1);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "draft in trees, with p-min, of its own law",
+            make: |t| {
+                let mut drafter = ModelDrafter::new(network(t.vocabulary(), 98));
+                let settings = &mut drafter.settings;
+                (settings.p_split, settings.p_min, settings.n_min) = (Some(0.3), Some(0.3), Some(2));
+                (settings.top_k, settings.top_p, settings.min_p) = (Some(3), Some(0.9), Some(0.05));
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "draft in trees with little room",
+            make: |t| {
+                let toy = ToyExecutor::new(Table::seeded(t.vocabulary(), 2, 96), 2, 20, 3);
+                let mut drafter = ModelDrafter::new(ExecutorScorer::new(Box::new(toy)));
+                drafter.settings.p_split = Some(0.1);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "draft with a lookup of its own",
+            make: |t| {
+                let drafter = ModelDrafter::new(network(t.vocabulary(), 95));
+                Box::new(drafter.with_inner(Box::new(LookupDrafter::default())))
+            },
+        },
+        Registered {
+            name: "draft in trees with a draft in trees with a lookup",
+            make: |t| {
+                let mut inner = ModelDrafter::new(network(t.vocabulary(), 94));
+                inner.settings.p_split = Some(0.2);
+                let mut outer = ModelDrafter::new(network(t.vocabulary(), 95));
+                outer.settings.p_split = Some(0.2);
+                Box::new(outer.with_inner(Box::new(inner.with_inner(Box::new(LookupDrafter::new(1, 1, 4))))))
+            },
+        },
         Registered { name: "random trees", make: |t| Box::new(RandomTrees { vocabulary: t.vocabulary() }) },
     ]
 }

@@ -119,20 +119,39 @@ pub struct TableScorer {
     table: Table,
     /// Most tokens of a sequence that it runs.
     pub context_max: usize,
-    /// It has no room for a sequence longer than this, and says so by an empty row.
+    /// It has no room for a sequence of more rows than this, and says so by empty rows.
     pub room: usize,
+    /// Calls, and rows that they computed.
+    pub counts: (usize, usize),
     caches: BTreeMap<SequenceId, Vec<Token>>,
 }
 
 impl TableScorer {
     /// A scorer without bounds.
     pub fn new(table: Table) -> TableScorer {
-        TableScorer { table, context_max: usize::MAX, room: usize::MAX, caches: BTreeMap::new() }
+        TableScorer { table, context_max: usize::MAX, room: usize::MAX, counts: (0, 0), caches: BTreeMap::new() }
     }
 
-    /// What is cached of a sequence.
+    /// What is cached of a sequence, row by row.
     pub fn cached(&self, sequence: SequenceId) -> &[Token] {
         &self.caches[&sequence]
+    }
+
+    /// The tokens that lead to a row of a span, itself included.
+    fn path(cache: &[Token], ask: &ScoreAsk<'_>, row: u32) -> Vec<Token> {
+        let parent = |row: u32| match ask.parents.is_empty() {
+            true => row.checked_sub(1),
+            false => ask.parents[row as usize],
+        };
+        let mut path: Vec<Token> = Vec::new();
+        let mut at = Some(row);
+        while let Some(row) = at {
+            path.push(cache[ask.start + row as usize]);
+            at = parent(row).inspect(|parent| assert!(*parent < row, "row {row} continues row {parent}"));
+        }
+        path.extend(cache[..ask.start].iter().rev());
+        path.reverse();
+        path
     }
 }
 
@@ -143,23 +162,37 @@ impl Scorer for TableScorer {
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
         rows.clear();
+        self.counts.0 += 1;
         for ask in asks {
             let cache = self.caches.get_mut(&ask.sequence).expect("an open sequence");
-            assert!(cache.len() == ask.start, "{} tokens cached, asked from {}", cache.len(), ask.start);
-            assert!(!ask.tokens.is_empty(), "nothing to run at {}", ask.start);
-            let len = cache.len() + ask.tokens.len();
-            assert!(len <= self.context_max, "{len} tokens for a context of {}", self.context_max);
-            if len > self.room {
-                rows.push(None);
+            let cached = ask.start + ask.computed;
+            assert!(cache.len() == cached, "{} rows cached, asked from {cached}", cache.len());
+            assert!(cache[ask.start..] == ask.tokens[..ask.computed], "{cache:?} for {ask:?}");
+            assert!(ask.tokens.len() > ask.computed, "nothing to run at {cached}");
+            assert!(ask.wanted.iter().all(|row| (*row as usize) >= ask.computed), "a computed row is wanted: {ask:?}");
+            if ask.start + ask.tokens.len() > self.room {
+                ask.wanted.iter().for_each(|_| rows.push(None));
                 continue;
             }
-            cache.extend(ask.tokens);
-            rows.push(Some(&self.table.logits(cache)));
+            cache.extend(&ask.tokens[ask.computed..]);
+            self.counts.1 += ask.tokens.len() - ask.computed;
+            for row in ask.wanted {
+                let path = TableScorer::path(cache, ask, *row);
+                assert!(path.len() <= self.context_max, "{} tokens for a context of {}", path.len(), self.context_max);
+                rows.push(Some(&self.table.logits(&path)));
+            }
         }
     }
 
     fn keep(&mut self, sequence: SequenceId, len: usize) {
         self.caches.get_mut(&sequence).expect("an open sequence").truncate(len);
+    }
+
+    fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
+        let cache = self.caches.get_mut(&sequence).expect("an open sequence");
+        let path: Vec<Token> = rows.iter().map(|row| cache[start + *row as usize]).collect();
+        cache.truncate(start);
+        cache.extend(path);
     }
 
     fn close(&mut self, sequence: SequenceId) {

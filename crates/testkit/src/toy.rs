@@ -85,9 +85,9 @@ impl Executor for ToyExecutor {
         check(batch, &self.capacity)?;
         outputs.vocabulary = self.capacity.vocabulary;
         outputs.logits.clear();
-        let rows: usize = batch.spans.iter().map(|span| span.tokens.len()).sum();
+        let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
         for span in batch.spans {
-            for (i, token) in span.tokens.iter().enumerate() {
+            for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
                 let slot = self.slot(&span.tables[0], span.start + i);
                 self.slots[slot] = *token;
             }

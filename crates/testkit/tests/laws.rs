@@ -6,6 +6,8 @@
 
 #[path = "laws/canary.rs"]
 mod canary;
+#[path = "laws/drafts.rs"]
+mod drafts;
 #[path = "laws/harness.rs"]
 mod harness;
 #[path = "laws/shapes.rs"]

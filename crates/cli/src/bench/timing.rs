@@ -102,8 +102,15 @@ impl Timer {
         // Any tokens: a pass costs the same whatever they are. These lie all over the embedding.
         let vocabulary = self.model.capacity().vocabulary;
         let tokens: Vec<Token> = (self.cached..self.cached + len).map(|i| (i * 7919 % vocabulary) as Token).collect();
-        let span =
-            Span { sequence: 0, tables: &self.tables, start: self.cached, tokens: &tokens, parents: &[], wanted };
+        let span = Span {
+            sequence: 0,
+            tables: &self.tables,
+            start: self.cached,
+            tokens: &tokens,
+            parents: &[],
+            computed: 0,
+            wanted,
+        };
         self.model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut self.outputs)
     }
 }

@@ -36,7 +36,7 @@ pub fn logits(model: &mut Model, tokens: &[u32], lengths: &[usize]) -> Vec<f32> 
         let len = lengths[pass.min(lengths.len() - 1)].min(tokens.len() - start);
         let wanted: Vec<u32> = (0..len as u32).collect();
         let tokens = &tokens[start..start + len];
-        let span = Span { sequence: 0, tables: &tables, start, tokens, parents: &[], wanted: &wanted };
+        let span = Span { sequence: 0, tables: &tables, start, tokens, parents: &[], computed: 0, wanted: &wanted };
         model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut outputs).unwrap_or_else(|e| panic!("{e}"));
         all.extend_from_slice(&outputs.logits);
         (start, pass) = (start + len, pass + 1);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::budget::Limits;
-use crate::{DraftTree, Probes, Sampling};
+use crate::{Address, DraftTree, Law, Probes, Promise, Proposal, Sampling};
 
 /// Says that token t is followed by t + 1, with this logit against zeros; notes what it was asked.
 struct Successor {
@@ -37,18 +37,26 @@ impl Scorer for Successor {
         self.passes.push(asks.len());
         for ask in asks {
             let cached = self.cached.get_mut(&ask.sequence).unwrap();
-            assert_eq!(cached.len(), ask.start);
+            assert_eq!(cached.len(), ask.start + ask.computed);
             if ask.start + ask.tokens.len() > self.room {
-                rows.push(None);
+                ask.wanted.iter().for_each(|_| rows.push(None));
                 continue;
             }
-            cached.extend(ask.tokens);
-            self.run += ask.tokens.len();
-            rows.push_zeros(10)[(cached[cached.len() - 1] as usize + 1) % 10] = self.logit;
+            cached.extend(&ask.tokens[ask.computed..]);
+            self.run += ask.tokens.len() - ask.computed;
+            for row in ask.wanted {
+                rows.push_zeros(10)[(ask.tokens[*row as usize] as usize + 1) % 10] = self.logit;
+            }
         }
     }
     fn keep(&mut self, sequence: SequenceId, len: usize) {
         self.cached.get_mut(&sequence).unwrap().truncate(len);
+    }
+    fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
+        let cached = self.cached.get_mut(&sequence).unwrap();
+        let path: Vec<Token> = rows.iter().map(|row| cached[start + *row as usize]).collect();
+        cached.truncate(start);
+        cached.extend(path);
     }
     fn close(&mut self, sequence: SequenceId) {
         self.cached.remove(&sequence);

@@ -1,0 +1,70 @@
+//! What a draft model has cached of one sequence: tokens for good, and behind them the rows of its last tree.
+//!
+//! A row is known by the tokens that lead to it, so it is right whatever became of the draft: the longest path of rows
+//! that says what the sequence came to say is kept, and the rest forgotten. Left out: the bytes, which are the scorer's.
+
+use crate::Token;
+
+/// The rows of one sequence in the order in which the scorer has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Cached {
+    /// So many first tokens of the sequence are cached for good.
+    pub agreed: usize,
+    /// The guesses behind them, row by row.
+    pub tokens: Vec<Token>,
+    /// For each the row that it continues, `None`: the last of the agreed tokens.
+    pub parents: Vec<Option<u32>>,
+}
+
+impl Cached {
+    /// Rows in all.
+    pub(super) fn len(&self) -> usize {
+        self.agreed + self.tokens.len()
+    }
+
+    /// Forgets the guesses from row `len` on.
+    pub(super) fn truncate_rows(&mut self, len: usize) {
+        self.tokens.truncate(len);
+        self.parents.truncate(len);
+    }
+
+    /// Forgets last rows that stand for tokens beyond the first `len`; whether there were any.
+    pub(super) fn truncate(&mut self, len: usize) -> bool {
+        let before = self.len();
+        while self.tokens.last().is_some() && self.agreed + self.depth(self.tokens.len() - 1) > len {
+            self.truncate_rows(self.tokens.len() - 1);
+        }
+        self.agreed = self.agreed.min(len);
+        self.len() < before
+    }
+
+    /// How many guesses lead to a row, itself included.
+    fn depth(&self, row: usize) -> usize {
+        std::iter::successors(Some(row as u32), |row| self.parents[*row as usize]).count()
+    }
+
+    /// The row of a token after a row, if there is one.
+    pub(super) fn child(&self, parent: Option<u32>, token: Token) -> Option<u32> {
+        let first = parent.map_or(0, |parent| parent as usize + 1);
+        (first..self.tokens.len())
+            .find(|&row| self.tokens[row] == token && self.parents[row] == parent)
+            .map(|row| row as u32)
+    }
+
+    /// Adds a row.
+    pub(super) fn push(&mut self, parent: Option<u32>, token: Token) -> u32 {
+        self.tokens.push(token);
+        self.parents.push(parent);
+        (self.tokens.len() - 1) as u32
+    }
+
+    /// The rows of the longest path of guesses that says what comes next.
+    pub(super) fn path(&self, next: &[Token]) -> Vec<u32> {
+        let mut path: Vec<u32> = Vec::new();
+        for &token in next {
+            let Some(row) = self.child(path.last().copied(), token) else { break };
+            path.push(row);
+        }
+        path
+    }
+}
