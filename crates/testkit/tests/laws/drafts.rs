@@ -89,7 +89,7 @@ fn a_drafter_of_the_draft_keeps_the_law() {
         let (target, draft) = (Table::seeded(3, 2, seed), Table::seeded(3, 1, seed + 40));
         let innermost = Table::seeded(3, 1, seed + 80);
         for promise in PROMISES {
-            let setup = Setup::new(&target, &sampling, promise, &PROMPT, 4);
+            let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
             for p_split in [1.0, 0.2] {
                 let outer = || drafter(&draft, 2, splitting(p_split, 0.0));
                 let team = || -> Vec<Box<dyn Drafter>> {
