@@ -27,6 +27,7 @@ mod scorer;
 mod sequence;
 mod stats;
 mod step;
+mod store;
 
 pub use chance::Race;
 pub use output::{Emitted, Event, FinishReason, Origin};
@@ -35,5 +36,6 @@ pub use request::{BudgetKind, Request, RequestError};
 pub use scorer::ExecutorScorer;
 pub use stats::{DrafterStats, Stats};
 pub use step::Engine;
+pub use store::{Document, Store, StoreError, Vocabulary};
 
 pub use foretoken_speculation::{SequenceId, Token};

@@ -1,0 +1,188 @@
+//! What is kept between runs: texts.
+//!
+//! Drafters that learn (tries, suffix structures, n-gram tables) are not written to disk; the texts that they learned are,
+//! and every drafter is built anew from them at start ([`Store::warm_up`]). Learning costs a few microseconds a token at
+//! most, so a million tokens take seconds, and in return there is one format for all drafters, which outlives every change
+//! of their insides, can be checked completely (a token is in the vocabulary or it is not), and serves drafters that were
+//! not there when it was written.
+//!
+//! All numbers are little-endian:
+//!
+//! ```text
+//! 0   8   the letters "ftktexts"
+//! 8   4   version: 1
+//! 12  4   tokens of the vocabulary
+//! 16  8   fingerprint of the vocabulary
+//! 24  8   documents
+//! 32  8   tokens of all documents together
+//! 40      each document: tokens (4), of which prompt (4), whose: 0 everybody's, 1 a tenant's (4), the tenant (8), and the
+//!         tokens, 4 each
+//! end 8   XXH3-64 of everything before
+//! ```
+//!
+//! A file says how long it must be (40 + 20 documents + 4 tokens + 8), so a header that lies is refused before anything
+//! is read for it; a text is used only if all of the file was right. Writing goes through a file beside it that takes its
+//! place when it is complete. Left out: compression, and two writers at once (the last one wins, whole).
+
+mod error;
+mod format;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use foretoken_speculation::{Tenant, Token};
+use foretoken_text::Tokenizer;
+
+use crate::Engine;
+pub use error::StoreError;
+
+/// Most tokens that a store may hold: 4 GiB of them.
+pub const TOKENS_MAX: usize = 1 << 30;
+
+/// Which vocabulary tokens belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vocabulary {
+    /// [`Tokenizer::fingerprint`].
+    pub fingerprint: u64,
+    /// Tokens there are ([`Tokenizer::vocabulary_len`]).
+    pub len: u32,
+}
+
+impl From<&Tokenizer> for Vocabulary {
+    fn from(tokenizer: &Tokenizer) -> Self {
+        let len = u32::try_from(tokenizer.vocabulary_len()).expect("tokens are numbers of 32 bits");
+        Self { fingerprint: tokenizer.fingerprint(), len }
+    }
+}
+
+/// A text as drafters learn it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Its tokens, at least one.
+    pub tokens: Vec<Token>,
+    /// How many of them are the prompt.
+    pub prompt_len: usize,
+    /// Whose it is; `None` is everybody's.
+    pub tenant: Option<Tenant>,
+}
+
+/// Texts of one vocabulary, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    vocabulary: Vocabulary,
+    documents: VecDeque<Document>,
+    tokens: usize,
+    tokens_max: usize,
+}
+
+impl Store {
+    /// An empty store of a vocabulary, which keeps up to `tokens_max` tokens (never more than [`TOKENS_MAX`]).
+    pub fn new(vocabulary: Vocabulary, tokens_max: usize) -> Self {
+        Self { vocabulary, documents: VecDeque::new(), tokens: 0, tokens_max: tokens_max.min(TOKENS_MAX) }
+    }
+
+    /// Adds a text as the newest; the oldest ones go where there is no room for all. Whether it was taken: a text without
+    /// tokens, with tokens outside the vocabulary or longer than the whole store is not.
+    ///
+    /// # Panics
+    /// If the prompt is longer than the text.
+    pub fn add(&mut self, document: Document) -> bool {
+        let len = document.tokens.len();
+        assert!(document.prompt_len <= len, "a prompt of {} tokens in a text of {len}", document.prompt_len);
+        let known = document.tokens.iter().all(|token| *token < self.vocabulary.len);
+        if len == 0 || len > self.tokens_max || !known {
+            return false;
+        }
+        self.tokens += len;
+        self.documents.push_back(document);
+        self.drop_oldest();
+        true
+    }
+
+    fn drop_oldest(&mut self) {
+        while self.tokens > self.tokens_max {
+            let oldest = self.documents.pop_front().expect("an empty store holds no tokens");
+            self.tokens -= oldest.tokens.len();
+        }
+    }
+
+    /// The texts, oldest first.
+    pub fn documents(&self) -> impl ExactSizeIterator<Item = &Document> {
+        self.documents.iter()
+    }
+
+    /// Tokens of all texts.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Bytes of the file that [`Store::save`] writes.
+    pub fn bytes(&self) -> u64 {
+        format::file_len(self.documents.len() as u64, self.tokens as u64).expect("a store fits into a file")
+    }
+
+    /// Lets all drafters of an engine learn all texts, oldest first.
+    pub fn warm_up(&self, engine: &mut Engine) {
+        for document in &self.documents {
+            engine.warm_up(&document.tokens, document.prompt_len, document.tenant);
+        }
+    }
+
+    /// Reads a file that was written for this vocabulary. If it holds more than `tokens_max` tokens, the oldest texts are
+    /// left out.
+    ///
+    /// # Errors
+    /// The file cannot be read, or one of its fields is not what it must be. Nothing of it is used then.
+    pub fn load(path: &Path, vocabulary: Vocabulary, tokens_max: usize) -> Result<Self, StoreError> {
+        let failed = |error| StoreError::io(path, "read", &error);
+        let file = File::open(path).map_err(failed)?;
+        let len = file.metadata().map_err(failed)?.len();
+        let documents = format::read(&path.display().to_string(), BufReader::new(file), len, vocabulary)?;
+        let mut store = Self::new(vocabulary, tokens_max);
+        store.tokens = documents.iter().map(|document| document.tokens.len()).sum();
+        store.documents = documents.into();
+        store.drop_oldest();
+        Ok(store)
+    }
+
+    /// Writes the file, whole or not at all: who reads it meanwhile reads the old one.
+    ///
+    /// # Errors
+    /// The folder or the file cannot be written; an old file is unchanged then.
+    pub fn save(&self, path: &Path) -> Result<(), StoreError> {
+        // What is replaced is the file that a link points to, not the link.
+        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let beside = beside(&target).ok_or_else(|| StoreError::no_file(path))?;
+        let written = self.write_to(&beside).and_then(|()| std::fs::rename(&beside, &target));
+        if let Err(error) = written {
+            std::fs::remove_file(&beside).ok();
+            return Err(StoreError::io(path, "written", &error));
+        }
+        // The name is safe when its folder is; systems where a folder cannot be opened do it on their own.
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).ok();
+        Ok(())
+    }
+
+    fn write_to(&self, path: &Path) -> std::io::Result<()> {
+        let file = File::options().write(true).create_new(true).open(path)?;
+        let mut out = BufWriter::new(file);
+        format::write(&mut out, self.vocabulary, self.tokens, &self.documents)?;
+        out.flush()?;
+        out.get_ref().sync_all()
+    }
+}
+
+/// The name of the file that is written first, in the same folder; `None` if the path names no file.
+fn beside(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_string_lossy();
+    // A name of its own for each process: no two write into the same file. One left by a crash is written over.
+    let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    std::fs::remove_file(&beside).ok();
+    Some(beside)
+}
+
+#[cfg(test)]
+mod tests;

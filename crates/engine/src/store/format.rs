@@ -1,0 +1,202 @@
+//! The bytes of a store's file, read with suspicion.
+//!
+//! Nothing in a file is believed before it was compared: the header with the file's real length, each length with what is
+//! left of the announced tokens, each token with the vocabulary, and all bytes with their checksum. Memory grows with what
+//! was really read. The format stands in `store.rs`.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::io::{self, Read, Write};
+
+use foretoken_speculation::{Tenant, Token};
+use xxhash_rust::xxh3::Xxh3;
+
+use super::error::StoreError;
+use super::{Document, TOKENS_MAX, Vocabulary};
+
+const MAGIC: [u8; 8] = *b"ftktexts";
+const VERSION: u32 = 1;
+const HEADER: u64 = 40;
+const DOCUMENT: u64 = 20;
+const CHECKSUM: u64 = 8;
+/// Tokens that are read at a time.
+const CHUNK: usize = 4096;
+
+/// Bytes of a file with so many documents and tokens; `None` if no file can be so long.
+pub(super) fn file_len(documents: u64, tokens: u64) -> Option<u64> {
+    let documents = documents.checked_mul(DOCUMENT)?;
+    tokens.checked_mul(4)?.checked_add(documents)?.checked_add(HEADER + CHECKSUM)
+}
+
+/// Writes a whole file.
+pub(super) fn write(
+    out: &mut impl Write,
+    vocabulary: Vocabulary,
+    tokens: usize,
+    documents: &VecDeque<Document>,
+) -> io::Result<()> {
+    let mut hash = Xxh3::new();
+    let mut put = |bytes: &[u8]| {
+        hash.update(bytes);
+        out.write_all(bytes)
+    };
+    put(&MAGIC)?;
+    put(&VERSION.to_le_bytes())?;
+    put(&vocabulary.len.to_le_bytes())?;
+    put(&vocabulary.fingerprint.to_le_bytes())?;
+    put(&(documents.len() as u64).to_le_bytes())?;
+    put(&(tokens as u64).to_le_bytes())?;
+    for document in documents {
+        put(&(document.tokens.len() as u32).to_le_bytes())?;
+        put(&(document.prompt_len as u32).to_le_bytes())?;
+        put(&u32::from(document.tenant.is_some()).to_le_bytes())?;
+        put(&document.tenant.unwrap_or_default().0.to_le_bytes())?;
+        document.tokens.iter().try_for_each(|token| put(&token.to_le_bytes()))?;
+    }
+    out.write_all(&hash.digest().to_le_bytes())
+}
+
+/// Reads a whole file of `len` bytes. `name`: the file, for messages.
+pub(super) fn read(name: &str, from: impl Read, len: u64, vocabulary: Vocabulary) -> Result<Vec<Document>, StoreError> {
+    let mut reader = Reader { name, from, hash: Xxh3::new() };
+    let (documents, tokens) = reader.header(len, vocabulary)?;
+    let mut all = Vec::new();
+    let mut left = tokens as usize;
+    for number in 1..=documents {
+        let document = reader.document(number, left, vocabulary)?;
+        left -= document.tokens.len();
+        all.push(document);
+    }
+    if left > 0 {
+        return Err(reader.field("tokens", format!("{} (as the documents have)", tokens - left as u64), tokens));
+    }
+    let found = reader.hash.digest();
+    let expected = u64::from_le_bytes(reader.bytes("checksum")?);
+    match found == expected {
+        true => Ok(all),
+        false => Err(reader.field("checksum", format!("{expected:016x}"), format!("{found:016x} of what was read"))),
+    }
+}
+
+struct Reader<'a, R> {
+    name: &'a str,
+    from: R,
+    hash: Xxh3,
+}
+
+impl<R: Read> Reader<'_, R> {
+    fn field(&self, field: impl Display, expected: impl Display, found: impl Display) -> StoreError {
+        StoreError::Field {
+            file: self.name.to_string(),
+            field: field.to_string(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }
+    }
+
+    fn fill(&mut self, field: &str, bytes: &mut [u8]) -> Result<(), StoreError> {
+        self.from.read_exact(bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.field(field, format!("{} bytes", bytes.len()), "the end of the file"),
+            _ => StoreError::Io { file: self.name.to_string(), tried: "read", found: error.to_string() },
+        })?;
+        self.hash.update(bytes);
+        Ok(())
+    }
+
+    fn bytes<const N: usize>(&mut self, field: &str) -> Result<[u8; N], StoreError> {
+        let mut bytes = [0; N];
+        self.fill(field, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn u32(&mut self, field: &str) -> Result<u32, StoreError> {
+        self.bytes(field).map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self, field: &str) -> Result<u64, StoreError> {
+        self.bytes(field).map(u64::from_le_bytes)
+    }
+
+    /// Numbers of documents and tokens, which the file's length was compared with.
+    fn header(&mut self, len: u64, vocabulary: Vocabulary) -> Result<(u64, u64), StoreError> {
+        let magic: [u8; 8] = self.bytes("magic")?;
+        if magic != MAGIC {
+            return Err(self.field(
+                "magic",
+                format!("{:?}", MAGIC.escape_ascii().to_string()),
+                format!("{:?}", magic.escape_ascii().to_string()),
+            ));
+        }
+        let version = self.u32("version")?;
+        if version != VERSION {
+            return Err(self.field("version", VERSION, version));
+        }
+        let (theirs, fingerprint) = (self.u32("vocabulary")?, self.u64("fingerprint")?);
+        if theirs != vocabulary.len {
+            let expected = format!("{} tokens (those of the model)", vocabulary.len);
+            return Err(self.field("vocabulary", expected, theirs));
+        }
+        if fingerprint != vocabulary.fingerprint {
+            let expected = format!("{:016x} (the model's vocabulary)", vocabulary.fingerprint);
+            return Err(self.field("fingerprint", expected, format!("{fingerprint:016x}")));
+        }
+        let (documents, tokens) = (self.u64("documents")?, self.u64("tokens")?);
+        if tokens > TOKENS_MAX as u64 {
+            return Err(self.field("tokens", format!("at most {TOKENS_MAX}"), tokens));
+        }
+        // Each document has a token, so a number that passes here is small as well.
+        if documents > tokens {
+            return Err(self.field("documents", format!("at most one a token ({tokens})"), documents));
+        }
+        match file_len(documents, tokens) {
+            Some(expected) if expected == len => Ok((documents, tokens)),
+            expected => {
+                let expected = expected.map_or("a length".to_string(), |expected| expected.to_string());
+                let why = format!("{expected} bytes ({documents} documents with {tokens} tokens)");
+                Err(self.field("length", why, len))
+            }
+        }
+    }
+
+    /// A document with at most `left` tokens.
+    fn document(&mut self, number: u64, left: usize, vocabulary: Vocabulary) -> Result<Document, StoreError> {
+        let of = |field: &str| format!("document {number}: {field}");
+        let len = self.u32(&of("tokens"))?;
+        if len == 0 || len as usize > left {
+            return Err(self.field(of("tokens"), format!("1 to {left} (what is left of the announced ones)"), len));
+        }
+        let prompt = self.u32(&of("prompt"))?;
+        if prompt > len {
+            return Err(self.field(of("prompt"), format!("at most {len} (its tokens)"), prompt));
+        }
+        let owned = self.u32(&of("owner"))?;
+        let tenant = self.u64(&of("tenant"))?;
+        let tenant = match (owned, tenant) {
+            (0, 0) => None,
+            (1, tenant) => Some(Tenant(tenant)),
+            (0, _) => return Err(self.field(of("tenant"), "0 (it is everybody's)", tenant)),
+            _ => return Err(self.field(of("owner"), "0 (everybody) or 1 (a tenant)", owned)),
+        };
+        let tokens = self.tokens(&of("token"), len as usize, vocabulary)?;
+        Ok(Document { tokens, prompt_len: prompt as usize, tenant })
+    }
+
+    fn tokens(&mut self, field: &str, len: usize, vocabulary: Vocabulary) -> Result<Vec<Token>, StoreError> {
+        let mut tokens = Vec::new();
+        let mut bytes = [0; 4 * CHUNK];
+        while tokens.len() < len {
+            let chunk = &mut bytes[..4 * CHUNK.min(len - tokens.len())];
+            self.fill(field, chunk)?;
+            tokens.reserve_exact(chunk.len() / 4);
+            for four in chunk.chunks_exact(4) {
+                let token = Token::from_le_bytes(four.try_into().expect("four bytes"));
+                if token >= vocabulary.len {
+                    let expected = format!("a number below {} (the vocabulary)", vocabulary.len);
+                    return Err(self.field(format!("{field} {}", tokens.len() + 1), expected, token));
+                }
+                tokens.push(token);
+            }
+        }
+        Ok(tokens)
+    }
+}

@@ -1,0 +1,217 @@
+//! A store comes back as it went; every other file is refused by name.
+
+use foretoken_speculation::{Ask, Chance, Drafter, SequenceId};
+use foretoken_testkit::{table::Table, toy::ToyExecutor};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::*;
+
+const VOCABULARY: Vocabulary = Vocabulary { fingerprint: 0xfeed_beef_0123_4567, len: 100 };
+
+fn document(tokens: &[Token], prompt_len: usize, tenant: Option<u64>) -> Document {
+    Document { tokens: tokens.to_vec(), prompt_len, tenant: tenant.map(Tenant) }
+}
+
+fn small() -> Store {
+    let mut store = Store::new(VOCABULARY, 1000);
+    assert!(store.add(document(&[1, 2, 99], 2, None)));
+    assert!(store.add(document(&[7], 0, Some(u64::MAX))));
+    assert!(store.add(document(&[0, 5], 2, Some(0))));
+    store
+}
+
+fn bytes(store: &Store) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    format::write(&mut bytes, VOCABULARY, store.tokens, &store.documents).expect("memory takes everything");
+    bytes
+}
+
+fn read(bytes: &[u8]) -> Result<Vec<Document>, StoreError> {
+    format::read("x", bytes, bytes.len() as u64, VOCABULARY)
+}
+
+/// The bytes with others put in at a place, and a checksum that is right again.
+fn forged(at: usize, with: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes(&small());
+    bytes[at..at + with.len()].copy_from_slice(with);
+    let end = bytes.len() - 8;
+    let checksum = xxh3_64(&bytes[..end]);
+    bytes[end..].copy_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn texts_come_back_as_they_went() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("texts");
+    for store in [small(), Store::new(VOCABULARY, 1000)] {
+        store.save(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), store.bytes());
+        assert_eq!(Store::load(&path, VOCABULARY, 1000).unwrap(), store);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+    let mut long = Store::new(VOCABULARY, TOKENS_MAX);
+    long.add(document(&[3; 10_000], 9_999, None));
+    long.save(&path).unwrap();
+    assert_eq!(Store::load(&path, VOCABULARY, TOKENS_MAX).unwrap(), long);
+}
+
+#[test]
+fn the_oldest_texts_make_room() {
+    let mut store = Store::new(VOCABULARY, 5);
+    for i in 0..4 {
+        assert!(store.add(document(&[i, i], 1, None)));
+    }
+    let firsts = |store: &Store| store.documents().map(|document| document.tokens[0]).collect::<Vec<_>>();
+    assert_eq!((firsts(&store), store.tokens()), (vec![2, 3], 4));
+    assert!(!store.add(document(&[1; 6], 0, None)), "longer than the store");
+    assert!(!store.add(document(&[100], 0, None)), "not in the vocabulary");
+    assert!(!store.add(document(&[], 0, None)), "no text");
+    assert_eq!(firsts(&store), [2, 3]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("texts");
+    store.save(&path).unwrap();
+    assert_eq!(firsts(&Store::load(&path, VOCABULARY, 3).unwrap()), [3], "less room at loading");
+}
+
+#[test]
+fn every_changed_bit_is_noticed() {
+    let right = bytes(&small());
+    for at in 0..right.len() {
+        for bit in 0..8 {
+            let mut wrong = right.clone();
+            wrong[at] ^= 1 << bit;
+            assert!(read(&wrong).is_err(), "bit {bit} of byte {at}");
+        }
+        for other in [0, 1, 0xff] {
+            let mut wrong = right.clone();
+            let same = std::mem::replace(&mut wrong[at], other) == other;
+            assert_eq!(read(&wrong).is_ok(), same, "byte {at} as {other}");
+        }
+    }
+}
+
+#[test]
+fn every_cut_and_every_addition_is_noticed() {
+    let right = bytes(&small());
+    for len in 0..right.len() {
+        assert!(read(&right[..len]).is_err(), "{len} bytes");
+        // A file that shrinks while it is read ends early, whatever its length was before.
+        let shrunk = format::read("x", &right[..len], right.len() as u64, VOCABULARY);
+        assert!(shrunk.unwrap_err().to_string().contains("the end of the file"), "{len} bytes");
+    }
+    let longer = [right.as_slice(), &[0]].concat();
+    assert_eq!(
+        read(&longer).unwrap_err().to_string(),
+        "x: length: expected 132 bytes (3 documents with 6 tokens), found 133"
+    );
+}
+
+/// Files with a right checksum, each with one lie.
+#[test]
+fn lies_are_refused_by_name() {
+    let u32s = |number: u32| number.to_le_bytes().to_vec();
+    let u64s = |number: u64| number.to_le_bytes().to_vec();
+    assert!(read(&forged(0, b"ftktexts")).is_ok());
+    for (at, with, expected) in [
+        (0, b"FTKTEXTS".to_vec(), "magic: expected \"ftktexts\", found \"FTKTEXTS\""),
+        (8, u32s(2), "version: expected 1, found 2"),
+        (12, u32s(101), "vocabulary: expected 100 tokens (those of the model), found 101"),
+        (16, u64s(1), "fingerprint: expected feedbeef01234567 (the model's vocabulary), found 0000000000000001"),
+        (24, u64s(2), "length: expected 112 bytes (2 documents with 6 tokens), found 132"),
+        (24, u64s(u64::MAX), "documents: expected at most one a token (6), found 18446744073709551615"),
+        (32, u64s(7), "length: expected 136 bytes (3 documents with 7 tokens), found 132"),
+        (32, u64s(u64::MAX), "tokens: expected at most 1073741824, found 18446744073709551615"),
+        (32, u64s(1 << 30), "length: expected 4294967404 bytes (3 documents with 1073741824 tokens), found 132"),
+        (40, u32s(0), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 0"),
+        (40, u32s(7), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 7"),
+        (
+            40,
+            u32s(u32::MAX),
+            "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 4294967295",
+        ),
+        (44, u32s(4), "document 1: prompt: expected at most 3 (its tokens), found 4"),
+        (48, u32s(2), "document 1: owner: expected 0 (everybody) or 1 (a tenant), found 2"),
+        (52, u64s(9), "document 1: tenant: expected 0 (it is everybody's), found 9"),
+        (64, u32s(100), "document 1: token 2: expected a number below 100 (the vocabulary), found 100"),
+        // The last document takes one token less than there are.
+        (96, [u32s(1), u32s(1)].concat(), "tokens: expected 5 (as the documents have), found 6"),
+    ] {
+        assert_eq!(read(&forged(at, &with)).unwrap_err().to_string(), format!("x: {expected}"));
+    }
+    let mut wrong = bytes(&small());
+    *wrong.last_mut().unwrap() ^= 1;
+    let error = read(&wrong).unwrap_err().to_string();
+    assert!(error.starts_with("x: checksum: expected ") && error.ends_with(" of what was read"), "{error}");
+}
+
+#[test]
+fn an_announced_giant_costs_no_memory() {
+    // The length agrees with the header, as in a file with holes; what is there ends after the header.
+    let len = format::file_len(1 << 30, 1 << 30).unwrap();
+    let mut header = bytes(&small())[..40].to_vec();
+    header[24..32].copy_from_slice(&(1u64 << 30).to_le_bytes());
+    header[32..40].copy_from_slice(&(1u64 << 30).to_le_bytes());
+    let error = format::read("x", header.as_slice(), len, VOCABULARY).unwrap_err();
+    assert_eq!(error.to_string(), "x: document 1: tokens: expected 4 bytes, found the end of the file");
+}
+
+#[test]
+fn what_cannot_be_written_leaves_the_old_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("no/such/folder");
+    let error = small().save(&missing).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}: cannot be written: ", missing.display())), "{error}");
+    assert!(Store::load(&missing, VOCABULARY, 9).unwrap_err().to_string().contains("cannot be read: "));
+    // A folder with something in it cannot be replaced by a file.
+    let full = folder.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(full.join("inside"), "x").unwrap();
+    assert!(small().save(&full).is_err() && full.join("inside").exists());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert!(small().save(Path::new("..")).is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_stays_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+    std::fs::write(&file, "old").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    small().save(&link).unwrap();
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(Store::load(&file, VOCABULARY, 1000).unwrap(), small());
+}
+
+/// A drafter that writes down what it is told.
+struct Listener(std::rc::Rc<std::cell::RefCell<Vec<Document>>>);
+
+impl Drafter for Listener {
+    fn name(&self) -> &str {
+        "listener"
+    }
+
+    fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
+        self.0.borrow_mut().push(Document { tokens: tokens.to_vec(), prompt_len, tenant });
+    }
+
+    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
+
+    fn draft(&mut self, _asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {}
+
+    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
+
+    fn close(&mut self, _sequence: SequenceId) {}
+}
+
+#[test]
+fn drafters_learn_every_text_in_order() {
+    let heard = std::rc::Rc::default();
+    let network = ToyExecutor::new(Table::constant(&[1.0]), 8, 1, 8);
+    let mut engine = Engine::new(Box::new(network), 1, 8);
+    engine.add_drafter(Box::new(Listener(std::rc::Rc::clone(&heard))));
+    let store = small();
+    store.warm_up(&mut engine);
+    assert_eq!(*heard.borrow(), store.documents().cloned().collect::<Vec<_>>());
+}
