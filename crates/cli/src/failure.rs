@@ -5,7 +5,7 @@
 
 use std::io;
 
-use foretoken_engine::RequestError;
+use foretoken_engine::{RequestError, StoreError};
 use foretoken_model::{ExecutorError, ModelError};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
@@ -67,7 +67,7 @@ macro_rules! other {
     };
 }
 
-other!(ModelError, TextError, WeightsError, ExecutorError);
+other!(ModelError, TextError, WeightsError, ExecutorError, StoreError);
 
 /// Fields of requests are options here, so errors name these.
 impl From<RequestError> for Failure {

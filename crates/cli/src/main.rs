@@ -1,6 +1,6 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
-//! One file a command (`generate`, `chat`, `inspect`, `check`, `logits`, `quantize`, `bench`, `version`), over a few that they
+//! One file a command (`generate`, `chat`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`, `version`), over a few that they
 //! share: `options` and `values` say what can be given, `models` opens, `assembly` makes an engine, `answers` runs it.
 //! Every error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
 
@@ -18,12 +18,14 @@ mod failure;
 mod generate;
 mod inspect;
 mod logits;
+mod lookup;
 mod models;
 mod options;
 mod printing;
 mod progress;
 mod prompts;
 mod quantize;
+mod records;
 mod report;
 mod values;
 mod version;
@@ -65,6 +67,8 @@ enum Command {
     Logits(logits::Logits),
     /// Make a GGUF file of another type, of a GGUF file or a directory
     Quantize(quantize::Quantize),
+    /// Keep texts in a file, for drafters to learn from at start
+    Lookup(lookup::Lookup),
     /// Measure speed, next to what this machine could do
     Bench(Box<bench::Bench>),
     /// Say what this program is, and what it found on this machine
@@ -83,6 +87,7 @@ impl Cli {
             Some(Command::Check(command)) => command.run(),
             Some(Command::Logits(command)) => command.run(),
             Some(Command::Quantize(command)) => command.run(),
+            Some(Command::Lookup(command)) => command.run(),
             Some(Command::Bench(command)) => command.run(),
             Some(Command::Version(_)) => version::Version::print(true),
         }

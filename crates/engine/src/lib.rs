@@ -27,7 +27,7 @@ mod scorer;
 mod sequence;
 mod stats;
 mod step;
-mod store;
+pub mod store;
 
 pub use chance::Race;
 pub use output::{Emitted, Event, FinishReason, Origin};

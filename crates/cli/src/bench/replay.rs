@@ -7,23 +7,22 @@
 
 mod contestant;
 pub mod play;
-pub mod records;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use foretoken_engine::{BudgetKind, Stats};
-use foretoken_text::Tokenizer;
+use foretoken_engine::store::TOKENS_MAX;
+use foretoken_engine::{BudgetKind, Stats, Store, Vocabulary};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::records::{self, Record};
 use crate::values;
 use crate::vocabulary::VocabularyOptions;
 use contestant::{Contestant, Settings};
 use play::Stage;
-use records::Record;
 
 const EXPLAINED: &str = "\
 RECORDS is a list of JSON objects, or one object a line: \"prompt\" with \"output\" or \"completion\" (texts
@@ -49,24 +48,45 @@ enum Budget {
     Fixed,
     /// Two more after a draft that was right, one less after another.
     Heuristic,
+    /// A branch ends where a token looks wrong.
+    Confidence,
+    /// A branch ends where all of it has become improbable.
+    Threshold,
+    /// Exactly what will be accepted: the most that any budget can save.
+    Oracle,
+}
+
+impl Budget {
+    /// As the engine knows it, for one record.
+    fn kind(self, nodes_max: usize, record: &Record) -> BudgetKind {
+        match self {
+            Self::Fixed => BudgetKind::Fixed { nodes: nodes_max },
+            Self::Heuristic => BudgetKind::Heuristic { nodes_max },
+            Self::Confidence => BudgetKind::Confidence { nodes_max },
+            Self::Threshold => BudgetKind::Threshold { nodes_max },
+            Self::Oracle => BudgetKind::Oracle { text: record.tokens[record.prompt_len..].into(), nodes_max },
+        }
+    }
 }
 
 /// What drafters know before the first record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum WarmUp {
+    /// Nothing.
     None,
+    /// The other half of the records.
     Half,
+    /// The texts of a store.
+    File(PathBuf),
 }
 
-impl FromStr for WarmUp {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "none" => Ok(Self::None),
-            "half" => Ok(Self::Half),
-            _ => Err("expected none or half".to_string()),
-        }
+/// `none`, `half`, or else a file.
+fn warm_up(word: &str) -> Result<WarmUp, String> {
+    match word {
+        "" => Err("expected none, half or a file".to_string()),
+        "none" => Ok(WarmUp::None),
+        "half" => Ok(WarmUp::Half),
+        path => Ok(WarmUp::File(path.into())),
     }
 }
 
@@ -92,8 +112,8 @@ pub struct Replay {
     /// Longest run of last tokens that is searched for
     #[arg(long, value_name = "N", default_value = "3", value_parser = values::run_len, allow_negative_numbers = true)]
     max_matching_ngram_size: usize,
-    /// What is learned before: none or half
-    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = WarmUp::from_str)]
+    /// What is learned before: none, half (of the records), or a file that `foretoken lookup build` wrote
+    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = warm_up)]
     warm_up: WarmUp,
     /// Only the first records
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
@@ -112,6 +132,10 @@ impl Replay {
         let tokenizer = self.vocabulary.open()?;
         let records = records::read(&self.records, &tokenizer, self.limit)?;
         let contestants = if self.spec_type.is_empty() { Contestant::all() } else { self.spec_type.clone() };
+        let known = match &self.warm_up {
+            WarmUp::File(path) => Some(Store::load(path, Vocabulary::from(&*tokenizer), TOKENS_MAX)?),
+            WarmUp::None | WarmUp::Half => None,
+        };
         let mut out = std::io::stdout();
         let mut objects = Vec::new();
         if !self.json {
@@ -120,7 +144,7 @@ impl Replay {
             writeln!(out, "{what}, up to {} drafted a pass\n{}", self.spec_draft_n_max, head())?;
         }
         for contestant in contestants {
-            let stats = self.judge(&contestant, &records, &tokenizer)?;
+            let stats = self.judge(&contestant, &records, known.as_ref(), tokenizer.vocabulary_len())?;
             match self.json {
                 true => objects.push(object(&contestant, records.len(), &stats)),
                 false => writeln!(out, "{}", line(&contestant, &stats))?,
@@ -139,25 +163,28 @@ impl Replay {
     }
 
     /// Plays all records with one drafter, or several that share a pass.
-    fn judge(&self, contestant: &Contestant, records: &[Record], tokenizer: &Tokenizer) -> Result<Stats, Failure> {
-        let settings = Settings { nodes_max: self.spec_draft_n_max, run_len: self.max_matching_ngram_size };
-        let budget = match self.budget {
-            Budget::Fixed => BudgetKind::Fixed { nodes: self.spec_draft_n_max },
-            Budget::Heuristic => BudgetKind::Heuristic { nodes_max: self.spec_draft_n_max },
-        };
+    fn judge(
+        &self,
+        contestant: &Contestant,
+        records: &[Record],
+        known: Option<&Store>,
+        vocabulary: usize,
+    ) -> Result<Stats, Failure> {
+        let (nodes_max, run_len) = (self.spec_draft_n_max, self.max_matching_ngram_size);
+        let settings = Settings { nodes_max, run_len, vocabulary };
         let context = records.iter().map(|record| record.tokens.len()).max().unwrap_or(0);
         let parts = if self.warm_up == WarmUp::Half { 2 } else { 1 };
         let mut total = Stats::default();
         for part in 0..parts {
             let drafters = contestant.drafters(&settings);
-            let (nodes_max, vocabulary) = (self.spec_draft_n_max, tokenizer.vocabulary_len());
-            let mut stage = Stage::new(drafters, budget.clone(), nodes_max, context, vocabulary);
+            let mut stage = Stage::new(drafters, nodes_max, context, vocabulary);
+            known.iter().for_each(|known| stage.learn_all(known));
             let in_part = |(i, _): &(usize, &Record)| i % parts == part;
             for (_, record) in records.iter().enumerate().filter(|each| !in_part(each)) {
                 stage.learn(&record.tokens, record.prompt_len);
             }
             for (_, record) in records.iter().enumerate().filter(in_part) {
-                total.add(&stage.play(record)?);
+                total.add(&stage.play(record, self.budget.kind(nodes_max, record))?);
             }
         }
         Ok(total)

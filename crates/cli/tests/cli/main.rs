@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod generate;
 mod logits;
+mod lookup;
 mod page;
 mod quantize;
 mod replay;

@@ -1,59 +1,64 @@
 //! Who is judged: a drafter that needs no model, or several that share a pass.
 //!
-//! Names are those of `--spec-type`; a + joins names. Left out: drafters with a network, which a record cannot feed.
+//! Names are those of `--spec-type`, and two more for prompt lookup as others do it, so that it can be compared; a + joins
+//! names. Left out: drafters with a network, which a record cannot feed, and fixed phrases, of which there are none.
 
 use std::str::FromStr;
 
-use clap::ValueEnum;
-use foretoken_speculation::{Drafter, LookupDrafter};
-
-use crate::options::SpecType;
-
-/// One drafter, or several in the order in which they are asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contestant(Vec<SpecType>);
+use foretoken_speculation::{Drafter, LookupDrafter, NgramDrafter, RandomDrafter};
 
 /// What drafters are told.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Most nodes a pass.
     pub nodes_max: usize,
-    /// Longest run of last tokens that is searched for.
+    /// Longest run of last tokens that lookup searches for.
     pub run_len: usize,
+    /// Tokens there are.
+    pub vocabulary: usize,
 }
 
-/// The drafter of a kind; `None` if it needs a model, or is none.
-fn drafter(kind: SpecType, settings: &Settings) -> Option<Box<dyn Drafter>> {
-    match kind {
-        SpecType::Lookup => Some(Box::new(LookupDrafter::new(1, settings.run_len, settings.nodes_max))),
-        _ => None,
-    }
-}
+type Make = fn(&Settings) -> Box<dyn Drafter>;
 
-/// Whether a record can play the target of this kind of drafter.
-fn is_model_free(kind: SpecType) -> bool {
-    drafter(kind, &Settings { nodes_max: 1, run_len: 1 }).is_some()
-}
+/// Every drafter that needs no model.
+const KINDS: [(&str, Make); 5] = [
+    ("lookup", |settings| Box::new(LookupDrafter::new(1, settings.run_len, settings.nodes_max))),
+    ("lookup-latest", |settings| Box::new(LookupDrafter::chain(1, settings.run_len, settings.nodes_max))),
+    ("lookup-first", |settings| {
+        let mut drafter = LookupDrafter::chain(1, settings.run_len, settings.nodes_max);
+        drafter.first = true;
+        Box::new(drafter)
+    }),
+    ("ngram", |settings| {
+        let mut drafter = NgramDrafter::default();
+        drafter.n_max = settings.nodes_max;
+        Box::new(drafter)
+    }),
+    ("random", |settings| {
+        let mut drafter = RandomDrafter::new(settings.vocabulary);
+        drafter.nodes_max = settings.nodes_max;
+        Box::new(drafter)
+    }),
+];
 
-fn name(kind: SpecType) -> String {
-    kind.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
-}
+/// One drafter, or several in the order in which they are asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contestant(Vec<usize>);
 
 impl Contestant {
-    /// Every drafter that needs no model, each alone.
+    /// Every drafter that needs no model and knows something, each alone.
     pub fn all() -> Vec<Self> {
-        let kinds = SpecType::value_variants().iter().copied();
-        kinds.filter(|kind| is_model_free(*kind)).map(|kind| Self(vec![kind])).collect()
+        (0..KINDS.len()).filter(|kind| KINDS[*kind].0 != "random").map(|kind| Self(vec![kind])).collect()
     }
 
     /// As on the command line.
     pub fn name(&self) -> String {
-        self.0.iter().map(|kind| name(*kind)).collect::<Vec<_>>().join("+")
+        self.0.iter().map(|kind| KINDS[*kind].0).collect::<Vec<_>>().join("+")
     }
 
     /// New drafters that know nothing yet.
     pub fn drafters(&self, settings: &Settings) -> Vec<Box<dyn Drafter>> {
-        self.0.iter().filter_map(|kind| drafter(*kind, settings)).collect()
+        self.0.iter().map(|kind| KINDS[*kind].1(settings)).collect()
     }
 }
 
@@ -61,10 +66,10 @@ impl FromStr for Contestant {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        let kinds: Option<Vec<SpecType>> = word.split('+').map(|name| SpecType::from_str(name, false).ok()).collect();
-        let all = || Self::all().iter().map(Self::name).collect::<Vec<_>>().join(", ");
-        let kinds = kinds.filter(|kinds| kinds.iter().all(|kind| is_model_free(*kind)));
-        let kinds = kinds.ok_or_else(|| format!("expected drafters without a model ({}), joined by +", all()))?;
+        let kind = |word: &str| KINDS.iter().position(|(name, _)| *name == word);
+        let kinds: Option<Vec<usize>> = word.split('+').map(kind).collect();
+        let names = KINDS.map(|(name, _)| name).join(", ");
+        let kinds = kinds.ok_or_else(|| format!("expected drafters without a model ({names}), joined by +"))?;
         match (1..kinds.len()).any(|i| kinds[..i].contains(&kinds[i])) {
             true => Err("expected each drafter once".to_string()),
             false => Ok(Self(kinds)),

@@ -7,12 +7,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, Stats};
+use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, Stats, Store};
 use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs};
 use foretoken_speculation::{Drafter, Token};
 
-use super::records::Record;
 use crate::failure::Failure;
+use crate::records::Record;
 
 /// What is being played: all tokens of a record.
 type Script = Rc<RefCell<Vec<Token>>>;
@@ -59,19 +59,12 @@ pub struct Stage {
     engine: Engine,
     script: Script,
     drafters: u8,
-    budget: BudgetKind,
 }
 
 impl Stage {
     /// A stage for texts of up to `context` tokens in a vocabulary, with these drafters and up to `nodes_max` nodes a
     /// pass.
-    pub fn new(
-        drafters: Vec<Box<dyn Drafter>>,
-        budget: BudgetKind,
-        nodes_max: usize,
-        context: usize,
-        vocabulary: usize,
-    ) -> Self {
+    pub fn new(drafters: Vec<Box<dyn Drafter>>, nodes_max: usize, context: usize, vocabulary: usize) -> Self {
         let script = Script::default();
         // One page holds a text with its tree: nothing is stored in it, so its size costs nothing.
         let room = context + nodes_max + 1;
@@ -83,7 +76,7 @@ impl Stage {
         drafters.into_iter().for_each(|drafter| {
             engine.add_drafter(drafter);
         });
-        Self { engine, script, drafters: count, budget }
+        Self { engine, script, drafters: count }
     }
 
     /// Lets the drafters learn a record without playing it.
@@ -91,16 +84,21 @@ impl Stage {
         self.engine.warm_up(tokens, prompt_len, None);
     }
 
+    /// Lets the drafters learn the texts of a store, as at the start of a program.
+    pub fn learn_all(&mut self, known: &Store) {
+        known.warm_up(&mut self.engine);
+    }
+
     /// Plays one record and says what happened. What drafters that learn across texts learned stays.
     ///
     /// # Errors
     /// A drafter failed.
-    pub fn play(&mut self, record: &Record) -> Result<Stats, Failure> {
+    pub fn play(&mut self, record: &Record, budget: BudgetKind) -> Result<Stats, Failure> {
         let (prompt, output) = record.tokens.split_at(record.prompt_len);
         self.script.borrow_mut().clone_from(&record.tokens);
         let request = Request {
             tokens_max: Some(output.len()),
-            budget: self.budget.clone(),
+            budget,
             drafters: (0..self.drafters).collect(),
             ..Request::new(prompt.to_vec())
         };

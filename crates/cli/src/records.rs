@@ -41,11 +41,7 @@ enum Part {
 /// The file cannot be read, or a record of it cannot be used: named by its number, from 1.
 pub fn read(path: &Path, tokenizer: &Tokenizer, limit: Option<usize>) -> Result<Vec<Record>, Failure> {
     let place = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| Failure::file(path, &error))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::Other(format!("{place}: expected UTF-8, found another byte at {at}"))
-    })?;
+    let text = read_text(path)?;
     let limit = limit.unwrap_or(usize::MAX);
     let mut records = Vec::new();
     for (i, object) in objects(&place, &text)?.into_iter().enumerate() {
@@ -53,10 +49,7 @@ pub fn read(path: &Path, tokenizer: &Tokenizer, limit: Option<usize>) -> Result<
             break;
         }
         let place = format!("{place}: record {}", i + 1);
-        let object = object.map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))?;
-        for (prompt, output) in parts(&place, &object)? {
-            records.push(record(&place, prompt, output, tokenizer)?);
-        }
+        records.extend(of_object(&place, &parsed(&place, object)?, tokenizer)?);
     }
     records.truncate(limit);
     match records.is_empty() {
@@ -65,10 +58,26 @@ pub fn read(path: &Path, tokenizer: &Tokenizer, limit: Option<usize>) -> Result<
     }
 }
 
-type Parsed = Result<Value, serde_json::Error>;
+/// The text of a file.
+///
+/// # Errors
+/// It cannot be read, or is no UTF-8.
+pub fn read_text(path: &Path) -> Result<String, Failure> {
+    let bytes = std::fs::read(path).map_err(|error| Failure::file(path, &error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Failure::Other(format!("{}: expected UTF-8, found another byte at {at}", path.display()))
+    })
+}
+
+/// What came of reading JSON.
+pub type Parsed = Result<Value, serde_json::Error>;
 
 /// The objects of a file: a list, or one a line.
-fn objects(place: &str, text: &str) -> Result<Vec<Parsed>, Failure> {
+///
+/// # Errors
+/// It starts as a list and is none.
+pub fn objects(place: &str, text: &str) -> Result<Vec<Parsed>, Failure> {
     if text.trim_start().starts_with('[') {
         return match serde_json::from_str(text) {
             Ok(Value::Array(all)) => Ok(all.into_iter().map(Ok).collect()),
@@ -77,6 +86,23 @@ fn objects(place: &str, text: &str) -> Result<Vec<Parsed>, Failure> {
         };
     }
     Ok(text.lines().filter(|line| !line.trim().is_empty()).map(serde_json::from_str).collect())
+}
+
+/// The object, if it is one.
+///
+/// # Errors
+/// The text is no JSON.
+pub fn parsed(place: &str, object: Parsed) -> Result<Value, Failure> {
+    object.map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))
+}
+
+/// The records of one object. `place` names it in messages.
+///
+/// # Errors
+/// A field is missing or cannot be used.
+pub fn of_object(place: &str, object: &Value, tokenizer: &Tokenizer) -> Result<Vec<Record>, Failure> {
+    let records = parts(place, object)?.into_iter();
+    records.map(|(prompt, output)| record(place, prompt, output, tokenizer)).collect()
 }
 
 /// Prompts and answers of one object.

@@ -1,0 +1,202 @@
+//! `foretoken lookup`: texts that drafters learn before the first prompt.
+//!
+//! `build` turns a corpus into a store of texts in a model's tokens; every drafter that learns across texts is built from
+//! it when a program starts. Left out: a server's own store, which grows while it runs.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use foretoken_engine::store::TOKENS_MAX;
+use foretoken_engine::{Document, Store, Vocabulary};
+use foretoken_text::Tokenizer;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::progress::{self, say};
+use crate::records;
+use crate::values;
+use crate::vocabulary::VocabularyOptions;
+
+/// Options of `foretoken lookup`.
+#[derive(Args, Debug)]
+pub struct Lookup {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Write a file of texts, in the tokens of a model
+    Build(Build),
+}
+
+impl Lookup {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Nothing to be done is named, or as [`Build::run`].
+    pub fn run(&self) -> Result<(), Failure> {
+        match &self.what {
+            Some(What::Build(build)) => build.run(),
+            None => Err(Failure::Usage("lookup: expected what to do (build), found none".into())),
+        }
+    }
+}
+
+const EXPLAINED: &str = "\
+A .txt file is one text. A .jsonl (or .ndjson) file has one object a line and a .json file a list of
+them: \"text\", or \"prompt\" with \"output\" or \"completion\", or what bench replay understands besides.
+Of a folder all these files are read, in order of their names, folders inside it too.
+
+The file holds tokens of one vocabulary and is refused for any other. It is written whole or not at all.";
+
+/// Options of `foretoken lookup build`.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXPLAINED)]
+pub struct Build {
+    /// Texts: .txt, .jsonl or .json files, or folders of them
+    #[arg(value_name = "CORPUS", required = true)]
+    corpora: Vec<PathBuf>,
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    #[command(flatten)]
+    vocabulary: VocabularyOptions,
+    /// Most tokens that are kept: those of the last texts [default: 2^30]
+    #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
+    capacity: Option<usize>,
+}
+
+/// What a file is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Objects,
+    Packed,
+    Other,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Self {
+        let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
+        match ending.as_deref() {
+            Some("txt") => Self::Text,
+            Some("jsonl" | "ndjson" | "json") => Self::Objects,
+            Some("xz" | "gz" | "zst" | "bz2" | "zip") => Self::Packed,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Build {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// A file cannot be read or understood, there is no text in any, or the store cannot be written.
+    pub fn run(&self) -> Result<(), Failure> {
+        let tokenizer = self.vocabulary.open()?;
+        let mut files = Vec::new();
+        for corpus in &self.corpora {
+            add_files(corpus, true, &mut BTreeSet::new(), &mut files)?;
+        }
+        let mut store = Store::new(Vocabulary::from(&*tokenizer), self.capacity.unwrap_or(TOKENS_MAX));
+        let (mut read, mut refused) = (0, 0);
+        let bar = progress::bar("reading", files.len());
+        for file in &files {
+            for document in documents(file, &tokenizer)? {
+                read += 1;
+                refused += usize::from(!store.add(document));
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        if store.tokens() == 0 {
+            let places: Vec<String> = self.corpora.iter().map(|corpus| corpus.display().to_string()).collect();
+            let found = if read == 0 { "none".to_string() } else { format!("{read} longer than the capacity") };
+            return Err(Failure::Other(format!("{}: expected texts, found {found}", places.join(", "))));
+        }
+        store.save(&self.output)?;
+        let kept = store.documents().len();
+        if kept < read {
+            let longer = if refused > 0 { format!(" ({refused} longer than the capacity)") } else { String::new() };
+            say(format_args!(
+                "note: --capacity {}: {} of {read} texts left out{longer}",
+                self.capacity.unwrap_or(TOKENS_MAX),
+                read - kept
+            ));
+        }
+        let mut out = std::io::stdout();
+        writeln!(
+            out,
+            "{}: {kept} documents, {} tokens, {} bytes",
+            self.output.display(),
+            store.tokens(),
+            store.bytes()
+        )?;
+        Ok(out.flush()?)
+    }
+}
+
+/// The files of a corpus, in order of their names. `named`: the user named it, so it cannot be passed over.
+fn add_files(path: &Path, named: bool, above: &mut BTreeSet<PathBuf>, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+    let failed = |error| Failure::file(path, &error);
+    if std::fs::metadata(path).map_err(failed)?.is_dir() {
+        // A link to a folder above would go round for ever.
+        let real = std::fs::canonicalize(path).map_err(failed)?;
+        if !above.insert(real.clone()) {
+            return Ok(());
+        }
+        let entries: Result<Vec<PathBuf>, _> =
+            std::fs::read_dir(path).map_err(failed)?.map(|entry| entry.map(|entry| entry.path())).collect();
+        let mut entries = entries.map_err(failed)?;
+        entries.sort();
+        entries.iter().try_for_each(|entry| add_files(entry, false, above, files))?;
+        above.remove(&real);
+        return Ok(());
+    }
+    match Kind::of(path) {
+        Kind::Text | Kind::Objects => files.push(path.to_owned()),
+        Kind::Packed => {
+            let expected = "a file that is not packed";
+            let message = format!("{}: expected {expected} (unpack it first), found a packed one", path.display());
+            return Err(Failure::Other(message));
+        }
+        Kind::Other if named => {
+            let message = format!("{}: expected a .txt, .jsonl or .json file, or a folder", path.display());
+            return Err(Failure::Other(format!("{message}, found another kind")));
+        }
+        Kind::Other => {}
+    }
+    Ok(())
+}
+
+/// The texts of one file.
+fn documents(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Document>, Failure> {
+    let place = path.display().to_string();
+    let text = records::read_text(path)?;
+    if Kind::of(path) == Kind::Text {
+        return Ok(document(&text, tokenizer)?.into_iter().collect());
+    }
+    let mut documents = Vec::new();
+    for (i, object) in records::objects(&place, &text)?.into_iter().enumerate() {
+        let place = format!("{place}: record {}", i + 1);
+        let object = records::parsed(&place, object)?;
+        match object.get("text") {
+            Some(Value::String(text)) => documents.extend(document(text, tokenizer)?),
+            _ => documents.extend(records::of_object(&place, &object, tokenizer)?.into_iter().map(|record| Document {
+                tokens: record.tokens,
+                prompt_len: record.prompt_len,
+                tenant: None,
+            })),
+        }
+    }
+    Ok(documents)
+}
+
+/// A text without a prompt; none if it is empty.
+fn document(text: &str, tokenizer: &Tokenizer) -> Result<Option<Document>, Failure> {
+    let tokens = tokenizer.encode(text, false)?;
+    Ok((!tokens.is_empty()).then_some(Document { tokens, prompt_len: 0, tenant: None }))
+}
