@@ -66,10 +66,28 @@ impl Chance for Race {
             out.extend(best.1);
             return;
         }
-        let time = |(token, p)| (exponential(noise(key, token)) / p, token);
-        let mut times: Vec<(f64, Token)> = law.iter().map(time).collect();
-        times.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        out.extend(times.iter().take(count).map(|(_, token)| *token));
+        if count >= law.support_len() {
+            let mut times: Vec<_> = law.iter().map(|(token, p)| (exponential(noise(key, token)) / p, token)).collect();
+            times.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            out.extend(times.iter().map(|(_, token)| *token));
+            return;
+        }
+        // The fastest so far, in order; of equals the lowest token, which comes first.
+        let mut fastest: Vec<(f64, Token)> = Vec::with_capacity(count + 1);
+        let mut slowest = f64::INFINITY;
+        for (token, p) in law.iter() {
+            let u = noise(key, token);
+            if u * SURELY >= slowest * p {
+                continue;
+            }
+            let time = exponential(u) / p;
+            if time < slowest || fastest.len() < count {
+                fastest.insert(fastest.partition_point(|other| other.0 <= time), (time, token));
+                fastest.truncate(count);
+                slowest = if fastest.len() == count { fastest[count - 1].0 } else { f64::INFINITY };
+            }
+        }
+        out.extend(fastest.iter().map(|(_, token)| *token));
     }
 
     fn coin(&mut self, probability: f64, address: Address) -> bool {
@@ -156,7 +174,7 @@ mod tests {
 
     #[test]
     fn passing_over_those_who_have_lost_changes_no_winner() {
-        // The race among many is run without the short cut, so its first is the winner by definition.
+        // A race for all places passes nobody over, so its first are the winners by definition.
         let laws = [law(&[1.0; 50]), law(&[1e-12, 1.0, 1e-3, 1e-300, 0.5]), {
             let weights: Vec<f64> = (0..3000u32).map(|i| f64::from(mix(u64::from(i)) as u32 % 1000 + 1)).collect();
             law(&weights)
@@ -165,8 +183,13 @@ mod tests {
         for law in &laws {
             for seed in 0..300 {
                 let address = Address::token(seed, 5);
-                Race.draw(law, 2, address, &mut out);
-                assert_eq!(Race.pick(law, address), out[0], "seed {seed} of {} tokens", law.support_len());
+                Race.draw(law, usize::MAX, address, &mut out);
+                assert_eq!(out.len(), law.support_len());
+                for count in [1, 2, 5] {
+                    let mut first = Vec::new();
+                    Race.draw(law, count, address, &mut first);
+                    assert_eq!(first, out[..count.min(out.len())], "seed {seed} of {} tokens", law.support_len());
+                }
             }
         }
     }

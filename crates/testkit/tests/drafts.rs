@@ -1,0 +1,250 @@
+//! The draft model at work, pass after pass, over tables whose rows depend on everything before them: a row that is
+//! computed ahead, kept or closed up in the wrong place shows as another draft.
+
+use foretoken_engine::Race;
+use foretoken_speculation::budget::Limits;
+use foretoken_speculation::{
+    Ask, DraftSettings, DraftTree, Drafter, LookupDrafter, ModelDrafter, News, NodeId, Offer, Probes, Promise,
+    Sampling, SequenceId, Tenant, Token, Verdict, verify,
+};
+use foretoken_testkit::table::{Table, TableScorer, mix};
+
+const PROMISES: [Promise; 3] = [Promise::Exact, Promise::Rejection, Promise::Block];
+const VOCABULARY: usize = 6;
+
+type Draft = ModelDrafter<TableScorer>;
+
+/// Rows that depend on all tokens, mostly on the last: near to other tables of this kind, the more so the less `noise`.
+fn table(seed: u64, noise: f32) -> Table {
+    Table::new(VOCABULARY, move |tokens| {
+        let last = u64::from(tokens[tokens.len() - 1]);
+        let all = tokens.iter().fold(seed, |state, &token| mix(state ^ u64::from(token)));
+        let unit = |state: u64| (state >> 40) as f32 / (1 << 24) as f32;
+        let logit = |token| 5.0 * unit(mix(last * 100 + token)) + noise * unit(mix(all ^ token));
+        (0..VOCABULARY as u64).map(logit).collect()
+    })
+}
+
+/// A table that goes round 0, 1, 2, 3, nearly for certain.
+fn round() -> Table {
+    Table::new(VOCABULARY, |tokens| {
+        let next = (tokens[tokens.len() - 1] + 1) % 4;
+        (0..VOCABULARY as Token).map(|token| if token == next { 9.0 } else { 0.1 * token as f32 }).collect()
+    })
+}
+
+fn drafter(table: &Table, p_split: f32) -> Draft {
+    let mut drafter = ModelDrafter::new(TableScorer::new(table.clone()));
+    drafter.settings.p_split = Some(p_split);
+    drafter
+}
+
+/// What does not change from pass to pass.
+struct Play<'a> {
+    target: &'a Table,
+    sampling: Sampling,
+    promise: Promise,
+    seed: u64,
+    nodes_max: usize,
+}
+
+impl<'a> Play<'a> {
+    fn new(target: &'a Table, promise: Promise, seed: u64) -> Self {
+        Play { target, sampling: Sampling::default(), promise, seed, nodes_max: 7 }
+    }
+
+    /// What the drafter proposes after these texts, each a sequence.
+    fn drafts(&self, drafter: &mut dyn Drafter, texts: &[&[Token]]) -> Vec<DraftTree> {
+        let mut trees = vec![DraftTree::new(); texts.len()];
+        let mut probes = vec![Probes::default(); texts.len()];
+        let mut asks: Vec<Ask<'_>> = trees
+            .iter_mut()
+            .zip(&mut probes)
+            .zip(texts)
+            .enumerate()
+            .map(|(i, ((tree, probes), tokens))| Ask {
+                sequence: SequenceId(i as u64),
+                tokens,
+                prompt_len: 1,
+                sampling: &self.sampling,
+                settings: DraftSettings::default(),
+                promise: self.promise,
+                seed: self.seed,
+                limits: Limits::nodes(self.nodes_max),
+                tree,
+                probes,
+                source: 0,
+            })
+            .collect();
+        drafter.draft(&mut asks, &mut Race);
+        trees
+    }
+
+    fn draft(&self, drafter: &mut dyn Drafter, tokens: &[Token]) -> DraftTree {
+        self.drafts(drafter, &[tokens]).remove(0)
+    }
+
+    fn verify(&self, tree: &DraftTree, tokens: &[Token]) -> Verdict {
+        let mut law = |node: Option<NodeId>| {
+            let path = node.map_or(Vec::new(), |node| tree.path(node));
+            self.target.law(&self.sampling, tokens, 1, &path)
+        };
+        verify(tree, &mut law, self.promise, self.seed, tokens.len() as u64, &mut Race)
+    }
+}
+
+/// Tells a drafter what came of a pass, as the engine does.
+fn settle(drafter: &mut dyn Drafter, before: usize, tree: &DraftTree, verdict: &Verdict, tokens: &[Token]) {
+    drafter.keep(SequenceId(0), before + verdict.path.len());
+    let emitted = &tokens[before..];
+    let (sequence, path) = (SequenceId(0), &verdict.path[..]);
+    drafter.observe(&[News { sequence, tokens, emitted, tree, path, probes: &[] }]);
+}
+
+/// A tree's offers: they say everything about it but its laws.
+fn offers(tree: &DraftTree) -> (Vec<Token>, Vec<Offer>) {
+    (tree.tokens().to_vec(), tree.offers().to_vec())
+}
+
+#[test]
+fn a_draft_is_the_same_with_any_inner_drafter_and_takes_no_more_passes() {
+    let mut fewer = 0;
+    for seed in 0..6 {
+        let (target, draft, innermost) = (table(seed, 0.5), table(seed + 50, 0.5), table(seed + 90, 0.8));
+        for promise in PROMISES {
+            for p_split in [1.0, 0.15] {
+                let within = || Box::new(drafter(&innermost, 0.3).with_inner(Box::new(LookupDrafter::default())));
+                let mut team: [Draft; 3] = [
+                    drafter(&draft, p_split),
+                    drafter(&draft, p_split).with_inner(Box::new(LookupDrafter::default())),
+                    drafter(&draft, p_split).with_inner(within()),
+                ];
+                assert_eq!(
+                    team.each_ref().map(|drafter| drafter.name()),
+                    ["draft", "draft:lookup", "draft:draft:lookup"]
+                );
+                let play = Play::new(&target, promise, seed);
+                let mut tokens: Vec<Token> = vec![1, 2, 3, 1, 2];
+                team.iter_mut().for_each(|drafter| drafter.open(SequenceId(0), &tokens, Tenant(0)));
+                while tokens.len() < 60 {
+                    let trees = team.each_mut().map(|drafter| play.draft(drafter, &tokens));
+                    assert_eq!(offers(&trees[0]), offers(&trees[1]), "{promise:?} split {p_split}, seed {seed}");
+                    assert_eq!(offers(&trees[0]), offers(&trees[2]), "{promise:?} split {p_split}, seed {seed}");
+                    let (verdict, before) = (play.verify(&trees[0], &tokens), tokens.len());
+                    tokens.extend(&verdict.tokens);
+                    team.iter_mut().for_each(|drafter| settle(drafter, before, &trees[0], &verdict, &tokens));
+                }
+                let passes = team.each_ref().map(|drafter| drafter.passes);
+                assert!(passes[1] <= passes[0] && passes[2] <= passes[0], "{promise:?} {p_split}: {passes:?}");
+                fewer += u64::from(passes[1] < passes[0]) + u64::from(passes[2] < passes[0]);
+                team.iter_mut().for_each(|drafter| drafter.close(SequenceId(0)));
+            }
+        }
+    }
+    assert!(fewer > 60, "an inner drafter saved passes in {fewer} of 72 texts");
+}
+
+#[test]
+fn over_a_repeating_text_a_draft_with_a_lookup_takes_one_pass() {
+    let target = round();
+    let tokens: Vec<Token> = (0..20).map(|i| i % 4).collect();
+    for (promise, temperature) in [(Promise::Exact, 1.0), (Promise::Rejection, 1.0), (Promise::Block, 0.0)] {
+        let play = Play { sampling: Sampling { temperature, ..Sampling::default() }, ..Play::new(&target, promise, 3) };
+        let mut team = [drafter(&target, 1.0), drafter(&target, 1.0).with_inner(Box::new(LookupDrafter::default()))];
+        let trees = team.each_mut().map(|drafter| {
+            drafter.open(SequenceId(0), &tokens, Tenant(0));
+            play.draft(drafter, &tokens)
+        });
+        assert_eq!(offers(&trees[0]), offers(&trees[1]));
+        assert_eq!(trees[1].tokens(), [0, 1, 2, 3, 0]);
+        assert_eq!(team.map(|drafter| drafter.passes), [5, 1], "{promise:?}");
+    }
+}
+
+#[test]
+fn accepted_rows_are_not_run_again_whichever_branch_won() {
+    for p_split in [1.0, 0.1] {
+        let (target, draft) = (table(7, 0.5), table(8, 0.5));
+        let mut drafter = drafter(&draft, p_split);
+        let play = Play::new(&target, Promise::Exact, 5);
+        let mut tokens: Vec<Token> = vec![1];
+        drafter.open(SequenceId(0), &tokens, Tenant(0));
+        let (mut off_the_main_chain, mut kept) = (0, 0);
+        while tokens.len() < 200 {
+            let tree = play.draft(&mut drafter, &tokens);
+            let (verdict, before) = (play.verify(&tree, &tokens), tokens.len());
+            let cached = drafter.scorer.cached(SequenceId(0)).to_vec();
+            tokens.extend(&verdict.tokens);
+            settle(&mut drafter, before, &tree, &verdict, &tokens);
+            let main = tree.main_chain();
+            off_the_main_chain += usize::from(!main.starts_with(&verdict.path));
+            // What is run is what was run before and accepted no more: a draft of one node needs the pending token's row.
+            let (run, next) = (drafter.scorer.counts.1, Play { nodes_max: 1, ..Play::new(&target, Promise::Exact, 5) });
+            next.draft(&mut drafter, &tokens);
+            let (run, was_run) = (drafter.scorer.counts.1 - run, |node: &NodeId| {
+                // Every node above an offered one was run.
+                tree.parents().contains(&Some(*node))
+            });
+            let first_new = verdict.path.iter().position(|node| !was_run(node)).unwrap_or(verdict.path.len());
+            assert!(
+                run <= verdict.path.len() - first_new + 1,
+                "{run} rows, path {:?}, cached {cached:?}",
+                verdict.path
+            );
+            kept += first_new;
+        }
+        assert!(kept > 20, "{kept} rows were kept");
+        assert_eq!(off_the_main_chain > 5, p_split < 1.0, "{off_the_main_chain} times another branch won");
+    }
+}
+
+#[test]
+fn going_back_equals_never_having_gone_further() {
+    for seed in 0..20 {
+        let (target, draft) = (table(seed, 0.5), table(seed + 50, 0.7));
+        let promise = PROMISES[seed as usize % 3];
+        let play = Play::new(&target, promise, seed);
+        let make = || drafter(&draft, 0.15).with_inner(Box::new(drafter(&target, 0.3)));
+        let mut drafter = make();
+        let mut tokens: Vec<Token> = vec![2, 0];
+        drafter.open(SequenceId(0), &tokens, Tenant(0));
+        for step in 0..40u64 {
+            let tree = play.draft(&mut drafter, &tokens);
+            let mut shadow = make();
+            shadow.open(SequenceId(0), &tokens[..2], Tenant(0));
+            let expected = play.draft(&mut shadow, &tokens);
+            assert_eq!(offers(&tree), offers(&expected), "{promise:?} seed {seed}, step {step}");
+            let state = mix(seed * 1000 + step);
+            if state.is_multiple_of(3) {
+                // Set back, to anywhere, and another way on from there.
+                tokens.truncate(2 + (state >> 8) as usize % (tokens.len() - 1));
+                drafter.keep(SequenceId(0), tokens.len() - (state >> 20) as usize % 2);
+                tokens.push((state >> 30) as Token % VOCABULARY as Token);
+            } else {
+                let (verdict, before) = (play.verify(&tree, &tokens), tokens.len());
+                tokens.extend(&verdict.tokens);
+                settle(&mut drafter, before, &tree, &verdict, &tokens);
+            }
+        }
+    }
+}
+
+#[test]
+fn trees_of_several_sequences_share_their_passes() {
+    let draft = table(4, 0.5);
+    let play = Play::new(&draft, Promise::Exact, 2);
+    let texts: [&[Token]; 3] = [&[1, 2, 3], &[4], &[0, 5, 5, 2]];
+    let alone = texts.map(|text| {
+        let mut drafter = drafter(&draft, 0.1);
+        drafter.open(SequenceId(0), &[], Tenant(0));
+        (play.draft(&mut drafter, text), drafter.passes)
+    });
+    let mut drafter = drafter(&draft, 0.1);
+    (0..3).for_each(|id| drafter.open(SequenceId(id), &[], Tenant(0)));
+    let together = play.drafts(&mut drafter, &texts);
+    for (tree, (expected, _)) in together.iter().zip(&alone) {
+        assert_eq!(offers(tree), offers(expected));
+        assert!(!tree.is_chain());
+    }
+    assert_eq!(Some(drafter.passes), alone.iter().map(|(_, passes)| *passes).max());
+}
