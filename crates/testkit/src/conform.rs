@@ -31,6 +31,7 @@ pub struct Registered {
 /// Every drafter there is, with the settings that matter. A new drafter is added here, and nowhere else in tests.
 pub fn drafters() -> Vec<Registered> {
     let mut all = with_a_model();
+    all.extend(with_trees_of_a_model());
     all.extend(without_a_model());
     all.extend(tries());
     all
@@ -38,10 +39,6 @@ pub fn drafters() -> Vec<Registered> {
 
 /// Look-ups, models, and trees of any shape.
 fn with_a_model() -> Vec<Registered> {
-    fn network(vocabulary: usize, seed: u64) -> ExecutorScorer {
-        // Few rows a pass, so that prompts are cut; pages shorter than a draft.
-        ExecutorScorer::new(Box::new(ToyExecutor::new(Table::seeded(vocabulary, 2, seed), 2, 400, 5)))
-    }
     vec![
         Registered { name: "lookup", make: |_| Box::new(LookupDrafter::default()) },
         Registered { name: "lookup of one occurrence", make: |_| Box::new(LookupDrafter::chain(1, 3, 10)) },
@@ -84,6 +81,19 @@ fn with_a_model() -> Vec<Registered> {
                 Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(toy))))
             },
         },
+        Registered { name: "random trees", make: |t| Box::new(RandomTrees { vocabulary: t.vocabulary() }) },
+    ]
+}
+
+/// A small network of its own for a drafter.
+fn network(vocabulary: usize, seed: u64) -> ExecutorScorer {
+    // Few rows a pass, so that prompts are cut; pages shorter than a draft.
+    ExecutorScorer::new(Box::new(ToyExecutor::new(Table::seeded(vocabulary, 2, seed), 2, 400, 5)))
+}
+
+/// Draft models that draft trees, or have a drafter of their own.
+fn with_trees_of_a_model() -> Vec<Registered> {
+    vec![
         Registered {
             name: "draft in trees",
             make: |t| {
@@ -128,7 +138,6 @@ fn with_a_model() -> Vec<Registered> {
                 Box::new(outer.with_inner(Box::new(inner.with_inner(Box::new(LookupDrafter::new(1, 1, 4))))))
             },
         },
-        Registered { name: "random trees", make: |t| Box::new(RandomTrees { vocabulary: t.vocabulary() }) },
     ]
 }
 
