@@ -4,6 +4,7 @@
 //! come, and with answers when they are complete. Left out: printing.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use foretoken_engine::{Emitted, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token};
 
@@ -18,6 +19,8 @@ pub struct Answer {
     pub prompt: Vec<Token>,
     /// The new tokens, with who produced them and the text that they complete.
     pub emitted: Vec<Emitted>,
+    /// When tokens arrived, and how many: one entry an emitting pass.
+    pub arrivals: Vec<(Instant, usize)>,
     /// The new text.
     pub text: String,
     /// Why it ended; `None` while it goes on, or if it was refused.
@@ -72,6 +75,10 @@ pub fn run(
             | Event::Finished { sequence, .. }) = event;
             let Some(&number) = numbers.get(sequence) else { continue };
             answers[number].take(event);
+            if let Event::DrafterFailed { drafter, message, .. } = event {
+                let name = assembly.names.get(usize::from(*drafter)).map_or("unknown", String::as_str);
+                say(warning(name, message));
+            }
             if !watch(number, event)? {
                 cancelled.push(*sequence);
             }
@@ -79,6 +86,12 @@ pub fn run(
         cancelled.into_iter().for_each(|sequence| assembly.engine.cancel(sequence));
     }
     Ok(answers)
+}
+
+/// What is said of a drafter that failed, in one line.
+fn warning(name: &str, message: &str) -> String {
+    let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("warning: drafter {name} failed, the text goes on without it: {message}")
 }
 
 /// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1.
@@ -103,6 +116,7 @@ impl Answer {
             Event::Tokens { emitted, .. } => {
                 emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));
                 self.emitted.extend_from_slice(emitted);
+                self.arrivals.push((Instant::now(), emitted.len()));
             }
             Event::Finished { reason, text, stats, .. } => {
                 self.text.push_str(text);
@@ -113,5 +127,16 @@ impl Answer {
                 self.stats = stats.clone();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_drafter_is_named_in_one_line() {
+        let expected = "warning: drafter lookup failed, the text goes on without it: 3 of 2 nodes";
+        assert_eq!(warning("lookup", "3 of\n  2 nodes\n"), expected);
     }
 }

@@ -1,11 +1,13 @@
-//! `foretoken bench`: what passes cost, next to what this machine could do, and how many of them drafters save.
+//! `foretoken bench`: what passes cost, next to what this machine could do, how many of them drafters save, and what
+//! that gains.
 //!
 //! `pass` is the time of one pass over several numbers of rows, behind a context that is already in the cache. It is
 //! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing but
 //! the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters and
-//! no network, on texts that were recorded. Left out: generation, whose speed `check` tells, and other programs, against
-//! which `bench/peers` measures.
+//! no network, on texts that were recorded. `generate` is both together, beside plain decoding. Left out: other programs,
+//! against which `bench/peers` measures.
 
+mod generate;
 mod replay;
 mod roofline;
 mod table;
@@ -45,18 +47,21 @@ enum What {
     Pass(Pass),
     /// Play recorded texts and say what each drafter that needs no model would have saved
     Replay(replay::Replay),
+    /// Time ways of drafting next to plain decoding, prompt by prompt, and compare their texts
+    Generate(Box<generate::Generate>),
 }
 
 impl Bench {
     /// Runs the command.
     ///
     /// # Errors
-    /// Nothing to be measured is named, or as [`Pass::run`].
+    /// Nothing to be measured is named, or as [`Pass::run`] or [`generate::Generate::run`].
     pub fn run(&self) -> Result<(), Failure> {
         match &self.what {
             Some(What::Pass(pass)) => pass.run(),
             Some(What::Replay(replay)) => replay.run(),
-            None => Err(Failure::Usage("bench: expected what to measure (pass, replay), found none".into())),
+            Some(What::Generate(generate)) => generate.run(),
+            None => Err(Failure::Usage("bench: expected what to measure (pass, replay, generate), found none".into())),
         }
     }
 }

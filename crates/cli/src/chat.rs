@@ -52,16 +52,11 @@ impl Chat {
     /// # Errors
     /// The model cannot chat, or standard input or output fail.
     pub fn run(&self) -> Result<(), Failure> {
-        let mut assembly = Assembly::new(&Choices {
-            model: &self.model,
-            speculation: &self.speculation,
-            sampling: &self.sampling,
-            parallel: 1,
-        })?;
+        let mut assembly = Assembly::new(&Choices::new(&self.model, &self.speculation, &self.sampling, 1))?;
         let Some(tokenizer) = assembly.tokenizer.clone() else {
             return Err(Failure::Other(assembly.target.missing_tokenizer()));
         };
-        if !self.sampling.ignore_eos {
+        if !self.sampling.law.ignore_eos {
             // Some models' files name only the end of a text, not the end of a turn.
             assembly.request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
         }
@@ -126,7 +121,7 @@ impl Conversation {
             say(format_args!("the conversation has {len} tokens, the context {context}: /clear begins a new one"));
             return Ok(());
         }
-        let request = Request { prompt, ..self.assembly.request.clone() };
+        let request = Request { prompt, measure: tell, ..self.assembly.request.clone() };
         let Self { assembly, stream, interrupts, .. } = self;
         interrupts.store(ANSWERING, Ordering::Relaxed);
         let answers = run(assembly, vec![request], &mut |_, event| {

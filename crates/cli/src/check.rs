@@ -48,12 +48,7 @@ impl Check {
     pub fn run(&self) -> Result<(), Failure> {
         let prompts = prompts::read_list(&self.prompts)?;
         let parallel = self.parallel.min(prompts.len());
-        let mut assembly = Assembly::new(&Choices {
-            model: &self.model,
-            speculation: &self.speculation,
-            sampling: &self.sampling,
-            parallel,
-        })?;
+        let mut assembly = Assembly::new(&Choices::new(&self.model, &self.speculation, &self.sampling, parallel))?;
         comparable(&assembly.request)?;
         let tokens = |prompt: &prompts::Prompt| prompt.tokens(&assembly.target, assembly.tokenizer.as_deref());
         let prompts: Vec<Vec<Token>> = prompts.iter().map(tokens).collect::<Result<_, _>>()?;
@@ -147,7 +142,7 @@ fn summary(plain: &Side, speculative: &Side) -> String {
 }
 
 /// The first difference of two answers, and where it is.
-fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Tokenizer>) -> Option<String> {
+pub fn difference(plain: &Answer, speculative: &Answer, tokenizer: Option<&Tokenizer>) -> Option<String> {
     let spelt = |token: Token| {
         let bytes = tokenizer.map(|tokenizer| tokenizer.token_bytes(token).escape_ascii().to_string());
         bytes.map_or(token.to_string(), |bytes| format!("{token} \"{bytes}\""))

@@ -3,7 +3,7 @@
 //! One prompt is streamed as it comes. Several are printed in their own order, each when it and all before it are
 //! complete, because texts that grow at the same time cannot share one output. Left out: conversations.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 use clap::Args;
@@ -17,7 +17,7 @@ use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, Stream};
 use crate::progress::{bar, say};
 use crate::prompts::{Prompt, PromptOptions, without_tokenizer};
-use crate::{report, values};
+use crate::{report, sparkline, values};
 
 /// Prompts of more tokens than one pass of the target get a bar.
 const LONG_PROMPT: usize = 512;
@@ -35,7 +35,8 @@ pub struct Generate {
     /// Colour each token by who produced it: drafted and accepted, or the target's own (brackets under NO_COLOR)
     #[arg(long, conflicts_with_all = ["json", "output_ids"])]
     show_drafts: bool,
-    /// Print one JSON object a prompt: text, ids, timings, speculation
+    /// Print one JSON object a prompt: text, ids with who produced each (origins, depths in the draft tree, numbers of
+    /// passes, probabilities p of the target and q of the drafter), timings, speculation and its drafters
     #[arg(long, conflicts_with = "output_ids")]
     json: bool,
     /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
@@ -47,6 +48,9 @@ pub struct Generate {
     /// Print the prompt before its continuation
     #[arg(long, conflicts_with_all = ["json", "output_ids"], overrides_with = "no_display_prompt")]
     display_prompt: bool,
+    /// Show the speed over the text in a line of bars behind the statistics [default: on a terminal]
+    #[arg(long)]
+    sparkline: bool,
     /// Print only the continuation, as is the default
     #[arg(long, hide = true)]
     no_display_prompt: bool,
@@ -63,12 +67,12 @@ impl Generate {
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
         let prompts = self.prompt.read()?;
-        let mut assembly = Assembly::new(&Choices {
-            model: &self.model,
-            speculation: &self.speculation,
-            sampling: &self.sampling,
-            parallel: self.parallel.min(prompts.len()),
-        })?;
+        let mut assembly = Assembly::new(&Choices::new(
+            &self.model,
+            &self.speculation,
+            &self.sampling,
+            self.parallel.min(prompts.len()),
+        ))?;
         if assembly.tokenizer.is_none() && !self.output_ids && !self.json {
             return Err(without_tokenizer(&assembly.target));
         }
@@ -84,13 +88,19 @@ impl Generate {
         if answers.iter().any(|answer| answer.stats.passes > 0) {
             say(report::line(&answers, &assembly.names, wall));
         }
+        if let ([answer], true) = (answers.as_slice(), self.sparkline || std::io::stderr().is_terminal())
+            && let Some(line) = sparkline::line(&answer.arrivals)
+        {
+            say(line);
+        }
         told(&answers)
     }
 
     fn requests(&self, assembly: &Assembly, prompts: &[Prompt]) -> Result<Vec<Request>, Failure> {
         let request = |prompt: &Prompt| {
             let prompt = prompt.tokens(&assembly.target, assembly.tokenizer.as_deref())?;
-            Ok(Request { prompt, log_probabilities: self.logprobs, ..assembly.request.clone() })
+            let measure = self.json || self.show_drafts;
+            Ok(Request { prompt, log_probabilities: self.logprobs, measure, ..assembly.request.clone() })
         };
         prompts.iter().map(request).collect()
     }

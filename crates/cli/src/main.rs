@@ -27,6 +27,7 @@ mod prompts;
 mod quantize;
 mod records;
 mod report;
+mod sparkline;
 mod values;
 mod version;
 mod vocabulary;

@@ -1,7 +1,8 @@
 //! Text on standard output as it comes, in colours if they are asked for.
 //!
-//! `--show-drafts` gives each token the colour of who produced it: blue for the target itself, green, yellow, magenta
-//! and cyan for drafters in order. It is asked for, so a pipe gets the colours too (`less -R` shows them); where the
+//! `--show-drafts` gives each token the colour of who produced it: blue for the target itself, green, yellow, magenta,
+//! cyan and their bright relatives for drafters in order. Passes need no marks of their own: each ends with a token of
+//! the target's, so a pass ends behind every blue token. It is asked for, so a pipe gets the colours too (`less -R` shows them); where the
 //! variable `NO_COLOR` is set, drafted tokens stand in brackets instead. Left out: colours of anything else.
 
 use std::io::{self, Stdout, Write};
@@ -13,8 +14,9 @@ use crate::progress::say;
 
 /// Blue.
 const TARGET: &str = "\x1b[34m";
-/// Green, yellow, magenta, cyan; then again from the start.
-const DRAFTERS: [&str; 4] = ["\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[36m"];
+/// Green, yellow, magenta, cyan, then bright ones; then again from the start.
+const DRAFTERS: [&str; 8] =
+    ["\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[36m", "\x1b[92m", "\x1b[93m", "\x1b[95m", "\x1b[96m"];
 const PLAIN: &str = "\x1b[0m";
 
 /// How tokens are marked by who produced them.
@@ -60,7 +62,7 @@ impl Marks {
         let drafted =
             |(number, name): (usize, &String)| self.marked(&format!("{name}, accepted"), Origin::Drafted(number as u8));
         parts.extend(drafters.iter().enumerate().map(drafted));
-        say(format_args!("tokens: {}", parts.join("  ")));
+        say(format_args!("tokens: {}; a pass ends behind each of the target's own", parts.join("  ")));
     }
 }
 

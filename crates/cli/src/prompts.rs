@@ -99,19 +99,46 @@ pub fn without_tokenizer(model: &Opened) -> Failure {
     Failure::Other(format!("{}; {way_out}", model.missing_tokenizer()))
 }
 
+/// A prompt of a file, and what the file says about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// The prompt.
+    pub prompt: Prompt,
+    /// Its kind: an object's `category`, else its `kind`.
+    pub kind: Option<String>,
+}
+
 /// Prompts of a file: objects in a `.jsonl` file, lines of any other.
 ///
 /// # Errors
 /// The file cannot be read, an object has no prompt, or there is none at all.
 pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
+    Ok(read_listed(path)?.into_iter().map(|listed| listed.prompt).collect())
+}
+
+/// The lines of a text file that are not blank.
+///
+/// # Errors
+/// The file cannot be read or is no text.
+pub fn lines(path: &Path) -> Result<Vec<String>, Failure> {
+    let place = path.display().to_string();
+    let text = utf8(&place, std::fs::read(path).map_err(|error| Failure::file(path, &error))?)?;
+    Ok(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_string).collect())
+}
+
+/// Prompts of a file with their kinds.
+///
+/// # Errors
+/// As [`read_list`].
+pub fn read_listed(path: &Path) -> Result<Vec<Listed>, Failure> {
     let place = path.display().to_string();
     let text = utf8(&place, std::fs::read(path).map_err(|error| Failure::file(path, &error))?)?;
     let objects = path.extension().is_some_and(|extension| extension == "jsonl" || extension == "ndjson");
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let prompts: Vec<Prompt> = lines
+    let prompts: Vec<Listed> = lines
         .map(|(i, line)| match objects {
             true => of_object(&format!("{place}: line {}", i + 1), line),
-            false => Ok(Prompt::Text(line.to_string())),
+            false => Ok(Listed { prompt: Prompt::Text(line.to_string()), kind: None }),
         })
         .collect::<Result<_, _>>()?;
     match prompts.is_empty() {
@@ -121,18 +148,20 @@ pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
 }
 
 /// The prompt of one object: its `prompt` (text or ids), else its `text` or `question`, else the first of its `turns`.
-fn of_object(place: &str, line: &str) -> Result<Prompt, Failure> {
+fn of_object(place: &str, line: &str) -> Result<Listed, Failure> {
     let object: Value = serde_json::from_str(line)
         .map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))?;
     let fields = ["prompt", "text", "question"].map(|field| object.get(field));
     let found = fields.into_iter().chain([object.get("turns").and_then(|turns| turns.get(0))]);
+    let kind = ["category", "kind"].into_iter().find_map(|field| object.get(field)?.as_str());
+    let listed = |prompt| Listed { prompt, kind: kind.map(str::to_string) };
     let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
     let found = found.flatten().next();
     match found {
-        Some(Value::String(text)) => return Ok(Prompt::Text(text.clone())),
+        Some(Value::String(text)) => return Ok(listed(Prompt::Text(text.clone()))),
         Some(Value::Array(ids)) => {
             if let Some(ids) = ids.iter().map(id).collect() {
-                return Ok(Prompt::Ids(ids));
+                return Ok(listed(Prompt::Ids(ids)));
             }
         }
         _ => {}
@@ -175,7 +204,7 @@ mod tests {
     #[test]
     fn objects_give_their_prompt_text_or_first_turn() {
         let text = |text: &str| Prompt::Text(text.to_string());
-        let of = |line| of_object("x", line).ok();
+        let of = |line| of_object("x", line).ok().map(|listed| listed.prompt);
         assert_eq!(of(r#"{"prompt": "a", "text": "b"}"#), Some(text("a")));
         assert_eq!(of(r#"{"text": "b"}"#), Some(text("b")));
         assert_eq!(of(r#"{"question_id": 81, "turns": ["c", "d"]}"#), Some(text("c")));
@@ -184,6 +213,10 @@ mod tests {
         assert_eq!(of(r#"{"question": "e"}"#), Some(text("e")));
         assert_eq!(of(r#"{"title": "e"}"#), None);
         assert_eq!(of("e"), None);
+        let kind = |line| of_object("x", line).ok().and_then(|listed| listed.kind);
+        assert_eq!(kind(r#"{"prompt": "a", "category": "sum"}"#).as_deref(), Some("sum"));
+        assert_eq!(kind(r#"{"prompt": "a", "kind": "story"}"#).as_deref(), Some("story"));
+        assert_eq!(kind(r#"{"prompt": "a"}"#), None);
     }
 
     #[test]

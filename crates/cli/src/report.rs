@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use foretoken_engine::{FinishReason, Stats};
+use foretoken_engine::{DrafterStats, Emitted, FinishReason, Origin, Stats};
 use serde_json::{Map, Value, json};
 
 use crate::answers::Answer;
 
 /// Statistics of several answers together. Times are added up, so rates are per text.
-fn total<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
+pub fn total<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
     let mut total = Stats::default();
     all.for_each(|stats| total.add(stats));
     total
@@ -32,7 +32,8 @@ pub fn line(answers: &[Answer], names: &[String], wall: Option<Duration>) -> Str
     ];
     for (name, drafter) in names.iter().zip(&stats.drafters) {
         let share = 100.0 * drafter.accepted as f64 / drafter.drafted.max(1) as f64;
-        parts.push(format!("{name} accepted {share:.0}% ({} of {})", drafter.accepted, drafter.drafted));
+        let alpha = drafter.alpha().map_or(String::new(), |alpha| format!(", alpha {alpha:.2}"));
+        parts.push(format!("{name} accepted {share:.0}% ({} of {}{alpha})", drafter.accepted, drafter.drafted));
     }
     if wall.is_none() {
         parts.push(format!("first token after {:.1} ms", milliseconds(stats.time_to_first_token)));
@@ -58,22 +59,59 @@ fn reason(answer: &Answer) -> &'static str {
     }
 }
 
+/// Who produced each token: a drafter's name, or `target`.
+fn origins<'a>(emitted: &[Emitted], names: &'a [String]) -> Vec<&'a str> {
+    let name = |emitted: &Emitted| match emitted.origin {
+        Origin::Target => "target",
+        Origin::Drafted(number) => names.get(usize::from(number)).map_or("unknown", String::as_str),
+    };
+    emitted.iter().map(name).collect()
+}
+
+/// A value of each new token.
+fn each(answer: &Answer, value: impl Fn(&Emitted) -> Value) -> Vec<Value> {
+    answer.emitted.iter().map(value).collect()
+}
+
+/// To six significant digits, which is more than probabilities of f32 logits have.
+fn digits(number: f64) -> f64 {
+    format!("{number:.5e}").parse().unwrap_or(number)
+}
+
+/// What one drafter did, for a program.
+pub fn drafter(stats: &DrafterStats) -> Value {
+    let accepted_at = stats.accepted_at.iter().copied().chain(std::iter::repeat(0));
+    let rates = stats.drafted_at.iter().zip(accepted_at);
+    let rates: Vec<Option<f64>> =
+        rates.map(|(drafted, accepted)| (*drafted > 0).then(|| digits(accepted as f64 / *drafted as f64))).collect();
+    json!({
+        "drafts": stats.drafts,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "acceptance_rate": stats.acceptance_rate(),
+        "acceptance_rate_by_depth": rates,
+        "mean_accepted_length": stats.mean_accepted_len(),
+        "alpha": stats.alpha(),
+        "drafting_ms": milliseconds(stats.time),
+        "failures": stats.failures,
+    })
+}
+
 /// The object of one prompt for `--json`. `prompt` is the prompt's text, `has_text` whether tokens have any.
 pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, seed: u64, names: &[String]) -> Value {
     let stats = &answer.stats;
-    let drafters: Map<String, Value> = names
-        .iter()
-        .zip(&stats.drafters)
-        .map(|(name, drafter)| {
-            let counts = json!({ "drafted": drafter.drafted, "accepted": drafter.accepted });
-            (name.clone(), counts)
-        })
-        .collect();
+    let drafters: Map<String, Value> =
+        names.iter().zip(&stats.drafters).map(|(name, stats)| (name.clone(), drafter(stats))).collect();
     let mut object = json!({
         "prompt": prompt,
         "prompt_ids": answer.prompt,
         "text": has_text.then_some(&answer.text),
         "ids": answer.ids(),
+        "origins": origins(&answer.emitted, names),
+        "depths": each(answer, |emitted| json!(emitted.depth)),
+        "passes": each(answer, |emitted| json!(emitted.pass)),
+        "p": each(answer, |emitted| json!(digits(emitted.p))),
+        "q": each(answer, |emitted| json!(emitted.q.map(|q| digits(f64::from(q))))),
         "finish_reason": reason(answer),
         "error": answer.failure,
         "seed": seed,

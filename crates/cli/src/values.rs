@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::Token;
+use foretoken_speculation::draft::{BRANCH_LENGTH_MAX, BranchSource, Layout};
 
 /// A number that satisfies a condition; `expected` describes the condition.
 fn number<T: FromStr + Copy>(word: &str, expected: &str, right: impl Fn(T) -> bool) -> Result<T, String> {
@@ -50,6 +51,24 @@ pub fn whole(word: &str) -> Result<usize, String> {
 /// A run of tokens to look up: each length up to it has an index of its own, so it cannot be any number.
 pub fn run_len(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 64", |x| (1..=64).contains(&x))
+}
+
+/// Longest n-gram of the tables.
+pub fn order(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 8", |x| (1..=8).contains(&x))
+}
+
+/// Tokens of a trie's branch.
+pub fn branch_length(word: &str) -> Result<usize, String> {
+    let expected = format!("a whole number from 1 to {BRANCH_LENGTH_MAX}");
+    number(word, &expected, |x| (1..=BRANCH_LENGTH_MAX).contains(&x))
+}
+
+/// Trie lookahead's mode: a layout, and which texts, joined by a dash or, as its authors write it, by an underline.
+pub fn decoding_mode(word: &str) -> Result<(Layout, BranchSource), String> {
+    let (layout, source) = word.split_once(['-', '_']).unwrap_or((word, "mix"));
+    let wrong = || "expected hier, par or one, with -input, -output or -mix behind it".to_string();
+    Layout::from_name(layout).zip(BranchSource::from_name(source)).ok_or_else(wrong)
 }
 
 /// Threads: a whole number that a machine might have.
@@ -129,6 +148,16 @@ mod tests {
         assert_eq!(logit_bias("7-inf"), Ok((7, f32::NEG_INFINITY)));
         for wrong in ["7", "7=1", "+1", "7+", "7+inf", "7-nan", "x+1"] {
             assert!(logit_bias(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_mode_of_the_trie_is_a_layout_and_texts() {
+        assert_eq!(decoding_mode("hier-mix"), Ok((Layout::Hier, BranchSource::Mix)));
+        assert_eq!(decoding_mode("par_output"), Ok((Layout::Par, BranchSource::Output)));
+        assert_eq!(decoding_mode("one"), Ok((Layout::One, BranchSource::Mix)));
+        for wrong in ["", "mix", "hier-", "tree-mix", "hier-mix-x"] {
+            assert!(decoding_mode(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -26,9 +26,13 @@ fn values_out_of_range_name_the_option() {
         ("-c 0", "--ctx-size: expected a whole number from 1 up, found \"0\""),
         ("-s x", "--seed: expected a whole number from 0 to 2^64 - 1, or -1 for a random one, found \"x\""),
         ("--verify maybe", "--verify: expected one of exact, rejection, block, found \"maybe\""),
-        ("--spec-type magic", "--spec-type: expected one of none, draft, lookup, found \"magic\""),
-        ("--spec-type none,draft", "--spec-type: expected none alone, found it among others"),
-        ("--spec-type draft,draft", "--spec-type: expected each drafter once, found one twice"),
+        ("--spec-type none,draft", "--spec-type: expected none alone, found \"none,draft\""),
+        ("--spec-type lookup,lookup", "--spec-type: expected lookup once, found \"lookup,lookup\""),
+        (
+            "--spec-type lookup:draft",
+            "--spec-type: expected a drafter with a model before the colon (not lookup), found \"lookup:draft\"",
+        ),
+        ("--spec-type draft,draft", "--spec-type draft+draft: expected 2 draft models (-md, --model-draft), found 1"),
         (
             "--max-matching-ngram-size 1000000000",
             "--max-matching-ngram-size: expected a whole number from 1 to 64, found \"1000000000\"",
@@ -39,6 +43,9 @@ fn values_out_of_range_name_the_option() {
     ] {
         refused(2, &format!("generate hello {options}"), expected);
     }
+    let error = run(&words("generate hello --spec-type magic")).error(2);
+    assert!(error.starts_with("--spec-type: expected one of none, auto, draft, lookup"), "{error}");
+    assert!(error.ends_with(", found \"magic\""), "{error}");
     refused(2, "generate --prompt-ids 1,x", "--prompt-ids: expected token ids, as 1,2,3, found \"x\"");
     refused(2, "generate hello -p", "--prompt: expected a value, found none");
 }

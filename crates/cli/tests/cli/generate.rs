@@ -33,8 +33,6 @@ fn every_drafter_budget_and_thread_count_writes_the_same_bytes() {
         let plain = story(&format!("{law} -n 40 --spec-type none"));
         let ways = [
             "",
-            "--spec-type draft",
-            "--spec-type lookup",
             "--spec-type lookup,draft",
             "--spec-type draft,lookup --budget fixed --draft-max 7 --draft-p-min 0.4",
             "--spec-draft-temp 0 -t 1",

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod bench;
+mod bench_generate;
 mod check;
 mod generate;
 mod logits;
@@ -12,6 +13,7 @@ mod lookup;
 mod page;
 mod quantize;
 mod replay;
+mod speculation;
 
 use std::io::Write;
 use std::path::PathBuf;

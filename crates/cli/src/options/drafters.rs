@@ -1,0 +1,116 @@
+//! Options of the single drafters, by the names that papers, transformers and llama.cpp gave them.
+//!
+//! Each group has its defaults from the drafter itself. Left out: options that all drafters share.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use foretoken_speculation::NgramSource;
+use foretoken_speculation::draft::{BranchSource, Layout, TrieOptions};
+
+use crate::values;
+
+/// Of all drafters that need no model.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafters")]
+pub struct DrafterOptions {
+    #[command(flatten)]
+    pub lookup: LookupOptions,
+    #[command(flatten)]
+    pub trie: TrieChoices,
+    #[command(flatten)]
+    pub ngram: NgramOptions,
+    /// phrases: the file of phrases, one a line, the most wanted first
+    #[arg(long, value_name = "FILE")]
+    pub phrases: Option<PathBuf>,
+}
+
+/// Of lookup.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafters")]
+pub struct LookupOptions {
+    /// lookup: longest run of last tokens that is searched for
+    #[arg(long, value_name = "N", default_value = "3", value_parser = values::run_len, allow_negative_numbers = true)]
+    pub max_matching_ngram_size: usize,
+    /// lookup: most tokens proposed a pass
+    #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub prompt_lookup_num_tokens: usize,
+    /// lookup: most places in the text whose continuations make up the tree; 1 proposes a chain, as others do
+    #[arg(long, value_name = "N", default_value = "16", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub prompt_lookup_candidates: usize,
+}
+
+/// Of the trie.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafters")]
+pub struct TrieChoices {
+    /// trie: most tokens proposed a pass, in all branches together
+    #[arg(long, value_name = "N", default_value = "16", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub decoding_length: usize,
+    /// trie: tokens that a branch goes on for
+    #[arg(long, value_name = "N", default_value = "12", value_parser = values::branch_length, allow_negative_numbers = true)]
+    pub branch_length: usize,
+    /// trie: branches that share their beginnings, that stand side by side, or one alone (hier, par, one), of prompts,
+    /// outputs or both (input, output, mix)
+    #[arg(long, value_name = "LAYOUT-TEXTS", default_value = "hier-mix", value_parser = values::decoding_mode)]
+    pub decoding_mode: (Layout, BranchSource),
+    /// trie: most nodes kept behind each first token when a text has ended [default: 16 times the decoding length]
+    #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub trie_capacity: Option<usize>,
+}
+
+impl TrieChoices {
+    /// The drafter's settings.
+    pub fn options(&self) -> TrieOptions {
+        let (layout, source) = self.decoding_mode;
+        let options = TrieOptions::default();
+        TrieOptions {
+            decoding_length: self.decoding_length,
+            branch_length: self.branch_length,
+            layout,
+            source,
+            prefix_max: options.prefix_max.min(self.branch_length),
+            capacity: self.trie_capacity,
+            ..options
+        }
+    }
+}
+
+/// What n-gram tables count, as `--ngram-source` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Counted {
+    /// Texts from before and elsewhere.
+    Corpus,
+    /// The running text, prompt included.
+    Text,
+    /// Both.
+    Both,
+}
+
+impl From<Counted> for NgramSource {
+    fn from(counted: Counted) -> Self {
+        match counted {
+            Counted::Corpus => Self::Corpus,
+            Counted::Text => Self::Text,
+            Counted::Both => Self::Both,
+        }
+    }
+}
+
+/// Of n-gram tables.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafters")]
+pub struct NgramOptions {
+    /// ngram: length of the longest n-gram that is counted, the proposed token included
+    #[arg(long, value_name = "N", default_value = "4", value_parser = values::order, allow_negative_numbers = true)]
+    pub ngram_order: usize,
+    /// ngram: what is counted: corpus, text or both
+    #[arg(long, value_name = "TEXTS", default_value = "both")]
+    pub ngram_source: Counted,
+    /// ngram: most tokens of a branch
+    #[arg(long, value_name = "N", default_value = "5", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub ngram_num_tokens: usize,
+    /// ngram: most tokens proposed at one place, where --spec-draft-p-split allows it
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub ngram_branches: usize,
+}

@@ -1,0 +1,135 @@
+//! Options of the law: how the next token is chosen, and when a text ends.
+//!
+//! An option that is not given is decided by the model's own files, and else by llama.cpp's default, so it has to be
+//! told from one that is given: hence the `Option`s.
+
+use std::hash::{BuildHasher, RandomState};
+
+use clap::Args;
+use foretoken_speculation::{Sampling, Token};
+use foretoken_text::Tokenizer;
+
+use crate::failure::Failure;
+use crate::models::Opened;
+use crate::values::{self, Limit, Seed};
+
+/// How the next token is chosen, and when to stop.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingOptions {
+    /// Temperature; 0 is greedy [default: 0.8]
+    #[arg(long, visible_alias = "temperature", value_name = "T", value_parser = values::zero_up, allow_negative_numbers = true)]
+    pub temp: Option<f32>,
+    #[command(flatten)]
+    pub law: LawOptions,
+}
+
+/// The same without the temperature, of which a measurement takes several.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub struct LawOptions {
+    /// Seed of all chance [default: random, and told]
+    #[arg(short, long, value_name = "N", value_parser = values::seed, allow_negative_numbers = true)]
+    pub seed: Option<Seed>,
+    /// Only the k most probable tokens; 0 is off [default: 40]
+    #[arg(long, value_name = "K", value_parser = values::whole, allow_negative_numbers = true)]
+    pub top_k: Option<usize>,
+    /// Only the most probable tokens of this mass; 1 is off [default: 0.95]
+    #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
+    pub top_p: Option<f32>,
+    /// Only tokens this fraction as probable as the best; 0 is off [default: 0.05]
+    #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
+    pub min_p: Option<f32>,
+    /// Only the tokens nearest to the entropy, of this mass; 1 is off [default: 1]
+    #[arg(long = "typical", alias = "typical-p", value_name = "P", value_parser = values::positive_fraction,
+        allow_negative_numbers = true)]
+    pub typical: Option<f32>,
+    /// Divides the logits of tokens written before; 1 is off [default: 1]
+    #[arg(long, alias = "repetition-penalty", value_name = "X", value_parser = values::positive, allow_negative_numbers = true)]
+    pub repeat_penalty: Option<f32>,
+    /// How many last tokens the penalties look at; 0 is off, -1 is all [default: 64]
+    #[arg(long, value_name = "N", value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]
+    pub repeat_last_n: Option<Limit>,
+    /// Subtracted from the logits of tokens written before
+    #[arg(long, value_name = "X", default_value = "0", value_parser = values::finite, allow_negative_numbers = true)]
+    pub presence_penalty: f32,
+    /// Subtracted from logits for each time that the token was written before
+    #[arg(long, value_name = "X", default_value = "0", value_parser = values::finite, allow_negative_numbers = true)]
+    pub frequency_penalty: f32,
+    /// Added to the logit of a token: TOKEN_ID+BIAS or TOKEN_ID-BIAS; can be repeated
+    #[arg(long, value_name = "ID+BIAS", value_parser = values::logit_bias)]
+    pub logit_bias: Vec<(Token, f32)>,
+    /// Tokens that are never written; can be repeated
+    #[arg(long = "ban-token", alias = "ban-tokens", value_name = "ID,..", value_delimiter = ',',
+        value_parser = values::token, allow_negative_numbers = true)]
+    pub ban_tokens: Vec<Token>,
+    /// No end of the text before so many tokens
+    #[arg(long, value_name = "N", default_value = "0", value_parser = values::whole, allow_negative_numbers = true)]
+    pub min_tokens: usize,
+    /// A string that ends the text and is not part of it; can be repeated
+    #[arg(long, alias = "reverse-prompt", value_name = "TEXT", value_parser = values::stop, allow_hyphen_values = true)]
+    pub stop: Vec<String>,
+    /// Go on past end tokens
+    #[arg(long)]
+    pub ignore_eos: bool,
+    /// Show special tokens in the text
+    #[arg(long)]
+    pub special: bool,
+    /// Tokens to generate; -1 is until the text ends or the context is full
+    #[arg(short, long, visible_alias = "predict", value_name = "N", default_value = "-1",
+        value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]
+    pub n_predict: Limit,
+}
+
+impl LawOptions {
+    /// The seed, drawn if none is given.
+    pub fn seed(&self) -> u64 {
+        // The standard library seeds its hash tables from the system; 32 bits are easy to type again.
+        self.seed.and_then(|Seed(seed)| seed).unwrap_or_else(|| RandomState::new().hash_one(0) >> 32)
+    }
+
+    /// Whether the seed is one that the user cannot know.
+    pub fn seed_is_random(&self) -> bool {
+        self.seed.is_none_or(|Seed(seed)| seed.is_none())
+    }
+
+    /// The sampling law: options, `temperature` among them, then the model's own files, then llama.cpp's defaults.
+    ///
+    /// # Errors
+    /// The model's files hold a value out of its range.
+    pub fn sampling(
+        &self,
+        temperature: Option<f32>,
+        model: &Opened,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<Sampling, Failure> {
+        let own = &model.defaults;
+        let greedy = (own.sample == Some(false)).then_some(0.0);
+        let window = match (self.repeat_last_n, self.repeat_penalty, own.repetition_penalty) {
+            (Some(Limit(window)), _, _) => window,
+            // A penalty of the model's own is transformers', which looks at everything.
+            (None, None, Some(_)) => None,
+            _ => Some(64),
+        };
+        let sampling = Sampling {
+            temperature: temperature.or(greedy).or(own.temperature).unwrap_or(0.8),
+            top_k: self.top_k.or(own.top_k).unwrap_or(40),
+            top_p: self.top_p.or(own.top_p).unwrap_or(0.95),
+            min_p: self.min_p.or(own.min_p).unwrap_or(0.05),
+            typical_p: self.typical.or(own.typical_p).unwrap_or(1.0),
+            repetition_penalty: self.repeat_penalty.or(own.repetition_penalty).unwrap_or(1.0),
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            penalty_window: window,
+            logit_bias: self.logit_bias.clone(),
+            banned_tokens: self.ban_tokens.clone(),
+            tokens_min: self.min_tokens,
+            end_tokens: if self.ignore_eos { Vec::new() } else { model.end_tokens(tokenizer) },
+        };
+        match sampling.problem() {
+            // Options were checked one by one, so this value is the file's.
+            Some(problem) => Err(Failure::Other(format!("{}: {problem}", own.file))),
+            None => Ok(sampling),
+        }
+    }
+}

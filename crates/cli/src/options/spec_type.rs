@@ -1,0 +1,205 @@
+//! `--spec-type`: which drafters fill a pass, in a small language of its own.
+//!
+//! ```text
+//! none | auto | DRAFTER,DRAFTER,..         several fill one tree, asked in this order (`+` is a comma too)
+//! DRAFTER = NAME | NAME:DRAFTER            the second drafts for the model of the first, to any depth
+//! ```
+//!
+//! Left out: which of them can be had, which depends on the models that are given.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A kind of drafter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A draft model.
+    Draft,
+    /// What followed the last time these tokens were written.
+    Lookup,
+    /// What followed these tokens in this text and others of the same tenant, as a tree.
+    Trie,
+    /// What followed these tokens most often, in a corpus and in the text.
+    Ngram,
+    /// The rest of a phrase that has begun.
+    Phrases,
+    /// Any tokens, of which even so some are right: a test.
+    Random,
+}
+
+impl Kind {
+    /// Every kind, with its name and the names that llama.cpp gives to it or to its nearest relative.
+    const NAMES: [(Kind, &str, &[&str]); 6] = [
+        (Kind::Draft, "draft", &["draft-simple"]),
+        (Kind::Lookup, "lookup", &["ngram-simple", "ngram-mod"]),
+        (Kind::Trie, "trie", &[]),
+        (Kind::Ngram, "ngram", &["ngram-cache"]),
+        (Kind::Phrases, "phrases", &[]),
+        (Kind::Random, "random", &[]),
+    ];
+
+    /// Its name on the command line, in requests and in metrics.
+    pub fn name(self) -> &'static str {
+        let own = Self::NAMES.iter().find(|(kind, ..)| *kind == self);
+        own.map_or("", |(_, name, _)| name)
+    }
+
+    /// Whether it runs a network, for which another drafter can draft.
+    pub fn has_model(self) -> bool {
+        self == Self::Draft
+    }
+
+    fn named(word: &str) -> Option<Kind> {
+        let named = |(_, name, aliases): &&(Kind, &str, &[&str])| *name == word || aliases.contains(&word);
+        Self::NAMES.iter().find(named).map(|(kind, ..)| *kind)
+    }
+}
+
+/// A drafter, and who drafts for its model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DrafterSpec {
+    /// What it is.
+    pub kind: Kind,
+    /// The drafter that speeds up its own generation.
+    pub inner: Option<Box<DrafterSpec>>,
+}
+
+impl DrafterSpec {
+    /// One without another inside.
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, inner: None }
+    }
+
+    /// Whether it is of this kind, or one inside it is.
+    pub fn has(&self, kind: Kind) -> bool {
+        self.kind == kind || self.inner.as_ref().is_some_and(|inner| inner.has(kind))
+    }
+
+    /// How many draft models it takes, those of inner drafters included.
+    pub fn models(&self) -> usize {
+        usize::from(self.kind.has_model()) + self.inner.as_ref().map_or(0, |inner| inner.models())
+    }
+}
+
+impl fmt::Display for DrafterSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind.name())?;
+        self.inner.as_ref().map_or(Ok(()), |inner| write!(f, ":{inner}"))
+    }
+}
+
+impl FromStr for DrafterSpec {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let (name, inner) = word.split_once(':').map_or((word, None), |(name, inner)| (name, Some(inner)));
+        let names: Vec<&str> = Kind::NAMES.iter().map(|(_, name, _)| *name).collect();
+        let Some(kind) = Kind::named(name.trim()) else {
+            return Err(match name.trim() {
+                alone @ ("none" | "auto") => format!("expected {alone} alone"),
+                _ => format!("expected one of none, auto, {}", names.join(", ")),
+            });
+        };
+        let inner = inner.map(|inner| inner.parse::<Self>()).transpose()?.map(Box::new);
+        if inner.is_some() && !kind.has_model() {
+            return Err(format!("expected a drafter with a model before the colon (not {})", kind.name()));
+        }
+        Ok(Self { kind, inner })
+    }
+}
+
+/// A whole `--spec-type`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SpecType {
+    /// Plain decoding.
+    None,
+    /// All drafters that can be had and are worth it, asked in an order that is learned.
+    Auto,
+    /// These, in this order.
+    Drafters(Vec<DrafterSpec>),
+}
+
+impl SpecType {
+    /// One drafter alone.
+    pub fn one(kind: Kind) -> Self {
+        Self::Drafters(vec![DrafterSpec::new(kind)])
+    }
+}
+
+impl fmt::Display for SpecType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => write!(f, "none"),
+            Self::Auto => write!(f, "auto"),
+            Self::Drafters(all) => {
+                write!(f, "{}", all.iter().map(ToString::to_string).collect::<Vec<_>>().join("+"))
+            }
+        }
+    }
+}
+
+impl FromStr for SpecType {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word.trim() {
+            "none" => return Ok(Self::None),
+            "auto" => return Ok(Self::Auto),
+            _ => {}
+        }
+        let all: Vec<DrafterSpec> = word.split([',', '+']).map(str::parse).collect::<Result<_, _>>()?;
+        // Two draft models are two drafters; of the others a second one would only repeat the first.
+        let twice = |(i, spec): (usize, &DrafterSpec)| spec.models() == 0 && all[..i].contains(spec);
+        match all.iter().enumerate().find(|(i, spec)| twice((*i, spec))) {
+            Some((_, spec)) => Err(format!("expected {spec} once")),
+            None => Ok(Self::Drafters(all)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(word: &str) -> Result<String, String> {
+        word.parse::<SpecType>().map(|found| found.to_string())
+    }
+
+    #[test]
+    fn what_is_parsed_is_written_again_by_its_own_names() {
+        for (word, expected) in [
+            ("none", "none"),
+            ("auto", "auto"),
+            ("draft", "draft"),
+            ("draft-simple,ngram-simple", "draft+lookup"),
+            ("draft + lookup", "draft+lookup"),
+            ("draft:lookup", "draft:lookup"),
+            ("draft:draft:lookup,lookup", "draft:draft:lookup+lookup"),
+            ("draft,draft", "draft+draft"),
+        ] {
+            assert_eq!(parsed(word).as_deref(), Ok(expected), "{word}");
+        }
+        let Ok(SpecType::Drafters(all)) = "draft:draft:lookup,draft".parse::<SpecType>() else {
+            panic!("it is a list")
+        };
+        assert_eq!(all.iter().map(DrafterSpec::models).collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn what_cannot_be_says_what_was_expected() {
+        for (word, expected) in [
+            ("", "expected one of none, auto, draft"),
+            ("magic", "expected one of none, auto, draft"),
+            ("draft:magic", "expected one of none, auto, draft"),
+            ("draft,none", "expected none alone"),
+            ("auto,draft", "expected auto alone"),
+            ("draft:auto", "expected auto alone"),
+            ("lookup:draft", "expected a drafter with a model before the colon (not lookup)"),
+            ("lookup,lookup", "expected lookup once"),
+            ("draft:", "expected one of none, auto, draft"),
+        ] {
+            let found = parsed(word).expect_err(word);
+            assert!(found.starts_with(expected), "{word}: {found}");
+        }
+    }
+}

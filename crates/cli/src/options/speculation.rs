@@ -1,0 +1,206 @@
+//! Options of speculation: who guesses, how far, and what is promised.
+//!
+//! [`DraftingOptions`] are what all commands share; [`SpeculationOptions`] adds the choices that a measurement makes
+//! several times over.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use foretoken_engine::BudgetKind;
+use foretoken_model::{CacheType, WeightType};
+use foretoken_speculation::{DraftSettings, Promise};
+
+use super::drafters::DrafterOptions;
+use super::spec_type::{DrafterSpec, Kind, SpecType};
+use crate::demo;
+use crate::failure::Failure;
+use crate::models::Opened;
+use crate::progress::say;
+use crate::values;
+
+/// What speculation promises, as `--verify` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Verify {
+    /// The same seed gives the same text as plain decoding, byte for byte.
+    Exact,
+    /// The same distribution as plain decoding.
+    Rejection,
+    /// The same distribution, a chain verified as one block.
+    Block,
+}
+
+impl From<Verify> for Promise {
+    fn from(verify: Verify) -> Self {
+        match verify {
+            Verify::Exact => Self::Exact,
+            Verify::Rejection => Self::Rejection,
+            Verify::Block => Self::Block,
+        }
+    }
+}
+
+/// How much to draft, as `--budget` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Budget {
+    /// Two more after a draft that was right, one less after another.
+    Heuristic,
+    /// Always the maximum.
+    Fixed,
+    /// A branch stops behind a token that looks wrong; how a wrong one looks is learned.
+    Confidence,
+    /// A branch stops where all of it has become improbable; how improbable is learned.
+    Threshold,
+}
+
+impl Budget {
+    /// The budget of so many nodes at most.
+    pub fn up_to(self, nodes_max: usize) -> BudgetKind {
+        match self {
+            Self::Heuristic => BudgetKind::Heuristic { nodes_max },
+            Self::Fixed => BudgetKind::Fixed { nodes: nodes_max },
+            Self::Confidence => BudgetKind::Confidence { nodes_max },
+            Self::Threshold => BudgetKind::Threshold { nodes_max },
+        }
+    }
+}
+
+/// How to guess, and what to do with the guesses.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Speculation")]
+pub struct SpeculationOptions {
+    /// Drafters, asked in this order, which share the budget: none, auto, or some of draft, lookup, trie, ngram,
+    /// phrases, random; draft:lookup lets the second draft for the model of the first [default: draft if there is a draft model,
+    /// else lookup]
+    #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
+    pub spec_type: Option<SpecType>,
+    /// What speculation promises
+    #[arg(long, value_name = "PROMISE", default_value = "exact")]
+    pub verify: Verify,
+    /// How much to draft, up to the maximum
+    #[arg(long, value_name = "KIND", default_value = "heuristic")]
+    pub budget: Budget,
+    #[command(flatten)]
+    pub drafting: DraftingOptions,
+}
+
+/// How to guess.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Speculation")]
+pub struct DraftingOptions {
+    /// The draft model: a directory or a .gguf file, with the target's vocabulary (also -md); given several times, the
+    /// n-th draft of --spec-type takes the n-th
+    #[arg(long, value_name = "MODEL")]
+    pub model_draft: Vec<PathBuf>,
+    /// Most tokens drafted a pass
+    #[arg(long, aliases = ["draft-max", "draft"], value_name = "N", default_value = "16",
+        value_parser = values::whole, allow_negative_numbers = true)]
+    pub spec_draft_n_max: usize,
+    /// Fewest tokens drafted a pass, however improbable they are (see --spec-draft-p-min)
+    #[arg(long, alias = "draft-min", value_name = "N", default_value = "0",
+        value_parser = values::whole, allow_negative_numbers = true)]
+    pub spec_draft_n_min: usize,
+    /// Stop drafting after a token that the draft model finds less probable than this
+    #[arg(long, alias = "draft-p-min", value_name = "P", default_value = "0",
+        value_parser = values::fraction, allow_negative_numbers = true)]
+    pub spec_draft_p_min: f32,
+    /// Branch where another token has at least this probability under the draft model; 1 never branches [default: up to
+    /// the drafter]
+    #[arg(long, alias = "draft-p-split", value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
+    pub spec_draft_p_split: Option<f32>,
+    /// The draft model's own temperature [default: the target's]
+    #[arg(long, value_name = "T", value_parser = values::zero_up, allow_negative_numbers = true)]
+    pub spec_draft_temp: Option<f32>,
+    /// The draft model's own top-k; 0 is off [default: the target's]
+    #[arg(long, value_name = "K", value_parser = values::whole, allow_negative_numbers = true)]
+    pub spec_draft_top_k: Option<usize>,
+    /// The draft model's own top-p; 1 is off [default: the target's]
+    #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
+    pub spec_draft_top_p: Option<f32>,
+    /// The draft model's own min-p; 0 is off [default: the target's]
+    #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
+    pub spec_draft_min_p: Option<f32>,
+    /// As --dtype, of draft models
+    #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
+    pub dtype_draft: Option<WeightType>,
+    /// What cached keys of draft models are rounded to (also -ctkd)
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    pub cache_type_k_draft: CacheType,
+    /// What cached values of draft models are rounded to (also -ctvd)
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    pub cache_type_v_draft: CacheType,
+    #[command(flatten)]
+    pub own: DrafterOptions,
+}
+
+impl DraftingOptions {
+    /// The drafters to use. `demo`: the target is the demo model, which brings a draft model along.
+    ///
+    /// # Errors
+    /// More drafts than draft models, or phrases without a file.
+    pub fn drafters(&self, spec_type: Option<&SpecType>, demo: bool) -> Result<Vec<DrafterSpec>, Failure> {
+        let models = self.model_draft.len().max(usize::from(demo));
+        let default = SpecType::one(if models > 0 { Kind::Draft } else { Kind::Lookup });
+        let specs = match spec_type.unwrap_or(&default) {
+            SpecType::None => return Ok(Vec::new()),
+            SpecType::Auto => self.all(models > 0),
+            SpecType::Drafters(specs) => specs.clone(),
+        };
+        if let Some(spec) = specs.iter().find(|spec| spec.inner.is_some()) {
+            let message = format!("--spec-type {spec}: expected drafters side by side, found one inside another");
+            return Err(Failure::Usage(message));
+        }
+        if specs.iter().any(|spec| spec.has(Kind::Phrases)) && self.own.phrases.is_none() {
+            return Err(Failure::Usage("--spec-type phrases: expected a file of them (--phrases), found none".into()));
+        }
+        let needed: usize = specs.iter().map(DrafterSpec::models).sum();
+        if needed > models {
+            let expected = if needed == 1 { "a draft model".to_string() } else { format!("{needed} draft models") };
+            let found = if models == 0 { "none".to_string() } else { models.to_string() };
+            let given = SpecType::Drafters(specs);
+            let message = format!("--spec-type {given}: expected {expected} (-md, --model-draft), found {found}");
+            return Err(Failure::Usage(message));
+        }
+        if needed < self.model_draft.len() {
+            let given = SpecType::Drafters(specs.clone());
+            let unused = self.model_draft[needed].display();
+            say(format_args!("note: --model-draft {unused}: --spec-type {given} has no use for it"));
+        }
+        Ok(specs)
+    }
+
+    /// What `auto` stands for.
+    fn all(&self, has_draft: bool) -> Vec<DrafterSpec> {
+        let can_be_had = |kind: &Kind| match kind {
+            Kind::Draft => has_draft,
+            Kind::Phrases => self.own.phrases.is_some(),
+            _ => true,
+        };
+        let kinds = [Kind::Draft, Kind::Lookup, Kind::Trie, Kind::Ngram, Kind::Phrases];
+        kinds.into_iter().filter(can_be_had).map(DrafterSpec::new).collect()
+    }
+
+    /// Opens the draft model of this number, from 0.
+    ///
+    /// # Errors
+    /// As [`Opened::at`].
+    pub fn open_draft(&self, number: usize) -> Result<Opened, Failure> {
+        match (self.model_draft.get(number), demo::draft()) {
+            (Some(path), _) => Opened::at(path),
+            (None, Some(files)) => Opened::embedded(files),
+            (None, None) => Err(Failure::Usage("--model-draft: expected a model, found none".into())),
+        }
+    }
+
+    /// What requests say about drafting.
+    pub fn settings(&self) -> DraftSettings {
+        DraftSettings {
+            n_min: Some(self.spec_draft_n_min),
+            p_min: Some(self.spec_draft_p_min),
+            p_split: self.spec_draft_p_split,
+            temperature: self.spec_draft_temp,
+            top_k: self.spec_draft_top_k,
+            top_p: self.spec_draft_top_p,
+            min_p: self.spec_draft_min_p,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Drafters by name: each writes the plain text, and says what it did.
+
+use serde_json::Value;
+
+use crate::{demo, file, run, words};
+
+const STORY: &str = "the cat and the dog and the cat and the";
+
+/// Everything that `--spec-type` takes, on the demo pair.
+const KINDS: [&str; 13] = [
+    "draft",
+    "lookup",
+    "lookup --prompt-lookup-candidates 1 --budget threshold",
+    "trie",
+    "trie --decoding-mode par-output --branch-length 3 --decoding-length 5 --trie-capacity 9",
+    "ngram",
+    "ngram --ngram-branches 3 --ngram-order 3 --ngram-source text --draft-p-split 0.2",
+    "random",
+    "auto",
+    "auto --budget confidence",
+    "lookup,draft",
+    "draft+ngram",
+    "trie,lookup --decoding-mode one",
+];
+
+/// The text of STORY with these options.
+fn story(options: &str) -> String {
+    run(&[&["generate", STORY, "-n", "24"], words(options).as_slice()].concat()).ok()
+}
+
+#[test]
+fn every_kind_of_drafter_writes_the_plain_text() {
+    for law in ["--temp 0", "--temp 0.8 -s 5"] {
+        let plain = story(&format!("{law} --spec-type none"));
+        for kind in KINDS {
+            assert_eq!(story(&format!("{law} --spec-type {kind}")), plain, "{law} {kind}");
+        }
+    }
+}
+
+#[test]
+fn names_of_llama_cpp_are_the_nearest_drafters() {
+    let names = |kind: &str| {
+        let words = ["generate", STORY, "-n", "2", "-s", "1", "--json", "--spec-type", kind];
+        let object: Value = serde_json::from_str(&run(&words).ok()).expect("the line is JSON");
+        object["speculation"]["drafters"].as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(",")
+    };
+    for (alias, name) in [("draft-simple", "draft"), ("ngram-simple", "lookup"), ("ngram-cache", "ngram")] {
+        assert_eq!(names(alias), name, "{alias}");
+    }
+}
+
+#[test]
+fn every_draft_takes_a_model_of_its_own() {
+    let draft = demo("demo-draft");
+    let two = ["generate", STORY, "-n", "24", "--temp", "0", "-md", &draft, "-md", &draft];
+    let plain = story("--temp 0 --spec-type none");
+    let both = run(&[&two[..], &["--spec-type", "draft,draft"]].concat());
+    assert!(both.err.contains("draft accepted ") && both.err.contains("draft-2 accepted "), "{}", both.err);
+    assert_eq!(both.ok(), plain);
+    let one = run(&[&two[..], &["--spec-type", "draft"]].concat());
+    assert!(
+        one.err.contains(&format!("note: --model-draft {draft}: --spec-type draft has no use for it")),
+        "{}",
+        one.err
+    );
+    assert_eq!(one.ok(), plain);
+}
+
+#[test]
+fn json_says_where_every_token_came_from() {
+    let words = words("-n 40 -s 3 --temp 0.5 --json --spec-type draft,lookup");
+    let object: Value =
+        serde_json::from_str(&run(&[&["generate", STORY], words.as_slice()].concat()).ok()).expect("the line is JSON");
+    let list = |field: &str| object[field].as_array().unwrap_or_else(|| panic!("{field} is a list")).clone();
+    let (ids, origins, depths, passes) = (list("ids"), list("origins"), list("depths"), list("passes"));
+    assert!([&origins, &depths, &passes, &list("p"), &list("q")].iter().all(|all| all.len() == ids.len()));
+    let mut depth = 0;
+    for (i, pass) in passes.iter().enumerate() {
+        depth = if i > 0 && passes[i - 1] == *pass { depth + 1 } else { 1 };
+        let (drafted, p) = (origins[i] != "target", list("p")[i].as_f64().expect("p is a number"));
+        assert_eq!(depths[i].as_u64(), Some(if drafted { depth } else { 0 }), "token {i}");
+        assert!(p > 0.0 && p <= 1.0 + 1e-6, "token {i}: {p}");
+        assert_eq!(list("q")[i].is_f64(), origins[i] == "draft", "token {i}");
+        // The target's own token ends a pass.
+        assert!(drafted || passes.get(i + 1) != Some(pass), "token {i}");
+    }
+    let speculation = &object["speculation"];
+    assert_eq!(passes.last(), Some(&speculation["passes"]));
+    for name in ["draft", "lookup"] {
+        let drafter = &speculation["drafters"][name];
+        let accepted = origins.iter().filter(|origin| *origin == name).count();
+        assert_eq!(drafter["accepted"].as_u64(), Some(accepted as u64), "{name}");
+        assert!(drafter["drafting_ms"].as_f64().is_some_and(|time| time > 0.0) && drafter["failures"] == 0, "{name}");
+        assert_eq!(drafter["alpha"].is_f64(), name == "draft", "{drafter}");
+    }
+    let first = speculation["drafters"]["draft"]["acceptance_rate_by_depth"][0].as_f64();
+    assert!(first.is_some_and(|rate| rate > 0.0 && rate <= 1.0), "{first:?}");
+}
+
+#[test]
+fn speed_is_shown_over_the_text_if_asked_for() {
+    let found = run(&["generate", STORY, "-n", "64", "--temp", "0", "--spec-type", "none", "--sparkline"]);
+    let last = found.err.lines().last().unwrap_or_default();
+    assert!(last.starts_with("speed over the text ") && last.contains('█'), "{}", found.err);
+    assert!(!run(&["generate", STORY, "-n", "64", "--temp", "0"]).err.contains("speed over the text"));
+}
+
+#[test]
+fn check_compares_several_drafters_in_one_tree() {
+    let (_folder, path) = file("prompts.txt", "the cat and the dog and the cat and\nonce upon a time\n");
+    let line = format!("check --prompts {path} -n 16 -s 4 -np 2 --spec-type auto");
+    assert!(run(&words(&line)).ok().contains("speculative equals plain"));
+}
+
+#[test]
+fn phrases_of_a_file_are_completed() {
+    let (_folder, path) = file("phrases.txt", "the dog and the cat\n\nonce upon a time\n");
+    let plain = story("--temp 0 --spec-type none");
+    let words = ["generate", STORY, "-n", "24", "--temp", "0", "--spec-type", "phrases", "--phrases", &path];
+    let found = run(&words);
+    assert!(found.err.contains("phrases accepted "), "{}", found.err);
+    assert_eq!(found.ok(), plain);
+    let missing = run(&["generate", "x", "--spec-type", "phrases"]).error(2);
+    assert_eq!(missing, "--spec-type phrases: expected a file of them (--phrases), found none");
+    let (_folder, empty) = file("phrases.txt", "\n");
+    let error = run(&["generate", "x", "--spec-type", "phrases", "--phrases", &empty]).error(1);
+    assert_eq!(error, format!("{empty}: expected phrases of several tokens, found none"));
+}
