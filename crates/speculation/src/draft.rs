@@ -21,6 +21,7 @@ mod phrases;
 mod probes;
 mod random;
 mod settings;
+mod suffix;
 #[cfg(test)]
 mod trial;
 mod trie;
@@ -33,6 +34,7 @@ pub use phrases::PhrasesDrafter;
 pub use probes::Probes;
 pub use random::RandomDrafter;
 pub use settings::DraftSettings;
+pub use suffix::SuffixDrafter;
 pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};
 
 use crate::budget::Limits;

@@ -51,7 +51,7 @@ mod tree;
 mod verify;
 
 pub use chance::{Address, Chance, Purpose};
-pub use draft::{Ask, DraftSettings, Drafter, LookupDrafter, ModelDrafter, News, Probes};
+pub use draft::{Ask, DraftSettings, Drafter, LookupDrafter, ModelDrafter, News, Probes, SuffixDrafter};
 pub use draft::{NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter};
 pub use draft::{TrieDrafter, TrieOptions};
 pub use sampling::{Context, Law, Sampling, SamplingProblem, Scratch, log_probability};

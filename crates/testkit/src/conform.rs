@@ -12,7 +12,7 @@ use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request,
 use foretoken_speculation::draft::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_speculation::{
     Ask, Chance, Drafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId, PhrasesDrafter, Promise,
-    Proposal, RandomDrafter, Sampling, Tenant, Token,
+    Proposal, RandomDrafter, Sampling, SuffixDrafter, Tenant, Token,
 };
 
 use crate::dial::{enumerate, enumerate_coupled};
@@ -30,15 +30,16 @@ pub struct Registered {
 
 /// Every drafter there is, with the settings that matter. A new drafter is added here, and nowhere else in tests.
 pub fn drafters() -> Vec<Registered> {
-    let mut all = with_a_model();
+    let mut all = continuations();
+    all.extend(with_a_model());
     all.extend(with_trees_of_a_model());
     all.extend(without_a_model());
     all.extend(tries());
     all
 }
 
-/// Look-ups, models, and trees of any shape.
-fn with_a_model() -> Vec<Registered> {
+/// What copies from the text and from texts before it.
+fn continuations() -> Vec<Registered> {
     vec![
         Registered { name: "lookup", make: |_| Box::new(LookupDrafter::default()) },
         Registered { name: "lookup of one occurrence", make: |_| Box::new(LookupDrafter::chain(1, 3, 10)) },
@@ -51,6 +52,23 @@ fn with_a_model() -> Vec<Registered> {
             },
         },
         Registered { name: "lookup of single tokens", make: |_| Box::new(LookupDrafter::new(1, 1, 3)) },
+        Registered { name: "suffix that soon forgets", make: |_| Box::new(SuffixDrafter::new(60)) },
+        Registered {
+            name: "suffix with a history",
+            make: |t| {
+                let mut drafter = SuffixDrafter::default();
+                let text: Vec<Token> = (0..200).map(|i| (mix(i) % t.vocabulary() as u64) as Token).collect();
+                drafter.warm_up(&text, 1, None);
+                (drafter.token_min, drafter.gain_min, drafter.window) = (0.1, 0.0, 0);
+                Box::new(drafter)
+            },
+        },
+    ]
+}
+
+/// Models, and trees of any shape.
+fn with_a_model() -> Vec<Registered> {
+    vec![
         Registered { name: "draft", make: |t| Box::new(ModelDrafter::new(network(t.vocabulary(), 99))) },
         Registered {
             name: "draft by the target itself",

@@ -131,6 +131,12 @@ impl Continuations {
         self.occurrences.clear();
     }
 
+    /// How many occurrences were gathered and followed.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.occurrences.len()
+    }
+
     /// Finds up to `most` occurrences of the end of `context` in a history, those of the longest n-gram first and the
     /// latest of each first; with `first`, the very first of the longest before all others. `source`: its number; number
     /// 0 is the context's own. `depth`: most tokens copied from an occurrence, a multiple of its match and a constant.

@@ -11,7 +11,7 @@
 //! Nothing is hashed again, and the way back over a doubling is cutting the table in half.
 //!
 //! A suffix automaton would know the longest match at once, but takes hundreds of bytes a token; here it takes
-//! `4 + 8 L` bytes for L lengths, and 2 to 4 a length for buckets. The true length of a match is found by comparing
+//! `4 + 8 L` bytes for L lengths, and 4 to 8 a length for buckets. The true length of a match is found by comparing
 //! backwards, from the ends of the longest n-gram that matches.
 //!
 //! Left out: forgetting the oldest texts (whoever keeps histories drops whole ones).
@@ -26,7 +26,7 @@ const NONE: u32 = u32::MAX;
 /// Fewest buckets.
 const BUCKETS_MIN: usize = 16;
 /// Most nodes of a bucket that are looked at, so that tokens chosen to collide cost no more than others. An n-gram
-/// behind them gets a second node, and what is behind the first is hidden. Honest buckets have about two.
+/// behind them gets a second node, and what is behind the first is hidden. Honest buckets have about one.
 const NODES_MAX: usize = 32;
 
 /// A log of tokens and the ends of its n-grams.
@@ -67,7 +67,6 @@ impl History {
     }
 
     /// Bytes of memory held.
-    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let numbers = |ends: &Ends| ends.buckets.capacity() + ends.links.capacity() + ends.marks.capacity();
         4 * (self.tokens.capacity() + self.lengths.iter().map(numbers).sum::<usize>())
@@ -143,7 +142,7 @@ impl Ends {
 
     /// Indexes the n-gram at the end of `tokens`.
     fn push(&mut self, tokens: &[Token]) {
-        if tokens.len() > 2 * self.buckets.len() {
+        if tokens.len() > self.buckets.len() {
             self.buckets.extend_from_within(..);
         }
         let end = tokens.len() as u32 - 1;
@@ -175,7 +174,7 @@ impl Ends {
         } else if mark != NONE {
             self.marks[mark as usize] = link;
         }
-        if self.buckets.len() > BUCKETS_MIN && tokens.len() - 1 <= self.buckets.len() {
+        if self.buckets.len() > BUCKETS_MIN && tokens.len() - 1 <= self.buckets.len() / 2 {
             self.buckets.truncate(self.buckets.len() / 2);
         }
     }

@@ -1,0 +1,213 @@
+//! Matches of any length over text and histories, who may see what, what is forgotten, and the way back against a shadow.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::DraftTree;
+use crate::draft::history::END;
+use crate::draft::trial::Trial;
+
+const ALICE: Tenant = Tenant(7);
+const BOB: Tenant = Tenant(8);
+
+/// Without guesses where nothing matches.
+fn drafter(capacity_tokens: usize) -> SuffixDrafter {
+    SuffixDrafter { window: 0, ..SuffixDrafter::new(capacity_tokens) }
+}
+
+/// What it proposes to a tenant after these tokens.
+fn shown(drafter: &mut SuffixDrafter, tenant: Tenant, tokens: &[Token]) -> DraftTree {
+    let trial = Trial { sequence: SequenceId(99), ..Trial::greedy(20) };
+    drafter.running.insert(trial.sequence, Running { history: History::new(LENGTHS), tenant });
+    let tree = trial.draft(drafter, tokens);
+    drafter.running.remove(&trial.sequence);
+    tree
+}
+
+#[test]
+fn a_long_match_wins_over_later_and_more_frequent_short_ones() {
+    let mut text: Vec<Token> = vec![1, 2, 3, 4, 5, 6, 7, 50];
+    (0..12).for_each(|i| text.extend([6, 7, 60, 20 + i]));
+    text.extend([1, 2, 3, 4, 5, 6, 7]);
+    let tree = shown(&mut drafter(100), ALICE, &text);
+    let (long, short) = (tree.child(None, 50).expect("seven match"), tree.child(None, 60).expect("two match"));
+    // Twelve votes of two tokens outweigh one of seven, and not one of eight: 12 * 2^1.5 = 34, 7^1.5 = 19.
+    assert!(tree.acceptance(short) > tree.acceptance(long));
+    let tree = shown(&mut drafter(100), ALICE, &[&[9, 8], &text[..16], &[9, 8], &text[..7]].concat());
+    assert_eq!(tree.tokens()[0], 50);
+}
+
+#[test]
+fn what_a_tenant_wrote_is_its_own_and_what_nobody_owns_is_everybodys() {
+    let mut drafter = drafter(1000);
+    let trial = Trial::greedy(20);
+    drafter.open(trial.sequence, &[1, 2, 3], ALICE);
+    drafter.keep(trial.sequence, 2);
+    let tokens = [1, 2, 40, 41];
+    let news = News {
+        sequence: trial.sequence,
+        tokens: &tokens,
+        emitted: &tokens[2..],
+        tree: &DraftTree::new(),
+        path: &[],
+        probes: &[],
+    };
+    drafter.observe(&[news]);
+    assert!(shown(&mut drafter, ALICE, &[9, 1, 2]).is_empty(), "a running text is not history yet");
+    drafter.close(trial.sequence);
+    drafter.warm_up(&[5, 6, 7, 8], 1, None);
+    drafter.warm_up(&[5, 6, 30], 1, Some(BOB));
+    assert_eq!(shown(&mut drafter, ALICE, &[9, 1, 2]).tokens(), [40, 41]);
+    assert_eq!(shown(&mut drafter, ALICE, &[9, 5, 6]).tokens(), [7, 8]);
+    assert!(shown(&mut drafter, BOB, &[9, 1, 2]).is_empty());
+    let mut both = shown(&mut drafter, BOB, &[9, 5, 6]).tokens().to_vec();
+    both.sort_unstable();
+    assert_eq!(both, [7, 8, 30]);
+    assert_eq!(shown(&mut drafter, Tenant(0), &[9, 5, 6]).tokens(), [7, 8]);
+}
+
+#[test]
+fn the_oldest_texts_are_forgotten_and_a_long_one_keeps_its_end() {
+    let mut drafter = drafter(100);
+    for text in 0..30_u32 {
+        let tokens: Vec<Token> = (0..9).map(|i| 1000 + 10 * text + i).collect();
+        drafter.warm_up(&tokens, 1, None);
+        assert!(drafter.history_tokens() <= 100);
+    }
+    assert_eq!(shown(&mut drafter, ALICE, &[1290]).tokens()[0], 1291, "the newest");
+    assert_eq!(shown(&mut drafter, ALICE, &[1250]).tokens()[0], 1251, "half of the capacity is kept in any case");
+    assert!(shown(&mut drafter, ALICE, &[1100]).is_empty());
+    drafter.warm_up(&(0..5000).collect::<Vec<_>>(), 1, Some(ALICE));
+    assert!(drafter.history_tokens() <= 100);
+    assert_eq!(shown(&mut drafter, ALICE, &[4960]).tokens()[0], 4961);
+    assert!(shown(&mut drafter, ALICE, &[4900]).is_empty());
+    let mut forgetful = SuffixDrafter { window: 0, ..SuffixDrafter::new(0) };
+    forgetful.warm_up(&[1, 2, 3], 1, None);
+    assert_eq!((forgetful.history_tokens(), forgetful.history_bytes()), (0, 0));
+    assert!(shown(&mut forgetful, ALICE, &[1]).is_empty());
+}
+
+#[test]
+fn a_tenant_that_writes_much_takes_the_place_of_the_oldest_whosever_they_are() {
+    let mut drafter = drafter(60);
+    drafter.warm_up(&[1, 2, 3], 1, Some(BOB));
+    for i in 0..10 {
+        drafter.warm_up(&(100 * i..100 * i + 20).collect::<Vec<_>>(), 1, Some(ALICE));
+    }
+    assert!(drafter.history_tokens() <= 60);
+    assert!(!shown(&mut drafter, ALICE, &[900]).is_empty());
+}
+
+#[test]
+fn depth_follows_the_match_and_bounds_are_kept() {
+    let text: Vec<Token> = [&[1, 2, 3][..], &(10..40).collect::<Vec<_>>(), &[1, 2, 3]].concat();
+    let mut drafter = SuffixDrafter { gain_min: 0.0, depth_factor: 2.0, depth_offset: 1.0, ..drafter(10) };
+    assert_eq!(shown(&mut drafter, ALICE, &text).tokens(), [10, 11, 12, 13, 14, 15, 16]);
+    drafter.depth_max = 5;
+    assert_eq!(shown(&mut drafter, ALICE, &text).len(), 5);
+    drafter.tokens_max = 3;
+    assert_eq!(shown(&mut drafter, ALICE, &text).len(), 3);
+    drafter.token_min = 0.8; // A match of three tokens is right with 0.72.
+    assert!(shown(&mut drafter, ALICE, &text).is_empty());
+    (drafter.token_min, drafter.gain_min) = (0.0, 0.6);
+    assert_eq!(shown(&mut drafter, ALICE, &text).tokens(), [10]);
+}
+
+#[test]
+fn a_text_of_one_token_costs_a_bounded_number_of_votes() {
+    let mut drafter = SuffixDrafter::new(100_000);
+    drafter.warm_up(&[3; 20_000], 1, None);
+    drafter.warm_up(&[3; 20_000], 1, Some(ALICE));
+    let tree = shown(&mut drafter, ALICE, &[3; 5000]);
+    assert!(tree.is_chain() && tree.len() == drafter.tokens_max);
+    let occurrences = drafter.continuations.len();
+    assert!(occurrences <= (3 * drafter.candidates + drafter.window) * (tree.len() + 1), "{occurrences} occurrences");
+}
+
+#[test]
+#[should_panic(expected = "tokens indexed of")]
+fn a_text_that_was_not_set_back_is_a_bug() {
+    let mut drafter = drafter(10);
+    drafter.open(Trial::greedy(1).sequence, &[1, 2, 3], ALICE);
+    Trial::greedy(1).draft(&mut drafter, &[1, 2]);
+}
+
+fn texts() -> impl Strategy<Value = Vec<(Option<Tenant>, Vec<Token>)>> {
+    let owner = prop::sample::select(vec![None, Some(ALICE), Some(BOB)]);
+    prop::collection::vec((owner, prop::collection::vec(0..4_u32, 0..20)), 0..12)
+}
+
+proptest! {
+    /// Grows and goes back at random, and is shown and keeps for later what a drafter does that never went further.
+    #[test]
+    fn going_back_equals_never_having_gone_further(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec(0..3_u32, 1..40)), 1..8),
+        history in prop::collection::vec(0..3_u32, 0..30),
+    ) {
+        let trial = Trial::greedy(12);
+        let fresh = || {
+            let mut drafter = SuffixDrafter::new(1000);
+            drafter.warm_up(&history, 1, Some(ALICE));
+            drafter
+        };
+        let mut drafter = fresh();
+        let mut text: Vec<Token> = vec![0];
+        drafter.open(trial.sequence, &text, ALICE);
+        for (back, new) in edits {
+            text.truncate(back.index(text.len()) + 1);
+            drafter.keep(trial.sequence, text.len());
+            text.extend(new);
+            let mut shadow = fresh();
+            shadow.open(trial.sequence, &text, ALICE);
+            let (found, expected) = (trial.draft(&mut drafter, &text), trial.draft(&mut shadow, &text));
+            prop_assert_eq!(found.offers(), expected.offers());
+            prop_assert_eq!(&drafter.running[&trial.sequence].history, &shadow.running[&trial.sequence].history);
+        }
+        let len = drafter.history_tokens();
+        drafter.close(trial.sequence);
+        prop_assert_eq!(drafter.history_tokens(), len + if text.len() < 2 { 0 } else { text.len() + 1 });
+    }
+
+    /// Whatever others teach, as long as nothing has to be forgotten.
+    #[test]
+    fn no_tenant_sees_what_another_taught(taught in texts(), asked in prop::collection::vec(0..4_u32, 1..10)) {
+        let (mut all, mut without) = (SuffixDrafter::new(2000), SuffixDrafter::new(2000));
+        for (owner, tokens) in &taught {
+            all.warm_up(tokens, 1, *owner);
+            if *owner != Some(BOB) {
+                without.warm_up(tokens, 1, *owner);
+            }
+        }
+        let (found, expected) = (shown(&mut all, ALICE, &asked), shown(&mut without, ALICE, &asked));
+        prop_assert_eq!(found.offers(), expected.offers());
+    }
+
+    /// Tokens are counted right, never more than the capacity, and those of every owner are the last it taught.
+    #[test]
+    fn histories_hold_the_last_texts_and_no_more_than_the_capacity(taught in texts(), capacity in 0..80_usize) {
+        let mut texts = Texts::new(capacity);
+        for (owner, tokens) in &taught {
+            texts.add(tokens, *owner);
+            prop_assert!(texts.len() <= capacity);
+        }
+        let mut len = 0;
+        for owner in [ALICE, BOB] {
+            let all: Vec<Token> = taught.iter().filter(|(of, tokens)| *of == Some(owner) && tokens.len() > 1)
+                .flat_map(|(_, tokens)| {
+                    let kept = &tokens[(tokens.len() + 1).saturating_sub(capacity / 2).min(tokens.len())..];
+                    kept.iter().copied().chain((kept.len() > 1).then_some(END)).filter(|_| kept.len() > 1).collect::<Vec<_>>()
+                })
+                .collect();
+            let public: usize = texts.of(Tenant(1)).map(History::len).sum();
+            let mut held: Vec<&[Token]> = texts.of(owner).map(History::tokens).collect();
+            held.truncate(texts.of(owner).count() - texts.of(Tenant(1)).count());
+            held.reverse();
+            let held = held.concat();
+            prop_assert!(all.ends_with(&held), "{held:?} of {all:?}");
+            len += held.len();
+            if owner == BOB {
+                prop_assert_eq!(len + public, texts.len());
+            }
+        }
+    }
+}
