@@ -28,6 +28,7 @@ mod sequence;
 mod stats;
 mod step;
 pub mod store;
+mod translated;
 
 pub use chance::Race;
 pub use output::{Emitted, Event, FinishReason, Origin};
@@ -37,5 +38,6 @@ pub use scorer::ExecutorScorer;
 pub use stats::{DrafterStats, Stats};
 pub use step::Engine;
 pub use store::{Document, Store, StoreError, Vocabulary};
+pub use translated::{TextTranslator, TranslationSettings, TranslationWay, translated_drafter};
 
 pub use foretoken_speculation::{SequenceId, Token};

@@ -22,6 +22,7 @@ mod probes;
 mod random;
 mod settings;
 mod suffix;
+mod translated;
 #[cfg(test)]
 mod trial;
 mod trie;
@@ -35,6 +36,7 @@ pub use probes::Probes;
 pub use random::RandomDrafter;
 pub use settings::DraftSettings;
 pub use suffix::SuffixDrafter;
+pub use translated::{SharedScorer, TranslatedDrafter};
 pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};
 
 use crate::budget::Limits;

@@ -47,12 +47,14 @@ pub mod draft;
 mod sampling;
 mod scorer;
 pub mod theory;
+pub mod translate;
 mod tree;
 mod verify;
 
 pub use chance::{Address, Chance, Purpose};
 pub use draft::{Ask, DraftSettings, Drafter, LookupDrafter, ModelDrafter, News, Probes, SuffixDrafter};
 pub use draft::{NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter};
+pub use draft::{SharedScorer, TranslatedDrafter};
 pub use draft::{TrieDrafter, TrieOptions};
 pub use sampling::{Context, Law, Sampling, SamplingProblem, Scratch, log_probability};
 pub use scorer::{Rows, ScoreAsk, Scorer};

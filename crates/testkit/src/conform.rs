@@ -14,11 +14,13 @@ use foretoken_speculation::{
     Ask, Chance, Drafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId, PhrasesDrafter, Promise,
     Proposal, RandomDrafter, Sampling, SuffixDrafter, Tenant, Token,
 };
+use foretoken_speculation::{SharedScorer, TranslatedDrafter};
 
 use crate::dial::{enumerate, enumerate_coupled};
 use crate::oracle::decode;
 use crate::table::{Joint, Table, distance, mix};
 use crate::toy::{Fault, ToyExecutor};
+use crate::vocabulary;
 
 /// A drafter as the suite makes it, fresh for every run, for a given target.
 pub struct Registered {
@@ -35,6 +37,7 @@ pub fn drafters() -> Vec<Registered> {
     all.extend(with_trees_of_a_model());
     all.extend(without_a_model());
     all.extend(tries());
+    all.extend(with_another_vocabulary());
     all
 }
 
@@ -154,6 +157,61 @@ fn with_trees_of_a_model() -> Vec<Registered> {
                 let mut outer = ModelDrafter::new(network(t.vocabulary(), 95));
                 outer.settings.p_split = Some(0.2);
                 Box::new(outer.with_inner(Box::new(inner.with_inner(Box::new(LookupDrafter::new(1, 1, 4))))))
+            },
+        },
+    ]
+}
+
+/// Assistants with other words than the target's, both ways.
+fn with_another_vocabulary() -> Vec<Registered> {
+    vec![
+        Registered {
+            name: "translated draft",
+            make: |t| {
+                let translator = vocabulary::translator(t.vocabulary(), 9, 10);
+                Box::new(TranslatedDrafter::new(network(9, 95), translator))
+            },
+        },
+        Registered {
+            name: "translated draft by chance, with p-min and a window of one token",
+            make: |t| {
+                let translator = vocabulary::translator(t.vocabulary(), 4, 1);
+                let mut drafter = TranslatedDrafter::new(network(4, 94), translator);
+                (drafter.settings.temperature, drafter.settings.p_min, drafter.n_max) = (Some(1.0), Some(0.3), 3);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "translated draft that invents spaces, without room",
+            make: |t| {
+                let toy = ToyExecutor::new(Table::seeded(7, 2, 93), 2, 6, 4);
+                let scorer = ExecutorScorer::new(Box::new(toy));
+                Box::new(TranslatedDrafter::new(scorer, vocabulary::spaced_translator(t.vocabulary())))
+            },
+        },
+        Registered {
+            name: "draft over shared tokens",
+            make: |t| {
+                let translator = vocabulary::translator(t.vocabulary(), 9, 10);
+                Box::new(ModelDrafter::new(SharedScorer::new(network(9, 92), translator)))
+            },
+        },
+        Registered {
+            name: "draft over shared tokens, in trees",
+            make: |t| {
+                let translator = vocabulary::translator(t.vocabulary(), 9, 10);
+                let mut drafter = ModelDrafter::new(SharedScorer::new(network(9, 92), translator));
+                drafter.settings.p_split = Some(0.1);
+                Box::new(drafter.with_inner(Box::new(LookupDrafter::new(1, 1, 4))))
+            },
+        },
+        Registered {
+            name: "draft over shared tokens, with p-min and spaces",
+            make: |t| {
+                let translator = vocabulary::spaced_translator(t.vocabulary());
+                let mut drafter = ModelDrafter::new(SharedScorer::new(network(7, 91), translator));
+                drafter.settings.p_min = Some(0.4);
+                Box::new(drafter)
             },
         },
     ]

@@ -13,3 +13,4 @@ pub mod oracle;
 pub mod rows;
 pub mod table;
 pub mod toy;
+pub mod vocabulary;

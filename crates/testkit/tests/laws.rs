@@ -16,6 +16,8 @@ mod shapes;
 mod teams;
 #[path = "laws/transcript.rs"]
 mod transcript;
+#[path = "laws/translated.rs"]
+mod translated;
 #[path = "laws/twin.rs"]
 mod twin;
 

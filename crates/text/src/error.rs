@@ -55,6 +55,17 @@ pub enum TextError {
         /// What the template engine said.
         found: String,
     },
+    /// Two vocabularies have too little in common for one model to draft for the other.
+    Overlap {
+        /// The assistant's name.
+        assistant: String,
+        /// The target's name.
+        target: String,
+        /// Tokens of the assistant that the target has too.
+        shared: usize,
+        /// Tokens of the assistant.
+        count: usize,
+    },
 }
 
 impl TextError {
@@ -105,6 +116,11 @@ impl fmt::Display for TextError {
             Self::Weights(error) => error.fmt(f),
             Self::Encode { place, found } => write!(f, "{place}: the text could not be tokenized: {found}"),
             Self::Template { place, found } => write!(f, "{place}: chat template: {found}"),
+            Self::Overlap { assistant, target, shared, count } => write!(
+                f,
+                "assistant {assistant}: expected a vocabulary that shares tokens with {target}, \
+                 found {shared} of {count} in common"
+            ),
         }
     }
 }

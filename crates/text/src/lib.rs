@@ -28,12 +28,14 @@ mod error;
 mod stop;
 mod stream;
 mod tokenizer;
+mod translate;
 
 pub use chat::{ChatTemplate, Message};
 pub use error::TextError;
 pub use stop::{Pushed, StopMatcher};
 pub use stream::TextStream;
 pub use tokenizer::{Exported, GgufVocabulary, Marks, Tokenizer, gguf_vocabulary};
+pub use translate::{Counterpart, Piece, Translation, Vocabularies};
 
 /// The number of a token in its vocabulary.
 pub type Token = u32;

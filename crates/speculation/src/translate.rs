@@ -1,0 +1,66 @@
+//! Another vocabulary, as drafters see it: what an assistant reads of a target's text, and what its drafts mean there.
+//!
+//! Words are not seen here. Whoever knows what tokens mean as bytes implements [`Translator`]; the drafters under
+//! `draft/translated` are written against it.
+//!
+//! The contract is one sentence: what the assistant reads is a function of the target's tokens alone. It does not depend
+//! on how these were cut into passes, nor on what was read and forgotten in between, and costs no more for a long text.
+
+use crate::{SequenceId, Token};
+
+/// What an assistant's token is for the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Ordinary text, a part of one or more of the target's tokens.
+    Text,
+    /// This special token of the target.
+    Special(Token),
+    /// Nothing that the target could write.
+    Nothing,
+}
+
+/// A target token made from drafted assistant tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The target's token.
+    pub token: Token,
+    /// How many of the drafted tokens begin before this one ends.
+    pub drafted_end: usize,
+    /// More text could still become part of it.
+    pub is_open: bool,
+}
+
+/// Translates between the target's vocabulary and an assistant's, for many sequences.
+pub trait Translator {
+    /// A sequence begins: nothing is read.
+    fn open(&mut self, sequence: SequenceId);
+
+    /// Number of target tokens that were read.
+    fn read_len(&self, sequence: SequenceId) -> usize;
+
+    /// Reads the target tokens that follow. Returns how many of the assistant's tokens are as they were before.
+    fn read(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize;
+
+    /// Forgets all but the first `len` target tokens. Returns how many of the assistant's tokens are as they were before.
+    fn keep(&mut self, sequence: SequenceId, len: usize) -> usize;
+
+    /// What the assistant reads in place of the target's tokens; may be empty.
+    fn assistant_tokens(&self, sequence: SequenceId) -> &[Token];
+
+    /// Writes into `pieces` (cleared first) the target's tokens for what the assistant drafts behind what was read. They
+    /// are a chain that begins where the target's tokens end.
+    fn propose(&self, sequence: SequenceId, drafted: &[Token], pieces: &mut Vec<Piece>);
+
+    /// What an assistant's token is for the target.
+    fn meaning(&self, token: Token) -> Meaning;
+
+    /// The tokens of both vocabularies that may come next, as (assistant, target); several assistant tokens may go with
+    /// one target token. Nothing where the assistant's next token cannot be one of the target's.
+    fn shared(&self, sequence: SequenceId) -> &[(Token, Token)];
+
+    /// Number of tokens of the target's vocabulary.
+    fn target_vocabulary(&self) -> usize;
+
+    /// The sequence has ended.
+    fn close(&mut self, sequence: SequenceId);
+}

@@ -1,0 +1,51 @@
+//! Toy vocabularies: a handful of strings over a few letters, merged as SentencePiece does it.
+//!
+//! Small enough that every text can be enumerated, and awkward on purpose: letters that only one side has, words that
+//! straddle the other's, marks with and without a counterpart, a first space that only the assistant invents.
+
+use std::sync::Arc;
+
+use foretoken_engine::TextTranslator;
+use foretoken_text::{GgufVocabulary, Tokenizer, Vocabularies};
+
+/// Words of toy targets; the first letters are in every vocabulary.
+const TARGET: [&str; 11] = ["a", "b", "ab", "c", "<end>", "bb", "ca", "abc", "aa", "<only>", "cab"];
+/// Words of toy assistants.
+const ASSISTANT: [&str; 9] = ["b", "a", "ba", "c", "<end>", "cc", "bab", "<other>", "d"];
+
+/// A tokenizer of these words, of which those in angle brackets are marks. Longer words are merged first.
+pub fn tokenizer(name: &str, words: &[&str], invents_space: bool) -> Arc<Tokenizer> {
+    let vocabulary = GgufVocabulary {
+        model: "llama".into(),
+        tokens: words.iter().map(|word| (*word).to_string()).collect(),
+        scores: words.iter().enumerate().map(|(i, word)| word.len() as f32 - i as f32 * 0.01).collect(),
+        token_types: words.iter().map(|word| if word.starts_with('<') { 3 } else { 1 }).collect(),
+        add_bos: Some(false),
+        add_space_prefix: Some(invents_space),
+        ..GgufVocabulary::default()
+    };
+    Arc::new(Tokenizer::from_gguf_vocabulary(name, &vocabulary).expect("a toy vocabulary is a good one"))
+}
+
+/// A translator from a target of so many tokens to an assistant of so many.
+///
+/// # Panics
+///
+/// Panics if there are no toys of this size.
+pub fn translator(target: usize, assistant: usize, lookbehind: usize) -> TextTranslator {
+    let target = tokenizer("toy target", &TARGET[..target], false);
+    let assistant = tokenizer("toy assistant", &ASSISTANT[..assistant], false);
+    let vocabularies = Vocabularies::new(target, assistant, lookbehind, lookbehind);
+    TextTranslator::new(vocabularies.expect("toys have letters in common"))
+}
+
+/// The same with an assistant that writes spaces, and one before each text.
+///
+/// # Panics
+///
+/// Panics if there is no toy target of this size.
+pub fn spaced_translator(target: usize) -> TextTranslator {
+    let target = tokenizer("toy target", &TARGET[..target], false);
+    let assistant = tokenizer("toy assistant", &["a", "b", "▁a", "▁", "ba", "c", "▁ba"], true);
+    TextTranslator::new(Vocabularies::new(target, assistant, 2, 2).expect("toys have letters in common"))
+}

@@ -1,0 +1,156 @@
+//! Assistants with a vocabulary of their own: both ways keep the law, and draft what they should.
+
+use foretoken_engine::Race;
+use foretoken_speculation::budget::Limits;
+use foretoken_speculation::{
+    Ask, DraftSettings, DraftTree, Drafter, ModelDrafter, Probes, Promise, Sampling, SequenceId, SharedScorer, Tenant,
+    Token, TranslatedDrafter,
+};
+use foretoken_testkit::table::{Table, TableScorer, mix};
+use foretoken_testkit::vocabulary::{spaced_translator, translator};
+
+use crate::harness::Setup;
+use crate::{PROMISES, PROMPT, TOLERANCE, fixed, lookup};
+
+/// Text is translated; greedy, or by chance.
+fn text(assistant: &Table, target: usize, temperature: f32, p_min: f32) -> Box<dyn Drafter> {
+    let scorer = TableScorer::new(assistant.clone());
+    let mut drafter = TranslatedDrafter::new(scorer, translator(target, assistant.vocabulary(), 10));
+    (drafter.settings.temperature, drafter.settings.p_min, drafter.n_max) = (Some(temperature), Some(p_min), 3);
+    Box::new(drafter)
+}
+
+/// The law over shared tokens.
+fn shared(assistant: &Table, target: usize, p_min: f32) -> Box<dyn Drafter> {
+    let translator = translator(target, assistant.vocabulary(), 10);
+    let mut drafter = ModelDrafter::new(SharedScorer::new(TableScorer::new(assistant.clone()), translator));
+    drafter.settings.p_min = Some(p_min);
+    Box::new(drafter)
+}
+
+#[test]
+fn the_law_is_the_targets_whatever_the_assistants_words_are() {
+    let sampling = Sampling::default();
+    // a, b, ab for the target; b, a, ba for the assistant, and also c, which the target cannot say.
+    for (words, assistant_words) in [(3, 3), (3, 4), (4, 5)] {
+        for seed in 0..2 {
+            let target = Table::seeded(words, 2, seed);
+            let assistant = Table::dense(assistant_words, 1, seed + 100);
+            for promise in PROMISES {
+                let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
+                for p_min in [0.0, 0.4] {
+                    let error = setup.error(|| vec![text(&assistant, words, 0.0, p_min)], fixed(2));
+                    assert!(error < TOLERANCE, "{promise:?} text, greedy, {words} words, seed {seed}: {error}");
+                    let error = setup.error(|| vec![text(&assistant, words, 1.0, p_min)], fixed(2));
+                    assert!(error < TOLERANCE, "{promise:?} text, by chance, {words} words, seed {seed}: {error}");
+                    let error = setup.error(|| vec![shared(&assistant, words, p_min)], fixed(3));
+                    assert!(error < TOLERANCE, "{promise:?} shared tokens, {words} words, seed {seed}: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn two_ways_and_a_lookup_in_one_tree_change_nothing() {
+    let sampling = Sampling { temperature: 0.8, ..Sampling::default() };
+    for seed in 0..3 {
+        let target = Table::dense(3, 2, seed);
+        let assistant = Table::seeded(3, 2, seed + 40);
+        for promise in PROMISES {
+            let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
+            let team = || vec![text(&assistant, 3, 0.0, 0.0), shared(&assistant, 3, 0.0), lookup()];
+            let error = setup.error(team, fixed(3));
+            assert!(error < TOLERANCE, "{promise:?} seed {seed}: {error}");
+        }
+    }
+}
+
+#[test]
+fn an_assistant_that_invents_spaces_changes_nothing() {
+    let sampling = Sampling::default();
+    for seed in 0..3 {
+        let (target, assistant) = (Table::seeded(3, 2, seed), Table::seeded(7, 2, seed + 10));
+        for promise in PROMISES {
+            let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
+            let error = setup.error(
+                || {
+                    let scorer = TableScorer::new(assistant.clone());
+                    let drafter = ModelDrafter::new(SharedScorer::new(scorer.clone(), spaced_translator(3)));
+                    vec![Box::new(TranslatedDrafter::new(scorer, spaced_translator(3))), Box::new(drafter)]
+                },
+                fixed(2),
+            );
+            assert!(error < TOLERANCE, "{promise:?} seed {seed}: {error}");
+        }
+    }
+}
+
+#[test]
+fn an_assistant_that_agrees_is_accepted() {
+    // The target says nothing but "ab", the assistant knows no such word and says "a", "b" by turns.
+    let target = Table::constant(&[0.0, 0.0, 1.0]);
+    let assistant = Table::new(3, |tokens| {
+        let (a, b) = (1, 0);
+        let next = if tokens.last() == Some(&a) { b } else { a };
+        (0..3).map(|token| if token == next { 0.0 } else { f32::NEG_INFINITY }).collect()
+    });
+    let sampling = Sampling::default();
+    for promise in PROMISES {
+        let setup = Setup::new(&target, &sampling, promise, &PROMPT, 1);
+        let accepted = setup.expected_accepted(1, || vec![text(&assistant, 3, 0.0, 0.0)]);
+        assert!((accepted - 1.0).abs() < 1e-12, "{promise:?}: {accepted} accepted");
+    }
+    // Over shared tokens it can only say a and b, which the target never does.
+    let setup = Setup::new(&target, &sampling, Promise::Rejection, &PROMPT, 1);
+    assert_eq!(setup.expected_accepted(2, || vec![shared(&assistant, 3, 0.0)]), 0.0);
+}
+
+/// What a drafter proposes behind these tokens.
+fn draft(drafter: &mut dyn Drafter, tokens: &[Token], promise: Promise) -> DraftTree {
+    let mut tree = DraftTree::new();
+    let ask = Ask {
+        sequence: SequenceId(1),
+        tokens,
+        prompt_len: 1,
+        sampling: &Sampling::default(),
+        settings: DraftSettings::default(),
+        promise,
+        seed: 5,
+        limits: Limits::nodes(4),
+        tree: &mut tree,
+        probes: &mut Probes::default(),
+        source: 0,
+    };
+    drafter.draft(&mut [ask], &mut Race);
+    tree
+}
+
+#[test]
+fn a_draft_depends_on_the_tokens_and_not_on_how_they_came() {
+    let assistant = Table::seeded(9, 3, 31);
+    let makes: [fn(&Table) -> Box<dyn Drafter>; 3] =
+        [|table| text(table, 11, 0.0, 0.0), |table| text(table, 11, 1.0, 0.2), |table| shared(table, 11, 0.0)];
+    for (make, promise) in makes.iter().flat_map(|make| PROMISES.map(|promise| (make, promise))) {
+        let mut traveller = make(&assistant);
+        let (mut tokens, mut state, mut drafted) = (vec![0], 77, 0);
+        traveller.open(SequenceId(1), &tokens, Tenant(0));
+        for _ in 0..200 {
+            state = mix(state);
+            // As the engine does it: back to what was accepted (or further), then on with something else.
+            let back = tokens.len().saturating_sub((state >> 8) as usize % 7).max(1);
+            traveller.keep(SequenceId(1), back);
+            tokens.truncate(back);
+            tokens.extend((0..1 + (state >> 16) % 6).map(|i| (mix(state + i) % 11) as Token));
+            tokens.drain(60.min(tokens.len())..);
+            let found = draft(traveller.as_mut(), &tokens, promise);
+            let mut shadow = make(&assistant);
+            shadow.open(SequenceId(1), &tokens, Tenant(0));
+            let expected = draft(shadow.as_mut(), &tokens, promise);
+            assert_eq!((found.tokens(), found.offers()), (expected.tokens(), expected.offers()), "{tokens:?}");
+            drafted += found.len();
+        }
+        assert!(drafted > 100, "{drafted} tokens were drafted");
+        traveller.close(SequenceId(1));
+    }
+}
