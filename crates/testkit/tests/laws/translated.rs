@@ -32,12 +32,12 @@ fn shared(assistant: &Table, target: usize, p_min: f32) -> Box<dyn Drafter> {
 fn the_law_is_the_targets_whatever_the_assistants_words_are() {
     let sampling = Sampling::default();
     // a, b, ab for the target; b, a, ba for the assistant, and also c, which the target cannot say.
-    for (words, assistant_words) in [(3, 3), (3, 4), (4, 5)] {
-        for seed in 0..2 {
+    for (words, assistant_words, seeds) in [(3, 3, 2), (3, 4, 1), (4, 5, 1)] {
+        for seed in 0..seeds {
             let target = Table::seeded(words, 2, seed);
             let assistant = Table::dense(assistant_words, 1, seed + 100);
             for promise in PROMISES {
-                let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
+                let setup = Setup::new(&target, &sampling, promise, &PROMPT, if words == 3 { 3 } else { 2 });
                 for p_min in [0.0, 0.4] {
                     let error = setup.error(|| vec![text(&assistant, words, 0.0, p_min)], fixed(2));
                     assert!(error < TOLERANCE, "{promise:?} text, greedy, {words} words, seed {seed}: {error}");
