@@ -12,13 +12,15 @@ use crate::failure::Failure;
 
 /// Short options of more than one letter, with the long ones that they stand for.
 /// The last is not there yet, and must not be read as a request for help.
-const LONG_SHORTS: [(&str, &str); 7] = [
+const LONG_SHORTS: [(&str, &str); 9] = [
     ("-md", "--model-draft"),
     ("-np", "--parallel"),
     ("-ctk", "--cache-type-k"),
     ("-ctv", "--cache-type-v"),
     ("-ctkd", "--cache-type-k-draft"),
     ("-ctvd", "--cache-type-v-draft"),
+    ("-lcs", "--lookup-cache-static"),
+    ("-lcd", "--lookup-cache-dynamic"),
     ("-hf", "--hf"),
 ];
 

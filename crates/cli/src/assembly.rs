@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use foretoken_engine::{BudgetKind, Engine, Request};
 use foretoken_model::Options;
-use foretoken_speculation::Promise;
+use foretoken_speculation::{Promise, Tenant};
 use foretoken_text::Tokenizer;
 
 use crate::failure::Failure;
+use crate::memory::Memory;
 use crate::models::Opened;
 use crate::options::{DraftingOptions, LawOptions, ModelOptions, SamplingOptions, SpecType, SpeculationOptions};
 use drafters::Workshop;
@@ -33,6 +34,8 @@ pub struct Assembly {
     pub names: Vec<String>,
     /// Numbers of the drafters of each method.
     pub methods: Vec<Vec<u8>>,
+    /// What drafters know from before, and what is kept for later.
+    pub memory: Memory,
     /// The seed is random and has not been told yet.
     pub untold_seed: bool,
 }
@@ -55,6 +58,8 @@ pub struct Choices<'a> {
     pub temperature: Option<f32>,
     /// Texts at a time.
     pub parallel: usize,
+    /// Whether what was kept of earlier runs is for requests of any tenant.
+    pub shared_memory: bool,
 }
 
 impl<'a> Choices<'a> {
@@ -74,6 +79,7 @@ impl<'a> Choices<'a> {
             law: &sampling.law,
             temperature: sampling.temp,
             parallel,
+            shared_memory: false,
         }
     }
 }
@@ -102,6 +108,8 @@ impl Assembly {
         let methods: Vec<Vec<u8>> =
             specs.iter().map(|specs| workshop.team(specs, &mut engine)).collect::<Result<_, _>>()?;
         let names = workshop.names();
+        let (kept, tokens) = (&drafting.memory, tokenizer.as_deref());
+        let memory = Memory::load(kept, tokens, &mut engine, Tenant::default(), choices.shared_memory)?;
         let request = Request {
             tokens_max: law.n_predict.0,
             sampling,
@@ -118,6 +126,6 @@ impl Assembly {
         if tokenizer.is_none() && !request.stop.is_empty() {
             return Err(Failure::Usage("--stop: expected a model with a tokenizer, found one without".into()));
         }
-        Ok(Self { engine, target, tokenizer, request, names, methods, untold_seed: law.seed_is_random() })
+        Ok(Self { engine, target, tokenizer, request, names, methods, memory, untold_seed: law.seed_is_random() })
     }
 }

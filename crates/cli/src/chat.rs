@@ -6,7 +6,6 @@
 
 use std::io::{IsTerminal, Lines, StdinLock};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use clap::Args;
 use foretoken_engine::{Event, FinishReason, Request};
@@ -17,6 +16,7 @@ use rustyline::error::ReadlineError;
 use crate::answers::run;
 use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, Stream};
 use crate::progress::say;
@@ -39,13 +39,6 @@ pub struct Chat {
     sampling: SamplingOptions,
 }
 
-/// No answer is being written: Ctrl-C ends the program.
-const IDLE: u8 = 0;
-/// An answer is being written: Ctrl-C asks for its end.
-const ANSWERING: u8 = 1;
-/// Its end was asked for; asking twice ends the program.
-const STOPPING: u8 = 2;
-
 impl Chat {
     /// Runs the command until the person leaves.
     ///
@@ -67,8 +60,7 @@ impl Chat {
         })?;
         let marks = Marks::new(self.show_drafts);
         marks.legend(&assembly.names);
-        let interrupts = Arc::new(AtomicU8::new(IDLE));
-        listen_for_interrupts(&interrupts)?;
+        let interrupts = Interrupts::listen()?;
         let system: Vec<Message> = self.system.iter().map(|text| Message::new("system", text)).collect();
         let messages = system.clone();
         let mut talk = Conversation { assembly, tokenizer, template, stream: Stream::new(marks), messages, interrupts };
@@ -88,17 +80,6 @@ impl Chat {
     }
 }
 
-/// Ctrl-C during an answer stops the answer, and at any other time the program.
-fn listen_for_interrupts(state: &Arc<AtomicU8>) -> Result<(), Failure> {
-    let state = state.clone();
-    let stop = move || {
-        if state.compare_exchange(ANSWERING, STOPPING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            std::process::exit(130);
-        }
-    };
-    ctrlc::set_handler(stop).map_err(|error| Failure::Other(format!("Ctrl-C: cannot be listened for: {error}")))
-}
-
 /// A conversation, and the means to go on with it.
 struct Conversation {
     assembly: Assembly,
@@ -106,7 +87,7 @@ struct Conversation {
     template: ChatTemplate,
     stream: Stream,
     messages: Vec<Message>,
-    interrupts: Arc<AtomicU8>,
+    interrupts: Interrupts,
 }
 
 impl Conversation {
@@ -123,16 +104,16 @@ impl Conversation {
         }
         let request = Request { prompt, measure: tell, ..self.assembly.request.clone() };
         let Self { assembly, stream, interrupts, .. } = self;
-        interrupts.store(ANSWERING, Ordering::Relaxed);
+        interrupts.begin();
         let answers = run(assembly, vec![request], &mut |_, event| {
             match event {
                 Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }
-            Ok(interrupts.load(Ordering::Relaxed) == ANSWERING)
+            Ok(interrupts.go_on())
         })?;
-        interrupts.store(IDLE, Ordering::Relaxed);
+        interrupts.end();
         self.stream.text("\n")?;
         for answer in &answers {
             if let Some(failure) = &answer.failure {
@@ -146,7 +127,8 @@ impl Conversation {
             }
             self.messages.push(Message::new("assistant", answer.text.clone()));
         }
-        Ok(())
+        // After every answer, since nobody knows how a conversation ends.
+        self.assembly.memory.keep(&answers)
     }
 }
 

@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use crate::answers::{Answer, run, told};
 use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, Stream};
 use crate::progress::{bar, say};
@@ -79,11 +80,18 @@ impl Generate {
         let requests = self.requests(&assembly, &prompts)?;
         let marks = Marks::new(self.show_drafts);
         marks.legend(&assembly.names);
+        // What is to be kept is kept although it was interrupted.
+        let interrupts = if assembly.memory.keeps() { Some(Interrupts::listen()?) } else { None };
+        interrupts.iter().for_each(Interrupts::begin);
+        let go_on = || interrupts.as_ref().is_none_or(Interrupts::go_on);
         let started = Instant::now();
         let answers = match prompts.as_slice() {
-            [_] if !self.json && !self.output_ids => self.stream(&mut assembly, &prompts[0], requests, marks)?,
-            _ => self.collect(&mut assembly, &prompts, requests, marks)?,
+            [_] if !self.json && !self.output_ids => {
+                self.stream(&mut assembly, &prompts[0], requests, marks, &go_on)?
+            }
+            _ => self.collect(&mut assembly, &prompts, requests, marks, &go_on)?,
         };
+        assembly.memory.keep(&answers)?;
         let wall = (prompts.len() > 1).then(|| started.elapsed());
         if answers.iter().any(|answer| answer.stats.passes > 0) {
             say(report::line(&answers, &assembly.names, wall));
@@ -112,6 +120,7 @@ impl Generate {
         prompt: &Prompt,
         requests: Vec<Request>,
         marks: Marks,
+        go_on: &dyn Fn() -> bool,
     ) -> Result<Vec<Answer>, Failure> {
         let mut stream = Stream::new(marks);
         if self.display_prompt {
@@ -125,7 +134,7 @@ impl Generate {
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }
-            Ok(true)
+            Ok(go_on())
         })?;
         if answers.iter().any(|answer| answer.failure.is_none()) {
             stream.text("\n")?;
@@ -140,13 +149,14 @@ impl Generate {
         prompts: &[Prompt],
         requests: Vec<Request>,
         marks: Marks,
+        go_on: &dyn Fn() -> bool,
     ) -> Result<Vec<Answer>, Failure> {
         let done = bar("prompts", prompts.len());
         let answers = run(assembly, requests, &mut |_, event| {
             if matches!(event, Event::Finished { .. }) {
                 done.inc(1);
             }
-            Ok(true)
+            Ok(go_on())
         })?;
         done.finish_and_clear();
         let mut out = std::io::stdout().lock();

@@ -9,7 +9,7 @@ mod sampling;
 mod spec_type;
 mod speculation;
 
-pub use drafters::DrafterOptions;
+pub use drafters::{DrafterOptions, MemoryOptions};
 pub use model::{CacheOptions, ModelOptions};
 pub use sampling::{LawOptions, SamplingOptions};
 pub use spec_type::{DrafterSpec, Kind, SpecType};

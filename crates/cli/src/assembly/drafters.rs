@@ -113,7 +113,10 @@ impl<'a> Workshop<'a> {
                 let scorer = ExecutorScorer::new(Box::new(self.drafts[&first].load(self.run_with)?));
                 let mut drafter = ModelDrafter::new(scorer);
                 drafter.n_max = self.options.spec_draft_n_max;
-                Box::new(drafter)
+                match &spec.inner {
+                    Some(inner) => Box::new(drafter.with_inner(self.make(inner, first + 1)?)),
+                    None => Box::new(drafter),
+                }
             }
             kind => {
                 let most = self.options.spec_draft_n_max;

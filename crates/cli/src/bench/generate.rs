@@ -110,6 +110,7 @@ impl Generate {
             law: &self.law,
             temperature: self.temp.first().copied(),
             parallel: 1,
+            shared_memory: true,
         })?;
         let names = specs.iter().zip(&assembly.methods).map(|(spec, team)| match spec {
             Some(spec) => spec.to_string(),

@@ -25,6 +25,21 @@ pub struct DrafterOptions {
     pub phrases: Option<PathBuf>,
 }
 
+/// What drafters know from before.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafters")]
+pub struct MemoryOptions {
+    /// Texts that drafters learn before the first prompt: a file that `foretoken lookup build` wrote (also -lcs)
+    #[arg(long, value_name = "FILE")]
+    pub lookup_cache_static: Option<PathBuf>,
+    /// The same with the texts of earlier runs, read if it is there; this run's are added at its end (also -lcd)
+    #[arg(long, value_name = "FILE")]
+    pub lookup_cache_dynamic: Option<PathBuf>,
+    /// Most tokens kept in that file, those of the last texts
+    #[arg(long, value_name = "N", default_value = "1048576", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub lookup_cache_tokens: usize,
+}
+
 /// Of lookup.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]

@@ -10,7 +10,7 @@ use foretoken_engine::BudgetKind;
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::{DraftSettings, Promise};
 
-use super::drafters::DrafterOptions;
+use super::drafters::{DrafterOptions, MemoryOptions};
 use super::spec_type::{DrafterSpec, Kind, SpecType};
 use crate::demo;
 use crate::failure::Failure;
@@ -130,6 +130,8 @@ pub struct DraftingOptions {
     pub cache_type_v_draft: CacheType,
     #[command(flatten)]
     pub own: DrafterOptions,
+    #[command(flatten)]
+    pub memory: MemoryOptions,
 }
 
 impl DraftingOptions {
@@ -145,10 +147,6 @@ impl DraftingOptions {
             SpecType::Auto => self.all(models > 0),
             SpecType::Drafters(specs) => specs.clone(),
         };
-        if let Some(spec) = specs.iter().find(|spec| spec.inner.is_some()) {
-            let message = format!("--spec-type {spec}: expected drafters side by side, found one inside another");
-            return Err(Failure::Usage(message));
-        }
         if specs.iter().any(|spec| spec.has(Kind::Phrases)) && self.own.phrases.is_none() {
             return Err(Failure::Usage("--spec-type phrases: expected a file of them (--phrases), found none".into()));
         }

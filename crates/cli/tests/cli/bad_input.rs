@@ -33,6 +33,14 @@ fn values_out_of_range_name_the_option() {
             "--spec-type: expected a drafter with a model before the colon (not lookup), found \"lookup:draft\"",
         ),
         ("--spec-type draft,draft", "--spec-type draft+draft: expected 2 draft models (-md, --model-draft), found 1"),
+        ("--spec-type draft:draft", "--spec-type draft:draft: expected 2 draft models (-md, --model-draft), found 1"),
+        ("--branch-length 0", "--branch-length: expected a whole number from 1 to 256, found \"0\""),
+        (
+            "--decoding-mode tree",
+            "--decoding-mode: expected hier, par or one, with -input, -output or -mix behind it, found \"tree\"",
+        ),
+        ("--ngram-order 9", "--ngram-order: expected a whole number from 1 to 8, found \"9\""),
+        ("--draft-p-split 2", "--spec-draft-p-split: expected a number from 0 to 1, found \"2\""),
         (
             "--max-matching-ngram-size 1000000000",
             "--max-matching-ngram-size: expected a whole number from 1 to 64, found \"1000000000\"",

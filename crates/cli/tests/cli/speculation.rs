@@ -2,13 +2,15 @@
 
 use serde_json::Value;
 
-use crate::{demo, file, run, words};
+use crate::{demo, file, golden, run, run_with, words};
 
 const STORY: &str = "the cat and the dog and the cat and the";
 
 /// Everything that `--spec-type` takes, on the demo pair.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 15] = [
     "draft",
+    "draft:lookup",
+    "draft:ngram,lookup --draft-p-split 0.2 --draft-max 9",
     "lookup",
     "lookup --prompt-lookup-candidates 1 --budget threshold",
     "trie",
@@ -58,6 +60,9 @@ fn every_draft_takes_a_model_of_its_own() {
     let both = run(&[&two[..], &["--spec-type", "draft,draft"]].concat());
     assert!(both.err.contains("draft accepted ") && both.err.contains("draft-2 accepted "), "{}", both.err);
     assert_eq!(both.ok(), plain);
+    let nested = run(&[&two[..], &["--spec-type", "draft:draft:ngram"]].concat());
+    assert!(nested.err.contains("draft:draft:ngram accepted "), "{}", nested.err);
+    assert_eq!(nested.ok(), plain);
     let one = run(&[&two[..], &["--spec-type", "draft"]].concat());
     assert!(
         one.err.contains(&format!("note: --model-draft {draft}: --spec-type draft has no use for it")),
@@ -126,4 +131,47 @@ fn phrases_of_a_file_are_completed() {
     let (_folder, empty) = file("phrases.txt", "\n");
     let error = run(&["generate", "x", "--spec-type", "phrases", "--phrases", &empty]).error(1);
     assert_eq!(error, format!("{empty}: expected phrases of several tokens, found none"));
+}
+
+#[test]
+fn what_was_written_is_known_to_the_next_run() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("texts.ftk").display().to_string();
+    let all =
+        ["generate", "once upon a time", "-n", "32", "--temp", "0", "--spec-type", "trie", "--json", "-lcd", &path];
+    let object = || serde_json::from_str::<Value>(&run(&all).ok()).expect("the line is JSON");
+    let passes = |object: &Value| object["speculation"]["passes"].as_u64().expect("passes are counted");
+    let (first, second) = (object(), object());
+    assert_eq!(first["ids"], second["ids"]);
+    // A known text is written in chunks; a few beginnings have to be found first.
+    assert!(2 * passes(&second) < passes(&first), "{} and {} passes", passes(&first), passes(&second));
+    // The same file as a corpus, which is not written.
+    let before = std::fs::read(&path).expect("the file is there");
+    let fixed = [&all[..9], &["-lcs", &path]].concat();
+    let third: Value = serde_json::from_str(&run(&fixed).ok()).expect("the line is JSON");
+    assert_eq!((passes(&third), &third["ids"]), (passes(&second), &first["ids"]));
+    let (_prompts, prompts) = file("prompts.txt", "once upon a time\n");
+    let line = format!("bench generate --prompts {prompts} -n 32 --temp 0 --spec-type trie --json -lcd {path}");
+    let out = run(&words(&line)).ok();
+    let row: Value = serde_json::from_str(out.lines().last().expect("a row")).expect("the line is JSON");
+    assert_eq!(row["passes"].as_u64(), Some(passes(&second)), "{row}");
+    assert_eq!(std::fs::read(&path).expect("the file is there"), before);
+    // A conversation is kept after every answer.
+    let line = format!("chat -n 4 --temp 0 -lcd {path}");
+    run_with(&words(&line), &[], "hello\nhello\n").ok();
+    assert!(std::fs::metadata(&path).expect("the file is there").len() > before.len() as u64);
+}
+
+#[test]
+fn texts_of_before_that_cannot_be_used_are_named() {
+    let (_folder, path) = file("texts.ftk", "not a store");
+    for option in ["-lcs", "-lcd"] {
+        let error = run(&["generate", "x", "--spec-type", "trie", option, &path]).error(1);
+        assert!(error.starts_with(&format!("{path}: ")), "{error}");
+    }
+    let error = run(&["generate", "x", "-lcs", "nowhere.ftk"]).error(1);
+    assert!(error.starts_with("nowhere.ftk: cannot be read: "), "{error}");
+    let line = format!("generate -m {} --prompt-ids 1,2 --output-ids -n 2 -lcd nowhere.ftk", golden("llama"));
+    let expected = "--lookup-cache-dynamic: expected a model with a tokenizer, found one without";
+    assert_eq!(run(&words(&line)).error(2), expected);
 }
