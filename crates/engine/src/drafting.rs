@@ -1,8 +1,11 @@
 //! The drafters of an engine, and how they are asked: in order, in batches, by the clock, and at their own risk.
 //!
-//! A drafter can do no harm. If it panics in a batch it is asked one request at a time from then on; if it panics for
-//! one request alone, it is dropped for that request, whose text goes on without it, and a counter shows it. What it had
-//! offered before stands: a drawn token must be offered whatever it is, and a tree is whole after every offer.
+//! A drafter can do no harm. If it panics in a batch it is asked one request at a time for a while; if it panics for one
+//! request alone, it is dropped for that request, whose text goes on without it, and a counter shows it. What it had
+//! offered before stands: a drawn token must be offered whatever it is, and a tree is whole after every offer. A drafter
+//! that goes on without room is dropped too, and its offers are cut where the room ended ([`lawful_offers`]). One that
+//! offers a token that does not exist is dropped as well; the offer stands and is refused, since its probability is zero.
+//! (One thing cannot be mended: who draws, looks, and panics instead of offering bends the law of *rejection* by that draw.)
 //!
 //! Several drafters of one request fill a tree of candidates, of which [`merge`] takes the best. Under *exact* each may
 //! fill the whole budget; under the other promises, where draws cannot be taken back, they share it ([`share`]).
@@ -11,8 +14,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use foretoken_speculation::budget::foreseen;
-use foretoken_speculation::draft::{merge, retain, share};
+use foretoken_speculation::budget::{Limits, foreseen};
+use foretoken_speculation::draft::{lawful_offers, merge, retain, share};
 use foretoken_speculation::{Ask, Chance, Drafter, News, SequenceId, Tenant, Token};
 
 use crate::output::Event;
@@ -28,15 +31,18 @@ pub(crate) struct Team {
 
 struct Member {
     drafter: Box<dyn Drafter>,
-    /// It panicked for some request of a batch, so it is asked for one at a time.
-    suspect: bool,
+    /// For so many calls it is asked one request at a time, because it panicked for some request of a batch.
+    suspect: usize,
 }
+
+/// For how many calls a drafter that panicked in a batch is asked one request at a time.
+const SUSPECT_CALLS: usize = 64;
 
 impl Team {
     /// Adds a drafter and returns its number.
     pub(crate) fn add(&mut self, drafter: Box<dyn Drafter>) -> u8 {
         let number = u8::try_from(self.members.len()).ok().filter(|number| *number < u8::MAX);
-        self.members.push(Member { drafter, suspect: false });
+        self.members.push(Member { drafter, suspect: 0 });
         number.expect("at most 255 drafters")
     }
 
@@ -58,9 +64,12 @@ impl Team {
         for number in sequence.drafters.clone() {
             let drafter = &mut self.members[usize::from(number)].drafter;
             let request = &sequence.request;
-            let opened = guarded(|| drafter.open(sequence.id, &request.prompt, request.tenant));
+            let opened = guarded(|| {
+                drafter.open(sequence.id, &request.prompt, request.tenant);
+                drafter.probes_max()
+            });
             match opened {
-                Ok(()) => sequence.probes_max += drafter.probes_max(),
+                Ok(probes_max) => sequence.probes_max += probes_max,
                 Err(message) => self.drop_for(number, sequence, message, events),
             }
         }
@@ -110,6 +119,7 @@ impl Team {
         &mut self,
         running: &mut [Sequence],
         parts: &[Part],
+        vocabulary: usize,
         chance: &mut dyn Chance,
         events: &mut Vec<Event>,
     ) {
@@ -129,66 +139,110 @@ impl Team {
                 .collect();
             for number in 0..self.members.len() as u8 {
                 let at: Vec<usize> = (0..running.len()).filter(|at| turns[*at] == Some(number)).collect();
-                if self.members[usize::from(number)].suspect {
-                    at.iter().for_each(|at| self.ask(number, round, &[*at], running, &nodes_max, chance, events));
-                } else if !at.is_empty() {
-                    self.ask(number, round, &at, running, &nodes_max, chance, events);
+                let together = if self.members[usize::from(number)].suspect > 0 { 1 } else { at.len().max(1) };
+                for at in at.chunks(together) {
+                    let before: Vec<_> =
+                        at.iter().map(|at| Asked::now(&mut running[*at], nodes_max[*at], round)).collect();
+                    self.ask(number, &before, at, running, chance, events);
+                    for (at, before) in at.iter().zip(before) {
+                        let breach = before.breach(&mut running[*at], vocabulary);
+                        // It may have panicked as well, and be gone already.
+                        let message = breach.filter(|_| running[*at].drafters.contains(&number));
+                        if let Some(message) = message {
+                            self.drop_for(number, &mut running[*at], message, events);
+                        }
+                    }
                 }
             }
         }
         for (sequence, nodes) in running.iter_mut().zip(nodes_max) {
-            if sequence.turns.len() > 1 {
-                merge(&mut sequence.candidates, &sequence.calibration, nodes, &mut sequence.tree);
-            }
             if let BudgetKind::Oracle { text, .. } = &sequence.request.budget {
                 let written = (sequence.tokens.len() - sequence.request.prompt.len()).min(text.len());
-                let path = foreseen(&sequence.tree, &text[written..]);
-                retain(&mut sequence.tree, |offer| path.contains(&offer.node));
+                let several = sequence.turns.len() > 1;
+                let drafted = if several { &mut sequence.candidates } else { &mut sequence.tree };
+                let mut path = foreseen(drafted, &text[written..]);
+                path.truncate(nodes);
+                retain(drafted, |offer| path.contains(&offer.node));
+                if several {
+                    std::mem::swap(&mut sequence.candidates, &mut sequence.tree);
+                }
+            } else if sequence.turns.len() > 1 {
+                merge(&mut sequence.candidates, &sequence.calibration, nodes, &mut sequence.tree);
             }
         }
     }
 
     /// Asks one drafter for drafts of the sequences `at`, together.
-    #[expect(clippy::too_many_arguments, reason = "one call, cut out of a loop")]
     fn ask(
         &mut self,
         number: u8,
-        round: usize,
+        asked: &[Asked],
         at: &[usize],
         running: &mut [Sequence],
-        nodes_max: &[usize],
         chance: &mut dyn Chance,
         events: &mut Vec<Event>,
     ) {
+        let mut limits = at.iter().zip(asked).map(|(at, asked)| (*at, asked.limits)).peekable();
         let mut asks: Vec<Ask<'_>> = running
             .iter_mut()
             .enumerate()
-            .filter(|(i, _)| at.contains(i))
-            .map(|(i, sequence)| ask_of(sequence, nodes_max[i], round, number))
+            .filter_map(|(i, sequence)| {
+                let (_, limits) = limits.next_if(|(at, _)| *at == i)?;
+                Some(ask_of(sequence, limits, number))
+            })
             .collect();
         let member = &mut self.members[usize::from(number)];
+        member.suspect = member.suspect.saturating_sub(1);
         let started = Instant::now();
         let drafted = guarded(|| member.drafter.draft(&mut asks, chance));
         let time = started.elapsed() / at.len() as u32;
-        at.iter().for_each(|at| running[*at].stats.drafters[usize::from(number)].time += time);
+        for at in at {
+            running[*at].stats.drafters[usize::from(number)].time += time;
+            running[*at].worth.spend(number, time);
+        }
         match (drafted, at) {
             (Ok(()), _) => {}
             (Err(message), [at]) => self.drop_for(number, &mut running[*at], message, events),
-            (Err(_), _) => member.suspect = true,
+            (Err(_), _) => member.suspect = SUSPECT_CALLS,
         }
     }
 }
 
-fn ask_of(sequence: &mut Sequence, nodes_max: usize, round: usize, number: u8) -> Ask<'_> {
-    let several = sequence.turns.len() > 1;
-    let mut limits = sequence.budget.limits();
-    limits.nodes_max = match several {
-        false => nodes_max,
-        true => {
-            let to_come = sequence.turns.len() - 1 - round;
-            share(sequence.request.promise, nodes_max, sequence.candidates.len(), to_come)
+/// How far a drafter may go for a sequence, and what there was before it was asked.
+struct Asked {
+    limits: Limits,
+    offers: usize,
+    probes: usize,
+}
+
+impl Asked {
+    /// `nodes_max`: of the whole pass.
+    fn now(sequence: &mut Sequence, nodes_max: usize, round: usize) -> Asked {
+        let nodes_max = match sequence.turns.len() {
+            1 => nodes_max,
+            turns => share(sequence.request.promise, nodes_max, sequence.candidates.len(), turns - 1 - round),
+        };
+        let limits = Limits { nodes_max, ..sequence.budget.limits() };
+        Asked { limits, offers: sequence.drafted_into().offers().len(), probes: sequence.probes.len() }
+    }
+
+    /// What the drafter did that it may not do. Its offers are cut where that is needed.
+    fn breach(&self, sequence: &mut Sequence, vocabulary: usize) -> Option<String> {
+        let is_unknown = |token: &Token| *token as usize >= vocabulary;
+        let probe = sequence.probes.tokens()[self.probes..].iter().copied().find(is_unknown);
+        let tree = sequence.drafted_into();
+        let offered = tree.offers()[self.offers..].iter().map(|offer| tree.token(offer.node)).find(is_unknown);
+        let found = tree.len();
+        if let Some(lawful) = lawful_offers(tree, self.offers, self.limits.nodes_max) {
+            retain(tree, |offer| (offer.index as usize) < lawful);
+            return Some(format!("expected a tree of at most {} nodes, found {found}", self.limits.nodes_max));
         }
-    };
+        offered.or(probe).map(|found| format!("expected tokens below {vocabulary} (the vocabulary), found {found}"))
+    }
+}
+
+fn ask_of(sequence: &mut Sequence, limits: Limits, number: u8) -> Ask<'_> {
+    let several = sequence.turns.len() > 1;
     Ask {
         sequence: sequence.id,
         tokens: &sequence.tokens,

@@ -29,11 +29,12 @@ mod stats;
 mod step;
 pub mod store;
 mod translated;
+mod worth;
 
 pub use chance::Race;
 pub use output::{Emitted, Event, FinishReason, Origin};
 pub use pages::Pages;
-pub use request::{BudgetKind, Request, RequestError};
+pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
 pub use stats::{DrafterStats, Stats};
 pub use step::Engine;

@@ -22,8 +22,10 @@ pub struct Request {
     pub promise: Promise,
     /// How much to draft.
     pub budget: BudgetKind,
-    /// Which of the engine's drafters to ask, by number, in this order.
+    /// Which of the engine's drafters to ask, by number.
     pub drafters: Vec<u8>,
+    /// In which order to ask them.
+    pub order: Order,
     /// Settings of drafting; what it leaves open is up to the drafters.
     pub draft: DraftSettings,
     /// Whether the laws of drafters that have one are compared with the target's ([`crate::DrafterStats::alpha`]).
@@ -51,6 +53,7 @@ impl Request {
             promise: Promise::Exact,
             budget: BudgetKind::Heuristic { nodes_max: 16 },
             drafters: Vec::new(),
+            order: Order::Given,
             draft: DraftSettings::default(),
             measure: false,
             tenant: Tenant::default(),
@@ -60,6 +63,19 @@ impl Request {
             special: false,
         }
     }
+}
+
+/// In which order the drafters of a request are asked. Who comes first sets the tone: of equal guesses its stands first,
+/// and where a pass is shared it gets most of the room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As the request names them.
+    #[default]
+    Given,
+    /// By what each was worth in earlier passes of the sequence: accepted tokens for the time that it took to draft. Who has
+    /// not shown yet what it is worth comes first. It goes by the clock: under *exact* the text cannot depend on it, under
+    /// *rejection* the text of a seed can, its law cannot.
+    Learned,
 }
 
 /// The budgets there are.

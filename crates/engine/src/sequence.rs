@@ -13,8 +13,9 @@ use foretoken_speculation::{DraftTree, NodeId, Probes, SequenceId, Token};
 use foretoken_text::{StopMatcher, TextStream};
 
 use crate::output::{Emitted, FinishReason};
-use crate::request::Request;
+use crate::request::{Order, Request};
 use crate::stats::{DrafterStats, Stats};
+use crate::worth::Worth;
 
 /// The rows of a sequence in one pass, kept for their memory.
 #[derive(Default)]
@@ -40,9 +41,10 @@ pub(crate) struct Sequence {
     /// Rows that its drafters may ask for beside the tree.
     pub(crate) probes_max: usize,
     pub(crate) calibration: Calibration,
+    pub(crate) worth: Worth,
     /// The drafters that it has: those of the request, less those that failed.
     pub(crate) drafters: Vec<u8>,
-    /// The same at the beginning of the pass.
+    /// The same at the beginning of the pass, in the order in which they are asked.
     pub(crate) turns: Vec<u8>,
     pub(crate) rows: Rows,
     pub(crate) budget: Box<dyn Budget>,
@@ -72,6 +74,7 @@ impl Sequence {
             probes: Probes::default(),
             probes_max: 0,
             calibration: Calibration::default(),
+            worth: Worth::default(),
             drafters: request.drafters.clone(),
             turns: Vec::new(),
             rows: Rows::default(),
@@ -101,11 +104,19 @@ impl Sequence {
         self.candidates.clear();
         self.probes.clear(0);
         self.turns.clone_from(&self.drafters);
+        if self.request.order == Order::Learned {
+            self.worth.sort(&mut self.turns);
+        }
+    }
+
+    /// The tree that drafters fill: of candidates, if there are several.
+    pub(crate) fn drafted_into(&mut self) -> &mut DraftTree {
+        if self.turns.len() > 1 { &mut self.candidates } else { &mut self.tree }
     }
 
     /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree and the
-    /// probes below it.
-    pub(crate) fn lay_out_rows(&mut self, take: usize) {
+    /// probes below it. A drafter may have offered tokens that do not exist: their rows hold another, and nobody reads them.
+    pub(crate) fn lay_out_rows(&mut self, take: usize, vocabulary: usize) {
         let Rows { tokens, parents, wanted } = &mut self.rows;
         tokens.clear();
         parents.clear();
@@ -115,8 +126,8 @@ impl Sequence {
             return;
         }
         let root = take as u32 - 1;
-        tokens.extend_from_slice(self.tree.tokens());
-        tokens.extend_from_slice(self.probes.tokens());
+        let drafted = self.tree.tokens().iter().chain(self.probes.tokens());
+        tokens.extend(drafted.map(|token| if (*token as usize) < vocabulary { *token } else { 0 }));
         wanted.extend(root..tokens.len() as u32);
         if !self.tree.is_chain() || !self.probes.is_empty() {
             parents.extend((0..take as u32).map(|row| row.checked_sub(1)));
@@ -135,6 +146,7 @@ impl Sequence {
         if !self.tree.is_empty() {
             self.budget.learn(&Outcome { tree: &self.tree, path });
             self.calibration.learn(&self.tree, path);
+            self.worth.learn(&self.tree, path);
         }
     }
 

@@ -148,7 +148,8 @@ impl Engine {
         self.events.clear();
         self.admit();
         plan(&self.running, self.executor.capacity().rows_max, &mut self.parts);
-        self.drafters.draft(&mut self.running, &self.parts, chance, &mut self.events);
+        let vocabulary = self.executor.capacity().vocabulary;
+        self.drafters.draft(&mut self.running, &self.parts, vocabulary, chance, &mut self.events);
         let parts = std::mem::take(&mut self.parts);
         self.run(&parts, chance);
         self.parts = parts;
@@ -193,10 +194,11 @@ impl Engine {
         if parts.is_empty() {
             return Ok(());
         }
+        let vocabulary = self.executor.capacity().vocabulary;
         for part in parts {
             let sequence = &mut self.running[part.at];
             assert!(sequence.tree.len() <= part.nodes_max, "{} nodes of {}", sequence.tree.len(), part.nodes_max);
-            sequence.lay_out_rows(part.take);
+            sequence.lay_out_rows(part.take, vocabulary);
             self.pages.grow(&mut sequence.tables, sequence.cached + sequence.rows.tokens.len());
         }
         let running = &self.running;

@@ -1,6 +1,8 @@
 //! The engine against the oracle, by enumeration, and in awkward company.
 
+mod budgets;
 mod canaries;
 mod checkpoints;
 mod company;
 mod conformance;
+mod failing;
