@@ -13,6 +13,7 @@
 
 mod continuations;
 mod history;
+mod jacobi;
 mod lookup;
 mod merge;
 mod model;
@@ -27,6 +28,7 @@ mod translated;
 mod trial;
 mod trie;
 
+pub use jacobi::JacobiDrafter;
 pub use lookup::LookupDrafter;
 pub use merge::{Calibration, lawful_offers, merge, retain, share};
 pub use model::ModelDrafter;

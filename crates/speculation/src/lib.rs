@@ -53,7 +53,7 @@ mod verify;
 
 pub use chance::{Address, Chance, Purpose};
 pub use draft::{Ask, DraftSettings, Drafter, LookupDrafter, ModelDrafter, News, Probes, SuffixDrafter};
-pub use draft::{NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter};
+pub use draft::{JacobiDrafter, NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter};
 pub use draft::{SharedScorer, TranslatedDrafter};
 pub use draft::{TrieDrafter, TrieOptions};
 pub use sampling::{Context, Law, Sampling, SamplingProblem, Scratch, log_probability};

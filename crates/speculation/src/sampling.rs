@@ -216,8 +216,8 @@ impl Sampling {
     }
 }
 
-/// The largest logit's place, the lowest of equals. Never NaN: the row was made sane before.
-fn argmax(logits: &[f32]) -> usize {
+/// The largest logit's place, the lowest of equals. NaN is passed over; of a row without a number it is 0.
+pub(crate) fn argmax(logits: &[f32]) -> usize {
     // Lanes make it vector code; the largest of numbers is the same in any order.
     let mut lanes = [f32::NEG_INFINITY; 16];
     for chunk in logits.chunks(lanes.len()) {

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, SequenceId};
 use foretoken_speculation::draft::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId, PhrasesDrafter, Promise,
-    Proposal, RandomDrafter, Sampling, SuffixDrafter, Tenant, Token,
+    Ask, Chance, Drafter, JacobiDrafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId,
+    PhrasesDrafter, Promise, Proposal, RandomDrafter, Sampling, SuffixDrafter, Tenant, Token,
 };
 use foretoken_speculation::{SharedScorer, TranslatedDrafter};
 
@@ -266,6 +266,15 @@ fn without_a_model() -> Vec<Registered> {
         Registered {
             name: "phrases",
             make: |_| Box::new(PhrasesDrafter::new([vec![1, 2], vec![2, 1, 0, 1], vec![2, 1, 1], vec![0, 3]])),
+        },
+        Registered { name: "jacobi", make: |_| Box::new(JacobiDrafter::default()) },
+        Registered {
+            name: "jacobi of a narrow window",
+            make: |_| {
+                let mut drafter = JacobiDrafter::new(2, 3, 1);
+                (drafter.pool_from_text, drafter.keeps_pace) = (false, true);
+                Box::new(drafter)
+            },
         },
         Registered { name: "random", make: |t| Box::new(RandomDrafter::new(t.vocabulary())) },
         Registered {

@@ -6,3 +6,4 @@ mod checkpoints;
 mod company;
 mod conformance;
 mod failing;
+mod probes;

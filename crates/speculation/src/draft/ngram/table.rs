@@ -1,12 +1,11 @@
 //! Counts of n-grams, compact: what followed which context, how often.
 //!
 //! An n-gram is a token under its context, an (n - 1)-gram, named by its place in the list of its length; the empty
-//! context is place 0. Each list has an open-addressed index by (context, token), whose slots hold half a hash beside the place, so that
-//! a look-up that fails seldom touches an n-gram. Only the most frequent followers of a context are chained to it: they
-//! stand on its *podium*, ordered by count, of equals the first come, and who is not on it is found by the index only.
+//! context is place 0. Each list has an open-addressed index by (context, token), whose slots hold a hash beside the place:
+//! a look-up that fails seldom touches an n-gram, and growing touches none. Only the most frequent followers of a context are chained to it: they
+//! stand on its *podium*, ordered by count, of equals the latest first, and who is not on it is found by the index only.
 //!
-//! A table with a log can unlearn its latest tokens one by one. Everything learned is undone last first, so a new n-gram
-//! is the last of its list, and its slot the last one taken, which may be emptied without a trace.
+//! A table with a log can unlearn its latest tokens one by one, last first, so that a new n-gram is the last of its list.
 //!
 //! Left out: smoothing and probabilities, and any bound of the memory.
 
@@ -51,17 +50,20 @@ struct Gram {
 #[derive(Copy, Clone, Debug, PartialEq)]
 struct Head {
     first: u32,
-    /// Who has a greater count than this belongs on the podium: the last one's count, or 0 while there are places.
-    floor: u32,
+    /// Who has a greater count than this belongs on the podium: the last one's count, or less than 0 by the number of
+    /// places while there are any.
+    floor: i32,
 }
 
-const NOBODY: Head = Head { first: NONE, floor: 0 };
+const NOBODY: Head = Head { first: NONE, floor: -(FOLLOWERS_MAX as i32) };
+/// Counts stop here.
+const COUNT_MAX: u32 = i32::MAX as u32;
 
 /// All n-grams of one length.
 #[derive(Clone, Debug, Default)]
 struct Level {
     grams: Vec<Gram>,
-    /// Half a hash above, place + 1 below; 0 is empty.
+    /// A hash above, place + 1 below; 0 is empty.
     slots: Vec<u64>,
 }
 
@@ -198,9 +200,9 @@ impl Table {
             self.levels[n - 1].push(context, token)
         });
         let gram = &mut self.levels[n - 1].grams[place as usize];
-        gram.count = gram.count.saturating_add(1);
+        gram.count = (gram.count + 1).min(COUNT_MAX);
         let mut change = Change { gram: place, dropped: NONE, from: FOLLOWERS_MAX as u8 };
-        if gram.count > self.heads[n - 1][context as usize].floor {
+        if gram.count as i32 > self.heads[n - 1][context as usize].floor {
             self.promote(n, context, &mut change);
         }
         if let Some(log) = &mut self.log {
@@ -209,21 +211,51 @@ impl Table {
         place
     }
 
-    /// Moves an n-gram whose count has grown to where it belongs on the podium.
+    /// Moves an n-gram whose count has grown to where it belongs on the podium: behind those who have more. Followers
+    /// are far from each other in memory, so it looks at no more of them than it must.
     fn promote(&mut self, n: usize, context: u32, change: &mut Change) {
-        let grams = &self.levels[n - 1].grams;
-        let count = grams[change.gram as usize].count;
-        let mut podium = self.podium(n, context);
-        let before = podium.take(change.gram);
-        change.from = before.unwrap_or(FOLLOWERS_MAX) as u8;
-        let behind = podium.grams[..podium.len].iter().position(|&other| grams[other as usize].count < count);
-        podium.insert(behind.unwrap_or(podium.len), change.gram);
-        if podium.len > FOLLOWERS_MAX {
-            podium.len = FOLLOWERS_MAX;
-            change.dropped = podium.grams[FOLLOWERS_MAX];
-            self.levels[n - 1].grams[change.dropped as usize].next = NONE;
+        let head = &mut self.heads[n - 1][context as usize];
+        let grams = &mut self.levels[n - 1].grams;
+        let (gram, count) = (change.gram, grams[change.gram as usize].count);
+        let (mut before, mut at, mut place) = (NONE, head.first, 0);
+        while at != NONE && at != gram && grams[at as usize].count > count {
+            (before, at, place) = (at, grams[at as usize].next, place + 1);
         }
-        self.set_podium(n, context, &podium);
+        let full = head.floor >= 0;
+        if at == gram {
+            change.from = place;
+            if full && grams[gram as usize].next == NONE {
+                head.floor = count as i32;
+            }
+            return;
+        }
+        let behind = std::mem::replace(&mut grams[gram as usize].next, at);
+        match before {
+            NONE => head.first = gram,
+            before => grams[before as usize].next = gram,
+        }
+        if count == 1 {
+            // New, so there was a place; the last one's count is at most this.
+            head.floor = if head.floor == -1 { 1 } else { head.floor + 1 };
+            return;
+        }
+        // Where it stood before, or who loses the last place.
+        let (mut second, mut last) = (before, gram);
+        while at != NONE && at != gram {
+            (second, last, at, place) = (last, at, grams[at as usize].next, place + 1);
+        }
+        if at == gram {
+            change.from = place;
+            grams[last as usize].next = behind;
+            if full && behind == NONE {
+                head.floor = grams[last as usize].count as i32;
+            }
+        } else {
+            assert!(full, "a follower of context {context} was not on a podium with places");
+            change.dropped = last;
+            grams[second as usize].next = NONE;
+            head.floor = grams[second as usize].count as i32;
+        }
     }
 
     fn undo(&mut self, n: usize, change: Change) {
@@ -267,8 +299,10 @@ impl Table {
             grams[place as usize].next = next;
             next = place;
         }
-        let full = podium.len == FOLLOWERS_MAX;
-        let floor = if full { grams[podium.grams[FOLLOWERS_MAX - 1] as usize].count } else { 0 };
+        let floor = match podium.len {
+            FOLLOWERS_MAX => grams[podium.grams[FOLLOWERS_MAX - 1] as usize].count as i32,
+            len => len as i32 - FOLLOWERS_MAX as i32,
+        };
         self.heads[n - 1][context as usize] = Head { first: next, floor };
     }
 
@@ -296,24 +330,31 @@ impl Podium {
 }
 
 impl Level {
+    /// The slot where those of this hash belong.
+    fn home(&self, hash: u32) -> usize {
+        ((u64::from(hash) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    fn after(&self, slot: usize) -> usize {
+        if slot + 1 == self.slots.len() { 0 } else { slot + 1 }
+    }
+
     /// The slot of the n-gram of this hash that `is_it`, or the empty slot where it would be; `None` without slots.
-    fn slot(&self, hash: u64, is_it: impl Fn(&Gram) -> bool) -> Option<usize> {
-        let mut at = ((u128::from(hash) * self.slots.len() as u128) >> 64) as usize;
+    fn slot(&self, hash: u32, is_it: impl Fn(&Gram) -> bool) -> Option<usize> {
+        let mut at = self.home(hash);
         loop {
             let slot = *self.slots.get(at)?;
-            let half_equal = (slot ^ hash << 32) >> 32 == 0;
-            if slot == 0 || (half_equal && is_it(&self.grams[slot as u32 as usize - 1])) {
+            if slot == 0 || ((slot >> 32) as u32 == hash && is_it(&self.grams[slot as u32 as usize - 1])) {
                 return Some(at);
             }
-            at = if at + 1 == self.slots.len() { 0 } else { at + 1 };
+            at = self.after(at);
         }
     }
 
-    fn take_slot(&mut self, place: u32) {
-        let gram = self.grams[place as usize];
-        let hash = hash(gram.context, gram.token);
-        let slot = self.slot(hash, |_| false).expect("slots were made");
-        self.slots[slot] = hash << 32 | u64::from(place + 1);
+    /// Puts a filled slot into the first free place from its home on.
+    fn put(&mut self, filled: u64) {
+        let slot = self.slot((filled >> 32) as u32, |_| false).expect("slots were made");
+        self.slots[slot] = filled;
     }
 
     fn push(&mut self, context: u32, token: Token) -> u32 {
@@ -323,20 +364,31 @@ impl Level {
         // At most five in six are taken, and a third more are made, so that three in five are at least.
         if self.grams.len() * 6 > self.slots.len() * 5 {
             let slots = (self.slots.len() / 3 * 4).max(16);
-            self.slots = vec![0; slots];
-            (0..place).for_each(|place| self.take_slot(place));
+            let before = std::mem::replace(&mut self.slots, vec![0; slots]);
+            // Homes go by the order of the hashes in either, so this runs through both from front to back.
+            before.into_iter().filter(|&slot| slot != 0).for_each(|slot| self.put(slot));
         }
-        self.take_slot(place);
+        self.put(u64::from(hash(context, token)) << 32 | u64::from(place + 1));
         place
     }
 
     /// Removes the n-gram that was pushed last.
     fn pop(&mut self) {
-        let place = self.grams.len() - 1;
-        let gram = self.grams[place];
-        let slot = self.slot(hash(gram.context, gram.token), |other| *other == gram).expect("slots were made");
-        assert!(self.slots[slot] as u32 as usize == place + 1, "n-gram {place} is not the last of its slots");
-        self.slots[slot] = 0;
+        let gram = self.grams[self.grams.len() - 1];
+        let found = self.slot(hash(gram.context, gram.token), |other| *other == gram);
+        let mut hole = found.expect("slots were made");
+        let mut at = self.after(hole);
+        while self.slots[at] != 0 {
+            // It may fill the hole if its home is not behind the hole.
+            let home = self.home((self.slots[at] >> 32) as u32);
+            let from_home = |slot: usize| if slot >= home { slot - home } else { slot + self.slots.len() - home };
+            if from_home(hole) <= from_home(at) {
+                self.slots[hole] = self.slots[at];
+                hole = at;
+            }
+            at = self.after(at);
+        }
+        self.slots[hole] = 0;
         self.grams.pop();
     }
 }
@@ -349,14 +401,14 @@ fn push<T>(list: &mut Vec<T>, item: T) {
     list.push(item);
 }
 
-/// Multiply and fold, twice: the index goes by the upper bits, the half kept in the slot is the lower.
-fn hash(context: u32, token: Token) -> u64 {
+/// Multiply and fold, twice.
+fn hash(context: u32, token: Token) -> u32 {
     let fold = |a: u64, b: u64| {
         let product = u128::from(a) * u128::from(b);
         product as u64 ^ (product >> 64) as u64
     };
     let key = u64::from(context) << 32 | u64::from(token);
-    fold(fold(key ^ 0x9e37_79b9_7f4a_7c15, 0xa076_1d64_78bd_642f), 0xe703_7ed1_a0b4_28db)
+    (fold(fold(key ^ 0x9e37_79b9_7f4a_7c15, 0xa076_1d64_78bd_642f), 0xe703_7ed1_a0b4_28db) >> 32) as u32
 }
 
 /// Equal in everything but the sizes of the indexes.

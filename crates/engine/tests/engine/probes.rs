@@ -1,0 +1,238 @@
+//! Rows beside the tree: whoever asks gets his own rows, and nobody else notices.
+
+use std::collections::BTreeMap;
+
+use foretoken_engine::{BudgetKind, Engine, Event, FinishReason, Race, Request};
+use foretoken_speculation::{
+    Ask, Chance, Drafter, JacobiDrafter, LookupDrafter, News, Promise, Sampling, SequenceId, Tenant, Token,
+};
+use foretoken_testkit::conform::run;
+use foretoken_testkit::oracle::decode;
+use foretoken_testkit::table::{Table, mix};
+use foretoken_testkit::toy::ToyExecutor;
+
+fn table() -> Table {
+    Table::seeded(7, 3, 21)
+}
+
+/// Asks for probes of random shape, offers a guess or two, and checks every row that it gets back.
+struct Prober {
+    probes_max: usize,
+    salt: u64,
+    /// What it asked for: the length of the text, and for each probe the tokens from the root down to it.
+    asked: BTreeMap<SequenceId, (usize, Vec<Vec<Token>>)>,
+}
+
+impl Prober {
+    fn boxed(probes_max: usize, salt: u64) -> Box<dyn Drafter> {
+        Box::new(Prober { probes_max, salt, asked: BTreeMap::new() })
+    }
+}
+
+impl Drafter for Prober {
+    fn name(&self) -> &str {
+        "prober"
+    }
+
+    fn probes_max(&self) -> usize {
+        self.probes_max
+    }
+
+    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
+
+    fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
+        for ask in asks {
+            let mut state = mix(ask.position() ^ self.salt << 32);
+            let mut paths: Vec<Vec<Token>> = Vec::new();
+            let first = ask.probes.len();
+            for _ in 0..ask.probes.room().min(state as usize % (self.probes_max + 1)) {
+                state = mix(state);
+                let parent = (state >> 8) as usize % (paths.len() + 1);
+                let token = ((state >> 40) % 7) as Token;
+                let above = parent.checked_sub(1);
+                ask.probes.ask(above.map(|above| first + above), token, ask.source);
+                let path = above.map_or(Vec::new(), |above| paths[above].clone());
+                paths.push([&path[..], &[token]].concat());
+            }
+            for guess in 0..state % 3 {
+                let token = ((state >> 20) + guess) % 7;
+                if ask.has_room() {
+                    ask.tree.offer(None, token as Token, foretoken_speculation::Proposal::Point, ask.source);
+                }
+            }
+            self.asked.insert(ask.sequence, (ask.tokens.len(), paths));
+        }
+    }
+
+    fn observe(&mut self, news: &[News<'_>]) {
+        for news in news {
+            let (len, paths) = self.asked.remove(&news.sequence).unwrap_or_default();
+            assert_eq!(news.probes.len(), paths.len(), "rows for probes");
+            for (row, path) in news.probes.iter().zip(paths) {
+                let expected = table().logits(&[&news.tokens[..len], &path].concat());
+                assert_eq!(row, &expected, "after {path:?}");
+            }
+        }
+    }
+
+    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.asked.remove(&sequence);
+    }
+}
+
+fn sampled(i: u64, drafters: Vec<u8>, budget: BudgetKind, temperature: f32) -> Request {
+    Request {
+        tokens_max: Some(5 + (i as usize * 7) % 30),
+        sampling: Sampling { temperature, ..Sampling::default() },
+        seed: i,
+        drafters,
+        budget,
+        log_probabilities: true,
+        ..Request::new((0..1 + i * 5 % 11).map(|j| (mix(i * 50 + j) % 7) as Token).collect())
+    }
+}
+
+#[test]
+fn sequences_with_probes_and_without_share_passes_and_get_the_oracles_bits() {
+    let budgets = [BudgetKind::Fixed { nodes: 3 }, BudgetKind::Heuristic { nodes_max: 9 }];
+    let teams: [&[u8]; 8] = [&[], &[0], &[1], &[2], &[3, 4], &[0, 2, 1], &[4, 1, 3], &[1, 0]];
+    for (rows_max, page_len) in [(3, 4), (6, 1), (11, 2), (17, 3), (40, 16), (200, 4)] {
+        for budget in budgets {
+            let mut engine =
+                Engine::new(Box::new(ToyExecutor::new(table(), page_len, 600 / page_len, rows_max)), 8, 90);
+            engine.add_drafter(Box::new(LookupDrafter::default()));
+            engine.add_drafter(Box::new(JacobiDrafter::default()));
+            engine.add_drafter(Box::new(JacobiDrafter::new(2, 3, 2)));
+            engine.add_drafter(Prober::boxed(6, 1));
+            engine.add_drafter(Prober::boxed(3, 2));
+            let requests: Vec<Request> = (0..16u64)
+                .map(|i| sampled(i, teams[i as usize % 8].to_vec(), budget, [0.0, 0.8, 1.3][i as usize % 3]))
+                .collect();
+            let ids: Vec<SequenceId> = requests.iter().map(|request| engine.submit(request.clone()).unwrap()).collect();
+            let mut texts: BTreeMap<SequenceId, Vec<(Token, u32)>> = BTreeMap::new();
+            while !engine.is_idle() {
+                for event in engine.step(&mut Race) {
+                    match event {
+                        Event::Tokens { sequence, emitted } => {
+                            let bits = emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits()));
+                            texts.entry(*sequence).or_default().extend(bits);
+                        }
+                        // A row that is not what was asked for makes the prober panic, and that comes out here.
+                        Event::DrafterFailed { message, .. } => panic!("{rows_max} rows: {message}"),
+                        _ => {}
+                    }
+                }
+            }
+            for (request, id) in requests.iter().zip(ids) {
+                let tokens_max = request.tokens_max.unwrap();
+                let expected = decode(&table(), &request.sampling, request.seed, &request.prompt, tokens_max);
+                assert_eq!(
+                    texts[&id], expected,
+                    "{rows_max} rows, pages of {page_len}, drafters {:?}",
+                    request.drafters
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn probes_stay_within_the_context_and_the_text_fills_it() {
+    for pages in 3..9 {
+        for nodes in [1, 2, 5] {
+            let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), 4, pages, 64)), 1, usize::MAX);
+            engine.add_drafter(Box::new(JacobiDrafter::new(2, 3, 2)));
+            engine.add_drafter(Prober::boxed(5, 3));
+            let request = Request { tokens_max: None, ..sampled(2, vec![0, 1], BudgetKind::Fixed { nodes }, 1.0) };
+            let (prompt, context) = (request.prompt.clone(), engine.context());
+            assert!(prompt.len() < context);
+            let id = engine.submit(request.clone()).unwrap();
+            let (mut text, mut reason) = (Vec::new(), None);
+            while !engine.is_idle() {
+                for event in engine.step(&mut Race) {
+                    match event {
+                        Event::Tokens { sequence, emitted } if *sequence == id => {
+                            text.extend(emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits())));
+                        }
+                        Event::Finished { reason: why, .. } => reason = Some(why.clone()),
+                        Event::DrafterFailed { message, .. } => panic!("{message}"),
+                        _ => {}
+                    }
+                }
+            }
+            assert_eq!(reason, Some(FinishReason::Context));
+            let expected = decode(&table(), &request.sampling, request.seed, &prompt, context - prompt.len());
+            assert_eq!(text, expected, "{pages} pages, {nodes} nodes");
+        }
+    }
+}
+
+#[test]
+fn a_target_of_a_short_period_looks_ahead_several_tokens_a_pass() {
+    // Each token is followed by its successor for certain; the prompt does not show it.
+    let target = Table::new(9, |tokens| {
+        let next = (tokens[tokens.len() - 1] as usize + 1) % 9;
+        (0..9).map(|token| if token == next { 0.0 } else { f32::NEG_INFINITY }).collect()
+    });
+    for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
+        let mut engine = Engine::new(Box::new(ToyExecutor::new(target.clone(), 4, 100, 64)), 1, usize::MAX);
+        let mut drafter = JacobiDrafter::default();
+        drafter.pool_from_text = false;
+        engine.add_drafter(Box::new(drafter));
+        let request = Request {
+            tokens_max: Some(200),
+            drafters: vec![0],
+            promise,
+            sampling: Sampling::default(),
+            ..Request::new(vec![4, 1, 7])
+        };
+        engine.submit(request).unwrap();
+        let mut passes = 0;
+        let mut text = Vec::new();
+        while !engine.is_idle() {
+            for event in engine.step(&mut Race) {
+                match event {
+                    Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|e| e.token)),
+                    Event::Finished { stats, .. } => passes = stats.passes,
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!(text, (8..208).map(|token| token % 9).collect::<Vec<Token>>());
+        assert!(passes < 100, "{promise:?}: {passes} passes for 200 tokens");
+    }
+}
+
+#[test]
+fn a_drafter_that_fails_after_asking_for_probes_harms_nobody() {
+    struct Failing(Box<dyn Drafter>, usize);
+    impl Drafter for Failing {
+        fn name(&self) -> &str {
+            "failing"
+        }
+        fn probes_max(&self) -> usize {
+            self.0.probes_max()
+        }
+        fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
+        fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
+            self.0.draft(asks, chance);
+            self.1 += 1;
+            assert!(self.1 != 3, "the third draft");
+        }
+        fn observe(&mut self, news: &[News<'_>]) {
+            self.0.observe(news);
+        }
+        fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
+        fn close(&mut self, _sequence: SequenceId) {}
+    }
+    let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), 4, 100, 40)), 1, usize::MAX);
+    engine.add_drafter(Box::new(Failing(Prober::boxed(6, 1), 0)));
+    engine.add_drafter(Prober::boxed(4, 2));
+    let request = sampled(3, vec![0, 1], BudgetKind::Fixed { nodes: 3 }, 1.0);
+    let id = engine.submit(request.clone()).unwrap();
+    let texts = run(&mut engine, &mut Race);
+    let expected = decode(&table(), &request.sampling, request.seed, &request.prompt, request.tokens_max.unwrap());
+    assert_eq!(texts[&id], expected);
+}
