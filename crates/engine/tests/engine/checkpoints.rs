@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request};
 use foretoken_model::{Checkpoint, Model, Options};
-use foretoken_speculation::{LookupDrafter, ModelDrafter, Promise, Sampling, Token};
+use foretoken_speculation::{JacobiDrafter, LookupDrafter, ModelDrafter, Promise, Sampling, Token};
 use foretoken_text::Tokenizer;
 use foretoken_weights::gguf;
 
@@ -28,6 +28,7 @@ struct Setup<'a> {
 /// Numbers of the drafters in an engine made by [`engine`].
 const DRAFT: u8 = 0;
 const LOOKUP: u8 = 1;
+const JACOBI: u8 = 2;
 
 fn load(path: &Path, threads: usize, batch: usize) -> Model {
     let checkpoint = Checkpoint::open(path).unwrap_or_else(|error| panic!("{error}"));
@@ -41,6 +42,7 @@ fn engine(setup: Setup<'_>) -> Engine {
     let scorer = ExecutorScorer::new(Box::new(load(draft, threads, batch)));
     assert_eq!(engine.add_drafter(Box::new(ModelDrafter::new(scorer))), DRAFT);
     assert_eq!(engine.add_drafter(Box::new(LookupDrafter::default())), LOOKUP);
+    assert_eq!(engine.add_drafter(Box::new(JacobiDrafter::default())), JACOBI);
     engine
 }
 
@@ -108,7 +110,7 @@ fn the_demo_models_write_what_transformers_says_whoever_drafts() {
     for (name, target) in [("demo-target", &target), ("demo-draft", &draft)] {
         let goldens: Vec<Golden> = goldens().into_iter().filter(|golden| golden.model == name).collect();
         let mut engine = engine(Setup { target, draft: &draft, threads: 2, batch: goldens.len() });
-        for drafters in [&[][..], &[LOOKUP], &[DRAFT], &[DRAFT, LOOKUP]] {
+        for drafters in [&[][..], &[LOOKUP], &[DRAFT], &[DRAFT, LOOKUP], &[JACOBI]] {
             let requests: Vec<Request> = goldens.iter().map(|g| request(&g.prompt, &tokenizer, drafters)).collect();
             for (golden, (ids, _, text, rate)) in goldens.iter().zip(generate(&mut engine, &requests)) {
                 assert_eq!(ids, golden.ids, "{name}, drafters {drafters:?}");
@@ -149,6 +151,7 @@ fn sampled_text_is_the_same_bytes_for_every_drafter_batch_and_number_of_threads(
             (&[DRAFT][..], heuristic.clone()),
             (&[LOOKUP, DRAFT], BudgetKind::Fixed { nodes: 7 }),
             (&[DRAFT, LOOKUP], BudgetKind::Fixed { nodes: 12 }),
+            (&[JACOBI, LOOKUP], BudgetKind::Fixed { nodes: 9 }),
         ] {
             for (expected, found) in expected.iter().zip(generate(&mut engine, &all(drafters, &budget))) {
                 assert_eq!(

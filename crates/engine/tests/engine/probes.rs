@@ -99,7 +99,7 @@ fn sequences_with_probes_and_without_share_passes_and_get_the_oracles_bits() {
     let budgets = [BudgetKind::Fixed { nodes: 3 }, BudgetKind::Heuristic { nodes_max: 9 }];
     let teams: [&[u8]; 8] = [&[], &[0], &[1], &[2], &[3, 4], &[0, 2, 1], &[4, 1, 3], &[1, 0]];
     for (rows_max, page_len) in [(3, 4), (6, 1), (11, 2), (17, 3), (40, 16), (200, 4)] {
-        for budget in budgets {
+        for budget in &budgets {
             let mut engine =
                 Engine::new(Box::new(ToyExecutor::new(table(), page_len, 600 / page_len, rows_max)), 8, 90);
             engine.add_drafter(Box::new(LookupDrafter::default()));
@@ -108,7 +108,7 @@ fn sequences_with_probes_and_without_share_passes_and_get_the_oracles_bits() {
             engine.add_drafter(Prober::boxed(6, 1));
             engine.add_drafter(Prober::boxed(3, 2));
             let requests: Vec<Request> = (0..16u64)
-                .map(|i| sampled(i, teams[i as usize % 8].to_vec(), budget, [0.0, 0.8, 1.3][i as usize % 3]))
+                .map(|i| sampled(i, teams[i as usize % 8].to_vec(), budget.clone(), [0.0, 0.8, 1.3][i as usize % 3]))
                 .collect();
             let ids: Vec<SequenceId> = requests.iter().map(|request| engine.submit(request.clone()).unwrap()).collect();
             let mut texts: BTreeMap<SequenceId, Vec<(Token, u32)>> = BTreeMap::new();

@@ -169,7 +169,7 @@ fn end_tokens_do_not_stay_in_the_window_and_equal_beginnings_share_their_nodes()
         assert!(path == wanted && (acceptance - odds).abs() < 1e-6, "{found:?}");
     }
     assert_eq!(found.len(), 5);
-    let mut row = vec![0.0; 8];
+    let mut row = [0.0; 8];
     row[7] = 1.0;
     let rows = vec![&row[..]; probes.len()];
     let longer = [&text[..], &[2]].concat();
