@@ -9,7 +9,7 @@ mod model_free;
 
 use std::sync::Arc;
 
-use foretoken_engine::{BudgetKind, Engine, Request};
+use foretoken_engine::{BudgetKind, Engine, Order, Request};
 use foretoken_model::Options;
 use foretoken_speculation::{Promise, Tenant};
 use foretoken_text::Tokenizer;
@@ -32,8 +32,8 @@ pub struct Assembly {
     pub request: Request,
     /// Names of the drafters, by number: each is another.
     pub names: Vec<String>,
-    /// Numbers of the drafters of each method.
-    pub methods: Vec<Vec<u8>>,
+    /// The drafters of each method.
+    pub methods: Vec<Team>,
     /// What drafters know from before, and what is kept for later.
     pub memory: Memory,
     /// The seed is random and has not been told yet.
@@ -84,6 +84,15 @@ impl<'a> Choices<'a> {
     }
 }
 
+/// The drafters of a method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Team {
+    /// Their numbers.
+    pub drafters: Vec<u8>,
+    /// The order in which they are asked.
+    pub order: Order,
+}
+
 impl Assembly {
     /// Opens, checks and loads what the options name.
     ///
@@ -100,13 +109,17 @@ impl Assembly {
         // A page belongs to one text, so each text's share is a whole number of pages.
         let positions = context.next_multiple_of(Options::for_positions(1, 1).page_len) * parallel;
         let options = model.run_with(positions);
-        let mut workshop = Workshop::new(drafting, &target, tokenizer.clone(), options);
+        let mut workshop = Workshop::new(drafting, &target, tokenizer.clone(), options, choices.promise);
         for specs in &specs {
             workshop.open_drafts(specs)?;
         }
         let mut engine = Engine::new(Box::new(target.load(options)?), parallel, context);
-        let methods: Vec<Vec<u8>> =
-            specs.iter().map(|specs| workshop.team(specs, &mut engine)).collect::<Result<_, _>>()?;
+        let mut methods: Vec<Team> = Vec::with_capacity(specs.len());
+        for (method, specs) in choices.methods.iter().zip(&specs) {
+            let order = DraftingOptions::order(method.as_ref());
+            methods.push(Team { drafters: workshop.team(specs, &mut engine)?, order });
+        }
+        let Team { drafters, order } = methods.first().cloned().unwrap_or_default();
         let names = workshop.names();
         let (kept, tokens) = (&drafting.memory, tokenizer.as_deref());
         let memory = Memory::load(kept, tokens, &mut engine, Tenant::default(), choices.shared_memory)?;
@@ -116,7 +129,8 @@ impl Assembly {
             seed: law.seed(),
             promise: choices.promise,
             budget: choices.budget.clone(),
-            drafters: methods.first().cloned().unwrap_or_default(),
+            drafters,
+            order,
             draft: drafting.settings(),
             tokenizer: tokenizer.clone(),
             stop: law.stop.clone(),

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use foretoken_engine::{Engine, ExecutorScorer};
+use foretoken_engine::{Engine, ExecutorScorer, TranslationSettings, translated_drafter};
 use foretoken_model::Options;
-use foretoken_speculation::{Drafter, ModelDrafter};
+use foretoken_speculation::{Drafter, ModelDrafter, Promise};
 use foretoken_text::Tokenizer;
 
 use super::model_free::without_model;
@@ -23,19 +23,28 @@ pub struct Workshop<'a> {
     tokenizer: Option<Arc<Tokenizer>>,
     /// How draft models are run.
     run_with: Options,
+    promise: Promise,
     /// Draft models that are open, by number.
-    drafts: BTreeMap<usize, Opened>,
+    drafts: BTreeMap<usize, Draft>,
     /// What was made: a specification with the number of its first draft model. The place is the drafter's number.
     made: Vec<(DrafterSpec, usize)>,
 }
 
+/// A draft model that is open.
+struct Draft {
+    model: Opened,
+    /// Its tokenizer, if it speaks other tokens than the target: its drafts are translated.
+    foreign: Option<Arc<Tokenizer>>,
+}
+
 impl<'a> Workshop<'a> {
-    /// A workshop for a target. `run_with`: how the target is run.
+    /// A workshop for a target. `run_with`: how the target is run; `promise`: what most requests will promise.
     pub fn new(
         options: &'a DraftingOptions,
         target: &'a Opened,
         tokenizer: Option<Arc<Tokenizer>>,
         run_with: Options,
+        promise: Promise,
     ) -> Self {
         let run_with = Options {
             key_type: options.cache_type_k_draft,
@@ -43,7 +52,7 @@ impl<'a> Workshop<'a> {
             weight_type: options.dtype_draft,
             ..run_with
         };
-        Self { options, target, tokenizer, run_with, drafts: BTreeMap::new(), made: Vec::new() }
+        Self { options, target, tokenizer, run_with, promise, drafts: BTreeMap::new(), made: Vec::new() }
     }
 
     /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what cannot
@@ -54,30 +63,44 @@ impl<'a> Workshop<'a> {
     pub fn open_drafts(&mut self, specs: &[DrafterSpec]) -> Result<(), Failure> {
         for number in 0..specs.iter().map(DrafterSpec::models).sum() {
             if !self.drafts.contains_key(&number) {
-                let draft = self.options.open_draft(number)?;
-                self.match_vocabulary(&draft)?;
-                self.drafts.insert(number, draft);
+                let model = self.options.open_draft(number)?;
+                let foreign = self.foreign(&model)?;
+                self.drafts.insert(number, Draft { model, foreign });
             }
         }
-        Ok(())
+        self.check_nesting(specs)
     }
 
-    /// Makes sure that a draft model speaks the target's tokens.
-    fn match_vocabulary(&self, draft: &Opened) -> Result<(), Failure> {
-        let target = self.target;
-        let (ours, theirs) = (target.spec.vocabulary, draft.spec.vocabulary);
-        if ours != theirs {
-            let expected = format!("the vocabulary of {}, {ours} tokens", target.name);
-            return Err(Failure::Other(format!("draft model {}: expected {expected}, found {theirs}", draft.name)));
+    /// The tokenizer of a draft model that does not speak the target's tokens.
+    fn foreign(&self, draft: &Opened) -> Result<Option<Arc<Tokenizer>>, Failure> {
+        let (ours, theirs) = (self.target.spec.vocabulary, draft.spec.vocabulary);
+        let tokenizers = self.tokenizer.as_ref().zip(draft.tokenizer()?);
+        let same =
+            ours == theirs && tokenizers.as_ref().is_none_or(|(ours, theirs)| ours.same_vocabulary(theirs).is_ok());
+        match tokenizers {
+            _ if same => Ok(None),
+            Some((_, theirs)) => Ok(Some(theirs)),
+            None => {
+                let expected = format!("the vocabulary of {}, {ours} tokens", self.target.name);
+                let found = format!("found {theirs}, and no tokenizers to translate by");
+                Err(Failure::Other(format!("draft model {}: expected {expected}, {found}", draft.name)))
+            }
         }
-        if let (Some(ours), Some(theirs)) = (&self.tokenizer, draft.tokenizer()?)
-            && let Err(difference) = ours.same_vocabulary(&theirs)
-        {
-            let expected = format!("the vocabulary of {}", target.name);
-            return Err(Failure::Other(format!(
-                "draft model {}: expected {expected}, found: {difference}",
-                draft.name
-            )));
+    }
+
+    /// A draft that is translated cannot be drafted for.
+    fn check_nesting(&self, specs: &[DrafterSpec]) -> Result<(), Failure> {
+        let mut number = 0;
+        for spec in specs {
+            let mut at = Some(spec);
+            while let Some(spec) = at.filter(|spec| spec.kind.has_model()) {
+                if let (Some(_), Draft { model, foreign: Some(_) }) = (&spec.inner, &self.drafts[&number]) {
+                    let expected = "expected a draft model with the target's vocabulary outside";
+                    return Err(Failure::Usage(format!("--spec-type {spec}: {expected}, found {}", model.name)));
+                }
+                number += 1;
+                at = spec.inner.as_deref();
+            }
         }
         Ok(())
     }
@@ -110,8 +133,12 @@ impl<'a> Workshop<'a> {
     fn make(&self, spec: &DrafterSpec, first: usize) -> Result<Box<dyn Drafter>, Failure> {
         Ok(match spec.kind {
             Kind::Draft => {
-                let scorer = ExecutorScorer::new(Box::new(self.drafts[&first].load(self.run_with)?));
-                let mut drafter = ModelDrafter::new(scorer);
+                let Draft { model, foreign } = &self.drafts[&first];
+                let executor = Box::new(model.load(self.run_with)?);
+                if let (Some(target), Some(assistant)) = (&self.tokenizer, foreign) {
+                    return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
+                }
+                let mut drafter = ModelDrafter::new(ExecutorScorer::new(executor));
                 drafter.n_max = self.options.spec_draft_n_max;
                 match &spec.inner {
                     Some(inner) => Box::new(drafter.with_inner(self.make(inner, first + 1)?)),
@@ -124,6 +151,17 @@ impl<'a> Workshop<'a> {
                 without_model(kind, &self.options.own, most, vocabulary, self.tokenizer.as_deref())?
             }
         })
+    }
+
+    /// How drafts are translated.
+    fn translation(&self) -> TranslationSettings {
+        TranslationSettings {
+            way: self.options.spec_draft_translate.way(self.promise),
+            target_lookbehind: self.options.target_lookbehind,
+            assistant_lookbehind: self.options.assistant_lookbehind,
+            n_max: self.options.spec_draft_n_max,
+            draft: None,
+        }
     }
 
     /// Names of what was made, by number: the specification, and a number behind it where two are alike.

@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
-use foretoken_speculation::{Drafter, LookupDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, Token, TrieDrafter};
+use foretoken_speculation::{
+    Drafter, LookupDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token, TrieDrafter,
+};
 use foretoken_text::Tokenizer;
 
 use crate::failure::Failure;
@@ -38,6 +40,15 @@ pub fn without_model(
             Box::new(drafter)
         }
         Kind::Trie => Box::new(TrieDrafter::new(options.trie.options())),
+        Kind::Suffix => {
+            let suffix = &options.suffix;
+            let mut drafter = SuffixDrafter::new(suffix.suffix_capacity);
+            drafter.tokens_max = suffix.suffix_num_tokens;
+            drafter.depth_max = suffix.suffix_max_tree_depth;
+            drafter.depth_factor = suffix.suffix_max_spec_factor;
+            drafter.token_min = suffix.suffix_min_token_prob;
+            Box::new(drafter)
+        }
         Kind::Ngram => {
             let ngram = &options.ngram;
             let mut drafter = NgramDrafter::new(ngram.ngram_order, ngram.ngram_source.into());

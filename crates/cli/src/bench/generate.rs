@@ -105,7 +105,8 @@ impl Generate {
             model: &self.model,
             drafting: &self.drafting,
             methods: specs.clone(),
-            promise: Verify::Exact.into(),
+            // Only how assistants with another vocabulary draft is chosen by it.
+            promise: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
             budget: Budget::Fixed.up_to(self.drafting.spec_draft_n_max),
             law: &self.law,
             temperature: self.temp.first().copied(),
@@ -114,9 +115,12 @@ impl Generate {
         })?;
         let names = specs.iter().zip(&assembly.methods).map(|(spec, team)| match spec {
             Some(spec) => spec.to_string(),
-            None => {
-                team.iter().map(|number| assembly.names[usize::from(*number)].as_str()).collect::<Vec<_>>().join("+")
-            }
+            None => team
+                .drafters
+                .iter()
+                .map(|number| assembly.names[usize::from(*number)].as_str())
+                .collect::<Vec<_>>()
+                .join("+"),
         });
         let methods: Vec<(String, usize)> = names.zip(0..).collect();
         let tokens = |listed: &Listed| listed.prompt.tokens(&assembly.target, assembly.tokenizer.as_deref());
@@ -194,8 +198,10 @@ impl Generate {
                 let plain = Request { drafters: Vec::new(), ..shared.clone() };
                 let plain = answer(assembly, plain, number)?;
                 for (place, method) in runs.methods.iter_mut().enumerate() {
+                    let team = &assembly.methods[method.number];
                     let request = Request {
-                        drafters: assembly.methods[method.number].clone(),
+                        drafters: team.drafters.clone(),
+                        order: team.order,
                         promise: method.verify.into(),
                         budget: method.budget.up_to(self.drafting.spec_draft_n_max, &plain),
                         // Drafters that learn from texts must not have seen this one by another method.

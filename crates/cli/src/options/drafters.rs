@@ -19,6 +19,8 @@ pub struct DrafterOptions {
     #[command(flatten)]
     pub trie: TrieChoices,
     #[command(flatten)]
+    pub suffix: SuffixOptions,
+    #[command(flatten)]
     pub ngram: NgramOptions,
     /// phrases: the file of phrases, one a line, the most wanted first
     #[arg(long, value_name = "FILE")]
@@ -89,6 +91,27 @@ impl TrieChoices {
             ..options
         }
     }
+}
+
+/// Of suffix matching.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafters")]
+pub struct SuffixOptions {
+    /// suffix: most tokens proposed a pass, in all branches together
+    #[arg(long, value_name = "N", default_value = "16", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub suffix_num_tokens: usize,
+    /// suffix: most tokens of a branch
+    #[arg(long, value_name = "N", default_value = "24", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub suffix_max_tree_depth: usize,
+    /// suffix: most tokens of a branch for each token that matched (besides 8 in any case)
+    #[arg(long, value_name = "X", default_value = "2", value_parser = values::zero_up, allow_negative_numbers = true)]
+    pub suffix_max_spec_factor: f32,
+    /// suffix: no token that is less probable than this behind its parent
+    #[arg(long, value_name = "P", default_value = "0", value_parser = values::fraction, allow_negative_numbers = true)]
+    pub suffix_min_token_prob: f32,
+    /// suffix: most tokens of other texts that are remembered
+    #[arg(long, value_name = "N", default_value = "1000000", value_parser = values::whole, allow_negative_numbers = true)]
+    pub suffix_capacity: usize,
 }
 
 /// What n-gram tables count, as `--ngram-source` names it.

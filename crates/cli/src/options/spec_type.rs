@@ -19,6 +19,8 @@ pub enum Kind {
     Lookup,
     /// What followed these tokens in this text and others of the same tenant, as a tree.
     Trie,
+    /// What followed the longest match, in this text and others of the same tenant.
+    Suffix,
     /// What followed these tokens most often, in a corpus and in the text.
     Ngram,
     /// The rest of a phrase that has begun.
@@ -29,10 +31,11 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, with its name and the names that llama.cpp gives to it or to its nearest relative.
-    const NAMES: [(Kind, &str, &[&str]); 6] = [
+    const NAMES: [(Kind, &str, &[&str]); 7] = [
         (Kind::Draft, "draft", &["draft-simple"]),
-        (Kind::Lookup, "lookup", &["ngram-simple", "ngram-mod"]),
+        (Kind::Lookup, "lookup", &["ngram-simple"]),
         (Kind::Trie, "trie", &[]),
+        (Kind::Suffix, "suffix", &["ngram-mod"]),
         (Kind::Ngram, "ngram", &["ngram-cache"]),
         (Kind::Phrases, "phrases", &[]),
         (Kind::Random, "random", &[]),

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use foretoken_engine::BudgetKind;
+use foretoken_engine::{BudgetKind, Order, TranslationWay};
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::{DraftSettings, Promise};
 
@@ -64,12 +64,35 @@ impl Budget {
     }
 }
 
+/// How a draft model with a vocabulary of its own drafts, as `--spec-draft-translate` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Translate {
+    /// By what is promised.
+    Auto,
+    /// Its text is translated (universal assisted generation).
+    #[value(alias = "uag")]
+    Text,
+    /// Its law over the tokens that both have (token-level intersection).
+    #[value(alias = "tli")]
+    Shared,
+}
+
+impl Translate {
+    /// The way. A law is of use only where it is drawn from.
+    pub fn way(self, promise: Promise) -> TranslationWay {
+        match (self, promise) {
+            (Self::Text, _) | (Self::Auto, Promise::Exact) => TranslationWay::Text,
+            (Self::Shared, _) | (Self::Auto, _) => TranslationWay::Shared,
+        }
+    }
+}
+
 /// How to guess, and what to do with the guesses.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculationOptions {
-    /// Drafters, asked in this order, which share the budget: none, auto, or some of draft, lookup, trie, ngram,
-    /// phrases, random; draft:lookup lets the second draft for the model of the first [default: draft if there is a draft model,
+    /// Drafters, asked in this order, which share the budget: none, auto, or some of draft, lookup, trie,
+    /// suffix, ngram, phrases, random; draft:lookup lets the second draft for the model of the first [default: draft if there is a draft model,
     /// else lookup]
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,
@@ -87,8 +110,8 @@ pub struct SpeculationOptions {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct DraftingOptions {
-    /// The draft model: a directory or a .gguf file, with the target's vocabulary (also -md); given several times, the
-    /// n-th draft of --spec-type takes the n-th
+    /// The draft model: a directory or a .gguf file (also -md); given several times, the n-th draft of --spec-type takes
+    /// the n-th
     #[arg(long, value_name = "MODEL")]
     pub model_draft: Vec<PathBuf>,
     /// Most tokens drafted a pass
@@ -119,6 +142,15 @@ pub struct DraftingOptions {
     /// The draft model's own min-p; 0 is off [default: the target's]
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_draft_min_p: Option<f32>,
+    /// How a draft model with another vocabulary drafts: text (uag), shared (tli), or auto, by --verify
+    #[arg(long, value_name = "WAY", default_value = "auto")]
+    pub spec_draft_translate: Translate,
+    /// Tokens of the target behind which translated drafts are encoded
+    #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub target_lookbehind: usize,
+    /// Tokens of the draft model behind which the target's text is encoded
+    #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub assistant_lookbehind: usize,
     /// As --dtype, of draft models
     #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
     pub dtype_draft: Option<WeightType>,
@@ -135,6 +167,11 @@ pub struct DraftingOptions {
 }
 
 impl DraftingOptions {
+    /// The order in which the drafters are asked.
+    pub fn order(spec_type: Option<&SpecType>) -> Order {
+        if spec_type == Some(&SpecType::Auto) { Order::Learned } else { Order::Given }
+    }
+
     /// The drafters to use. `demo`: the target is the demo model, which brings a draft model along.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::{demo, file, golden, run, run_with, words};
 const STORY: &str = "the cat and the dog and the cat and the";
 
 /// Everything that `--spec-type` takes, on the demo pair.
-const KINDS: [&str; 15] = [
+const KINDS: [&str; 17] = [
     "draft",
     "draft:lookup",
     "draft:ngram,lookup --draft-p-split 0.2 --draft-max 9",
@@ -15,6 +15,8 @@ const KINDS: [&str; 15] = [
     "lookup --prompt-lookup-candidates 1 --budget threshold",
     "trie",
     "trie --decoding-mode par-output --branch-length 3 --decoding-length 5 --trie-capacity 9",
+    "suffix",
+    "suffix,trie --suffix-num-tokens 5 --suffix-max-tree-depth 3 --suffix-max-spec-factor 1 --suffix-min-token-prob 0.1",
     "ngram",
     "ngram --ngram-branches 3 --ngram-order 3 --ngram-source text --draft-p-split 0.2",
     "random",
@@ -47,7 +49,9 @@ fn names_of_llama_cpp_are_the_nearest_drafters() {
         let object: Value = serde_json::from_str(&run(&words).ok()).expect("the line is JSON");
         object["speculation"]["drafters"].as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(",")
     };
-    for (alias, name) in [("draft-simple", "draft"), ("ngram-simple", "lookup"), ("ngram-cache", "ngram")] {
+    for (alias, name) in
+        [("draft-simple", "draft"), ("ngram-simple", "lookup"), ("ngram-cache", "ngram"), ("ngram-mod", "suffix")]
+    {
         assert_eq!(names(alias), name, "{alias}");
     }
 }
@@ -174,4 +178,28 @@ fn texts_of_before_that_cannot_be_used_are_named() {
     let line = format!("generate -m {} --prompt-ids 1,2 --output-ids -n 2 -lcd nowhere.ftk", golden("llama"));
     let expected = "--lookup-cache-dynamic: expected a model with a tokenizer, found one without";
     assert_eq!(run(&words(&line)).error(2), expected);
+}
+
+#[test]
+fn a_draft_model_with_another_vocabulary_is_translated() {
+    let (target, other) = (demo("demo-target"), demo("demo-other-tokenizer"));
+    let all = ["generate", STORY, "-n", "32", "-m", &target, "-md", &other];
+    for law in ["--temp 0", "--temp 0.8 -s 5"] {
+        let plain = run(&[&all[..], &words(law), &["--spec-type", "none"]].concat()).ok();
+        for way in ["", "--spec-draft-translate uag --target-lookbehind 3", "--spec-draft-translate tli"] {
+            let found = run(&[&all[..], &words(law), &words(way)].concat());
+            assert!(
+                found.err.contains("draft accepted ") && !found.err.contains("accepted 0%"),
+                "{way}: {}",
+                found.err
+            );
+            assert_eq!(found.ok(), plain, "{law} {way}");
+        }
+    }
+    let drawn = run(&[&all[..], &words("--verify rejection -s 5 --json")].concat()).ok();
+    let object: Value = serde_json::from_str(&drawn).expect("the line is JSON");
+    assert!(object["speculation"]["accepted"].as_u64().is_some_and(|accepted| accepted > 0), "{object}");
+    // Only a law that is drawn from has a q.
+    let q = |object: &Value| object["q"].as_array().is_some_and(|all| all.iter().any(Value::is_f64));
+    assert!(q(&object), "{object}");
 }
