@@ -4,14 +4,15 @@
 //! `pass` is the time of one pass over several numbers of rows, behind a context that is already in the cache. It is
 //! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing but
 //! the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters and
-//! no network, on texts that were recorded. `generate` is both together, beside plain decoding. Left out: other programs,
-//! against which `bench/peers` measures.
+//! no network, on texts that were recorded; `trie` does the same over ranges of one drafter's settings. `generate` is
+//! both together, beside plain decoding. Left out: other programs, against which `bench/peers` measures.
 
 mod generate;
 mod replay;
 mod roofline;
 mod table;
 mod timing;
+mod trie;
 
 use std::io::Write;
 
@@ -47,6 +48,8 @@ enum What {
     Pass(Pass),
     /// Play recorded texts and say what each drafter that needs no model would have saved
     Replay(replay::Replay),
+    /// Play recorded texts with trie lookahead over ranges of its settings
+    Trie(trie::Trie),
     /// Time ways of drafting next to plain decoding, prompt by prompt, and compare their texts
     Generate(Box<generate::Generate>),
 }
@@ -60,8 +63,12 @@ impl Bench {
         match &self.what {
             Some(What::Pass(pass)) => pass.run(),
             Some(What::Replay(replay)) => replay.run(),
+            Some(What::Trie(trie)) => trie.run(),
             Some(What::Generate(generate)) => generate.run(),
-            None => Err(Failure::Usage("bench: expected what to measure (pass, replay, generate), found none".into())),
+            None => {
+                let message = "bench: expected what to measure (pass, replay, trie, generate), found none";
+                Err(Failure::Usage(message.into()))
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! An object is a record, or several: a list in one file, or one object a line. What is understood, in this order:
 //!
 //! - token ids: `prompt_ids` with `ids`, as `foretoken generate --json` prints them;
-//! - `prompt` with `output` or `completion`, texts or token ids;
+//! - `prompt` or `question` with `output`, `completion` or `answer`, texts or token ids;
 //! - `prompt` with `response_mistral7b` (prompt-lookup-decoding's recordings of CNN/DM, HAGRID and MT-bench): the greedy
 //!   answers, one record a turn, where a later turn goes on with the conversation so far;
 //! - `query`, `docs` and `result` (LLMA's questions with retrieved documents).
@@ -119,7 +119,7 @@ fn parts(place: &str, object: &Value) -> Result<Vec<(Part, Part)>, Failure> {
     if object.get("docs").is_some() {
         return Ok(vec![question_with_documents(place, object)?]);
     }
-    Ok(vec![(part(place, object, &["prompt"])?, part(place, object, &["output", "completion"])?)])
+    Ok(vec![(part(place, object, &["prompt", "question"])?, part(place, object, &["output", "completion", "answer"])?)])
 }
 
 /// The first of these fields that is there.
@@ -131,7 +131,15 @@ fn part(place: &str, object: &Value, fields: &[&str]) -> Result<Part, Failure> {
         Some(Value::Array(ids)) => ids.iter().map(id).collect::<Option<_>>().map(Part::Ids),
         _ => None,
     };
-    part.ok_or_else(|| wrong(place, &fields.join(" or "), "a text or token ids", found))
+    part.ok_or_else(|| wrong(place, &either(fields), "a text or token ids", found))
+}
+
+/// "a, b or c".
+fn either(fields: &[&str]) -> String {
+    match fields {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        _ => fields.concat(),
+    }
 }
 
 fn text<'a>(place: &str, object: &'a Value, field: &str) -> Result<&'a str, Failure> {

@@ -172,22 +172,13 @@ impl Replay {
     ) -> Result<Stats, Failure> {
         let (nodes_max, run_len) = (self.spec_draft_n_max, self.max_matching_ngram_size);
         let settings = Settings { nodes_max, run_len, vocabulary };
-        let context = records.iter().map(|record| record.tokens.len()).max().unwrap_or(0);
-        let parts = if self.warm_up == WarmUp::Half { 2 } else { 1 };
-        let mut total = Stats::default();
-        for part in 0..parts {
-            let drafters = contestant.drafters(&settings);
-            let mut stage = Stage::new(drafters, nodes_max, context, vocabulary);
+        let context = play::longest(records);
+        let stage = || {
+            let mut stage = Stage::new(contestant.drafters(&settings), nodes_max, context, vocabulary);
             known.iter().for_each(|known| stage.learn_all(known));
-            let in_part = |(i, _): &(usize, &Record)| i % parts == part;
-            for (_, record) in records.iter().enumerate().filter(|each| !in_part(each)) {
-                stage.learn(&record.tokens, record.prompt_len);
-            }
-            for (_, record) in records.iter().enumerate().filter(in_part) {
-                total.add(&stage.play(record, self.budget.kind(nodes_max, record))?);
-            }
-        }
-        Ok(total)
+            stage
+        };
+        play::all(records, self.warm_up == WarmUp::Half, stage, |record| self.budget.kind(nodes_max, record))
     }
 }
 
@@ -227,7 +218,7 @@ fn positions(stats: &Stats) -> (Vec<usize>, Vec<usize>) {
 }
 
 /// Microseconds that drafting took a pass.
-fn draft_us(stats: &Stats) -> f64 {
+pub fn draft_us(stats: &Stats) -> f64 {
     let seconds: f64 = stats.drafters.iter().map(|drafter| drafter.time.as_secs_f64()).sum();
     1e6 * seconds / stats.passes.max(1) as f64
 }

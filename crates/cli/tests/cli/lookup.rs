@@ -68,8 +68,12 @@ fn a_corpus_that_cannot_be_used_is_named_and_nothing_is_written() {
         ("a.pdf", "", "expected a .txt, .jsonl or .json file, or a folder, found another kind"),
         ("a.txt", "", "expected texts, found none"),
         ("a.jsonl", "{\"text\": \"a\"}\nb", "record 2: expected JSON, found: expected value at line 1 column 1"),
-        ("a.jsonl", "{\"title\": \"a\"}", "record 1: prompt: expected a text or token ids, found none"),
-        ("a.jsonl", "{\"prompt\": \"a\"}", "record 1: output or completion: expected a text or token ids, found none"),
+        ("a.jsonl", "{\"title\": \"a\"}", "record 1: prompt or question: expected a text or token ids, found none"),
+        (
+            "a.jsonl",
+            "{\"prompt\": \"a\"}",
+            "record 1: output, completion or answer: expected a text or token ids, found none",
+        ),
     ] {
         let (folder, path) = file(name, text);
         let store = folder.path().join("store");

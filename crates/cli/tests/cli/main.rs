@@ -14,6 +14,7 @@ mod page;
 mod quantize;
 mod replay;
 mod speculation;
+mod trie;
 
 use std::io::Write;
 use std::path::PathBuf;

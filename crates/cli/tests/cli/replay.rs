@@ -90,7 +90,7 @@ fn bad_records_and_options_are_named() {
     let none: [(&str, &str); 9] = [
         ("", "expected records, found none"),
         ("[1", "expected a list of records, found: EOF while parsing a list at line 1 column 2"),
-        ("{\"prompt\": \"a\"}", "record 1: output or completion: expected a text or token ids, found none"),
+        ("{\"prompt\": \"a\"}", "record 1: output, completion or answer: expected a text or token ids, found none"),
         ("{\"prompt\": [1], \"output\": [2]}\n3", "record 2: record: expected an object, found a number"),
         ("{\"prompt\": [], \"output\": [2]}", "record 1: prompt: expected at least one token, found none"),
         ("{\"prompt\": [1], \"output\": []}", "record 1: output: expected at least one token, found none"),

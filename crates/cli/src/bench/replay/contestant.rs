@@ -5,7 +5,7 @@
 
 use std::str::FromStr;
 
-use foretoken_speculation::{Drafter, LookupDrafter, NgramDrafter, RandomDrafter};
+use foretoken_speculation::{Drafter, LookupDrafter, NgramDrafter, RandomDrafter, TrieDrafter, TrieOptions};
 
 /// What drafters are told.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub struct Settings {
 type Make = fn(&Settings) -> Box<dyn Drafter>;
 
 /// Every drafter that needs no model.
-const KINDS: [(&str, Make); 5] = [
+const KINDS: [(&str, Make); 6] = [
     ("lookup", |settings| Box::new(LookupDrafter::new(1, settings.run_len, settings.nodes_max))),
     ("lookup-latest", |settings| Box::new(LookupDrafter::chain(1, settings.run_len, settings.nodes_max))),
     ("lookup-first", |settings| {
@@ -33,6 +33,9 @@ const KINDS: [(&str, Make); 5] = [
         let mut drafter = NgramDrafter::default();
         drafter.n_max = settings.nodes_max;
         Box::new(drafter)
+    }),
+    ("trie", |settings| {
+        Box::new(TrieDrafter::new(TrieOptions { decoding_length: settings.nodes_max, ..TrieOptions::default() }))
     }),
     ("random", |settings| {
         let mut drafter = RandomDrafter::new(settings.vocabulary);

@@ -121,3 +121,34 @@ impl Stage {
         Ok(found.expect("a text that ends says so"))
     }
 }
+
+/// Tokens of the longest record.
+pub fn longest(records: &[Record]) -> usize {
+    records.iter().map(|record| record.tokens.len()).max().unwrap_or(0)
+}
+
+/// Plays all records in their order on one stage; or, by halves, those of even and of odd numbers each on a stage of
+/// their own that has learned the other half.
+///
+/// # Errors
+/// As [`Stage::play`].
+pub fn all(
+    records: &[Record],
+    by_halves: bool,
+    stage: impl Fn() -> Stage,
+    budget: impl Fn(&Record) -> BudgetKind,
+) -> Result<Stats, Failure> {
+    let parts = if by_halves { 2 } else { 1 };
+    let mut total = Stats::default();
+    for part in 0..parts {
+        let mut stage = stage();
+        let in_part = |(i, _): &(usize, &Record)| i % parts == part;
+        for (_, record) in records.iter().enumerate().filter(|each| !in_part(each)) {
+            stage.learn(&record.tokens, record.prompt_len);
+        }
+        for (_, record) in records.iter().enumerate().filter(in_part) {
+            total.add(&stage.play(record, budget(record))?);
+        }
+    }
+    Ok(total)
+}

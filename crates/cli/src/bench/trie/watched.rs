@@ -1,0 +1,75 @@
+//! A trie drafter whose memory is looked at while it works.
+//!
+//! An engine owns its drafters, so what they hold is written down where it is largest: just before a sequence is
+//! forgotten. Left out: everything else, which is the drafter's own.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use foretoken_speculation::{Ask, Chance, Drafter, News, SequenceId, Tenant, Token, TrieDrafter};
+
+/// The most that drafters held: nodes and bytes.
+#[derive(Clone, Debug, Default)]
+pub struct Memory(Rc<Cell<(usize, usize)>>);
+
+impl Memory {
+    /// Nodes and bytes, at the moment of most bytes.
+    pub fn most(&self) -> (usize, usize) {
+        self.0.get()
+    }
+
+    fn look(&self, trie: &TrieDrafter) {
+        let (nodes, bytes) = (trie.nodes(), trie.memory_bytes());
+        if bytes > self.0.get().1 {
+            self.0.set((nodes, bytes));
+        }
+    }
+}
+
+/// The drafter, and where its memory is written down.
+pub struct Watched {
+    trie: TrieDrafter,
+    memory: Memory,
+}
+
+impl Watched {
+    /// A drafter that tells its memory.
+    pub fn new(trie: TrieDrafter, memory: Memory) -> Self {
+        Self { trie, memory }
+    }
+}
+
+impl Drafter for Watched {
+    fn name(&self) -> &str {
+        self.trie.name()
+    }
+
+    fn probes_max(&self) -> usize {
+        self.trie.probes_max()
+    }
+
+    fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
+        self.trie.warm_up(tokens, prompt_len, tenant);
+    }
+
+    fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
+        self.trie.open(sequence, prompt, tenant);
+    }
+
+    fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
+        self.trie.draft(asks, chance);
+    }
+
+    fn observe(&mut self, news: &[News<'_>]) {
+        self.trie.observe(news);
+    }
+
+    fn keep(&mut self, sequence: SequenceId, len: usize) {
+        self.trie.keep(sequence, len);
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.memory.look(&self.trie);
+        self.trie.close(sequence);
+    }
+}
