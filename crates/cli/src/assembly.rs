@@ -5,7 +5,7 @@
 //! what becomes of the answers.
 
 mod drafters;
-mod model_free;
+pub mod model_free;
 
 use std::sync::Arc;
 

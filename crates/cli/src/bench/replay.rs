@@ -18,10 +18,11 @@ use foretoken_engine::{BudgetKind, Stats, Store, Vocabulary};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::options::DrafterOptions;
 use crate::records::{self, Record};
 use crate::values;
 use crate::vocabulary::VocabularyOptions;
-use contestant::{Contestant, Settings};
+use contestant::{Contestant, Equipment};
 use play::Stage;
 
 const EXPLAINED: &str = "\
@@ -32,6 +33,8 @@ or token ids), \"prompt_ids\" with \"ids\" (as generate --json prints them), pro
 Records are played in their order, and drafters that learn across texts learn from each one that was
 played. With --warm-up half the odd records are played after the even ones were learned and the even
 ones after the odd ones, so that each is played once with the other half known.
+
+Each drafter's own limit of tokens a pass is --spec-draft-n-max here, so that all are judged alike.
 
 tokens a pass = tokens / passes; the prompt's pass counts, since it writes a token. Mean accepted length
 = 1 + accepted / drafts, over passes with a draft; rate = accepted / drafted. \"At 1 2 3\": the share of
@@ -109,15 +112,14 @@ pub struct Replay {
     /// How much to draft, up to the maximum
     #[arg(long, value_name = "KIND", default_value = "fixed")]
     budget: Budget,
-    /// Longest run of last tokens that is searched for
-    #[arg(long, value_name = "N", default_value = "3", value_parser = values::run_len, allow_negative_numbers = true)]
-    max_matching_ngram_size: usize,
     /// What is learned before: none, half (of the records), or a file that `foretoken lookup build` wrote
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = warm_up)]
     warm_up: WarmUp,
     /// Only the first records
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     limit: Option<usize>,
+    #[command(flatten)]
+    drafters: DrafterOptions,
     /// Print JSON (see --help for its fields)
     #[arg(long)]
     json: bool,
@@ -131,11 +133,15 @@ impl Replay {
     pub fn run(&self) -> Result<(), Failure> {
         let tokenizer = self.vocabulary.open()?;
         let records = records::read(&self.records, &tokenizer, self.limit)?;
-        let contestants = if self.spec_type.is_empty() { Contestant::all() } else { self.spec_type.clone() };
+        let options = self.drafter_options();
+        let contestants = if self.spec_type.is_empty() { Contestant::all(&options) } else { self.spec_type.clone() };
+        let equipment = Equipment { options: &options, nodes_max: self.spec_draft_n_max, tokenizer: &tokenizer };
         let known = match &self.warm_up {
             WarmUp::File(path) => Some(Store::load(path, Vocabulary::from(&*tokenizer), TOKENS_MAX)?),
             WarmUp::None | WarmUp::Half => None,
         };
+        // What is missing is told before anything is played.
+        contestants.iter().try_for_each(|contestant| contestant.drafters(equipment).map(drop))?;
         let mut out = std::io::stdout();
         let mut objects = Vec::new();
         if !self.json {
@@ -144,7 +150,7 @@ impl Replay {
             writeln!(out, "{what}, up to {} drafted a pass\n{}", self.spec_draft_n_max, head())?;
         }
         for contestant in contestants {
-            let stats = self.judge(&contestant, &records, known.as_ref(), tokenizer.vocabulary_len())?;
+            let stats = self.judge(&contestant, &records, known.as_ref(), equipment)?;
             match self.json {
                 true => objects.push(object(&contestant, records.len(), &stats)),
                 false => writeln!(out, "{}", line(&contestant, &stats))?,
@@ -162,21 +168,30 @@ impl Replay {
         Ok(out.flush()?)
     }
 
+    /// The drafters' options. How much is drafted is said by `--spec-draft-n-max` alone, so that all are judged alike.
+    fn drafter_options(&self) -> DrafterOptions {
+        let mut options = self.drafters.clone();
+        options.lookup.prompt_lookup_num_tokens = self.spec_draft_n_max;
+        options.trie.decoding_length = self.spec_draft_n_max;
+        options.suffix.suffix_num_tokens = self.spec_draft_n_max;
+        options.ngram.ngram_num_tokens = self.spec_draft_n_max;
+        options
+    }
+
     /// Plays all records with one drafter, or several that share a pass.
     fn judge(
         &self,
         contestant: &Contestant,
         records: &[Record],
         known: Option<&Store>,
-        vocabulary: usize,
+        equipment: Equipment<'_>,
     ) -> Result<Stats, Failure> {
-        let (nodes_max, run_len) = (self.spec_draft_n_max, self.max_matching_ngram_size);
-        let settings = Settings { nodes_max, run_len, vocabulary };
+        let (nodes_max, vocabulary) = (equipment.nodes_max, equipment.tokenizer.vocabulary_len());
         let context = play::longest(records);
         let stage = || {
-            let mut stage = Stage::new(contestant.drafters(&settings), nodes_max, context, vocabulary);
+            let mut stage = Stage::new(contestant.drafters(equipment)?, nodes_max, context, vocabulary);
             known.iter().for_each(|known| stage.learn_all(known));
-            stage
+            Ok(stage)
         };
         play::all(records, self.warm_up == WarmUp::Half, stage, |record| self.budget.kind(nodes_max, record))
     }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use foretoken_engine::{BudgetKind, Stats};
-use foretoken_speculation::draft::{BRANCH_LENGTH_MAX, Layout};
+use foretoken_speculation::draft::Layout;
 use foretoken_speculation::{TrieDrafter, TrieOptions};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -58,11 +58,11 @@ pub struct Trie {
     decoding_length: Vec<usize>,
     /// Tokens of a branch
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "4,8,16,32",
-        value_parser = branch_length, allow_negative_numbers = true)]
+        value_parser = values::branch_length, allow_negative_numbers = true)]
     branch_length: Vec<usize>,
     /// Decoding length and branch length of the tables of procedures and capacities
     #[arg(long, value_name = "N,N", value_delimiter = ',', num_args = 1, default_value = "64,12",
-        value_parser = branch_length, allow_negative_numbers = true)]
+        value_parser = values::branch_length, allow_negative_numbers = true)]
     tables_at: Vec<usize>,
     /// Only the first records
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
@@ -70,12 +70,6 @@ pub struct Trie {
     /// Print JSON (see --help for its fields)
     #[arg(long)]
     json: bool,
-}
-
-/// A length that a branch can have.
-fn branch_length(word: &str) -> Result<usize, String> {
-    let expected = || format!("expected a whole number from 1 to {BRANCH_LENGTH_MAX}");
-    word.parse().ok().filter(|len| (1..=BRANCH_LENGTH_MAX).contains(len)).ok_or_else(expected)
 }
 
 /// What came of one setting.
@@ -100,7 +94,7 @@ impl Bench<'_> {
         let (nodes, memory) = (options.decoding_length, Memory::default());
         let stage = || {
             let watched = Watched::new(TrieDrafter::new(options), memory.clone());
-            Stage::new(vec![Box::new(watched)], nodes, play::longest(self.records), self.vocabulary)
+            Ok(Stage::new(vec![Box::new(watched)], nodes, play::longest(self.records), self.vocabulary))
         };
         let stats = play::all(self.records, true, stage, |_| BudgetKind::Fixed { nodes })?;
         self.bar.inc(1);

@@ -57,6 +57,12 @@ fn every_drafter_without_a_model_is_judged_once_and_the_same_twice() {
         }
     }
     let vocabulary = demo("demo-target");
+    let (_folder, phrases) = file("phrases.txt", "the cat sat on the");
+    let with =
+        judged(&format!("--spec-type phrases,random,lookup+trie+suffix,ngram --phrases {phrases} --ngram-order 2"));
+    let names: Vec<&str> =
+        with["drafters"].as_array().expect("a list").iter().filter_map(|one| one["drafter"].as_str()).collect();
+    assert_eq!(names, ["phrases", "random", "lookup+trie+suffix", "ngram"]);
     let table = run(&["bench", "replay", &path, "--vocab", &vocabulary]).ok();
     assert!(table.contains("tokens/pass") && table.contains("\nlookup "), "{table}");
 }
@@ -127,6 +133,9 @@ fn bad_records_and_options_are_named() {
         let error = run(&line).error(2);
         assert!(error.starts_with(expected), "{options}: {error}");
     }
+    let (_folder, path) = file("records.jsonl", RECORDS);
+    let error = run(&["bench", "replay", &path, "--vocab", &vocabulary, "--spec-type", "lookup,phrases"]).error(2);
+    assert_eq!(error, "--phrases: expected a file of phrases, found none");
     run(&["bench", "replay", "x"]).error(2);
     run(&["bench", "replay", "x", "--vocab", "a", "-m", "b"]).error(2);
 }

@@ -1,67 +1,100 @@
 //! Who is judged: a drafter that needs no model, or several that share a pass.
 //!
 //! Names are those of `--spec-type`, and two more for prompt lookup as others do it, so that it can be compared; a + joins
-//! names. Left out: drafters with a network, which a record cannot feed, and fixed phrases, of which there are none.
+//! names. Left out: drafters with a network, and Jacobi lookahead, which asks the target for what no record holds.
 
 use std::str::FromStr;
 
-use foretoken_speculation::{Drafter, LookupDrafter, NgramDrafter, RandomDrafter, TrieDrafter, TrieOptions};
+use foretoken_speculation::{Drafter, LookupDrafter};
+use foretoken_text::Tokenizer;
 
-/// What drafters are told.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Most nodes a pass.
-    pub nodes_max: usize,
-    /// Longest run of last tokens that lookup searches for.
-    pub run_len: usize,
-    /// Tokens there are.
-    pub vocabulary: usize,
+use crate::assembly::model_free::without_model;
+use crate::failure::Failure;
+use crate::options::{DrafterOptions, Kind};
+
+/// A drafter that can be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    /// As everywhere.
+    Own(Kind),
+    /// Plain prompt lookup, a chain behind the latest match.
+    LookupLatest,
+    /// The same behind the earliest, as transformers has it.
+    LookupFirst,
 }
 
-type Make = fn(&Settings) -> Box<dyn Drafter>;
-
-/// Every drafter that needs no model.
-const KINDS: [(&str, Make); 6] = [
-    ("lookup", |settings| Box::new(LookupDrafter::new(1, settings.run_len, settings.nodes_max))),
-    ("lookup-latest", |settings| Box::new(LookupDrafter::chain(1, settings.run_len, settings.nodes_max))),
-    ("lookup-first", |settings| {
-        let mut drafter = LookupDrafter::chain(1, settings.run_len, settings.nodes_max);
-        drafter.first = true;
-        Box::new(drafter)
-    }),
-    ("ngram", |settings| {
-        let mut drafter = NgramDrafter::default();
-        drafter.n_max = settings.nodes_max;
-        Box::new(drafter)
-    }),
-    ("trie", |settings| {
-        Box::new(TrieDrafter::new(TrieOptions { decoding_length: settings.nodes_max, ..TrieOptions::default() }))
-    }),
-    ("random", |settings| {
-        let mut drafter = RandomDrafter::new(settings.vocabulary);
-        drafter.nodes_max = settings.nodes_max;
-        Box::new(drafter)
-    }),
+const ALL: [Judged; 8] = [
+    Judged::Own(Kind::Lookup),
+    Judged::LookupLatest,
+    Judged::LookupFirst,
+    Judged::Own(Kind::Trie),
+    Judged::Own(Kind::Suffix),
+    Judged::Own(Kind::Ngram),
+    Judged::Own(Kind::Phrases),
+    Judged::Own(Kind::Random),
 ];
+
+impl Judged {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Own(kind) => kind.name(),
+            Self::LookupLatest => "lookup-latest",
+            Self::LookupFirst => "lookup-first",
+        }
+    }
+}
 
 /// One drafter, or several in the order in which they are asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contestant(Vec<usize>);
+pub struct Contestant(Vec<Judged>);
+
+/// What drafters are made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Equipment<'a> {
+    /// Their options, with their own maxima as high as `nodes_max`.
+    pub options: &'a DrafterOptions,
+    /// Most nodes a pass.
+    pub nodes_max: usize,
+    /// Whose tokens they propose.
+    pub tokenizer: &'a Tokenizer,
+}
 
 impl Contestant {
-    /// Every drafter that needs no model and knows something, each alone.
-    pub fn all() -> Vec<Self> {
-        (0..KINDS.len()).filter(|kind| KINDS[*kind].0 != "random").map(|kind| Self(vec![kind])).collect()
+    /// Every drafter that knows something, each alone.
+    pub fn all(options: &DrafterOptions) -> Vec<Self> {
+        let knows = |judged: &Judged| match judged {
+            Judged::Own(Kind::Phrases) => options.phrases.is_some(),
+            judged => *judged != Judged::Own(Kind::Random),
+        };
+        ALL.into_iter().filter(knows).map(|judged| Self(vec![judged])).collect()
     }
 
     /// As on the command line.
     pub fn name(&self) -> String {
-        self.0.iter().map(|kind| KINDS[*kind].0).collect::<Vec<_>>().join("+")
+        self.0.iter().map(|judged| judged.name()).collect::<Vec<_>>().join("+")
     }
 
     /// New drafters that know nothing yet.
-    pub fn drafters(&self, settings: &Settings) -> Vec<Box<dyn Drafter>> {
-        self.0.iter().map(|kind| KINDS[*kind].1(settings)).collect()
+    ///
+    /// # Errors
+    /// What one of them needs is not given.
+    pub fn drafters(&self, with: Equipment<'_>) -> Result<Vec<Box<dyn Drafter>>, Failure> {
+        let Equipment { options, nodes_max, tokenizer } = with;
+        let chain = || LookupDrafter::chain(1, options.lookup.max_matching_ngram_size, nodes_max);
+        let make = |judged: &Judged| -> Result<Box<dyn Drafter>, Failure> {
+            match judged {
+                Judged::Own(kind) => {
+                    without_model(*kind, options, nodes_max, tokenizer.vocabulary_len(), Some(tokenizer))
+                }
+                Judged::LookupLatest => Ok(Box::new(chain())),
+                Judged::LookupFirst => {
+                    let mut drafter = chain();
+                    drafter.first = true;
+                    Ok(Box::new(drafter))
+                }
+            }
+        };
+        self.0.iter().map(make).collect()
     }
 }
 
@@ -69,13 +102,13 @@ impl FromStr for Contestant {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        let kind = |word: &str| KINDS.iter().position(|(name, _)| *name == word);
-        let kinds: Option<Vec<usize>> = word.split('+').map(kind).collect();
-        let names = KINDS.map(|(name, _)| name).join(", ");
-        let kinds = kinds.ok_or_else(|| format!("expected drafters without a model ({names}), joined by +"))?;
-        match (1..kinds.len()).any(|i| kinds[..i].contains(&kinds[i])) {
+        let judged = |word: &str| ALL.into_iter().find(|judged| judged.name() == word);
+        let judged: Option<Vec<Judged>> = word.split('+').map(judged).collect();
+        let names = ALL.map(Judged::name).join(", ");
+        let judged = judged.ok_or_else(|| format!("expected drafters without a model ({names}), joined by +"))?;
+        match (1..judged.len()).any(|i| judged[..i].contains(&judged[i])) {
             true => Err("expected each drafter once".to_string()),
-            false => Ok(Self(kinds)),
+            false => Ok(Self(judged)),
         }
     }
 }

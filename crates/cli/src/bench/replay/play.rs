@@ -131,17 +131,17 @@ pub fn longest(records: &[Record]) -> usize {
 /// their own that has learned the other half.
 ///
 /// # Errors
-/// As [`Stage::play`].
+/// A stage cannot be made, or as [`Stage::play`].
 pub fn all(
     records: &[Record],
     by_halves: bool,
-    stage: impl Fn() -> Stage,
+    stage: impl Fn() -> Result<Stage, Failure>,
     budget: impl Fn(&Record) -> BudgetKind,
 ) -> Result<Stats, Failure> {
     let parts = if by_halves { 2 } else { 1 };
     let mut total = Stats::default();
     for part in 0..parts {
-        let mut stage = stage();
+        let mut stage = stage()?;
         let in_part = |(i, _): &(usize, &Record)| i % parts == part;
         for (_, record) in records.iter().enumerate().filter(|each| !in_part(each)) {
             stage.learn(&record.tokens, record.prompt_len);
