@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use crate::Token;
-use crate::draft::trie::nodes::{Nodes, Roots, roots_bytes};
+use crate::draft::trie::nodes::{Common, Nodes, Roots, roots_bytes};
 
 /// Most children of a node.
 pub(super) const FAN_MAX: usize = 256;
@@ -28,6 +28,7 @@ pub(super) struct Live {
     learns_output: bool,
     roots: Roots,
     nodes: Nodes,
+    common: Common,
     /// Where each window that can still grow ends, the longest first; `None` where a node was full.
     ends: VecDeque<Option<u32>>,
 }
@@ -43,6 +44,7 @@ impl Live {
             learns_output,
             roots: Roots::default(),
             nodes: Nodes::default(),
+            common: Common::default(),
             ends: VecDeque::with_capacity(window),
         }
     }
@@ -89,6 +91,7 @@ impl Live {
         }
         let root = *self.roots.entry(token).or_insert_with(|| self.nodes.root(token));
         self.nodes.counts_mut(root).add(is_output);
+        self.common.raise(token, self.nodes.node(root).counts, is_output);
         self.ends.push_back(Some(root));
     }
 
@@ -103,6 +106,7 @@ impl Live {
         // The windows that can grow now are other ones.
         let starts = self.first_start(len)..len;
         self.ends = starts.map(|start| self.find(&self.tokens[start..len])).collect();
+        self.common = Common::of(self.roots.iter().map(|(token, root)| (*token, self.nodes.node(*root).counts)));
     }
 
     /// The first of the windows that have the token before `len` as their last.
@@ -144,11 +148,16 @@ impl Live {
         self.find(run).map(|node| (&self.nodes, node))
     }
 
+    /// The commonest first tokens.
+    pub fn common(&self) -> &Common {
+        &self.common
+    }
+
     /// Everything there is, for comparisons.
     #[cfg(test)]
     pub fn state(&self) -> String {
         let roots: std::collections::BTreeMap<_, _> = self.roots.iter().collect();
-        format!("{:?} {roots:?} {:?} {:?}", self.tokens, self.nodes, self.ends)
+        format!("{:?} {roots:?} {:?} {:?} {:?}", self.tokens, self.nodes, self.ends, self.common)
     }
 
     /// Number of nodes.

@@ -70,6 +70,63 @@ impl Counts {
     }
 }
 
+/// The commonest first tokens of several tries: what follows the empty prefix.
+///
+/// It depends on the counts alone and not on their history: of equally frequent tokens the smaller number comes first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Common {
+    /// Most frequent first.
+    top: Vec<(Token, Counts)>,
+    /// Of all first tokens.
+    total: Counts,
+}
+
+/// How many of the commonest tokens are known.
+const COMMON_MAX: usize = 32;
+
+impl Common {
+    /// Of all first tokens with their counts.
+    pub fn of(all: impl Iterator<Item = (Token, Counts)>) -> Common {
+        let mut top: Vec<(Token, Counts)> = all.collect();
+        let sum = |of: fn(&Counts) -> u32| top.iter().fold(0u32, |sum, (_, counts)| sum.saturating_add(of(counts)));
+        let total = Counts { prompt: sum(|counts| counts.prompt), output: sum(|counts| counts.output) };
+        top.sort_unstable_by_key(Common::rank);
+        top.truncate(COMMON_MAX);
+        Common { top, total }
+    }
+
+    fn rank(entry: &(Token, Counts)) -> (std::cmp::Reverse<u32>, Token) {
+        (std::cmp::Reverse(entry.1.total()), entry.0)
+    }
+
+    /// This token was counted once more, and is at these counts now.
+    pub fn raise(&mut self, token: Token, counts: Counts, is_output: bool) {
+        self.total.add(is_output);
+        let entry = (token, counts);
+        let full = self.top.len() == COMMON_MAX;
+        if full && Common::rank(&entry) > Common::rank(&self.top[COMMON_MAX - 1]) {
+            return;
+        }
+        match self.top.iter().position(|(known, _)| *known == token) {
+            Some(place) => drop(self.top.remove(place)),
+            None if full => drop(self.top.pop()),
+            None => {}
+        }
+        let place = self.top.partition_point(|known| Common::rank(known) < Common::rank(&entry));
+        self.top.insert(place, entry);
+    }
+
+    /// The commonest tokens, most frequent first.
+    pub fn top(&self) -> &[(Token, Counts)] {
+        &self.top
+    }
+
+    /// Counts of all first tokens together.
+    pub fn total(&self) -> Counts {
+        self.total
+    }
+}
+
 /// One token of a path.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Node {

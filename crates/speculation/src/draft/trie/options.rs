@@ -76,10 +76,14 @@ pub struct TrieOptions {
     pub source: BranchSource,
     /// Longest run of last tokens that is matched; at most `branch_length`.
     pub prefix_max: usize,
-    /// Shortest run of last tokens that is matched, from 1.
+    /// Shortest run of last tokens that is matched; 0 offers the commonest tokens where longer runs leave room.
     pub prefix_min: usize,
-    /// What an occurrence in a prompt counts for; one in an output counts 1.
+    /// What an occurrence in a prompt counts for; one in the output of another sequence counts 1.
     pub prompt_weight: f32,
+    /// What an occurrence in the sequence's own output counts for.
+    pub own_weight: f32,
+    /// What all occurrences of a prefix in shared branches count for at most.
+    pub shared_max: f32,
     /// A prefix seen n times leaves backoff / (n + backoff) of the probability to the next shorter one, from 0.
     pub backoff: f32,
     /// A continuation less probable than this, given what it continues, is not drafted; 0 to 1.
@@ -105,8 +109,10 @@ impl Default for TrieOptions {
             layout: Layout::Hier,
             source: BranchSource::Mix,
             prefix_max: 4,
-            prefix_min: 1,
+            prefix_min: 0,
             prompt_weight: 4.0,
+            own_weight: 4.0,
+            shared_max: 128.0,
             backoff: 4.0,
             share_min: 0.01,
             capacity: None,
@@ -137,14 +143,20 @@ impl TrieOptions {
                 self.prefix_max
             ));
         }
-        if !(1..=self.prefix_max).contains(&self.prefix_min) {
+        if self.prefix_min > self.prefix_max {
             let most = self.prefix_max;
-            return Some(format!("prefix_min: expected 1 to prefix_max, which is {most}, found {}", self.prefix_min));
+            return Some(format!("prefix_min: expected 0 to prefix_max, which is {most}, found {}", self.prefix_min));
         }
         if self.trie_capacity() == Some(0) {
             return Some("capacity: expected at least 1 node, found 0".to_string());
         }
-        let numbers = [("prompt_weight", self.prompt_weight), ("backoff", self.backoff), ("share_min", self.share_min)];
+        let numbers = [
+            ("prompt_weight", self.prompt_weight),
+            ("own_weight", self.own_weight),
+            ("shared_max", self.shared_max),
+            ("backoff", self.backoff),
+            ("share_min", self.share_min),
+        ];
         let bad = numbers.into_iter().find(|(_, number)| !(number.is_finite() && *number >= 0.0));
         bad.map(|(name, number)| format!("{name}: expected a number from 0, found {number}"))
     }

@@ -4,14 +4,18 @@
 //! matched at once and merged by what they are worth: what a longer prefix was followed by gets its share of the
 //! probability, what it does not know is left to the next shorter one, down to the shortest. A prefix seen n times
 //! (prompts weighing more) keeps n / (n + backoff) and leaves the rest, as interpolated language models do. So a node's
-//! estimate is honest, and the best nodes can be taken in order, the most probable path first, until the rows are spent:
-//! where more match than fit these are the most frequent ones, and where a long prefix gives few, shorter ones follow.
+//! estimate is honest. The prefix of no tokens has all tries below it: where nothing longer is known, the commonest
+//! tokens are tried, each with what follows it. What is shared counts for a bounded number of occurrences next to the
+//! sequence's own, as the authors weigh prompts up by orders of magnitude, however large a store has grown.
+//!
+//! The best nodes are taken in order, the most probable path first, until the rows are spent: where more match than fit
+//! these are the most frequent ones, and where a long prefix gives few, shorter ones follow.
 //!
 //! Each node keeps its places in all matched tries, one per prefix and store; its children are the children there.
 
 use crate::draft::Ask;
 use crate::draft::trie::live::Live;
-use crate::draft::trie::nodes::{Counts, Nodes};
+use crate::draft::trie::nodes::{Common, Counts, Nodes};
 use crate::draft::trie::options::{BranchSource, Layout, TrieOptions};
 use crate::draft::trie::store::Store;
 use crate::{Evidence, NodeId, Proposal, Token};
@@ -20,13 +24,79 @@ use crate::{Evidence, NodeId, Proposal, Token};
 /// summaries shares of about a half are then right in half of all cases; without it in seven of ten.
 const BACKOFF_BELOW: f32 = 0.5;
 
-/// A place in a trie.
+/// The tries of one owner.
+#[derive(Copy, Clone)]
+enum Owner<'a> {
+    Live(&'a Live),
+    Shared(&'a Store),
+}
+
+impl<'a> Owner<'a> {
+    fn find(self, run: &[Token]) -> Option<(&'a Nodes, u32)> {
+        match self {
+            Owner::Live(live) => live.find_in(run),
+            Owner::Shared(store) => store.find(run),
+        }
+    }
+
+    fn common(self) -> &'a Common {
+        match self {
+            Owner::Live(live) => live.common(),
+            Owner::Shared(store) => store.common(),
+        }
+    }
+
+    /// What a path's occurrences count for.
+    fn weight(self, options: &TrieOptions, counts: Counts) -> f32 {
+        let prompt = counts.prompt as f32 * options.prompt_weight;
+        let output = counts.output as f32 * if self.is_live() { options.own_weight } else { 1.0 };
+        match options.source {
+            BranchSource::Input => prompt,
+            BranchSource::Output => output,
+            BranchSource::Mix => prompt + output,
+        }
+    }
+
+    fn is_live(self) -> bool {
+        matches!(self, Owner::Live(_))
+    }
+}
+
+/// A place in the tries of an owner.
 #[derive(Copy, Clone)]
 struct Place<'a> {
-    nodes: &'a Nodes,
-    at: u32,
+    owner: Owner<'a>,
     /// Tokens of the prefix that led here.
     prefix_len: usize,
+    /// Where; `None` is above all tries, the place of the empty prefix.
+    node: Option<(&'a Nodes, u32)>,
+}
+
+impl<'a> Place<'a> {
+    fn child(self, token: Token) -> Option<Place<'a>> {
+        let node = match self.node {
+            None => self.owner.find(&[token]),
+            Some((nodes, at)) => nodes.child(at, token).map(|child| (nodes, child)),
+        };
+        node.map(|node| Place { node: Some(node), ..self })
+    }
+
+    /// The tokens that follow, and what their occurrences count for.
+    fn children(self, options: &TrieOptions) -> impl Iterator<Item = (Token, f32)> {
+        let common: &'a [(Token, Counts)] = if self.node.is_none() { self.owner.common().top() } else { &[] };
+        let below =
+            self.node.into_iter().flat_map(|(nodes, at)| nodes.children(at).map(move |child| nodes.node(child)));
+        let children = common.iter().copied().chain(below.map(|node| (node.token, node.counts)));
+        children.map(move |(token, counts)| (token, self.owner.weight(options, counts)))
+    }
+
+    /// What the occurrences of all tokens that follow count for together.
+    fn seen(self, options: &TrieOptions) -> f32 {
+        match self.node {
+            None => self.owner.weight(options, self.owner.common().total()),
+            Some(_) => self.children(options).map(|(_, weight)| weight).sum(),
+        }
+    }
 }
 
 /// A node of the draft, or its root.
@@ -67,11 +137,16 @@ impl<'a> Retrieval<'a> {
 
     /// Matches the ends of the text, longest first, in the sequence's own tries and in the shared ones.
     pub fn find(&mut self, tokens: &[Token], live: &'a Live, stores: [Option<&'a Store>; 2]) {
+        let [first, second] = stores.map(|store| store.map(Owner::Shared));
+        let owners = [Some(Owner::Live(live)), first, second];
         for prefix_len in (self.options.prefix_min..=self.options.prefix_max.min(tokens.len())).rev() {
             let run = &tokens[tokens.len() - prefix_len..];
-            let shared = stores.iter().flatten().map(|store| store.find(run));
-            let found = std::iter::once(live.find_in(run)).chain(shared).flatten();
-            self.places.extend(found.map(|(nodes, at)| Place { nodes, at, prefix_len }));
+            for owner in owners.into_iter().flatten() {
+                let node = if run.is_empty() { None } else { owner.find(run) };
+                if run.is_empty() || node.is_some() {
+                    self.places.push(Place { owner, prefix_len, node });
+                }
+            }
         }
     }
 
@@ -101,9 +176,8 @@ impl<'a> Retrieval<'a> {
     fn draft(&mut self, best: Candidate, node: NodeId, goes_on: bool) {
         let from = self.places.len();
         for at in self.drafted[best.parent].places.clone() {
-            let place = self.places[at];
-            let child = place.nodes.child(place.at, best.token);
-            self.places.extend(child.map(|at| Place { at, ..place }));
+            let child = self.places[at].child(best.token);
+            self.places.extend(child);
         }
         let parent = &mut self.drafted[best.parent];
         parent.has_child = true;
@@ -147,21 +221,29 @@ impl<'a> Retrieval<'a> {
         let backoff = options.backoff * if depth == 0 { 1.0 } else { BACKOFF_BELOW };
         let mut left = 1.0;
         for group in all[places].chunk_by(|a, b| a.prefix_len == b.prefix_len) {
-            let children =
-                || group.iter().flat_map(|place| place.nodes.children(place.at).map(|at| place.nodes.node(at)));
-            let seen: f32 = children().map(|child| weight(options, child.counts)).sum();
+            // What is shared may be ever so large: it must not drown what this text says.
+            let seen_by = |is_live: bool| -> f32 {
+                group.iter().filter(|place| place.owner.is_live() == is_live).map(|place| place.seen(options)).sum()
+            };
+            let (own, shared) = (seen_by(true), seen_by(false));
+            let scale = if shared > options.shared_max { options.shared_max / shared } else { 1.0 };
+            let seen = own + scale * shared;
             if seen <= 0.0 {
                 continue;
             }
             let known = seen / (seen + backoff);
-            for child in children() {
-                let share = left * known * weight(options, child.counts) / seen;
+            let children = |place: &Place<'a>| {
+                let scale = if place.owner.is_live() { 1.0 } else { scale };
+                place.children(options).map(move |(token, weight)| (token, scale * weight))
+            };
+            for (token, weight) in group.iter().flat_map(children) {
+                let share = left * known * weight / seen;
                 if share < options.share_min {
                     continue;
                 }
-                match shares.iter_mut().find(|(token, _)| *token == child.token) {
+                match shares.iter_mut().find(|(other, _)| *other == token) {
                     Some((_, sum)) => *sum += share,
-                    None => shares.push((child.token, share)),
+                    None => shares.push((token, share)),
                 }
             }
             left *= 1.0 - known;
@@ -169,15 +251,5 @@ impl<'a> Retrieval<'a> {
                 break;
             }
         }
-    }
-}
-
-/// What a path's occurrences count for.
-fn weight(options: &TrieOptions, counts: Counts) -> f32 {
-    let (prompt, output) = (counts.prompt as f32, counts.output as f32);
-    match options.source {
-        BranchSource::Input => prompt * options.prompt_weight,
-        BranchSource::Output => output,
-        BranchSource::Mix => prompt * options.prompt_weight + output,
     }
 }

@@ -9,7 +9,7 @@
 //! way back either.
 
 use crate::Token;
-use crate::draft::trie::nodes::{Nodes, Prune, Roots, roots_bytes};
+use crate::draft::trie::nodes::{Common, Nodes, Prune, Roots, roots_bytes};
 
 /// Tries by first token.
 #[derive(Clone, Debug, Default)]
@@ -17,13 +17,14 @@ pub(super) struct Store {
     roots: Roots,
     /// Each begins at its node 0.
     tries: Vec<Nodes>,
+    common: Common,
     scratch: Prune,
 }
 
 impl Store {
     /// Inserts each window of `window` tokens; the last ones are shorter. `capacity`: most nodes of a trie, if bounded.
     pub fn insert_all(&mut self, text: &[Token], window: usize, is_output: bool, capacity: Option<usize>) {
-        for start in 0..text.len().saturating_sub(1) {
+        for start in 0..text.len() {
             self.insert(&text[start..text.len().min(start + window)], is_output, capacity);
         }
     }
@@ -39,6 +40,7 @@ impl Store {
         nodes.reserve(capacity.map_or(usize::MAX, |capacity| capacity + branch.len()), branch.len());
         let mut at = 0;
         nodes.counts_mut(at).add(is_output);
+        self.common.raise(branch[0], nodes.node(at).counts, is_output);
         for &token in &branch[1..] {
             at = nodes.enter_front(at, token);
             nodes.counts_mut(at).add(is_output);
@@ -55,6 +57,11 @@ impl Store {
         let nodes = &self.tries[*self.roots.get(&run[0])? as usize];
         let end = run[1..].iter().try_fold(0, |at, &token| nodes.child(at, token))?;
         Some((nodes, end))
+    }
+
+    /// The commonest first tokens.
+    pub fn common(&self) -> &Common {
+        &self.common
     }
 
     /// Number of nodes.

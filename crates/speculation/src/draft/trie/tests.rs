@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::nodes::{Counts, Nodes, Prune};
+use super::nodes::{Common, Counts, Nodes, Prune};
 use super::*;
 use crate::budget::Limits;
 use crate::{Address, DraftSettings, DraftTree, Law, NodeId, Probes, Promise, Sampling};
@@ -19,6 +19,11 @@ impl Chance for NoChance {
     fn coin(&mut self, _probability: f64, address: Address) -> bool {
         panic!("a coin at {address:?}");
     }
+}
+
+/// What matches, and not the commonest tokens.
+fn matches() -> TrieOptions {
+    TrieOptions { prefix_min: 1, ..TrieOptions::default() }
 }
 
 const ONE: SequenceId = SequenceId(1);
@@ -105,12 +110,19 @@ fn naive_shares(maps: &[&Naive], options: &TrieOptions, tokens: &[Token], path: 
     for prefix_len in (options.prefix_min..=options.prefix_max.min(tokens.len())).rev() {
         let run = [&tokens[tokens.len() - prefix_len..], path].concat();
         let mut weights: BTreeMap<Token, f32> = BTreeMap::new();
-        for map in maps {
-            for (key, counts) in map.iter().filter(|(key, _)| key.len() == run.len() + 1 && key.starts_with(&run)) {
-                let prompt = counts.prompt as f32 * options.prompt_weight;
-                *weights.entry(key[run.len()]).or_default() += prompt + counts.output as f32;
-            }
+        let continuations = |map: &Naive| -> Vec<(Token, Counts)> {
+            let matched = map.iter().filter(|(key, _)| key.len() == run.len() + 1 && key.starts_with(&run));
+            matched.map(|(key, counts)| (key[run.len()], *counts)).collect()
+        };
+        // The first map is the sequence's own.
+        for (token, counts) in continuations(maps[0]) {
+            let (prompt, output) = (counts.prompt as f32, counts.output as f32);
+            *weights.entry(token).or_default() += prompt * options.prompt_weight + output * options.own_weight;
         }
+        let shared: Vec<_> = maps[1..].iter().flat_map(|map| continuations(map)).collect();
+        let total: u32 = shared.iter().map(|(_, counts)| counts.output).sum();
+        let scale = (options.shared_max / total as f32).min(1.0);
+        shared.iter().for_each(|(token, counts)| *weights.entry(*token).or_default() += scale * counts.output as f32);
         let seen: f32 = weights.values().sum();
         if seen > 0.0 {
             weights.iter().for_each(|(token, weight)| {
@@ -182,12 +194,14 @@ proptest! {
     #[test]
     fn a_draft_is_what_the_map_says(
         tokens in prop::collection::vec(0u32..4, 1..50), warm in prop::collection::vec(0u32..5, 0..50),
-        prompt_len in 1usize..30, branch_length in 2usize..7, prefix_max in 1usize..5, decoding_length in 1usize..12,
+        prompt_len in 1usize..30, branch_length in 2usize..7, prefix_min in 0usize..2, prefix_max in 1usize..5,
+        decoding_length in 1usize..12, own_weight in 0.5f32..6.0, shared_max in 1f32..30.0,
     ) {
         let prompt_len = prompt_len.min(tokens.len());
         let prefix_max = prefix_max.min(branch_length);
         let options = TrieOptions {
-            decoding_length, branch_length, prefix_max, share_min: 0.0, prune: false, ..TrieOptions::default()
+            decoding_length, branch_length, prefix_min, prefix_max, own_weight, shared_max,
+            share_min: 0.0, prune: false, ..TrieOptions::default()
         };
         let mut drafter = TrieDrafter::new(options);
         drafter.warm_up(&warm, 0, Some(Tenant(7)));
@@ -225,6 +239,18 @@ proptest! {
     }
 
     #[test]
+    fn the_commonest_are_those_of_all_counts(tokens in prop::collection::vec((0u32..60, any::<bool>()), 0..400)) {
+        let mut common = Common::default();
+        let mut counts: BTreeMap<Token, Counts> = BTreeMap::new();
+        for (token, is_output) in tokens {
+            let counts = counts.entry(token).or_default();
+            counts.add(is_output);
+            common.raise(token, *counts, is_output);
+        }
+        prop_assert_eq!(common, Common::of(counts.into_iter()));
+    }
+
+    #[test]
     fn no_trie_grows_beyond_its_capacity(texts in prop::collection::vec(0u32..6, 2..300), capacity in 1usize..40) {
         let mut store = Store::default();
         for text in texts.chunks(50) {
@@ -239,7 +265,7 @@ proptest! {
 
 #[test]
 fn a_sequence_that_was_set_back_leaves_no_trace_in_what_is_shared() {
-    let (mut back, mut shadow) = (TrieDrafter::default(), TrieDrafter::default());
+    let (mut back, mut shadow) = (TrieDrafter::new(matches()), TrieDrafter::new(matches()));
     let news = |tokens: &[Token], drafter: &mut TrieDrafter| {
         let tree = DraftTree::new();
         drafter.observe(&[News { sequence: ONE, tokens, emitted: &[], tree: &tree, path: &[], probes: &[] }]);
@@ -268,7 +294,7 @@ fn a_sequence_that_was_set_back_leaves_no_trace_in_what_is_shared() {
 
 #[test]
 fn tenants_see_their_own_branches_and_everybodys() {
-    let mut drafter = TrieDrafter::default();
+    let mut drafter = TrieDrafter::new(matches());
     drafter.warm_up(&[50, 51, 52], 0, None);
     drafter.warm_up(&[60, 61, 62], 0, Some(Tenant(1)));
     write(&mut drafter, &[10, 11], &[20, 21, 22], 1);
@@ -282,7 +308,7 @@ fn tenants_see_their_own_branches_and_everybodys() {
 #[test]
 fn a_prompt_is_seen_by_its_sequence_alone_and_goes_with_it() {
     let prompt = [1, 2, 3, 4, 5, 1, 2];
-    let mut drafter = TrieDrafter::default();
+    let mut drafter = TrieDrafter::new(matches());
     let before = drafter.nodes();
     drafter.open(ONE, &prompt, Tenant(1));
     assert_eq!(propose(&mut drafter, ONE, &prompt, Limits::nodes(3)).tokens(), [3, 4, 5]);
@@ -295,10 +321,26 @@ fn a_prompt_is_seen_by_its_sequence_alone_and_goes_with_it() {
     assert_eq!(fresh(&mut drafter, &[2], 1).tokens(), [8, 9]);
     assert!(fresh(&mut drafter, &[1], 1).is_empty());
 
-    let mut stays = TrieDrafter::new(TrieOptions { eliminate: false, ..TrieOptions::default() });
+    let mut stays = TrieDrafter::new(TrieOptions { eliminate: false, ..matches() });
     write(&mut stays, &prompt, &[8, 9], 1);
     assert_eq!(fresh(&mut stays, &[3], 1).tokens()[..2], [4, 5]);
     assert!(fresh(&mut stays, &[3], 2).is_empty());
+}
+
+#[test]
+fn where_nothing_matches_the_commonest_tokens_are_tried() {
+    let mut drafter = TrieDrafter::new(TrieOptions { backoff: 0.0, ..TrieOptions::default() });
+    drafter.warm_up(&[30, 31, 30, 31], 0, Some(Tenant(1)));
+    let prompt = [5, 6, 7, 5, 6, 8, 5, 9];
+    // 5 three times of eight, then what follows it: 6 twice of three.
+    drafter.open(ONE, &prompt, Tenant(2));
+    let tree = propose(&mut drafter, ONE, &prompt, Limits::nodes(3));
+    assert_eq!(offers(&tree), [(vec![5], 0.375), (vec![6], 0.25), (vec![5, 6], 2.0 / 3.0)]);
+    let tokens = propose(&mut drafter, ONE, &prompt, Limits::nodes(64)).tokens().to_vec();
+    assert!(!tokens.contains(&30), "another tenant's");
+    drafter.close(ONE);
+    let tree = fresh(&mut drafter, &[4], 1);
+    assert!(tree.tokens().contains(&30));
 }
 
 #[test]
@@ -310,10 +352,10 @@ fn each_procedure_can_be_turned_off() {
         drafter.open(ONE, &tokens[..4], Tenant(0));
         propose(&mut drafter, ONE, sequence, Limits::nodes(8)).tokens().to_vec()
     };
-    let all = TrieOptions::default();
+    let all = matches();
     assert_eq!(draft(all, &tokens[..4])[0], 2);
     assert_eq!(draft(TrieOptions { insert_prompt: false, ..all }, &tokens[..4]), []);
-    assert_eq!(draft(all, &tokens), [4, 7, 9]);
+    assert_eq!(draft(all, &tokens), [4, 9, 7]);
     assert_eq!(draft(TrieOptions { insert_output: false, ..all }, &tokens), []);
 
     let mut text: Vec<Token> = (0..2000).map(|i| 5 + i % 7 * (i % 11) + i % 13).collect();
@@ -329,7 +371,7 @@ fn each_procedure_can_be_turned_off() {
 #[test]
 fn sources_choose_whose_branches_are_retrieved() {
     let draft = |source| {
-        let mut drafter = TrieDrafter::new(TrieOptions { source, ..TrieOptions::default() });
+        let mut drafter = TrieDrafter::new(TrieOptions { source, ..matches() });
         drafter.warm_up(&[2, 7, 7], 0, None);
         drafter.open(ONE, &[1, 2, 3, 4, 1, 2], Tenant(0));
         let tree = propose(&mut drafter, ONE, &[1, 2, 3, 4, 1, 2], Limits::nodes(20));
@@ -341,7 +383,7 @@ fn sources_choose_whose_branches_are_retrieved() {
     assert_eq!(draft(BranchSource::Output), [7, 7]);
     assert_eq!(draft(BranchSource::Mix), [1, 2, 3, 4, 7, 7]);
     let weighed = |prompt_weight| {
-        let mut drafter = TrieDrafter::new(TrieOptions { prompt_weight, ..TrieOptions::default() });
+        let mut drafter = TrieDrafter::new(TrieOptions { prompt_weight, ..matches() });
         (0..3).for_each(|_| drafter.warm_up(&[2, 7], 0, None));
         drafter.open(ONE, &[2, 3, 2], Tenant(0));
         propose(&mut drafter, ONE, &[2, 3, 2], Limits::nodes(1)).tokens()[0]
@@ -352,7 +394,7 @@ fn sources_choose_whose_branches_are_retrieved() {
 #[test]
 fn layouts_differ_in_what_a_branch_costs() {
     let draft = |layout, decoding_length| {
-        let mut drafter = TrieDrafter::new(TrieOptions { layout, decoding_length, ..TrieOptions::default() });
+        let mut drafter = TrieDrafter::new(TrieOptions { layout, decoding_length, ..matches() });
         for text in [[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6, 7]] {
             drafter.warm_up(&text, 0, None);
         }
@@ -379,7 +421,7 @@ fn layouts_differ_in_what_a_branch_costs() {
 
 #[test]
 fn limits_are_kept() {
-    let mut drafter = TrieDrafter::default();
+    let mut drafter = TrieDrafter::new(matches());
     let text: Vec<Token> = (0..9).cycle().take(40).collect();
     drafter.open(ONE, &text, Tenant(0));
     assert_eq!(propose(&mut drafter, ONE, &text, Limits::nodes(5)).len(), 5);
@@ -423,12 +465,12 @@ fn names_are_read_back_and_problems_named() {
         assert_eq!(BranchSource::from_name(source.name()), Some(source));
     }
     assert_eq!((Layout::from_name("tree"), BranchSource::from_name("")), (None, None));
-    let all = TrieOptions::default();
+    let all = matches();
     assert_eq!(all.problem(), None);
     for (options, start) in [
         (TrieOptions { branch_length: 0, ..all }, "branch_length: expected 1 to 256, found 0"),
         (TrieOptions { prefix_max: 13, ..all }, "prefix_max: expected 1 to branch_length, which is 12, found 13"),
-        (TrieOptions { prefix_min: 0, ..all }, "prefix_min: expected 1 to prefix_max"),
+        (TrieOptions { prefix_min: 5, ..all }, "prefix_min: expected 0 to prefix_max, which is 4, found 5"),
         (TrieOptions { capacity: Some(0), ..all }, "capacity: expected at least 1 node, found 0"),
         (TrieOptions { backoff: f32::NAN, ..all }, "backoff: expected a number from 0, found NaN"),
     ] {
@@ -439,7 +481,7 @@ fn names_are_read_back_and_problems_named() {
 
 #[test]
 fn memory_is_counted_and_given_back() {
-    let mut drafter = TrieDrafter::default();
+    let mut drafter = TrieDrafter::new(matches());
     let text: Vec<Token> = (0..500).map(|i| i * i % 97).collect();
     drafter.open(ONE, &text, Tenant(0));
     let (bytes, nodes) = (drafter.memory_bytes(), drafter.nodes());
