@@ -58,6 +58,16 @@ pub fn order(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 8", |x| (1..=8).contains(&x))
 }
 
+/// Columns or guesses of a window, each of which costs rows of every pass.
+pub fn small(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 1 to 64", |x| (1..=64).contains(&x))
+}
+
+/// Tokens of an n-gram of a window: one that begins it, one that a level guesses, and the one that is found.
+pub fn level(word: &str) -> Result<usize, String> {
+    number(word, "a whole number from 3 to 16", |x| (3..=16).contains(&x))
+}
+
 /// Tokens of a trie's branch.
 pub fn branch_length(word: &str) -> Result<usize, String> {
     let expected = format!("a whole number from 1 to {BRANCH_LENGTH_MAX}");

@@ -5,7 +5,8 @@
 use std::path::Path;
 
 use foretoken_speculation::{
-    Drafter, LookupDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token, TrieDrafter,
+    Drafter, JacobiDrafter, LookupDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token,
+    TrieDrafter,
 };
 use foretoken_text::Tokenizer;
 
@@ -55,6 +56,11 @@ pub fn without_model(
             drafter.n_max = ngram.ngram_num_tokens;
             drafter.branches_max = ngram.ngram_branches;
             Box::new(drafter)
+        }
+        Kind::Jacobi => {
+            let jacobi = &options.jacobi;
+            let (window, level) = (jacobi.lookahead_window, jacobi.lookahead_level);
+            Box::new(JacobiDrafter::new(window, level, jacobi.lookahead_guesses))
         }
         Kind::Phrases => {
             let missing = "--phrases: expected a file of phrases, found none";

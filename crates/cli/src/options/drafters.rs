@@ -22,6 +22,8 @@ pub struct DrafterOptions {
     pub suffix: SuffixOptions,
     #[command(flatten)]
     pub ngram: NgramOptions,
+    #[command(flatten)]
+    pub jacobi: JacobiOptions,
     /// phrases: the file of phrases, one a line, the most wanted first
     #[arg(long, value_name = "FILE")]
     pub phrases: Option<PathBuf>,
@@ -151,4 +153,19 @@ pub struct NgramOptions {
     /// ngram: most tokens proposed at one place, where --spec-draft-p-split allows it
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::one_up, allow_negative_numbers = true)]
     pub ngram_branches: usize,
+}
+
+/// Of Jacobi lookahead.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafters")]
+pub struct JacobiOptions {
+    /// jacobi: columns of the window, W; a pass has about W (N - 1) rows for it
+    #[arg(long, value_name = "N", default_value = "3", value_parser = values::small, allow_negative_numbers = true)]
+    pub lookahead_window: usize,
+    /// jacobi: tokens of an n-gram, N
+    #[arg(long, value_name = "N", default_value = "4", value_parser = values::level, allow_negative_numbers = true)]
+    pub lookahead_level: usize,
+    /// jacobi: most n-grams verified a pass, G
+    #[arg(long, value_name = "N", default_value = "2", value_parser = values::small, allow_negative_numbers = true)]
+    pub lookahead_guesses: usize,
 }

@@ -23,6 +23,8 @@ pub enum Kind {
     Suffix,
     /// What followed these tokens most often, in a corpus and in the text.
     Ngram,
+    /// What the target itself guesses of its future, beside the passes that it does anyway.
+    Jacobi,
     /// The rest of a phrase that has begun.
     Phrases,
     /// Any tokens, of which even so some are right: a test.
@@ -31,12 +33,13 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, with its name and the names that llama.cpp gives to it or to its nearest relative.
-    const NAMES: [(Kind, &str, &[&str]); 7] = [
+    const NAMES: [(Kind, &str, &[&str]); 8] = [
         (Kind::Draft, "draft", &["draft-simple"]),
         (Kind::Lookup, "lookup", &["ngram-simple"]),
         (Kind::Trie, "trie", &[]),
         (Kind::Suffix, "suffix", &["ngram-mod"]),
         (Kind::Ngram, "ngram", &["ngram-cache"]),
+        (Kind::Jacobi, "jacobi", &["lookahead"]),
         (Kind::Phrases, "phrases", &[]),
         (Kind::Random, "random", &[]),
     ];

@@ -92,7 +92,7 @@ impl Translate {
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculationOptions {
     /// Drafters, asked in this order, which share the budget: none, auto, or some of draft, lookup, trie,
-    /// suffix, ngram, phrases, random; draft:lookup lets the second draft for the model of the first [default: draft if there is a draft model,
+    /// suffix, ngram, jacobi, phrases, random; draft:lookup lets the second draft for the model of the first [default: draft if there is a draft model,
     /// else lookup]
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,

@@ -39,6 +39,7 @@ fn values_out_of_range_name_the_option() {
             "--decoding-mode tree",
             "--decoding-mode: expected hier, par or one, with -input, -output or -mix behind it, found \"tree\"",
         ),
+        ("--lookahead-level 2", "--lookahead-level: expected a whole number from 3 to 16, found \"2\""),
         ("--ngram-order 9", "--ngram-order: expected a whole number from 1 to 8, found \"9\""),
         ("--draft-p-split 2", "--spec-draft-p-split: expected a number from 0 to 1, found \"2\""),
         (
