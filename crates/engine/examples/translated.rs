@@ -34,8 +34,9 @@ fn engine(models: &Path, prompts: usize) -> Result<(Engine, Arc<Tokenizer>), Fai
     let mut engine = Engine::new(target, prompts, 1024);
     let (draft, _) = load(&models.join("demo-draft"))?;
     engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(draft))));
-    let text = TranslationSettings::default();
-    let by_chance = TranslationSettings { draft: Some(DraftSettings::default()), ..text };
+    let text = TranslationSettings { way: TranslationWay::Text, ..TranslationSettings::default() };
+    let settings = DraftSettings { temperature: Some(1.0), ..DraftSettings::default() };
+    let by_chance = TranslationSettings { draft: settings, ..text };
     let shared = TranslationSettings { way: TranslationWay::Shared, ..text };
     for settings in [text, by_chance, shared] {
         let (assistant, theirs) = load(&models.join("demo-other-tokenizer"))?;

@@ -1,8 +1,10 @@
 //! Draft models with a vocabulary of their own: an executor and two tokenizers become a drafter.
 //!
 //! `text` knows what tokens mean as bytes, `speculation` drafts without knowing; here the one is handed to the other. Of
-//! the two ways to draft, [`TranslationWay`] says which; the default goes by what the request promises (`docs/log.md`
-//! has the measurements). Left out: loading the assistant, and models of the target's own vocabulary.
+//! the two ways to draft, [`TranslationWay`] says which; the default goes by the request's sampling (`two_ways`). Left
+//! out: loading the assistant, and models of the target's own vocabulary.
+
+mod two_ways;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +15,16 @@ use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter, SequenceId, Sh
 use foretoken_text::{Counterpart, TextError, Tokenizer, Translation, Vocabularies};
 
 use crate::scorer::ExecutorScorer;
+use two_ways::{Lent, TwoWays};
 
 /// How an assistant with another vocabulary drafts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TranslationWay {
-    /// Its text is translated (Universal Assisted Generation): any text can be drafted, as points.
+    /// By text for greedy requests, over shared tokens for all others (by text, if there are few): what was measured to
+    /// be right more often.
     #[default]
+    BySampling,
+    /// Its text is translated (Universal Assisted Generation): any text can be drafted, as points.
     Text,
     /// Its law over the tokens that both vocabularies have (token-level intersection): drawn with q.
     Shared,
@@ -35,19 +41,25 @@ pub struct TranslationSettings {
     pub assistant_lookbehind: usize,
     /// Most tokens drafted per pass, the assistant's own counted where text is translated.
     pub n_max: usize,
-    /// What requests leave open; `None` for the way's own defaults.
-    pub draft: Option<DraftSettings>,
+    /// What requests leave open. Without a temperature, text is drafted greedily and shared tokens at the target's.
+    pub draft: DraftSettings,
 }
 
 impl Default for TranslationSettings {
     /// transformers' lookbehinds, and 10 tokens.
     fn default() -> Self {
-        let (target_lookbehind, assistant_lookbehind) = (Vocabularies::LOOKBEHIND, Vocabularies::LOOKBEHIND);
-        Self { way: TranslationWay::default(), target_lookbehind, assistant_lookbehind, n_max: 10, draft: None }
+        let lookbehind = Vocabularies::LOOKBEHIND;
+        Self {
+            way: TranslationWay::default(),
+            target_lookbehind: lookbehind,
+            assistant_lookbehind: lookbehind,
+            n_max: 10,
+            draft: DraftSettings::default(),
+        }
     }
 }
 
-/// With fewer shared tokens than this part of the assistant's, token-level intersection is refused.
+/// With fewer shared tokens than this part of the assistant's, there is no drafting over shared tokens.
 const SHARED_MIN: f64 = 0.02;
 
 /// A drafter from an assistant whose vocabulary is not the target's.
@@ -60,36 +72,42 @@ pub fn translated_drafter(
     assistant: &Arc<Tokenizer>,
     settings: &TranslationSettings,
 ) -> Result<Box<dyn Drafter>, TextError> {
-    let TranslationSettings { way, target_lookbehind, assistant_lookbehind, n_max, draft } = *settings;
+    let (target_lookbehind, assistant_lookbehind) = (settings.target_lookbehind, settings.assistant_lookbehind);
     let [target, assistant] = [target, assistant].map(Arc::clone);
-    let vocabularies = Vocabularies::new(target, assistant, target_lookbehind, assistant_lookbehind)?;
-    let scorer = ExecutorScorer::new(executor);
-    Ok(match way {
-        TranslationWay::Text => {
-            let mut drafter = TranslatedDrafter::new(scorer, TextTranslator::new(vocabularies));
-            (drafter.n_max, drafter.settings) = (n_max, draft.unwrap_or(drafter.settings));
-            Box::new(drafter)
-        }
-        TranslationWay::Shared => {
-            vocabularies.check_overlap(SHARED_MIN)?;
-            let mut drafter = ModelDrafter::new(SharedScorer::new(scorer, TextTranslator::new(vocabularies)));
-            (drafter.n_max, drafter.settings) = (n_max, draft.unwrap_or(drafter.settings));
-            Box::new(drafter)
-        }
+    let vocabularies = Arc::new(Vocabularies::new(target, assistant, target_lookbehind, assistant_lookbehind)?);
+    let shares_enough = vocabularies.check_overlap(SHARED_MIN);
+    let scorer = Lent::new(ExecutorScorer::new(executor));
+    let text = || {
+        let translator = TextTranslator::new(Arc::clone(&vocabularies));
+        let mut drafter = TranslatedDrafter::new(scorer.clone(), translator);
+        (drafter.n_max, drafter.settings) = (settings.n_max, settings.draft);
+        drafter
+    };
+    let shared = || {
+        let translator = TextTranslator::new(Arc::clone(&vocabularies));
+        let mut drafter = ModelDrafter::new(SharedScorer::new(scorer.clone(), translator));
+        (drafter.n_max, drafter.settings) = (settings.n_max, settings.draft);
+        drafter
+    };
+    Ok(match (settings.way, shares_enough) {
+        (TranslationWay::BySampling, Ok(())) => Box::new(TwoWays::new(text(), shared())),
+        (TranslationWay::BySampling, Err(_)) | (TranslationWay::Text, _) => Box::new(text()),
+        (TranslationWay::Shared, Ok(())) => Box::new(shared()),
+        (TranslationWay::Shared, Err(error)) => return Err(error),
     })
 }
 
 /// Two vocabularies of `text` as a [`Translator`].
 #[derive(Debug)]
 pub struct TextTranslator {
-    vocabularies: Vocabularies,
+    vocabularies: Arc<Vocabularies>,
     sequences: BTreeMap<SequenceId, Translation>,
 }
 
 impl TextTranslator {
     /// A translator without sequences.
-    pub fn new(vocabularies: Vocabularies) -> Self {
-        Self { vocabularies, sequences: BTreeMap::new() }
+    pub fn new(vocabularies: impl Into<Arc<Vocabularies>>) -> Self {
+        Self { vocabularies: vocabularies.into(), sequences: BTreeMap::new() }
     }
 
     fn of(&self, sequence: SequenceId) -> &Translation {

@@ -7,3 +7,4 @@ mod company;
 mod conformance;
 mod failing;
 mod probes;
+mod translated;

@@ -38,7 +38,7 @@ pub struct TranslatedDrafter<S, T> {
     pub translator: T,
     /// Most tokens drafted per pass, the assistant's own counted.
     pub n_max: usize,
-    /// What requests leave open. Greedy by default, not at the target's temperature.
+    /// What requests leave open. Where neither names a temperature the assistant is greedy, whatever the target's is.
     pub settings: DraftSettings,
     caches: BTreeMap<SequenceId, Cached>,
     rows: Rows,
@@ -76,7 +76,7 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
             scorer,
             translator,
             n_max: 10,
-            settings: DraftSettings { temperature: Some(0.0), ..DraftSettings::default() },
+            settings: DraftSettings::default(),
             caches: BTreeMap::new(),
             rows: Rows::new(),
             scratch: Scratch::default(),
@@ -146,8 +146,8 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         cached.agreed = read.len();
 
         let settings = ask.settings.or(self.settings);
-        let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = *ask.sampling;
-        let of_target = Sampling { temperature, top_k, top_p, min_p, typical_p, ..Sampling::default() };
+        let Sampling { top_k, top_p, min_p, typical_p, .. } = *ask.sampling;
+        let of_target = Sampling { temperature: 0.0, top_k, top_p, min_p, typical_p, ..Sampling::default() };
         let sampling = settings.sampling(&of_target);
         let position = (read.len() + chain.path.len()) as u64;
         let context = Context { tokens: read, prompt_len: read.len(), path: &chain.path };

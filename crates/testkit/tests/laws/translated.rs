@@ -129,7 +129,8 @@ fn draft(drafter: &mut dyn Drafter, tokens: &[Token], promise: Promise) -> Draft
 #[test]
 fn a_draft_depends_on_the_tokens_and_not_on_how_they_came() {
     let assistant = Table::seeded(9, 3, 31);
-    let makes: [fn(&Table) -> Box<dyn Drafter>; 3] =
+    type Make = fn(&Table) -> Box<dyn Drafter>;
+    let makes: [Make; 3] =
         [|table| text(table, 11, 0.0, 0.0), |table| text(table, 11, 1.0, 0.2), |table| shared(table, 11, 0.0)];
     for (make, promise) in makes.iter().flat_map(|make| PROMISES.map(|promise| (make, promise))) {
         let mut traveller = make(&assistant);

@@ -1,8 +1,10 @@
 //! One side of a translation: how a vocabulary continues its own last tokens with more bytes.
 //!
-//! The window behind which text is encoded begins, if it can, where a word does: pre-tokenizers cut there, so what lies
-//! before cannot matter, and a tokenizer that invents a first space invents just the one that is there. Elsewhere the
-//! first token of the new encoding may be an artefact of the cut; aligning by the ends of tokens passes over it.
+//! The window behind which text is encoded begins where the last word does, if one begins in reach: at white space behind
+//! a byte that no token of the vocabulary has before it, so that every encoding is cut there, and what lies before cannot
+//! matter. A tokenizer that invents a first space then invents just the one that is there. Where no word begins in reach
+//! the window is as long as it may be, and its first token in the new encoding may be an artefact of the cut; aligning by
+//! the ends of tokens passes over it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,6 +20,24 @@ pub(super) struct Side {
     pub words: HashMap<Box<[u8]>, Token>,
     /// Bytes of the longest ordinary token.
     longest: usize,
+    /// For each byte which white space (a bit for each of [`WHITE`]) some token has right behind it.
+    joined: Box<[u8; 256]>,
+}
+
+/// The part of a stretch of tokens that is encoded anew with what follows.
+#[derive(Clone, Copy)]
+struct Window<'t> {
+    tokens: &'t [Token],
+    /// The stretch begins here: a space may be invented, and belongs to the encoding.
+    is_beginning: bool,
+}
+
+/// White space, the space first.
+const WHITE: [u8; 4] = *b" \n\r\t";
+
+/// The bit of this white space; 0 for other bytes.
+fn white(byte: u8) -> u8 {
+    WHITE.iter().position(|white| *white == byte).map_or(0, |bit| 1 << bit)
 }
 
 /// How many bytes at the end may be the first ones of a character that has not ended: at most 3.
@@ -33,21 +53,19 @@ pub(super) fn unfinished(bytes: &[u8]) -> usize {
     }
 }
 
-/// Whether a word begins at this place.
-fn word_begins(bytes: &[u8], at: usize) -> bool {
-    bytes.get(at) == Some(&b' ') && at > 0 && !bytes[at - 1].is_ascii_whitespace()
-}
-
 impl Side {
     pub fn new(tokenizer: Arc<Tokenizer>, lookbehind: usize) -> Self {
         let mut words: HashMap<Box<[u8]>, Token> = HashMap::with_capacity(tokenizer.vocabulary_len());
-        let mut longest = 0;
+        // A tokenizer that invents spaces would put one before any other white space.
+        let always = if tokenizer.drops_first_space() { !1 } else { 0 };
+        let (mut longest, mut joined) = (0, Box::new([always; 256]));
         for token in 0..tokenizer.vocabulary_len() as Token {
             let bytes = tokenizer.token_bytes(token);
             if tokenizer.is_special(token) || bytes.is_empty() {
                 continue;
             }
             longest = longest.max(bytes.len());
+            bytes.windows(2).for_each(|pair| joined[usize::from(pair[0])] |= white(pair[1]));
             match words.get_mut(bytes) {
                 None => drop(words.insert(bytes.into(), token)),
                 // A letter and the byte that it is: what encoding makes of it is the token that texts have.
@@ -55,35 +73,41 @@ impl Side {
                 Some(_) => {}
             }
         }
-        Self { tokenizer, lookbehind: lookbehind.max(1), words, longest }
+        Self { tokenizer, lookbehind: lookbehind.max(1), words, longest, joined }
     }
 
     fn len(&self, token: Token) -> usize {
         self.tokenizer.token_bytes(token).len()
     }
 
-    /// The last tokens of a stretch behind which to encode.
-    fn window<'t>(&self, stretch: &'t [Token]) -> &'t [Token] {
-        if stretch.len() <= self.lookbehind {
-            return stretch;
-        }
-        let from = stretch.len() - self.lookbehind;
-        let ends_word =
-            |token: Token| self.tokenizer.token_bytes(token).last().is_some_and(|b| !b.is_ascii_whitespace());
-        let begins =
-            |at: &usize| self.tokenizer.token_bytes(stretch[*at]).first() == Some(&b' ') && ends_word(stretch[at - 1]);
-        &stretch[(from..stretch.len()).find(begins).unwrap_or(from)..]
+    /// The last tokens of a stretch behind which to encode these bytes.
+    fn window<'t>(&self, stretch: &'t [Token], bytes: &[u8]) -> Window<'t> {
+        let first = stretch.len().saturating_sub(self.lookbehind);
+        let begins = |at: &usize| {
+            let before = at.checked_sub(1).and_then(|at| self.tokenizer.token_bytes(stretch[at]).last());
+            let next = stretch.get(*at).map_or(bytes, |token| self.tokenizer.token_bytes(*token)).first();
+            match (before, next) {
+                (Some(&before), Some(&next)) => {
+                    white(before) == 0 && white(next) & !self.joined[usize::from(before)] != 0
+                }
+                _ => false,
+            }
+        };
+        let word = (first..stretch.len() + 1).rfind(begins);
+        let from = word.unwrap_or(first);
+        Window { tokens: &stretch[from..], is_beginning: from == 0 }
     }
 
     /// The tokens of window and bytes together, and how many invented bytes stand before them, 0 or 1. `None` if they
     /// cannot be given back to the byte.
-    fn encode(&self, window: &[Token], bytes: &[u8]) -> Option<(Vec<Token>, usize)> {
-        let mut text = Vec::with_capacity(bytes.len() + window.len() * 8);
-        window.iter().for_each(|&token| text.extend_from_slice(self.tokenizer.token_bytes(token)));
+    fn encode(&self, window: Window<'_>, bytes: &[u8]) -> Option<(Vec<Token>, usize)> {
+        let mut text = Vec::with_capacity(bytes.len() + window.tokens.len() * 8);
+        window.tokens.iter().for_each(|&token| text.extend_from_slice(self.tokenizer.token_bytes(token)));
         text.extend_from_slice(bytes);
         let text = std::str::from_utf8(&text).ok()?;
         // What looks like a window's first space was invented, or is a word's own: encoding invents it again.
-        if !window.is_empty()
+        let is_all_new = window.is_beginning && window.tokens.is_empty();
+        if !is_all_new
             && self.tokenizer.drops_first_space()
             && let Some(rest) = text.strip_prefix(' ')
         {
@@ -121,13 +145,12 @@ impl Side {
         if bytes.is_empty() {
             return stretch.len();
         }
-        let window = self.window(stretch);
+        let window = self.window(stretch, bytes);
         if let Some((tokens, invented)) = self.encode(window, bytes)
-            && let Some((stay, from)) =
-                if window.is_empty() { Some((0, 0)) } else { self.align(window, &tokens, invented) }
+            && let Some((stay, from)) = self.align(window, &tokens, invented)
         {
             more.extend_from_slice(&tokens[from..]);
-            return stretch.len() - window.len() + stay;
+            return stretch.len() - window.tokens.len() + stay;
         }
         self.spell(bytes, more);
         stretch.len()
@@ -135,7 +158,11 @@ impl Side {
 
     /// Walks along two encodings of one text: how many tokens of the old one stay, and from where the new one goes on.
     /// Tokens at the front of which the ends do not agree are artefacts of the cut. `None` if no ends agree.
-    fn align(&self, old: &[Token], new: &[Token], invented: usize) -> Option<(usize, usize)> {
+    fn align(&self, window: Window<'_>, new: &[Token], invented: usize) -> Option<(usize, usize)> {
+        let old = window.tokens;
+        if window.is_beginning && old.is_empty() {
+            return Some((0, 0));
+        }
         let (mut i, mut j, mut old_len, mut new_len) = (0, 0, invented, 0);
         loop {
             if old_len == new_len {
@@ -160,15 +187,15 @@ impl Side {
         if bytes.is_empty() {
             return true;
         }
-        let window = self.window(stretch);
+        let window = self.window(stretch, bytes);
         let Some((tokens, invented)) = self.encode(window, bytes) else {
             return self.spell_first(bytes, more) == bytes.len();
         };
-        if window.is_empty() {
+        if window.is_beginning && window.tokens.is_empty() {
             more.extend(tokens);
             return true;
         }
-        let boundary = self.total(window) + invented;
+        let boundary = self.total(window.tokens) + invented;
         let (mut at, mut len) = (0, 0);
         while len < boundary {
             len += self.len(tokens[at]);
@@ -179,7 +206,8 @@ impl Side {
             return true;
         }
         // It would have merged with what is written already. The rest of the word is spelt, the next one is whole again.
-        let word = (1..bytes.len()).find(|&at| word_begins(bytes, at)).unwrap_or(bytes.len());
+        let begins = |&at: &usize| bytes[at] == b' ' && white(bytes[at - 1]) == 0;
+        let word = (1..bytes.len()).find(begins).unwrap_or(bytes.len());
         let mut spelt = Vec::new();
         let said = self.spell_first(&bytes[..word], &mut spelt) == word;
         let mut words = Vec::new();

@@ -1,0 +1,135 @@
+//! One assistant, two ways of drafting with it: each sequence goes the way that suits its sampling.
+//!
+//! Measured on the demo pair (`docs/log.md`): translated text is right more often where the target is greedy, since any
+//! text can be said; the law over shared tokens where it is not, since it can race with the target's noise or be weighed
+//! against its law. The way is chosen when a sequence is first drafted for, and kept. Both ways lend themselves one
+//! network, of which a sequence has one cache.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use foretoken_speculation::{
+    Ask, Chance, Drafter, ModelDrafter, Rows, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant, Token,
+    TranslatedDrafter,
+};
+
+use super::TextTranslator;
+use crate::scorer::ExecutorScorer;
+
+/// A scorer that is used by two drafters, never for the same sequence.
+#[derive(Clone)]
+pub(super) struct Lent(Rc<RefCell<ExecutorScorer>>);
+
+impl Lent {
+    pub(super) fn new(scorer: ExecutorScorer) -> Self {
+        Self(Rc::new(RefCell::new(scorer)))
+    }
+}
+
+impl Scorer for Lent {
+    fn open(&mut self, sequence: SequenceId) {
+        self.0.borrow_mut().open(sequence);
+    }
+
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+        self.0.borrow_mut().score(asks, rows);
+    }
+
+    fn keep(&mut self, sequence: SequenceId, len: usize) {
+        self.0.borrow_mut().keep(sequence, len);
+    }
+
+    fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
+        self.0.borrow_mut().keep_path(sequence, start, rows);
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.0.borrow_mut().close(sequence);
+    }
+
+    fn context_max(&self) -> usize {
+        self.0.borrow().context_max()
+    }
+}
+
+/// Drafts by translated text for greedy requests, and over shared tokens for the others.
+pub(super) struct TwoWays {
+    text: TranslatedDrafter<Lent, TextTranslator>,
+    shared: ModelDrafter<SharedScorer<Lent, TextTranslator>>,
+    /// Of the sequences that were drafted for: whether it is by text.
+    by_text: BTreeMap<SequenceId, bool>,
+    /// Those open, with their tenants.
+    open: BTreeMap<SequenceId, Tenant>,
+}
+
+impl TwoWays {
+    pub(super) fn new(
+        text: TranslatedDrafter<Lent, TextTranslator>,
+        shared: ModelDrafter<SharedScorer<Lent, TextTranslator>>,
+    ) -> Self {
+        Self { text, shared, by_text: BTreeMap::new(), open: BTreeMap::new() }
+    }
+
+    fn chosen(&mut self, sequence: SequenceId) -> Option<&mut dyn Drafter> {
+        Some(match self.by_text.get(&sequence)? {
+            true => &mut self.text,
+            false => &mut self.shared,
+        })
+    }
+
+    /// Chooses a way for a sequence that has none; whether it is by text.
+    fn choose(&mut self, ask: &Ask<'_>) -> bool {
+        if let Some(by_text) = self.by_text.get(&ask.sequence) {
+            return *by_text;
+        }
+        let tenant = self.open.get(&ask.sequence).copied();
+        let tenant = tenant.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+        let by_text = ask.sampling.temperature == 0.0;
+        self.by_text.insert(ask.sequence, by_text);
+        let prompt = &ask.tokens[..ask.prompt_len];
+        self.chosen(ask.sequence).expect("just chosen").open(ask.sequence, prompt, tenant);
+        by_text
+    }
+}
+
+impl Drafter for TwoWays {
+    fn name(&self) -> &str {
+        self.text.name()
+    }
+
+    fn open(&mut self, sequence: SequenceId, _prompt: &[Token], tenant: Tenant) {
+        let before = self.open.insert(sequence, tenant);
+        assert!(before.is_none(), "{sequence:?} was opened twice");
+    }
+
+    fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
+        let (mut text, mut shared) = (Vec::new(), Vec::new());
+        for ask in asks {
+            let by_text = self.choose(ask);
+            // The same ask, lent for one call.
+            let ask = Ask { tree: &mut *ask.tree, probes: &mut *ask.probes, ..*ask };
+            if by_text { text.push(ask) } else { shared.push(ask) }
+        }
+        if !text.is_empty() {
+            self.text.draft(&mut text, chance);
+        }
+        if !shared.is_empty() {
+            self.shared.draft(&mut shared, chance);
+        }
+    }
+
+    fn keep(&mut self, sequence: SequenceId, len: usize) {
+        if let Some(drafter) = self.chosen(sequence) {
+            drafter.keep(sequence, len);
+        }
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        if let Some(drafter) = self.chosen(sequence) {
+            drafter.close(sequence);
+        }
+        self.by_text.remove(&sequence);
+        self.open.remove(&sequence);
+    }
+}
