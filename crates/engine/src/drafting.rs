@@ -183,14 +183,11 @@ impl Team {
         events: &mut Vec<Event>,
     ) {
         let mut limits = at.iter().zip(asked).map(|(at, asked)| (*at, asked.limits)).peekable();
-        let mut asks: Vec<Ask<'_>> = running
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(i, sequence)| {
-                let (_, limits) = limits.next_if(|(at, _)| *at == i)?;
-                Some(ask_of(sequence, limits, number))
-            })
-            .collect();
+        let mut asks: Vec<Ask<'_>> = Vec::with_capacity(at.len());
+        asks.extend(running.iter_mut().enumerate().filter_map(|(i, sequence)| {
+            let (_, limits) = limits.next_if(|(at, _)| *at == i)?;
+            Some(ask_of(sequence, limits, number))
+        }));
         let member = &mut self.members[usize::from(number)];
         member.suspect = member.suspect.saturating_sub(1);
         let started = Instant::now();
