@@ -13,6 +13,9 @@
 //! A draft is a chain, or a tree grown best first: always where the product of the confidences is greatest. A confidence
 //! is (count - 1/2) / occurrences of the context: what was seen once is as likely as not to be seen again.
 //!
+//! A table takes 26 to 43 bytes for each n-gram that is different: for 4-grams of 10 million tokens of an encyclopedia 47
+//! bytes a token (`examples/drafting_ngram.rs`).
+//!
 //! Left out: smoothing between orders, and penalties (banned tokens are respected).
 
 mod table;
