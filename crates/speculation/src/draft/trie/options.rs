@@ -102,6 +102,8 @@ pub struct TrieOptions {
 }
 
 impl Default for TrieOptions {
+    /// What accepted most on recorded news summaries with 7 and 15 nodes a pass, and whose estimates came true: of
+    /// branches of 8 to 16 tokens, prefixes of up to 4 to 8, weights of 2 to 8 and backoffs of 2 to 16 few do much worse.
     fn default() -> TrieOptions {
         TrieOptions {
             decoding_length: 16,
@@ -113,7 +115,7 @@ impl Default for TrieOptions {
             prompt_weight: 4.0,
             own_weight: 4.0,
             shared_max: 128.0,
-            backoff: 4.0,
+            backoff: 8.0,
             share_min: 0.01,
             capacity: None,
             insert_prompt: true,

@@ -20,8 +20,8 @@ use crate::draft::trie::options::{BranchSource, Layout, TrieOptions};
 use crate::draft::trie::store::Store;
 use crate::{Evidence, NodeId, Proposal, Token};
 
-/// What is left of the backoff below the root: if a branch was right so far, its prefix is longer than it was. On news
-/// summaries shares of about a half are then right in half of all cases; without it in seven of ten.
+/// What is left of the backoff below the root: if a branch was right so far, its prefix is longer than it was, and what a
+/// longer prefix says comes true more often.
 const BACKOFF_BELOW: f32 = 0.5;
 
 /// The tries of one owner.
