@@ -31,6 +31,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foretoken_speculation::{Tenant, Token};
 use foretoken_text::Tokenizer;
@@ -177,9 +178,12 @@ impl Store {
 
 /// The name of the file that is written first, in the same folder; `None` if the path names no file.
 fn beside(path: &Path) -> Option<PathBuf> {
+    // A name of its own for each process and each writing: no two write into the same file.
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
+    let (process, number) = (std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
     let name = path.file_name()?.to_string_lossy();
-    // A name of its own for each process: no two write into the same file. One left by a crash is written over.
-    let beside = path.with_file_name(format!(".{name}.{}.part", std::process::id()));
+    let beside = path.with_file_name(format!(".{name}.{process}-{number}.part"));
+    // A process of the same number may have died while it wrote.
     std::fs::remove_file(&beside).ok();
     Some(beside)
 }

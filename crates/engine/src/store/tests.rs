@@ -146,6 +146,58 @@ fn lies_are_refused_by_name() {
 }
 
 #[test]
+fn any_bytes_behind_a_right_checksum_are_texts_or_an_error() {
+    let right = bytes(&small());
+    let mut state = 1u64;
+    let mut next = |below: usize| {
+        state = foretoken_testkit::table::mix(state);
+        (state % below as u64) as usize
+    };
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let mut wrong = right.clone();
+        for _ in 0..=next(3) {
+            let (at, small) = (8 + next(right.len() - 16), next(2) == 0);
+            wrong[at] = if small { next(8) } else { next(256) } as u8;
+        }
+        let end = wrong.len() - 8;
+        let checksum = xxh3_64(&wrong[..end]);
+        wrong[end..].copy_from_slice(&checksum.to_le_bytes());
+        match read(&wrong) {
+            Ok(documents) => {
+                taken += 1;
+                let right = |document: &Document| {
+                    let known = document.tokens.iter().all(|token| *token < VOCABULARY.len);
+                    known && document.prompt_len <= document.tokens.len() && !document.tokens.is_empty()
+                };
+                assert!(documents.iter().all(right), "{documents:?}");
+                assert_eq!(documents.iter().map(|document| document.tokens.len()).sum::<usize>(), 6);
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(taken > 100 && refused > 100, "{taken} taken, {refused} refused");
+}
+
+#[test]
+fn two_writers_leave_one_whole_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("texts");
+    let mut other = Store::new(VOCABULARY, 1000);
+    other.add(document(&[9; 500], 1, None));
+    std::thread::scope(|scope| {
+        for store in [&small(), &other, &small(), &other] {
+            let path = &path;
+            let store = store.clone();
+            scope.spawn(move || (0..20).for_each(|_| store.save(path).unwrap()));
+        }
+    });
+    let found = Store::load(&path, VOCABULARY, 1000).unwrap();
+    assert!(found == small() || found == other);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
 fn an_announced_giant_costs_no_memory() {
     // The length agrees with the header, as in a file with holes; what is there ends after the header.
     let len = format::file_len(1 << 30, 1 << 30).unwrap();
