@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foretoken_engine::{Engine, ExecutorScorer, TranslationSettings, translated_drafter};
 use foretoken_model::Options;
-use foretoken_speculation::{Drafter, ModelDrafter, Promise};
+use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter, Promise};
 use foretoken_text::Tokenizer;
 
 use super::model_free::without_model;
@@ -160,7 +160,7 @@ impl<'a> Workshop<'a> {
             target_lookbehind: self.options.target_lookbehind,
             assistant_lookbehind: self.options.assistant_lookbehind,
             n_max: self.options.spec_draft_n_max,
-            draft: None,
+            draft: DraftSettings::default(),
         }
     }
 
