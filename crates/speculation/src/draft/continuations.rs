@@ -13,8 +13,8 @@
 //! agree add their odds. Below a node only the occurrences that said it go on, their matches one token longer. Of all
 //! nodes the one of the highest gain is offered next, so a sure chain goes deep and doubt makes a tree wide.
 //!
-//! Two more votes that were found by replaying recorded answers. A match that goes on behind a gap of one token, as a
-//! copy with one word exchanged, counts as longer by half of what follows the gap. And the empty match is an occurrence
+//! Two more votes that were found by replaying recorded answers. A match that goes on behind a gap of one or two tokens,
+//! as a copy with one word exchanged, counts as longer by half of what follows the gap. And the empty match is an occurrence
 //! too, everywhere: the last tokens of the text vote with a common weight of 1, so that where nothing matches the
 //! commonest words are tried, each with its likeliest follower, as far as there is room.
 //!
@@ -35,8 +35,12 @@ const WEIGHT: f32 = 0.5;
 const DOUBT: f32 = 1.0;
 /// Weight of all empty matches together.
 const WEIGHT_EMPTY: f32 = 1.0;
+/// Most occurrences that are followed below one node, the strongest first: a text of one phrase has hundreds.
+const FOLLOWED_MAX: usize = 64;
 /// What a token that matches behind a gap counts.
 const BEHIND_GAP: f32 = 0.5;
+/// Tokens of their own that the text and the context may have in a gap.
+const GAPS: [(usize, usize); 6] = [(1, 1), (0, 1), (1, 0), (2, 2), (1, 2), (2, 1)];
 /// Fewest tokens that must match behind a gap.
 const BEHIND_GAP_MIN: usize = 2;
 
@@ -84,7 +88,7 @@ struct Votes {
     weight: f32,
     acceptance: f32,
     gain: f32,
-    /// The last of its occurrences.
+    /// The first of its occurrences.
     occurrence: u32,
     /// Which of all votes it is: the earlier of equals is offered first.
     order: u32,
@@ -216,7 +220,7 @@ impl Continuations {
                 ask.tree.path_into(Some(node), &mut self.path);
                 let from = self.occurrences.len() as u32;
                 let mut at = votes.occurrence;
-                while at != NONE {
+                while at != NONE && self.occurrences.len() < from as usize + FOLLOWED_MAX {
                     let occurrence = self.occurrences[at as usize];
                     let Occurrence { next, matched, left, .. } = occurrence;
                     if left > 0 {
@@ -246,7 +250,8 @@ impl Continuations {
     ) {
         self.begin_votes(occurrences.len());
         let mut sum = DOUBT;
-        for at in occurrences {
+        // The strongest last, so that it is the first of its votes.
+        for at in occurrences.rev() {
             let Occurrence { source, next, matched, left, .. } = self.occurrences[at as usize];
             let Source { tokens, share } = sources[source as usize];
             let token = match tokens.get(next as usize) {
@@ -267,7 +272,7 @@ impl Continuations {
             let occurrence = &mut self.occurrences[at as usize];
             (occurrence.sibling, occurrence.left) = (sibling, left - 1);
         }
-        for mut votes in self.votes.drain(..) {
+        for mut votes in self.votes.drain(..).rev() {
             votes.acceptance = votes.weight / sum;
             votes.gain = gain * votes.acceptance;
             votes.order = *order;
@@ -327,12 +332,12 @@ fn common_end(text: &[Token], after: usize, context: &[Token], skip: usize, most
 }
 
 /// How well the text before `text[after]` matches the end of `context`: tokens that are equal, and half of those that
-/// are equal behind a gap, where either side or both have one token of their own.
+/// are equal behind a gap, where either side or both have one or two tokens of their own.
 fn matched(text: &[Token], after: usize, context: &[Token]) -> f32 {
     let exact = common_end(text, after, context, 0, MATCH_MAX);
     let mut behind = 0;
     if exact < MATCH_MAX {
-        for (skip_text, skip_context) in [(1, 1), (0, 1), (1, 0)] {
+        for (skip_text, skip_context) in GAPS {
             let (skip_text, skip_context) = (exact + skip_text, exact + skip_context);
             if skip_text < after && skip_context < context.len() {
                 behind = behind.max(common_end(text, after - skip_text, context, skip_context, MATCH_MAX));

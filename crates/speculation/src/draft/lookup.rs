@@ -48,7 +48,7 @@ impl Default for LookupDrafter {
 }
 
 impl LookupDrafter {
-    /// A drafter that matches runs of `ngram_max` down to `ngram_min` tokens, and proposes up to `tokens_max`, of 16
+    /// A drafter that matches runs of `ngram_max` down to `ngram_min` tokens, and proposes up to `tokens_max`, of 32
     /// occurrences and the commonest of the last 256 tokens, with the latest occurrence first, and nothing that is
     /// accepted less than once in a hundred passes.
     ///
@@ -61,7 +61,7 @@ impl LookupDrafter {
             ngram_min,
             ngram_max,
             tokens_max,
-            candidates: 16,
+            candidates: 32,
             first: false,
             window: 256,
             gain_min: 0.01,

@@ -73,7 +73,7 @@ impl SuffixDrafter {
     pub fn new(capacity_tokens: usize) -> SuffixDrafter {
         SuffixDrafter {
             tokens_max: 16,
-            candidates: 16,
+            candidates: 32,
             depth_max: 24,
             depth_factor: 2.0,
             depth_offset: 8.0,
