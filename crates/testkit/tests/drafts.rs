@@ -162,6 +162,27 @@ fn over_a_repeating_text_a_draft_with_a_lookup_takes_one_pass() {
 }
 
 #[test]
+fn the_inner_drafter_is_asked_again_where_it_went_wrong() {
+    // Round and round, but for one place, where the text begins to go round from elsewhere.
+    let table = Table::new(VOCABULARY, |tokens| {
+        let next = if tokens.len() == 24 { 2 } else { (tokens[tokens.len() - 1] + 1) % 4 };
+        (0..VOCABULARY as Token).map(|token| if token == next { 9.0 } else { 0.0 }).collect()
+    });
+    let tokens: Vec<Token> = (0..20).map(|i| i % 4).collect();
+    let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+    let play = Play { sampling, nodes_max: 12, ..Play::new(&table, Promise::Exact, 3) };
+    let mut team = [drafter(&table, 1.0), drafter(&table, 1.0).with_inner(Box::new(LookupDrafter::default()))];
+    let trees = team.each_mut().map(|drafter| {
+        drafter.n_max = 12;
+        drafter.open(SequenceId(0), &tokens, Tenant(0));
+        play.draft(drafter, &tokens)
+    });
+    assert_eq!(offers(&trees[0]), offers(&trees[1]));
+    assert_eq!(trees[1].tokens(), [0, 1, 2, 3, 2, 3, 0, 1, 2, 3, 0, 1]);
+    assert_eq!(team.map(|drafter| drafter.passes), [12, 2]);
+}
+
+#[test]
 fn accepted_rows_are_not_run_again_whichever_branch_won() {
     for p_split in [1.0, 0.1] {
         let (target, draft) = (table(7, 0.5), table(8, 0.5));

@@ -11,9 +11,9 @@
 //! best first, several leaves a pass (`grow`).
 //!
 //! The draft can be drafted for in turn (Chen et al. 2023, cascade speculative drafting, the vertical cascade; Spector
-//! and Re 2023, staged speculative decoding): an inner drafter proposes what the draft model will say, and the pass that
-//! it begins with runs all of that ahead. What it then says costs a pass only where the inner drafter was wrong (`ahead`).
-//! The inner drafter fills a cache and nothing else: the draft is the same, token by token, with any or without.
+//! and Re 2023, staged speculative decoding): whenever a pass of the draft model is due, an inner drafter proposes what it
+//! will say from there on, and the pass runs all of that ahead. So it costs a pass only where the inner drafter was wrong
+//! (`ahead`). The inner drafter fills a cache and nothing else: the draft is the same, token by token, with any or none.
 //!
 //! Its cache goes by what it ran, not by what was accepted: rows run ahead are remembered, compared with what the
 //! sequence became, and kept where they agree (`cache`). So another drafter's branch may win without confusing it.
@@ -32,8 +32,8 @@ use crate::draft::{Ask, DraftSettings, Drafter, News};
 use crate::{Chance, DraftTree, Rows, ScoreAsk, Scorer, SequenceId, Tenant, Token};
 
 use ahead::Inner;
-use cache::Cached;
-use grow::{Growth, Leaf, Logits, Picked};
+use cache::{Cached, TreeSpan};
+use grow::{Growth, Leaf, Location, Picked};
 use propose::{Pen, Place};
 
 /// A [`Drafter`] that asks a [`Scorer`].
@@ -45,16 +45,15 @@ pub struct ModelDrafter<S> {
     /// What requests leave open. (`n_min`: llama.cpp throws shorter drafts away instead of going on, which looks at what
     /// was drawn and so is not lawful under *rejection*.)
     pub settings: DraftSettings,
-    /// Most tokens that the inner drafter may have run ahead per sequence and pass.
+    /// Most tokens that the inner drafter may have run ahead, per sequence and pass of the draft model.
     pub ahead_max: usize,
     /// Passes of the network so far.
     pub passes: u64,
     inner: Option<Inner>,
     caches: BTreeMap<SequenceId, Cached>,
-    /// Logits of the first pass of a draft, which may be wanted late.
-    first: Rows,
-    /// Logits of its last pass.
-    last: Rows,
+    /// Logits of the passes of one draft. Only what is run ahead is wanted later than in the next moment, so there is
+    /// more than one block only with an inner drafter.
+    blocks: Vec<Rows>,
     pen: Pen,
 }
 
@@ -77,8 +76,7 @@ impl<S: Scorer> ModelDrafter<S> {
             passes: 0,
             inner: None,
             caches: BTreeMap::new(),
-            first: Rows::new(),
-            last: Rows::new(),
+            blocks: Vec::new(),
             pen: Pen::default(),
         }
     }
@@ -109,122 +107,90 @@ impl<S: Scorer> ModelDrafter<S> {
         *cached = Cached { agreed: kept, ..Cached::default() };
     }
 
-    /// The first pass of a draft: everything of the sequences that was not run yet, and the guesses of the inner drafter
-    /// behind it. Who has no room for the guesses is run without.
-    fn first_pass(&mut self, asks: &[Ask<'_>], growths: &mut [Growth]) {
-        let mut rows = std::mem::take(&mut self.first);
-        self.run_first(asks, &mut growths.iter_mut().collect::<Vec<_>>(), &mut rows, Logits::First);
-        self.first = rows;
-        let cramped = |growth: &Growth| !growth.ahead.0.is_empty() && growth.computed == 0;
-        let mut again: Vec<&mut Growth> = growths.iter_mut().filter(|growth| cramped(growth)).collect();
-        if !again.is_empty() {
-            again.iter_mut().for_each(|growth| growth.ahead = Default::default());
-            let mut rows = std::mem::take(&mut self.last);
-            self.run_first(asks, &mut again, &mut rows, Logits::Last);
-            self.last = rows;
-        }
-    }
-
-    fn run_first(
-        &mut self,
-        asks: &[Ask<'_>],
-        growths: &mut [&mut Growth],
-        rows: &mut Rows,
-        place: fn(usize) -> Logits,
-    ) {
-        let spans: Vec<_> = growths
-            .iter()
-            .map(|growth| growth.first_span(&asks[growth.ask].tokens[self.caches[&asks[growth.ask].sequence].agreed..]))
-            .collect();
-        let score_asks: Vec<ScoreAsk<'_>> = growths
-            .iter()
-            .zip(&spans)
-            .map(|(growth, (tokens, parents, wanted))| {
-                let sequence = asks[growth.ask].sequence;
-                ScoreAsk { sequence, start: self.caches[&sequence].agreed, tokens, parents, computed: 0, wanted }
-            })
-            .collect();
-        score(&mut self.scorer, &score_asks, rows);
-        self.passes += 1;
-        let mut row = 0;
-        for (growth, (_, _, wanted)) in growths.iter_mut().zip(&spans) {
-            growth.picked[0].logits = place(row);
-            growth.ahead_from = row + 1;
-            if rows.row(row).is_some() {
-                let cached = self.caches.get_mut(&asks[growth.ask].sequence).expect("opened, or nothing was run");
-                let (tokens, parents) = growth.ahead.clone();
-                growth.computed = tokens.len();
-                *cached = Cached { agreed: asks[growth.ask].tokens.len(), tokens, parents };
-            }
-            row += wanted.len();
-        }
-    }
-
-    /// A later pass: the rows of all picked leaves that are missing.
-    fn next_pass(&mut self, asks: &[Ask<'_>], growths: &mut [Growth]) {
-        let mut rows = std::mem::take(&mut self.last);
-        let wanted: Vec<Vec<u32>> = growths
-            .iter()
-            .map(|growth| growth.computed as u32..self.caches[&asks[growth.ask].sequence].tokens.len() as u32)
-            .map(Iterator::collect)
-            .collect();
-        let score_asks: Vec<ScoreAsk<'_>> = growths
-            .iter()
-            .zip(&wanted)
-            .map(|(growth, wanted)| {
-                let sequence = asks[growth.ask].sequence;
-                let Cached { agreed, tokens, parents } = &self.caches[&sequence];
-                ScoreAsk { sequence, start: *agreed, tokens, parents, computed: growth.computed, wanted }
-            })
-            .collect();
-        score(&mut self.scorer, &score_asks, &mut rows);
-        self.passes += 1;
-        let mut row = 0;
-        for (growth, wanted) in growths.iter_mut().zip(&wanted) {
+    /// The rows that the picked leaves miss, and what the inner drafter guesses behind them. Who has no room for the
+    /// guesses is run without.
+    fn pass(&mut self, asks: &[Ask<'_>], growths: &mut [Growth], block: usize) {
+        self.run(asks, &mut growths.iter_mut().collect::<Vec<_>>(), block);
+        let mut cramped: Vec<&mut Growth> = Vec::new();
+        for growth in growths.iter_mut().filter(|growth| growth.missing().is_some()) {
             let cached = self.caches.get_mut(&asks[growth.ask].sequence).expect("opened, or nothing was run");
-            match rows.row(row) {
-                Some(_) => growth.computed = cached.tokens.len(),
-                None => cached.truncate_rows(growth.computed),
+            if cached.tokens.len() > growth.needed {
+                cached.truncate_rows(growth.needed);
+                cramped.push(growth);
             }
-            let missing = growth.picked.iter_mut().filter(|picked| matches!(picked.logits, Logits::Missing));
-            missing.zip(row..).for_each(|(picked, row)| picked.logits = Logits::Last(row));
-            row += wanted.len();
         }
-        self.last = rows;
+        if !cramped.is_empty() {
+            self.run(asks, &mut cramped, block + 1);
+        }
+    }
+
+    fn run(&mut self, asks: &[Ask<'_>], growths: &mut [&mut Growth], block: usize) {
+        let Self { caches, scorer, blocks, .. } = self;
+        blocks.resize_with(blocks.len().max(block + 1), Rows::new);
+        let spans: Vec<TreeSpan<'_>> = growths
+            .iter()
+            .map(|growth| {
+                let Ask { sequence, tokens, .. } = &asks[growth.ask];
+                caches[sequence].span(tokens, growth.root.is_none(), growth.rows.len())
+            })
+            .collect();
+        let score_asks: Vec<ScoreAsk<'_>> =
+            growths.iter().zip(&spans).map(|(growth, span)| span.ask(asks[growth.ask].sequence)).collect();
+        blocks[block].clear();
+        scorer.score(&score_asks, &mut blocks[block]);
+        self.passes += 1;
+        let wanted: Vec<usize> = spans.iter().map(|span| span.wanted.len()).collect();
+        let (found, all) = (blocks[block].len(), wanted.iter().sum::<usize>());
+        assert!(found == all, "{found} rows for {all} wanted");
+        let mut row = 0;
+        for (growth, wanted) in growths.iter_mut().zip(wanted) {
+            let mut rows = (row..row + wanted).map(|row| Location { block, row });
+            if self.blocks[block].row(row).is_some() {
+                if growth.root.is_none() {
+                    let Ask { sequence, tokens, .. } = &asks[growth.ask];
+                    growth.root = rows.next();
+                    self.caches.get_mut(sequence).expect("opened, or nothing was run").agreed = tokens.len();
+                }
+                growth.rows.extend(rows);
+            }
+            row += wanted;
+        }
     }
 
     /// Continues the picked leaves, and picks the next, until one of them is missing. Whether there is any.
     fn advance(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, chance: &mut dyn Chance) -> bool {
-        loop {
+        let cached = self.caches.get_mut(&ask.sequence).expect("opened, or catching up had failed");
+        if growth.missing().is_some() {
+            // There was no room for them.
+            cached.truncate_rows(growth.rows.len());
+            return false;
+        }
+        while growth.missing().is_none() {
             for picked in std::mem::take(&mut growth.picked) {
-                if ask.has_room() && !self.expand(ask, growth, picked, chance) {
-                    return false;
+                if ask.has_room() {
+                    self.expand(ask, growth, picked, chance);
                 }
             }
             let room = ask.limits.nodes_max.saturating_sub(ask.tree.len());
-            let cached = self.caches.get_mut(&ask.sequence).expect("opened, or nothing was run");
-            let mut complete = true;
+            let cached = self.caches.get_mut(&ask.sequence).expect("opened before");
             for leaf in growth.take(room, self.n_max) {
                 let row = cached.child(leaf.parent_row, leaf.token);
-                let logits = row.map_or(Logits::Missing, |row| Logits::First(growth.ahead_from + row as usize));
-                complete &= row.is_some();
                 let row = row.unwrap_or_else(|| cached.push(leaf.parent_row, leaf.token));
-                growth.picked.push(Picked { leaf, row: Some(row), logits });
+                growth.picked.push(Picked { leaf, row: Some(row) });
             }
-            if growth.picked.is_empty() || !complete {
-                return !growth.picked.is_empty();
+            growth.needed = cached.tokens.len();
+            if growth.picked.is_empty() {
+                return false;
             }
         }
+        true
     }
 
-    /// Draws and offers the tokens after a leaf; false if its logits could not be had.
-    fn expand(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, picked: Picked, chance: &mut dyn Chance) -> bool {
-        let logits = match picked.logits {
-            Logits::First(row) => self.first.row(row),
-            Logits::Last(row) => self.last.row(row),
-            Logits::Missing => panic!("row {:?} of {:?} was not run", picked.row, ask.sequence),
-        };
-        let Some(logits) = logits else { return false };
+    /// Draws and offers the tokens after a leaf.
+    fn expand(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, picked: Picked, chance: &mut dyn Chance) {
+        let at =
+            growth.logits(&picked).unwrap_or_else(|| panic!("row {:?} of {:?} was not run", picked.row, ask.sequence));
+        let logits = self.blocks[at.block].row(at.row).expect("located only if it was scored");
         let (parent, depth) = (picked.leaf.node, picked.leaf.depth + 1);
         let settings = ask.settings.or(self.settings);
         self.pen.write(ask, Place { parent, logits, settings }, chance);
@@ -239,20 +205,12 @@ impl<S: Scorer> ModelDrafter<S> {
                 growth.leaves.push(Leaf { node, token, parent_row, depth, gain });
             }
         }
-        true
     }
 
     /// Whether a branch of this length may be longer, as far as depth and context go.
     fn may_grow(&self, ask: &Ask<'_>, depth: usize) -> bool {
         depth < self.n_max && ask.tokens.len() + depth <= self.scorer.context_max()
     }
-}
-
-fn score(scorer: &mut impl Scorer, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
-    rows.clear();
-    scorer.score(asks, rows);
-    let wanted: usize = asks.iter().map(|ask| ask.wanted.len()).sum();
-    assert!(rows.len() == wanted, "{} rows for {wanted} wanted", rows.len());
 }
 
 impl<S: Scorer> Drafter for ModelDrafter<S> {
@@ -271,7 +229,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
         assert!(before.is_none(), "{sequence:?} was opened twice");
         self.scorer.open(sequence);
         if let Some(inner) = &mut self.inner {
-            inner.drafter.open(sequence, prompt, tenant);
+            inner.open(sequence, prompt, tenant);
         }
     }
 
@@ -282,14 +240,16 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
             return;
         }
         growths.iter().for_each(|growth| self.catch_up(&asks[growth.ask]));
-        self.look_ahead(asks, &mut growths, chance);
-        self.first_pass(asks, &mut growths);
-        loop {
+        let (sequences, mut block): (Vec<usize>, _) = (growths.iter().map(|growth| growth.ask).collect(), 0);
+        while !growths.is_empty() {
+            self.look_ahead(asks, &mut growths, chance);
+            self.pass(asks, &mut growths, block);
             growths.retain_mut(|growth| self.advance(&mut asks[growth.ask], growth, chance));
-            if growths.is_empty() {
-                break;
-            }
-            self.next_pass(asks, &mut growths);
+            // Two blocks a pass: the second is for those who had to be run again.
+            block = if self.inner.is_none() || growths.iter().all(Growth::is_fresh) { 0 } else { block + 2 };
+        }
+        if let Some(inner) = &mut self.inner {
+            sequences.into_iter().for_each(|i| inner.keep(asks[i].sequence, asks[i].tokens.len()));
         }
     }
 
@@ -308,7 +268,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
             self.scorer.keep(sequence, cached.len());
         }
         if let Some(inner) = &mut self.inner {
-            inner.drafter.keep(sequence, len);
+            inner.keep(sequence, len);
         }
     }
 
@@ -316,7 +276,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
         if self.caches.remove(&sequence).is_some() {
             self.scorer.close(sequence);
             if let Some(inner) = &mut self.inner {
-                inner.drafter.close(sequence);
+                inner.close(sequence);
             }
         }
     }

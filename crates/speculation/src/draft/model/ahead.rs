@@ -1,80 +1,134 @@
-//! The drafter of the draft model: what it guesses is run ahead, in the pass that the draft begins with.
+//! The drafter of the draft model: what it guesses is run ahead, in passes that are due anyway.
 //!
-//! It is asked as the draft model is asked, for a tree after the pending token, under a promise of its own: what the
-//! draft model will say, and with which noise. Under *exact* that is the target's noise at each position, so an inner
-//! draft model races with the same, and agrees often. Under the other promises the draft's own draws are at addresses
-//! that only it knows; the inner drafter then guesses its likeliest tokens, and no address is asked twice.
+//! It is asked as the draft model is asked, for a tree, whenever the draft model has a pass to make: after the pending
+//! token, and later after the best leaf that is not computed, which is where it went wrong or came to its end. It is
+//! asked under a promise of its own: what the draft model will say, and with which noise. Under *exact* that is the
+//! target's noise at each position, so an inner draft model races with the same, and agrees often. Under the other
+//! promises the draft's own draws are at addresses that only it knows; the inner drafter then guesses its likeliest
+//! tokens, and no address is asked twice.
 //!
 //! Its guesses are rows to be computed and nothing more, so no law can suffer. Guesses that the draft cannot reach
-//! (deeper than it may grow) are not run. Left out: asking again where the inner drafter went wrong.
+//! (deeper than it may grow) are not run. Left out: whether asking pays, which is for whoever chose the inner drafter.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use crate::budget::Limits;
 use crate::draft::model::ModelDrafter;
+use crate::draft::model::cache::Cached;
 use crate::draft::model::grow::Growth;
 use crate::draft::{Ask, DraftSettings, Drafter, Probes};
-use crate::{Chance, DraftTree, NodeId, Promise, Sampling, Scorer, Token};
+use crate::{Chance, DraftTree, Promise, Sampling, Scorer, SequenceId, Tenant, Token};
 
-/// An inner drafter and the name of the whole.
+/// An inner drafter and what it was told.
 pub(super) struct Inner {
     pub drafter: Box<dyn Drafter>,
+    /// The name of the whole.
     name: String,
+    /// What it takes the sequences to be: their tokens, and during a draft also those on the way to a leaf.
+    texts: BTreeMap<SequenceId, Vec<Token>>,
 }
 
 impl Inner {
     pub(super) fn new(drafter: Box<dyn Drafter>) -> Inner {
         let name = format!("draft:{}", drafter.name());
-        Inner { drafter, name }
+        Inner { drafter, name, texts: BTreeMap::new() }
     }
 
     pub(super) fn name(&self) -> &str {
         &self.name
     }
+
+    pub(super) fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
+        self.texts.insert(sequence, prompt.to_vec());
+        self.drafter.open(sequence, prompt, tenant);
+    }
+
+    pub(super) fn close(&mut self, sequence: SequenceId) {
+        self.texts.remove(&sequence);
+        self.drafter.close(sequence);
+    }
+
+    /// Lets it forget what it knows beyond the first `len` tokens.
+    pub(super) fn keep(&mut self, sequence: SequenceId, len: usize) {
+        let text = self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        text.truncate(len);
+        self.drafter.keep(sequence, len);
+    }
+
+    /// Brings a text up to date: the sequence's tokens, whose known ones are taken to be the same, then those to a leaf.
+    fn tell(&mut self, sequence: SequenceId, tokens: &[Token], path: &[Token]) {
+        let text = self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        text.extend(&tokens[text.len().min(tokens.len())..]);
+        let same = text[tokens.len()..].iter().zip(path).take_while(|(a, b)| a == b).count();
+        if tokens.len() + same < text.len() {
+            self.keep(sequence, tokens.len() + same);
+        }
+        self.texts.entry(sequence).or_default().extend(&path[same..]);
+    }
 }
 
 impl<S: Scorer> ModelDrafter<S> {
-    /// Asks the inner drafter what to run ahead.
+    /// Asks the inner drafter what to run ahead, and adds it to the rows of the next pass.
     pub(super) fn look_ahead(&mut self, asks: &[Ask<'_>], growths: &mut [Growth], chance: &mut dyn Chance) {
         let (n_max, context_max) = (self.n_max, self.scorer.context_max());
         let Some(inner) = self.inner.as_mut().filter(|_| self.ahead_max > 0) else { return };
-        // A row at this depth is the last whose logits the draft can use.
-        let depth_max = |ask: &Ask<'_>| {
-            let depth = n_max.min(ask.limits.nodes_max - ask.tree.len()) - 1;
-            depth.min(context_max - ask.tokens.len())
-        };
-        let mut asked: Vec<&mut Growth> =
-            growths.iter_mut().filter(|growth| depth_max(&asks[growth.ask]) > 0).collect();
-        let samplings: Vec<Cow<'_, Sampling>> =
-            asked.iter().map(|growth| sampling(&asks[growth.ask], self.settings)).collect();
-        let mut trees = vec![DraftTree::new(); asked.len()];
-        let mut probes = vec![Probes::default(); asked.len()];
-        let inner_asks = asked.iter().zip(&samplings).zip(trees.iter_mut().zip(&mut probes));
-        let mut inner_asks: Vec<Ask<'_>> = inner_asks
-            .map(|((growth, sampling), (tree, probes))| {
-                let outer = &asks[growth.ask];
-                Ask {
-                    sequence: outer.sequence,
-                    tokens: outer.tokens,
-                    prompt_len: outer.prompt_len,
-                    sampling,
-                    settings: DraftSettings::default(),
-                    promise: Promise::Exact,
-                    seed: outer.seed,
-                    limits: Limits::nodes(self.ahead_max),
-                    tree,
-                    probes,
-                    source: 0,
-                }
-            })
-            .collect();
-        if !inner_asks.is_empty() {
-            inner.drafter.draft(&mut inner_asks, chance);
+        // For each the place of its ask, the row to guess behind, and the depth of the last row that the draft can use.
+        let mut places: Vec<(usize, Option<u32>, usize)> = Vec::new();
+        for growth in growths.iter() {
+            let (ask, at) = (&asks[growth.ask], growth.missing().expect("a pass is due"));
+            let depth = (n_max - at.leaf.depth).min(ask.limits.nodes_max - ask.tree.len()) - 1;
+            let depth = depth.min(context_max - ask.tokens.len() - at.leaf.depth);
+            if depth > 0 {
+                let path = at.leaf.node.map_or(Vec::new(), |node| ask.tree.path(node));
+                inner.tell(ask.sequence, ask.tokens, &path);
+                places.push((growth.ask, at.row, depth));
+            }
         }
-        for (growth, tree) in asked.iter_mut().zip(&trees) {
-            growth.ahead = down_to(tree, depth_max(&asks[growth.ask]));
+        if places.is_empty() {
+            return;
+        }
+        let trees = ask_inner(inner, asks, &places, self.settings, self.ahead_max, chance);
+        for ((ask, row, depth_max), tree) in places.into_iter().zip(trees) {
+            let cached = self.caches.get_mut(&asks[ask].sequence).expect("opened, or catching up had failed");
+            add_rows(cached, row, &tree, depth_max);
         }
     }
+}
+
+/// What the inner drafter guesses at each place, of all sequences together.
+fn ask_inner(
+    inner: &mut Inner,
+    asks: &[Ask<'_>],
+    places: &[(usize, Option<u32>, usize)],
+    settings: DraftSettings,
+    nodes_max: usize,
+    chance: &mut dyn Chance,
+) -> Vec<DraftTree> {
+    let samplings: Vec<Cow<'_, Sampling>> = places.iter().map(|place| sampling(&asks[place.0], settings)).collect();
+    let mut trees = vec![DraftTree::new(); places.len()];
+    let mut probes = vec![Probes::default(); places.len()];
+    let Inner { drafter, texts, .. } = inner;
+    let mut inner_asks: Vec<Ask<'_>> = places
+        .iter()
+        .zip(&samplings)
+        .zip(trees.iter_mut().zip(&mut probes))
+        .map(|(((ask, ..), sampling), (tree, probes))| Ask {
+            sequence: asks[*ask].sequence,
+            tokens: &texts[&asks[*ask].sequence],
+            prompt_len: asks[*ask].prompt_len,
+            sampling,
+            settings: DraftSettings::default(),
+            promise: Promise::Exact,
+            seed: asks[*ask].seed,
+            limits: Limits::nodes(nodes_max),
+            tree,
+            probes,
+            source: 0,
+        })
+        .collect();
+    drafter.draft(&mut inner_asks, chance);
+    trees
 }
 
 /// The settings under which the inner drafter is right if it says what the draft model says.
@@ -87,17 +141,12 @@ fn sampling<'a>(ask: &Ask<'a>, settings: DraftSettings) -> Cow<'a, Sampling> {
     }
 }
 
-/// The nodes of a tree down to a depth, as rows: tokens, and for each the row of its parent.
-fn down_to(tree: &DraftTree, depth_max: usize) -> (Vec<Token>, Vec<Option<u32>>) {
+/// Adds the nodes of a tree, down to a depth, behind a row.
+fn add_rows(cached: &mut Cached, behind: Option<u32>, tree: &DraftTree, depth_max: usize) {
     let mut rows: Vec<Option<u32>> = Vec::with_capacity(tree.len());
-    let (mut tokens, mut parents) = (Vec::new(), Vec::new());
     for node in tree.nodes() {
+        let parent = tree.parent(node).map_or(behind, |parent| rows[parent.index()]);
         let fits = tree.depth(node) <= depth_max;
-        rows.push(fits.then_some(tokens.len() as u32));
-        if fits {
-            tokens.push(tree.token(node));
-            parents.push(tree.parent(node).and_then(|parent: NodeId| rows[parent.index()]));
-        }
+        rows.push(fits.then(|| cached.push(parent, tree.token(node))));
     }
-    (tokens, parents)
 }

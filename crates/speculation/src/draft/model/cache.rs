@@ -3,7 +3,9 @@
 //! A row is known by the tokens that lead to it, so it is right whatever became of the draft: the longest path of rows
 //! that says what the sequence came to say is kept, and the rest forgotten. Left out: the bytes, which are the scorer's.
 
-use crate::Token;
+use std::borrow::Cow;
+
+use crate::{ScoreAsk, SequenceId, Token};
 
 /// The rows of one sequence in the order in which the scorer has them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +60,25 @@ impl Cached {
         (self.tokens.len() - 1) as u32
     }
 
+    /// What there is to run. In the first pass of a draft: the tokens of the sequence that are not cached, the last of
+    /// which is wanted, then all guesses, wanted too; later the guesses that are not among the `computed` first ones.
+    pub(super) fn span<'a>(&'a self, tokens: &'a [Token], first: bool, computed: usize) -> TreeSpan<'a> {
+        let (start, guesses) = (self.agreed, self.tokens.len() as u32);
+        if !first {
+            let (tokens, parents) = (Cow::Borrowed(&self.tokens[..]), Cow::Borrowed(&self.parents[..]));
+            return TreeSpan { start, tokens, parents, computed, wanted: (computed as u32..guesses).collect() };
+        }
+        let (new, root) = (&tokens[start..], (tokens.len() - start) as u32 - 1);
+        if guesses == 0 {
+            let (tokens, parents) = (Cow::Borrowed(new), Cow::Borrowed(&[][..]));
+            return TreeSpan { start, tokens, parents, computed: 0, wanted: vec![root] };
+        }
+        let below = self.parents.iter().map(|parent| Some(parent.map_or(root, |parent| root + 1 + parent)));
+        let parents = Cow::Owned((0..=root).map(|row| row.checked_sub(1)).chain(below).collect());
+        let tokens = Cow::Owned([new, &self.tokens].concat());
+        TreeSpan { start, tokens, parents, computed: 0, wanted: (root..=root + guesses).collect() }
+    }
+
     /// The rows of the longest path of guesses that says what comes next.
     pub(super) fn path(&self, next: &[Token]) -> Vec<u32> {
         let mut path: Vec<u32> = Vec::new();
@@ -66,5 +87,21 @@ impl Cached {
             path.push(row);
         }
         path
+    }
+}
+
+/// A [`ScoreAsk`] with what it borrows.
+pub(super) struct TreeSpan<'a> {
+    start: usize,
+    tokens: Cow<'a, [Token]>,
+    parents: Cow<'a, [Option<u32>]>,
+    computed: usize,
+    pub wanted: Vec<u32>,
+}
+
+impl TreeSpan<'_> {
+    pub(super) fn ask(&self, sequence: SequenceId) -> ScoreAsk<'_> {
+        let TreeSpan { start, tokens, parents, computed, wanted } = self;
+        ScoreAsk { sequence, start: *start, tokens, parents, computed: *computed, wanted }
     }
 }

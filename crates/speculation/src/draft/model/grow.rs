@@ -9,8 +9,6 @@
 //! All of this is a function of tokens that are offered already, as the law demands, and of nothing that the cache holds:
 //! rows that are there before they are needed save passes and change no draft.
 
-use std::borrow::Cow;
-
 use crate::{NodeId, Token};
 
 /// A token that may be continued.
@@ -26,24 +24,19 @@ pub(super) struct Leaf {
     pub gain: f32,
 }
 
-/// Where a leaf's logits are.
-#[derive(Copy, Clone, Debug)]
-pub(super) enum Logits {
-    /// Among the rows of this draft's first pass.
-    First(usize),
-    /// Among the rows of its last pass.
-    Last(usize),
-    /// Not computed yet.
-    Missing,
-}
-
 /// A leaf that this round continues.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Picked {
     pub leaf: Leaf,
     /// Its own row in the scorer, `None` for the root.
     pub row: Option<u32>,
-    pub logits: Logits,
+}
+
+/// Where logits are: which of the drafter's blocks of rows, and which row of it.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Location {
+    pub block: usize,
+    pub row: usize,
 }
 
 /// The draft of one ask while it grows.
@@ -55,12 +48,12 @@ pub(super) struct Growth {
     pub leaves: Vec<Leaf>,
     /// What this round continues, greatest gain first.
     pub picked: Vec<Picked>,
-    /// Guesses of the inner drafter, which the first pass computes ahead: tokens, and parents among them.
-    pub ahead: (Vec<Token>, Vec<Option<u32>>),
-    /// The place of their first row among the rows of the first pass.
-    pub ahead_from: usize,
-    /// Rows of the tree that are computed.
-    pub computed: usize,
+    /// So many rows of the tree must be computed for this round; what the cache lists beyond is run ahead.
+    pub needed: usize,
+    /// The root's logits, once they are computed.
+    pub root: Option<Location>,
+    /// Logits of the rows of the tree that are computed.
+    pub rows: Vec<Location>,
     /// Sum and number of the confidences of first choices.
     choices: (f32, usize),
 }
@@ -72,25 +65,30 @@ impl Growth {
         Growth {
             ask,
             leaves: Vec::new(),
-            picked: vec![Picked { leaf: root, row: None, logits: Logits::Missing }],
-            ahead: Default::default(),
-            ahead_from: 0,
-            computed: 0,
+            picked: vec![Picked { leaf: root, row: None }],
+            needed: 0,
+            root: None,
+            rows: Vec::new(),
             choices: (0.0, 0),
         }
     }
 
-    /// The span of the first pass: tokens that were not run yet, then what is run ahead. With parents (none: a chain) and
-    /// the wanted rows, from the pending token's on.
-    pub(super) fn first_span<'a>(&self, new: &'a [Token]) -> (Cow<'a, [Token]>, Vec<Option<u32>>, Vec<u32>) {
-        let (ahead, above) = &self.ahead;
-        let root = new.len() as u32 - 1;
-        if ahead.is_empty() {
-            return (Cow::Borrowed(new), Vec::new(), vec![root]);
+    /// Where the logits of a leaf are, if they are computed.
+    pub(super) fn logits(&self, picked: &Picked) -> Option<Location> {
+        match picked.row {
+            None => self.root,
+            Some(row) => self.rows.get(row as usize).copied(),
         }
-        let below = above.iter().map(|parent| Some(parent.map_or(root, |parent| root + 1 + parent)));
-        let parents = (0..=root).map(|row| row.checked_sub(1)).chain(below).collect();
-        (Cow::Owned([new, ahead].concat()), parents, (root..=root + ahead.len() as u32).collect())
+    }
+
+    /// The first leaf of this round that is not computed.
+    pub(super) fn missing(&self) -> Option<&Picked> {
+        self.picked.iter().find(|picked| self.logits(picked).is_none())
+    }
+
+    /// Whether nothing that was computed before is wanted any more.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.leaves.is_empty() && self.picked.iter().all(|picked| self.logits(picked).is_none())
     }
 
     /// Hears how sure the first choice at a place was.

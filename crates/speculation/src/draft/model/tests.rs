@@ -5,9 +5,11 @@ use super::*;
 use crate::budget::Limits;
 use crate::{Address, DraftTree, Law, Probes, Promise, Proposal, Sampling};
 
-/// Says that token t is followed by t + 1, with this logit against zeros; notes what it was asked.
+/// Says that token t is followed by t + 1, with this logit against zeros, or by t + 2, with a logit of its own; notes what
+/// it was asked.
 struct Successor {
     logit: f32,
+    second: f32,
     cached: BTreeMap<SequenceId, Vec<Token>>,
     passes: Vec<usize>,
     run: usize,
@@ -18,6 +20,7 @@ impl Successor {
     fn drafter(logit: f32) -> ModelDrafter<Successor> {
         let mut drafter = ModelDrafter::new(Successor {
             logit,
+            second: 0.0,
             cached: BTreeMap::new(),
             passes: Vec::new(),
             run: 0,
@@ -45,7 +48,8 @@ impl Scorer for Successor {
             cached.extend(&ask.tokens[ask.computed..]);
             self.run += ask.tokens.len() - ask.computed;
             for row in ask.wanted {
-                rows.push_zeros(10)[(ask.tokens[*row as usize] as usize + 1) % 10] = self.logit;
+                let (token, row) = (ask.tokens[*row as usize] as usize, rows.push_zeros(10));
+                (row[(token + 1) % 10], row[(token + 2) % 10]) = (self.logit, self.second);
             }
         }
     }
@@ -66,16 +70,16 @@ impl Scorer for Successor {
     }
 }
 
-/// Always the most probable token.
+/// Always the most probable tokens.
 struct Likeliest(Vec<Address>);
 
 impl Chance for Likeliest {
     fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>) {
-        assert_eq!(count, 1);
         self.0.push(address);
-        let best = law.iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+        let mut tokens: Vec<(Token, f64)> = law.iter().collect();
+        tokens.sort_by(|a, b| b.1.total_cmp(&a.1));
         out.clear();
-        out.push(best.0);
+        out.extend(tokens.iter().take(count).map(|(token, _)| *token));
     }
     fn coin(&mut self, _probability: f64, address: Address) -> bool {
         panic!("a drafter tosses no coin, at {address:?}");
@@ -83,6 +87,16 @@ impl Chance for Likeliest {
 }
 
 fn draft(drafter: &mut ModelDrafter<Successor>, texts: &[&[Token]], sampling: &Sampling) -> Vec<DraftTree> {
+    draft_within(drafter, texts, sampling, Promise::Exact, Limits::nodes(4))
+}
+
+fn draft_within(
+    drafter: &mut ModelDrafter<Successor>,
+    texts: &[&[Token]],
+    sampling: &Sampling,
+    promise: Promise,
+    limits: Limits,
+) -> Vec<DraftTree> {
     let mut trees = vec![DraftTree::new(); texts.len()];
     let mut probes = vec![Probes::default(); texts.len()];
     let mut asks: Vec<Ask<'_>> = trees
@@ -95,9 +109,9 @@ fn draft(drafter: &mut ModelDrafter<Successor>, texts: &[&[Token]], sampling: &S
             tokens,
             prompt_len: 1,
             sampling,
-            promise: Promise::Exact,
+            promise,
             seed: 0,
-            limits: Limits::nodes(4),
+            limits,
             settings: DraftSettings::default(),
             tree,
             probes,
@@ -205,4 +219,92 @@ fn noise_is_the_targets_under_exact_and_its_own_under_rejection() {
         let drawn = |proposal| matches!(proposal, Proposal::Drawn(_));
         assert!(tree.offers().iter().all(|offer| drawn(offer.proposal) == (promise == Promise::Rejection)));
     }
+}
+
+#[test]
+fn it_branches_where_the_runner_up_is_likely_and_grows_best_first() {
+    let mut drafter = Successor::drafter(4.0);
+    // Of e^4, e^3.3 and eight ones: 0.61, 0.30 and 0.01 each.
+    drafter.scorer.second = 3.3;
+    drafter.settings.p_split = Some(0.1);
+    for (promise, temperature) in [Promise::Exact, Promise::Rejection, Promise::Block]
+        .into_iter()
+        .flat_map(|promise| [(promise, 0.0), (promise, 1.0)])
+    {
+        let sampling = Sampling { temperature, ..Sampling::default() };
+        let mut grown = |nodes, path_min| {
+            let limits = Limits { path_min, ..Limits::nodes(nodes) };
+            drafter.scorer.passes.clear();
+            let tree = draft_within(&mut drafter, &[&[3]], &sampling, promise, limits).remove(0);
+            let parents = tree.parents().iter().map(|parent| parent.map_or(-1, |parent| parent.index() as i32));
+            let nodes: Vec<(Token, i32)> = tree.tokens().iter().copied().zip(parents).collect();
+            (nodes, drafter.scorer.passes.len())
+        };
+        // 0.61 and what comes of it, 0.37, are worth more than 0.30.
+        assert_eq!(grown(4, 0.0), (vec![(4, -1), (5, -1), (5, 0), (6, 0)], 2));
+        // With more room 0.30 is continued in the same pass.
+        assert_eq!(grown(6, 0.0), (vec![(4, -1), (5, -1), (5, 0), (6, 0), (6, 1), (7, 1)], 2));
+        // A branch ends where its product falls below the limit; room for one more node leaves no choice.
+        assert_eq!(grown(9, 0.35).0, [(4, -1), (5, -1), (5, 0), (6, 0), (6, 2), (7, 2)]);
+        assert_eq!(grown(3, 0.0), (vec![(4, -1), (5, -1), (5, 0)], 2));
+    }
+    drafter.settings.p_split = Some(0.5);
+    assert_eq!(draft(&mut drafter, &[&[3]], &Sampling::default())[0].tokens(), [4, 5, 6, 7]);
+}
+
+#[test]
+fn greedy_siblings_are_the_next_likeliest_that_are_allowed() {
+    let mut drafter = Successor::drafter(4.0);
+    drafter.scorer.second = 3.3;
+    drafter.settings.p_split = Some(0.001);
+    let sampling = Sampling { temperature: 0.0, banned_tokens: vec![4, 0], ..Sampling::default() };
+    let tree = draft(&mut drafter, &[&[3]], &sampling).remove(0);
+    assert_eq!(tree.tokens(), [5, 1, 2, 3], "the likeliest first, the lowest of equals, none that is banned");
+    // Where a token alone is possible, there is no second.
+    let only = Sampling { banned_tokens: (0..10).filter(|token| *token != 7).collect(), ..sampling };
+    assert_eq!(draft(&mut drafter, &[&[3]], &only)[0].tokens(), [7, 7, 7, 7]);
+}
+
+#[test]
+fn a_round_continues_the_leaves_that_are_expected_to_be_continued() {
+    let growth = |gains: &[(f32, usize)]| {
+        let mut growth = Growth::new(0);
+        (0..3).for_each(|_| growth.learn(0.5));
+        let leaf = |&(gain, depth): &(f32, usize)| Leaf { node: None, token: 0, parent_row: None, depth, gain };
+        growth.leaves = gains.iter().map(leaf).collect();
+        growth
+    };
+    let taken = |gains: &[(f32, usize)], room| {
+        let mut growth = growth(gains);
+        let taken: Vec<f32> = growth.take(room, 4).iter().map(|leaf| leaf.gain).collect();
+        assert_eq!(taken.len() + growth.leaves.len(), gains.len());
+        taken
+    };
+    // Children are expected at half of each: 0.25 and 0.125 under the first, 0.15 and 0.075 under the second.
+    assert_eq!(taken(&[(0.3, 1), (0.5, 1), (0.1, 1)], 1), [0.5]);
+    assert_eq!(taken(&[(0.3, 1), (0.5, 1), (0.1, 1)], 2), [0.5, 0.3]);
+    assert_eq!(taken(&[(0.2, 1), (0.9, 1), (0.1, 1)], 3), [0.9]);
+    assert_eq!(taken(&[(0.2, 1), (0.9, 1), (0.1, 1)], 4), [0.9, 0.2]);
+    // Where the first may have but one more, the others get the room. Of equals the earlier goes first.
+    assert_eq!(taken(&[(0.2, 1), (0.9, 3), (0.2, 2)], 3), [0.9, 0.2, 0.2]);
+    assert_eq!(taken(&[(0.2, 1)], 0), [0.0_f32; 0]);
+    assert_eq!(taken(&[(0.0, 1)], 1), [0.0]);
+}
+
+#[test]
+fn an_accepted_branch_closes_its_ranks() {
+    let mut drafter = Successor::drafter(4.0);
+    drafter.scorer.second = 3.3;
+    drafter.settings.p_split = Some(0.1);
+    let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
+    let limits = Limits::nodes(8);
+    draft_within(&mut drafter, &[&[3]], &sampling, Promise::Exact, limits);
+    assert_eq!(drafter.scorer.cached[&SequenceId(1)], [3, 4, 5, 5]);
+    // The second branch was accepted, 5 and then 6, and 9 written.
+    drafter.keep(SequenceId(1), 3);
+    let run = drafter.scorer.run;
+    let trees = draft_within(&mut drafter, &[&[3, 5, 6, 9]], &sampling, Promise::Exact, Limits::nodes(1));
+    assert_eq!(trees[0].tokens(), [0]);
+    assert_eq!(drafter.scorer.cached[&SequenceId(1)], [3, 5, 6, 9]);
+    assert_eq!(drafter.scorer.run - run, 2, "5 had been run, 6 had not");
 }
