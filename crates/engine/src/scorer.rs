@@ -123,7 +123,7 @@ impl Scorer for ExecutorScorer {
             }
         }
         loop {
-            let (mut left, mut parts) = (rows_max, Vec::new());
+            let (mut left, mut parts) = (rows_max, Vec::with_capacity(asks.len()));
             for (i, ask) in asks.iter().enumerate() {
                 let end = ask.tokens.len().min(done[i] + left);
                 if end > done[i] {

@@ -314,7 +314,7 @@ fn a_step_allocates_nothing_in_proportion_to_model_or_context() {
     let budget = BudgetKind::Fixed { nodes: 4 };
     let request = Request { sampling, drafters: vec![0], budget, ..Request::new(vec![1, 2, 3]) };
     engine.submit(request).unwrap();
-    // Bytes of a step with about five rows of logits of 32 KB each, so a copy of any would show; medians, because a
+    // Bytes of a step with about ten rows of logits of 32 KB each, so a copy of any would show; medians, because a
     // buffer that doubles now and then is amortized.
     let (mut early, mut late) = (Vec::new(), Vec::new());
     for step in 0..120 {
@@ -329,6 +329,6 @@ fn a_step_allocates_nothing_in_proportion_to_model_or_context() {
     late.sort_unstable();
     let (early, late) = (early[15], late[15]);
     println!("bytes allocated in a step, median: {early} early, {late} late");
-    assert!(early < 24_000 && late < 24_000, "{early} bytes, {late} bytes");
+    assert!(early < 28_000 && late < 28_000, "{early} bytes, {late} bytes");
     assert!(late < early * 3 / 2, "{early} bytes early, {late} late");
 }

@@ -104,7 +104,8 @@ impl<S: Scorer> ModelDrafter<S> {
         } else if kept < before {
             self.scorer.keep(ask.sequence, kept);
         }
-        *cached = Cached { agreed: kept, ..Cached::default() };
+        cached.agreed = kept;
+        cached.truncate_rows(0);
     }
 
     /// The rows that the picked leaves miss, and what the inner drafter guesses behind them. Who has no room for the
@@ -166,14 +167,16 @@ impl<S: Scorer> ModelDrafter<S> {
             return false;
         }
         while growth.missing().is_none() {
-            for picked in std::mem::take(&mut growth.picked) {
+            for i in 0..growth.picked.len() {
                 if ask.has_room() {
-                    self.expand(ask, growth, picked, chance);
+                    self.expand(ask, growth, growth.picked[i], chance);
                 }
             }
+            growth.picked.clear();
             let room = ask.limits.nodes_max.saturating_sub(ask.tree.len());
             let cached = self.caches.get_mut(&ask.sequence).expect("opened before");
-            for leaf in growth.take(room, self.n_max) {
+            growth.take(room, self.n_max);
+            for &leaf in &growth.taken {
                 let row = cached.child(leaf.parent_row, leaf.token);
                 let row = row.unwrap_or_else(|| cached.push(leaf.parent_row, leaf.token));
                 growth.picked.push(Picked { leaf, row: Some(row) });

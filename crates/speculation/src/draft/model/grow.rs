@@ -46,7 +46,9 @@ pub(super) struct Growth {
     pub ask: usize,
     /// In order of offer.
     pub leaves: Vec<Leaf>,
-    /// What this round continues, greatest gain first.
+    /// The leaves that were taken out last, greatest gain first.
+    pub taken: Vec<Leaf>,
+    /// What this round continues: these, with their rows.
     pub picked: Vec<Picked>,
     /// So many rows of the tree must be computed for this round; what the cache lists beyond is run ahead.
     pub needed: usize,
@@ -65,6 +67,7 @@ impl Growth {
         Growth {
             ask,
             leaves: Vec::new(),
+            taken: Vec::new(),
             picked: vec![Picked { leaf: root, row: None }],
             needed: 0,
             root: None,
@@ -97,9 +100,13 @@ impl Growth {
     }
 
     /// Takes out the leaves that are to be continued together, where `room` more nodes fit and branches end at `n_max`.
-    pub(super) fn take(&mut self, room: usize, n_max: usize) -> Vec<Leaf> {
-        if room == 0 || self.leaves.len() <= 1 {
-            return if room == 0 { Vec::new() } else { std::mem::take(&mut self.leaves) };
+    pub(super) fn take(&mut self, room: usize, n_max: usize) {
+        self.taken.clear();
+        if room == 0 {
+            return;
+        }
+        if self.leaves.len() <= 1 {
+            return self.taken.append(&mut self.leaves);
         }
         // The gain of each leaf's next expected descendant, and how many it can still have.
         let sure = self.choices.0 / self.choices.1.max(1) as f32;
@@ -116,12 +123,11 @@ impl Growth {
                 order.push(best);
             }
         }
-        let taken = order.iter().map(|&at| self.leaves[at]).collect();
+        self.taken.extend(order.iter().map(|&at| self.leaves[at]));
         let mut at = 0;
         self.leaves.retain(|_| {
             at += 1;
             !order.contains(&(at - 1))
         });
-        taken
     }
 }

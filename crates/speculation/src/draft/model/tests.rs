@@ -276,7 +276,8 @@ fn a_round_continues_the_leaves_that_are_expected_to_be_continued() {
     };
     let taken = |gains: &[(f32, usize)], room| {
         let mut growth = growth(gains);
-        let taken: Vec<f32> = growth.take(room, 4).iter().map(|leaf| leaf.gain).collect();
+        growth.take(room, 4);
+        let taken: Vec<f32> = growth.taken.iter().map(|leaf| leaf.gain).collect();
         assert_eq!(taken.len() + growth.leaves.len(), gains.len());
         taken
     };
