@@ -1,7 +1,7 @@
 //! Draft models with a vocabulary of their own: an executor and two tokenizers become a drafter.
 //!
 //! `text` knows what tokens mean as bytes, `speculation` drafts without knowing; here the one is handed to the other. Of
-//! the two ways to draft, [`TranslationWay`] says which; the default goes by the request's sampling (`two_ways`). Left
+//! the two ways to draft, [`TranslationWay`] says which; the default goes by what the request is promised (`two_ways`). Left
 //! out: loading the assistant, and models of the target's own vocabulary.
 
 mod two_ways;
@@ -20,10 +20,10 @@ use two_ways::{Lent, TwoWays};
 /// How an assistant with another vocabulary drafts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TranslationWay {
-    /// By text for greedy requests, over shared tokens for all others (by text, if there are few): what was measured to
-    /// be right more often.
+    /// By text under *exact* and for greedy requests, over shared tokens for all others (by text, if there are few): what
+    /// was measured to be right more often.
     #[default]
-    BySampling,
+    ByPromise,
     /// Its text is translated (Universal Assisted Generation): any text can be drafted, as points.
     Text,
     /// Its law over the tokens that both vocabularies have (token-level intersection): drawn with q.
@@ -90,8 +90,8 @@ pub fn translated_drafter(
         drafter
     };
     Ok(match (settings.way, shares_enough) {
-        (TranslationWay::BySampling, Ok(())) => Box::new(TwoWays::new(text(), shared())),
-        (TranslationWay::BySampling, Err(_)) | (TranslationWay::Text, _) => Box::new(text()),
+        (TranslationWay::ByPromise, Ok(())) => Box::new(TwoWays::new(text(), shared())),
+        (TranslationWay::ByPromise, Err(_)) | (TranslationWay::Text, _) => Box::new(text()),
         (TranslationWay::Shared, Ok(())) => Box::new(shared()),
         (TranslationWay::Shared, Err(error)) => return Err(error),
     })

@@ -1,16 +1,16 @@
-//! One assistant, two ways of drafting with it: each sequence goes the way that suits its sampling.
+//! One assistant, two ways of drafting with it: each sequence goes the way that suits what it is promised.
 //!
 //! Measured on the demo pair (`docs/log.md`): translated text is right more often where the target is greedy, since any
-//! text can be said; the law over shared tokens where it is not, since it can race with the target's noise or be weighed
-//! against its law. The way is chosen when a sequence is first drafted for, and kept. Both ways lend themselves one
-//! network, of which a sequence has one cache.
+//! text can be said; the law over shared tokens where tokens are drawn and weighed with it. Under *exact* with chance the
+//! two are even, and text does not depend on how much the vocabularies share. The way is chosen when a sequence is first
+//! drafted for, and kept. Both ways lend themselves one network, of which a sequence has one cache.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use foretoken_speculation::{
-    Ask, Chance, Drafter, ModelDrafter, Rows, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant, Token,
+    Ask, Chance, Drafter, ModelDrafter, Promise, Rows, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant, Token,
     TranslatedDrafter,
 };
 
@@ -53,7 +53,7 @@ impl Scorer for Lent {
     }
 }
 
-/// Drafts by translated text for greedy requests, and over shared tokens for the others.
+/// Drafts by translated text under *exact* and for greedy requests, and over shared tokens for the others.
 pub(super) struct TwoWays {
     text: TranslatedDrafter<Lent, TextTranslator>,
     shared: ModelDrafter<SharedScorer<Lent, TextTranslator>>,
@@ -85,7 +85,7 @@ impl TwoWays {
         }
         let tenant = self.open.get(&ask.sequence).copied();
         let tenant = tenant.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
-        let by_text = ask.sampling.temperature == 0.0;
+        let by_text = ask.promise == Promise::Exact || ask.sampling.temperature == 0.0;
         self.by_text.insert(ask.sequence, by_text);
         let prompt = &ask.tokens[..ask.prompt_len];
         self.chosen(ask.sequence).expect("just chosen").open(ask.sequence, prompt, tenant);

@@ -48,7 +48,7 @@ const PROMPTS: [&str; 2] = [
 fn an_assistant_with_another_tokenizer_changes_nothing_and_helps() {
     let (target, tokenizer) = load("demo-target");
     let mut engine = Engine::new(target, 2, 512);
-    for way in [TranslationWay::Text, TranslationWay::Shared, TranslationWay::BySampling] {
+    for way in [TranslationWay::Text, TranslationWay::Shared, TranslationWay::ByPromise] {
         let (assistant, theirs) = load("demo-other-tokenizer");
         let settings = TranslationSettings { way, ..TranslationSettings::default() };
         engine.add_drafter(translated_drafter(assistant, &tokenizer, &theirs, &settings).unwrap());

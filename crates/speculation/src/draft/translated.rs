@@ -7,8 +7,9 @@
 //! probable one, which is why the assistant is greedy unless it is told otherwise. (Its noise could not be the target's
 //! anyhow, whose race is between other tokens.) [`SharedScorer`] is the other way, with a law.
 //!
-//! The last token of a draft is uncertain: the next character could still become part of it. It is proposed all the
-//! same, which is lawful as any point, at a discount of what is thought of it.
+//! The last token of a draft is uncertain: the next character could still become part of it. So the assistant goes on
+//! until there are enough tokens without it; where the draft ends earlier it is proposed all the same, which is lawful as
+//! any point, at a discount of what is thought of it.
 //!
 //! The assistant's cache goes by what it ran: a step of the target that merges with text before it changes the
 //! assistant's last tokens, and the cache is set back to the first that differs.
