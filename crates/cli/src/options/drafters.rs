@@ -55,7 +55,7 @@ pub struct LookupOptions {
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
     pub prompt_lookup_num_tokens: usize,
     /// lookup: most places in the text whose continuations make up the tree; 1 proposes a chain, as others do
-    #[arg(long, value_name = "N", default_value = "16", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "32", value_parser = values::one_up, allow_negative_numbers = true)]
     pub prompt_lookup_candidates: usize,
 }
 
@@ -168,4 +168,36 @@ pub struct JacobiOptions {
     /// jacobi: most n-grams verified a pass, G
     #[arg(long, value_name = "N", default_value = "2", value_parser = values::small, allow_negative_numbers = true)]
     pub lookahead_guesses: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use foretoken_speculation::{JacobiDrafter, LookupDrafter, NgramDrafter, SuffixDrafter};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        own: DrafterOptions,
+    }
+
+    #[test]
+    fn defaults_are_the_drafters_own() {
+        let DrafterOptions { lookup, trie, suffix, ngram, jacobi, .. } = Line::parse_from(["line"]).own;
+        let own = LookupDrafter::default();
+        assert_eq!(
+            (lookup.prompt_lookup_num_tokens, lookup.prompt_lookup_candidates),
+            (own.tokens_max, own.candidates)
+        );
+        assert_eq!(trie.options(), TrieOptions::default());
+        let own = SuffixDrafter::default();
+        assert_eq!((suffix.suffix_num_tokens, suffix.suffix_max_tree_depth), (own.tokens_max, own.depth_max));
+        assert_eq!((suffix.suffix_max_spec_factor, suffix.suffix_min_token_prob), (own.depth_factor, own.token_min));
+        let own = NgramDrafter::default();
+        assert_eq!((ngram.ngram_num_tokens, ngram.ngram_branches), (own.n_max, own.branches_max));
+        assert_eq!(Counted::Both, ngram.ngram_source);
+        let window = JacobiDrafter::new(jacobi.lookahead_window, jacobi.lookahead_level, jacobi.lookahead_guesses);
+        assert_eq!(window.probes(), JacobiDrafter::default().probes());
+    }
 }

@@ -119,7 +119,7 @@ impl FromStr for DrafterSpec {
 pub enum SpecType {
     /// Plain decoding.
     None,
-    /// All drafters that can be had and are worth it, asked in an order that is learned.
+    /// Those that can be had and go well together, asked in an order that is learned.
     Auto,
     /// These, in this order.
     Drafters(Vec<DrafterSpec>),

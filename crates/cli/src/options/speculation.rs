@@ -91,9 +91,10 @@ impl Translate {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculationOptions {
-    /// Drafters, asked in this order, which share the budget: none, auto, or some of draft, lookup, trie,
-    /// suffix, ngram, jacobi, phrases, random; draft:lookup lets the second draft for the model of the first [default: draft if there is a draft model,
-    /// else lookup]
+    /// Drafters, asked in this order, which share the budget: none, or some of draft, lookup, trie, suffix, ngram, jacobi,
+    /// phrases, random; draft:lookup lets the second draft for the model of the first; auto is draft, if there is a
+    /// model, suffix and phrases, if there are any, in an order that is learned [default: draft if there is a draft
+    /// model, else lookup]
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,
     /// What speculation promises
@@ -203,14 +204,15 @@ impl DraftingOptions {
         Ok(specs)
     }
 
-    /// What `auto` stands for.
+    /// What `auto` stands for. Suffix matching finds what lookup and tries find, and a drafter that says little which
+    /// others do not say better takes room from them: two that differ much are the best company.
     fn all(&self, has_draft: bool) -> Vec<DrafterSpec> {
         let can_be_had = |kind: &Kind| match kind {
             Kind::Draft => has_draft,
             Kind::Phrases => self.own.phrases.is_some(),
             _ => true,
         };
-        let kinds = [Kind::Draft, Kind::Lookup, Kind::Trie, Kind::Ngram, Kind::Phrases];
+        let kinds = [Kind::Draft, Kind::Suffix, Kind::Phrases];
         kinds.into_iter().filter(can_be_had).map(DrafterSpec::new).collect()
     }
 

@@ -155,12 +155,14 @@ fn what_was_written_is_known_to_the_next_run() {
     let before = std::fs::read(&path).expect("the file is there");
     let fixed = [&all[..9], &["-lcs", &path]].concat();
     let third: Value = serde_json::from_str(&run(&fixed).ok()).expect("the line is JSON");
-    assert_eq!((passes(&third), &third["ids"]), (passes(&second), &first["ids"]));
+    assert_eq!(third["ids"], first["ids"]);
+    // It holds the text twice by now.
+    assert!(passes(&third) <= passes(&second), "{} and {} passes", passes(&second), passes(&third));
     let (_prompts, prompts) = file("prompts.txt", "once upon a time\n");
     let line = format!("bench generate --prompts {prompts} -n 32 --temp 0 --spec-type trie --json -lcd {path}");
     let out = run(&words(&line)).ok();
     let row: Value = serde_json::from_str(out.lines().last().expect("a row")).expect("the line is JSON");
-    assert_eq!(row["passes"].as_u64(), Some(passes(&second)), "{row}");
+    assert!(row["passes"].as_u64().is_some_and(|found| 2 * found < passes(&first)), "{row}");
     assert_eq!(std::fs::read(&path).expect("the file is there"), before);
     // A conversation is kept after every answer.
     let line = format!("chat -n 4 --temp 0 -lcd {path}");
