@@ -207,3 +207,38 @@ fn a_draft_model_with_another_vocabulary_is_translated() {
     let q = |object: &Value| object["q"].as_array().is_some_and(|all| all.iter().any(Value::is_f64));
     assert!(q(&object), "{object}");
 }
+
+#[test]
+fn a_draft_model_whose_tokens_have_other_numbers_is_translated_too() {
+    // The same size, but two tokens have changed places.
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let draft = demo("demo-draft");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(format!("{draft}/{name}"), folder.path().join(name)).expect("a file can be copied");
+    }
+    let text = std::fs::read_to_string(format!("{draft}/tokenizer.json")).expect("the tokenizer is text");
+    let mut tokenizer: Value = serde_json::from_str(&text).expect("and JSON");
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut().expect("with a vocabulary");
+    let (a, b) = (vocabulary["a"].clone(), vocabulary["b"].clone());
+    (vocabulary["a"], vocabulary["b"]) = (b, a);
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("a file can be written");
+    let place = folder.path().display().to_string();
+    let words = ["generate", STORY, "-n", "24", "--temp", "0", "-md", &place, "--spec-type"];
+    let plain = run(&[&words[..], &["none"]].concat()).ok();
+    assert_eq!(run(&[&words[..], &["draft"]].concat()).ok(), plain);
+    let error = run(&[&words[..], &["draft:lookup"]].concat()).error(2);
+    assert!(error.ends_with(&format!("outside, found {place}")), "{error}");
+}
+
+#[test]
+fn colours_tell_drafters_apart() {
+    let words = words("-n 48 --temp 0.5 -s 3 --spec-type draft,lookup --show-drafts");
+    let found = run(&[&["generate", STORY], words.as_slice()].concat());
+    let legend = found.err.lines().next().unwrap_or_default();
+    let colours =
+        ["\x1b[34mthe target's own\x1b[0m", "\x1b[32mdraft, accepted\x1b[0m", "\x1b[33mlookup, accepted\x1b[0m"];
+    assert!(colours.iter().all(|colour| legend.contains(colour)), "{legend}");
+    assert!(found.err.contains(", alpha "), "{}", found.err);
+    let out = found.ok();
+    assert!(["\x1b[32m", "\x1b[33m", "\x1b[34m"].iter().all(|colour| out.contains(colour)), "{out}");
+}
