@@ -102,6 +102,7 @@ impl Assembly {
         let Choices { model, drafting, law, parallel, .. } = *choices;
         let specs = |method: &Option<SpecType>| drafting.drafters(method.as_ref(), model.model.is_none());
         let specs: Vec<_> = choices.methods.iter().map(specs).collect::<Result<_, _>>()?;
+        drafting.tell_unused(&specs);
         let target = model.open()?;
         let tokenizer = target.tokenizer()?;
         let sampling = law.sampling(choices.temperature, &target, tokenizer.as_deref())?;

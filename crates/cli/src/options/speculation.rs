@@ -196,12 +196,15 @@ impl DraftingOptions {
             let message = format!("--spec-type {given}: expected {expected} (-md, --model-draft), found {found}");
             return Err(Failure::Usage(message));
         }
-        if needed < self.model_draft.len() {
-            let given = SpecType::Drafters(specs.clone());
-            let unused = self.model_draft[needed].display();
-            say(format_args!("note: --model-draft {unused}: --spec-type {given} has no use for it"));
-        }
         Ok(specs)
+    }
+
+    /// Tells if a draft model was given that none of the methods takes, unless all of them are plain decoding.
+    pub fn tell_unused(&self, methods: &[Vec<DrafterSpec>]) {
+        let needed = methods.iter().map(|specs| specs.iter().map(DrafterSpec::models).sum()).max().unwrap_or(0);
+        if let (Some(unused), true) = (self.model_draft.get(needed), methods.iter().any(|specs| !specs.is_empty())) {
+            say(format_args!("note: --model-draft {}: --spec-type has no use for it", unused.display()));
+        }
     }
 
     /// What `auto` stands for. Suffix matching finds what lookup and tries find, and a drafter that says little which
