@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
+use foretoken_speculation::draft::Calibration;
 use foretoken_speculation::{
     Chance, Context, Drafter, Law, News, NodeId, Promise, Scratch, SequenceId, Tenant, Token, Verdict, log_probability,
     verify,
@@ -23,6 +24,8 @@ use crate::sequence::Sequence;
 pub struct Engine {
     executor: Box<dyn Executor>,
     drafters: Team,
+    /// What the sequence that ended last knew of its drafters, for those that begin.
+    calibration: Calibration,
     pages: Pages,
     context: usize,
     sequences_max: usize,
@@ -47,6 +50,7 @@ impl Engine {
             sequences_max: sequences_max.max(1),
             executor,
             drafters: Team::default(),
+            calibration: Calibration::default(),
             waiting: VecDeque::new(),
             running: Vec::new(),
             parts: Vec::new(),
@@ -175,6 +179,7 @@ impl Engine {
             }
             let Some(mut sequence) = self.waiting.pop_front() else { break };
             sequence.tables = self.pages.tables();
+            sequence.calibration.clone_from(&self.calibration);
             self.drafters.open(&mut sequence, &mut self.events);
             self.running.push(sequence);
         }
@@ -311,6 +316,9 @@ impl Engine {
             let mut sequence = self.running.remove(at);
             self.pages.release(&mut sequence.tables, sequence.limit);
             self.drafters.close(&sequence);
+            if !sequence.drafters.is_empty() {
+                self.calibration.clone_from(&sequence.calibration);
+            }
             self.events.push(ended(&mut sequence));
         }
     }

@@ -77,6 +77,11 @@ impl Ask<'_> {
         self.tokens.len() as u64
     }
 
+    /// A branch ends behind a token whose estimated acceptance is below this: what request and budget say.
+    pub fn token_min(&self) -> f32 {
+        self.settings.p_min.unwrap_or(0.0).max(self.limits.token_min)
+    }
+
     /// Whether another node fits.
     pub fn has_room(&self) -> bool {
         self.tree.len() < self.limits.nodes_max

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use foretoken_speculation::draft::TrieOptions;
 use foretoken_speculation::{
     Drafter, JacobiDrafter, LookupDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token,
     TrieDrafter,
@@ -38,9 +39,13 @@ pub fn without_model(
                 _ => LookupDrafter::new(1, longest, most),
             };
             drafter.candidates = lookup.prompt_lookup_candidates;
+            // Prompt lookup as others have it proposes whatever it finds.
+            drafter.gain_min = if lookup.prompt_lookup_candidates == 1 { 0.0 } else { options.spec_gain_min };
             Box::new(drafter)
         }
-        Kind::Trie => Box::new(TrieDrafter::new(options.trie.options())),
+        Kind::Trie => {
+            Box::new(TrieDrafter::new(TrieOptions { gain_min: options.spec_gain_min, ..options.trie.options() }))
+        }
         Kind::Suffix => {
             let suffix = &options.suffix;
             let mut drafter = SuffixDrafter::new(suffix.suffix_capacity);
@@ -48,6 +53,7 @@ pub fn without_model(
             drafter.depth_max = suffix.suffix_max_tree_depth;
             drafter.depth_factor = suffix.suffix_max_spec_factor;
             drafter.token_min = suffix.suffix_min_token_prob;
+            drafter.gain_min = options.spec_gain_min;
             Box::new(drafter)
         }
         Kind::Ngram => {

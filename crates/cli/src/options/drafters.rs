@@ -14,6 +14,9 @@ use crate::values;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct DrafterOptions {
+    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed
+    #[arg(long, value_name = "P", default_value = "0.1", value_parser = values::fraction, allow_negative_numbers = true)]
+    pub spec_gain_min: f32,
     #[command(flatten)]
     pub lookup: LookupOptions,
     #[command(flatten)]

@@ -216,7 +216,7 @@ impl Continuations {
             let node = ask.tree.suggest(votes.parent, votes.token, Proposal::Point, ask.source, evidence);
             nodes += 1;
             let deeper = ask.tree.depth(node) < bounds.depth_max;
-            if deeper && votes.acceptance >= ask.limits.token_min && votes.gain >= ask.limits.path_min {
+            if deeper && votes.acceptance >= ask.token_min() && votes.gain >= ask.limits.path_min {
                 ask.tree.path_into(Some(node), &mut self.path);
                 let from = self.occurrences.len() as u32;
                 let mut at = votes.occurrence;

@@ -134,7 +134,7 @@ impl JacobiDrafter {
                     }
                 };
                 gain *= acceptance;
-                if acceptance < ask.limits.token_min || gain < ask.limits.path_min {
+                if acceptance < ask.token_min() || gain < ask.limits.path_min {
                     break;
                 }
             }

@@ -2,8 +2,8 @@
 //!
 //! Drafters that share a pass fill one tree of candidates, equal branches sharing their nodes. Of these candidates the
 //! best stay. The gain of a node is the estimated probability that it is accepted: the product along its path of what
-//! its drafters think, added up where several propose the same, each corrected by how often that drafter was right
-//! ([`Calibration`]). Gains never grow downwards, so taking the best nodes takes whole branches from the root on.
+//! its drafters think, added up where several propose the same, less where they contradict each other, each corrected by
+//! how often that drafter was right ([`Calibration`]). Gains never grow downwards, so taking the best nodes takes whole branches from the root on.
 //!
 //! What may be dropped is the law's business. Under *exact* everything may: offers are only consulted. Under *rejection* a
 //! drawn token must be offered whatever it is, so all drawn offers go first, in the order in which they were drawn. A point
@@ -49,6 +49,10 @@ impl Count {
 
 /// Weight of the belief that a drafter is right in its opinion, in judged guesses.
 const PRIOR: f32 = 4.0;
+/// A row costs some hundredths of a pass on a CPU, so a guess that is accepted more rarely than this is not worth one.
+const GAIN_MIN: f32 = 0.05;
+/// However sure a drafter is, another may know better.
+const CLAIM_MAX: f32 = 0.95;
 /// What is left of an old count when a new guess is judged, and after a pass in which none was.
 const DECAY: f32 = 0.98;
 
@@ -197,20 +201,67 @@ impl<'t> Copying<'t> {
     }
 }
 
-/// All nodes, the most probably accepted first; of equals the one proposed first.
+/// The nodes that are worth a row, the most probably accepted first; of equals the one proposed first.
 fn ranked(candidates: &DraftTree, calibration: &Calibration) -> Vec<NodeId> {
     let mut gains: Vec<f32> = vec![0.0; candidates.len()];
-    for offer in candidates.offers() {
-        gains[offer.node.index()] += offer.evidence.sound() * calibration.factor(offer.source);
-    }
+    let mut siblings = Siblings::default();
+    siblings.judge(candidates, None, calibration, &mut gains);
     for node in candidates.nodes() {
-        let above = candidates.parent(node).map_or(1.0, |parent| gains[parent.index()]);
-        gains[node.index()] = gains[node.index()].min(1.0) * above;
+        if let Some(parent) = candidates.parent(node) {
+            gains[node.index()] *= gains[parent.index()];
+        }
+        siblings.judge(candidates, Some(node), calibration, &mut gains);
     }
-    let mut nodes: Vec<NodeId> = candidates.nodes().collect();
+    let mut nodes: Vec<NodeId> = candidates.nodes().filter(|node| gains[node.index()] >= GAIN_MIN).collect();
     // Stable, and parents come before their children in node order: a child's gain is never more than its parent's.
     nodes.sort_by(|a, b| gains[b.index()].total_cmp(&gains[a.index()]));
     nodes
+}
+
+/// What several drafters say at one place. Memory that is used again from place to place.
+#[derive(Default)]
+struct Siblings {
+    /// By drafter: the sum of its opinions here, less than 1.
+    claims: Vec<(u8, f32)>,
+    /// By token: its node, and the sum of the opinions of it.
+    tokens: Vec<(NodeId, f32)>,
+}
+
+impl Siblings {
+    /// Writes into `gains` how probably each child of `parent` is accepted once the parent is.
+    ///
+    /// Who proposes the same adds up. Who proposes something else contradicts: a token's weight is what is said for it
+    /// times, for each drafter that is silent about it, what that drafter leaves to others. Weights are brought to sum 1
+    /// with that of no guess being right. A drafter without rivals is taken at its word.
+    fn judge(&mut self, candidates: &DraftTree, parent: Option<NodeId>, calibration: &Calibration, gains: &mut [f32]) {
+        self.claims.clear();
+        self.tokens.clear();
+        for offer in candidates.offers_under(parent) {
+            let opinion = offer.evidence.sound() * calibration.factor(offer.source);
+            match self.claims.iter_mut().find(|(source, _)| *source == offer.source) {
+                Some((_, claim)) => *claim += opinion,
+                None => self.claims.push((offer.source, opinion)),
+            }
+            match self.tokens.iter_mut().find(|(node, _)| *node == offer.node) {
+                Some((_, sum)) => *sum += opinion,
+                None => self.tokens.push((offer.node, opinion)),
+            }
+        }
+        if self.claims.len() > 1 {
+            self.claims.iter_mut().for_each(|(_, claim)| *claim = claim.min(CLAIM_MAX));
+            let left = |(_, claim): &(u8, f32)| 1.0 - claim;
+            let mut total: f32 = self.claims.iter().map(left).product();
+            for (node, weight) in &mut self.tokens {
+                let says = |source: u8| candidates.offers_of(*node).any(|offer| offer.source == source);
+                *weight *= self.claims.iter().filter(|claim| !says(claim.0)).map(left).product::<f32>();
+                total += *weight;
+            }
+            self.tokens.iter_mut().for_each(|(_, weight)| *weight /= total);
+        }
+        for (node, weight) in &self.tokens {
+            gains[node.index()] = weight.min(1.0);
+        }
+    }
 }
 
 #[cfg(test)]

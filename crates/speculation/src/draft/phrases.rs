@@ -109,7 +109,7 @@ impl PhrasesDrafter {
             let evidence = Evidence::estimate(acceptance);
             let child = ask.tree.suggest(parent, token, Proposal::Point, ask.source, evidence);
             let gain = gain * acceptance;
-            if acceptance >= ask.limits.token_min && gain >= ask.limits.path_min {
+            if acceptance >= ask.token_min() && gain >= ask.limits.path_min {
                 self.complete(ask, Some(child), self.longer[&(node, token)], gain);
             }
         }

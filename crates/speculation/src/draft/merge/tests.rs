@@ -60,15 +60,34 @@ fn little_room_is_for_the_branches_of_the_best_expected_gain() {
 }
 
 #[test]
+fn who_contradicts_takes_from_the_others() {
+    let mut candidates = DraftTree::new();
+    let sure = chain(&mut candidates, None, &[1], 0, 0.9);
+    let rival = chain(&mut candidates, None, &[2], 1, 0.6);
+    let agreed = chain(&mut candidates, Some(sure[0]), &[3], 0, 0.5);
+    chain(&mut candidates, Some(sure[0]), &[3], 1, 0.5);
+    let mut gains = vec![0.0; candidates.len()];
+    let mut siblings = Siblings::default();
+    siblings.judge(&candidates, None, &Calibration::default(), &mut gains);
+    siblings.judge(&candidates, Some(sure[0]), &Calibration::default(), &mut gains);
+    // 0.9 * 0.4 and 0.6 * 0.1, next to 0.1 * 0.4 for neither; (0.5 + 0.5) next to 0.5 * 0.5.
+    let expected = [0.36 / 0.46, 0.06 / 0.46, 1.0 / 1.25];
+    for (node, expected) in [sure[0], rival[0], agreed[0]].into_iter().zip(expected) {
+        assert!((gains[node.index()] - expected).abs() < 1e-6, "{gains:?}");
+    }
+}
+
+#[test]
 fn a_node_never_stands_without_the_way_to_it() {
     let mut candidates = DraftTree::new();
-    let path = chain(&mut candidates, None, &[1, 2, 3], 0, 0.2);
+    let path = chain(&mut candidates, None, &[1, 2, 3], 0, 0.6);
     chain(&mut candidates, Some(path[1]), &[4, 5, 6], 1, 1.0);
-    chain(&mut candidates, None, &[7], 1, f32::NAN);
-    candidates.suggest(None, 8, Proposal::Point, 0, Evidence { acceptance: 9.0, q: None });
+    chain(&mut candidates, Some(path[2]), &[7], 1, f32::NAN);
+    candidates.suggest(Some(path[0]), 8, Proposal::Point, 0, Evidence { acceptance: 9.0, q: None });
     for nodes_max in 0..9 {
         let tree = merged(&candidates, &Calibration::default(), nodes_max);
-        assert_eq!(tree.len(), nodes_max.min(8));
+        // What is not a number is worth nothing, and neither is what a surer drafter contradicts.
+        assert_eq!(tree.len(), nodes_max.min(6), "{:?}", paths(&tree));
         for node in tree.nodes() {
             let mut at = None;
             tree.path(node).iter().for_each(|token| at = Some(tree.child(at, *token).unwrap()));

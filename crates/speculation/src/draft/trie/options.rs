@@ -88,6 +88,8 @@ pub struct TrieOptions {
     pub backoff: f32,
     /// A continuation less probable than this, given what it continues, is not drafted; 0 to 1.
     pub share_min: f32,
+    /// A continuation that is accepted less often than this, given nothing but the text so far, is not drafted; 0 to 1.
+    pub gain_min: f32,
     /// Most nodes of a trie that outlives its sequence (there is one per first token); `None`: 16 times
     /// `decoding_length`.
     pub capacity: Option<usize>,
@@ -117,6 +119,7 @@ impl Default for TrieOptions {
             shared_max: 128.0,
             backoff: 8.0,
             share_min: 0.01,
+            gain_min: 0.0,
             capacity: None,
             insert_prompt: true,
             insert_output: true,
@@ -158,6 +161,7 @@ impl TrieOptions {
             ("shared_max", self.shared_max),
             ("backoff", self.backoff),
             ("share_min", self.share_min),
+            ("gain_min", self.gain_min),
         ];
         let bad = numbers.into_iter().find(|(_, number)| !(number.is_finite() && *number >= 0.0));
         bad.map(|(name, number)| format!("{name}: expected a number from 0, found {number}"))

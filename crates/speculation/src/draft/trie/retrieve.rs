@@ -157,6 +157,9 @@ impl<'a> Retrieval<'a> {
         self.expand(0);
         let mut rows_left = self.options.decoding_length;
         while let Some(best) = self.take_best() {
+            if best.gain < self.options.gain_min {
+                break; // the others are no better, and what follows them neither
+            }
             let parent = &self.drafted[best.parent];
             // Side by side, a branch that forks off pays for all its tokens; otherwise only for the new one.
             let forks = self.options.layout == Layout::Par && parent.has_child;
@@ -167,7 +170,7 @@ impl<'a> Retrieval<'a> {
             rows_left -= rows;
             let evidence = Evidence::estimate(best.share);
             let node = ask.tree.suggest(parent.node, best.token, Proposal::Point, ask.source, evidence);
-            let goes_on = best.share >= ask.limits.token_min && best.gain >= ask.limits.path_min;
+            let goes_on = best.share >= ask.token_min() && best.gain >= ask.limits.path_min;
             self.draft(best, node, goes_on && rows_left > 0);
         }
     }

@@ -201,7 +201,7 @@ proptest! {
         let prefix_max = prefix_max.min(branch_length);
         let options = TrieOptions {
             decoding_length, branch_length, prefix_min, prefix_max, own_weight, shared_max,
-            share_min: 0.0, prune: false, ..TrieOptions::default()
+            share_min: 0.0, gain_min: 0.0, prune: false, ..TrieOptions::default()
         };
         let mut drafter = TrieDrafter::new(options);
         drafter.warm_up(&warm, 0, Some(Tenant(7)));
