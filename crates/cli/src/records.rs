@@ -26,6 +26,8 @@ pub struct Record {
     pub tokens: Vec<Token>,
     /// How many of them are the prompt; at least one, and fewer than all.
     pub prompt_len: usize,
+    /// Whether it is a later turn of the conversation that the record before it belongs to.
+    pub goes_on: bool,
 }
 
 /// A part of a record before it is tokens.
@@ -101,8 +103,10 @@ pub fn parsed(place: &str, object: Parsed) -> Result<Value, Failure> {
 /// # Errors
 /// A field is missing or cannot be used.
 pub fn of_object(place: &str, object: &Value, tokenizer: &Tokenizer) -> Result<Vec<Record>, Failure> {
-    let records = parts(place, object)?.into_iter();
-    records.map(|(prompt, output)| record(place, prompt, output, tokenizer)).collect()
+    let turns = parts(place, object)?.into_iter().enumerate();
+    let record =
+        |(turn, (prompt, output))| Ok(Record { goes_on: turn > 0, ..record(place, prompt, output, tokenizer)? });
+    turns.map(record).collect()
 }
 
 /// Prompts and answers of one object.
@@ -207,7 +211,7 @@ fn record(place: &str, prompt: Part, output: Part, tokenizer: &Tokenizer) -> Res
     }
     match tokens.iter().find(|token| **token as usize >= len) {
         Some(token) => wrong("token", format!("a number below {len} (the vocabulary)"), token.to_string()),
-        None => Ok(Record { tokens, prompt_len }),
+        None => Ok(Record { tokens, prompt_len, goes_on: false }),
     }
 }
 

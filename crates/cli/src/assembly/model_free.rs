@@ -40,11 +40,11 @@ pub fn without_model(
             };
             drafter.candidates = lookup.prompt_lookup_candidates;
             // Prompt lookup as others have it proposes whatever it finds.
-            drafter.gain_min = if lookup.prompt_lookup_candidates == 1 { 0.0 } else { options.spec_gain_min };
+            drafter.gain_min = if lookup.prompt_lookup_candidates == 1 { 0.0 } else { options.gain_min() };
             Box::new(drafter)
         }
         Kind::Trie => {
-            Box::new(TrieDrafter::new(TrieOptions { gain_min: options.spec_gain_min, ..options.trie.options() }))
+            Box::new(TrieDrafter::new(TrieOptions { gain_min: options.gain_min(), ..options.trie.options() }))
         }
         Kind::Suffix => {
             let suffix = &options.suffix;
@@ -53,7 +53,7 @@ pub fn without_model(
             drafter.depth_max = suffix.suffix_max_tree_depth;
             drafter.depth_factor = suffix.suffix_max_spec_factor;
             drafter.token_min = suffix.suffix_min_token_prob;
-            drafter.gain_min = options.spec_gain_min;
+            drafter.gain_min = options.gain_min();
             Box::new(drafter)
         }
         Kind::Ngram => {

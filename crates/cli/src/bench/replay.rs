@@ -171,6 +171,7 @@ impl Replay {
     /// The drafters' options. How much is drafted is said by `--spec-draft-n-max` alone, so that all are judged alike.
     fn drafter_options(&self) -> DrafterOptions {
         let mut options = self.drafters.clone();
+        options.spec_gain_min.get_or_insert(0.0);
         options.lookup.prompt_lookup_num_tokens = self.spec_draft_n_max;
         options.trie.decoding_length = self.spec_draft_n_max;
         options.suffix.suffix_num_tokens = self.spec_draft_n_max;

@@ -14,9 +14,10 @@ use crate::values;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct DrafterOptions {
-    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed
-    #[arg(long, value_name = "P", default_value = "0.1", value_parser = values::fraction, allow_negative_numbers = true)]
-    pub spec_gain_min: f32,
+    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed [default: 0.1;
+    /// of bench replay and bench trie, where rows cost nothing, 0]
+    #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
+    pub spec_gain_min: Option<f32>,
     #[command(flatten)]
     pub lookup: LookupOptions,
     #[command(flatten)]
@@ -30,6 +31,13 @@ pub struct DrafterOptions {
     /// phrases: the file of phrases, one a line, the most wanted first
     #[arg(long, value_name = "FILE")]
     pub phrases: Option<PathBuf>,
+}
+
+impl DrafterOptions {
+    /// The least estimated acceptance that is worth a row.
+    pub fn gain_min(&self) -> f32 {
+        self.spec_gain_min.unwrap_or(0.1)
+    }
 }
 
 /// What drafters know from before.

@@ -128,7 +128,7 @@ pub fn longest(records: &[Record]) -> usize {
 }
 
 /// Plays all records in their order on one stage; or, by halves, those of even and of odd numbers each on a stage of
-/// their own that has learned the other half.
+/// their own that has learned the other half. A conversation is never cut in two: its later turns tell what it said before.
 ///
 /// # Errors
 /// A stage cannot be made, or as [`Stage::play`].
@@ -139,14 +139,22 @@ pub fn all(
     budget: impl Fn(&Record) -> BudgetKind,
 ) -> Result<Stats, Failure> {
     let parts = if by_halves { 2 } else { 1 };
+    let mut conversations = 0;
+    let numbers: Vec<usize> = records
+        .iter()
+        .map(|record| {
+            conversations += usize::from(!record.goes_on);
+            conversations
+        })
+        .collect();
     let mut total = Stats::default();
     for part in 0..parts {
         let mut stage = stage()?;
-        let in_part = |(i, _): &(usize, &Record)| i % parts == part;
-        for (_, record) in records.iter().enumerate().filter(|each| !in_part(each)) {
+        let in_part = |(number, _): &(&usize, &Record)| **number % parts == part;
+        for (_, record) in numbers.iter().zip(records).filter(|each| !in_part(each)) {
             stage.learn(&record.tokens, record.prompt_len);
         }
-        for (_, record) in records.iter().enumerate().filter(in_part) {
+        for (_, record) in numbers.iter().zip(records).filter(in_part) {
             total.add(&stage.play(record, budget(record))?);
         }
     }
