@@ -54,7 +54,7 @@ pub fn in_one_line(error: &clap::Error) -> Failure {
     let found = found.map_or("nothing".to_string(), |value| format!("{value:?}"));
     // "--temp <T>" names the option and its value; the option is what the user wrote.
     let option = context(ContextKind::InvalidArg).unwrap_or_default();
-    let option = option.split([' ', '=']).next().unwrap_or_default().to_string();
+    let option = option.split([' ', '=', '[']).next().unwrap_or_default().to_string();
     let message = match error.kind() {
         ErrorKind::ValueValidation => {
             let reason = error.source().map_or("expected another value".to_string(), ToString::to_string);

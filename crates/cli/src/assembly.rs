@@ -102,7 +102,6 @@ impl Assembly {
         let Choices { model, drafting, law, parallel, .. } = *choices;
         let specs = |method: &Option<SpecType>| drafting.drafters(method.as_ref(), model.model.is_none());
         let specs: Vec<_> = choices.methods.iter().map(specs).collect::<Result<_, _>>()?;
-        drafting.tell_unused(&specs);
         let target = model.open()?;
         let tokenizer = target.tokenizer()?;
         let sampling = law.sampling(choices.temperature, &target, tokenizer.as_deref())?;
@@ -110,7 +109,7 @@ impl Assembly {
         // A page belongs to one text, so each text's share is a whole number of pages.
         let positions = context.next_multiple_of(Options::for_positions(1, 1).page_len) * parallel;
         let options = model.run_with(positions);
-        let mut workshop = Workshop::new(drafting, &target, tokenizer.clone(), options, choices.promise);
+        let mut workshop = Workshop::new(drafting, &target, tokenizer.clone(), options);
         for specs in &specs {
             workshop.open_drafts(specs)?;
         }
@@ -141,6 +140,8 @@ impl Assembly {
         if tokenizer.is_none() && !request.stop.is_empty() {
             return Err(Failure::Usage("--stop: expected a model with a tokenizer, found one without".into()));
         }
+        // Told last, so that an error stands alone.
+        drafting.tell_unused(&specs);
         Ok(Self { engine, target, tokenizer, request, names, methods, memory, untold_seed: law.seed_is_random() })
     }
 }

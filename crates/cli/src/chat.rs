@@ -18,7 +18,7 @@ use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
-use crate::printing::{Marks, Stream};
+use crate::printing::{Marks, ShowDrafts, Stream, table};
 use crate::progress::say;
 use crate::report;
 
@@ -30,9 +30,11 @@ pub struct Chat {
     /// What the model is told before the conversation
     #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Colour each token by who produced it, and say after each answer what it took (brackets under NO_COLOR)
-    #[arg(long)]
-    show_drafts: bool,
+    /// Colour each token by who produced it, and say after each answer what it took (brackets under NO_COLOR); =table
+    /// lists the tokens behind each answer instead, as generate does
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
+        hide_possible_values = true)]
+    show_drafts: Option<ShowDrafts>,
     #[command(flatten)]
     speculation: SpeculationOptions,
     #[command(flatten)]
@@ -92,7 +94,7 @@ struct Conversation {
 
 impl Conversation {
     /// Answers one turn. A turn that does not fit is forgotten again.
-    fn answer(&mut self, turn: String, tell: bool) -> Result<(), Failure> {
+    fn answer(&mut self, turn: String, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
         self.messages.push(Message::new("user", turn));
         let text = self.template.render(&self.messages, true)?;
         let prompt = self.tokenizer.encode(&text, false)?;
@@ -102,7 +104,7 @@ impl Conversation {
             say(format_args!("the conversation has {len} tokens, the context {context}: /clear begins a new one"));
             return Ok(());
         }
-        let request = Request { prompt, measure: tell, ..self.assembly.request.clone() };
+        let request = Request { prompt, measure: show_drafts.is_some(), ..self.assembly.request.clone() };
         let Self { assembly, stream, interrupts, .. } = self;
         interrupts.begin();
         let answers = run(assembly, vec![request], &mut |_, event| {
@@ -122,7 +124,10 @@ impl Conversation {
             if answer.reason == Some(FinishReason::Context) {
                 say(format_args!("the context of {context} tokens is full: /clear begins a new conversation"));
             }
-            if tell {
+            if show_drafts == Some(ShowDrafts::Table) {
+                self.stream.text(&table(&answer.emitted, &self.assembly.names, &self.tokenizer))?;
+            }
+            if show_drafts.is_some() {
                 say(report::line(&answers, &self.assembly.names, None));
             }
             self.messages.push(Message::new("assistant", answer.text.clone()));

@@ -15,7 +15,7 @@ use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
-use crate::printing::{Marks, Stream};
+use crate::printing::{Marks, ShowDrafts, Stream, table};
 use crate::progress::{bar, say};
 use crate::prompts::{Prompt, PromptOptions, without_tokenizer};
 use crate::{report, sparkline, values};
@@ -33,9 +33,11 @@ pub struct Generate {
     /// Texts generated at a time, of several prompts (also -np)
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
     parallel: usize,
-    /// Colour each token by who produced it: drafted and accepted, or the target's own (brackets under NO_COLOR)
-    #[arg(long, conflicts_with_all = ["json", "output_ids"])]
-    show_drafts: bool,
+    /// Colour each token by who produced it: drafted and accepted, or the target's own (brackets under NO_COLOR); =table
+    /// has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and the token
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
+        hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
+    show_drafts: Option<ShowDrafts>,
     /// Print one JSON object a prompt: text, ids with who produced each (origins, depths in the draft tree, numbers of
     /// passes, probabilities p of the target and q of the drafter), timings, speculation and its drafters
     #[arg(long, conflicts_with = "output_ids")]
@@ -107,7 +109,7 @@ impl Generate {
     fn requests(&self, assembly: &Assembly, prompts: &[Prompt]) -> Result<Vec<Request>, Failure> {
         let request = |prompt: &Prompt| {
             let prompt = prompt.tokens(&assembly.target, assembly.tokenizer.as_deref())?;
-            let measure = self.json || self.show_drafts;
+            let measure = self.json || self.show_drafts.is_some();
             Ok(Request { prompt, log_probabilities: self.logprobs, measure, ..assembly.request.clone() })
         };
         prompts.iter().map(request).collect()
@@ -138,6 +140,9 @@ impl Generate {
         })?;
         if answers.iter().any(|answer| answer.failure.is_none()) {
             stream.text("\n")?;
+        }
+        for answer in &answers {
+            stream.text(&self.table(assembly, answer))?;
         }
         Ok(answers)
     }
@@ -184,7 +189,21 @@ impl Generate {
         let marked = answer.emitted.iter().map(|emitted| marks.marked(&emitted.text, emitted.origin));
         let marked_len: usize = answer.emitted.iter().map(|emitted| emitted.text.len()).sum();
         // What was held back until the end belongs to no single token.
-        format!("{shown}{}{}", marked.collect::<String>(), &answer.text[marked_len..])
+        let text = format!("{shown}{}{}", marked.collect::<String>(), &answer.text[marked_len..]);
+        match self.table(assembly, answer).as_str() {
+            "" => text,
+            table => format!("{text}\n{table}"),
+        }
+    }
+
+    /// The tokens of an answer behind an empty line, if they are to be listed.
+    fn table(&self, assembly: &Assembly, answer: &Answer) -> String {
+        match (&assembly.tokenizer, self.show_drafts) {
+            (Some(tokenizer), Some(ShowDrafts::Table)) if !answer.emitted.is_empty() => {
+                format!("\n{}", table(&answer.emitted, &assembly.names, tokenizer))
+            }
+            _ => String::new(),
+        }
     }
 }
 

@@ -101,6 +101,7 @@ impl Build {
         for corpus in &self.corpora {
             add_files(corpus, true, &mut BTreeSet::new(), &mut files)?;
         }
+        self.spares(&files)?;
         let mut store = Store::new(Vocabulary::from(&*tokenizer), self.capacity.unwrap_or(TOKENS_MAX));
         let (mut read, mut refused) = (0, 0);
         let bar = progress::bar("reading", files.len());
@@ -136,6 +137,18 @@ impl Build {
             store.bytes()
         )?;
         Ok(out.flush()?)
+    }
+
+    /// Refuses to write over a text that is read.
+    fn spares(&self, files: &[PathBuf]) -> Result<(), Failure> {
+        let Ok(output) = std::fs::canonicalize(&self.output) else { return Ok(()) };
+        match files.iter().any(|file| std::fs::canonicalize(file).is_ok_and(|file| file == output)) {
+            true => {
+                let place = self.output.display();
+                Err(Failure::Usage(format!("--output: expected another file than the texts, found {place} among them")))
+            }
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! What drafters know from before: texts of a corpus, and those of earlier runs.
 //!
 //! `--lookup-cache-static` is read; `--lookup-cache-dynamic` is read if it is there, and written with this run's texts
-//! behind the old ones. Every drafter that learns across texts learns all of them; what it makes of them is its own
-//! business. Left out: the format (`store` of the engine) and making such a file of a corpus (`lookup`).
+//! behind the old ones. The texts of the first are everybody's, whoever wrote them. Every drafter that learns across
+//! texts learns all of them; what it makes of them is its own business. Left out: the format (`store` of the engine) and
+//! making such a file of a corpus (`lookup`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use foretoken_engine::store::TOKENS_MAX;
 use foretoken_engine::{Document, Engine, Store, Vocabulary};
@@ -41,17 +42,20 @@ impl Memory {
             tokenizer.map(Vocabulary::from).ok_or_else(|| Failure::Usage(missing()))
         };
         if let Some(path) = fixed {
-            Store::load(path, vocabulary("--lookup-cache-static")?, TOKENS_MAX)?.warm_up(engine);
+            let store = Store::load(path, vocabulary("--lookup-cache-static")?, TOKENS_MAX)?;
+            store.documents().for_each(|text| engine.warm_up(&text.tokens, text.prompt_len, None));
         }
         let Some(path) = kept else { return Ok(Self { kept: None, tenant }) };
         let vocabulary = vocabulary("--lookup-cache-dynamic")?;
-        let store = match path.exists() {
-            true => Store::load(path, vocabulary, options.lookup_cache_tokens)?,
-            false => Store::new(vocabulary, options.lookup_cache_tokens),
-        };
-        for text in store.documents() {
-            let whose = text.tenant.filter(|whose| !shared || *whose != tenant);
-            engine.warm_up(&text.tokens, text.prompt_len, whose);
+        let mut store = Store::new(vocabulary, options.lookup_cache_tokens);
+        if path.exists() {
+            let found = Store::load(path, vocabulary, TOKENS_MAX)?;
+            fits(path, found.tokens(), options.lookup_cache_tokens)?;
+            for text in found.documents() {
+                let whose = text.tenant.filter(|whose| !shared || *whose != tenant);
+                engine.warm_up(&text.tokens, text.prompt_len, whose);
+                store.add(text.clone());
+            }
         }
         Ok(Self { kept: Some((path.clone(), store)), tenant })
     }
@@ -73,4 +77,13 @@ impl Memory {
     pub fn keeps(&self) -> bool {
         self.kept.is_some()
     }
+}
+
+/// Refuses a file of more tokens than are kept, whose oldest texts would be lost when it is written.
+fn fits(path: &Path, found: usize, kept: usize) -> Result<(), Failure> {
+    if found <= kept {
+        return Ok(());
+    }
+    let expected = format!("expected at most {kept} tokens (--lookup-cache-tokens)");
+    Err(Failure::Other(format!("{}: {expected}, found {found}, the oldest of which would be lost", path.display())))
 }

@@ -2,15 +2,20 @@
 //!
 //! `--show-drafts` gives each token the colour of who produced it: blue for the target itself, green, yellow, magenta,
 //! cyan and their bright relatives for drafters in order. Passes need no marks of their own: each ends with a token of
-//! the target's, so a pass ends behind every blue token. It is asked for, so a pipe gets the colours too (`less -R` shows them); where the
-//! variable `NO_COLOR` is set, drafted tokens stand in brackets instead. Left out: colours of anything else.
+//! the target's, so a pass ends behind every blue token. It is asked for, so a pipe gets the colours too (`less -R` shows
+//! them); where the variable `NO_COLOR` is set, drafted tokens stand in brackets instead. `--show-drafts=table` leaves the
+//! text as it is and has a table behind it. Left out: colours of anything else.
+
+mod table;
 
 use std::io::{self, Stdout, Write};
 
+use clap::ValueEnum;
 use foretoken_engine::{Emitted, Origin};
 
 use crate::failure::Failure;
 use crate::progress::say;
+pub use table::table;
 
 /// Blue.
 const TARGET: &str = "\x1b[34m";
@@ -18,6 +23,16 @@ const TARGET: &str = "\x1b[34m";
 const DRAFTERS: [&str; 8] =
     ["\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[36m", "\x1b[92m", "\x1b[93m", "\x1b[95m", "\x1b[96m"];
 const PLAIN: &str = "\x1b[0m";
+
+/// How `--show-drafts` shows who produced each token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ShowDrafts {
+    /// By colour.
+    #[value(alias = "colors")]
+    Colours,
+    /// In a line a token behind the text: pass, depth in the draft tree, drafter, p of the target, q of the drafter.
+    Table,
+}
 
 /// How tokens are marked by who produced them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +47,9 @@ pub enum Marks {
 
 impl Marks {
     /// The marks for `--show-drafts` in this environment.
-    pub fn new(show_drafts: bool) -> Self {
-        match (show_drafts, std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())) {
+    pub fn new(show_drafts: Option<ShowDrafts>) -> Self {
+        let coloured = show_drafts == Some(ShowDrafts::Colours);
+        match (coloured, std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())) {
             (false, _) => Self::None,
             (true, false) => Self::Colours,
             (true, true) => Self::Brackets,

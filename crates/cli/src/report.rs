@@ -60,7 +60,7 @@ fn reason(answer: &Answer) -> &'static str {
 }
 
 /// Who produced each token: a drafter's name, or `target`.
-fn origins<'a>(emitted: &[Emitted], names: &'a [String]) -> Vec<&'a str> {
+pub fn origins<'a>(emitted: &[Emitted], names: &'a [String]) -> Vec<&'a str> {
     let name = |emitted: &Emitted| match emitted.origin {
         Origin::Target => "target",
         Origin::Drafted(number) => names.get(usize::from(number)).map_or("unknown", String::as_str),

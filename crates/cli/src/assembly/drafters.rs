@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foretoken_engine::{Engine, ExecutorScorer, TranslationSettings, translated_drafter};
 use foretoken_model::Options;
-use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter, Promise};
+use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter};
 use foretoken_text::Tokenizer;
 
 use super::model_free::without_model;
@@ -23,7 +23,6 @@ pub struct Workshop<'a> {
     tokenizer: Option<Arc<Tokenizer>>,
     /// How draft models are run.
     run_with: Options,
-    promise: Promise,
     /// Draft models that are open, by number.
     drafts: BTreeMap<usize, Draft>,
     /// What was made: a specification with the number of its first draft model. The place is the drafter's number.
@@ -38,13 +37,12 @@ struct Draft {
 }
 
 impl<'a> Workshop<'a> {
-    /// A workshop for a target. `run_with`: how the target is run; `promise`: what most requests will promise.
+    /// A workshop for a target. `run_with`: how the target is run.
     pub fn new(
         options: &'a DraftingOptions,
         target: &'a Opened,
         tokenizer: Option<Arc<Tokenizer>>,
         run_with: Options,
-        promise: Promise,
     ) -> Self {
         let run_with = Options {
             key_type: options.cache_type_k_draft,
@@ -52,7 +50,7 @@ impl<'a> Workshop<'a> {
             weight_type: options.dtype_draft,
             ..run_with
         };
-        Self { options, target, tokenizer, run_with, promise, drafts: BTreeMap::new(), made: Vec::new() }
+        Self { options, target, tokenizer, run_with, drafts: BTreeMap::new(), made: Vec::new() }
     }
 
     /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what cannot
@@ -156,7 +154,7 @@ impl<'a> Workshop<'a> {
     /// How drafts are translated.
     fn translation(&self) -> TranslationSettings {
         TranslationSettings {
-            way: self.options.spec_draft_translate.way(self.promise),
+            way: self.options.spec_draft_translate.way(),
             target_lookbehind: self.options.target_lookbehind,
             assistant_lookbehind: self.options.assistant_lookbehind,
             n_max: self.options.spec_draft_n_max,

@@ -27,8 +27,9 @@ use rows::{Measured, Method, Runs};
 const EXPLAINED: &str = "\
 Every prompt is continued by plain decoding and then by every method under every promise, at every
 temperature, one text at a time and each with the same seed. Of several repetitions of a prompt the one
-with the least time counts. What drafters learn from texts they learn within their own row, from prompt
-to prompt.
+with the least time counts. What drafters learn from texts they learn within their own row and repetition,
+from prompt to prompt; all rows know the texts of --lookup-cache-static and --lookup-cache-dynamic from the
+start, and share the models and what is known of how often each drafter is right.
 
   tokens/s     tokens behind the first pass over the time behind the first token
   speed-up     the same over plain decoding's
@@ -40,7 +41,8 @@ to prompt.
   text         whether all texts are equal to plain decoding's; - where only the distribution is promised
 
 --json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share),
-with the number of prompts and tokens, and for each drafter what it did.";
+with the number of prompts and tokens, and for each drafter what it did; its alpha, the mean overlap of
+its law with the target's, only under --measure.";
 
 /// Options of `foretoken bench generate`.
 #[derive(Args, Debug)]
@@ -60,6 +62,9 @@ pub struct Generate {
     /// Print one JSON object a row (see --help)
     #[arg(long)]
     json: bool,
+    /// Also alpha of drafters with a law, in the JSON objects; the target's law is computed for it, which takes time
+    #[arg(long, requires = "json")]
+    measure: bool,
     /// Methods, each measured by itself: drafters as for generate, several for one tree joined by a plus, as in
     /// draft,lookup,draft+lookup [default: draft if there is a draft model, else lookup]
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',',
@@ -105,7 +110,7 @@ impl Generate {
             model: &self.model,
             drafting: &self.drafting,
             methods: specs.clone(),
-            // Only how assistants with another vocabulary draft is chosen by it.
+            // Every request of a method says its own.
             promise: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
             budget: Budget::Fixed.up_to(self.drafting.spec_draft_n_max),
             law: &self.law,
@@ -185,7 +190,7 @@ impl Generate {
         temperature: f32,
     ) -> Result<Runs, Failure> {
         let sampling = Sampling { temperature, ..assembly.request.sampling.clone() };
-        let shared = Request { sampling, measure: false, ..assembly.request.clone() };
+        let shared = Request { sampling, measure: self.measure, ..assembly.request.clone() };
         let ways = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
         let each = |(verify, budget)| {
             methods.iter().map(move |(name, number)| Method::new(name, *number, verify, budget, temperature))

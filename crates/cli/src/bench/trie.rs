@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use foretoken_engine::{BudgetKind, Stats};
-use foretoken_speculation::draft::Layout;
+use foretoken_speculation::draft::{BRANCH_LENGTH_MAX, Layout};
 use foretoken_speculation::{TrieDrafter, TrieOptions};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ pub struct Trie {
     branch_length: Vec<usize>,
     /// Decoding length and branch length of the tables of procedures and capacities
     #[arg(long, value_name = "N,N", value_delimiter = ',', num_args = 1, default_value = "64,12",
-        value_parser = values::branch_length, allow_negative_numbers = true)]
+        value_parser = values::one_up, allow_negative_numbers = true)]
     tables_at: Vec<usize>,
     /// Only the first records
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
@@ -127,6 +127,10 @@ impl Trie {
             let found = self.tables_at.len();
             return Err(Failure::Usage(format!("--tables-at: expected two lengths, as 64,12, found {found}")));
         };
+        if branch_length > BRANCH_LENGTH_MAX {
+            let expected = format!("expected a branch length from 1 to {BRANCH_LENGTH_MAX}");
+            return Err(Failure::Usage(format!("--tables-at: {expected}, found {branch_length}")));
+        }
         let at = TrieOptions { decoding_length, branch_length, ..TrieOptions::default() };
         let tokenizer = self.vocabulary.open()?;
         let records = records::read(&self.records, &tokenizer, self.limit)?;

@@ -1,6 +1,7 @@
 //! Options of the single drafters, by the names that papers, transformers and llama.cpp gave them.
 //!
-//! Each group has its defaults from the drafter itself. Left out: options that all drafters share.
+//! Each group has its defaults from the drafter itself, but for the least gain, which is a choice of each command. Left
+//! out: options that all drafters share.
 
 use std::path::PathBuf;
 
@@ -8,6 +9,7 @@ use clap::{Args, ValueEnum};
 use foretoken_speculation::NgramSource;
 use foretoken_speculation::draft::{BranchSource, Layout, TrieOptions};
 
+use super::spec_type::Kind;
 use crate::values;
 
 /// Of all drafters that need no model.
@@ -15,7 +17,7 @@ use crate::values;
 #[command(next_help_heading = "Drafters")]
 pub struct DrafterOptions {
     /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed [default: 0.1;
-    /// of bench replay and bench trie, where rows cost nothing, 0]
+    /// of bench replay, where rows cost nothing, 0]; not of lookup with --prompt-lookup-candidates 1
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_gain_min: Option<f32>,
     #[command(flatten)]
@@ -38,6 +40,16 @@ impl DrafterOptions {
     pub fn gain_min(&self) -> f32 {
         self.spec_gain_min.unwrap_or(0.1)
     }
+
+    /// Whether drafters of this kind learn from texts of before. A draft model does only by an inner drafter.
+    pub fn learns(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Trie => true,
+            Kind::Suffix => self.suffix.suffix_capacity > 0,
+            Kind::Ngram => self.ngram.ngram_source != Counted::Text,
+            Kind::Draft | Kind::Lookup | Kind::Jacobi | Kind::Phrases | Kind::Random => false,
+        }
+    }
 }
 
 /// What drafters know from before.
@@ -47,10 +59,11 @@ pub struct MemoryOptions {
     /// Texts that drafters learn before the first prompt: a file that `foretoken lookup build` wrote (also -lcs)
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_static: Option<PathBuf>,
-    /// The same with the texts of earlier runs, read if it is there; this run's are added at its end (also -lcd)
+    /// The same with the texts of earlier runs, read if it is there; generate and chat add theirs, check and bench only
+    /// read it (also -lcd)
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_dynamic: Option<PathBuf>,
-    /// Most tokens kept in that file, those of the last texts
+    /// Most tokens kept in that file, those of the last texts; a file that holds more is refused
     #[arg(long, value_name = "N", default_value = "1048576", value_parser = values::one_up, allow_negative_numbers = true)]
     pub lookup_cache_tokens: usize,
 }

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! none | auto | DRAFTER,DRAFTER,..         several fill one tree, asked in this order (`+` is a comma too)
-//! DRAFTER = NAME | NAME:DRAFTER            the second drafts for the model of the first, to any depth
+//! DRAFTER = NAME | NAME:DRAFTER            the second drafts for the model of the first, up to 8 of them
 //! ```
 //!
 //! Left out: which of them can be had, which depends on the models that are given.
 
 use std::fmt;
 use std::str::FromStr;
+
+/// Most drafters inside one another, the outermost included.
+const DEPTH_MAX: usize = 8;
 
 /// A kind of drafter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +81,12 @@ impl DrafterSpec {
 
     /// Whether it is of this kind, or one inside it is.
     pub fn has(&self, kind: Kind) -> bool {
-        self.kind == kind || self.inner.as_ref().is_some_and(|inner| inner.has(kind))
+        self.any(&|other| other == kind)
+    }
+
+    /// Whether its kind, or that of one inside it, is `right`.
+    pub fn any(&self, right: &dyn Fn(Kind) -> bool) -> bool {
+        right(self.kind) || self.inner.as_ref().is_some_and(|inner| inner.any(right))
     }
 
     /// How many draft models it takes, those of inner drafters included.
@@ -98,6 +106,10 @@ impl FromStr for DrafterSpec {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
+        let depth = word.split(':').count();
+        if depth > DEPTH_MAX {
+            return Err(format!("expected at most {DEPTH_MAX} drafters inside one another (not {depth})"));
+        }
         let (name, inner) = word.split_once(':').map_or((word, None), |(name, inner)| (name, Some(inner)));
         let names: Vec<&str> = Kind::NAMES.iter().map(|(_, name, _)| *name).collect();
         let Some(kind) = Kind::named(name.trim()) else {
@@ -109,6 +121,10 @@ impl FromStr for DrafterSpec {
         let inner = inner.map(|inner| inner.parse::<Self>()).transpose()?.map(Box::new);
         if inner.is_some() && !kind.has_model() {
             return Err(format!("expected a drafter with a model before the colon (not {})", kind.name()));
+        }
+        if inner.as_ref().is_some_and(|inner| inner.kind == Kind::Jacobi) {
+            let why = "it reads guesses from rows of the target's passes, and passes of a draft model have none for it";
+            return Err(format!("expected no jacobi behind a colon: {why}"));
         }
         Ok(Self { kind, inner })
     }
@@ -203,6 +219,9 @@ mod tests {
             ("lookup:draft", "expected a drafter with a model before the colon (not lookup)"),
             ("lookup,lookup", "expected lookup once"),
             ("draft:", "expected one of none, auto, draft"),
+            ("draft:jacobi", "expected no jacobi behind a colon: it reads guesses from rows of the target's passes"),
+            ("draft:draft:lookahead", "expected no jacobi behind a colon"),
+            ("draft:".repeat(8).as_str(), "expected at most 8 drafters inside one another (not 9)"),
         ] {
             let found = parsed(word).expect_err(word);
             assert!(found.starts_with(expected), "{word}: {found}");

@@ -67,7 +67,7 @@ impl Budget {
 /// How a draft model with a vocabulary of its own drafts, as `--spec-draft-translate` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Translate {
-    /// By what is promised.
+    /// By what each request is promised: text where the text is (exact, or greedy), or where little is shared.
     Auto,
     /// Its text is translated (universal assisted generation).
     #[value(alias = "uag")]
@@ -78,11 +78,12 @@ pub enum Translate {
 }
 
 impl Translate {
-    /// The way. A law is of use only where it is drawn from.
-    pub fn way(self, promise: Promise) -> TranslationWay {
-        match (self, promise) {
-            (Self::Text, _) | (Self::Auto, Promise::Exact) => TranslationWay::Text,
-            (Self::Shared, _) | (Self::Auto, _) => TranslationWay::Shared,
+    /// The way.
+    pub fn way(self) -> TranslationWay {
+        match self {
+            Self::Auto => TranslationWay::ByPromise,
+            Self::Text => TranslationWay::Text,
+            Self::Shared => TranslationWay::Shared,
         }
     }
 }
@@ -119,11 +120,12 @@ pub struct DraftingOptions {
     #[arg(long, aliases = ["draft-max", "draft"], value_name = "N", default_value = "16",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_max: usize,
-    /// Fewest tokens drafted a pass, however improbable they are (see --spec-draft-p-min)
+    /// Fewest tokens that a draft model or an n-gram table drafts a pass, however improbable they are (see
+    /// --spec-draft-p-min)
     #[arg(long, alias = "draft-min", value_name = "N", default_value = "0",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_min: usize,
-    /// Stop drafting after a token that the draft model finds less probable than this
+    /// Stop drafting after a token that a drafter finds less probable than this
     #[arg(long, alias = "draft-p-min", value_name = "P", default_value = "0",
         value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_draft_p_min: f32,
@@ -143,7 +145,8 @@ pub struct DraftingOptions {
     /// The draft model's own min-p; 0 is off [default: the target's]
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_draft_min_p: Option<f32>,
-    /// How a draft model with another vocabulary drafts: text (uag), shared (tli), or auto, by --verify
+    /// How a draft model with another vocabulary drafts: text (uag), shared (tli), or auto: text for greedy
+    /// requests, under --verify exact and where vocabularies share little, else shared
     #[arg(long, value_name = "WAY", default_value = "auto")]
     pub spec_draft_translate: Translate,
     /// Tokens of the target behind which translated drafts are encoded
@@ -199,11 +202,26 @@ impl DraftingOptions {
         Ok(specs)
     }
 
-    /// Tells if a draft model was given that none of the methods takes, unless all of them are plain decoding.
+    /// Tells of files that were given and that none of the methods takes, unless all of them are plain decoding.
     pub fn tell_unused(&self, methods: &[Vec<DrafterSpec>]) {
+        if methods.iter().all(Vec::is_empty) {
+            return;
+        }
         let needed = methods.iter().map(|specs| specs.iter().map(DrafterSpec::models).sum()).max().unwrap_or(0);
-        if let (Some(unused), true) = (self.model_draft.get(needed), methods.iter().any(|specs| !specs.is_empty())) {
+        if let Some(unused) = self.model_draft.get(needed) {
             say(format_args!("note: --model-draft {}: --spec-type has no use for it", unused.display()));
+        }
+        let any = |right: &dyn Fn(Kind) -> bool| methods.iter().flatten().any(|spec| spec.any(right));
+        if let (Some(phrases), false) = (&self.own.phrases, any(&|kind| kind == Kind::Phrases)) {
+            say(format_args!("note: --phrases {}: --spec-type has no use for it", phrases.display()));
+        }
+        let MemoryOptions { lookup_cache_static, lookup_cache_dynamic, .. } = &self.memory;
+        let texts = [("static", lookup_cache_static), ("dynamic", lookup_cache_dynamic)];
+        for (option, path) in texts.into_iter().filter(|_| !any(&|kind| self.own.learns(kind))) {
+            if let Some(path) = path {
+                let none = "no drafter of --spec-type learns from texts of before";
+                say(format_args!("note: --lookup-cache-{option} {}: {none}", path.display()));
+            }
         }
     }
 
@@ -242,5 +260,16 @@ impl DraftingOptions {
             top_p: self.spec_draft_top_p,
             min_p: self.spec_draft_min_p,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_that_is_not_chosen_is_chosen_by_each_request() {
+        let ways = [Translate::Auto, Translate::Text, Translate::Shared].map(Translate::way);
+        assert_eq!(ways, [TranslationWay::ByPromise, TranslationWay::Text, TranslationWay::Shared]);
     }
 }

@@ -32,6 +32,11 @@ fn values_out_of_range_name_the_option() {
             "--spec-type lookup:draft",
             "--spec-type: expected a drafter with a model before the colon (not lookup), found \"lookup:draft\"",
         ),
+        (
+            "--spec-type draft:jacobi",
+            "--spec-type: expected no jacobi behind a colon: it reads guesses from rows of the target's passes, \
+             and passes of a draft model have none for it, found \"draft:jacobi\"",
+        ),
         ("--spec-type draft,draft", "--spec-type draft+draft: expected 2 draft models (-md, --model-draft), found 1"),
         ("--spec-type draft:draft", "--spec-type draft:draft: expected 2 draft models (-md, --model-draft), found 1"),
         ("--branch-length 0", "--branch-length: expected a whole number from 1 to 256, found \"0\""),

@@ -48,6 +48,19 @@ fn every_method_has_a_row_under_every_promise_and_temperature() {
 }
 
 #[test]
+fn alpha_is_measured_if_asked_for() {
+    let (_folder, path) = file("prompts.txt", "once upon a time there was\n");
+    for (options, measured) in [("--measure", true), ("", false)] {
+        let rows = rows(&path, &format!("-n 8 --temp 1 --verify rejection --spec-type draft,lookup {options}"));
+        let alpha = |row: &Value, name: &str| row["drafters"][name]["alpha"].clone();
+        assert_eq!(alpha(&rows[1], "draft").is_f64(), measured, "{}", rows[1]);
+        assert_eq!(alpha(&rows[2], "lookup"), Value::Null);
+    }
+    let line = format!("bench generate --prompts {path} --measure");
+    assert!(run(&words(&line)).error(2).contains("--json"));
+}
+
+#[test]
 fn a_table_has_lines_for_kinds_and_what_is_best_is_found_without_a_name() {
     let (_folder, path) = file("prompts.jsonl", PROMPTS);
     let line = format!("bench generate --prompts {path} -n 8 --temp 0 --by-kind --repeat 2 --budget fixed");

@@ -83,6 +83,12 @@ fn a_corpus_that_cannot_be_used_is_named_and_nothing_is_written() {
     let (folder, path) = file("a.txt", TEXT);
     let error = build(&path, &folder.path().display().to_string(), &[]).error(1);
     assert!(error.starts_with(&format!("{}: cannot be written: ", folder.path().display())), "{error}");
+    // A text is never written over, neither by its own name nor by another one of it.
+    for (corpus, output) in [(path.clone(), path.clone()), (folder.path().display().to_string(), path.clone())] {
+        let error = build(&corpus, &output, &[]).error(2);
+        assert_eq!(error, format!("--output: expected another file than the texts, found {path} among them"));
+    }
+    assert_eq!(std::fs::read_to_string(&path).expect("the text is there"), TEXT);
     assert!(build("nowhere", "x", &[]).error(1).starts_with("nowhere: cannot be read: "));
     assert_eq!(run(&["lookup"]).error(2), "lookup: expected what to do (build), found none");
     for line in [&["lookup", "build", "x", "-o", "y"][..], &["lookup", "build", "x", "-m", "y"], &["lookup", "find"]] {

@@ -58,8 +58,9 @@ fn every_drafter_without_a_model_is_judged_once_and_the_same_twice() {
     }
     let vocabulary = demo("demo-target");
     let (_folder, phrases) = file("phrases.txt", "the cat sat on the");
-    let with =
-        judged(&format!("--spec-type phrases,random,lookup+trie+suffix,ngram --phrases {phrases} --ngram-order 2"));
+    let with = judged(&format!(
+        "--spec-type phrases,random,lookup+trie+ngram-mod,ngram-cache --phrases {phrases} --ngram-order 2"
+    ));
     let names: Vec<&str> =
         with["drafters"].as_array().expect("a list").iter().filter_map(|one| one["drafter"].as_str()).collect();
     assert_eq!(names, ["phrases", "random", "lookup+trie+suffix", "ngram"]);
@@ -124,6 +125,11 @@ fn bad_records_and_options_are_named() {
     assert!(error.starts_with("nowhere.gguf: "), "{error}");
     for (options, expected) in [
         ("--spec-type draft", "--spec-type: expected drafters without a model ("),
+        (
+            "--spec-type lookup+lookahead",
+            "--spec-type: expected drafters that need no target, not jacobi: it reads its guesses from rows of",
+        ),
+        ("--spec-type lookup+ngram-simple", "--spec-type: expected each drafter once, found"),
         ("--spec-type lookup+lookup", "--spec-type: expected each drafter once, found \"lookup+lookup\""),
         ("--spec-type lookup+", "--spec-type: expected drafters without a model ("),
         ("--draft-max 0", "--spec-draft-n-max: expected a whole number from 1 up, found \"0\""),

@@ -167,6 +167,58 @@ fn what_was_written_is_known_to_the_next_run() {
 }
 
 #[test]
+fn a_file_of_texts_is_everybodys_and_never_cut() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("texts.ftk").display().to_string();
+    let line = format!("-n 32 --temp 0 --ignore-eos --spec-type trie -lcd {path}");
+    run(&[&["generate", "once upon a time"], words(&line).as_slice()].concat()).ok();
+    let before = std::fs::read(&path).expect("the file is there");
+    // Every row sees what a run of this program wrote, whoever asks.
+    let (_prompts, prompts) = file("prompts.txt", "once upon a time\n");
+    let passes = |texts: &str| {
+        let line =
+            format!("bench generate --prompts {prompts} -n 32 --temp 0 --spec-type none,trie,suffix --json {texts}");
+        let out = run(&words(&line)).ok();
+        let rows = out.lines().map(|line| serde_json::from_str::<Value>(line).expect("the line is JSON"));
+        rows.map(|row| row["passes"].as_u64().expect("passes are counted")).collect::<Vec<_>>()
+    };
+    let (cold, fixed, dynamic) = (passes(""), passes(&format!("-lcs {path}")), passes(&format!("-lcd {path}")));
+    assert_eq!(fixed, dynamic);
+    assert!(cold[1] == fixed[1] && 2 * fixed[2] < cold[2] && 2 * fixed[3] < cold[3], "{cold:?} {fixed:?}");
+    let line = format!("generate x -n 4 -s 1 --spec-type trie -lcd {path} --lookup-cache-tokens 35");
+    let error = run(&words(&line)).error(1);
+    let expected = format!("{path}: expected at most 35 tokens (--lookup-cache-tokens), found ");
+    assert!(error.starts_with(&expected), "{error}");
+    assert_eq!(std::fs::read(&path).expect("the file is there"), before);
+}
+
+#[test]
+fn files_that_no_drafter_has_a_use_for_are_told_of() {
+    let (_folder, phrases) = file("phrases.txt", "the dog and the cat\n");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("texts.ftk").display().to_string();
+    let said =
+        |options: &str| run(&[&["generate", STORY, "-n", "2", "-s", "1"], words(options).as_slice()].concat()).err;
+    let useless = "no drafter of --spec-type learns from texts of before";
+    let texts = format!("note: --lookup-cache-dynamic {path}: {useless}");
+    let unused = format!("note: --phrases {phrases}: --spec-type has no use for it");
+    let given = format!("-lcd {path} --phrases {phrases} --spec-type");
+    for (kind, expected) in [
+        ("draft", [true, true]),
+        ("lookup,phrases", [true, false]),
+        ("draft:ngram", [false, true]),
+        ("ngram --ngram-source text", [true, true]),
+        ("auto", [false, false]),
+        ("none", [false, false]),
+    ] {
+        let err = said(&format!("{given} {kind}"));
+        assert_eq!([err.contains(&texts), err.contains(&unused)], expected, "{kind}: {err}");
+    }
+    let err = said(&format!("-lcs {path} --spec-type random"));
+    assert!(err.contains(&format!("note: --lookup-cache-static {path}: {useless}")), "{err}");
+}
+
+#[test]
 fn texts_of_before_that_cannot_be_used_are_named() {
     let (_folder, path) = file("texts.ftk", "not a store");
     for option in ["-lcs", "-lcd"] {
@@ -202,6 +254,12 @@ fn a_draft_model_with_another_vocabulary_is_translated() {
     // Only a law that is drawn from has a q.
     let q = |object: &Value| object["q"].as_array().is_some_and(|all| all.iter().any(Value::is_f64));
     assert!(q(&object), "{object}");
+    // Greedy texts are drafted as text, whatever is promised.
+    for (way, expected) in [("", false), ("--spec-draft-translate uag", false), ("--spec-draft-translate tli", true)] {
+        let found = run(&[&all[..], &words(way), &["--temp", "0", "--verify", "rejection", "--json"]].concat()).ok();
+        let object: Value = serde_json::from_str(&found).expect("the line is JSON");
+        assert_eq!(q(&object), expected, "{way}: {object}");
+    }
 }
 
 #[test]
@@ -237,4 +295,34 @@ fn colours_tell_drafters_apart() {
     assert!(found.err.contains(", alpha "), "{}", found.err);
     let out = found.ok();
     assert!(["\x1b[32m", "\x1b[33m", "\x1b[34m"].iter().all(|colour| out.contains(colour)), "{out}");
+}
+
+#[test]
+fn a_table_has_a_line_for_every_token_behind_its_text() {
+    let line = words("-n 24 --temp 0.5 -s 3 --spec-type draft,lookup");
+    let all = [&["generate", STORY], line.as_slice()].concat();
+    let plain = run(&all).ok();
+    let object = run(&[&all[..], &["--json"]].concat()).ok();
+    let object: Value = serde_json::from_str(&object).expect("the line is JSON");
+    let out = run(&[&all[..], &["--show-drafts=table"]].concat()).ok();
+    let table = out.strip_prefix(&format!("{plain}\n")).unwrap_or_else(|| panic!("{out}"));
+    let (head, lines) = table.split_once('\n').expect("it has a head");
+    assert_eq!(words(head), ["pass", "depth", "drafter", "p", "q", "token"]);
+    let lines: Vec<Vec<&str>> = lines.lines().map(words).collect();
+    assert_eq!(lines.len(), 24);
+    for (i, line) in lines.iter().enumerate() {
+        let field = |name: &str| object[name][i].to_string().trim_matches('"').to_string();
+        assert_eq!([line[0], line[1], line[2]], [field("passes"), field("depths"), field("origins")], "token {i}");
+        let close = |shown: &str, field: &Value| match (shown.parse::<f64>(), field.as_f64()) {
+            (Ok(shown), Some(exact)) => (shown - exact).abs() <= 6e-5_f64.max(0.5 * exact.min(1e-3)),
+            (shown, exact) => shown.is_err() && exact.is_none(),
+        };
+        assert!(close(line[3], &object["p"][i]) && close(line[4], &object["q"][i]), "token {i}: {line:?}");
+    }
+    // Of a list each text has its own, behind it.
+    let (_folder, path) = file("prompts.txt", "the cat and\nonce upon\n");
+    let out = run(&words(&format!("generate --prompts {path} -n 3 -s 3 --show-drafts=table"))).ok();
+    assert_eq!(out.matches("\n\npass  depth  drafter").count(), 2, "{out}");
+    let error = run(&["generate", "x", "--show-drafts=tree"]).error(2);
+    assert_eq!(error, "--show-drafts: expected one of colours, table, found \"tree\"");
 }

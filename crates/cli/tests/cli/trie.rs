@@ -64,10 +64,15 @@ fn lengths_that_cannot_be_are_refused() {
         ("--branch-length 0", "--branch-length: expected a whole number from 1 to 256, found \"0\""),
         ("--branch-length 4,257", "--branch-length: expected a whole number from 1 to 256, found \"257\""),
         ("--decoding-length 0", "--decoding-length: expected a whole number from 1 up, found \"0\""),
+        ("--tables-at 300,257", "--tables-at: expected a branch length from 1 to 256, found 257"),
         ("--tables-at 64", "--tables-at: expected two lengths, as 64,12, found 1"),
     ] {
         assert_eq!(bench(options).error(2), expected, "{options}");
     }
+    // The other length has no such limit.
+    let found = bench("--json --decoding-length 2 --branch-length 2 --tables-at 300,4");
+    let object: Value = serde_json::from_str(&found.ok()).expect("it is an object");
+    assert_eq!(object["procedures"][0]["decoding_length"], 300);
     let error = run(&["bench", "trie", "nowhere.json", "--vocab", &demo("demo-target")]).error(1);
     assert!(error.starts_with("nowhere.json: cannot be read: "), "{error}");
 }

@@ -154,7 +154,7 @@ impl Page<'_> {
                 "threads": self.threads,
                 "isa": Isa::chosen().name(),
                 "repeat": self.repeat,
-                                "seed": self.seed,
+                "seed": self.seed,
                 "temperature": runs.temperature,
                 "kind": row.kind,
                 "verify": row.verify,

@@ -10,7 +10,7 @@ use foretoken_text::Tokenizer;
 
 use crate::assembly::model_free::without_model;
 use crate::failure::Failure;
-use crate::options::{DrafterOptions, Kind};
+use crate::options::{DrafterOptions, DrafterSpec, Kind};
 
 /// A drafter that can be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,22 @@ impl Judged {
             Self::Own(kind) => kind.name(),
             Self::LookupLatest => "lookup-latest",
             Self::LookupFirst => "lookup-first",
+        }
+    }
+
+    /// As `--spec-type` names it everywhere, llama.cpp's names included, or one of the two that are only here.
+    fn named(word: &str) -> Result<Self, String> {
+        let own = [Self::LookupLatest, Self::LookupFirst].into_iter().find(|judged| judged.name() == word.trim());
+        match own.map_or_else(|| word.parse::<DrafterSpec>().map(|spec| Self::Own(spec.kind)), Ok) {
+            Ok(Self::Own(Kind::Jacobi)) => {
+                let why = "it reads its guesses from rows of the target's passes, which no record holds";
+                Err(format!("expected drafters that need no target, not jacobi: {why}"))
+            }
+            Ok(judged) if judged != Self::Own(Kind::Draft) => Ok(judged),
+            _ => {
+                let names = ALL.map(Self::name).join(", ");
+                Err(format!("expected drafters without a model ({names}), joined by +"))
+            }
         }
     }
 }
@@ -102,10 +118,7 @@ impl FromStr for Contestant {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        let judged = |word: &str| ALL.into_iter().find(|judged| judged.name() == word);
-        let judged: Option<Vec<Judged>> = word.split('+').map(judged).collect();
-        let names = ALL.map(Judged::name).join(", ");
-        let judged = judged.ok_or_else(|| format!("expected drafters without a model ({names}), joined by +"))?;
+        let judged: Vec<Judged> = word.split('+').map(Judged::named).collect::<Result<_, _>>()?;
         match (1..judged.len()).any(|i| judged[..i].contains(&judged[i])) {
             true => Err("expected each drafter once".to_string()),
             false => Ok(Self(judged)),

@@ -1,0 +1,83 @@
+//! Every token of an answer in a line of its own: the pass and the depth that it came from, who produced it, how probable
+//! it was, and how it is spelt.
+//!
+//! p is its probability under the target's law, q under that of its drafter, if that has one. Left out: tokens that were
+//! drafted and not accepted.
+
+use foretoken_engine::{Emitted, Token};
+use foretoken_text::Tokenizer;
+
+use crate::report;
+
+/// The table, headed by what its columns are; nothing of no tokens. `names`: of the drafters, by number.
+pub fn table(emitted: &[Emitted], names: &[String], tokenizer: &Tokenizer) -> String {
+    lines(emitted, names, &|token| spelt(tokenizer.token_bytes(token)))
+}
+
+fn lines(emitted: &[Emitted], names: &[String], spelt: &dyn Fn(Token) -> String) -> String {
+    if emitted.is_empty() {
+        return String::new();
+    }
+    let origins = report::origins(emitted, names);
+    let width = origins.iter().map(|name| name.chars().count()).chain(["drafter".len()]).max().unwrap_or(0);
+    let mut out = format!("pass  depth  {:<width$}  {:>6}  {:>6}  token\n", "drafter", "p", "q");
+    for (emitted, origin) in emitted.iter().zip(origins) {
+        let Emitted { pass, depth, p, q, token, .. } = emitted;
+        let (p, q) = (number(*p), q.map_or("-".to_string(), |q| number(f64::from(q))));
+        out += &format!("{pass:>4}  {depth:>5}  {origin:<width$}  {p:>6}  {q:>6}  {}\n", spelt(*token));
+    }
+    out
+}
+
+/// A probability in six characters at most, however small it is.
+fn number(p: f64) -> String {
+    match p {
+        0.001.. => format!("{p:.4}"),
+        _ if p > 0.0 => format!("{p:.0e}"),
+        _ => "0".to_string(),
+    }
+}
+
+/// Bytes in quotes: as text if they are some, which parts of a character are not.
+fn spelt(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => format!("{text:?}"),
+        Err(_) => format!("\"{}\"", bytes.escape_ascii()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretoken_engine::Origin;
+
+    #[test]
+    fn columns_stand_under_each_other_and_nothing_breaks_a_line() {
+        let emitted = |token, origin, depth, pass, p, q| Emitted {
+            token,
+            origin,
+            depth,
+            pass,
+            p,
+            q,
+            log_probability: None,
+            text: String::new(),
+        };
+        let emitted = [
+            emitted(0, Origin::Target, 0, 1, 0.25, None),
+            emitted(1, Origin::Drafted(0), 1, 2, 1.0, Some(0.5)),
+            emitted(2, Origin::Drafted(1), 2, 1000, 0.000_012, None),
+        ];
+        let words = [&b" a"[..], "\u{e9}\n".as_bytes(), b"\xc3\""];
+        let names = ["draft".to_string(), "draft:lookup".to_string()];
+        let expected = "\
+pass  depth  drafter            p       q  token
+   1      0  target        0.2500       -  \" a\"
+   2      1  draft         1.0000  0.5000  \"\u{e9}\\n\"
+1000      2  draft:lookup    1e-5       -  \"\\xc3\\\"\"
+";
+        assert_eq!(lines(&emitted, &names, &|token| spelt(words[token as usize])), expected);
+        assert_eq!(lines(&[], &names, &|_| String::new()), "");
+        assert_eq!((number(0.0), number(1e-10)), ("0".to_string(), "1e-10".to_string()));
+    }
+}
