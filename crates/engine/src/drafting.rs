@@ -167,7 +167,8 @@ impl Team {
                     std::mem::swap(&mut sequence.candidates, &mut sequence.tree);
                 }
             } else if sequence.turns.len() > 1 {
-                merge(&mut sequence.candidates, &sequence.calibration, nodes, &mut sequence.tree);
+                let promise = sequence.request.promise;
+                merge(promise, &mut sequence.candidates, &sequence.calibration, nodes, &mut sequence.tree);
             }
         }
     }

@@ -46,7 +46,8 @@ pub(crate) fn plan(running: &[Sequence], rows_max: usize, parts: &mut Vec<Part>)
             let free = left.saturating_sub(owed);
             let nodes_max = if drafting { sequence.budget.limits().nodes_max.min(useful).min(free) } else { 0 };
             let beside = if nodes_max > 0 { useful.min(free) - nodes_max } else { 0 };
-            let probes_max = sequence.probes_max.min(beside);
+            // Part of a window is of no use, so there is room for all probes or for none.
+            let probes_max = if sequence.probes_max <= beside { sequence.probes_max } else { 0 };
             left -= nodes_max + probes_max;
             parts.push(Part { at, take, complete, nodes_max, probes_max });
         }

@@ -143,9 +143,12 @@ impl Sequence {
     pub(crate) fn count(&mut self, path: &[NodeId], emitted: usize, overlaps: &[(u8, f64)]) {
         let written = &path[..path.len().min(emitted)];
         self.stats.count(&self.tree, written, emitted, overlaps);
+        if !self.tree.is_empty() || !self.candidates.is_empty() {
+            // Also where nothing was thought worth a row: what is not judged is forgotten, so that drafters can come back.
+            self.calibration.learn(&self.tree, path);
+        }
         if !self.tree.is_empty() {
             self.budget.learn(&Outcome { tree: &self.tree, path });
-            self.calibration.learn(&self.tree, path);
             self.worth.learn(&self.tree, path);
         }
     }

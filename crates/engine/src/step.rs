@@ -24,8 +24,8 @@ use crate::sequence::Sequence;
 pub struct Engine {
     executor: Box<dyn Executor>,
     drafters: Team,
-    /// What the sequence that ended last knew of its drafters, for those that begin.
-    calibration: Calibration,
+    /// What sequences that ended knew of their drafters, for those that begin on the same terms. The newest last.
+    calibrations: VecDeque<(Terms, Calibration)>,
     pages: Pages,
     context: usize,
     sequences_max: usize,
@@ -50,7 +50,7 @@ impl Engine {
             sequences_max: sequences_max.max(1),
             executor,
             drafters: Team::default(),
-            calibration: Calibration::default(),
+            calibrations: VecDeque::new(),
             waiting: VecDeque::new(),
             running: Vec::new(),
             parts: Vec::new(),
@@ -114,7 +114,8 @@ impl Engine {
         if let Some(index) = request.prompt.iter().position(unknown) {
             return Err(RequestError::Token { index, found: request.prompt[index], vocabulary });
         }
-        if let Some(problem) = request.sampling.problem() {
+        let problem = request.sampling.problem();
+        if let Some(problem) = problem.or_else(|| request.draft.problem(&request.sampling)) {
             return Err(RequestError::Sampling(problem));
         }
         let biased = request.sampling.logit_bias.iter().map(|(token, _)| ("logit_bias", token));
@@ -179,7 +180,10 @@ impl Engine {
             }
             let Some(mut sequence) = self.waiting.pop_front() else { break };
             sequence.tables = self.pages.tables();
-            sequence.calibration.clone_from(&self.calibration);
+            let terms = terms(&sequence.request);
+            if let Some((_, known)) = self.calibrations.iter().find(|(other, _)| *other == terms) {
+                sequence.calibration.clone_from(known);
+            }
             self.drafters.open(&mut sequence, &mut self.events);
             self.running.push(sequence);
         }
@@ -305,6 +309,19 @@ impl Engine {
         }
     }
 
+    /// Keeps what an ended sequence knew of its drafters.
+    fn remember(&mut self, sequence: &mut Sequence) {
+        if sequence.request.drafters.len() < 2 {
+            return; // one drafter has nobody to be weighed against
+        }
+        let terms = terms(&sequence.request);
+        self.calibrations.retain(|(other, _)| *other != terms);
+        self.calibrations.push_back((terms, std::mem::take(&mut sequence.calibration)));
+        if self.calibrations.len() > TERMS_MAX {
+            self.calibrations.pop_front();
+        }
+    }
+
     /// Lets go of sequences that have ended.
     fn retire(&mut self) {
         let mut at = 0;
@@ -316,12 +333,20 @@ impl Engine {
             let mut sequence = self.running.remove(at);
             self.pages.release(&mut sequence.tables, sequence.limit);
             self.drafters.close(&sequence);
-            if !sequence.drafters.is_empty() {
-                self.calibration.clone_from(&sequence.calibration);
-            }
+            self.remember(&mut sequence);
             self.events.push(ended(&mut sequence));
         }
     }
+}
+
+/// What decides how right drafters are: for whom they draft, how they are judged, and in whose company.
+type Terms = (Tenant, Promise, bool, Vec<u8>);
+
+/// Of how many terms the engine remembers what it knows.
+const TERMS_MAX: usize = 64;
+
+fn terms(request: &Request) -> Terms {
+    (request.tenant, request.promise, request.sampling.temperature == 0.0, request.drafters.clone())
 }
 
 /// Cuts a verdict before the first token that was chosen where no token was possible. Whether there was one.

@@ -18,7 +18,8 @@ pub enum Promise {
     /// *exact*: same seed, same text as plain decoding, byte for byte.
     #[default]
     Exact,
-    /// *rejection*: the same distribution as plain decoding (Leviathan et al. 2023, Algorithm 1, and its tree form).
+    /// *rejection*: the same distribution as plain decoding (Leviathan et al. 2023, Algorithm 1, and its tree form), for a
+    /// seed that is new to the drafters: what they learned from a text of the same seed tells of the coins to come.
     Rejection,
     /// *rejection*, where the chain that was offered first is judged as one block (Sun et al. 2025, Algorithm 2), which
     /// accepts at least as many of its tokens; all other offers are judged as under [`Promise::Rejection`].

@@ -82,7 +82,7 @@ impl Calibration {
                 let count = &mut self.counts[source];
                 count.decay();
                 count.judged += 1.0;
-                count.expected += offer.evidence.sound();
+                count.expected += opinion(offer);
                 count.found += f32::from(u8::from(Some(offer.node) == accepted));
                 count.fresh = true;
             }
@@ -141,13 +141,21 @@ pub fn retain(tree: &mut DraftTree, wanted: impl Fn(&Offer) -> bool) {
     copy.settle();
 }
 
-/// Copies into `tree` (cleared first) the best of the candidates: all drawn ones, then points up to `nodes_max` nodes.
+/// Copies into `tree` (cleared first) the best of the candidates: all drawn ones, then points up to `nodes_max` nodes; under
+/// *exact*, where a draw is no more than a point, the best up to `nodes_max`.
 ///
 /// Laws move over, so the candidates are left without a use.
-pub fn merge(candidates: &mut DraftTree, calibration: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
+pub fn merge(
+    promise: Promise,
+    candidates: &mut DraftTree,
+    calibration: &Calibration,
+    nodes_max: usize,
+    tree: &mut DraftTree,
+) {
     tree.clear();
     let mut copy = Copying::new(candidates, tree);
-    let drawn = |offer: &&Offer| matches!(offer.proposal, Proposal::Drawn(_));
+    let binds = promise != Promise::Exact;
+    let drawn = |offer: &&Offer| binds && matches!(offer.proposal, Proposal::Drawn(_));
     for offer in candidates.offers().iter().filter(drawn) {
         copy.way(candidates, offer.parent);
         copy.offer(candidates, offer);
@@ -201,6 +209,18 @@ impl<'t> Copying<'t> {
     }
 }
 
+/// How probably an offer is accepted, by what its drafter thinks of it.
+///
+/// A token that was drawn is accepted more often than it is drawn: under *exact* because the target races with the same
+/// noise, under *rejection* because of min(1, p / q), which for equal laws is 1 whatever q is. Its square root lies between.
+fn opinion(offer: &Offer) -> f32 {
+    let acceptance = offer.evidence.sound();
+    match offer.evidence.q {
+        Some(q) if q < 1.0 => acceptance.sqrt(),
+        _ => acceptance,
+    }
+}
+
 /// The nodes that are worth a row, the most probably accepted first; of equals the one proposed first.
 fn ranked(candidates: &DraftTree, calibration: &Calibration) -> Vec<NodeId> {
     let mut gains: Vec<f32> = vec![0.0; candidates.len()];
@@ -237,7 +257,7 @@ impl Siblings {
         self.claims.clear();
         self.tokens.clear();
         for offer in candidates.offers_under(parent) {
-            let opinion = offer.evidence.sound() * calibration.factor(offer.source);
+            let opinion = opinion(offer) * calibration.factor(offer.source);
             match self.claims.iter_mut().find(|(source, _)| *source == offer.source) {
                 Some((_, claim)) => *claim += opinion,
                 None => self.claims.push((offer.source, opinion)),

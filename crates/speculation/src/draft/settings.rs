@@ -3,7 +3,7 @@
 //! The draft's law need not go through the target's settings (Leviathan et al. 2023, section 6, leave other
 //! transformations open): a sharper draft often agrees more. Under every promise any q is lawful.
 
-use crate::Sampling;
+use crate::{Sampling, SamplingProblem};
 
 /// Settings of drafting that a request can choose for itself. `None` leaves it to the drafter.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
@@ -38,6 +38,17 @@ impl DraftSettings {
         }
     }
 
+    /// The first setting that is out of range, if any, as [`Sampling::problem`].
+    pub fn problem(&self, target: &Sampling) -> Option<SamplingProblem> {
+        let fraction = |value: &f32| (0.0..=1.0).contains(value);
+        for (field, value) in [("p_min", self.p_min), ("p_split", self.p_split)] {
+            if let Some(found) = value.filter(|value| !fraction(value)) {
+                return Some(SamplingProblem { field, expected: "a number from 0 to 1", found: found.to_string() });
+            }
+        }
+        self.sampling(target).problem()
+    }
+
     /// Whether the draft's law goes through other settings than the target's.
     pub fn has_filters(&self) -> bool {
         self.temperature.is_some() || self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some()
@@ -52,5 +63,22 @@ impl DraftSettings {
             min_p: self.min_p.unwrap_or(target.min_p),
             ..target.clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let target = Sampling::default();
+        let field = |settings: DraftSettings| settings.problem(&target).map(|problem| problem.field);
+        let fine = DraftSettings { p_min: Some(1.0), temperature: Some(0.0), ..DraftSettings::default() };
+        assert_eq!(field(fine), None);
+        assert_eq!(field(DraftSettings { p_min: Some(-0.1), ..fine }), Some("p_min"));
+        assert_eq!(field(DraftSettings { p_split: Some(f32::NAN), ..fine }), Some("p_split"));
+        assert_eq!(field(DraftSettings { temperature: Some(-1.0), ..fine }), Some("temperature"));
+        assert_eq!(field(DraftSettings { top_p: Some(1.5), ..fine }), Some("top_p"));
     }
 }

@@ -18,7 +18,7 @@ use foretoken_testkit::table::{Joint, Table, distance};
 pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, u64, u64, &mut dyn Chance) -> Verdict;
 
 /// A merge function: the product's, or a canary.
-pub type Merge<'a> = &'a dyn Fn(&mut DraftTree, &Calibration, usize, &mut DraftTree);
+pub type Merge<'a> = &'a dyn Fn(Promise, &mut DraftTree, &Calibration, usize, &mut DraftTree);
 
 /// Drafters that fill one tree, one after the other; if there are several, one of candidates, as in the engine.
 pub type Team<'d> = Vec<Box<dyn Drafter + 'd>>;
@@ -153,7 +153,7 @@ impl<'a> Setup<'a> {
             drafter.draft(&mut [ask], chance);
         }
         if count > 1 {
-            (self.merge)(&mut candidates, calibration, limits.nodes_max, tree);
+            (self.merge)(self.promise, &mut candidates, calibration, limits.nodes_max, tree);
         }
         assert!(tree.len() <= limits.nodes_max, "{} nodes in a tree of {}", tree.len(), limits.nodes_max);
         let mut path = Vec::new();

@@ -229,17 +229,17 @@ fn is_drawn(offer: &Offer) -> bool {
 }
 
 /// A merge that keeps a point offered before the draws only if a draw agreed with it.
-fn agreeing(candidates: &mut DraftTree, _: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
+fn agreeing(_: Promise, candidates: &mut DraftTree, _: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
     copy(candidates, tree, nodes_max, |offer| is_drawn(offer) || candidates.offers_of(offer.node).any(is_drawn));
 }
 
 /// A merge that drops a draw of which its drafter thinks little.
-fn choosy(candidates: &mut DraftTree, _: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
+fn choosy(_: Promise, candidates: &mut DraftTree, _: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
     copy(candidates, tree, nodes_max, |offer| offer.evidence.acceptance >= 0.3);
 }
 
 /// A merge that leaves a point that a draw hangs on where it was offered, before draws that decided on that draw.
-fn early(candidates: &mut DraftTree, _: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
+fn early(_: Promise, candidates: &mut DraftTree, _: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
     let mut needed = vec![false; candidates.len()];
     for offer in candidates.offers().iter().filter(|offer| is_drawn(offer)) {
         let mut at = offer.parent;

@@ -16,7 +16,7 @@ fn chain(tree: &mut DraftTree, parent: Option<NodeId>, tokens: &[Token], source:
 
 fn merged(candidates: &DraftTree, calibration: &Calibration, nodes_max: usize) -> DraftTree {
     let mut tree = DraftTree::new();
-    merge(&mut candidates.clone(), calibration, nodes_max, &mut tree);
+    merge(Promise::Rejection, &mut candidates.clone(), calibration, nodes_max, &mut tree);
     tree
 }
 
@@ -114,6 +114,17 @@ fn draws_come_first_whatever_they_are_and_points_behind_them() {
 }
 
 /// Whether anything is drawn under a point may depend on draws made in between, so the point comes behind these.
+#[test]
+fn under_exact_a_draw_is_no_more_than_a_point() {
+    let mut candidates = DraftTree::new();
+    let law = candidates.add_law(Law::from_pairs([(1, 0.5), (2, 0.5)]));
+    candidates.suggest(None, 1, Proposal::Drawn(law), 0, Evidence::estimate(0.2));
+    candidates.suggest(None, 2, Proposal::Drawn(law), 0, Evidence::estimate(0.4));
+    let mut tree = DraftTree::new();
+    merge(Promise::Exact, &mut candidates, &Calibration::default(), 1, &mut tree);
+    assert_eq!(paths(&tree), [vec![2]]);
+}
+
 #[test]
 fn a_point_that_a_draw_hangs_on_comes_right_before_that_draw() {
     let mut candidates = DraftTree::new();
