@@ -28,7 +28,7 @@ mod error;
 mod format;
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,15 +148,18 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes the file, whole or not at all: who reads it meanwhile reads the old one.
+    /// Writes the file, whole or not at all: who reads it meanwhile reads the old one. What is written is the file that a
+    /// link points to, whether or not there is one yet. On Unix an old file's permissions stay (its owner does not, if
+    /// that is somebody else), and a new one is for its owner alone: it holds what people wrote.
     ///
     /// # Errors
-    /// The folder or the file cannot be written; an old file is unchanged then.
+    /// The folder or the file cannot be written, or links go round; an old file is unchanged then.
     pub fn save(&self, path: &Path) -> Result<(), StoreError> {
-        // What is replaced is the file that a link points to, not the link.
-        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let target = follow(path).map_err(|error| StoreError::io(path, "written", &error))?;
         let beside = beside(&target).ok_or_else(|| StoreError::no_file(path))?;
-        let written = self.write_to(&beside).and_then(|()| std::fs::rename(&beside, &target));
+        let old = std::fs::metadata(&target).ok().filter(std::fs::Metadata::is_file);
+        let written =
+            self.write_to(&beside, old.map(|old| old.permissions())).and_then(|()| std::fs::rename(&beside, &target));
         if let Err(error) = written {
             std::fs::remove_file(&beside).ok();
             return Err(StoreError::io(path, "written", &error));
@@ -167,13 +170,38 @@ impl Store {
         Ok(())
     }
 
-    fn write_to(&self, path: &Path) -> std::io::Result<()> {
-        let file = File::options().write(true).create_new(true).open(path)?;
+    /// `permissions`: those of the file that is replaced, if there is one.
+    fn write_to(&self, path: &Path, permissions: Option<Permissions>) -> std::io::Result<()> {
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path)?;
+        // Elsewhere permissions are one bit, which would forbid to replace the file.
+        if let Some(permissions) = permissions.filter(|_| cfg!(unix)) {
+            file.set_permissions(permissions)?;
+        }
         let mut out = BufWriter::new(file);
         format::write(&mut out, self.vocabulary, self.tokens, &self.documents)?;
         out.flush()?;
         out.get_ref().sync_all()
     }
+}
+
+/// Most links on the way to a file.
+const LINKS_MAX: usize = 40;
+
+/// Where a path leads to in the end: the file need not be there, as behind a link to nothing.
+fn follow(path: &Path) -> std::io::Result<PathBuf> {
+    let mut target = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match std::fs::read_link(&target) {
+            // A relative link begins at its own folder.
+            Ok(next) => target = target.parent().unwrap_or(Path::new("")).join(next),
+            Err(_) => return Ok(target),
+        }
+    }
+    Err(std::io::Error::other(format!("expected at most {LINKS_MAX} links, found more")))
 }
 
 /// The name of the file that is written first, in the same folder; `None` if the path names no file.

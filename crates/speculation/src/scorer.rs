@@ -99,8 +99,9 @@ pub trait Scorer {
     fn open(&mut self, sequence: SequenceId);
 
     /// Runs every ask in one pass and writes into `rows` (cleared first) the wanted rows of the first ask, then of the
-    /// second, and so on: logits over the target's vocabulary, or all `None` if an ask could not be run, in which case its
-    /// cache is as before.
+    /// second, and so on: logits over the target's vocabulary. Rows of an ask that cannot be run are all `None`, and its
+    /// cache is as before. A single row may be `None` where nothing can be said after its token: it is cached like the
+    /// others of its ask, and the branch is not continued there.
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows);
 
     /// Forgets what is cached of the sequence beyond its first `len` rows: tokens cached for good, then rows of a span.

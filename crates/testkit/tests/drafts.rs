@@ -4,10 +4,11 @@
 use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Ask, DraftSettings, DraftTree, Drafter, LookupDrafter, ModelDrafter, News, NodeId, Offer, Probes, Promise,
-    Sampling, SequenceId, Tenant, Token, Verdict, verify,
+    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, LookupDrafter, ModelDrafter, News, NodeId, Offer,
+    Probes, Promise, Rows, Sampling, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant, Token, Verdict, verify,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
+use foretoken_testkit::vocabulary::translator;
 
 const PROMISES: [Promise; 3] = [Promise::Exact, Promise::Rejection, Promise::Block];
 const VOCABULARY: usize = 6;
@@ -55,6 +56,10 @@ impl<'a> Play<'a> {
 
     /// What the drafter proposes after these texts, each a sequence.
     fn drafts(&self, drafter: &mut dyn Drafter, texts: &[&[Token]]) -> Vec<DraftTree> {
+        self.drafts_by(drafter, texts, &mut Race)
+    }
+
+    fn drafts_by(&self, drafter: &mut dyn Drafter, texts: &[&[Token]], chance: &mut dyn Chance) -> Vec<DraftTree> {
         let mut trees = vec![DraftTree::new(); texts.len()];
         let mut probes = vec![Probes::default(); texts.len()];
         let mut asks: Vec<Ask<'_>> = trees
@@ -76,7 +81,7 @@ impl<'a> Play<'a> {
                 source: 0,
             })
             .collect();
-        drafter.draft(&mut asks, &mut Race);
+        drafter.draft(&mut asks, chance);
         trees
     }
 
@@ -268,4 +273,115 @@ fn trees_of_several_sequences_share_their_passes() {
         assert!(!tree.is_chain());
     }
     assert_eq!(Some(drafter.passes), alone.iter().map(|(_, passes)| *passes).max());
+}
+
+/// Panics at one of its draws.
+struct BreakingChance(usize);
+
+impl Chance for BreakingChance {
+    fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>) {
+        self.0 = self.0.checked_sub(1).expect("a draw that goes wrong");
+        Race.draw(law, count, address, out);
+    }
+
+    fn coin(&mut self, probability: f64, address: Address) -> bool {
+        Race.coin(probability, address)
+    }
+}
+
+/// Panics in one of its passes, when it has run the first sequence.
+struct BreakingScorer(TableScorer, usize);
+
+impl Scorer for BreakingScorer {
+    fn open(&mut self, sequence: SequenceId) {
+        self.0.open(sequence);
+    }
+
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+        let goes_well = self.1 > 0;
+        self.1 = self.1.wrapping_sub(1);
+        self.0.score(if goes_well { asks } else { &asks[..1] }, rows);
+        assert!(goes_well, "a pass that goes wrong");
+    }
+
+    fn keep(&mut self, sequence: SequenceId, len: usize) {
+        self.0.keep(sequence, len);
+    }
+
+    fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
+        self.0.keep_path(sequence, start, rows);
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.0.close(sequence);
+    }
+
+    fn context_max(&self) -> usize {
+        self.0.context_max()
+    }
+}
+
+#[test]
+fn a_panic_of_one_sequence_leaves_nothing_wrong_in_another() {
+    let (target, draft) = (table(3, 0.5), table(4, 0.5));
+    let make = |passes: usize, has_inner: bool| {
+        let mut drafter = ModelDrafter::new(BreakingScorer(TableScorer::new(draft.clone()), passes));
+        drafter.settings.p_split = Some(0.15);
+        let mut drafter = if has_inner { drafter.with_inner(Box::new(LookupDrafter::new(1, 1, 4))) } else { drafter };
+        (0..2).for_each(|id| drafter.open(SequenceId(id), &[], Tenant(0)));
+        drafter
+    };
+    let texts: [&[Token]; 2] = [&[1, 2, 3, 1, 2, 3], &[4, 5, 4]];
+    let mut broken = 0;
+    for (promise, has_inner) in PROMISES.into_iter().flat_map(|promise| [(promise, false), (promise, true)]) {
+        let play = Play::new(&target, promise, 6);
+        for (draws, passes) in (0..8).map(|n| (n, usize::MAX)).chain((0..5).map(|n| (usize::MAX, n))) {
+            let mut drafter = make(passes, has_inner);
+            let mut attempt = || play.drafts_by(&mut drafter, &texts, &mut BreakingChance(draws));
+            let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut attempt));
+            broken += usize::from(caught.is_err());
+            drafter.scorer.1 = usize::MAX;
+            // Asked again, or after a token that no branch had; or set back.
+            for text in [texts[0], &[1, 2, 3, 1, 2, 3, 5], &[1, 2, 3, 1, 2, 3, 5, 3], &[1, 2, 0]] {
+                drafter.keep(SequenceId(0), text.len().min(if text.len() == 3 { 2 } else { 7 }));
+                let expected = play.draft(&mut make(usize::MAX, false), text);
+                let found = play.draft(&mut drafter, text);
+                assert_eq!(offers(&found), offers(&expected), "{promise:?}, {draws} draws, {passes} passes: {text:?}");
+            }
+        }
+    }
+    assert!(broken > 40, "{broken} of 78 drafts went wrong");
+}
+
+#[test]
+fn siblings_over_shared_tokens_may_end_where_others_go_on() {
+    let mut ended = 0;
+    for (seed, context_max) in (0..6).flat_map(|seed| (5..14).map(move |context_max| (seed, context_max))) {
+        let assistant = Table::seeded(9, 2, seed + 40);
+        let make = |context_max| {
+            let mut scorer = TableScorer::new(assistant.clone());
+            scorer.context_max = context_max;
+            let mut drafter = ModelDrafter::new(SharedScorer::new(scorer, translator(11, 9, 10)));
+            drafter.settings.p_split = Some(0.1);
+            drafter
+        };
+        let target = Table::seeded(11, 2, seed);
+        for promise in PROMISES {
+            let play = Play::new(&target, promise, seed);
+            let tokens: Vec<Token> = (0..5).map(|i| (mix(seed * 10 + i) % 4) as Token).collect();
+            let mut team = [
+                make(context_max),
+                make(context_max).with_inner(Box::new(LookupDrafter::new(1, 1, 4))),
+                make(usize::MAX),
+            ];
+            let trees = team.each_mut().map(|drafter| {
+                drafter.open(SequenceId(0), &tokens, Tenant(0));
+                play.draft(drafter, &tokens)
+            });
+            assert_eq!(offers(&trees[0]), offers(&trees[1]), "{promise:?} seed {seed}, context {context_max}");
+            let goes_on = !trees[0].is_empty();
+            ended += usize::from(goes_on && offers(&trees[0]) != offers(&trees[2]));
+        }
+    }
+    assert!(ended > 10, "{ended} drafts ended at the assistant's context");
 }

@@ -236,6 +236,41 @@ fn a_link_stays_a_link() {
     assert_eq!(Store::load(&file, VOCABULARY, 1000).unwrap(), small());
 }
 
+#[cfg(unix)]
+#[test]
+fn links_to_nothing_are_followed_and_those_that_go_round_refused() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::create_dir(at("inner")).unwrap();
+    symlink("inner/second", at("first")).unwrap();
+    symlink("file", at("inner/second")).unwrap();
+    small().save(&at("first")).unwrap();
+    assert!(std::fs::symlink_metadata(at("first")).unwrap().is_symlink());
+    assert!(std::fs::symlink_metadata(at("inner/file")).unwrap().is_file());
+    assert_eq!(Store::load(&at("first"), VOCABULARY, 1000).unwrap(), small());
+    symlink("this", at("that")).unwrap();
+    symlink("that", at("this")).unwrap();
+    let error = small().save(&at("this")).unwrap_err().to_string();
+    assert!(error.ends_with("cannot be written: expected at most 40 links, found more"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn permissions_stay_and_a_new_file_is_its_owners() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("texts");
+    let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    small().save(&path).unwrap();
+    assert_eq!(mode(), 0o600);
+    for kept in [0o664, 0o400, 0o640] {
+        std::fs::set_permissions(&path, Permissions::from_mode(kept)).unwrap();
+        small().save(&path).unwrap();
+        assert_eq!(mode(), kept);
+    }
+}
+
 /// A drafter that writes down what it is told.
 struct Listener(std::rc::Rc<std::cell::RefCell<Vec<Document>>>);
 

@@ -96,6 +96,14 @@ impl<S: Scorer> ModelDrafter<S> {
     fn catch_up(&mut self, ask: &Ask<'_>) {
         let cached = self.caches.get_mut(&ask.sequence);
         let cached = cached.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+        // A draft that ended in a panic, of whichever sequence, left rows that were never run, or perhaps.
+        cached.truncate_rows(cached.computed);
+        if std::mem::take(&mut cached.in_pass) {
+            self.scorer.keep(ask.sequence, cached.len());
+        }
+        if let Some(inner) = &mut self.inner {
+            inner.forget_guesses(ask.sequence);
+        }
         let (before, last) = (cached.len(), ask.tokens.len() - 1);
         let path = cached.path(&ask.tokens[cached.agreed.min(last)..last]);
         let kept = (cached.agreed + path.len()).min(last);
@@ -128,6 +136,9 @@ impl<S: Scorer> ModelDrafter<S> {
     fn run(&mut self, asks: &[Ask<'_>], growths: &mut [&mut Growth], block: usize) {
         let Self { caches, scorer, blocks, .. } = self;
         blocks.resize_with(blocks.len().max(block + 1), Rows::new);
+        for growth in growths.iter() {
+            caches.get_mut(&asks[growth.ask].sequence).expect("opened, or catching up had failed").in_pass = true;
+        }
         let spans: Vec<TreeSpan<'_>> = growths
             .iter()
             .map(|growth| {
@@ -145,26 +156,30 @@ impl<S: Scorer> ModelDrafter<S> {
         assert!(found == all, "{found} rows for {all} wanted");
         let mut row = 0;
         for (growth, wanted) in growths.iter_mut().zip(wanted) {
+            let Ask { sequence, tokens, .. } = &asks[growth.ask];
+            let cached = self.caches.get_mut(sequence).expect("opened, or nothing was run");
+            cached.in_pass = false;
             let mut rows = (row..row + wanted).map(|row| Location { block, row });
-            if self.blocks[block].row(row).is_some() {
+            // Without any logits the ask was refused; single rows without them are there and say nothing.
+            if rows.clone().any(|at| self.blocks[block].row(at.row).is_some()) {
                 if growth.root.is_none() {
-                    let Ask { sequence, tokens, .. } = &asks[growth.ask];
                     growth.root = rows.next();
-                    self.caches.get_mut(sequence).expect("opened, or nothing was run").agreed = tokens.len();
+                    cached.agreed = tokens.len();
                 }
                 growth.rows.extend(rows);
+                cached.computed = growth.rows.len();
             }
             row += wanted;
         }
     }
 
-    /// Continues the picked leaves, and picks the next, until one of them is missing. Whether there is any.
+    /// Continues the picked leaves, and picks the next, until one of them is missing. Whether there is any. A leaf whose
+    /// row has no logits, or was refused, ends its branch; others go on.
     fn advance(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, chance: &mut dyn Chance) -> bool {
         let cached = self.caches.get_mut(&ask.sequence).expect("opened, or catching up had failed");
         if growth.missing().is_some() {
-            // There was no room for them.
             cached.truncate_rows(growth.rows.len());
-            return false;
+            growth.drop_missing();
         }
         while growth.missing().is_none() {
             for i in 0..growth.picked.len() {
@@ -193,7 +208,7 @@ impl<S: Scorer> ModelDrafter<S> {
     fn expand(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, picked: Picked, chance: &mut dyn Chance) {
         let at =
             growth.logits(&picked).unwrap_or_else(|| panic!("row {:?} of {:?} was not run", picked.row, ask.sequence));
-        let logits = self.blocks[at.block].row(at.row).expect("located only if it was scored");
+        let Some(logits) = self.blocks[at.block].row(at.row) else { return };
         let (parent, depth) = (picked.leaf.node, picked.leaf.depth + 1);
         let settings = ask.settings.or(self.settings);
         self.pen.write(ask, Place { parent, logits, settings }, chance);

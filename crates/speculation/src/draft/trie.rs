@@ -12,7 +12,8 @@
 //! forgetting, and a set-back sequence leaves no trace. What it costs: sequences that run at the same time learn from
 //! each other only when one ends.
 //!
-//! A tenant sees its own branches and everybody's (those of a warm-up without a tenant), never another tenant's.
+//! A tenant sees its own branches and everybody's (those of a warm-up without a tenant), never another tenant's. So many
+//! tenants are remembered; then the one that was not heard of for longest is forgotten.
 //!
 //! Left out: stop words (the authors never match some tokens alone), and drafts longer than a branch.
 
@@ -37,8 +38,10 @@ use store::Store;
 pub struct TrieDrafter {
     options: TrieOptions,
     sequences: BTreeMap<SequenceId, (Tenant, Live)>,
-    /// By tenant; `None` is everybody's.
-    stores: BTreeMap<Option<Tenant>, Store>,
+    /// By tenant; `None` is everybody's. With each when it was used last.
+    stores: BTreeMap<Option<Tenant>, (u64, Store)>,
+    /// Counts uses of stores.
+    uses: u64,
 }
 
 impl Default for TrieDrafter {
@@ -57,7 +60,7 @@ impl TrieDrafter {
         if let Some(problem) = options.problem() {
             panic!("{problem}");
         }
-        TrieDrafter { options, sequences: BTreeMap::new(), stores: BTreeMap::new() }
+        TrieDrafter { options, sequences: BTreeMap::new(), stores: BTreeMap::new(), uses: 0 }
     }
 
     /// Its settings.
@@ -68,18 +71,43 @@ impl TrieDrafter {
     /// Bytes held by all tries.
     pub fn memory_bytes(&self) -> usize {
         let live: usize = self.sequences.values().map(|(_, live)| live.bytes()).sum();
-        live + self.stores.values().map(Store::bytes).sum::<usize>()
+        live + self.stores.values().map(|(_, store)| store.bytes()).sum::<usize>()
     }
 
     /// Number of nodes of all tries.
     pub fn nodes(&self) -> usize {
         let live: usize = self.sequences.values().map(|(_, live)| live.nodes()).sum();
-        live + self.stores.values().map(Store::nodes).sum::<usize>()
+        live + self.stores.values().map(|(_, store)| store.nodes()).sum::<usize>()
     }
 
     /// Tokens of a branch, the first included.
     fn window(&self) -> usize {
         self.options.branch_length + 1
+    }
+
+    /// Inserts a text into the store of a tenant. A new one takes the place of the one that was not used for longest.
+    fn insert(&mut self, tenant: Option<Tenant>, text: &[Token], is_output: bool) {
+        if text.is_empty() {
+            return;
+        }
+        if tenant.is_some() && !self.stores.contains_key(&tenant) {
+            let tenants = || self.stores.iter().filter(|(tenant, _)| tenant.is_some());
+            if tenants().count() >= self.options.tenants_max {
+                let oldest = tenants().min_by_key(|(_, (used, _))| *used).map(|(tenant, _)| *tenant);
+                oldest.and_then(|oldest| self.stores.remove(&oldest));
+            }
+        }
+        let (window, capacity) = (self.window(), self.options.trie_capacity());
+        self.stores.entry(tenant).or_default().1.insert_all(text, window, is_output, capacity);
+        self.touch(tenant);
+    }
+
+    /// A tenant's store, if there is one, is used.
+    fn touch(&mut self, tenant: Option<Tenant>) {
+        self.uses += 1;
+        if let Some((used, _)) = self.stores.get_mut(&tenant) {
+            *used = self.uses;
+        }
     }
 
     fn live(&mut self, sequence: SequenceId) -> &mut Live {
@@ -98,9 +126,7 @@ impl Drafter for TrieDrafter {
         if !self.options.insert_output {
             return;
         }
-        let (window, capacity) = (self.window(), self.options.trie_capacity());
-        let written = tokens.get(prompt_len.saturating_sub(1)..).unwrap_or(&[]);
-        self.stores.entry(tenant).or_default().insert_all(written, window, true, capacity);
+        self.insert(tenant, tokens.get(prompt_len.saturating_sub(1)..).unwrap_or(&[]), true);
     }
 
     fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
@@ -109,6 +135,7 @@ impl Drafter for TrieDrafter {
         live.extend(prompt);
         let before = self.sequences.insert(sequence, (tenant, live));
         assert!(before.is_none(), "{sequence:?} was opened twice");
+        self.touch(Some(tenant));
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
@@ -116,7 +143,11 @@ impl Drafter for TrieDrafter {
             self.live(ask.sequence).extend(ask.tokens);
             let (tenant, live) = &self.sequences[&ask.sequence];
             let mut retrieval = Retrieval::new(&self.options);
-            retrieval.find(ask.tokens, live, [Some(*tenant), None].map(|tenant| self.stores.get(&tenant)));
+            retrieval.find(
+                ask.tokens,
+                live,
+                [Some(*tenant), None].map(|tenant| self.stores.get(&tenant).map(|(_, store)| store)),
+            );
             retrieval.offer(ask);
         }
     }
@@ -133,13 +164,11 @@ impl Drafter for TrieDrafter {
 
     fn close(&mut self, sequence: SequenceId) {
         let Some((tenant, live)) = self.sequences.remove(&sequence) else { return };
-        let (window, capacity) = (self.window(), self.options.trie_capacity());
-        let store = self.stores.entry(Some(tenant)).or_default();
         if self.options.insert_output {
-            store.insert_all(live.written(), window, true, capacity);
+            self.insert(Some(tenant), live.written(), true);
         }
         if self.options.insert_prompt && !self.options.eliminate {
-            store.insert_all(live.prompt(), window, false, capacity);
+            self.insert(Some(tenant), live.prompt(), false);
         }
     }
 }

@@ -5,7 +5,8 @@
 //! asked under a promise of its own: what the draft model will say, and with which noise. Under *exact* that is the
 //! target's noise at each position, so an inner draft model races with the same, and agrees often. Under the other
 //! promises the draft's own draws are at addresses that only it knows; the inner drafter then guesses its likeliest
-//! tokens, and no address is asked twice.
+//! tokens. One that draws all the same (it has a temperature of its own, or guesses at random) is given another seed,
+//! so none of its questions is one that the draft or the verification asks.
 //!
 //! Its guesses are rows to be computed and nothing more, so no law can suffer. Guesses that the draft cannot reach
 //! (deeper than it may grow) are not run. Left out: whether asking pays, which is for whoever chose the inner drafter.
@@ -25,9 +26,20 @@ pub(super) struct Inner {
     pub drafter: Box<dyn Drafter>,
     /// The name of the whole.
     name: String,
-    /// What it takes the sequences to be: their tokens, and during a draft also those on the way to a leaf.
-    texts: BTreeMap<SequenceId, Vec<Token>>,
+    texts: BTreeMap<SequenceId, Text>,
 }
+
+/// What an inner drafter takes a sequence to be.
+struct Text {
+    /// Its tokens, and during a draft also those on the way to a leaf.
+    tokens: Vec<Token>,
+    /// So many of them are the sequence's.
+    own: usize,
+}
+
+/// Flipped in the seed of an inner drafter that shall not race with the target: any bits but none, so that the seed is
+/// another one whatever it was.
+const SEED_FLIP: u64 = 0x6a09_e667_f3bc_c909;
 
 impl Inner {
     pub(super) fn new(drafter: Box<dyn Drafter>) -> Inner {
@@ -40,7 +52,7 @@ impl Inner {
     }
 
     pub(super) fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
-        self.texts.insert(sequence, prompt.to_vec());
+        self.texts.insert(sequence, Text { tokens: prompt.to_vec(), own: prompt.len() });
         self.drafter.open(sequence, prompt, tenant);
     }
 
@@ -51,20 +63,36 @@ impl Inner {
 
     /// Lets it forget what it knows beyond the first `len` tokens.
     pub(super) fn keep(&mut self, sequence: SequenceId, len: usize) {
+        self.forget_guesses(sequence);
+        self.cut(sequence, len);
+    }
+
+    /// Lets it forget the tokens on the way to a leaf, which are left over if a draft did not come to its end.
+    pub(super) fn forget_guesses(&mut self, sequence: SequenceId) {
+        let text = self.texts.get(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        if text.own < text.tokens.len() {
+            self.cut(sequence, text.own);
+        }
+    }
+
+    fn cut(&mut self, sequence: SequenceId, len: usize) {
         let text = self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        text.truncate(len);
+        text.tokens.truncate(len);
+        text.own = text.own.min(len);
         self.drafter.keep(sequence, len);
     }
 
     /// Brings a text up to date: the sequence's tokens, whose known ones are taken to be the same, then those to a leaf.
     fn tell(&mut self, sequence: SequenceId, tokens: &[Token], path: &[Token]) {
         let text = self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        text.extend(&tokens[text.len().min(tokens.len())..]);
-        let same = text[tokens.len()..].iter().zip(path).take_while(|(a, b)| a == b).count();
-        if tokens.len() + same < text.len() {
-            self.keep(sequence, tokens.len() + same);
+        text.tokens.extend(&tokens[text.tokens.len().min(tokens.len())..]);
+        text.own = tokens.len();
+        let same = text.tokens[tokens.len()..].iter().zip(path).take_while(|(a, b)| a == b).count();
+        if tokens.len() + same < text.tokens.len() {
+            self.cut(sequence, tokens.len() + same);
         }
-        self.texts.entry(sequence).or_default().extend(&path[same..]);
+        let text = self.texts.get_mut(&sequence).expect("cut and not closed");
+        text.tokens.extend(&path[same..]);
     }
 }
 
@@ -115,12 +143,12 @@ fn ask_inner(
         .zip(trees.iter_mut().zip(&mut probes))
         .map(|(((ask, ..), sampling), (tree, probes))| Ask {
             sequence: asks[*ask].sequence,
-            tokens: &texts[&asks[*ask].sequence],
+            tokens: &texts[&asks[*ask].sequence].tokens,
             prompt_len: asks[*ask].prompt_len,
             sampling,
             settings: DraftSettings::default(),
             promise: Promise::Exact,
-            seed: asks[*ask].seed,
+            seed: seed(&asks[*ask]),
             limits: Limits::nodes(nodes_max),
             tree,
             probes,
@@ -138,6 +166,14 @@ fn sampling<'a>(ask: &Ask<'a>, settings: DraftSettings) -> Cow<'a, Sampling> {
         (Promise::Exact, false) => Cow::Borrowed(ask.sampling),
         (Promise::Exact, true) => Cow::Owned(settings.sampling(ask.sampling)),
         (Promise::Rejection | Promise::Block, _) => Cow::Owned(Sampling { temperature: 0.0, ..ask.sampling.clone() }),
+    }
+}
+
+/// The seed under which the inner drafter may ask: the request's only where drafter and target are to race alike.
+fn seed(ask: &Ask<'_>) -> u64 {
+    match ask.promise {
+        Promise::Exact => ask.seed,
+        Promise::Rejection | Promise::Block => ask.seed ^ SEED_FLIP,
     }
 }
 

@@ -16,6 +16,10 @@ pub(super) struct Cached {
     pub tokens: Vec<Token>,
     /// For each the row that it continues, `None`: the last of the agreed tokens.
     pub parents: Vec<Option<u32>>,
+    /// So many of them have been run. The others are there for a pass to come, and go if it does not.
+    pub computed: usize,
+    /// A pass began and has not ended: if it never does, what the scorer has beyond the computed rows is not known.
+    pub in_pass: bool,
 }
 
 impl Cached {
@@ -28,11 +32,13 @@ impl Cached {
     pub(super) fn truncate_rows(&mut self, len: usize) {
         self.tokens.truncate(len);
         self.parents.truncate(len);
+        self.computed = self.computed.min(len);
     }
 
     /// Forgets last rows that stand for tokens beyond the first `len`; whether there were any.
     pub(super) fn truncate(&mut self, len: usize) -> bool {
         let before = self.len();
+        self.truncate_rows(self.computed);
         while self.tokens.last().is_some() && self.agreed + self.depth(self.tokens.len() - 1) > len {
             self.truncate_rows(self.tokens.len() - 1);
         }

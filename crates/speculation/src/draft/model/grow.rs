@@ -89,6 +89,13 @@ impl Growth {
         self.picked.iter().find(|picked| self.logits(picked).is_none())
     }
 
+    /// Leaves of this round that are not computed are not continued.
+    pub(super) fn drop_missing(&mut self) {
+        let mut picked = std::mem::take(&mut self.picked);
+        picked.retain(|picked| self.logits(picked).is_some());
+        self.picked = picked;
+    }
+
     /// Whether nothing that was computed before is wanted any more.
     pub(super) fn is_fresh(&self) -> bool {
         self.leaves.is_empty() && self.picked.iter().all(|picked| self.logits(picked).is_none())

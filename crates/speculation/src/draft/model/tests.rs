@@ -14,6 +14,8 @@ struct Successor {
     passes: Vec<usize>,
     run: usize,
     room: usize,
+    /// After this token nothing can be said.
+    dumb: Option<Token>,
 }
 
 impl Successor {
@@ -25,6 +27,7 @@ impl Successor {
             passes: Vec::new(),
             run: 0,
             room: usize::MAX,
+            dumb: None,
         });
         drafter.open(SequenceId(1), &[], Tenant(0));
         drafter.open(SequenceId(2), &[], Tenant(0));
@@ -41,13 +44,18 @@ impl Scorer for Successor {
         for ask in asks {
             let cached = self.cached.get_mut(&ask.sequence).unwrap();
             assert_eq!(cached.len(), ask.start + ask.computed);
-            if ask.start + ask.tokens.len() > self.room {
+            let is_dumb = |row: &u32| self.dumb == Some(ask.tokens[*row as usize]);
+            if ask.start + ask.tokens.len() > self.room || ask.wanted.iter().all(is_dumb) {
                 ask.wanted.iter().for_each(|_| rows.push(None));
                 continue;
             }
             cached.extend(&ask.tokens[ask.computed..]);
             self.run += ask.tokens.len() - ask.computed;
             for row in ask.wanted {
+                if is_dumb(row) {
+                    rows.push(None);
+                    continue;
+                }
                 let (token, row) = (ask.tokens[*row as usize] as usize, rows.push_zeros(10));
                 (row[(token + 1) % 10], row[(token + 2) % 10]) = (self.logit, self.second);
             }
@@ -308,4 +316,83 @@ fn an_accepted_branch_closes_its_ranks() {
     assert_eq!(trees[0].tokens(), [0]);
     assert_eq!(drafter.scorer.cached[&SequenceId(1)], [3, 5, 6, 9]);
     assert_eq!(drafter.scorer.run - run, 2, "5 had been run, 6 had not");
+}
+
+#[test]
+fn a_branch_ends_where_nothing_can_be_said_and_others_go_on() {
+    let mut drafter = Successor::drafter(4.0);
+    drafter.scorer.second = 3.3;
+    drafter.settings.p_split = Some(0.1);
+    let mut grown = |dumb, nodes| {
+        drafter.scorer.dumb = dumb;
+        let limits = Limits::nodes(nodes);
+        let tree = draft_within(&mut drafter, &[&[3]], &Sampling::default(), Promise::Exact, limits).remove(0);
+        let parents = tree.parents().iter().map(|parent| parent.map_or(-1, |parent| parent.index() as i32));
+        tree.tokens().iter().copied().zip(parents).collect::<Vec<(Token, i32)>>()
+    };
+    assert_eq!(grown(None, 6), [(4, -1), (5, -1), (5, 0), (6, 0), (6, 1), (7, 1)]);
+    // In one pass: one of two leaves has no row. In a pass of its own: all its rows are missing.
+    assert_eq!(grown(Some(4), 6)[..4], [(4, -1), (5, -1), (6, 1), (7, 1)]);
+    assert_eq!(grown(Some(5), 6)[..4], [(4, -1), (5, -1), (5, 0), (6, 0)]);
+    assert_eq!(grown(Some(5), 4), [(4, -1), (5, -1), (5, 0), (6, 0)]);
+    assert_eq!(grown(Some(4), 4), [(4, -1), (5, -1), (6, 1), (7, 1)], "the likelier leaf alone was asked for first");
+    assert_eq!(grown(Some(3), 4), [], "not even after the root");
+    assert_eq!(grown(None, 4), [(4, -1), (5, -1), (5, 0), (6, 0)]);
+}
+
+/// Draws whatever it was promised, as one with settings of its own may.
+struct Gambler;
+
+impl Drafter for Gambler {
+    fn name(&self) -> &str {
+        "gambler"
+    }
+    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
+    fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
+        for ask in asks {
+            let law = Law::from_pairs([(1, 0.5), (2, 0.5)]);
+            let token = chance.pick(&law, Address::token(ask.seed, ask.position()));
+            ask.tree.suggest(None, token, Proposal::Point, ask.source, crate::Evidence::estimate(0.5));
+        }
+    }
+    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
+    fn close(&mut self, _sequence: SequenceId) {}
+}
+
+#[test]
+fn an_inner_drafter_has_the_targets_noise_under_exact_alone() {
+    for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
+        for seed in [0, 5, u64::MAX] {
+            let mut drafter = Successor::drafter(5.0);
+            drafter.close(SequenceId(1));
+            drafter.close(SequenceId(2));
+            let mut drafter = drafter.with_inner(Box::new(Gambler));
+            drafter.open(SequenceId(1), &[], Tenant(0));
+            let (mut tree, sampling) = (DraftTree::new(), Sampling::default());
+            let ask = Ask {
+                sequence: SequenceId(1),
+                tokens: &[1, 2, 3],
+                prompt_len: 1,
+                sampling: &sampling,
+                promise,
+                seed,
+                settings: DraftSettings::default(),
+                limits: Limits::nodes(3),
+                tree: &mut tree,
+                probes: &mut Probes::default(),
+                source: 0,
+            };
+            let mut chance = Likeliest(Vec::new());
+            drafter.draft(&mut [ask], &mut chance);
+            let races = chance.0.iter().filter(|at| at.purpose == crate::Purpose::Token);
+            let (own, other): (Vec<&Address>, Vec<_>) = races.partition(|at| at.seed == seed);
+            assert_eq!(
+                (own.is_empty(), other.is_empty()),
+                match promise {
+                    Promise::Exact => (false, true),
+                    _ => (true, false),
+                }
+            );
+        }
+    }
 }

@@ -93,6 +93,8 @@ pub struct TrieOptions {
     /// Most nodes of a trie that outlives its sequence (there is one per first token); `None`: 16 times
     /// `decoding_length`.
     pub capacity: Option<usize>,
+    /// Most tenants whose tries are kept, from 1; the least recently used go first. Everybody's do not count.
+    pub tenants_max: usize,
     /// Whether branches of prompts are inserted.
     pub insert_prompt: bool,
     /// Whether branches of outputs are inserted.
@@ -121,6 +123,7 @@ impl Default for TrieOptions {
             share_min: 0.01,
             gain_min: 0.0,
             capacity: None,
+            tenants_max: 64,
             insert_prompt: true,
             insert_output: true,
             eliminate: true,
@@ -154,6 +157,9 @@ impl TrieOptions {
         }
         if self.trie_capacity() == Some(0) {
             return Some("capacity: expected at least 1 node, found 0".to_string());
+        }
+        if self.tenants_max == 0 {
+            return Some("tenants_max: expected at least 1, found 0".to_string());
         }
         let numbers = [
             ("prompt_weight", self.prompt_weight),

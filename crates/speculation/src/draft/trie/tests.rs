@@ -1,5 +1,7 @@
 //! Tries against a map from paths to counts, the way back against a shadow, and what each setting does.
 
+mod kept;
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -477,16 +479,4 @@ fn names_are_read_back_and_problems_named() {
         let problem = options.problem().unwrap();
         assert!(problem.starts_with(start), "{problem}");
     }
-}
-
-#[test]
-fn memory_is_counted_and_given_back() {
-    let mut drafter = TrieDrafter::new(matches());
-    let text: Vec<Token> = (0..500).map(|i| i * i % 97).collect();
-    drafter.open(ONE, &text, Tenant(0));
-    let (bytes, nodes) = (drafter.memory_bytes(), drafter.nodes());
-    assert!(nodes > 500 && bytes >= nodes * 20, "{nodes} nodes, {bytes} bytes");
-    drafter.close(ONE);
-    assert!(drafter.memory_bytes() < 1000, "{} bytes", drafter.memory_bytes());
-    assert_eq!(drafter.nodes(), 0);
 }
