@@ -211,9 +211,11 @@ proptest! {
             let expected = bytes(pair.assistant(), &drafted);
             let spaces = |bytes: &[u8]| bytes.iter().take_while(|&&byte| byte == b' ').count();
             if !translation.held().is_empty() {
-                // Half a character is continued by the rest of it, or not at all.
-                let rest = expected.strip_prefix(b" ").unwrap_or(&expected).strip_prefix(translation.held());
-                prop_assert!(found == rest.or(expected.strip_prefix(translation.held())).unwrap_or_default());
+                // Half a character is continued by the rest of it, or not at all: a space before it is a word of its own,
+                // unless the assistant puts one wherever a text begins.
+                let invents = translation.is_beginning() && pair.assistant().drops_first_space();
+                let drafted = if invents { expected.strip_prefix(b" ").unwrap_or(&expected) } else { &expected };
+                prop_assert_eq!(&found, drafted.strip_prefix(translation.held()).unwrap_or_default());
                 continue;
             }
             prop_assert_eq!(&found[spaces(&found)..], &expected[spaces(&expected)..]);
