@@ -1,4 +1,4 @@
-//! For unit tests of drafters: one ask of one sequence, with a chance that draws the likeliest.
+//! For unit tests of drafters: one ask of one sequence, with a chance that draws the likeliest or none.
 
 use crate::budget::Limits;
 use crate::draft::{Ask, DraftSettings, Drafter, Probes};
@@ -21,6 +21,18 @@ impl Chance for Likeliest {
 
     fn coin(&mut self, _probability: f64, address: Address) -> bool {
         panic!("a drafter tosses no coin, at {address:?}");
+    }
+}
+
+/// For drafters that need no chance: none is given.
+pub(super) struct NoChance;
+
+impl Chance for NoChance {
+    fn draw(&mut self, _law: &Law, _count: usize, address: Address, _out: &mut Vec<Token>) {
+        panic!("a draw at {address:?}");
+    }
+    fn coin(&mut self, _probability: f64, address: Address) -> bool {
+        panic!("a coin at {address:?}");
     }
 }
 

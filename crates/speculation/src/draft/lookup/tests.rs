@@ -4,19 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::budget::Limits;
-use crate::{Address, DraftSettings, DraftTree, Law, Probes, Promise, Proposal, Sampling};
-
-/// No chance is needed, so none is given.
-struct NoChance;
-
-impl Chance for NoChance {
-    fn draw(&mut self, _law: &Law, _count: usize, address: Address, _out: &mut Vec<Token>) {
-        panic!("a draw at {address:?}");
-    }
-    fn coin(&mut self, _probability: f64, address: Address) -> bool {
-        panic!("a coin at {address:?}");
-    }
-}
+use crate::draft::trial::NoChance;
+use crate::{DraftSettings, DraftTree, Probes, Promise, Proposal, Sampling};
 
 const SEQUENCE: SequenceId = SequenceId(4);
 

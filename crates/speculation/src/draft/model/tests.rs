@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::budget::Limits;
+use crate::draft::trial::Likeliest;
 use crate::{Address, DraftTree, Law, Probes, Promise, Proposal, Sampling};
 
 /// Says that token t is followed by t + 1, with this logit against zeros, or by t + 2, with a logit of its own; notes what
@@ -78,22 +79,6 @@ impl Scorer for Successor {
     }
 }
 
-/// Always the most probable tokens.
-struct Likeliest(Vec<Address>);
-
-impl Chance for Likeliest {
-    fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>) {
-        self.0.push(address);
-        let mut tokens: Vec<(Token, f64)> = law.iter().collect();
-        tokens.sort_by(|a, b| b.1.total_cmp(&a.1));
-        out.clear();
-        out.extend(tokens.iter().take(count).map(|(token, _)| *token));
-    }
-    fn coin(&mut self, _probability: f64, address: Address) -> bool {
-        panic!("a drafter tosses no coin, at {address:?}");
-    }
-}
-
 fn draft(drafter: &mut ModelDrafter<Successor>, texts: &[&[Token]], sampling: &Sampling) -> Vec<DraftTree> {
     draft_within(drafter, texts, sampling, Promise::Exact, Limits::nodes(4))
 }
@@ -126,7 +111,7 @@ fn draft_within(
             source: 0,
         })
         .collect();
-    drafter.draft(&mut asks, &mut Likeliest(Vec::new()));
+    drafter.draft(&mut asks, &mut Likeliest::default());
     trees
 }
 
@@ -220,9 +205,9 @@ fn noise_is_the_targets_under_exact_and_its_own_under_rejection() {
             probes: &mut Probes::default(),
             source: 0,
         };
-        let mut chance = Likeliest(Vec::new());
+        let mut chance = Likeliest::default();
         drafter.draft(&mut [ask], &mut chance);
-        let asked: Vec<_> = chance.0.iter().map(|at| (at.seed, at.position, at.purpose)).collect();
+        let asked: Vec<_> = chance.asked.iter().map(|at| (at.seed, at.position, at.purpose)).collect();
         assert_eq!(asked, [(5, 3, purpose), (5, 4, purpose)]);
         let drawn = |proposal| matches!(proposal, Proposal::Drawn(_));
         assert!(tree.offers().iter().all(|offer| drawn(offer.proposal) == (promise == Promise::Rejection)));
@@ -382,9 +367,9 @@ fn an_inner_drafter_has_the_targets_noise_under_exact_alone() {
                 probes: &mut Probes::default(),
                 source: 0,
             };
-            let mut chance = Likeliest(Vec::new());
+            let mut chance = Likeliest::default();
             drafter.draft(&mut [ask], &mut chance);
-            let races = chance.0.iter().filter(|at| at.purpose == crate::Purpose::Token);
+            let races = chance.asked.iter().filter(|at| at.purpose == crate::Purpose::Token);
             let (own, other): (Vec<&Address>, Vec<_>) = races.partition(|at| at.seed == seed);
             assert_eq!(
                 (own.is_empty(), other.is_empty()),
