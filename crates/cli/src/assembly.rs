@@ -14,6 +14,7 @@ use foretoken_model::Options;
 use foretoken_speculation::{Promise, Tenant};
 use foretoken_text::Tokenizer;
 
+use crate::costs::KeptCosts;
 use crate::failure::Failure;
 use crate::memory::Memory;
 use crate::models::Opened;
@@ -38,6 +39,7 @@ pub struct Assembly {
     pub memory: Memory,
     /// The seed is random and has not been told yet.
     pub untold_seed: bool,
+    costs: KeptCosts,
 }
 
 /// The options that an engine is made from.
@@ -123,6 +125,11 @@ impl Assembly {
         let names = workshop.names();
         let (kept, tokens) = (&drafting.memory, tokenizer.as_deref());
         let memory = Memory::load(kept, tokens, &mut engine, Tenant::default(), choices.shared_memory)?;
+        let held = drafting.costs.as_deref();
+        let costs = match specs.iter().all(Vec::is_empty) {
+            true => KeptCosts::default(),
+            false => KeptCosts::prepare(&mut engine, &names, held, &workshop.key(model))?,
+        };
         let request = Request {
             tokens_max: law.n_predict.0,
             sampling,
@@ -142,6 +149,22 @@ impl Assembly {
         }
         // Told last, so that an error stands alone.
         drafting.tell_unused(&specs);
-        Ok(Self { engine, target, tokenizer, request, names, methods, memory, untold_seed: law.seed_is_random() })
+        Ok(Self {
+            engine,
+            target,
+            tokenizer,
+            request,
+            names,
+            methods,
+            memory,
+            untold_seed: law.seed_is_random(),
+            costs,
+        })
+    }
+}
+
+impl Drop for Assembly {
+    fn drop(&mut self) {
+        self.costs.keep(&self.engine, &self.names);
     }
 }

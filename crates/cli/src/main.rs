@@ -12,6 +12,7 @@ mod assembly;
 mod bench;
 mod chat;
 mod check;
+mod costs;
 mod defaults;
 mod demo;
 mod failure;

@@ -73,6 +73,21 @@ impl Opened {
         Ok(Self { name: files.name.to_string(), checkpoint, spec, defaults, place: Place::Embedded(files) })
     }
 
+    /// Where it is, the same wherever it is named from.
+    pub fn place(&self) -> String {
+        match self.place {
+            Place::Embedded(_) => self.name.clone(),
+            Place::Directory(_) | Place::Gguf => {
+                std::fs::canonicalize(&self.name).map_or(self.name.clone(), |path| path.display().to_string())
+            }
+        }
+    }
+
+    /// Bytes of all tensors.
+    pub fn weights_bytes(&self) -> usize {
+        self.checkpoint.weights.iter().map(|tensor| tensor.bytes.len()).sum()
+    }
+
     /// What kind of files they are, for a reader.
     pub fn format(&self) -> &'static str {
         match self.place {

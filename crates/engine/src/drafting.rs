@@ -7,21 +7,25 @@
 //! offers a token that does not exist is dropped as well; the offer stands and is refused, since its probability is zero.
 //! (One thing cannot be mended: who draws, looks, and panics instead of offering bends the law of *rejection* by that draw.)
 //!
-//! Several drafters of one request fill a tree of candidates, of which [`merge`] takes the best. Under *exact* each may
-//! fill the whole budget; under the other promises, where draws cannot be taken back, they share it ([`share`]).
+//! All drafters of a request fill one tree of candidates, of which [`foretoken_speculation::choose`] takes what is verified.
+//! Under *exact* each may fill the whole budget; under the other promises, where draws cannot be taken back, they share it
+//! ([`share`]). Where drafts are weighed by their costs, whoever does not pay is not asked (`weighing`).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use foretoken_speculation::budget::{Limits, foreseen};
-use foretoken_speculation::draft::{lawful_offers, merge, retain, share};
-use foretoken_speculation::{Ask, Chance, Drafter, News, SequenceId, Tenant, Token};
+use foretoken_speculation::budget::Limits;
+use foretoken_speculation::{
+    Ask, Chance, Costs, DraftSettings, DraftTree, Drafter, News, Probes, Promise, Sampling, SequenceId, Tenant, Token,
+    Work, lawful_offers, retain, share,
+};
 
+use crate::chance::Race;
+use crate::meter::{Call, Meter};
 use crate::output::Event;
-use crate::request::BudgetKind;
-use crate::scheduler::Part;
 use crate::sequence::Sequence;
+use crate::weighing::{Trials, Weighing, Who};
 
 /// All drafters of an engine, by number.
 #[derive(Default)]
@@ -114,63 +118,47 @@ impl Team {
         events.push(Event::DrafterFailed { sequence: sequence.id, drafter: number, message });
     }
 
-    /// Fills the trees of all sequences that take part in the pass and may draft.
-    pub(crate) fn draft(
-        &mut self,
-        running: &mut [Sequence],
-        parts: &[Part],
-        vocabulary: usize,
-        chance: &mut dyn Chance,
-        events: &mut Vec<Event>,
-    ) {
-        running.iter_mut().for_each(|sequence| sequence.clear_draft());
-        let mut nodes_max = vec![0; running.len()];
-        for part in parts {
-            nodes_max[part.at] = part.nodes_max;
-            running[part.at].probes.clear(part.probes_max);
-        }
-        let rounds = running.iter().map(|sequence| sequence.drafters.len()).max().unwrap_or(0);
+    /// Lets the drafters of all sequences that take part in the pass and may draft offer their candidates.
+    pub(crate) fn draft(&mut self, running: &mut [Sequence], pass: &mut DraftPass<'_>, chance: &mut dyn Chance) {
+        let rounds = running.iter().map(|sequence| sequence.turns.len()).max().unwrap_or(0);
         for round in 0..rounds {
             // Whom each sequence asks in this round, settled before anybody is dropped.
-            let turns: Vec<Option<u8>> = running
-                .iter()
-                .zip(&nodes_max)
-                .map(|(sequence, nodes)| sequence.turns.get(round).copied().filter(|_| *nodes > 0))
-                .collect();
+            let turns: Vec<Option<u8>> = running.iter().map(|sequence| self.turn(sequence, round, pass)).collect();
             for number in 0..self.members.len() as u8 {
                 let at: Vec<usize> = (0..running.len()).filter(|at| turns[*at] == Some(number)).collect();
                 let together = if self.members[usize::from(number)].suspect > 0 { 1 } else { at.len().max(1) };
                 for at in at.chunks(together) {
-                    let before: Vec<_> =
-                        at.iter().map(|at| Asked::now(&mut running[*at], nodes_max[*at], round)).collect();
-                    self.ask(number, &before, at, running, chance, events);
+                    let before: Vec<_> = at.iter().map(|at| Asked::now(&mut running[*at], round)).collect();
+                    self.ask(number, &before, at, running, pass, chance);
                     for (at, before) in at.iter().zip(before) {
-                        let breach = before.breach(&mut running[*at], vocabulary);
+                        running[*at].asked.push(number);
+                        let breach = before.breach(&mut running[*at], pass.vocabulary);
                         // It may have panicked as well, and be gone already.
                         let message = breach.filter(|_| running[*at].drafters.contains(&number));
                         if let Some(message) = message {
-                            self.drop_for(number, &mut running[*at], message, events);
+                            self.drop_for(number, &mut running[*at], message, pass.events);
                         }
                     }
                 }
             }
         }
-        for (sequence, nodes) in running.iter_mut().zip(nodes_max) {
-            if let BudgetKind::Oracle { text, .. } = &sequence.request.budget {
-                let written = (sequence.tokens.len() - sequence.request.prompt.len()).min(text.len());
-                let several = sequence.turns.len() > 1;
-                let drafted = if several { &mut sequence.candidates } else { &mut sequence.tree };
-                let mut path = foreseen(drafted, &text[written..]);
-                path.truncate(nodes);
-                retain(drafted, |offer| path.contains(&offer.node));
-                if several {
-                    std::mem::swap(&mut sequence.candidates, &mut sequence.tree);
-                }
-            } else if sequence.turns.len() > 1 {
-                let promise = sequence.request.promise;
-                merge(promise, &mut sequence.candidates, &sequence.calibration, nodes, &mut sequence.tree);
-            }
+    }
+
+    /// The drafter that a sequence asks in this round, if it is to be asked at all.
+    fn turn(&self, sequence: &Sequence, round: usize, pass: &mut DraftPass<'_>) -> Option<u8> {
+        let number = sequence.turns.get(round).copied().filter(|_| sequence.nodes_max > 0)?;
+        if !sequence.request.budget.is_auto() {
+            return Some(number);
         }
+        let drafter = &self.members[usize::from(number)].drafter;
+        let told = guarded(|| {
+            (drafter.work().is_some(), drafter.unread(sequence.id, sequence.tokens.len()), drafter.probes_max())
+        });
+        // One that cannot even say this is asked, and dropped if it fails again.
+        let Ok((has_network, unread, probes)) = told else { return Some(number) };
+        let (who, costs) = (Who { number, has_network, unread, probes }, pass.meter.costs());
+        let pays = pass.weighing.is_worth_asking(sequence, costs, who, sequence.nodes_max);
+        (pays || pass.trials.spend(&pass.weighing, costs, who)).then_some(number)
     }
 
     /// Asks one drafter for drafts of the sequences `at`, together.
@@ -180,30 +168,115 @@ impl Team {
         asked: &[Asked],
         at: &[usize],
         running: &mut [Sequence],
+        pass: &mut DraftPass<'_>,
         chance: &mut dyn Chance,
-        events: &mut Vec<Event>,
     ) {
         let mut limits = at.iter().zip(asked).map(|(at, asked)| (*at, asked.limits)).peekable();
         let mut asks: Vec<Ask<'_>> = Vec::with_capacity(at.len());
+        let (weighing, costs) = (pass.weighing, pass.meter.costs());
         asks.extend(running.iter_mut().enumerate().filter_map(|(i, sequence)| {
             let (_, limits) = limits.next_if(|(at, _)| *at == i)?;
-            Some(ask_of(sequence, limits, number))
+            Some(ask_of(sequence, limits, number, &weighing, costs))
         }));
         let member = &mut self.members[usize::from(number)];
         member.suspect = member.suspect.saturating_sub(1);
+        let before = member.work();
         let started = Instant::now();
         let drafted = guarded(|| member.drafter.draft(&mut asks, chance));
-        let time = started.elapsed() / at.len() as u32;
+        let time = started.elapsed();
+        drop(asks);
+        let after = member.work();
+        let call = Call {
+            sequences: at.len(),
+            passes: after.passes.saturating_sub(before.passes),
+            read: after.read.saturating_sub(before.read),
+            seconds: time.as_secs_f64(),
+        };
+        pass.meter.learn_call(number, call);
+        pass.seconds += call.expected(pass.meter.costs().drafter(number));
         for at in at {
-            running[*at].stats.drafters[usize::from(number)].time += time;
-            running[*at].worth.spend(number, time);
+            running[*at].stats.drafters[usize::from(number)].time += time / call.sequences as u32;
         }
         match (drafted, at) {
             (Ok(()), _) => {}
-            (Err(message), [at]) => self.drop_for(number, &mut running[*at], message, events),
+            (Err(message), [at]) => self.drop_for(number, &mut running[*at], message, pass.events),
             (Err(_), _) => member.suspect = SUSPECT_CALLS,
         }
     }
+
+    /// Measures what a step of each drafter with a network takes, and what it takes to read, on a text that is forgotten.
+    pub(crate) fn measure(&mut self, meter: &mut Meter) {
+        for number in 0..self.members.len() as u8 {
+            let member = &mut self.members[usize::from(number)];
+            let known = meter.costs().drafter(number).step > 0.0;
+            if known || !matches!(guarded(|| member.drafter.work()), Ok(Some(_))) {
+                continue;
+            }
+            // Whatever fails here fails again when it matters, and is told then.
+            guarded(|| member.rehearse(number, meter)).ok();
+            guarded(|| member.drafter.close(REHEARSAL)).ok();
+        }
+    }
+}
+
+/// The sequence of a rehearsal, which no request has.
+const REHEARSAL: SequenceId = SequenceId(u64::MAX);
+/// Tokens that a rehearsal reads.
+const REHEARSAL_LEN: usize = 32;
+
+impl Member {
+    fn work(&self) -> Work {
+        guarded(|| self.drafter.work()).ok().flatten().unwrap_or_default()
+    }
+
+    /// Drafts a few steps, then reads a few tokens.
+    fn rehearse(&mut self, number: u8, meter: &mut Meter) {
+        let tokens = [0; 2 + REHEARSAL_LEN];
+        self.drafter.open(REHEARSAL, &tokens[..1], Tenant::default());
+        for (len, nodes_max) in [(1, 4), (2, 4), (2 + REHEARSAL_LEN, 1)] {
+            let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
+            let ask = Ask {
+                sequence: REHEARSAL,
+                tokens: &tokens[..len],
+                prompt_len: 1,
+                sampling: &Sampling { temperature: 0.0, ..Sampling::default() },
+                settings: DraftSettings::default(),
+                promise: Promise::Exact,
+                seed: 0,
+                outlook: None,
+                limits: Limits::nodes(nodes_max),
+                tree: &mut tree,
+                probes: &mut probes,
+                source: number,
+            };
+            let before = self.work();
+            let started = Instant::now();
+            self.drafter.draft(&mut [ask], &mut Race);
+            let (after, seconds) = (self.work(), started.elapsed().as_secs_f64());
+            let (passes, read) = (after.passes - before.passes, after.read - before.read);
+            // The first draft meets cold caches.
+            if len > 1 {
+                meter.learn_call(number, Call { sequences: 1, passes, read, seconds });
+            }
+            self.drafter.keep(REHEARSAL, len);
+        }
+    }
+}
+
+/// What drafting in one pass goes by, and what it leaves behind.
+pub(crate) struct DraftPass<'a> {
+    /// What the decisions go by.
+    pub(crate) weighing: Weighing,
+    /// Where times are learned.
+    pub(crate) meter: &'a mut Meter,
+    /// What may be spent on drafters that rest.
+    pub(crate) trials: &'a mut Trials,
+    /// Tokens there are.
+    pub(crate) vocabulary: usize,
+    /// What happened.
+    pub(crate) events: &'a mut Vec<Event>,
+    /// What drafting takes by what is known of costs, in seconds.
+    pub(crate) seconds: f64,
 }
 
 /// How far a drafter may go for a sequence, and what there was before it was asked.
@@ -214,21 +287,18 @@ struct Asked {
 }
 
 impl Asked {
-    /// `nodes_max`: of the whole pass.
-    fn now(sequence: &mut Sequence, nodes_max: usize, round: usize) -> Asked {
-        let nodes_max = match sequence.turns.len() {
-            1 => nodes_max,
-            turns => share(sequence.request.promise, nodes_max, sequence.candidates.len(), turns - 1 - round),
-        };
+    fn now(sequence: &mut Sequence, round: usize) -> Asked {
+        let to_come = sequence.turns.len() - 1 - round;
+        let nodes_max = share(sequence.request.promise, sequence.nodes_max, sequence.candidates.len(), to_come);
         let limits = Limits { nodes_max, ..sequence.budget.limits() };
-        Asked { limits, offers: sequence.drafted_into().offers().len(), probes: sequence.probes.len() }
+        Asked { limits, offers: sequence.candidates.offers().len(), probes: sequence.probes.len() }
     }
 
     /// What the drafter did that it may not do. Its offers are cut where that is needed.
     fn breach(&self, sequence: &mut Sequence, vocabulary: usize) -> Option<String> {
         let is_unknown = |token: &Token| *token as usize >= vocabulary;
         let probe = sequence.probes.tokens()[self.probes..].iter().copied().find(is_unknown);
-        let tree = sequence.drafted_into();
+        let tree = &mut sequence.candidates;
         let offered = tree.offers()[self.offers..].iter().map(|offer| tree.token(offer.node)).find(is_unknown);
         let found = tree.len();
         if let Some(lawful) = lawful_offers(tree, self.offers, self.limits.nodes_max) {
@@ -239,19 +309,26 @@ impl Asked {
     }
 }
 
-fn ask_of(sequence: &mut Sequence, limits: Limits, number: u8) -> Ask<'_> {
-    let several = sequence.turns.len() > 1;
+fn ask_of<'a>(
+    sequence: &'a mut Sequence,
+    limits: Limits,
+    number: u8,
+    weighing: &Weighing,
+    costs: &'a Costs,
+) -> Ask<'a> {
+    let Sequence { id, tokens, request, experience, candidates, probes, nodes_before, .. } = sequence;
     Ask {
-        sequence: sequence.id,
-        tokens: &sequence.tokens,
-        prompt_len: sequence.request.prompt.len(),
-        sampling: &sequence.request.sampling,
-        settings: sequence.request.draft,
-        promise: sequence.request.promise,
-        seed: sequence.request.seed,
+        sequence: *id,
+        tokens,
+        prompt_len: request.prompt.len(),
+        sampling: &request.sampling,
+        settings: request.draft,
+        promise: request.promise,
+        seed: request.seed,
+        outlook: request.budget.is_auto().then(|| weighing.outlook(*nodes_before, experience, costs)),
         limits,
-        tree: if several { &mut sequence.candidates } else { &mut sequence.tree },
-        probes: &mut sequence.probes,
+        tree: candidates,
+        probes,
         source: number,
     }
 }

@@ -13,32 +13,34 @@
 //! ```
 //!
 //! Left out: text beyond the stop strings that end a request, the network of doors, and reading the clock for
-//! anything but statistics.
+//! anything but statistics and costs (`meter`).
 
 #![forbid(unsafe_code)]
 
 mod chance;
 mod drafting;
+mod meter;
 mod output;
 mod pages;
 mod request;
 mod scheduler;
 mod scorer;
 mod sequence;
+mod shared;
 mod stats;
 mod step;
 pub mod store;
 mod translated;
-mod worth;
+mod weighing;
 
 pub use chance::Race;
 pub use output::{Emitted, Event, FinishReason, Origin};
 pub use pages::Pages;
 pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
-pub use stats::{DrafterStats, Stats};
+pub use stats::{DrafterStats, Reliability, Stats};
 pub use step::Engine;
 pub use store::{Document, Store, StoreError, Vocabulary};
 pub use translated::{TextTranslator, TranslationSettings, TranslationWay, translated_drafter};
 
-pub use foretoken_speculation::{SequenceId, Token};
+pub use foretoken_speculation::{Costs, SequenceId, Token};

@@ -51,7 +51,7 @@ impl Request {
             sampling: Sampling { temperature: 0.0, ..Sampling::default() },
             seed: 0,
             promise: Promise::Exact,
-            budget: BudgetKind::Heuristic { nodes_max: 16 },
+            budget: BudgetKind::default(),
             drafters: Vec::new(),
             order: Order::Given,
             draft: DraftSettings::default(),
@@ -72,8 +72,8 @@ pub enum Order {
     /// As the request names them.
     #[default]
     Given,
-    /// By what each was worth in earlier passes of the sequence: accepted tokens for the time that it took to draft. Who has
-    /// not shown yet what it is worth comes first. It goes by the clock: under *exact* the text cannot depend on it, under
+    /// By what each was worth in earlier passes: right guesses for the time that it takes to draft. Who has not shown yet what
+    /// it is worth comes first. It goes by measured costs: under *exact* the text cannot depend on it, under
     /// *rejection* the text of a seed can, its law cannot.
     Learned,
 }
@@ -81,6 +81,12 @@ pub enum Order {
 /// The budgets there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BudgetKind {
+    /// As much as pays, down to nothing, by what passes and drafts take and how often drafters are right. Under *rejection*
+    /// the text of a seed then depends on costs; its law does not.
+    Auto {
+        /// Most nodes.
+        nodes_max: usize,
+    },
     /// Always the same number of nodes.
     Fixed {
         /// The number.
@@ -111,10 +117,27 @@ pub enum BudgetKind {
     },
 }
 
+impl Default for BudgetKind {
+    /// What pays, of up to 32 nodes.
+    fn default() -> Self {
+        Self::Auto { nodes_max: Self::AUTO_NODES_MAX }
+    }
+}
+
 impl BudgetKind {
+    /// Most nodes of [`BudgetKind::Auto`] where nobody sets a limit: more than ever pays on a processor.
+    pub const AUTO_NODES_MAX: usize = 32;
+
+    /// Whether drafts are weighed by what they cost.
+    pub(crate) fn is_auto(&self) -> bool {
+        matches!(self, Self::Auto { .. })
+    }
+
     pub(crate) fn start(&self) -> Box<dyn Budget> {
         match *self {
-            Self::Fixed { nodes } | Self::Oracle { nodes_max: nodes, .. } => Box::new(Fixed(nodes)),
+            Self::Auto { nodes_max: nodes } | Self::Fixed { nodes } | Self::Oracle { nodes_max: nodes, .. } => {
+                Box::new(Fixed(nodes))
+            }
             Self::Heuristic { nodes_max } => Box::new(Heuristic::new(nodes_max)),
             Self::Confidence { nodes_max } => Box::new(Confidence::new(nodes_max)),
             Self::Threshold { nodes_max } => Box::new(Threshold::new(nodes_max)),

@@ -8,14 +8,12 @@ use std::time::Instant;
 
 use foretoken_model::PageTable;
 use foretoken_speculation::budget::{Budget, Outcome};
-use foretoken_speculation::draft::Calibration;
-use foretoken_speculation::{DraftTree, NodeId, Probes, SequenceId, Token};
+use foretoken_speculation::{Choice, Costs, DraftTree, Experience, NodeId, Policy, Probes, SequenceId, Token};
 use foretoken_text::{StopMatcher, TextStream};
 
 use crate::output::{Emitted, FinishReason};
-use crate::request::{Order, Request};
+use crate::request::{BudgetKind, Order, Request};
 use crate::stats::{DrafterStats, Stats};
-use crate::worth::Worth;
 
 /// The rows of a sequence in one pass, kept for their memory.
 #[derive(Default)]
@@ -35,17 +33,22 @@ pub(crate) struct Sequence {
     pub(crate) limit: usize,
     pub(crate) tables: Vec<PageTable>,
     pub(crate) tree: DraftTree,
-    /// What several drafters propose, before the best of it becomes the tree.
+    /// What drafters propose, before the best of it becomes the tree.
     pub(crate) candidates: DraftTree,
+    /// Most nodes of the tree in this pass; 0 where nothing is drafted.
+    pub(crate) nodes_max: usize,
+    /// Nodes of the tree of the last pass.
+    pub(crate) nodes_before: usize,
     pub(crate) probes: Probes,
     /// Rows that its drafters may ask for beside the tree.
     pub(crate) probes_max: usize,
-    pub(crate) calibration: Calibration,
-    pub(crate) worth: Worth,
+    pub(crate) experience: Experience,
     /// The drafters that it has: those of the request, less those that failed.
     pub(crate) drafters: Vec<u8>,
-    /// The same at the beginning of the pass, in the order in which they are asked.
+    /// Those of them that may be asked in this pass, in this order, before anybody was dropped.
     pub(crate) turns: Vec<u8>,
+    /// Those that were asked.
+    pub(crate) asked: Vec<u8>,
     pub(crate) rows: Rows,
     pub(crate) budget: Box<dyn Budget>,
     pub(crate) stats: Stats,
@@ -73,10 +76,12 @@ impl Sequence {
             candidates: DraftTree::new(),
             probes: Probes::default(),
             probes_max: 0,
-            calibration: Calibration::default(),
-            worth: Worth::default(),
+            nodes_max: 0,
+            nodes_before: 0,
+            experience: Experience::default(),
             drafters: request.drafters.clone(),
             turns: Vec::new(),
+            asked: Vec::new(),
             rows: Rows::default(),
             budget: request.budget.start(),
             stats: Stats {
@@ -99,19 +104,38 @@ impl Sequence {
     }
 
     /// Forgets the draft of the last pass.
-    pub(crate) fn clear_draft(&mut self) {
+    pub(crate) fn clear_draft(&mut self, costs: &Costs) {
+        self.nodes_before = self.tree.len();
+        self.nodes_max = 0;
         self.tree.clear();
         self.candidates.clear();
         self.probes.clear(0);
+        self.asked.clear();
         self.turns.clone_from(&self.drafters);
         if self.request.order == Order::Learned {
-            self.worth.sort(&mut self.turns);
+            // Who was never asked comes first; among equals the order stays.
+            let worth = |source: &u8| {
+                let right = self.experience.right_per_ask(*source);
+                let time = costs.drafter(*source);
+                let known = self.experience.knows(*source);
+                if known { right / (time.call + time.step * (1.0 + right)).max(1e-9) } else { f64::INFINITY }
+            };
+            self.turns.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
         }
     }
 
-    /// The tree that drafters fill: of candidates, if there are several.
-    pub(crate) fn drafted_into(&mut self) -> &mut DraftTree {
-        if self.turns.len() > 1 { &mut self.candidates } else { &mut self.tree }
+    /// What is to be chosen from, and by what.
+    pub(crate) fn choice(&mut self) -> Choice<'_> {
+        let Self { request, tokens, candidates, tree, experience, nodes_max, .. } = self;
+        let policy = match &request.budget {
+            BudgetKind::Auto { .. } => Policy::ByCost,
+            BudgetKind::Oracle { text, .. } => {
+                let written = (tokens.len() - request.prompt.len()).min(text.len());
+                Policy::Foreseen(&text[written..])
+            }
+            _ => Policy::Most,
+        };
+        Choice { promise: request.promise, policy, nodes_max: *nodes_max, experience, candidates, tree }
     }
 
     /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree and the
@@ -138,19 +162,28 @@ impl Sequence {
         }
     }
 
-    /// Adds a pass to the statistics and to the experience of budget and merging. Of an accepted path only the `emitted`
+    /// Adds a pass to the statistics and lets the budget learn. Of an accepted path only the `emitted`
     /// first tokens count: an end token or a stop string may have cut it. `overlaps`: sums of min(p, q), by drafter.
     pub(crate) fn count(&mut self, path: &[NodeId], emitted: usize, overlaps: &[(u8, f64)]) {
         let written = &path[..path.len().min(emitted)];
         self.stats.count(&self.tree, written, emitted, overlaps);
-        if !self.tree.is_empty() || !self.candidates.is_empty() {
-            // Also where nothing was thought worth a row: what is not judged is forgotten, so that drafters can come back.
-            self.calibration.learn(&self.tree, path);
-        }
         if !self.tree.is_empty() {
             self.budget.learn(&Outcome { tree: &self.tree, path });
-            self.worth.learn(&self.tree, path);
         }
+    }
+
+    /// Learns from the candidates of the pass how right its drafters were, now that so many last tokens are written; and lets
+    /// those who begin on the same terms know.
+    pub(crate) fn learn(&mut self, written: usize, shared: &mut Experience) {
+        if self.drafters.is_empty() && self.asked.is_empty() {
+            return;
+        }
+        let written = &self.tokens[self.tokens.len() - written..];
+        let drafters = &mut self.stats.drafters;
+        self.experience.learn(&self.asked, &self.candidates, written, |guess| {
+            drafters[usize::from(guess.source)].judge(guess.acceptance, guess.right);
+        });
+        shared.learn(&self.asked, &self.candidates, written, |_| {});
     }
 
     /// Appends one chosen token; says what it completes, and notes if it ends the sequence.

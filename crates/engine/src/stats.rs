@@ -23,6 +23,19 @@ pub struct DrafterStats {
     pub overlap: (f64, usize),
     /// How often it failed and was dropped.
     pub failures: usize,
+    /// What its guesses were expected to be, and what they were: tenths of expected acceptance, the least first.
+    pub reliability: [Reliability; 10],
+}
+
+/// Guesses of about the same expected acceptance.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reliability {
+    /// How many were judged: behind each token that was written, what drafters had offered there, verified or not.
+    pub judged: usize,
+    /// Sum of their expected acceptances.
+    pub expected: f64,
+    /// How many were right.
+    pub right: usize,
 }
 
 impl DrafterStats {
@@ -53,6 +66,19 @@ impl DrafterStats {
         self.overlap.0 += other.overlap.0;
         self.overlap.1 += other.overlap.1;
         self.failures += other.failures;
+        for (sum, other) in self.reliability.iter_mut().zip(&other.reliability) {
+            sum.judged += other.judged;
+            sum.expected += other.expected;
+            sum.right += other.right;
+        }
+    }
+
+    /// Counts a guess that the text has judged.
+    pub(crate) fn judge(&mut self, acceptance: f32, right: bool) {
+        let reliability = &mut self.reliability[((acceptance * 10.0) as usize).min(9)];
+        reliability.judged += 1;
+        reliability.expected += f64::from(acceptance);
+        reliability.right += usize::from(right);
     }
 
     fn draft(&mut self, depth: usize, accepted: bool) {
@@ -98,6 +124,9 @@ pub struct Stats {
     pub accepted: usize,
     /// How many drafts had 0, 1, 2, ... accepted nodes.
     pub accepted_lens: Vec<usize>,
+    /// Tokens of passes of which is known what they cost, the first left out, and the time of these passes with all drafting
+    /// in plain passes: both by [`foretoken_speculation::Costs`], not by the clock.
+    pub modelled: (usize, f64),
     /// One a drafter of the engine.
     pub drafters: Vec<DrafterStats>,
     /// From submission to the first emitted token: waiting for room counts.
@@ -141,6 +170,7 @@ impl Stats {
         self.emitted_first += other.emitted_first;
         self.passes += other.passes;
         self.prompt_passes += other.prompt_passes;
+        self.modelled = (self.modelled.0 + other.modelled.0, self.modelled.1 + other.modelled.1);
         self.drafts += other.drafts;
         self.drafted += other.drafted;
         self.accepted += other.accepted;
@@ -154,6 +184,11 @@ impl Stats {
     /// 1 + accepted / drafts, over passes that had a draft; 1 without any.
     pub fn mean_accepted_len(&self) -> f64 {
         if self.drafts == 0 { 1.0 } else { 1.0 + self.accepted as f64 / self.drafts as f64 }
+    }
+
+    /// How much faster than plain decoding, if everything costs what it is thought to; `None` before there is a second pass.
+    pub fn modelled_speedup(&self) -> Option<f64> {
+        (self.modelled.1 > 0.0).then(|| self.modelled.0 as f64 / self.modelled.1)
     }
 
     /// Emitted tokens over passes; plain decoding gives 1.

@@ -5,27 +5,32 @@
 //! not notice.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
-use foretoken_speculation::draft::Calibration;
 use foretoken_speculation::{
-    Chance, Context, Drafter, Law, News, NodeId, Promise, Scratch, SequenceId, Tenant, Token, Verdict, log_probability,
-    verify,
+    Chance, Choice, Context, Costs, Drafter, Law, News, NodeId, Promise, Scratch, SequenceId, Tenant, Token, Verdict,
+    choose, log_probability, verify,
 };
 
-use crate::drafting::Team;
+use crate::drafting::{DraftPass, Team};
+use crate::meter::Meter;
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{BudgetKind, Request, RequestError};
 use crate::scheduler::{Part, plan};
 use crate::sequence::Sequence;
+use crate::shared::Shared;
+use crate::weighing::{Trials, Weighing};
 
 /// The loop: sequences, an executor, drafters, and the bookkeeping between them.
 pub struct Engine {
     executor: Box<dyn Executor>,
     drafters: Team,
-    /// What sequences that ended knew of their drafters, for those that begin on the same terms. The newest last.
-    calibrations: VecDeque<(Terms, Calibration)>,
+    /// What all sequences have learned of the drafters.
+    shared: Shared,
+    meter: Meter,
+    trials: Trials,
     pages: Pages,
     context: usize,
     sequences_max: usize,
@@ -50,7 +55,9 @@ impl Engine {
             sequences_max: sequences_max.max(1),
             executor,
             drafters: Team::default(),
-            calibrations: VecDeque::new(),
+            shared: Shared::default(),
+            meter: Meter::default(),
+            trials: Trials::default(),
             waiting: VecDeque::new(),
             running: Vec::new(),
             parts: Vec::new(),
@@ -78,6 +85,53 @@ impl Engine {
     /// Names of the drafters, by number.
     pub fn drafter_names(&self) -> Vec<&str> {
         self.drafters.names()
+    }
+
+    /// What passes and drafts take, as far as it is known.
+    pub fn costs(&self) -> &Costs {
+        self.meter.costs()
+    }
+
+    /// Sets what passes and drafts take, the drafters by number. `hold` keeps it so: then nothing that is drafted depends on
+    /// the clock. Otherwise the passes that are made correct it.
+    pub fn set_costs(&mut self, costs: Costs, hold: bool) {
+        self.meter.start_from(costs, hold);
+    }
+
+    /// Measures what passes of 1, 8 and 16 rows and steps of drafters take, each once, as far as they are not known already. Without
+    /// it the passes that are made teach the same, a little later. To be called before the first request.
+    pub fn measure_costs(&mut self) {
+        if !self.is_idle() {
+            return;
+        }
+        self.drafters.measure(&mut self.meter);
+        if self.meter.knows_passes() {
+            return;
+        }
+        let (len, mut tables) = (self.context.min(MEASURED[2]), self.pages.tables());
+        if !self.pages.reserve(len) {
+            return;
+        }
+        self.pages.grow(&mut tables, len);
+        let tokens = [0; MEASURED[2]];
+        let wanted: Vec<u32> = (0..len as u32).collect();
+        let rows_max = len.min(self.executor.capacity().rows_max);
+        for rows in MEASURED.into_iter().filter(|rows| *rows <= rows_max) {
+            let span = Span {
+                sequence: u64::MAX,
+                tables: &tables,
+                start: 0,
+                tokens: &tokens[..rows],
+                computed: 0,
+                parents: &[],
+                wanted: &wanted[..rows],
+            };
+            let started = Instant::now();
+            if self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut self.outputs).is_ok() {
+                self.meter.learn_pass(rows, 0, started.elapsed().as_secs_f64());
+            }
+        }
+        self.pages.release(&mut tables, len);
     }
 
     /// Tokens that a text can have, prompt included.
@@ -153,13 +207,72 @@ impl Engine {
         self.events.clear();
         self.admit();
         plan(&self.running, self.executor.capacity().rows_max, &mut self.parts);
-        let vocabulary = self.executor.capacity().vocabulary;
-        self.drafters.draft(&mut self.running, &self.parts, vocabulary, chance, &mut self.events);
         let parts = std::mem::take(&mut self.parts);
-        self.run(&parts, chance);
+        let (weighing, drafting) = self.draft(&parts, chance);
+        let written: Vec<usize> = self.running.iter().map(|sequence| sequence.stats.emitted).collect();
+        let started = Instant::now();
+        if self.run(&parts, chance) {
+            let rows = parts.iter().map(|part| self.running[part.at].rows.tokens.len()).sum();
+            self.meter.learn_pass(rows, weighing.undrafted().1, started.elapsed().as_secs_f64());
+        }
+        self.learn(&parts, &weighing, drafting, &written);
         self.parts = parts;
         self.retire();
         &self.events
+    }
+
+    /// Lets drafters offer candidates, and chooses of them what is verified. Returns what it went by and what it took, in
+    /// seconds by what is known of costs.
+    fn draft(&mut self, parts: &[Part], chance: &mut dyn Chance) -> (Weighing, f64) {
+        let Self { running, meter, trials, drafters, executor, events, .. } = self;
+        running.iter_mut().for_each(|sequence| sequence.clear_draft(meter.costs()));
+        let weighing = Weighing::new(running, parts, meter.costs());
+        let (rows, context) = weighing.undrafted();
+        let by_costs = |part: &Part| running[part.at].request.budget.is_auto() && part.nodes_max > 0;
+        // What plain decoding takes must be known for drafts to be weighed against it.
+        let plain = parts.iter().any(by_costs) && meter.plain_is_due(rows, context, PLAIN_EVERY);
+        for part in parts {
+            let sequence = &mut running[part.at];
+            sequence.nodes_max = if plain && sequence.request.budget.is_auto() { 0 } else { part.nodes_max };
+            sequence.probes.clear(part.probes_max);
+        }
+        let vocabulary = executor.capacity().vocabulary;
+        let mut pass = DraftPass { weighing, meter, trials, vocabulary, events, seconds: 0.0 };
+        drafters.draft(running, &mut pass, chance);
+        let seconds = pass.seconds;
+        let probes = running.iter().map(|sequence| sequence.probes.len()).sum();
+        let drafted = running.iter_mut().filter(|sequence| !sequence.candidates.is_empty());
+        let mut choices: Vec<Choice<'_>> = drafted.map(Sequence::choice).collect();
+        choose(&mut choices, meter.costs(), weighing.pass_so_far(probes));
+        (weighing, seconds)
+    }
+
+    /// Learns what the pass was worth to those who wrote in it. `written`: what each running sequence had written before.
+    fn learn(&mut self, parts: &[Part], weighing: &Weighing, drafting: f64, written: &[usize]) {
+        if weighing.writers == 0 {
+            return;
+        }
+        let costs = self.meter.costs();
+        let nodes = self.running.iter().map(|sequence| sequence.tree.len()).sum();
+        let plain_passes = weighing.plain_passes(costs, nodes, drafting);
+        let mut weighed: Vec<u8> = Vec::new();
+        for part in parts.iter().filter(|part| part.complete) {
+            let sequence = &mut self.running[part.at];
+            let tokens = sequence.stats.emitted - written[part.at];
+            sequence.learn(tokens, self.shared.of(&sequence.request));
+            // The pass of a prompt says nothing about passes that decode.
+            if part.take == 1 && !sequence.drafters.is_empty() {
+                let shared = self.shared.of(&sequence.request);
+                shared.learn_pass(tokens, plain_passes);
+                sequence.experience.learn_pass(tokens, plain_passes);
+                let (all, time) = sequence.stats.modelled;
+                sequence.stats.modelled = (all + tokens, time + plain_passes);
+            }
+            if sequence.request.budget.is_auto() {
+                weighed.extend(sequence.drafters.iter().filter(|number| !weighed.contains(number)).collect::<Vec<_>>());
+            }
+        }
+        self.trials.earn(&weighed, weighing.seconds(costs, nodes));
     }
 
     /// Moves waiting sequences to the running ones, in order of arrival, while there is room.
@@ -180,9 +293,8 @@ impl Engine {
             }
             let Some(mut sequence) = self.waiting.pop_front() else { break };
             sequence.tables = self.pages.tables();
-            let terms = terms(&sequence.request);
-            if let Some((_, known)) = self.calibrations.iter().find(|(other, _)| *other == terms) {
-                sequence.calibration.clone_from(known);
+            if !sequence.drafters.is_empty() {
+                sequence.experience.clone_from(self.shared.of(&sequence.request));
             }
             self.drafters.open(&mut sequence, &mut self.events);
             self.running.push(sequence);
@@ -191,12 +303,21 @@ impl Engine {
 
     /// A pass over these parts, and its consequences. If the executor refuses it, each part gets a pass of its own, so
     /// that only those end that cannot be run; to the others it makes no difference in whose company they are.
-    fn run(&mut self, parts: &[Part], chance: &mut dyn Chance) {
+    /// Whether it was one pass.
+    fn run(&mut self, parts: &[Part], chance: &mut dyn Chance) -> bool {
         match (self.forward(parts), parts) {
-            (Ok(()), _) => self.settle(parts, chance),
+            (Ok(()), _) => {
+                self.settle(parts, chance);
+                return true;
+            }
             (Err(error), [part]) => self.running[part.at].finished = Some(FinishReason::Failed(error.to_string())),
-            (Err(_), parts) => parts.iter().for_each(|part| self.run(std::slice::from_ref(part), chance)),
+            (Err(_), parts) => {
+                for part in parts {
+                    self.run(std::slice::from_ref(part), chance);
+                }
+            }
         }
+        false
     }
 
     fn forward(&mut self, parts: &[Part]) -> Result<(), ExecutorError> {
@@ -309,19 +430,6 @@ impl Engine {
         }
     }
 
-    /// Keeps what an ended sequence knew of its drafters.
-    fn remember(&mut self, sequence: &mut Sequence) {
-        if sequence.request.drafters.len() < 2 {
-            return; // one drafter has nobody to be weighed against
-        }
-        let terms = terms(&sequence.request);
-        self.calibrations.retain(|(other, _)| *other != terms);
-        self.calibrations.push_back((terms, std::mem::take(&mut sequence.calibration)));
-        if self.calibrations.len() > TERMS_MAX {
-            self.calibrations.pop_front();
-        }
-    }
-
     /// Lets go of sequences that have ended.
     fn retire(&mut self) {
         let mut at = 0;
@@ -333,21 +441,19 @@ impl Engine {
             let mut sequence = self.running.remove(at);
             self.pages.release(&mut sequence.tables, sequence.limit);
             self.drafters.close(&sequence);
-            self.remember(&mut sequence);
+            let said_all = matches!(sequence.finished, Some(FinishReason::EndToken(_) | FinishReason::StopString(_)));
+            if said_all && !sequence.request.drafters.is_empty() {
+                self.shared.of(&sequence.request).learn_answer(sequence.stats.emitted);
+            }
             self.events.push(ended(&mut sequence));
         }
     }
 }
 
-/// What decides how right drafters are: for whom they draft, how they are judged, and in whose company.
-type Terms = (Tenant, Promise, bool, Vec<u8>);
-
-/// Of how many terms the engine remembers what it knows.
-const TERMS_MAX: usize = 64;
-
-fn terms(request: &Request) -> Terms {
-    (request.tenant, request.promise, request.sampling.temperature == 0.0, request.drafters.clone())
-}
+/// Rows of the passes that are measured at the start.
+const MEASURED: [usize; 3] = [1, 8, 16];
+/// A plain pass is made for its time if there was none among so many passes.
+const PLAIN_EVERY: u64 = 256;
 
 /// Cuts a verdict before the first token that was chosen where no token was possible. Whether there was one.
 ///

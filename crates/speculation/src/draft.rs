@@ -9,13 +9,13 @@
 //! The trait is batched and reversible: it takes the asks of all sequences at once, and whoever keeps something about a
 //! sequence can forget it back to a length. Several drafters may fill one tree, one after the other.
 //!
-//! Left out: how much to draft (a [`crate::budget::Budget`] decides) and who is asked (the engine's business).
+//! Left out: how much to draft (a [`crate::budget::Budget`] and [`Outlook`] decide), what of it is verified
+//! ([`crate::choose`]) and who is asked (the engine's business).
 
 mod continuations;
 mod history;
 mod jacobi;
 mod lookup;
-mod merge;
 mod model;
 mod ngram;
 mod phrases;
@@ -30,7 +30,6 @@ mod trie;
 
 pub use jacobi::JacobiDrafter;
 pub use lookup::LookupDrafter;
-pub use merge::{Calibration, lawful_offers, merge, retain, share};
 pub use model::ModelDrafter;
 pub use ngram::{NgramDrafter, NgramSource};
 pub use phrases::PhrasesDrafter;
@@ -42,7 +41,11 @@ pub use translated::{SharedScorer, TranslatedDrafter};
 pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};
 
 use crate::budget::Limits;
+use crate::choose::{Branch, Outlook};
 use crate::{Chance, DraftTree, NodeId, Promise, Sampling, SequenceId, Tenant, Token};
+
+/// Guesses below this are not worth the time of weighing them.
+const GAIN_MIN_WEIGHED: f32 = 0.01;
 
 /// "Propose something for this sequence."
 #[derive(Debug)]
@@ -61,6 +64,8 @@ pub struct Ask<'a> {
     pub promise: Promise,
     /// The request's seed.
     pub seed: u64,
+    /// What a step of drafting must be worth to be made; `None` if only the limits count.
+    pub outlook: Option<Outlook<'a>>,
     /// How far to go. The tree may hold `limits.nodes_max` nodes in all, those of earlier drafters counted.
     pub limits: Limits,
     /// Where to propose; earlier drafters' offers are there already.
@@ -82,10 +87,31 @@ impl Ask<'_> {
         self.settings.p_min.unwrap_or(0.0).max(self.limits.token_min)
     }
 
+    /// Whether this drafter should make another step behind a branch, as far as its worth goes.
+    pub fn pays(&self, branch: Branch) -> bool {
+        self.outlook.is_none_or(|outlook| outlook.pays(self.source, branch))
+    }
+
+    /// A guess that is accepted more rarely than this, by a drafter's own estimate, is not proposed: what the request says; or
+    /// else the drafter's `own` bound, which stands in for costs where these are not weighed.
+    pub fn gain_min(&self, own: f32) -> f32 {
+        let weighed = if self.outlook.is_some() { own.min(GAIN_MIN_WEIGHED) } else { own };
+        self.settings.gain_min.unwrap_or(weighed)
+    }
+
     /// Whether another node fits.
     pub fn has_room(&self) -> bool {
         self.tree.len() < self.limits.nodes_max
     }
+}
+
+/// What a drafter's network did so far.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Its passes.
+    pub passes: u64,
+    /// Tokens of texts that these passes read, guesses not counted.
+    pub read: u64,
 }
 
 /// What came of a verify pass.
@@ -115,6 +141,16 @@ pub trait Drafter {
 
     /// Most rows beside the tree that it may ask for, per sequence and pass; the engine keeps room for them.
     fn probes_max(&self) -> usize {
+        0
+    }
+
+    /// What its network did since it was made, for one that runs a network: it is asked only while a step pays.
+    fn work(&self) -> Option<Work> {
+        None
+    }
+
+    /// Of the first `len` tokens of a sequence, those that its network would read first if it were asked.
+    fn unread(&self, _sequence: SequenceId, _len: usize) -> usize {
         0
     }
 

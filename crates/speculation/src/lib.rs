@@ -43,7 +43,10 @@
 
 pub mod budget;
 mod chance;
+mod choose;
+pub mod costs;
 pub mod draft;
+mod experience;
 mod sampling;
 mod scorer;
 pub mod theory;
@@ -52,10 +55,14 @@ mod tree;
 mod verify;
 
 pub use chance::{Address, Chance, Purpose};
+pub use choose::{Branch, Choice, Outlook, PassSoFar, Policy, Prospect};
+pub use choose::{choose, gains, lawful_offers, retain, share};
+pub use costs::{Costs, DrafterCosts};
 pub use draft::{Ask, DraftSettings, Drafter, LookupDrafter, ModelDrafter, News, Probes, SuffixDrafter};
 pub use draft::{JacobiDrafter, NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter};
 pub use draft::{SharedScorer, TranslatedDrafter};
-pub use draft::{TrieDrafter, TrieOptions};
+pub use draft::{TrieDrafter, TrieOptions, Work};
+pub use experience::{Experience, Judged};
 pub use sampling::{Context, Law, Sampling, SamplingProblem, Scratch, log_probability};
 pub use scorer::{Rows, ScoreAsk, Scorer};
 pub use tree::{DraftTree, Evidence, LawId, NodeId, Offer, Proposal};

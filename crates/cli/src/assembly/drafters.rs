@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foretoken_engine::{Engine, ExecutorScorer, TranslationSettings, translated_drafter};
-use foretoken_model::Options;
+use foretoken_model::{Options, WeightType};
 use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter};
 use foretoken_text::Tokenizer;
 
 use super::model_free::without_model;
 use crate::failure::Failure;
 use crate::models::Opened;
-use crate::options::{DrafterSpec, DraftingOptions, Kind};
+use crate::options::{DrafterSpec, DraftingOptions, Kind, ModelOptions};
 
 /// Makes drafters.
 pub struct Workshop<'a> {
@@ -137,18 +137,35 @@ impl<'a> Workshop<'a> {
                     return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
                 }
                 let mut drafter = ModelDrafter::new(ExecutorScorer::new(executor));
-                drafter.n_max = self.options.spec_draft_n_max;
+                drafter.n_max = self.options.branch_max();
                 match &spec.inner {
                     Some(inner) => Box::new(drafter.with_inner(self.make(inner, first + 1)?)),
                     None => Box::new(drafter),
                 }
             }
             kind => {
-                let most = self.options.spec_draft_n_max;
+                let most = self.options.branch_max();
                 let vocabulary = self.target.spec.vocabulary;
                 without_model(kind, &self.options.own, most, vocabulary, self.tokenizer.as_deref())?
             }
         })
+    }
+
+    /// All that the costs of a pass depend on besides the machine, for a reader.
+    pub fn key(&self, model: &ModelOptions) -> String {
+        let Options { threads, key_type, value_type, .. } = self.run_with;
+        let named = |model: &Opened, weights: Option<WeightType>| {
+            let types = weights.map_or("its own types".to_string(), |weights| format!("{weights:?}"));
+            format!("{} ({} bytes, {types})", model.place(), model.weights_bytes())
+        };
+        let cache = format!("{:?}/{:?}", model.cache.cache_type_k, model.cache.cache_type_v);
+        let drafts = self.drafts.values().map(|draft| named(&draft.model, self.run_with.weight_type));
+        let drafts: Vec<String> = drafts.collect();
+        let target = named(self.target, model.dtype);
+        format!(
+            "{target}, cache {cache}; drafts [{}], cache {key_type:?}/{value_type:?}; {threads} threads",
+            drafts.join(", ")
+        )
     }
 
     /// How drafts are translated.
@@ -157,7 +174,7 @@ impl<'a> Workshop<'a> {
             way: self.options.spec_draft_translate.way(),
             target_lookbehind: self.options.target_lookbehind,
             assistant_lookbehind: self.options.assistant_lookbehind,
-            n_max: self.options.spec_draft_n_max,
+            n_max: self.options.branch_max(),
             draft: DraftSettings::default(),
         }
     }

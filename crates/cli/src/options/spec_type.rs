@@ -141,13 +141,6 @@ pub enum SpecType {
     Drafters(Vec<DrafterSpec>),
 }
 
-impl SpecType {
-    /// One drafter alone.
-    pub fn one(kind: Kind) -> Self {
-        Self::Drafters(vec![DrafterSpec::new(kind)])
-    }
-}
-
 impl fmt::Display for SpecType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -42,6 +42,8 @@ impl From<Verify> for Promise {
 /// How much to draft, as `--budget` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Budget {
+    /// As much as pays on this machine, down to nothing.
+    Auto,
     /// Two more after a draft that was right, one less after another.
     Heuristic,
     /// Always the maximum.
@@ -53,9 +55,11 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// The budget of so many nodes at most.
-    pub fn up_to(self, nodes_max: usize) -> BudgetKind {
+    /// The budget of so many nodes at most; without a limit, up to what ever pays, and where costs are not weighed up to 16.
+    pub fn up_to(self, limit: Option<usize>) -> BudgetKind {
+        let nodes_max = limit.unwrap_or(NODES_MAX);
         match self {
+            Self::Auto => BudgetKind::Auto { nodes_max: limit.unwrap_or(BudgetKind::AUTO_NODES_MAX) },
             Self::Heuristic => BudgetKind::Heuristic { nodes_max },
             Self::Fixed => BudgetKind::Fixed { nodes: nodes_max },
             Self::Confidence => BudgetKind::Confidence { nodes_max },
@@ -88,21 +92,25 @@ impl Translate {
     }
 }
 
+/// Most tokens drafted a pass where nobody says it.
+const NODES_MAX: usize = 16;
+
 /// How to guess, and what to do with the guesses.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculationOptions {
-    /// Drafters, asked in this order, which share the budget: none, or some of draft, lookup, trie, suffix, ngram, jacobi,
-    /// phrases, random; draft:lookup lets the second draft for the model of the first; auto is draft, if there is a
-    /// model, suffix and phrases, if there are any, in an order that is learned [default: draft if there is a draft
-    /// model, else lookup]
+    /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, trie, suffix, ngram, jacobi, phrases, random;
+    /// draft:lookup lets the second draft for the model of the first; auto is draft, if there is a model, suffix and
+    /// phrases, if there are any [default: auto]
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,
     /// What speculation promises
     #[arg(long, value_name = "PROMISE", default_value = "exact")]
     pub verify: Verify,
-    /// How much to draft, up to the maximum
-    #[arg(long, value_name = "KIND", default_value = "heuristic")]
+    /// How much to draft. auto weighs what each guess is worth against what it costs on this machine; a drafter that does
+    /// not pay rests. Under --verify rejection or block the text of a seed then depends on the clock, unless --costs is
+    /// given
+    #[arg(long, value_name = "KIND", default_value = "auto")]
     pub budget: Budget,
     #[command(flatten)]
     pub drafting: DraftingOptions,
@@ -116,19 +124,20 @@ pub struct DraftingOptions {
     /// the n-th
     #[arg(long, value_name = "MODEL")]
     pub model_draft: Vec<PathBuf>,
-    /// Most tokens drafted a pass
-    #[arg(long, aliases = ["draft-max", "draft"], value_name = "N", default_value = "16",
+    /// Most tokens drafted a pass [default: as many as pay; of the other budgets 16]
+    #[arg(long, aliases = ["draft-max", "draft"], value_name = "N",
         value_parser = values::whole, allow_negative_numbers = true)]
-    pub spec_draft_n_max: usize,
+    pub spec_draft_n_max: Option<usize>,
     /// Fewest tokens that a draft model or an n-gram table drafts a pass, however improbable they are (see
     /// --spec-draft-p-min)
     #[arg(long, alias = "draft-min", value_name = "N", default_value = "0",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_min: usize,
-    /// Stop drafting after a token that a drafter finds less probable than this
-    #[arg(long, alias = "draft-p-min", value_name = "P", default_value = "0",
+    /// Stop drafting after a token that a drafter finds less probable than this [default: where it does not pay; of the
+    /// other budgets 0]
+    #[arg(long, alias = "draft-p-min", value_name = "P",
         value_parser = values::fraction, allow_negative_numbers = true)]
-    pub spec_draft_p_min: f32,
+    pub spec_draft_p_min: Option<f32>,
     /// Branch where another token has at least this probability under the draft model; 1 never branches [default: up to
     /// the drafter]
     #[arg(long, alias = "draft-p-split", value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
@@ -155,6 +164,11 @@ pub struct DraftingOptions {
     /// Tokens of the draft model behind which the target's text is encoded
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
     pub assistant_lookbehind: usize,
+    /// What passes and drafts cost, for --budget auto: this file is read and never changed, so that nothing depends on the
+    /// clock; if it is not there it is measured and written first [default: measured once a model and machine, kept in
+    /// the cache folder and corrected by every run]
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
     /// As --dtype, of draft models
     #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
     pub dtype_draft: Option<WeightType>,
@@ -173,7 +187,7 @@ pub struct DraftingOptions {
 impl DraftingOptions {
     /// The order in which the drafters are asked.
     pub fn order(spec_type: Option<&SpecType>) -> Order {
-        if spec_type == Some(&SpecType::Auto) { Order::Learned } else { Order::Given }
+        if matches!(spec_type, None | Some(SpecType::Auto)) { Order::Learned } else { Order::Given }
     }
 
     /// The drafters to use. `demo`: the target is the demo model, which brings a draft model along.
@@ -182,8 +196,7 @@ impl DraftingOptions {
     /// More drafts than draft models, or phrases without a file.
     pub fn drafters(&self, spec_type: Option<&SpecType>, demo: bool) -> Result<Vec<DrafterSpec>, Failure> {
         let models = self.model_draft.len().max(usize::from(demo));
-        let default = SpecType::one(if models > 0 { Kind::Draft } else { Kind::Lookup });
-        let specs = match spec_type.unwrap_or(&default) {
+        let specs = match spec_type.unwrap_or(&SpecType::Auto) {
             SpecType::None => return Ok(Vec::new()),
             SpecType::Auto => self.all(models > 0),
             SpecType::Drafters(specs) => specs.clone(),
@@ -249,11 +262,17 @@ impl DraftingOptions {
         }
     }
 
+    /// Most tokens of a branch of a draft model.
+    pub fn branch_max(&self) -> usize {
+        self.spec_draft_n_max.unwrap_or(NODES_MAX)
+    }
+
     /// What requests say about drafting.
     pub fn settings(&self) -> DraftSettings {
         DraftSettings {
             n_min: Some(self.spec_draft_n_min),
-            p_min: Some(self.spec_draft_p_min),
+            p_min: self.spec_draft_p_min,
+            gain_min: self.own.spec_gain_min,
             p_split: self.spec_draft_p_split,
             temperature: self.spec_draft_temp,
             top_k: self.spec_draft_top_k,

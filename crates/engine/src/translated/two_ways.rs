@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use foretoken_speculation::{
     Ask, Chance, Drafter, ModelDrafter, Promise, Rows, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant, Token,
-    TranslatedDrafter,
+    TranslatedDrafter, Work,
 };
 
 use super::TextTranslator;
@@ -101,6 +101,19 @@ impl Drafter for TwoWays {
     fn open(&mut self, sequence: SequenceId, _prompt: &[Token], tenant: Tenant) {
         let before = self.open.insert(sequence, tenant);
         assert!(before.is_none(), "{sequence:?} was opened twice");
+    }
+
+    fn work(&self) -> Option<Work> {
+        let [text, shared] = [self.text.work(), self.shared.work()].map(Option::unwrap_or_default);
+        Some(Work { passes: text.passes + shared.passes, read: text.read + shared.read })
+    }
+
+    fn unread(&self, sequence: SequenceId, len: usize) -> usize {
+        match self.by_text.get(&sequence) {
+            None => len,
+            Some(true) => self.text.unread(sequence, len),
+            Some(false) => self.shared.unread(sequence, len),
+        }
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {

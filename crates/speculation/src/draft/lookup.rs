@@ -91,7 +91,9 @@ impl LookupDrafter {
         found.clear();
         found.gather(0, history, ask.tokens, depth, self.candidates, self.first);
         found.gather_empty(ask.tokens, self.window, depth);
-        let (nodes_max, gain_min) = (self.tokens_max, self.gain_min);
+        // One occurrence is a chain, of which nothing is left out.
+        let gain_min = if self.candidates == 1 { self.gain_min } else { ask.gain_min(self.gain_min) };
+        let nodes_max = self.tokens_max;
         let bounds = Bounds { nodes_max, depth_max: nodes_max, token_min: 0.0, gain_min };
         let tokens = ask.tokens;
         found.offer(ask, &[Source { tokens, share: 1.0 }], self.window, bounds);

@@ -28,7 +28,8 @@ mod propose;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::draft::{Ask, DraftSettings, Drafter, News};
+use crate::choose::{Branch, Outlook};
+use crate::draft::{Ask, DraftSettings, Drafter, News, Work};
 use crate::{Chance, DraftTree, Rows, ScoreAsk, Scorer, SequenceId, Tenant, Token};
 
 use ahead::Inner;
@@ -47,8 +48,8 @@ pub struct ModelDrafter<S> {
     pub settings: DraftSettings,
     /// Most tokens that the inner drafter may have run ahead, per sequence and pass of the draft model.
     pub ahead_max: usize,
-    /// Passes of the network so far.
-    pub passes: u64,
+    /// What the network did so far.
+    work: Work,
     inner: Option<Inner>,
     caches: BTreeMap<SequenceId, Cached>,
     /// Logits of the passes of one draft. Only what is run ahead is wanted later than in the next moment, so there is
@@ -73,7 +74,7 @@ impl<S: Scorer> ModelDrafter<S> {
             n_max: 5,
             settings: DraftSettings::default(),
             ahead_max: 7,
-            passes: 0,
+            work: Work::default(),
             inner: None,
             caches: BTreeMap::new(),
             blocks: Vec::new(),
@@ -150,7 +151,7 @@ impl<S: Scorer> ModelDrafter<S> {
             growths.iter().zip(&spans).map(|(growth, span)| span.ask(asks[growth.ask].sequence)).collect();
         blocks[block].clear();
         scorer.score(&score_asks, &mut blocks[block]);
-        self.passes += 1;
+        self.work.passes += 1;
         let wanted: Vec<usize> = spans.iter().map(|span| span.wanted.len()).collect();
         let (found, all) = (blocks[block].len(), wanted.iter().sum::<usize>());
         assert!(found == all, "{found} rows for {all} wanted");
@@ -164,6 +165,7 @@ impl<S: Scorer> ModelDrafter<S> {
             if rows.clone().any(|at| self.blocks[block].row(at.row).is_some()) {
                 if growth.root.is_none() {
                     growth.root = rows.next();
+                    self.work.read += (tokens.len() - cached.agreed) as u64;
                     cached.agreed = tokens.len();
                 }
                 growth.rows.extend(rows);
@@ -212,15 +214,20 @@ impl<S: Scorer> ModelDrafter<S> {
         let (parent, depth) = (picked.leaf.node, picked.leaf.depth + 1);
         let settings = ask.settings.or(self.settings);
         self.pen.write(ask, Place { parent, logits, settings }, chance);
+        growth.nodes += self.pen.children.len();
         growth.learn(self.pen.children.first().map_or(0.0, |child| child.confidence));
         let token_min = settings.p_min.unwrap_or(0.0).max(ask.limits.token_min);
         for child in &self.pen.children {
             let gain = picked.leaf.gain * child.confidence;
-            let confident = child.confidence >= token_min && gain >= ask.limits.path_min;
+            let acceptance = |outlook: Outlook<'_>| outlook.acceptance(ask.source, child.evidence(), depth);
+            let worth = picked.leaf.worth * ask.outlook.map_or(1.0, acceptance);
+            let room = (self.n_max - depth).min(ask.limits.nodes_max - ask.tree.len());
+            let branch = Branch { gain: worth, depth, nodes: growth.nodes, room };
+            let confident = child.confidence >= token_min && gain >= ask.limits.path_min && ask.pays(branch);
             let goes_on = confident || depth < settings.n_min.unwrap_or(0);
             if goes_on && !ask.sampling.end_tokens.contains(&child.token) && self.may_grow(ask, depth) {
                 let (node, token, parent_row) = (Some(child.node), child.token, picked.row);
-                growth.leaves.push(Leaf { node, token, parent_row, depth, gain });
+                growth.leaves.push(Leaf { node, token, parent_row, depth, gain, worth });
             }
         }
     }
@@ -234,6 +241,14 @@ impl<S: Scorer> ModelDrafter<S> {
 impl<S: Scorer> Drafter for ModelDrafter<S> {
     fn name(&self) -> &str {
         self.inner.as_ref().map_or("draft", Inner::name)
+    }
+
+    fn work(&self) -> Option<Work> {
+        Some(self.work)
+    }
+
+    fn unread(&self, sequence: SequenceId, len: usize) -> usize {
+        len - self.caches.get(&sequence).map_or(0, |cached| cached.len().min(len))
     }
 
     fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {

@@ -12,6 +12,8 @@ pub struct DraftSettings {
     pub n_min: Option<usize>,
     /// A branch ends behind a token whose raw probability is below this, 0 to 1.
     pub p_min: Option<f32>,
+    /// lookup, suffix, trie: what is accepted more rarely than this, by their own estimate, is not proposed, 0 to 1.
+    pub gain_min: Option<f32>,
     /// The draft branches where the runner-up's raw probability exceeds this, 0 to 1; 1 never branches.
     pub p_split: Option<f32>,
     /// The draft's own temperature, from 0; otherwise the target's.
@@ -30,6 +32,7 @@ impl DraftSettings {
         DraftSettings {
             n_min: self.n_min.or(other.n_min),
             p_min: self.p_min.or(other.p_min),
+            gain_min: self.gain_min.or(other.gain_min),
             p_split: self.p_split.or(other.p_split),
             temperature: self.temperature.or(other.temperature),
             top_k: self.top_k.or(other.top_k),
@@ -41,7 +44,7 @@ impl DraftSettings {
     /// The first setting that is out of range, if any, as [`Sampling::problem`].
     pub fn problem(&self, target: &Sampling) -> Option<SamplingProblem> {
         let fraction = |value: &f32| (0.0..=1.0).contains(value);
-        for (field, value) in [("p_min", self.p_min), ("p_split", self.p_split)] {
+        for (field, value) in [("p_min", self.p_min), ("gain_min", self.gain_min), ("p_split", self.p_split)] {
             if let Some(found) = value.filter(|value| !fraction(value)) {
                 return Some(SamplingProblem { field, expected: "a number from 0 to 1", found: found.to_string() });
             }

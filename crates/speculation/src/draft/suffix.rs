@@ -116,7 +116,7 @@ impl SuffixDrafter {
             nodes_max: self.tokens_max,
             depth_max: self.depth_max,
             token_min: self.token_min,
-            gain_min: self.gain_min,
+            gain_min: ask.gain_min(self.gain_min),
         };
         found.offer(ask, &sources, self.window, bounds);
     }

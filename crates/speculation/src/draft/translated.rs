@@ -20,7 +20,8 @@ mod shared;
 
 use std::collections::BTreeMap;
 
-use crate::draft::{Ask, DraftSettings, Drafter};
+use crate::choose::Branch;
+use crate::draft::{Ask, DraftSettings, Drafter, Work};
 use crate::translate::{Meaning, Piece, Translator};
 use crate::{Address, Chance, Context, Evidence, NodeId, Proposal, Rows, Sampling, ScoreAsk, Scorer, Scratch};
 use crate::{SequenceId, Tenant, Token, log_probability};
@@ -41,6 +42,7 @@ pub struct TranslatedDrafter<S, T> {
     pub n_max: usize,
     /// What requests leave open. Where neither names a temperature the assistant is greedy, whatever the target's is.
     pub settings: DraftSettings,
+    work: Work,
     caches: BTreeMap<SequenceId, Cached>,
     rows: Rows,
     scratch: Scratch,
@@ -66,6 +68,8 @@ struct Chain {
     confidences: Vec<f32>,
     /// Product of the confidences along the path.
     confidence: f32,
+    /// The same of what is expected when they are corrected by experience.
+    worth: f64,
     /// It may grow by another token.
     goes_on: bool,
 }
@@ -78,6 +82,7 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
             translator,
             n_max: 10,
             settings: DraftSettings::default(),
+            work: Work::default(),
             caches: BTreeMap::new(),
             rows: Rows::new(),
             scratch: Scratch::default(),
@@ -129,6 +134,7 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
             .collect();
         self.rows.clear();
         self.scorer.score(&score_asks, &mut self.rows);
+        self.work.passes += 1;
         assert!(self.rows.len() == growing.len(), "{} rows for {} asks", self.rows.len(), growing.len());
         for (row, &i) in growing.iter().enumerate() {
             chains[i].goes_on = self.grow(&mut asks[chains[i].ask], &mut chains[i], row, chance);
@@ -141,7 +147,10 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         let cached = self.caches.get_mut(&ask.sequence).expect("opened, or catching up had failed");
         let read = self.translator.assistant_tokens(ask.sequence);
         match cached.ran.len() < read.len() {
-            true => cached.ran.extend_from_slice(&read[cached.ran.len()..]),
+            true => {
+                self.work.read += (read.len() - cached.ran.len()) as u64;
+                cached.ran.extend_from_slice(&read[cached.ran.len()..]);
+            }
             false => cached.ran.extend_from_slice(&chain.path[cached.ran.len() - read.len()..]),
         }
         cached.agreed = read.len();
@@ -171,7 +180,14 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         chain.confidences.push(confidence);
         chain.confidence *= confidence;
         let token_min = settings.p_min.unwrap_or(0.0).max(ask.limits.token_min);
-        let confident = confidence >= token_min && chain.confidence >= ask.limits.path_min;
+        let depth = chain.path.len();
+        if let Some(outlook) = ask.outlook {
+            chain.worth *= outlook.acceptance(ask.source, Evidence::estimate(confidence), depth);
+        }
+        let room = ask.limits.nodes_max.saturating_sub(ask.tree.len() + depth);
+        let room = room.min(self.n_max.saturating_sub(depth));
+        let pays = ask.pays(Branch { gain: chain.worth, depth, nodes: depth, room });
+        let confident = confidence >= token_min && chain.confidence >= ask.limits.path_min && pays;
         let is_end = matches!(meaning, Meaning::Special(token) if ask.sampling.end_tokens.contains(&token));
         (confident || chain.path.len() < settings.n_min.unwrap_or(0)) && !is_end && self.may_grow(ask, chain)
     }
@@ -217,6 +233,14 @@ impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
         "draft"
     }
 
+    fn work(&self) -> Option<Work> {
+        Some(self.work)
+    }
+
+    fn unread(&self, sequence: SequenceId, len: usize) -> usize {
+        len - self.translator.read_len(sequence).min(len)
+    }
+
     fn open(&mut self, sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {
         let before = self.caches.insert(sequence, Cached::default());
         assert!(before.is_none(), "{sequence:?} was opened twice");
@@ -229,7 +253,7 @@ impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
         for (i, ask) in asks.iter().enumerate() {
             if self.n_max > 0 && ask.has_room() && self.catch_up(ask) {
                 let (path, confidences) = (Vec::new(), Vec::new());
-                chains.push(Chain { ask: i, path, confidences, confidence: 1.0, goes_on: true });
+                chains.push(Chain { ask: i, path, confidences, confidence: 1.0, worth: 1.0, goes_on: true });
             }
         }
         while chains.iter().any(|chain| chain.goes_on) {

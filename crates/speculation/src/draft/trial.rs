@@ -76,6 +76,7 @@ impl Trial {
             settings: self.settings,
             promise: self.promise,
             seed: self.seed,
+            outlook: None,
             limits: self.limits,
             tree: &mut tree,
             probes,

@@ -35,10 +35,10 @@ pub enum Measured {
 
 impl Measured {
     /// The budget of so many nodes at most. `plain`: what plain decoding wrote.
-    pub fn up_to(self, nodes_max: usize, plain: &Answer) -> BudgetKind {
+    pub fn up_to(self, limit: Option<usize>, plain: &Answer) -> BudgetKind {
         match self {
-            Self::Of(budget) => budget.up_to(nodes_max),
-            Self::Oracle => BudgetKind::Oracle { text: plain.ids().into(), nodes_max },
+            Self::Of(budget) => budget.up_to(limit),
+            Self::Oracle => BudgetKind::Oracle { text: plain.ids().into(), nodes_max: limit.unwrap_or(16) },
         }
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Leaf {
     pub depth: usize,
     /// Product of the confidences from the root on.
     pub gain: f32,
+    /// The same of what is expected when they are corrected by experience; 1 where nobody asks for it.
+    pub worth: f64,
 }
 
 /// A leaf that this round continues.
@@ -56,6 +58,8 @@ pub(super) struct Growth {
     pub root: Option<Location>,
     /// Logits of the rows of the tree that are computed.
     pub rows: Vec<Location>,
+    /// Nodes that were offered.
+    pub nodes: usize,
     /// Sum and number of the confidences of first choices.
     choices: (f32, usize),
 }
@@ -63,7 +67,7 @@ pub(super) struct Growth {
 impl Growth {
     /// Nothing but a root that is to be continued.
     pub(super) fn new(ask: usize) -> Growth {
-        let root = Leaf { node: None, token: 0, parent_row: None, depth: 0, gain: 1.0 };
+        let root = Leaf { node: None, token: 0, parent_row: None, depth: 0, gain: 1.0, worth: 1.0 };
         Growth {
             ask,
             leaves: Vec::new(),
@@ -72,6 +76,7 @@ impl Growth {
             needed: 0,
             root: None,
             rows: Vec::new(),
+            nodes: 0,
             choices: (0.0, 0),
         }
     }

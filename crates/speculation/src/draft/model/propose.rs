@@ -20,6 +20,15 @@ pub(super) struct Child {
     pub token: Token,
     /// Its raw probability, before sampling settings.
     pub confidence: f32,
+    /// Its probability under the law that it was drawn from.
+    pub q: f64,
+}
+
+impl Child {
+    /// What the drafter says of it.
+    pub(super) fn evidence(&self) -> Evidence {
+        Evidence::of_law(self.confidence, self.q)
+    }
 }
 
 /// Where a token is to be found.
@@ -63,7 +72,7 @@ impl Pen {
         let mut offer = |ask: &mut Ask<'_>, token, proposal, q| {
             let confidence = raw.log_probability(token).exp();
             let node = ask.tree.suggest(parent, token, proposal, ask.source, Evidence::of_law(confidence, q));
-            self.children.push(Child { node, token, confidence });
+            self.children.push(Child { node, token, confidence, q });
         };
         let drawn = &mut self.drawn;
         // A point mass is no draw, and saying so lets a tree of greedy guesses be verified without any coin but 0 or 1.

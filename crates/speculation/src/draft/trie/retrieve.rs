@@ -157,7 +157,7 @@ impl<'a> Retrieval<'a> {
         self.expand(0);
         let mut rows_left = self.options.decoding_length;
         while let Some(best) = self.take_best() {
-            if best.gain < self.options.gain_min {
+            if best.gain < ask.gain_min(self.options.gain_min) {
                 break; // the others are no better, and what follows them neither
             }
             let parent = &self.drafted[best.parent];

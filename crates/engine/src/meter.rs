@@ -1,0 +1,301 @@
+//! What passes and drafts take on this machine, learned from those that are made anyway.
+//!
+//! The engine is the only one that reads a clock; here its times become the plain numbers of [`Costs`]. Machines are
+//! noisy, and mostly in one direction: something else runs, and a pass takes twice its time. So each width and each
+//! drafter is known by the median of its last times, a width of which there are few times is held near its neighbours,
+//! and what was not measured for long is forgotten, so that a width that once met a bad moment is tried again. Contexts
+//! are told apart by powers of two, as attention's part of a pass grows with them.
+//!
+//! Costs that are given and held stay as they are: then nothing here goes by the clock.
+//!
+//! Left out: what is decided by costs ([`foretoken_speculation::choose`]), and where they are kept between runs.
+
+use std::collections::BTreeMap;
+
+use foretoken_speculation::costs::Curve;
+use foretoken_speculation::{Costs, DrafterCosts};
+
+/// Times of which the median counts.
+const TIMES: usize = 9;
+/// With fewer times than this, what was found is held near what the neighbours say.
+const TIMES_SURE: usize = 3;
+/// As near as this, up or down.
+const NEAR: f64 = 1.5;
+/// Times older than so many passes are forgotten.
+const AGE_MAX: u64 = 4096;
+/// Contexts shorter than this are not told apart.
+const CONTEXT_MIN: usize = 512;
+/// A drafter's network that reads more tokens of a text than this for each sequence is catching up.
+const READ_MAX: u64 = 4;
+
+/// The last times of one thing, in seconds.
+#[derive(Clone, Debug, Default)]
+struct Times {
+    last: Vec<f64>,
+    next: usize,
+    /// When the last one was added.
+    at: u64,
+}
+
+impl Times {
+    fn add(&mut self, seconds: f64, now: u64) {
+        match self.last.len() < TIMES {
+            true => self.last.push(seconds),
+            false => self.last[self.next] = seconds,
+        }
+        self.next = (self.next + 1) % TIMES;
+        self.at = now;
+    }
+
+    /// The lower of the two middle times, if there are two: noise only adds.
+    fn median(&self) -> Option<f64> {
+        let mut sorted = self.last.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len().saturating_sub(1) / 2).copied()
+    }
+}
+
+/// Times of one drafter.
+#[derive(Clone, Debug, Default)]
+struct DrafterTimes {
+    call: Times,
+    step: Times,
+    catch_up: Times,
+}
+
+/// What one call of a drafter did.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub(crate) struct Call {
+    /// Sequences that were drafted for.
+    pub(crate) sequences: usize,
+    /// Passes of its network; none of a drafter without one.
+    pub(crate) passes: u64,
+    /// Tokens of texts that these read.
+    pub(crate) read: u64,
+    /// What it took.
+    pub(crate) seconds: f64,
+}
+
+impl Call {
+    /// What it should have taken, by what is known: plain numbers, whatever the clock said. Reading what the text became
+    /// elsewhere happens once, and is weighed before.
+    pub(crate) fn expected(&self, costs: DrafterCosts) -> f64 {
+        self.sequences as f64 * (costs.call + self.passes as f64 * costs.step)
+    }
+}
+
+/// Learns [`Costs`].
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    costs: Costs,
+    is_held: bool,
+    /// Passes so far.
+    now: u64,
+    /// By the least context, then by rows.
+    passes: BTreeMap<usize, BTreeMap<usize, Times>>,
+    drafters: Vec<DrafterTimes>,
+}
+
+impl Meter {
+    pub(crate) fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// Whether anything was ever measured or given.
+    pub(crate) fn knows_passes(&self) -> bool {
+        !self.costs.curves.is_empty()
+    }
+
+    /// Starts from these costs; `hold` keeps them as they are.
+    pub(crate) fn start_from(&mut self, costs: Costs, hold: bool) {
+        self.passes.clear();
+        for Curve { context_min, points } in &costs.curves {
+            let times = points.iter().map(|(rows, seconds)| {
+                let mut times = Times::default();
+                // Believed as one time is, so that what this run finds soon counts for more.
+                times.add(*seconds, self.now);
+                (*rows, times)
+            });
+            self.passes.insert(*context_min, times.collect());
+        }
+        let known = |seconds: f64| {
+            let mut times = Times::default();
+            if seconds > 0.0 {
+                times.add(seconds, self.now);
+            }
+            times
+        };
+        let drafter = |costs: &DrafterCosts| DrafterTimes {
+            call: known(costs.call),
+            step: known(costs.step),
+            catch_up: known(costs.catch_up),
+        };
+        self.drafters = costs.drafters.iter().map(drafter).collect();
+        (self.costs, self.is_held) = (costs, hold);
+    }
+
+    /// Learns what a pass of so many rows over so many tokens of context took.
+    pub(crate) fn learn_pass(&mut self, rows: usize, context: usize, seconds: f64) {
+        if self.is_held || rows == 0 || !seconds.is_finite() {
+            return;
+        }
+        self.now += 1;
+        let context_min = context_class(context);
+        if !self.passes.contains_key(&context_min) {
+            // A context that is new costs what its nearest neighbour does, until it is measured.
+            let nearest = self.passes.iter().min_by_key(|(other, _)| other.abs_diff(context_min));
+            let mut known = nearest.map_or(BTreeMap::new(), |(_, known)| known.clone());
+            known.values_mut().for_each(|times| times.last.truncate(1));
+            self.passes.insert(context_min, known);
+        }
+        let (now, known) = (self.now, self.passes.entry(context_min).or_default());
+        known.entry(width_class(rows)).or_default().add(seconds, now);
+        known.retain(|rows, times| *rows == 1 || now - times.at < AGE_MAX);
+        let points = points(known);
+        match self.costs.curves.iter_mut().find(|curve| curve.context_min == context_min) {
+            Some(curve) => curve.points = points,
+            None => {
+                self.costs.curves.push(Curve { context_min, points });
+                self.costs.curves.sort_by_key(|curve| curve.context_min);
+            }
+        }
+    }
+
+    /// Whether a pass of just these rows is to be made for its time: there was none among so many passes.
+    pub(crate) fn plain_is_due(&self, rows: usize, context: usize, every: u64) -> bool {
+        let times = self.passes.get(&context_class(context)).and_then(|known| known.get(&width_class(rows)));
+        !self.is_held && times.is_some_and(|times| self.now - times.at >= every)
+    }
+
+    /// Learns what a drafter took.
+    pub(crate) fn learn_call(&mut self, drafter: u8, call: Call) {
+        let Call { sequences, passes, read, seconds } = call;
+        let at = usize::from(drafter);
+        if self.drafters.len() <= at {
+            self.drafters.resize(at + 1, DrafterTimes::default());
+        }
+        if self.costs.drafters.len() <= at {
+            self.costs.drafters.resize(at + 1, DrafterCosts::default());
+        }
+        if self.is_held || sequences == 0 || !seconds.is_finite() {
+            return;
+        }
+        let (times, costs) = (&mut self.drafters[at], &mut self.costs.drafters[at]);
+        if passes == 0 {
+            times.call.add(seconds / sequences as f64, self.now);
+            costs.call = times.call.median().unwrap_or_default();
+        } else if read <= READ_MAX * sequences as u64 {
+            times.step.add(seconds / (passes * sequences as u64) as f64, self.now);
+            costs.step = times.step.median().unwrap_or_default();
+        } else {
+            let steps = (passes * sequences as u64) as f64 * costs.step;
+            // Where a step was never measured, reading is all that is known; it is no dearer than this.
+            times.catch_up.add((seconds - steps).max(0.0) / read as f64, self.now);
+            costs.catch_up = times.catch_up.median().unwrap_or_default();
+        }
+    }
+}
+
+/// The least context of those that are measured together.
+fn context_class(context: usize) -> usize {
+    if context < CONTEXT_MIN { 0 } else { 1 << context.ilog2() }
+}
+
+/// The width under which a pass is noted: all narrow ones by themselves.
+fn width_class(rows: usize) -> usize {
+    match rows {
+        0..=32 => rows,
+        33..=128 => rows.next_multiple_of(8),
+        _ => rows.next_multiple_of(64),
+    }
+}
+
+/// The measured widths with their medians; those of few times held near the line between those of more.
+fn points(known: &BTreeMap<usize, Times>) -> Vec<(usize, f64)> {
+    let all = known.iter().filter_map(|(rows, times)| Some((*rows, times.last.len(), times.median()?)));
+    let all: Vec<(usize, usize, f64)> = all.collect();
+    let sure = all.iter().filter(|(_, count, _)| *count >= TIMES_SURE).map(|(rows, _, seconds)| (*rows, *seconds));
+    let sure = Costs { curves: vec![Curve { context_min: 0, points: sure.collect() }], drafters: Vec::new() };
+    let several = sure.curves[0].points.len() > 1;
+    let held = |&(rows, count, seconds): &(usize, usize, f64)| {
+        let near = sure.pass(rows, 0);
+        let seconds = if several && count < TIMES_SURE { seconds.clamp(near / NEAR, near * NEAR) } else { seconds };
+        (rows, seconds)
+    };
+    all.iter().map(held).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_moment_is_no_cost_and_a_slower_hour_is() {
+        let mut meter = Meter::default();
+        for i in 0..60 {
+            let slow = if i % 5 == 0 { 7.0 } else { 1.0 };
+            meter.learn_pass(1, 40, 0.010 * slow);
+            meter.learn_pass(8, 40, 0.013 * slow);
+        }
+        assert_eq!((meter.costs().pass(1, 0), meter.costs().pass(8, 100)), (0.010, 0.013));
+        (0..TIMES).for_each(|_| meter.learn_pass(1, 40, 0.020));
+        assert_eq!(meter.costs().pass(1, 0), 0.020);
+    }
+
+    #[test]
+    fn one_time_of_a_width_is_held_near_its_neighbours() {
+        let mut meter = Meter::default();
+        for _ in 0..TIMES_SURE {
+            meter.learn_pass(1, 0, 0.010);
+            meter.learn_pass(8, 0, 0.0135);
+        }
+        meter.learn_pass(4, 0, 0.100);
+        let found = meter.costs().pass(4, 0);
+        assert!((found - 1.5 * 0.0115).abs() < 1e-9, "{found}");
+        (0..3).for_each(|_| meter.learn_pass(4, 0, 0.0125));
+        assert_eq!(meter.costs().pass(4, 0), 0.0125);
+    }
+
+    #[test]
+    fn longer_contexts_have_times_of_their_own() {
+        let mut meter = Meter::default();
+        meter.learn_pass(1, 100, 0.010);
+        meter.learn_pass(8, 100, 0.012);
+        meter.learn_pass(1, 3000, 0.015);
+        assert_eq!((meter.costs().pass(1, 4000), meter.costs().pass(1, 500)), (0.015, 0.010));
+        // What was not measured there is not cheaper than what was.
+        assert_eq!(meter.costs().pass(8, 4000), 0.015);
+    }
+
+    #[test]
+    fn steps_reading_and_calls_are_told_apart() {
+        let mut meter = Meter::default();
+        meter.learn_call(2, Call { sequences: 2, passes: 5, read: 4, seconds: 0.010 });
+        meter.learn_call(2, Call { sequences: 1, passes: 3, read: 100, seconds: 0.013 });
+        meter.learn_call(0, Call { sequences: 4, passes: 0, read: 0, seconds: 0.0004 });
+        let costs = meter.costs();
+        assert!((costs.drafter(2).step - 0.001).abs() < 1e-12);
+        assert!((costs.drafter(2).catch_up - 0.0001).abs() < 1e-12);
+        assert!((costs.drafter(0).call - 0.0001).abs() < 1e-12);
+        assert_eq!(costs.drafter(1), DrafterCosts::default());
+    }
+
+    #[test]
+    fn held_costs_stay_and_others_are_a_beginning() {
+        let costs = Costs {
+            curves: vec![Curve { context_min: 0, points: vec![(1, 1.0), (8, 2.0)] }],
+            drafters: vec![DrafterCosts { call: 0.0, step: 0.5, catch_up: 0.1 }],
+        };
+        let mut held = Meter::default();
+        held.start_from(costs.clone(), true);
+        let mut begun = Meter::default();
+        begun.start_from(costs.clone(), false);
+        for meter in [&mut held, &mut begun] {
+            (0..9).for_each(|_| meter.learn_pass(8, 0, 3.0));
+            (0..9).for_each(|_| meter.learn_call(0, Call { sequences: 1, passes: 1, read: 1, seconds: 0.7 }));
+        }
+        assert_eq!(held.costs(), &costs);
+        assert_eq!((begun.costs().pass(8, 0), begun.costs().pass(1, 0)), (3.0, 1.0));
+        assert_eq!(begun.costs().drafter(0), DrafterCosts { call: 0.0, step: 0.7, catch_up: 0.1 });
+    }
+}

@@ -1,0 +1,160 @@
+//! Who is asked for a draft in a pass, and what a step of drafting must be worth.
+//!
+//! Everything is weighed against the rate at which decoding writes tokens: as fast as plain decoding in the same company,
+//! times what speculation was worth to each sequence lately. A drafter without a network is asked while its right guesses
+//! are worth the time that it takes; one with a network while its first step pays, and, if it has much to read first,
+//! while that pays within what is left of the answer. A drafter that is not worth it rests. It is tried again when a
+//! hundredth of the time since is as much as the trial takes, so whatever it costs is at most a hundredth.
+//!
+//! Left out: how many steps are made (the drafter asks [`Outlook`]) and which candidates are verified
+//! ([`foretoken_speculation::choose`]).
+
+use foretoken_speculation::{Branch, Costs, Experience, Outlook, PassSoFar};
+
+use crate::scheduler::Part;
+use crate::sequence::Sequence;
+
+/// Part of the time that may be spent on drafters that do not pay.
+const TRIALS: f64 = 0.01;
+/// Tokens of a text that a draft model reads in its first step without taking longer for it.
+const READ_ALONG: usize = 4;
+/// No account of trials grows beyond this, in seconds.
+const ACCOUNT_MAX: f64 = 10.0;
+
+/// What the decisions of one pass go by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weighing {
+    /// Sequences that write in it.
+    pub(crate) writers: usize,
+    /// Rows that the pass has without any tree, and of these those of writers.
+    rows: usize,
+    /// Tokens of its sequences, on average.
+    context: usize,
+    /// Nodes of all trees of the last pass.
+    nodes: usize,
+    /// Tokens a second, all sequences together.
+    rate: f64,
+    /// Seconds of a plain pass of the writers alone.
+    plain: f64,
+}
+
+impl Weighing {
+    /// Weighs a pass of these parts.
+    pub(crate) fn new(running: &[Sequence], parts: &[Part], costs: &Costs) -> Self {
+        let writers = parts.iter().filter(|part| part.complete).count();
+        let tokens: usize = parts.iter().map(|part| running[part.at].tokens.len()).sum();
+        let context = tokens / parts.len().max(1);
+        let plain = costs.pass(writers.max(1), context);
+        let speedups: f64 =
+            parts.iter().filter(|part| part.complete).map(|part| running[part.at].experience.speedup()).sum();
+        Self {
+            writers,
+            rows: parts.iter().map(|part| part.take).sum(),
+            context,
+            nodes: running.iter().map(|sequence| sequence.nodes_before).sum(),
+            rate: speedups / plain,
+            plain,
+        }
+    }
+
+    /// The pass as [`foretoken_speculation::choose`] sees it. `probes`: rows beside the trees.
+    pub(crate) fn pass_so_far(&self, probes: usize) -> PassSoFar {
+        PassSoFar { rows: self.rows + probes, context: self.context, rate: self.rate }
+    }
+
+    /// Rows of a pass in which nobody drafts, and their context.
+    pub(crate) fn undrafted(&self) -> (usize, usize) {
+        (self.rows, self.context)
+    }
+
+    /// What a drafter goes by for a sequence that had so many nodes in the last pass: the others are taken to have theirs
+    /// again.
+    pub(crate) fn outlook<'a>(&self, nodes_before: usize, experience: &'a Experience, costs: &'a Costs) -> Outlook<'a> {
+        let Self { rate, context, .. } = *self;
+        Outlook { costs, experience, rate, rows: self.rows + self.nodes - nodes_before, context }
+    }
+
+    /// What a pass took in all, in plain passes of the same writers: `nodes` of all trees and `drafting` seconds. Rows of
+    /// prompts are not counted, which plain decoding would have had as well.
+    pub(crate) fn plain_passes(&self, costs: &Costs, nodes: usize, drafting: f64) -> f64 {
+        (costs.pass(self.writers + nodes, self.context) + drafting) / self.plain
+    }
+
+    /// What a pass with so many nodes takes, in seconds by what is known of costs.
+    pub(crate) fn seconds(&self, costs: &Costs, nodes: usize) -> f64 {
+        costs.pass(self.rows + nodes, self.context)
+    }
+
+    /// Whether a drafter should be asked for this sequence, for a tree of up to `nodes_max` nodes.
+    pub(crate) fn is_worth_asking(&self, sequence: &Sequence, costs: &Costs, who: Who, nodes_max: usize) -> bool {
+        let outlook = self.outlook(sequence.nodes_before, &sequence.experience, costs);
+        let drafter = costs.drafter(who.number);
+        if !who.has_network {
+            let probes = self.price_of_rows(costs, who.probes);
+            return sequence.experience.right_per_ask(who.number) > self.rate * (drafter.call + probes);
+        }
+        let prospect = outlook.prospect(who.number, Branch::root(nodes_max));
+        let unread = who.unread.saturating_sub(READ_ALONG) as f64;
+        // A pass of its own for each token, next to a longer one for several.
+        let plain = self.plain / self.writers as f64;
+        let saved = plain - (plain + prospect.seconds) / (1.0 + prospect.tokens);
+        let left = (sequence.limit - sequence.tokens.len()) as f64;
+        let left = left.min(sequence.experience.answer_len());
+        prospect.steps > 0 && left * saved > unread * drafter.catch_up
+    }
+
+    /// What it takes to ask a drafter that is not worth it for one token.
+    fn trial(&self, costs: &Costs, who: Who) -> f64 {
+        let drafter = costs.drafter(who.number);
+        let network = drafter.step + who.unread as f64 * drafter.catch_up + self.price_of_rows(costs, 1);
+        drafter.call + self.price_of_rows(costs, who.probes) + if who.has_network { network } else { 0.0 }
+    }
+
+    fn price_of_rows(&self, costs: &Costs, rows: usize) -> f64 {
+        if rows == 0 {
+            return 0.0;
+        }
+        costs.pass(self.rows + rows, self.context) - costs.pass(self.rows, self.context)
+    }
+}
+
+/// A drafter that could be asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Who {
+    pub(crate) number: u8,
+    /// Whether it runs a network.
+    pub(crate) has_network: bool,
+    /// Tokens of the sequence that this has not read.
+    pub(crate) unread: usize,
+    /// Rows that it wants beside the tree.
+    pub(crate) probes: usize,
+}
+
+/// Time that may be spent on trying drafters that rest, by drafter.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trials {
+    seconds: Vec<f64>,
+}
+
+impl Trials {
+    /// Adds the part of a pass of so many seconds that is due to each of these drafters.
+    pub(crate) fn earn(&mut self, drafters: &[u8], seconds: f64) {
+        for drafter in drafters {
+            let at = usize::from(*drafter);
+            self.seconds.resize(self.seconds.len().max(at + 1), 0.0);
+            self.seconds[at] = (self.seconds[at] + TRIALS * seconds / drafters.len() as f64).min(ACCOUNT_MAX);
+        }
+    }
+
+    /// Whether there is enough time for trying this drafter; it is spent then.
+    pub(crate) fn spend(&mut self, weighing: &Weighing, costs: &Costs, who: Who) -> bool {
+        let price = weighing.trial(costs, who);
+        match self.seconds.get_mut(usize::from(who.number)) {
+            Some(account) if *account >= price => {
+                *account -= price;
+                true
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a pass and a draft take, as plain numbers: what choosing goes by.
+//!
+//! Nothing here reads a clock. Whoever runs passes measures them and writes down what it found; this file only answers
+//! questions: what a pass of so many rows takes after a context of so many tokens, and what a drafter takes for one more
+//! step. Widths that were never measured lie on the line between their measured neighbours. So a width that is really
+//! dearer, because it begins a new strip of rows, looks cheap until it is tried once, and is known from then on; the other
+//! way round it would never be tried.
+//!
+//! Left out: measuring, files and machines.
+
+/// Seconds of a pass by its width, for contexts from a certain length on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Curve {
+    /// Tokens of context from which on it holds.
+    pub context_min: usize,
+    /// Measured widths in rows, ascending, with their seconds.
+    pub points: Vec<(usize, f64)>,
+}
+
+impl Curve {
+    /// Seconds of a pass of so many rows. Never less for more rows.
+    fn seconds(&self, rows: usize) -> f64 {
+        let after = self.points.partition_point(|(width, _)| *width < rows);
+        match (after.checked_sub(1).map(|before| self.points[before]), self.points.get(after)) {
+            (_, Some(&(width, seconds))) if width == rows => seconds,
+            (None, Some(&(_, seconds))) => seconds,
+            (Some(before), Some(&next)) => on_line(before, next, rows),
+            (Some(last), None) => match after.checked_sub(2).map(|earlier| self.points[earlier]) {
+                Some(earlier) => on_line(earlier, last, rows),
+                None => last.1,
+            },
+            (None, None) => Costs::UNKNOWN_PASS + (rows.max(1) - 1) as f64 * Costs::UNKNOWN_ROW,
+        }
+        .max(self.points[..after].iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max))
+    }
+}
+
+/// The value at `rows` of the line through two points.
+fn on_line(a: (usize, f64), b: (usize, f64), rows: usize) -> f64 {
+    a.1 + (b.1 - a.1) * (rows as f64 - a.0 as f64) / (b.0 as f64 - a.0 as f64)
+}
+
+/// What one drafter takes, in seconds.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub struct DrafterCosts {
+    /// To be asked, whatever comes of it.
+    pub call: f64,
+    /// Another step of its model, for each sequence that takes part.
+    pub step: f64,
+    /// To read one token that its model has not read yet.
+    pub catch_up: f64,
+}
+
+/// What a pass of the target and a step of each drafter take, in seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Costs {
+    /// By context, shortest first; without any, passes cost what [`Costs::UNKNOWN_PASS`] says.
+    pub curves: Vec<Curve>,
+    /// By drafter; one that is not listed costs nothing.
+    pub drafters: Vec<DrafterCosts>,
+}
+
+impl Costs {
+    /// Seconds of a pass of one row that was never measured. Only ratios matter to a choice.
+    pub const UNKNOWN_PASS: f64 = 0.01;
+    /// Seconds of each further row of such a pass: a twentieth, as on a processor that waits for memory.
+    pub const UNKNOWN_ROW: f64 = 0.0005;
+
+    /// Seconds of a pass of so many rows in all, whose sequences have so many tokens on average.
+    pub fn pass(&self, rows: usize, context: usize) -> f64 {
+        let after = self.curves.partition_point(|curve| curve.context_min <= context);
+        match self.curves.get(after.saturating_sub(1)) {
+            Some(curve) => curve.seconds(rows),
+            None => Curve::default().seconds(rows),
+        }
+    }
+
+    /// What this drafter takes.
+    pub fn drafter(&self, source: u8) -> DrafterCosts {
+        self.drafters.get(usize::from(source)).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_measured_widths_lies_a_line_and_beyond_them_it_goes_on() {
+        let curve = Curve { context_min: 0, points: vec![(1, 1.0), (8, 1.35), (16, 2.15)] };
+        let costs = Costs { curves: vec![curve], drafters: Vec::new() };
+        for (rows, seconds) in [(1, 1.0), (2, 1.05), (8, 1.35), (9, 1.45), (16, 2.15), (26, 3.15)] {
+            assert!((costs.pass(rows, 7) - seconds).abs() < 1e-12, "{rows}: {}", costs.pass(rows, 7));
+        }
+    }
+
+    #[test]
+    fn more_rows_never_look_cheaper_whatever_was_measured() {
+        let curve = Curve { context_min: 0, points: vec![(1, 3.0), (4, 2.0), (8, 2.5)] };
+        let costs = Costs { curves: vec![curve], drafters: Vec::new() };
+        assert!((1..40).all(|rows| costs.pass(rows, 0) <= costs.pass(rows + 1, 0)));
+    }
+
+    #[test]
+    fn a_curve_holds_from_its_context_on_and_what_is_unknown_is_nearly_flat() {
+        let curve = |context_min, seconds| Curve { context_min, points: vec![(1, seconds)] };
+        let costs = Costs { curves: vec![curve(0, 1.0), curve(512, 2.0)], drafters: Vec::new() };
+        let found = [0, 511, 512, 9000].map(|context| costs.pass(3, context));
+        assert_eq!(found, [1.0, 1.0, 2.0, 2.0]);
+        let unknown = Costs::default();
+        assert!(unknown.pass(8, 0) < 1.5 * unknown.pass(1, 0) && unknown.pass(0, 0) > 0.0);
+        assert_eq!(unknown.drafter(3), DrafterCosts::default());
+    }
+}
