@@ -19,7 +19,7 @@ pub struct Answer {
     pub prompt: Vec<Token>,
     /// The new tokens, with who produced them and the text that they complete.
     pub emitted: Vec<Emitted>,
-    /// When tokens arrived, and how many: one entry an emitting pass.
+    /// When tokens arrived, and how many: one entry an emitting pass. Texts that shared a pass have the same time.
     pub arrivals: Vec<(Instant, usize)>,
     /// The new text.
     pub text: String,
@@ -68,13 +68,15 @@ pub fn run(
     }
     while !assembly.engine.is_idle() {
         let mut cancelled = Vec::new();
-        for event in assembly.engine.step(&mut Race) {
+        let events = assembly.engine.step(&mut Race);
+        let now = Instant::now();
+        for event in events {
             let (Event::Prompt { sequence, .. }
             | Event::Tokens { sequence, .. }
             | Event::DrafterFailed { sequence, .. }
             | Event::Finished { sequence, .. }) = event;
             let Some(&number) = numbers.get(sequence) else { continue };
-            answers[number].take(event);
+            answers[number].take(event, now);
             if let Event::DrafterFailed { drafter, message, .. } = event {
                 let name = assembly.names.get(usize::from(*drafter)).map_or("unknown", String::as_str);
                 say(warning(name, message));
@@ -110,13 +112,13 @@ pub fn told(answers: &[Answer]) -> Result<(), Failure> {
 }
 
 impl Answer {
-    fn take(&mut self, event: &Event) {
+    fn take(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
             Event::Tokens { emitted, .. } => {
                 emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));
                 self.emitted.extend_from_slice(emitted);
-                self.arrivals.push((Instant::now(), emitted.len()));
+                self.arrivals.push((now, emitted.len()));
             }
             Event::Finished { reason, text, stats, .. } => {
                 self.text.push_str(text);

@@ -31,9 +31,9 @@ pub fn line(answers: &[Answer], names: &[String], wall: Option<Duration>) -> Str
         format!("mean accepted length {:.2}", stats.mean_accepted_len()),
     ];
     for (name, drafter) in names.iter().zip(&stats.drafters) {
-        let share = 100.0 * drafter.accepted as f64 / drafter.drafted.max(1) as f64;
+        let share = percent(drafter.acceptance_rate().unwrap_or(0.0));
         let alpha = drafter.alpha().map_or(String::new(), |alpha| format!(", alpha {alpha:.2}"));
-        parts.push(format!("{name} accepted {share:.0}% ({} of {}{alpha})", drafter.accepted, drafter.drafted));
+        parts.push(format!("{name} accepted {share} ({} of {}{alpha})", drafter.accepted, drafter.drafted));
     }
     if wall.is_none() {
         parts.push(format!("first token after {:.1} ms", milliseconds(stats.time_to_first_token)));
@@ -42,6 +42,11 @@ pub fn line(answers: &[Answer], names: &[String], wall: Option<Duration>) -> Str
         parts.push("the context is full".to_string());
     }
     parts.join(" | ")
+}
+
+/// A share in whole percent. What rounds to nothing is 0%, never -0%.
+pub fn percent(share: f64) -> String {
+    format!("{:.0}%", (100.0 * share).round() + 0.0)
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -143,4 +148,14 @@ pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, seed: u64, 
         fields.insert("logprobs".to_string(), json!(logprobs));
     }
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_never_minus_nothing() {
+        assert_eq!([0.0, -0.0, -0.001, 0.004, 0.625, 1.0].map(percent), ["0%", "0%", "0%", "0%", "63%", "100%"]);
+    }
 }

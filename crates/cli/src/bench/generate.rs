@@ -1,9 +1,15 @@
 //! `foretoken bench generate`: several ways of drafting next to plain decoding, on the same prompts.
 //!
-//! All ways take turns prompt by prompt, so that whatever the machine does meanwhile hits all of them alike; one engine
-//! has the drafters of all, so that every model is loaded once. Speed is worth nothing if the text is another: wherever
-//! the same text is promised it is compared, and a difference is an error. Left out: several texts at a time.
+//! All ways take turns group by group of prompts, in changing order, so that whatever the machine does meanwhile hits
+//! all of them alike ([`measure`]); one engine has the drafters of all, so that every model is loaded once. Speed-ups
+//! come with the interval in which they lie ([`interval`]). Speed is worth nothing if the text is another: wherever the
+//! same text is promised it is compared, and a difference is an error. Left out: texts that begin while others are
+//! under way.
 
+mod interval;
+mod laps;
+mod measure;
+mod order;
 mod page;
 mod rows;
 
@@ -11,37 +17,55 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use foretoken_engine::{Request, RequestError, Token};
-use foretoken_speculation::{Sampling, Tenant};
+use foretoken_engine::{RequestError, Token};
 
-use crate::answers::{Answer, run};
+use crate::answers::Answer;
 use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
 use crate::options::{Budget, DraftingOptions, LawOptions, ModelOptions, SpecType, Verify};
-use crate::progress::{bar, say};
+use crate::progress::say;
 use crate::prompts::{self, Listed};
 use crate::values;
+use measure::Measurement;
 use page::Page;
-use rows::{Measured, Method, Runs};
+use rows::{Measured, Method, Runs, Way};
 
 const EXPLAINED: &str = "\
-Every prompt is continued by plain decoding and then by every method under every promise, at every
-temperature, one text at a time and each with the same seed. Of several repetitions of a prompt the one
-with the least time counts. What drafters learn from texts they learn within their own row and repetition,
-from prompt to prompt; all rows know the texts of --lookup-cache-static and --lookup-cache-dynamic from the
-start, and share the models and what is known of how often each drafter is right.
+A repetition continues every prompt by plain decoding and by every method under every promise with every
+budget, all of them with one prompt before the next prompt, in changing order and with the same seed.
+Repetitions go on until --repeat or --seconds are used up, or from the third on until the intervals of all
+speed-ups are narrow: at most 1 % of the value to each side. Of a prompt's repetitions the median time
+counts. Before the first, every method writes a few tokens untimed.
+
+What drafters learn from texts they learn within their own row and repetition, from prompt to prompt; that
+is part of their time. All rows know the texts of --lookup-cache-static and --lookup-cache-dynamic from the
+start, and share the models.
 
   tokens/s     tokens behind the first pass over the time behind the first token
-  speed-up     the same over plain decoding's
-  with prompt  speed-up of all tokens over all time, prompts included
+  speed-up     the same over plain decoding's, with its 95 % interval
+  verdict      of the speed-up (if answers have one token, of that with the prompt): faster or slower, or
+               no difference where the interval holds 1
+  with prompt  speed-up of all tokens over all time, prompts included, with its 95 % interval
   a pass       tokens over passes of the target that wrote any
   length       mean accepted length: 1 + accepted tokens over passes that had a draft
   accepted     accepted over drafted tokens
   drafting     time spent drafting over all time
   text         whether all texts are equal to plain decoding's; - where only the distribution is promised
 
---json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share),
-with the number of prompts and tokens, and for each drafter what it did; its alpha, the mean overlap of
+The interval is a bootstrap's: prompts are drawn anew 1000 times, and repetitions of each. With fewer than
+about ten prompts that gain differently it is too narrow; one prompt in one repetition has none. Columns
+from \"a pass\" on are of each prompt's repetition with the median time, or of the faster of the two in the
+middle.
+
+With --parallel N prompts are handed over in groups of N, each of which runs to its end before the next
+begins; the last may be smaller. Plain decoding beside it runs the same groups. A group counts as one prompt
+above: its time goes from handing it over to its last token, and \"behind the first token\" is behind the
+moment at which all of its texts have begun. At each temperature all texts are compared with those that
+plain decoding wrote first, with as many at a time as the list of --parallel begins with.
+
+--json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
+speedup_low and speedup_high are the interval), with the number of prompts, tokens and repetitions, the
+seconds of each group in each repetition, and for each drafter what it did; its alpha, the mean overlap of
 its law with the target's, only under --measure.";
 
 /// Options of `foretoken bench generate`.
@@ -53,10 +77,17 @@ pub struct Generate {
     prompts: PathBuf,
     #[command(flatten)]
     model: ModelOptions,
-    /// Repetitions, of which the fastest counts
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::one_up, allow_negative_numbers = true)]
+    /// Most repetitions of each prompt, of which the median counts
+    #[arg(long, value_name = "N", default_value = "5", value_parser = values::one_up, allow_negative_numbers = true)]
     repeat: usize,
-    /// Also a row for each kind of prompt, if the file names kinds ("category" or "kind")
+    /// No further repetition begins after so many seconds at one temperature with one number of texts at a time
+    #[arg(long, value_name = "S", default_value = "120", value_parser = values::zero_up, allow_negative_numbers = true)]
+    seconds: f32,
+    /// Texts generated at a time, one number or several (also -np)
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = values::parallel,
+        allow_negative_numbers = true)]
+    parallel: Vec<usize>,
+    /// Also a row for each kind of prompt, if the file names kinds ("category" or "kind"), of one text at a time
     #[arg(long)]
     by_kind: bool,
     /// Print one JSON object a row (see --help)
@@ -66,7 +97,7 @@ pub struct Generate {
     #[arg(long, requires = "json")]
     measure: bool,
     /// Methods, each measured by itself: drafters as for generate, several for one tree joined by a plus, as in
-    /// draft,lookup,draft+lookup [default: draft if there is a draft model, else lookup]
+    /// draft,lookup,draft+lookup [default: auto]
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',',
         value_parser = str::parse::<SpecType>)]
     spec_type: Vec<SpecType>,
@@ -81,7 +112,7 @@ pub struct Generate {
     verify: Vec<Verify>,
     /// How much to draft, up to the maximum, in one way or several: as for generate, or oracle, which knows the plain text
     /// and drafts what will be accepted
-    #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',', default_value = "heuristic",
+    #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',', default_value = "auto",
         value_parser = str::parse::<Measured>)]
     budget: Vec<Measured>,
     #[command(flatten)]
@@ -102,6 +133,7 @@ impl Generate {
     pub fn run(&self) -> Result<(), Failure> {
         self.can_be_foretold()?;
         let listed = prompts::read_listed(&self.prompts)?;
+        let parallel = self.parallel(listed.len())?;
         let specs: Vec<Option<SpecType>> = match self.spec_type.is_empty() {
             true => vec![None],
             false => self.spec_type.iter().cloned().map(Some).collect(),
@@ -115,60 +147,113 @@ impl Generate {
             budget: Budget::Fixed.up_to(self.drafting.spec_draft_n_max),
             law: &self.law,
             temperature: self.temp.first().copied(),
-            parallel: 1,
+            parallel: parallel.iter().copied().max().unwrap_or(1),
             shared_memory: true,
         })?;
-        let names = specs.iter().zip(&assembly.methods).map(|(spec, team)| match spec {
-            Some(spec) => spec.to_string(),
-            None => team
-                .drafters
-                .iter()
-                .map(|number| assembly.names[usize::from(*number)].as_str())
-                .collect::<Vec<_>>()
-                .join("+"),
-        });
-        let methods: Vec<(String, usize)> = names.zip(0..).collect();
-        let tokens = |listed: &Listed| listed.prompt.tokens(&assembly.target, assembly.tokenizer.as_deref());
-        let tokens: Vec<Vec<Token>> = listed.iter().map(tokens).collect::<Result<_, _>>()?;
-        let context = assembly.engine.context();
-        if let Some(number) = tokens.iter().position(|tokens| tokens.len() >= context) {
-            let error = RequestError::PromptTooLong { found: tokens[number].len(), context };
-            return Err(Failure::Other(format!("prompt {}: {error}", number + 1)));
-        }
-        let kinds: Vec<Option<String>> = listed.into_iter().map(|listed| listed.kind).collect();
-        let default = [assembly.request.sampling.temperature];
-        let temperatures = if self.temp.is_empty() { &default[..] } else { &self.temp };
+        let prompts = tokens(&listed, &assembly)?;
         if std::mem::take(&mut assembly.untold_seed) {
             say(format_args!("seed: {}", assembly.request.seed));
         }
+        let kinds: Vec<Option<String>> = listed.into_iter().map(|listed| listed.kind).collect();
         let page = Page {
             target: &assembly.target.name.clone(),
             names: &assembly.names.clone(),
             threads: self.model.threads(),
             repeat: self.repeat,
+            parallel: &parallel,
             seed: assembly.request.seed,
             kinds: &kinds,
             by_kind: self.by_kind,
         };
-        let mut differences = Vec::new();
-        let mut out = std::io::stdout();
-        if !self.json {
-            writeln!(out, "{}", page.title(&tokens))?;
-        }
-        for temperature in temperatures {
-            let runs = self.measure(&mut assembly, &methods, &tokens, *temperature)?;
-            match self.json {
-                true => page.objects(&runs).iter().try_for_each(|object| writeln!(out, "{object}"))?,
-                false => write!(out, "\n{}", page.table(&runs))?,
-            }
-            out.flush()?;
-            differences.extend(runs.methods.iter().flat_map(Method::differences));
-        }
+        let differences = self.measured(&mut assembly, &specs, &prompts, &page)?;
         match differences.as_slice() {
             [] => Ok(()),
             [one] => Err(Failure::Other(one.clone())),
             [first, ..] => Err(Failure::Other(format!("{} texts differ, the first: {first}", differences.len()))),
         }
+    }
+
+    /// Measures and prints everything. Returns what texts are not as they should be.
+    fn measured(
+        &self,
+        assembly: &mut Assembly,
+        specs: &[Option<SpecType>],
+        prompts: &[Vec<Token>],
+        page: &Page<'_>,
+    ) -> Result<Vec<String>, Failure> {
+        let mut out = std::io::stdout();
+        if !self.json {
+            writeln!(out, "{}", page.title(prompts))?;
+        }
+        let default = [assembly.request.sampling.temperature];
+        let temperatures = if self.temp.is_empty() { &default[..] } else { &self.temp };
+        let mut measurement = Measurement {
+            prompts,
+            methods: &self.methods(assembly, specs),
+            assembly,
+            nodes_max: self.drafting.spec_draft_n_max,
+            alpha: self.measure,
+            repeat: self.repeat,
+            seconds: self.seconds,
+            tenants: 0,
+        };
+        let mut differences = Vec::new();
+        for temperature in temperatures {
+            measurement.warm_up(*temperature)?;
+            let mut plain: Vec<Option<Answer>> = vec![None; prompts.len()];
+            let mut all: Vec<Runs> = Vec::new();
+            for parallel in page.parallel {
+                let runs = measurement.run(*temperature, *parallel, &mut plain)?;
+                if self.json {
+                    page.objects(&runs).iter().try_for_each(|object| writeln!(out, "{object}"))?;
+                    out.flush()?;
+                }
+                differences.extend(runs.ways.iter().flat_map(Way::differences));
+                all.push(runs);
+            }
+            if !self.json {
+                write!(out, "\n{}", page.table(&all))?;
+                out.flush()?;
+            }
+        }
+        Ok(differences)
+    }
+
+    /// The methods, each under each promise with each budget.
+    fn methods(&self, assembly: &Assembly, specs: &[Option<SpecType>]) -> Vec<Method> {
+        let names = specs.iter().zip(&assembly.methods).map(|(spec, team)| match spec {
+            Some(spec) => spec.to_string(),
+            None => {
+                let names = team.drafters.iter().map(|number| assembly.names[usize::from(*number)].as_str());
+                names.collect::<Vec<_>>().join("+")
+            }
+        });
+        let names: Vec<String> = names.collect();
+        let ways = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
+        let each = |(verify, budget)| {
+            let method = move |(number, name): (usize, &String)| Method { name: name.clone(), number, verify, budget };
+            names.iter().enumerate().map(method)
+        };
+        ways.flat_map(each).collect()
+    }
+
+    /// Texts at a time, each number once.
+    fn parallel(&self, prompts: usize) -> Result<Vec<usize>, Failure> {
+        let mut parallel: Vec<usize> = Vec::new();
+        for texts in &self.parallel {
+            if *texts > prompts.max(1) {
+                let message = format!("--parallel: expected at most {prompts} (the number of prompts), found {texts}");
+                return Err(Failure::Usage(message));
+            }
+            if !parallel.contains(texts) {
+                parallel.push(*texts);
+            }
+        }
+        if self.by_kind && !parallel.contains(&1) {
+            let why = "since texts of several kinds run together otherwise";
+            return Err(Failure::Usage(format!("--by-kind: expected 1 among the numbers of --parallel, {why}")));
+        }
+        Ok(parallel)
     }
 
     /// An oracle knows only texts that do not depend on what is drafted.
@@ -180,64 +265,16 @@ impl Generate {
             false => Ok(()),
         }
     }
-
-    /// All methods and promises at one temperature, taking turns prompt by prompt.
-    fn measure(
-        &self,
-        assembly: &mut Assembly,
-        methods: &[(String, usize)],
-        prompts: &[Vec<Token>],
-        temperature: f32,
-    ) -> Result<Runs, Failure> {
-        let sampling = Sampling { temperature, ..assembly.request.sampling.clone() };
-        let shared = Request { sampling, measure: self.measure, ..assembly.request.clone() };
-        let ways = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
-        let each = |(verify, budget)| {
-            methods.iter().map(move |(name, number)| Method::new(name, *number, verify, budget, temperature))
-        };
-        let mut runs = Runs { temperature, plain: Vec::new(), methods: ways.flat_map(each).collect() };
-        let done = bar("prompts", prompts.len());
-        for (number, prompt) in prompts.iter().enumerate() {
-            let shared = Request { prompt: prompt.clone(), ..shared.clone() };
-            for repetition in 0..self.repeat {
-                let plain = Request { drafters: Vec::new(), ..shared.clone() };
-                let plain = answer(assembly, plain, number)?;
-                for (place, method) in runs.methods.iter_mut().enumerate() {
-                    let team = &assembly.methods[method.number];
-                    let request = Request {
-                        drafters: team.drafters.clone(),
-                        order: team.order,
-                        promise: method.verify.into(),
-                        budget: method.budget.up_to(self.drafting.spec_draft_n_max, &plain),
-                        // Drafters that learn from texts must not have seen this one by another method.
-                        tenant: tenant(temperature, place, repetition),
-                        ..shared.clone()
-                    };
-                    let answer = answer(assembly, request, number)?;
-                    method.compare(number, &plain, &answer, assembly.tokenizer.as_deref());
-                    rows::keep_faster(&mut method.answers, number, answer);
-                }
-                rows::keep_faster(&mut runs.plain, number, plain);
-            }
-            done.inc(1);
-        }
-        done.finish_and_clear();
-        Ok(runs)
-    }
 }
 
-/// The answer to one request.
-fn answer(assembly: &mut Assembly, request: Request, number: usize) -> Result<Answer, Failure> {
-    let answer = run(assembly, vec![request], &mut |_, _| Ok(true))?.pop();
-    let answer =
-        answer.ok_or_else(|| Failure::Other(format!("prompt {}: expected an answer, found none", number + 1)))?;
-    match &answer.failure {
-        Some(failure) => Err(Failure::Other(format!("prompt {}: {failure}", number + 1))),
-        None => Ok(answer),
+/// The prompts as tokens.
+fn tokens(listed: &[Listed], assembly: &Assembly) -> Result<Vec<Vec<Token>>, Failure> {
+    let tokens = |listed: &Listed| listed.prompt.tokens(&assembly.target, assembly.tokenizer.as_deref());
+    let tokens: Vec<Vec<Token>> = listed.iter().map(tokens).collect::<Result<_, _>>()?;
+    let context = assembly.engine.context();
+    if let Some(number) = tokens.iter().position(|tokens| tokens.len() >= context) {
+        let error = RequestError::PromptTooLong { found: tokens[number].len(), context };
+        return Err(Failure::Other(format!("prompt {}: {error}", number + 1)));
     }
-}
-
-/// A tenant of its own for each repetition of each row.
-fn tenant(temperature: f32, place: usize, repetition: usize) -> Tenant {
-    Tenant(u64::from(temperature.to_bits()) << 32 | (place as u64) << 16 | repetition as u64)
+    Ok(tokens)
 }

@@ -36,9 +36,11 @@ ones after the odd ones, so that each is played once with the other half known.
 
 Each drafter's own limit of tokens a pass is --spec-draft-n-max here, so that all are judged alike.
 
-tokens a pass = tokens / passes; the prompt's pass counts, since it writes a token. Mean accepted length
-= 1 + accepted / drafts, over passes with a draft; rate = accepted / drafted. \"At 1 2 3\": the share of
-drafts whose first, second, third token was accepted. The time is that of drafting alone, a pass.
+  tokens/pass  tokens over passes; the prompt's pass counts, since it writes a token
+  length       mean accepted length: 1 + accepted tokens over passes that had a draft
+  accepted     accepted over drafted tokens
+  us/pass      microseconds of drafting over passes
+  @1 @2 @3     the share of drafts whose first, second, third token was accepted
 
 --json prints one object with the options and, for each drafter: drafter, records, tokens, passes,
 drafts, drafted, accepted, tokens_per_pass, mean_accepted_length, acceptance_rate, accepted_at (drafts
@@ -203,7 +205,7 @@ const POSITIONS: usize = 8;
 
 fn head() -> String {
     let positions: String = (1..=POSITIONS).map(|i| format!(" {:>4}", format!("@{i}"))).collect();
-    format!("{:<18} {:>11} {:>8} {:>6} {:>8} {positions}", "drafter", "tokens/pass", "accepted", "rate", "us/pass")
+    format!("{:<18} {:>11} {:>8} {:>8} {:>8} {positions}", "drafter", "tokens/pass", "length", "accepted", "us/pass")
 }
 
 fn line(contestant: &Contestant, stats: &Stats) -> String {
@@ -211,7 +213,7 @@ fn line(contestant: &Contestant, stats: &Stats) -> String {
     let share = |i: usize| accepted.get(i).map_or(0.0, |count| *count as f64 / stats.drafts.max(1) as f64);
     let positions: String = (0..POSITIONS).map(|i| format!(" {:>4.2}", share(i))).collect();
     format!(
-        "{:<18} {:>11.3} {:>8.2} {:>5.1}% {:>8.2} {positions}",
+        "{:<18} {:>11.3} {:>8.2} {:>7.1}% {:>8.2} {positions}",
         contestant.name(),
         stats.tokens_per_pass(),
         stats.mean_accepted_len(),
@@ -235,7 +237,8 @@ fn positions(stats: &Stats) -> (Vec<usize>, Vec<usize>) {
 
 /// Microseconds that drafting took a pass.
 pub fn draft_us(stats: &Stats) -> f64 {
-    let seconds: f64 = stats.drafters.iter().map(|drafter| drafter.time.as_secs_f64()).sum();
+    // A sum over nothing would be -0.
+    let seconds = stats.drafters.iter().fold(0.0, |sum, drafter| sum + drafter.time.as_secs_f64());
     1e6 * seconds / stats.passes.max(1) as f64
 }
 

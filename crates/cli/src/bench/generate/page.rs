@@ -6,9 +6,9 @@ use foretoken_engine::Token;
 use foretoken_kernels::Isa;
 use serde_json::{Map, Value, json};
 
-use super::rows::{Figures, Runs, Text, named};
-use crate::answers::Answer;
-use crate::report;
+use super::interval::{Estimate, Sample, median};
+use super::rows::{Figures, Runs, Text, Way, named};
+use crate::report::{self, percent};
 
 /// What is the same for all rows.
 pub struct Page<'a> {
@@ -18,8 +18,10 @@ pub struct Page<'a> {
     pub names: &'a [String],
     /// Threads that computed.
     pub threads: usize,
-    /// Repetitions of each prompt.
+    /// Most repetitions of each prompt.
     pub repeat: usize,
+    /// Texts at a time, each of which has rows.
+    pub parallel: &'a [usize],
     /// Seed of every text.
     pub seed: u64,
     /// Kinds of the prompts, if the file names them.
@@ -28,17 +30,71 @@ pub struct Page<'a> {
     pub by_kind: bool,
 }
 
+/// Heads of the table's columns. The first two are shown only where they tell rows apart.
+const HEADS: [&str; 14] = [
+    "texts",
+    "kind",
+    "promise",
+    "budget",
+    "method",
+    "tokens/s",
+    "speed-up",
+    "verdict",
+    "with prompt",
+    "a pass",
+    "length",
+    "accepted",
+    "drafting",
+    "text",
+];
+
 /// One line of the table.
 struct Row<'a> {
+    runs: &'a Runs,
     kind: Option<&'a str>,
-    /// The promise; `None` of plain decoding.
-    verify: Option<String>,
-    budget: Option<String>,
-    method: &'a str,
+    way: &'a Way,
     figures: Figures,
-    /// Plain decoding of the same prompts.
-    plain: Figures,
+    /// What is to be said of its texts; `None` of plain decoding.
     text: Option<Text>,
+}
+
+impl Row<'_> {
+    /// The promise, as the command line names it; `None` of plain decoding.
+    fn verify(&self) -> Option<String> {
+        self.way.method.as_ref().map(|method| named(method.verify))
+    }
+
+    /// The budget; `None` of plain decoding.
+    fn budget(&self) -> Option<String> {
+        self.way.method.as_ref().map(|method| method.budget.to_string())
+    }
+
+    /// One cell a column.
+    fn cells(&self) -> [String; HEADS.len()] {
+        let Self { figures, .. } = self;
+        let stats = &figures.stats;
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_string());
+        [
+            self.runs.parallel.to_string(),
+            self.kind.unwrap_or("all").to_string(),
+            or_dash(self.verify()),
+            or_dash(self.budget()),
+            self.way.name().to_string(),
+            or_dash(figures.speed.map(|speed| format!("{speed:.1}"))),
+            or_dash(figures.speedup.map(ratio)),
+            or_dash(figures.judged().and_then(verdict).map(str::to_string)),
+            or_dash(figures.speedup_with_prompt.map(ratio)),
+            format!("{:.2}", stats.tokens_per_pass()),
+            format!("{:.2}", stats.mean_accepted_len()),
+            or_dash(stats.acceptance_rate().map(percent)),
+            percent(figures.drafting_share),
+            match self.text {
+                None | Some(Text::NotPromised) => "-".to_string(),
+                Some(Text::Equal) => "equal".to_string(),
+                Some(Text::Differs(count)) => format!("{count} DIFFER"),
+            },
+        ]
+    }
 }
 
 impl Page<'_> {
@@ -46,15 +102,20 @@ impl Page<'_> {
     pub fn title(&self, prompts: &[Vec<Token>]) -> String {
         let Self { target, threads, repeat, seed, .. } = self;
         let tokens: usize = prompts.iter().map(Vec::len).sum();
-        let repeated = if *repeat > 1 { format!(", fastest of {repeat}") } else { String::new() };
+        let repeated = if *repeat > 1 { format!(", medians of up to {repeat}") } else { String::new() };
         let (count, isa) = (prompts.len(), Isa::chosen().name());
-        format!("{target}: {count} prompts, {tokens} tokens; {threads} threads, {isa}, seed {seed}{repeated}")
+        let texts: Vec<String> = self.parallel.iter().map(usize::to_string).collect();
+        let together = match self.parallel {
+            [1] => String::new(),
+            _ => format!(", {} texts at a time", texts.join(" or ")),
+        };
+        format!("{target}: {count} prompts, {tokens} tokens; {threads} threads, {isa}, seed {seed}{repeated}{together}")
     }
 
-    /// Rows of all prompts together, each followed by those of its kinds if they are wanted.
+    /// Rows of all prompts together, each followed by those of its kinds if they are wanted and run alone.
     fn rows<'r>(&'r self, runs: &'r Runs) -> Vec<Row<'r>> {
         let mut kinds: Vec<Option<&str>> = vec![None];
-        for kind in self.kinds.iter().filter(|_| self.by_kind) {
+        for kind in self.kinds.iter().filter(|_| self.by_kind && runs.parallel == 1) {
             let kind = kind.as_deref().unwrap_or("other");
             if !kinds.contains(&Some(kind)) {
                 kinds.push(Some(kind));
@@ -63,125 +124,123 @@ impl Page<'_> {
         let shown = |kind: Option<&str>, number: usize| {
             kind.is_none_or(|kind| self.kinds[number].as_deref().unwrap_or("other") == kind)
         };
-        let figures = |answers: &[Answer], kind| Figures::of(answers, &|number| shown(kind, number));
-        let mut rows = Vec::new();
-        for kind in kinds {
-            let plain = || figures(&runs.plain, kind);
-            rows.push(Row {
-                kind,
-                verify: None,
-                budget: None,
-                method: "plain",
-                figures: plain(),
-                plain: plain(),
-                text: None,
-            });
-            rows.extend(runs.methods.iter().map(|method| Row {
-                kind,
-                verify: Some(named(method.verify)),
-                budget: Some(method.budget.to_string()),
-                method: &method.name,
-                figures: figures(&method.answers, kind),
-                plain: plain(),
-                text: Some(method.text(&|number| shown(kind, number))),
-            }));
-        }
-        rows
+        let row = |kind, way: &'r Way| Row {
+            runs,
+            kind,
+            way,
+            figures: runs.figures(way, &|group| shown(kind, group.start)),
+            text: way.method.as_ref().map(|_| way.text(&|number| shown(kind, number))),
+        };
+        kinds
+            .into_iter()
+            .flat_map(|kind| runs.ways.iter().map(move |way| (kind, way)))
+            .map(|(kind, way)| row(kind, way))
+            .collect()
     }
 
     /// The table of one temperature.
-    pub fn table(&self, runs: &Runs) -> String {
-        let heads = [
-            "kind",
-            "promise",
-            "budget",
-            "method",
-            "tokens/s",
-            "speed-up",
-            "with prompt",
-            "a pass",
-            "length",
-            "accepted",
-            "drafting",
-            "text",
-        ];
-        let mut lines: Vec<Vec<String>> = vec![heads.map(str::to_string).to_vec()];
-        for row in self.rows(runs) {
-            let (behind, with_prompt) = row.figures.speedup(&row.plain);
-            let (figures, stats) = (&row.figures, &row.figures.stats);
-            let optional = |number: Option<f64>| number.map_or("-".to_string(), |number| format!("{number:.2}"));
-            let share = |share: f64| format!("{:.0}%", 100.0 * share);
-            lines.push(vec![
-                row.kind.unwrap_or("all").to_string(),
-                row.verify.unwrap_or_else(|| "-".to_string()),
-                row.budget.unwrap_or_else(|| "-".to_string()),
-                row.method.to_string(),
-                figures.speed.map_or("-".to_string(), |speed| format!("{speed:.1}")),
-                optional(behind),
-                format!("{with_prompt:.2}"),
-                format!("{:.2}", stats.tokens_per_pass()),
-                format!("{:.2}", stats.mean_accepted_len()),
-                stats.acceptance_rate().map_or("-".to_string(), share),
-                share(figures.drafting_share),
-                match row.text {
-                    None | Some(Text::NotPromised) => "-".to_string(),
-                    Some(Text::Equal) => "equal".to_string(),
-                    Some(Text::Differs(count)) => format!("{count} DIFFER"),
-                },
-            ]);
-        }
-        if !self.by_kind {
-            lines.iter_mut().for_each(|line| drop(line.remove(0)));
-        }
-        let names = if self.by_kind { 4 } else { 3 };
-        format!("temperature {}\n{}", runs.temperature, aligned(&lines, names))
+    pub fn table(&self, all: &[Runs]) -> String {
+        let mut lines = vec![HEADS.map(str::to_string)];
+        lines.extend(all.iter().flat_map(|runs| self.rows(runs)).map(|row| row.cells()));
+        let shown = [self.parallel.len() > 1, self.by_kind];
+        let lines: Vec<Vec<String>> = lines
+            .into_iter()
+            .map(|line| {
+                let cells = line.into_iter().enumerate();
+                cells.filter(|(column, _)| shown.get(*column) != Some(&false)).map(|(_, cell)| cell).collect()
+            })
+            .collect();
+        let names = 3 + shown.iter().filter(|shown| **shown).count();
+        let temperature = all.first().map_or(0.0, |runs| runs.temperature);
+        let repetitions: Vec<String> = all.iter().map(|runs| runs.repetitions.to_string()).collect();
+        format!("temperature {temperature}, repetitions: {}\n{}", repetitions.join(", "), aligned(&lines, names))
     }
 
-    /// The objects of one temperature, one a row.
+    /// The objects of one temperature and number of texts at a time, one a row.
     pub fn objects(&self, runs: &Runs) -> Vec<Value> {
-        let object = |row: &Row<'_>| {
-            let (behind, with_prompt) = row.figures.speedup(&row.plain);
-            let (figures, stats) = (&row.figures, &row.figures.stats);
-            let drafters: Map<String, Value> = self
-                .names
-                .iter()
-                .zip(&stats.drafters)
-                .filter(|(_, stats)| stats.drafts > 0 || stats.failures > 0 || !stats.time.is_zero())
-                .map(|(name, stats)| (name.clone(), report::drafter(stats)))
-                .collect();
-            json!({
-                "model": self.target,
-                "threads": self.threads,
-                "isa": Isa::chosen().name(),
-                "repeat": self.repeat,
-                "seed": self.seed,
-                "temperature": runs.temperature,
-                "kind": row.kind,
-                "verify": row.verify,
-                "budget": row.budget,
-                "method": row.method,
-                "prompts": figures.prompts,
-                "tokens": stats.emitted,
-                "passes": stats.passes,
-                "seconds": stats.time.as_secs_f64(),
-                "seconds_behind_first_token": stats.time.saturating_sub(stats.time_to_first_token).as_secs_f64(),
-                "tokens_per_second": figures.speed,
-                "tokens_per_second_with_prompt": figures.speed_with_prompt,
-                "speedup": behind,
-                "speedup_with_prompt": with_prompt,
-                "tokens_per_pass": stats.tokens_per_pass(),
-                "mean_accepted_length": stats.mean_accepted_len(),
-                "acceptance_rate": stats.acceptance_rate(),
-                "drafting_share": figures.drafting_share,
-                "equal": match row.text {
-                    None | Some(Text::NotPromised) => None,
-                    Some(text) => Some(text == Text::Equal),
-                },
-                "drafters": drafters,
-            })
-        };
-        self.rows(runs).iter().map(object).collect()
+        self.rows(runs).iter().map(|row| self.object(row)).collect()
     }
+
+    fn object(&self, row: &Row<'_>) -> Value {
+        let Row { runs, figures, .. } = row;
+        let stats = &figures.stats;
+        let drafters: Map<String, Value> = self
+            .names
+            .iter()
+            .zip(&stats.drafters)
+            .filter(|(_, stats)| stats.drafts > 0 || stats.failures > 0 || !stats.time.is_zero())
+            .map(|(name, stats)| (name.clone(), report::drafter(stats)))
+            .collect();
+        let (behind, with_prompt) = (figures.speedup, figures.speedup_with_prompt);
+        let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
+        let low = |estimate: Option<Estimate>| estimate?.interval.map(|(low, _)| low);
+        let high = |estimate: Option<Estimate>| estimate?.interval.map(|(_, high)| high);
+        json!({
+            "model": self.target,
+            "threads": self.threads,
+            "isa": Isa::chosen().name(),
+            "repeat": self.repeat,
+            "repetitions": runs.repetitions,
+            "seed": self.seed,
+            "temperature": runs.temperature,
+            "parallel": runs.parallel,
+            "kind": row.kind,
+            "verify": row.verify(),
+            "budget": row.budget(),
+            "method": row.way.name(),
+            "prompts": figures.prompts,
+            "tokens": stats.emitted,
+            "passes": stats.passes,
+            "seconds": medians(&figures.all),
+            "seconds_behind_first_token": medians(&figures.behind),
+            "seconds_by_group": seconds(&figures.all),
+            "seconds_behind_first_token_by_group": seconds(&figures.behind),
+            "tokens_per_second": figures.speed,
+            "tokens_per_second_with_prompt": figures.speed_with_prompt,
+            "speedup": value(behind),
+            "speedup_low": low(behind),
+            "speedup_high": high(behind),
+            "speedup_with_prompt": value(with_prompt),
+            "speedup_with_prompt_low": low(with_prompt),
+            "speedup_with_prompt_high": high(with_prompt),
+            "no_difference": figures.judged().and_then(|estimate| estimate.no_difference()),
+            "tokens_per_pass": stats.tokens_per_pass(),
+                "modelled_speedup": stats.modelled_speedup(),
+            "mean_accepted_length": stats.mean_accepted_len(),
+            "acceptance_rate": stats.acceptance_rate(),
+            "drafting_share": figures.drafting_share,
+            "equal": match row.text {
+                None | Some(Text::NotPromised) => None,
+                Some(text) => Some(text == Text::Equal),
+            },
+            "drafters": drafters,
+        })
+    }
+}
+
+/// A speed-up with its interval, if it has one.
+fn ratio(estimate: Estimate) -> String {
+    let interval = estimate.interval.map_or(String::new(), |(low, high)| format!(" ({low:.2}-{high:.2})"));
+    format!("{:.2}{interval}", estimate.value)
+}
+
+/// What a speed-up amounts to, if that is known.
+fn verdict(estimate: Estimate) -> Option<&'static str> {
+    estimate.no_difference().map(|none| match (none, estimate.value > 1.0) {
+        (true, _) => "no difference",
+        (false, true) => "faster",
+        (false, false) => "slower",
+    })
+}
+
+/// The seconds of each group and repetition.
+fn seconds(groups: &[Vec<Sample>]) -> Vec<Vec<f64>> {
+    groups.iter().map(|repetitions| repetitions.iter().map(|sample| sample.seconds).collect()).collect()
+}
+
+/// The sum of the groups' median seconds.
+fn medians(groups: &[Vec<Sample>]) -> f64 {
+    seconds(groups).into_iter().fold(0.0, |sum, seconds| sum + median(seconds))
 }
 
 /// Lines of cells under each other: the first `names` columns begin where the others end, on the left.
@@ -199,4 +258,21 @@ fn aligned(lines: &[Vec<String>], names: usize) -> String {
         out.push('\n');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_what_the_interval_says() {
+        let said = |value: f64, interval| {
+            let estimate = Estimate { value, interval };
+            (ratio(estimate), verdict(estimate).unwrap_or("-"))
+        };
+        assert_eq!(said(1.24, Some((1.2, 1.281))), ("1.24 (1.20-1.28)".to_string(), "faster"));
+        assert_eq!(said(1.01, Some((0.98, 1.03))), ("1.01 (0.98-1.03)".to_string(), "no difference"));
+        assert_eq!(said(0.66, Some((0.6, 0.7))), ("0.66 (0.60-0.70)".to_string(), "slower"));
+        assert_eq!(said(2.0, None), ("2.00".to_string(), "-"));
+    }
 }

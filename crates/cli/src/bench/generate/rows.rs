@@ -1,27 +1,77 @@
-//! What was measured: the answers of each method, beside the plain ones.
+//! What was measured: the laps of every way of decoding, and what they say together.
 //!
-//! Left out: how it is printed.
+//! Left out: how it is measured ([`super::measure`]), and how it is printed.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use clap::ValueEnum;
 use foretoken_engine::{BudgetKind, Stats};
 use foretoken_text::Tokenizer;
 
+use super::interval::{Estimate, Sample, speed};
+use super::laps::{Lap, middle};
 use crate::answers::Answer;
 use crate::check::difference;
 use crate::options::{Budget, Verify};
 use crate::report::total;
 
-/// Everything at one temperature.
+/// Everything at one temperature with so many texts at a time.
 pub struct Runs {
     /// The temperature.
     pub temperature: f32,
-    /// Answers of plain decoding, one a prompt.
-    pub plain: Vec<Answer>,
-    /// Each method under each promise.
-    pub methods: Vec<Method>,
+    /// Texts at a time.
+    pub parallel: usize,
+    /// The prompts, from 0, that ran together.
+    pub groups: Vec<Range<usize>>,
+    /// How often each group ran.
+    pub repetitions: usize,
+    /// Plain decoding, then each method under each promise with each budget.
+    pub ways: Vec<Way>,
+}
+
+impl Runs {
+    /// What is to be said of a way, over the groups that `shown` chooses.
+    pub fn figures(&self, way: &Way, shown: &dyn Fn(&Range<usize>) -> bool) -> Figures {
+        let groups: Vec<usize> = (0..self.groups.len()).filter(|group| shown(&self.groups[*group])).collect();
+        let prompts = groups.iter().map(|group| self.groups[*group].len()).sum();
+        let samples = |way: &Way, kind: fn(&Lap) -> Sample| -> Vec<Vec<Sample>> {
+            groups.iter().map(|group| way.laps[*group].iter().map(kind).collect()).collect()
+        };
+        let compared = |kind: fn(&Lap) -> Sample| {
+            let (own, plain) = (samples(way, kind), samples(&self.ways[0], kind));
+            let estimate = Estimate::ratio(&own, &plain);
+            // Plain decoding beside itself is no comparison.
+            let estimate = estimate.map(|estimate| match way.method {
+                Some(_) => estimate,
+                None => Estimate { interval: None, ..estimate },
+            });
+            (speed(&own), estimate)
+        };
+        let ((speed, speedup), (speed_with_prompt, speedup_with_prompt)) =
+            (compared(|lap| lap.behind), compared(|lap| lap.all));
+        let middles: Vec<&Lap> = groups.iter().map(|group| middle(&way.laps[*group])).collect();
+        let seconds: f64 = middles.iter().map(|lap| lap.all.seconds).sum();
+        let drafting = middles.iter().fold(0.0, |sum, lap| sum + lap.drafting());
+        Figures {
+            prompts,
+            stats: total(middles.iter().map(|lap| &lap.stats)),
+            speed,
+            speed_with_prompt,
+            speedup,
+            speedup_with_prompt,
+            drafting_share: if seconds > 0.0 { drafting / seconds } else { 0.0 },
+            all: samples(way, |lap| lap.all),
+            behind: samples(way, |lap| lap.behind),
+        }
+    }
+
+    /// Whether the speed-up of every method is known so well that more repetitions would hardly say more.
+    pub fn are_sure(&self) -> bool {
+        let sure = |way: &Way| self.figures(way, &|_| true).judged().is_some_and(|estimate| estimate.is_narrow());
+        self.ways.iter().filter(|way| way.method.is_some()).all(sure)
+    }
 }
 
 /// A budget that is measured.
@@ -34,11 +84,14 @@ pub enum Measured {
 }
 
 impl Measured {
-    /// The budget of so many nodes at most. `plain`: what plain decoding wrote.
-    pub fn up_to(self, limit: Option<usize>, plain: &Answer) -> BudgetKind {
+    /// The budget of so many nodes at most, if there is a limit. `plain`: what plain decoding wrote, if that is known.
+    pub fn up_to(self, limit: Option<usize>, plain: Option<&Answer>) -> BudgetKind {
         match self {
             Self::Of(budget) => budget.up_to(limit),
-            Self::Oracle => BudgetKind::Oracle { text: plain.ids().into(), nodes_max: limit.unwrap_or(16) },
+            Self::Oracle => BudgetKind::Oracle {
+                text: plain.map_or_else(Vec::new, Answer::ids).into(),
+                nodes_max: limit.unwrap_or(BudgetKind::AUTO_NODES_MAX),
+            },
         }
     }
 }
@@ -71,6 +124,7 @@ pub fn named(value: impl ValueEnum) -> String {
 }
 
 /// One method under one promise.
+#[derive(Clone, Debug)]
 pub struct Method {
     /// Its name, as on the command line.
     pub name: String,
@@ -80,8 +134,14 @@ pub struct Method {
     pub verify: Verify,
     /// How much is drafted.
     pub budget: Measured,
-    /// Its answers, one a prompt.
-    pub answers: Vec<Answer>,
+}
+
+/// One way of decoding, and what came of it.
+pub struct Way {
+    /// How it drafts; `None` is plain decoding.
+    pub method: Option<Method>,
+    /// Of each group its laps, one a repetition.
+    pub laps: Vec<Vec<Lap>>,
     /// Whether its texts must be those of plain decoding.
     promised: bool,
     /// Prompts, from 0, whose texts are not those of plain decoding, and how they differ.
@@ -99,11 +159,21 @@ pub enum Text {
     NotPromised,
 }
 
-impl Method {
-    /// A method that has not run yet.
-    pub fn new(name: &str, number: usize, verify: Verify, budget: Measured, temperature: f32) -> Self {
-        let promised = verify == Verify::Exact || temperature == 0.0;
-        Self { name: name.to_string(), number, verify, budget, answers: Vec::new(), promised, differing: Vec::new() }
+impl Way {
+    /// A way that has not run yet, of so many groups.
+    pub fn new(method: Option<Method>, temperature: f32, groups: usize) -> Self {
+        let promised = |method: &Method| method.verify == Verify::Exact || temperature == 0.0;
+        Self {
+            promised: method.as_ref().is_none_or(promised),
+            method,
+            laps: vec![Vec::new(); groups],
+            differing: Vec::new(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.method.as_ref().map_or("plain", |method| &method.name)
     }
 
     /// Compares an answer to prompt `number` with the plain one, if they are to be equal.
@@ -125,54 +195,38 @@ impl Method {
 
     /// Every difference in one line.
     pub fn differences(&self) -> impl Iterator<Item = String> {
-        self.differing.iter().map(|(number, difference)| format!("{}: prompt {}: {difference}", self.name, number + 1))
+        let line =
+            |(number, difference): &(usize, String)| format!("{}: prompt {}: {difference}", self.name(), number + 1);
+        self.differing.iter().map(line)
     }
 }
 
-/// Keeps the faster of two answers to prompt `number`, the first of which may be missing.
-pub fn keep_faster(answers: &mut Vec<Answer>, number: usize, answer: Answer) {
-    match answers.get_mut(number) {
-        None => answers.push(answer),
-        Some(before) if answer.stats.time < before.stats.time => *before = answer,
-        Some(_) => {}
-    }
-}
-
-/// What a row says, of the prompts that `shown` chooses.
+/// What a row says.
 pub struct Figures {
     /// Prompts.
     pub prompts: usize,
-    /// Sums over the texts.
+    /// Sums over the texts, each of its middle repetition.
     pub stats: Stats,
     /// Tokens a second behind the first token; `None` if no text has a second pass.
     pub speed: Option<f64>,
-    /// Tokens a second, prompts included.
-    pub speed_with_prompt: f64,
+    /// Tokens a second, prompts included; `None` if nothing was written.
+    pub speed_with_prompt: Option<f64>,
+    /// How much faster than plain decoding behind the first token.
+    pub speedup: Option<Estimate>,
+    /// How much faster with the prompt.
+    pub speedup_with_prompt: Option<Estimate>,
     /// Time spent drafting over all time.
     pub drafting_share: f64,
+    /// All tokens and their time, of each group and repetition.
+    pub all: Vec<Vec<Sample>>,
+    /// The same behind the first token.
+    pub behind: Vec<Vec<Sample>>,
 }
 
 impl Figures {
-    /// Of these answers.
-    pub fn of(answers: &[Answer], shown: &dyn Fn(usize) -> bool) -> Self {
-        let shown: Vec<&Stats> =
-            answers.iter().enumerate().filter(|(number, _)| shown(*number)).map(|(_, answer)| &answer.stats).collect();
-        let stats = total(shown.iter().copied());
-        let seconds = stats.time.as_secs_f64().max(1e-9);
-        let drafting: f64 = stats.drafters.iter().map(|drafter| drafter.time.as_secs_f64()).sum();
-        Self {
-            prompts: shown.len(),
-            speed: stats.tokens_per_second(),
-            speed_with_prompt: stats.emitted as f64 / seconds,
-            drafting_share: drafting / seconds,
-            stats,
-        }
-    }
-
-    /// How much faster than the plain ones: behind the first token, and with the prompt.
-    pub fn speedup(&self, plain: &Figures) -> (Option<f64>, f64) {
-        let behind = self.speed.zip(plain.speed).map(|(own, plain)| own / plain);
-        (behind, self.speed_with_prompt / plain.speed_with_prompt.max(1e-9))
+    /// The speed-up by which a way is judged: behind the first token, or with the prompt where nothing is behind it.
+    pub fn judged(&self) -> Option<Estimate> {
+        self.speedup.or(self.speedup_with_prompt)
     }
 }
 
@@ -180,9 +234,8 @@ impl Figures {
 mod tests {
     use super::*;
     use foretoken_engine::{Emitted, Origin};
-    use std::time::Duration;
 
-    fn answer(tokens: &[u32], milliseconds: u64) -> Answer {
+    fn answer(tokens: &[u32]) -> Answer {
         let emitted = |token: &u32| Emitted {
             token: *token,
             origin: Origin::Target,
@@ -193,27 +246,31 @@ mod tests {
             log_probability: None,
             text: String::new(),
         };
-        let stats = Stats {
-            emitted: tokens.len(),
-            emitted_first: 1,
-            passes: tokens.len(),
-            time_to_first_token: Duration::from_millis(10),
-            time: Duration::from_millis(milliseconds),
-            ..Stats::default()
-        };
-        Answer { emitted: tokens.iter().map(emitted).collect(), stats, ..Answer::default() }
+        Answer { emitted: tokens.iter().map(emitted).collect(), ..Answer::default() }
+    }
+
+    fn method(name: &str, verify: Verify) -> Method {
+        Method { name: name.to_string(), number: 0, verify, budget: Measured::Of(Budget::Fixed) }
+    }
+
+    /// A lap of six tokens, one of them in the first 10 ms.
+    fn lap(milliseconds: u64) -> Lap {
+        let seconds = milliseconds as f64 / 1e3;
+        let stats = Stats { emitted: 6, passes: 6, ..Stats::default() };
+        let behind = Sample { tokens: 5, seconds: seconds - 0.01 };
+        Lap { all: Sample { tokens: 6, seconds }, behind, stats }
     }
 
     #[test]
     fn a_text_that_should_be_equal_and_is_not_is_named_once() {
-        let (plain, other) = (answer(&[1, 2], 20), answer(&[1, 3], 20));
-        let mut method = Method::new("lookup", 0, Verify::Exact, Measured::Oracle, 1.0);
-        method.compare(0, &plain, &plain, None);
-        assert_eq!(method.text(&|_| true), Text::Equal);
-        method.compare(1, &plain, &other, None);
-        method.compare(1, &plain, &other, None);
-        assert_eq!((method.text(&|_| true), method.text(&|number| number == 0)), (Text::Differs(1), Text::Equal));
-        let found: Vec<String> = method.differences().collect();
+        let (plain, other) = (answer(&[1, 2]), answer(&[1, 3]));
+        let mut way = Way::new(Some(method("lookup", Verify::Exact)), 1.0, 0);
+        way.compare(0, &plain, &plain, None);
+        assert_eq!(way.text(&|_| true), Text::Equal);
+        way.compare(1, &plain, &other, None);
+        way.compare(1, &plain, &other, None);
+        assert_eq!((way.text(&|_| true), way.text(&|number| number == 0)), (Text::Differs(1), Text::Equal));
+        let found: Vec<String> = way.differences().collect();
         assert_eq!(found, ["lookup: prompt 2: token 1: plain 2, speculative 3"]);
     }
 
@@ -223,36 +280,77 @@ mod tests {
             assert_eq!(word.parse::<Measured>().map(|budget| budget.to_string()), Ok(word.to_string()));
         }
         assert!("magic".parse::<Measured>().is_err_and(|error| error.ends_with(", oracle")));
-        let foretold = Measured::Oracle.up_to(4, &answer(&[7, 8], 20));
+        let foretold = Measured::Oracle.up_to(Some(4), Some(&answer(&[7, 8])));
         assert!(matches!(foretold, BudgetKind::Oracle { text, nodes_max: 4 } if *text == [7, 8]));
     }
 
     #[test]
     fn only_what_is_promised_is_compared() {
-        let (plain, other) = (answer(&[1, 2], 20), answer(&[1, 3], 20));
+        let (plain, other) = (answer(&[1, 2]), answer(&[1, 3]));
         for (verify, temperature, expected) in
             [(Verify::Rejection, 1.0, Text::NotPromised), (Verify::Rejection, 0.0, Text::Differs(1))]
         {
-            let mut method = Method::new("draft", 0, verify, Measured::Of(Budget::Fixed), temperature);
-            method.compare(0, &plain, &other, None);
-            assert_eq!(method.text(&|_| true), expected);
+            let mut way = Way::new(Some(method("draft", verify)), temperature, 0);
+            way.compare(0, &plain, &other, None);
+            assert_eq!(way.text(&|_| true), expected);
         }
     }
 
     #[test]
-    fn the_faster_repetition_counts_and_speeds_are_of_sums() {
-        let mut answers = Vec::new();
-        for (number, milliseconds) in [(0, 110), (0, 60), (0, 80), (1, 110)] {
-            keep_faster(&mut answers, number, answer(&[1; 6], milliseconds));
+    fn plain_decoding_is_held_to_its_own_first_text() {
+        let mut plain = Way::new(None, 1.0, 0);
+        plain.compare(0, &answer(&[1]), &answer(&[2]), None);
+        assert_eq!((plain.name(), plain.text(&|_| true)), ("plain", Text::Differs(1)));
+    }
+
+    /// Two prompts, three repetitions of each.
+    fn runs() -> Runs {
+        let way = |method, milliseconds: [[u64; 3]; 2]| Way {
+            laps: milliseconds.map(|all| all.map(lap).to_vec()).to_vec(),
+            ..Way::new(method, 1.0, 2)
+        };
+        let plain = way(None, [[110, 110, 210], [210, 210, 210]]);
+        let own = way(Some(method("lookup", Verify::Exact)), [[60, 40, 90], [110, 900, 100]]);
+        Runs { temperature: 1.0, parallel: 1, groups: vec![0..1, 1..2], repetitions: 3, ways: vec![plain, own] }
+    }
+
+    #[test]
+    fn the_median_repetition_counts_and_speeds_are_of_sums() {
+        let runs = runs();
+        let figures = runs.figures(&runs.ways[1], &|_| true);
+        // Ten tokens behind the first ones in 50 + 100 ms, where plain decoding took 100 + 200; twelve in 60 + 110.
+        let near = |found: Option<f64>, expected: f64| found.is_some_and(|found| (found - expected).abs() < 1e-9);
+        assert!(near(figures.speed, 10.0 / 0.15) && near(figures.speed_with_prompt, 12.0 / 0.17));
+        let (behind, with_prompt) = (figures.speedup.expect("a ratio"), figures.speedup_with_prompt.expect("a ratio"));
+        assert!(near(Some(behind.value), 2.0) && near(Some(with_prompt.value), 0.32 / 0.17), "{behind:?}");
+        assert!(behind.interval.is_some_and(|(low, high)| low < 1.0 && high > 2.0), "{behind:?}");
+        assert_eq!((figures.prompts, figures.stats.emitted, figures.judged()), (2, 12, Some(behind)));
+        assert!(!runs.are_sure());
+        let one = runs.figures(&runs.ways[1], &|group| group.start == 1);
+        assert!(one.prompts == 1 && near(one.speed, 5.0 / 0.1));
+        let plain = runs.figures(&runs.ways[0], &|_| true);
+        assert_eq!(plain.speedup, Some(Estimate { value: 1.0, interval: None }));
+    }
+
+    #[test]
+    fn one_token_answers_are_judged_with_their_prompts() {
+        let mut runs = runs();
+        for lap in runs.ways.iter_mut().flat_map(|way| &mut way.laps).flatten() {
+            lap.behind = Sample::default();
         }
-        let figures = Figures::of(&answers, &|_| true);
-        // Ten tokens behind the first ones in 50 + 100 ms; twelve in 170.
-        assert!((figures.speed.expect("a speed") - 10.0 / 0.15).abs() < 1e-9);
-        assert!((figures.speed_with_prompt - 12.0 / 0.17).abs() < 1e-9);
-        let plain = Figures::of(&answers[1..], &|_| true);
-        let (behind, with_prompt) = figures.speedup(&plain);
-        assert!((behind.expect("a ratio") - 4.0 / 3.0).abs() < 1e-9, "{behind:?}");
-        assert!((with_prompt - 12.0 / 0.17 / (6.0 / 0.11)).abs() < 1e-9);
-        assert_eq!(Figures::of(&answers, &|number| number == 1).prompts, 1);
+        let figures = runs.figures(&runs.ways[1], &|_| true);
+        assert_eq!((figures.speed, figures.speedup), (None, None));
+        assert_eq!(figures.judged(), figures.speedup_with_prompt);
+    }
+
+    #[test]
+    fn ratios_that_hardly_vary_are_sure() {
+        let mut runs = runs();
+        // Behind the first token both groups take half as long.
+        for (group, [own, plain]) in [[60, 110], [110, 210]].into_iter().enumerate() {
+            runs.ways[1].laps[group] = vec![lap(own); 3];
+            runs.ways[0].laps[group] = vec![lap(plain); 3];
+        }
+        assert!(runs.are_sure());
     }
 }

@@ -1,0 +1,234 @@
+//! How much faster, and how sure that is: medians over repetitions, and an interval by resampling.
+//!
+//! A speed-up is a ratio of two speeds, each of which is all tokens over all seconds, where a group of texts counts
+//! with the median of its repetitions. Its interval is found by the bootstrap: groups are drawn with replacement, as if
+//! other prompts had been asked, and repetitions within each, as if the machine had had other moods; the middle 95 % of
+//! what comes out is the interval. A group's repetitions are drawn for both sides together, because both ran next to
+//! each other.
+//!
+//! Where groups differ by nothing but the noise of their repetitions, noise is drawn twice and the interval is rather
+//! too wide; where they differ by themselves and are fewer than about ten, it is too narrow. Left out: to correct this.
+
+/// What was written in what time, once.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Tokens.
+    pub tokens: usize,
+    /// The time that they took.
+    pub seconds: f64,
+}
+
+/// Samples of one way of decoding: of each group of texts, one a repetition.
+pub type Samples = [Vec<Sample>];
+
+/// How often groups are drawn anew.
+const RESAMPLES: usize = 1000;
+
+/// Of so many in a thousand resamples the interval leaves out the lowest, and as many of the highest.
+const LEFT_OUT: usize = 25;
+
+/// An interval is narrow if half of its width is at most this part of the value.
+const NARROW: f64 = 0.01;
+
+/// A speed-up and how sure it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The ratio of both speeds.
+    pub value: f64,
+    /// Between which ratios it lies with 95 %; `None` if there is but one repetition of one group, which says nothing.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Estimate {
+    /// How much faster `own` is than `plain`, which ran the same groups as often; `None` if one of them has no speed.
+    pub fn ratio(own: &Samples, plain: &Samples) -> Option<Self> {
+        let value = speed(own)? / speed(plain)?;
+        let several = own.len() > 1 || own.iter().any(|repetitions| repetitions.len() > 1);
+        let mut dice = Dice(0);
+        let mut drawn = Vec::new();
+        if several {
+            drawn.extend((0..RESAMPLES).filter_map(|_| resampled(own, plain, &mut dice)));
+        }
+        drawn.sort_by(f64::total_cmp);
+        let skipped = drawn.len() * LEFT_OUT / 1000;
+        // Medians of few repetitions are drawn askew, so the value itself can lie at the edge; it is never outside.
+        let interval = drawn.get(skipped).zip(drawn.get(drawn.len().wrapping_sub(1 + skipped)));
+        Some(Self { value, interval: interval.map(|(low, high)| (low.min(value), high.max(value))) })
+    }
+
+    /// Whether both may well be equally fast; `None` if that is not known.
+    pub fn no_difference(&self) -> Option<bool> {
+        self.interval.map(|(low, high)| (low..=high).contains(&1.0))
+    }
+
+    /// Whether more repetitions would hardly say more.
+    pub fn is_narrow(&self) -> bool {
+        self.interval.is_some_and(|(low, high)| (high - low) / 2.0 <= NARROW * self.value)
+    }
+}
+
+/// The middle, or what lies between the two in the middle; 0 of nothing.
+pub fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    match numbers.len() {
+        0 => 0.0,
+        len if len.is_multiple_of(2) => f64::midpoint(numbers[middle - 1], numbers[middle]),
+        _ => numbers[middle],
+    }
+}
+
+/// Tokens a second: those of all groups over the medians of their seconds; `None` without tokens or without time.
+pub fn speed(groups: &Samples) -> Option<f64> {
+    let mut sums = Sums::default();
+    groups.iter().for_each(|repetitions| sums.add(repetitions.iter()));
+    sums.speed()
+}
+
+/// Sums over groups.
+#[derive(Default)]
+struct Sums {
+    tokens: f64,
+    seconds: f64,
+}
+
+impl Sums {
+    /// Adds a group: its mean tokens, which hardly ever differ, and its median seconds.
+    fn add<'s>(&mut self, repetitions: impl Iterator<Item = &'s Sample> + Clone) {
+        let tokens: usize = repetitions.clone().map(|sample| sample.tokens).sum();
+        let seconds: Vec<f64> = repetitions.map(|sample| sample.seconds).collect();
+        self.tokens += tokens as f64 / seconds.len().max(1) as f64;
+        self.seconds += median(seconds);
+    }
+
+    fn speed(&self) -> Option<f64> {
+        (self.tokens > 0.0 && self.seconds > 0.0).then(|| self.tokens / self.seconds)
+    }
+}
+
+/// The ratio as other prompts and other repetitions might have given it; `None` if those drawn have no speed.
+fn resampled(own: &Samples, plain: &Samples, dice: &mut Dice) -> Option<f64> {
+    let (mut own_sums, mut plain_sums) = (Sums::default(), Sums::default());
+    for _ in own {
+        let group = dice.below(own.len());
+        let (own, plain) = (&own[group], &plain[group]);
+        assert_eq!(own.len(), plain.len(), "group {group}: repetitions of both ways of decoding");
+        let drawn: Vec<usize> = own.iter().map(|_| dice.below(own.len())).collect();
+        own_sums.add(drawn.iter().map(|repetition| &own[*repetition]));
+        plain_sums.add(drawn.iter().map(|repetition| &plain[*repetition]));
+    }
+    Some(own_sums.speed()? / plain_sums.speed()?)
+}
+
+/// Numbers that are the same in every run, so that the same measurements give the same interval (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    /// A number from 0 up to but not including `count`.
+    fn below(&mut self, count: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^= x >> 31;
+        ((u128::from(x) * count as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Groups of ten tokens with these seconds.
+    fn groups(seconds: &[&[f64]]) -> Vec<Vec<Sample>> {
+        let group = |seconds: &&[f64]| seconds.iter().map(|seconds| Sample { tokens: 10, seconds: *seconds }).collect();
+        seconds.iter().map(group).collect()
+    }
+
+    /// Seconds around 1, as a machine with moods takes them: up to a tenth more or less.
+    fn noisy(groups: usize, repetitions: usize, seed: u64) -> Vec<Vec<Sample>> {
+        let mut dice = Dice(seed);
+        let mut sample = || Sample { tokens: 10, seconds: 0.9 + 0.2 * dice.below(1000) as f64 / 1000.0 };
+        (0..groups).map(|_| (0..repetitions).map(|_| sample()).collect()).collect()
+    }
+
+    #[test]
+    fn a_median_is_the_middle_or_lies_between_the_two() {
+        let medians = [vec![], vec![3.0], vec![3.0, 1.0], vec![9.0, 1.0, 2.0]].map(median);
+        assert_eq!(medians, [0.0, 3.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn a_speed_is_all_tokens_over_median_seconds() {
+        let groups = groups(&[&[1.0, 9.0, 2.0], &[3.0]]);
+        assert_eq!(speed(&groups), Some(20.0 / 5.0));
+        assert_eq!(speed(&[vec![Sample { tokens: 0, seconds: 1.0 }]]), None);
+        assert_eq!(speed(&[]), None);
+        // Texts of several lengths count with their mean.
+        let lengths = [vec![Sample { tokens: 4, seconds: 1.0 }, Sample { tokens: 8, seconds: 1.0 }]];
+        assert_eq!(speed(&lengths), Some(6.0));
+    }
+
+    #[test]
+    fn a_constant_ratio_has_no_width() {
+        let plain = noisy(6, 4, 1);
+        let halved = |sample: &Sample| Sample { seconds: sample.seconds / 2.0, ..*sample };
+        let own: Vec<Vec<Sample>> = plain.iter().map(|group| group.iter().map(halved).collect()).collect();
+        let estimate = Estimate::ratio(&own, &plain).expect("both have speeds");
+        let (low, high) = estimate.interval.expect("an interval");
+        assert!([low, estimate.value, high].iter().all(|ratio| (ratio - 2.0).abs() < 1e-12), "{estimate:?}");
+        assert!(estimate.is_narrow() && estimate.no_difference() == Some(false));
+    }
+
+    #[test]
+    fn noise_is_no_difference_nearly_always() {
+        let found = |seed: u64| Estimate::ratio(&noisy(10, 3, seed), &noisy(10, 3, seed + 1000)).expect("speeds");
+        let all: Vec<Estimate> = (0..60).map(found).collect();
+        let held = all.iter().filter(|estimate| estimate.no_difference() == Some(true)).count();
+        assert!(held >= 57, "{held} of {}", all.len());
+        assert!(all.iter().all(|estimate| {
+            estimate.interval.is_some_and(|(low, high)| (low..=high).contains(&estimate.value) && high - low < 0.2)
+        }));
+    }
+
+    #[test]
+    fn a_small_true_difference_is_seen_through_noise() {
+        let faster = |seed: u64| {
+            let quicker = |sample: &Sample| Sample { seconds: sample.seconds * 0.9, ..*sample };
+            let own: Vec<Vec<Sample>> =
+                noisy(20, 3, seed).iter().map(|group| group.iter().map(quicker).collect()).collect();
+            Estimate::ratio(&own, &noisy(20, 3, seed + 1000)).and_then(|estimate| estimate.no_difference())
+        };
+        assert!((0..10).all(|seed| faster(seed) == Some(false)));
+    }
+
+    #[test]
+    fn the_same_measurements_give_the_same_interval() {
+        let found = || Estimate::ratio(&noisy(5, 3, 7), &noisy(5, 3, 8));
+        assert_eq!(found(), found());
+    }
+
+    #[test]
+    fn one_group_has_an_interval_from_its_repetitions_and_one_repetition_has_none() {
+        let plain = groups(&[&[1.0, 1.0, 1.0]]);
+        let estimate = Estimate::ratio(&groups(&[&[0.4, 0.5, 0.8]]), &plain).expect("both have speeds");
+        assert_eq!((estimate.value, estimate.interval), (2.0, Some((1.25, 2.5))));
+        let alone = Estimate::ratio(&groups(&[&[0.5]]), &groups(&[&[1.0]])).expect("both have speeds");
+        assert_eq!((alone.value, alone.interval), (2.0, None));
+        assert!(!alone.is_narrow() && alone.no_difference().is_none());
+        // Several groups, each once.
+        let several = Estimate::ratio(&groups(&[&[0.5], &[1.0]]), &groups(&[&[1.0], &[1.0]])).expect("speeds");
+        assert_eq!(several.interval, Some((1.0, 2.0)));
+    }
+
+    #[test]
+    fn texts_without_tokens_have_no_speed_up() {
+        let nothing = vec![vec![Sample { tokens: 0, seconds: 0.0 }; 2]; 2];
+        assert_eq!(Estimate::ratio(&nothing, &nothing), None);
+        assert_eq!(Estimate::ratio(&groups(&[&[1.0]]), &nothing[..1]), None);
+        // One text of two has tokens: resamples without it are left out.
+        let mut half = groups(&[&[1.0, 1.0], &[1.0, 1.0]]);
+        half[1] = nothing[0].clone();
+        assert_eq!(Estimate::ratio(&half, &half).and_then(|estimate| estimate.interval), Some((1.0, 1.0)));
+    }
+}

@@ -1,0 +1,113 @@
+//! One run of a group of texts by one way of decoding, against the clock.
+//!
+//! A group is what runs together: one text, or as many as are wanted at a time. Its time is that of the wall: from
+//! handing all of its prompts to the engine until the last token of the last text. Left out: how laps are compared.
+
+use std::time::Instant;
+
+use foretoken_engine::Stats;
+
+use super::interval::Sample;
+use crate::answers::Answer;
+use crate::report::total;
+
+/// What came of a group, once.
+#[derive(Clone, Debug, Default)]
+pub struct Lap {
+    /// All tokens, in all time.
+    pub all: Sample,
+    /// The tokens that came behind the moment at which every text had begun, and the time behind it.
+    pub behind: Sample,
+    /// Sums over the texts.
+    pub stats: Stats,
+}
+
+impl Lap {
+    /// A lap that began at `started` and brought these answers.
+    pub fn of(started: Instant, answers: &[Answer]) -> Self {
+        let arrivals = || answers.iter().flat_map(|answer| &answer.arrivals);
+        let end = arrivals().map(|(time, _)| *time).max().unwrap_or(started);
+        let firsts = answers.iter().filter_map(|answer| answer.arrivals.first());
+        let begun = firsts.map(|(time, _)| *time).max().unwrap_or(end);
+        let seconds = |from: Instant| end.duration_since(from).as_secs_f64();
+        Self {
+            all: Sample { tokens: arrivals().map(|(_, tokens)| tokens).sum(), seconds: seconds(started) },
+            behind: Sample {
+                tokens: arrivals().filter(|(time, _)| *time > begun).map(|(_, tokens)| tokens).sum(),
+                seconds: seconds(begun),
+            },
+            stats: total(answers.iter().map(|answer| &answer.stats)),
+        }
+    }
+
+    /// Seconds that went into drafting.
+    pub fn drafting(&self) -> f64 {
+        // A sum over nothing would be -0.
+        self.stats.drafters.iter().fold(0.0, |sum, drafter| sum + drafter.time.as_secs_f64())
+    }
+}
+
+/// The repetition that took the median time, or the faster of the two in the middle.
+///
+/// # Panics
+/// If there are none.
+pub fn middle(repetitions: &[Lap]) -> &Lap {
+    let mut sorted: Vec<&Lap> = repetitions.iter().collect();
+    sorted.sort_by(|a, b| a.all.seconds.total_cmp(&b.all.seconds));
+    sorted[(sorted.len() - 1) / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// An answer whose passes came so many milliseconds behind the start, with so many tokens.
+    fn answer(started: Instant, passes: &[(u64, usize)]) -> Answer {
+        let arrival = |(milliseconds, tokens): &(u64, usize)| (started + Duration::from_millis(*milliseconds), *tokens);
+        let emitted = passes.iter().map(|(_, tokens)| tokens).sum();
+        let stats = Stats { emitted, passes: passes.len(), ..Stats::default() };
+        Answer { arrivals: passes.iter().map(arrival).collect(), stats, ..Answer::default() }
+    }
+
+    #[test]
+    fn one_text_is_timed_with_its_prompt_and_behind_its_first_pass() {
+        let started = Instant::now();
+        let lap = Lap::of(started, &[answer(started, &[(10, 2), (20, 1), (60, 3)])]);
+        assert_eq!(lap.all, Sample { tokens: 6, seconds: 0.06 });
+        assert_eq!(lap.behind, Sample { tokens: 4, seconds: 0.05 });
+        assert_eq!((lap.stats.passes, lap.drafting().to_bits()), (3, 0.0f64.to_bits()));
+    }
+
+    #[test]
+    fn several_texts_count_from_when_all_have_begun_to_when_the_last_has_ended() {
+        let started = Instant::now();
+        let first = answer(started, &[(10, 1), (20, 1), (30, 1)]);
+        let late = answer(started, &[(20, 1), (30, 2), (40, 2)]);
+        let lap = Lap::of(started, &[first, late]);
+        assert_eq!(lap.all, Sample { tokens: 8, seconds: 0.04 });
+        // What came together with the late one's first token is not behind it.
+        assert_eq!(lap.behind, Sample { tokens: 5, seconds: 0.02 });
+    }
+
+    #[test]
+    fn one_token_and_none_have_nothing_behind() {
+        let started = Instant::now();
+        let lap = Lap::of(started, &[answer(started, &[(10, 1)])]);
+        assert_eq!((lap.all.tokens, lap.behind), (1, Sample::default()));
+        assert_eq!(Lap::of(started, &[answer(started, &[])]).all, Sample::default());
+    }
+
+    #[test]
+    fn the_middle_repetition_is_not_the_fastest() {
+        let lap = |milliseconds: u64| {
+            let started = Instant::now();
+            Lap::of(started, &[answer(started, &[(milliseconds, 1)])])
+        };
+        let found = |all: &[u64]| {
+            let laps: Vec<Lap> = all.iter().map(|milliseconds| lap(*milliseconds)).collect();
+            (1e3 * middle(&laps).all.seconds).round() as u64
+        };
+        assert_eq!((found(&[9, 1, 5]), found(&[9, 1, 5, 7]), found(&[3])), (5, 5, 3));
+    }
+}

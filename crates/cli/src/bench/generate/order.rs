@@ -1,0 +1,44 @@
+//! The order in which ways of decoding take their turns.
+//!
+//! Whoever runs leaves something behind: caches, a warm or a slow processor. So nobody shall always come first, and
+//! nobody always behind the same one. Left out: what is run.
+
+/// The order in which `count` ways run in turn number `turn`.
+///
+/// One order is 0, 1, -1, 2, -2, ... around a circle: no two steps in it have the same length. Turned by one place a
+/// turn it lets everyone follow everyone else once in `count` turns; an odd circle needs the other direction as well.
+pub fn order(count: usize, turn: usize) -> Vec<usize> {
+    let at = |place: usize| if place % 2 == 1 { place.div_ceil(2) } else { count - place / 2 };
+    let mut order: Vec<usize> = (0..count).map(|place| (at(place) + turn) % count).collect();
+    if turn / count.max(1) % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everyone_comes_everywhere_and_follows_everyone_else_equally_often() {
+        for count in 1..9 {
+            let mut places = vec![vec![0; count]; count];
+            let mut follows = vec![vec![0; count]; count];
+            for turn in 0..2 * count {
+                let order = order(count, turn);
+                order.iter().enumerate().for_each(|(place, way)| places[*way][place] += 1);
+                order.windows(2).for_each(|pair| follows[pair[0]][pair[1]] += 1);
+            }
+            assert!(places.iter().flatten().all(|often| *often == 2), "{count}: {places:?}");
+            for (before, row) in follows.iter().enumerate() {
+                let expected = |behind| if before == behind { 0 } else { 2 };
+                assert!(
+                    row.iter().enumerate().all(|(behind, often)| *often == expected(behind)),
+                    "{count}: {follows:?}"
+                );
+            }
+        }
+        assert!(order(0, 3).is_empty());
+    }
+}
