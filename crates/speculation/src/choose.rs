@@ -30,9 +30,10 @@ mod outlook;
 use crate::budget::foreseen;
 use crate::{Costs, DraftTree, Experience, NodeId, Promise, Proposal, Token};
 
-pub use copying::{lawful_offers, retain};
 use copying::copy;
+pub use copying::{lawful_offers, retain};
 pub use gains::gains;
+pub(crate) use gains::{Company, Siblings};
 pub use outlook::{Branch, Outlook, Prospect};
 
 /// By what a sequence's candidates are chosen.

@@ -14,6 +14,7 @@
 //!
 //! Left out: seconds ([`crate::Costs`]), and what any of this is used for.
 
+use crate::choose::{Company, Siblings};
 use crate::{DraftTree, Evidence, NodeId, Token};
 
 /// Upper ends of the classes of guesses, by what was said of them; closer where a drafter is nearly sure.
@@ -72,6 +73,8 @@ struct Known {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Experience {
     drafters: Vec<Known>,
+    /// What is known of tokens about which several drafters say something: said by one of them, and by more.
+    together: [Known; 2],
     /// Tokens written, and the time of their passes in plain passes.
     written: f64,
     spent: f64,
@@ -100,6 +103,12 @@ impl Experience {
             Some(known) => known.acceptance(said, depth) as f32,
             None => said as f32,
         }
+    }
+
+    /// Calibrated probability that the target goes on with a token about which several drafters say something, by the weight
+    /// that this gave it.
+    pub(crate) fn together(&self, company: Company, weight: f32, depth: usize) -> f32 {
+        self.together[company as usize].acceptance(f64::from(weight), depth) as f32
     }
 
     /// Mean acceptance of what this drafter offers at a depth, of which nothing else is known yet.
@@ -134,13 +143,7 @@ impl Experience {
 
     /// Learns from all that was offered for a pass: `asked` drafters, their `candidates`, and what was `written` then.
     /// `judged` hears of each guess what was expected of it before.
-    pub fn learn(
-        &mut self,
-        asked: &[u8],
-        candidates: &DraftTree,
-        written: &[Token],
-        mut judged: impl FnMut(Judged),
-    ) {
+    pub fn learn(&mut self, asked: &[u8], candidates: &DraftTree, written: &[Token], mut judged: impl FnMut(Judged)) {
         if let Some(most) = asked.iter().max() {
             let drafters = self.drafters.len().max(usize::from(*most) + 1);
             self.drafters.resize(drafters, Known::default());
@@ -151,8 +154,16 @@ impl Experience {
             known.right *= DECAY;
         }
         let mut parent: Option<NodeId> = None;
+        let mut siblings = Siblings::default();
         for (i, token) in written.iter().enumerate() {
             let mut next = None;
+            siblings.weigh(candidates, parent, self);
+            for weighed in &siblings.tokens {
+                let right = candidates.token(weighed.node) == *token;
+                if let Some(company) = weighed.company {
+                    self.together[company as usize].learn(f64::from(weighed.weight), i + 1, right);
+                }
+            }
             for offer in candidates.offers_under(parent) {
                 let right = candidates.token(offer.node) == *token;
                 let said = f64::from(said(offer.evidence));

@@ -9,10 +9,11 @@
 use std::collections::BTreeMap;
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, SequenceId};
+use foretoken_speculation::costs::Curve;
 use foretoken_speculation::draft::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, JacobiDrafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId,
-    PhrasesDrafter, Promise, Proposal, RandomDrafter, Sampling, SuffixDrafter, Tenant, Token,
+    Ask, Chance, Costs, Drafter, DrafterCosts, JacobiDrafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource,
+    NodeId, PhrasesDrafter, Promise, Proposal, RandomDrafter, Sampling, SuffixDrafter, Tenant, Token,
 };
 use foretoken_speculation::{SharedScorer, TranslatedDrafter};
 
@@ -404,7 +405,16 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
     for drafter in drafters {
         engine.add_drafter((drafter.make)(table));
     }
+    engine.set_costs(costs(drafters.len()), true);
     engine
+}
+
+/// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters differ.
+fn costs(drafters: usize) -> Costs {
+    let points = vec![(1, 1.0), (2, 1.03), (4, 1.1), (8, 1.2), (9, 1.6), (16, 1.8)];
+    let drafter = |i: usize| DrafterCosts { call: 0.001, step: 0.02 * (1 + i % 7) as f64, catch_up: 0.001 };
+    let curve = |context_min, points| Curve { context_min, points };
+    Costs { curves: vec![curve(0, points)], drafters: (0..drafters).map(drafter).collect() }
 }
 
 /// Runs an engine dry; what each sequence emitted, tokens and bits of log-probabilities.

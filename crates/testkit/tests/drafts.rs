@@ -75,6 +75,7 @@ impl<'a> Play<'a> {
                 settings: DraftSettings::default(),
                 promise: self.promise,
                 seed: self.seed,
+                outlook: None,
                 limits: Limits::nodes(self.nodes_max),
                 tree,
                 probes,
@@ -139,7 +140,7 @@ fn a_draft_is_the_same_with_any_inner_drafter_and_takes_no_more_passes() {
                     tokens.extend(&verdict.tokens);
                     team.iter_mut().for_each(|drafter| settle(drafter, before, &trees[0], &verdict, &tokens));
                 }
-                let passes = team.each_ref().map(|drafter| drafter.passes);
+                let passes = team.each_ref().map(|drafter| drafter.work().unwrap().passes);
                 assert!(passes[1] <= passes[0] && passes[2] <= passes[0], "{promise:?} {p_split}: {passes:?}");
                 fewer += u64::from(passes[1] < passes[0]) + u64::from(passes[2] < passes[0]);
                 team.iter_mut().for_each(|drafter| drafter.close(SequenceId(0)));
@@ -162,7 +163,7 @@ fn over_a_repeating_text_a_draft_with_a_lookup_takes_one_pass() {
         });
         assert_eq!(offers(&trees[0]), offers(&trees[1]));
         assert_eq!(trees[1].tokens(), [0, 1, 2, 3, 0]);
-        assert_eq!(team.map(|drafter| drafter.passes), [5, 1], "{promise:?}");
+        assert_eq!(team.map(|drafter| drafter.work().unwrap().passes), [5, 1], "{promise:?}");
     }
 }
 
@@ -184,7 +185,7 @@ fn the_inner_drafter_is_asked_again_where_it_went_wrong() {
     });
     assert_eq!(offers(&trees[0]), offers(&trees[1]));
     assert_eq!(trees[1].tokens(), [0, 1, 2, 3, 2, 3, 0, 1, 2, 3, 0, 1]);
-    assert_eq!(team.map(|drafter| drafter.passes), [12, 2]);
+    assert_eq!(team.map(|drafter| drafter.work().unwrap().passes), [12, 2]);
 }
 
 #[test]
@@ -263,7 +264,7 @@ fn trees_of_several_sequences_share_their_passes() {
     let alone = texts.map(|text| {
         let mut drafter = drafter(&draft, 0.1);
         drafter.open(SequenceId(0), &[], Tenant(0));
-        (play.draft(&mut drafter, text), drafter.passes)
+        (play.draft(&mut drafter, text), drafter.work().unwrap().passes)
     });
     let mut drafter = drafter(&draft, 0.1);
     (0..3).for_each(|id| drafter.open(SequenceId(id), &[], Tenant(0)));
@@ -272,7 +273,7 @@ fn trees_of_several_sequences_share_their_passes() {
         assert_eq!(offers(tree), offers(expected));
         assert!(!tree.is_chain());
     }
-    assert_eq!(Some(drafter.passes), alone.iter().map(|(_, passes)| *passes).max());
+    assert_eq!(Some(drafter.work().unwrap().passes), alone.iter().map(|(_, passes)| *passes).max());
 }
 
 /// Panics at one of its draws.

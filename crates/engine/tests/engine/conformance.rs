@@ -11,13 +11,15 @@ const TARGETS: [(u64, usize, usize); 3] = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
 fn settings() -> Vec<Setting> {
     let mut all = Vec::new();
     for (batch, page_len, rows_max) in [(1, 4, 64), (7, 1, 64), (16, 16, 24)] {
-        for budget in
-            [BudgetKind::Heuristic { nodes_max: 9 }, BudgetKind::Fixed { nodes: 3 }, BudgetKind::Fixed { nodes: 0 }]
-        {
+        for budget in [BudgetKind::default(), BudgetKind::Heuristic { nodes_max: 9 }, BudgetKind::Fixed { nodes: 0 }] {
             all.push(Setting { batch, page_len, rows_max, budget, ..Setting::plain() });
         }
     }
-    for budget in [BudgetKind::Confidence { nodes_max: 9 }, BudgetKind::Threshold { nodes_max: 9 }] {
+    for budget in [
+        BudgetKind::Fixed { nodes: 3 },
+        BudgetKind::Confidence { nodes_max: 9 },
+        BudgetKind::Threshold { nodes_max: 9 },
+    ] {
         all.push(Setting { batch: 5, page_len: 3, budget, ..Setting::plain() });
     }
     all
@@ -68,16 +70,18 @@ fn the_law_of_the_text_is_the_targets_under_every_promise() {
         let case = Case { target: (seed, 3, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3 };
         for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
             for drafter in &all {
-                for budget in [BudgetKind::Fixed { nodes: 2 }, BudgetKind::Heuristic { nodes_max: 2 }] {
+                for budget in [BudgetKind::Fixed { nodes: 2 }, BudgetKind::Auto { nodes_max: 2 }] {
                     let setting = Setting { promise, budget, ..Setting::plain() };
                     let error = law_error(&table, &case, &setting, &[drafter]);
                     assert!(error < 1e-6, "{} with {setting:?}: off by {error}", drafter.name);
                 }
             }
             let two: Vec<_> = all.iter().filter(|d| ["draft", "draft with p-min"].contains(&d.name)).collect();
-            let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };
-            let error = law_error(&table, &case, &setting, &two);
-            assert!(error < 1e-6, "two drafters under {promise:?}: off by {error}");
+            for budget in [BudgetKind::Fixed { nodes: 2 }, BudgetKind::Auto { nodes_max: 2 }] {
+                let setting = Setting { promise, budget, ..Setting::plain() };
+                let error = law_error(&table, &case, &setting, &two);
+                assert!(error < 1e-6, "two drafters with {setting:?}: off by {error}");
+            }
         }
     }
 }

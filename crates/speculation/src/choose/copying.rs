@@ -13,12 +13,7 @@ use crate::{DraftTree, NodeId, Offer, Proposal};
 
 /// Copies into `tree` (cleared first) these nodes of the candidates, parents before children; where draws bind, behind all
 /// drawn offers and the nodes that lead to them. Laws move over.
-pub(super) fn copy(
-    binds: bool,
-    candidates: &mut DraftTree,
-    nodes: impl Iterator<Item = NodeId>,
-    tree: &mut DraftTree,
-) {
+pub(super) fn copy(binds: bool, candidates: &mut DraftTree, nodes: impl Iterator<Item = NodeId>, tree: &mut DraftTree) {
     tree.clear();
     let mut copy = Copying::new(candidates, tree);
     let drawn = |offer: &&Offer| binds && matches!(offer.proposal, Proposal::Drawn(_));

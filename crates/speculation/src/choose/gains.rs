@@ -13,33 +13,63 @@ const CLAIM_MAX: f32 = 0.95;
 pub fn gains(candidates: &DraftTree, experience: &Experience) -> Vec<f32> {
     let mut gains: Vec<f32> = vec![0.0; candidates.len()];
     let mut siblings = Siblings::default();
-    siblings.judge(candidates, None, experience, &mut gains);
+    let mut judge = |parent: Option<NodeId>, gains: &mut [f32]| {
+        siblings.weigh(candidates, parent, experience);
+        let depth = 1 + parent.map_or(0, |parent| candidates.depth(parent));
+        for weighed in &siblings.tokens {
+            let together = weighed.company.map(|company| experience.together(company, weighed.weight, depth));
+            gains[weighed.node.index()] = together.unwrap_or(weighed.weight).min(1.0);
+        }
+    };
+    judge(None, &mut gains);
     for node in candidates.nodes() {
         if let Some(parent) = candidates.parent(node) {
             gains[node.index()] *= gains[parent.index()];
         }
-        siblings.judge(candidates, Some(node), experience, &mut gains);
+        judge(Some(node), &mut gains);
     }
     gains
 }
 
+/// In whose company a token is proposed, where several drafters say something.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// One of them says it.
+    Alone,
+    /// Several do.
+    Agreed,
+}
+
+/// A token that is proposed at one place.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Weighed {
+    pub(crate) node: NodeId,
+    /// How probably it is accepted there, by what all drafters say.
+    pub(crate) weight: f32,
+    /// `None` if only one drafter says anything at this place.
+    pub(crate) company: Option<Company>,
+    /// Drafters that say it.
+    supporters: usize,
+}
+
 /// What several drafters say at one place. Memory that is used again from place to place.
 #[derive(Default)]
-struct Siblings {
+pub(crate) struct Siblings {
     /// By drafter: the sum of what it says here, less than 1.
     claims: Vec<(u8, f32)>,
-    /// By token: its node, and the sum of what is said of it.
-    tokens: Vec<(NodeId, f32)>,
+    /// By token.
+    pub(crate) tokens: Vec<Weighed>,
 }
 
 impl Siblings {
-    /// Writes into `gains` how probably each child of `parent` is accepted once the parent is.
+    /// Weighs the children of `parent` against each other.
     ///
     /// Who proposes the same adds up. Who proposes something else contradicts: a token's weight is what is said for it
     /// times, for each drafter that is silent about it, what that drafter leaves to others. Weights are brought to sum 1
-    /// with that of no guess being right. A drafter without rivals is taken at its word, as long as the sum of its words is
-    /// a probability.
-    fn judge(&mut self, candidates: &DraftTree, parent: Option<NodeId>, experience: &Experience, gains: &mut [f32]) {
+    /// with that of no guess being right. That treats drafters as if they knew nothing of the same, which they do: how far
+    /// such weights are right is learned as well ([`Experience`]). A drafter without rivals is taken at its word, as long as
+    /// the sum of its words is a probability.
+    pub(crate) fn weigh(&mut self, candidates: &DraftTree, parent: Option<NodeId>, experience: &Experience) {
         self.claims.clear();
         self.tokens.clear();
         for offer in candidates.offers_under(parent) {
@@ -48,26 +78,30 @@ impl Siblings {
                 Some((_, claim)) => *claim += acceptance,
                 None => self.claims.push((offer.source, acceptance)),
             }
-            match self.tokens.iter_mut().find(|(node, _)| *node == offer.node) {
-                Some((_, sum)) => *sum += acceptance,
-                None => self.tokens.push((offer.node, acceptance)),
+            match self.tokens.iter_mut().find(|weighed| weighed.node == offer.node) {
+                Some(weighed) => {
+                    weighed.weight += acceptance;
+                    weighed.supporters += 1;
+                }
+                None => {
+                    let node = offer.node;
+                    self.tokens.push(Weighed { node, weight: acceptance, company: None, supporters: 1 });
+                }
             }
         }
         if let [(_, claim)] = self.claims[..] {
-            self.tokens.iter_mut().for_each(|(_, weight)| *weight /= claim.max(1.0));
+            self.tokens.iter_mut().for_each(|weighed| weighed.weight /= claim.max(1.0));
         } else if self.claims.len() > 1 {
             self.claims.iter_mut().for_each(|(_, claim)| *claim = claim.min(CLAIM_MAX));
             let left = |(_, claim): &(u8, f32)| 1.0 - claim;
             let mut total: f32 = self.claims.iter().map(left).product();
-            for (node, weight) in &mut self.tokens {
-                let says = |source: u8| candidates.offers_of(*node).any(|offer| offer.source == source);
-                *weight *= self.claims.iter().filter(|claim| !says(claim.0)).map(left).product::<f32>();
-                total += *weight;
+            for weighed in &mut self.tokens {
+                let says = |source: u8| candidates.offers_of(weighed.node).any(|offer| offer.source == source);
+                weighed.weight *= self.claims.iter().filter(|claim| !says(claim.0)).map(left).product::<f32>();
+                weighed.company = Some(if weighed.supporters > 1 { Company::Agreed } else { Company::Alone });
+                total += weighed.weight;
             }
-            self.tokens.iter_mut().for_each(|(_, weight)| *weight /= total);
-        }
-        for (node, weight) in &self.tokens {
-            gains[node.index()] = weight.min(1.0);
+            self.tokens.iter_mut().for_each(|weighed| weighed.weight /= total);
         }
     }
 }

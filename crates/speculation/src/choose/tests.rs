@@ -1,8 +1,9 @@
-//! Merging: what stays, in which order, and what drafters are believed. (That the law stays is proved by enumeration, in
-//! the workshop's tests.)
+//! Choosing: what stays, in which order, and what is worth its row. (That the law stays is proved by enumeration, in the
+//! workshop's tests.)
 
 use super::*;
-use crate::{Evidence, Law, Token};
+use crate::costs::Curve;
+use crate::{Evidence, Law};
 
 /// A chain of points below `parent`, each with this acceptance.
 fn chain(tree: &mut DraftTree, parent: Option<NodeId>, tokens: &[Token], source: u8, acceptance: f32) -> Vec<NodeId> {
@@ -14,19 +15,30 @@ fn chain(tree: &mut DraftTree, parent: Option<NodeId>, tokens: &[Token], source:
     path
 }
 
-fn merged(candidates: &DraftTree, calibration: &Calibration, nodes_max: usize) -> DraftTree {
-    let mut tree = DraftTree::new();
-    merge(Promise::Rejection, &mut candidates.clone(), calibration, nodes_max, &mut tree);
+/// A pass of one row, after which a row costs a tenth of it.
+fn costs() -> Costs {
+    Costs { curves: vec![Curve { context_min: 0, points: vec![(1, 1.0), (2, 1.1), (3, 1.2)] }], drafters: Vec::new() }
+}
+
+const PASS: PassSoFar = PassSoFar { rows: 1, context: 9, rate: 1.0 };
+
+/// What is chosen of the candidates of one sequence.
+fn chosen(promise: Promise, policy: Policy<'_>, candidates: &DraftTree, nodes_max: usize) -> DraftTree {
+    let (experience, mut candidates, mut tree) = (Experience::default(), candidates.clone(), DraftTree::new());
+    let (candidates, tree_of) = (&mut candidates, &mut tree);
+    let choice = Choice { promise, policy, nodes_max, experience: &experience, candidates, tree: tree_of };
+    choose(&mut [choice], &costs(), PASS);
     tree
+}
+
+/// The best of the candidates, whatever they cost.
+fn merged(candidates: &DraftTree, nodes_max: usize) -> DraftTree {
+    chosen(Promise::Rejection, Policy::Most, candidates, nodes_max)
 }
 
 /// The paths of all nodes, in node order.
 fn paths(tree: &DraftTree) -> Vec<Vec<Token>> {
     tree.nodes().map(|node| tree.path(node)).collect()
-}
-
-fn count(judged: f32, expected: f32, found: f32) -> Count {
-    Count { judged, expected, found, fresh: true }
 }
 
 #[test]
@@ -36,7 +48,7 @@ fn equal_branches_are_one_node_and_their_evidence_adds_up() {
     chain(&mut candidates, None, &[3, 4], 1, 0.6);
     chain(&mut candidates, None, &[1, 5], 2, 0.3);
     // 1: 0.7, 3: 0.6, [3, 4]: 0.36, [1, 2]: 0.28, [1, 5]: 0.21
-    let tree = merged(&candidates, &Calibration::default(), 9);
+    let tree = merged(&candidates, 9);
     assert_eq!(paths(&tree), [vec![1], vec![3], vec![3, 4], vec![1, 2], vec![1, 5]]);
     let one = tree.child(None, 1).unwrap();
     assert!((tree.acceptance(one) - 0.7).abs() < 1e-6);
@@ -49,32 +61,10 @@ fn little_room_is_for_the_branches_of_the_best_expected_gain() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2, 3, 4], 0, 0.5);
     chain(&mut candidates, None, &[5, 6, 7, 8], 1, 0.9);
-    let calibration = Calibration::default();
-    assert_eq!(paths(&merged(&candidates, &calibration, 4)), [vec![5], vec![5, 6], vec![5, 6, 7], vec![5, 6, 7, 8]]);
+    assert_eq!(paths(&merged(&candidates, 4)), [vec![5], vec![5, 6], vec![5, 6, 7], vec![5, 6, 7, 8]]);
     // 0.9^4 is more than 0.5, and that more than 0.5^2.
-    assert_eq!(paths(&merged(&candidates, &calibration, 5))[4], [1]);
-    assert!(merged(&candidates, &calibration, 0).is_empty());
-    // Whoever was right less often than it thought gets less room.
-    let bad = Calibration { counts: vec![count(8.0, 4.0, 4.0), count(50.0, 45.0, 4.0)] };
-    assert!(paths(&merged(&candidates, &bad, 2)) == [vec![1], vec![1, 2]], "{:?}", bad.factor(1));
-}
-
-#[test]
-fn who_contradicts_takes_from_the_others() {
-    let mut candidates = DraftTree::new();
-    let sure = chain(&mut candidates, None, &[1], 0, 0.9);
-    let rival = chain(&mut candidates, None, &[2], 1, 0.6);
-    let agreed = chain(&mut candidates, Some(sure[0]), &[3], 0, 0.5);
-    chain(&mut candidates, Some(sure[0]), &[3], 1, 0.5);
-    let mut gains = vec![0.0; candidates.len()];
-    let mut siblings = Siblings::default();
-    siblings.judge(&candidates, None, &Calibration::default(), &mut gains);
-    siblings.judge(&candidates, Some(sure[0]), &Calibration::default(), &mut gains);
-    // 0.9 * 0.4 and 0.6 * 0.1, next to 0.1 * 0.4 for neither; (0.5 + 0.5) next to 0.5 * 0.5.
-    let expected = [0.36 / 0.46, 0.06 / 0.46, 1.0 / 1.25];
-    for (node, expected) in [sure[0], rival[0], agreed[0]].into_iter().zip(expected) {
-        assert!((gains[node.index()] - expected).abs() < 1e-6, "{gains:?}");
-    }
+    assert_eq!(paths(&merged(&candidates, 5))[4], [1]);
+    assert!(merged(&candidates, 0).is_empty());
 }
 
 #[test]
@@ -85,9 +75,8 @@ fn a_node_never_stands_without_the_way_to_it() {
     chain(&mut candidates, Some(path[2]), &[7], 1, f32::NAN);
     candidates.suggest(Some(path[0]), 8, Proposal::Point, 0, Evidence { acceptance: 9.0, q: None });
     for nodes_max in 0..9 {
-        let tree = merged(&candidates, &Calibration::default(), nodes_max);
-        // What is not a number is worth nothing, and neither is what a surer drafter contradicts.
-        assert_eq!(tree.len(), nodes_max.min(6), "{:?}", paths(&tree));
+        let tree = merged(&candidates, nodes_max);
+        assert_eq!(tree.len(), nodes_max.min(8), "{:?}", paths(&tree));
         for node in tree.nodes() {
             let mut at = None;
             tree.path(node).iter().for_each(|token| at = Some(tree.child(at, *token).unwrap()));
@@ -104,13 +93,13 @@ fn draws_come_first_whatever_they_are_and_points_behind_them() {
     let three = candidates.suggest(None, 3, Proposal::Drawn(law), 1, Evidence::of_law(0.01, 0.5));
     let one = candidates.suggest(None, 1, Proposal::Drawn(law), 1, Evidence::of_law(0.01, 0.5));
     chain(&mut candidates, Some(three), &[4], 0, 0.01);
-    let tree = merged(&candidates, &Calibration::default(), 3);
+    let tree = merged(&candidates, 3);
     assert_eq!(paths(&tree), [vec![3], vec![1], vec![1, 2]]);
     let proposals: Vec<_> = tree.offers().iter().map(|offer| offer.proposal).collect();
     assert_eq!(proposals, [Proposal::Drawn(law), Proposal::Drawn(law), Proposal::Point]);
     assert!(candidates.parent(one).is_none());
     assert_eq!(tree.law(law).probability(3), 0.5);
-    assert_eq!(paths(&merged(&candidates, &Calibration::default(), 2)), [vec![3], vec![1]]);
+    assert_eq!(paths(&merged(&candidates, 2)), [vec![3], vec![1]]);
 }
 
 /// Whether anything is drawn under a point may depend on draws made in between, so the point comes behind these.
@@ -120,9 +109,7 @@ fn under_exact_a_draw_is_no_more_than_a_point() {
     let law = candidates.add_law(Law::from_pairs([(1, 0.5), (2, 0.5)]));
     candidates.suggest(None, 1, Proposal::Drawn(law), 0, Evidence::estimate(0.2));
     candidates.suggest(None, 2, Proposal::Drawn(law), 0, Evidence::estimate(0.4));
-    let mut tree = DraftTree::new();
-    merge(Promise::Exact, &mut candidates, &Calibration::default(), 1, &mut tree);
-    assert_eq!(paths(&tree), [vec![2]]);
+    assert_eq!(paths(&chosen(Promise::Exact, Policy::Most, &candidates, 1)), [vec![2]]);
 }
 
 #[test]
@@ -134,7 +121,7 @@ fn a_point_that_a_draw_hangs_on_comes_right_before_that_draw() {
     candidates.offer(Some(way[1]), 3, Proposal::Drawn(second), 1);
     // Drawn last, and equal to the point that is needed before.
     candidates.offer(None, 1, Proposal::Drawn(third), 2);
-    let tree = merged(&candidates, &Calibration::default(), 4);
+    let tree = merged(&candidates, 4);
     let made: Vec<_> = tree.offers().iter().map(|offer| (tree.path(offer.node), offer.proposal)).collect();
     let expected = [
         (vec![3], Proposal::Drawn(first)),
@@ -154,7 +141,7 @@ fn kept_laws_go_where_their_nodes_go() {
     candidates.keep_law(None, Law::point(1), 0);
     candidates.keep_law(Some(low[0]), Law::point(2), 0);
     candidates.keep_law(Some(high[0]), Law::point(4), 1);
-    let tree = merged(&candidates, &Calibration::default(), 2);
+    let tree = merged(&candidates, 2);
     let laws = |parent| tree.laws_under(parent).map(|(source, law)| (source, law.tokens()[0])).collect::<Vec<_>>();
     assert_eq!(laws(None), [(0, 1)]);
     assert_eq!(laws(tree.child(None, 3)), [(1, 4)]);
@@ -209,58 +196,75 @@ fn rooms_are_whole_under_exact_and_shared_under_the_others() {
     assert_eq!(share(Promise::Rejection, 0, 0, 3), 0);
 }
 
-/// Lets a calibration learn from one guess of drafter 0.
-fn judge(calibration: &mut Calibration, acceptance: f32, right: bool) {
-    let mut tree = DraftTree::new();
-    let path = chain(&mut tree, None, &[1], 0, acceptance);
-    calibration.learn(&tree, if right { &path } else { &[] });
+#[test]
+fn a_guess_is_verified_if_it_is_worth_its_row() {
+    let mut candidates = DraftTree::new();
+    chain(&mut candidates, None, &[1, 2, 3, 4], 0, 0.5);
+    chain(&mut candidates, None, &[7], 0, 0.09);
+    // A row costs a tenth of a pass, which is worth a tenth of a token: 0.5, 0.25 and 0.125 are more, 0.0625 and 0.09 less.
+    let tree = chosen(Promise::Exact, Policy::ByCost, &candidates, 9);
+    assert_eq!(paths(&tree), [vec![1], vec![1, 2], vec![1, 2, 3]]);
+    assert_eq!(chosen(Promise::Exact, Policy::ByCost, &candidates, 2).len(), 2);
+    assert!(chosen(Promise::Exact, Policy::ByCost, &candidates, 0).is_empty());
 }
 
 #[test]
-fn a_drafter_is_believed_as_far_as_it_was_right() {
-    for (acceptance, period) in [(0.5, 1), (0.2, 1), (0.9, 2), (0.5, 4), (0.8, 0), (0.01, 1), (0.1, 0)] {
-        let mut calibration = Calibration::default();
-        assert_eq!(calibration.factor(0), 1.0);
-        for i in 0..1000 {
-            judge(&mut calibration, acceptance, period > 0 && i % period == 0);
-        }
-        // Of judged guesses 1 / (1 - 0.98) = 50 count, next to the 4 that are taken for granted.
-        let found = if period > 0 { 1.0 / period as f32 } else { 0.0 };
-        let expected = (50.0 * found + 4.0 * acceptance) / 54.0;
-        let corrected = acceptance * calibration.factor(0);
-        assert!((corrected - expected).abs() < 0.03, "{acceptance} {period}: {corrected} for {expected}");
-        assert!((corrected - found).abs() < 0.2 * (acceptance - found).abs() + 0.03, "{corrected} for {found}");
-        assert_eq!(calibration.factor(1), 1.0);
+fn a_dip_is_no_reason_to_stop() {
+    let mut candidates = DraftTree::new();
+    chain(&mut candidates, None, &[1, 2, 3, 4, 5, 6], 0, 0.95);
+    // The third row begins a strip: it costs more than it is worth, and the rows behind it are free.
+    let points = vec![(1, 1.0), (2, 1.1), (3, 2.3), (9, 2.3)];
+    let costs = Costs { curves: vec![Curve { context_min: 0, points }], drafters: Vec::new() };
+    let (experience, mut tree) = (Experience::default(), DraftTree::new());
+    for (nodes_max, expected) in [(2, 1), (6, 6)] {
+        let (candidates, tree) = (&mut candidates.clone(), &mut tree);
+        let (promise, policy) = (Promise::Exact, Policy::ByCost);
+        let choice = Choice { promise, policy, nodes_max, experience: &experience, candidates, tree };
+        choose(&mut [choice], &costs, PASS);
+        assert_eq!(tree.len(), expected);
     }
 }
 
 #[test]
-fn a_drafter_that_becomes_good_recovers() {
-    let mut calibration = Calibration::default();
-    (0..500).for_each(|_| judge(&mut calibration, 0.5, false));
-    assert!(calibration.factor(0) < 0.2);
-    (0..100).for_each(|_| judge(&mut calibration, 0.5, true));
-    assert!(calibration.factor(0) > 1.5);
-    // A bad one that is no longer judged, because others' guesses take its room, is given another chance.
-    (0..500).for_each(|_| judge(&mut calibration, 0.9, false));
-    let bad = calibration.factor(0);
-    let mut others = DraftTree::new();
-    let path = chain(&mut others, None, &[1], 3, 0.9);
-    (0..60).for_each(|_| calibration.learn(&others, &path));
-    assert!(bad < 0.1 && calibration.factor(0) > 0.2, "{bad}, then {}", calibration.factor(0));
-    (0..200).for_each(|_| calibration.learn(&others, &path));
-    assert!(calibration.factor(0) > 0.9);
+fn sequences_of_a_pass_compete_for_its_rows() {
+    let (mut good, mut poor) = (DraftTree::new(), DraftTree::new());
+    chain(&mut good, None, &[1, 2], 0, 0.9);
+    chain(&mut poor, None, &[1, 2], 0, 0.3);
+    let (experience, mut trees) = (Experience::default(), [DraftTree::new(), DraftTree::new()]);
+    let mut of = |rate: f64| {
+        let (mut good, mut poor) = (good.clone(), poor.clone());
+        let [first, second] = &mut trees;
+        let choice = |candidates, tree| {
+            let (promise, policy) = (Promise::Exact, Policy::ByCost);
+            Choice { promise, policy, nodes_max: 9, experience: &experience, candidates, tree }
+        };
+        let mut choices = [choice(&mut good, first), choice(&mut poor, second)];
+        choose(&mut choices, &costs(), PassSoFar { rows: 2, rate, ..PASS });
+        [trees[0].len(), trees[1].len()]
+    };
+    assert_eq!([of(0.5), of(2.0), of(8.5), of(20.0)], [[2, 2], [2, 1], [1, 0], [0, 0]]);
 }
 
 #[test]
-fn only_what_was_judged_is_learned() {
-    let mut tree = DraftTree::new();
-    let path = chain(&mut tree, None, &[1, 2, 3, 4], 0, 0.5);
-    chain(&mut tree, None, &[5], 1, 0.5);
-    chain(&mut tree, Some(path[2]), &[6], 2, 0.5);
-    let mut calibration = Calibration::default();
-    calibration.learn(&tree, &path[..1]);
-    // 1 was right and 2 was wrong; 5 was wrong; nobody came to 3, 4 and 6.
-    let by_hand = [count(DECAY + 1.0, 0.5 * DECAY + 0.5, DECAY), count(1.0, 0.5, 0.0)];
-    assert_eq!(calibration.counts, by_hand);
+fn draws_are_bound_whatever_they_cost_and_leave_less_room_to_points() {
+    let mut candidates = DraftTree::new();
+    chain(&mut candidates, None, &[5], 0, 0.12);
+    let law = candidates.add_law(Law::from_pairs([(1, 0.5), (3, 0.5)]));
+    candidates.suggest(None, 3, Proposal::Drawn(law), 1, Evidence::of_law(0.001, 0.5));
+    for promise in [Promise::Rejection, Promise::Block] {
+        assert_eq!(paths(&chosen(promise, Policy::ByCost, &candidates, 9)), [vec![3], vec![5]]);
+        assert_eq!(paths(&chosen(promise, Policy::ByCost, &candidates, 1)), [vec![3]]);
+    }
+    assert_eq!(paths(&chosen(Promise::Exact, Policy::ByCost, &candidates, 9)), [vec![5]]);
+}
+
+#[test]
+fn who_knows_the_text_keeps_what_is_accepted() {
+    let mut candidates = DraftTree::new();
+    chain(&mut candidates, None, &[1, 2, 3], 0, 0.01);
+    chain(&mut candidates, None, &[4, 5], 1, 0.9);
+    let of = |text: &[Token], nodes_max| paths(&chosen(Promise::Exact, Policy::Foreseen(text), &candidates, nodes_max));
+    assert_eq!(of(&[1, 2, 9], 9), [vec![1], vec![1, 2]]);
+    assert_eq!(of(&[1, 2, 9], 1), [vec![1]]);
+    assert!(of(&[9], 9).is_empty());
 }

@@ -186,6 +186,7 @@ fn a_drafter_that_was_not_set_back_is_seen() {
         settings: DraftSettings::default(),
         promise: Promise::Exact,
         seed: 0,
+        outlook: None,
         limits: Limits::nodes(4),
         tree: &mut tree,
         probes: &mut Probes::default(),

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use foretoken_speculation::budget::{Budget, Limits, Outcome};
-use foretoken_speculation::draft::{Calibration, merge, share};
+use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{
-    Ask, Chance, DraftSettings, DraftTree, Drafter, News, Probes, Promise, Sampling, SequenceId, TargetLaws, Tenant,
-    Token, Verdict, verify,
+    Ask, Chance, Choice, Costs, DraftSettings, DraftTree, Drafter, DrafterCosts, Experience, News, Outlook, PassSoFar,
+    Policy, Probes, Promise, Sampling, SequenceId, TargetLaws, Tenant, Token, Verdict, choose, share, verify,
 };
 use foretoken_testkit::dial::{Dial, enumerate, enumerate_coupled};
 use foretoken_testkit::table::{Joint, Table, distance};
@@ -17,10 +17,10 @@ use foretoken_testkit::table::{Joint, Table, distance};
 /// A verify function: the product's, or a canary.
 pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, u64, u64, &mut dyn Chance) -> Verdict;
 
-/// A merge function: the product's, or a canary.
-pub type Merge<'a> = &'a dyn Fn(Promise, &mut DraftTree, &Calibration, usize, &mut DraftTree);
+/// A function that chooses: the product's, or a canary.
+pub type Choose<'a> = &'a dyn Fn(&mut [Choice<'_>], &Costs, PassSoFar);
 
-/// Drafters that fill one tree, one after the other; if there are several, one of candidates, as in the engine.
+/// Drafters that fill one tree of candidates, one after the other, as in the engine.
 pub type Team<'d> = Vec<Box<dyn Drafter + 'd>>;
 
 /// Everything about a generation but its drafters.
@@ -32,13 +32,17 @@ pub struct Setup<'a> {
     /// Tokens to write.
     pub len: usize,
     pub verify: Verify<'a>,
-    pub merge: Merge<'a>,
+    pub choose: Choose<'a>,
+    /// By what is chosen, and whether drafters weigh their steps.
+    pub policy: Policy<'a>,
+    pub costs: Costs,
     pub seed: u64,
 }
 
 impl<'a> Setup<'a> {
     pub fn new(target: &'a Table, sampling: &'a Sampling, promise: Promise, prompt: &'a [Token], len: usize) -> Self {
-        Setup { target, sampling, promise, prompt, len, verify: &verify, merge: &merge, seed: 9 }
+        let (policy, costs) = (Policy::Most, costs());
+        Setup { target, sampling, promise, prompt, len, verify: &verify, choose: &choose, policy, costs, seed: 9 }
     }
 
     /// The law of any program of chance under this promise's rule about addresses.
@@ -65,7 +69,7 @@ impl<'a> Setup<'a> {
         let sequence = SequenceId(1);
         let mut tokens = self.prompt.to_vec();
         let mut tree = DraftTree::new();
-        let mut calibration = Calibration::default();
+        let mut experience = Experience::default();
         open(drafters, self.prompt);
         let end = self.prompt.len() + self.len;
         while tokens.len() < end {
@@ -73,11 +77,14 @@ impl<'a> Setup<'a> {
             let mut limits = budget.limits();
             limits.nodes_max = limits.nodes_max.min(end - tokens.len() - 1);
             tree.clear();
-            let verdict = self.pass(drafters, &tokens, limits, &calibration, &mut tree, chance);
+            let mut candidates = DraftTree::new();
+            let verdict = self.pass(drafters, &tokens, limits, &experience, [&mut candidates, &mut tree], chance);
             if !tree.is_empty() {
                 budget.learn(&Outcome { tree: &tree, path: &verdict.path });
-                calibration.learn(&tree, &verdict.path);
             }
+            let asked: Vec<u8> = (0..drafters.len() as u8).collect();
+            experience.learn(&asked, &candidates, &verdict.tokens, |_| {});
+            experience.learn_pass(verdict.tokens.len(), 1.0);
             let kept = tokens.len() + verdict.path.len();
             tokens.extend(&verdict.tokens);
             for drafter in drafters.iter_mut() {
@@ -112,31 +119,26 @@ impl<'a> Setup<'a> {
     }
 
     fn first_pass(&self, nodes_max: usize, drafters: &mut Team<'_>, chance: &mut dyn Chance) -> Verdict {
-        let (mut tree, calibration) = (DraftTree::new(), Calibration::default());
-        let limits = Limits::nodes(nodes_max);
-        self.pass(open(drafters, self.prompt), self.prompt, limits, &calibration, &mut tree, chance)
+        let (mut candidates, mut tree) = (DraftTree::new(), DraftTree::new());
+        let (limits, trees) = (Limits::nodes(nodes_max), [&mut candidates, &mut tree]);
+        self.pass(open(drafters, self.prompt), self.prompt, limits, &Experience::default(), trees, chance)
     }
 
-    /// Drafts into `tree`, which is empty, and verifies it.
+    /// Drafts into candidates, which are empty, chooses of them the tree and verifies it.
     fn pass(
         &self,
         drafters: &mut [Box<dyn Drafter + '_>],
         tokens: &[Token],
         limits: Limits,
-        calibration: &Calibration,
-        tree: &mut DraftTree,
+        experience: &Experience,
+        [candidates, tree]: [&mut DraftTree; 2],
         chance: &mut dyn Chance,
     ) -> Verdict {
-        let (mut candidates, count) = (DraftTree::new(), drafters.len());
+        let (count, nodes_max) = (drafters.len(), limits.nodes_max);
+        let rate = experience.speedup() / self.costs.pass(1, tokens.len());
+        let outlook = Outlook { costs: &self.costs, experience, rate, rows: 1, context: tokens.len() };
         for (source, drafter) in drafters.iter_mut().enumerate() {
-            let (tree, nodes_max) = match count {
-                1 => (&mut *tree, limits.nodes_max),
-                _ => {
-                    let to_come = count - 1 - source;
-                    let nodes_max = share(self.promise, limits.nodes_max, candidates.len(), to_come);
-                    (&mut candidates, nodes_max)
-                }
-            };
+            let nodes_max = share(self.promise, limits.nodes_max, candidates.len(), count - 1 - source);
             let ask = Ask {
                 sequence: SequenceId(1),
                 tokens,
@@ -145,17 +147,18 @@ impl<'a> Setup<'a> {
                 settings: DraftSettings::default(),
                 promise: self.promise,
                 seed: self.seed,
+                outlook: (self.policy == Policy::ByCost).then_some(outlook),
                 limits: Limits { nodes_max, ..limits },
-                tree,
+                tree: candidates,
                 probes: &mut Probes::default(),
                 source: source as u8,
             };
             drafter.draft(&mut [ask], chance);
         }
-        if count > 1 {
-            (self.merge)(self.promise, &mut candidates, calibration, limits.nodes_max, tree);
-        }
-        assert!(tree.len() <= limits.nodes_max, "{} nodes in a tree of {}", tree.len(), limits.nodes_max);
+        let (promise, policy) = (self.promise, self.policy);
+        let choice = Choice { promise, policy, nodes_max, experience, candidates, tree };
+        (self.choose)(&mut [choice], &self.costs, PassSoFar { rows: 1, context: tokens.len(), rate });
+        assert!(tree.len() <= nodes_max, "{} nodes in a tree of {nodes_max}", tree.len());
         let mut path = Vec::new();
         let mut law = |node| {
             tree.path_into(node, &mut path);
@@ -177,4 +180,12 @@ fn open<'t, 'd>(drafters: &'t mut [Box<dyn Drafter + 'd>], prompt: &[Token]) -> 
         drafter.open(SequenceId(1), prompt, Tenant(0));
     }
     drafters
+}
+
+/// Costs with which it depends on a guess and its drafter whether a row or a step pays: the second row is cheap, the third
+/// begins a strip, and the drafters' steps differ.
+fn costs() -> Costs {
+    let points = vec![(1, 1.0), (2, 1.05), (3, 1.4), (4, 1.45), (5, 1.5)];
+    let drafter = |step| DrafterCosts { step, ..DrafterCosts::default() };
+    Costs { curves: vec![Curve { context_min: 0, points }], drafters: [0.1, 0.3, 0.02].map(drafter).to_vec() }
 }

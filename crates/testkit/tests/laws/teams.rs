@@ -1,17 +1,19 @@
-//! Several drafters, one tree: candidates, merging and verification together, and the mistakes that merging invites.
+//! Several drafters, one tree: candidates, choosing and verification together, and the mistakes that choosing invites.
 
-use foretoken_speculation::draft::{Calibration, merge};
 use foretoken_speculation::{
-    Address, Ask, Chance, Context, DraftTree, Drafter, Evidence, LawId, NodeId, Offer, Promise, Proposal, Sampling,
-    SequenceId, Tenant, Token,
+    Address, Ask, Chance, Choice, Context, Costs, DraftTree, Drafter, Evidence, LawId, NodeId, Offer, PassSoFar,
+    Policy, Promise, Proposal, Sampling, SequenceId, Tenant, Token, choose,
 };
 use foretoken_testkit::table::{Table, mix};
 
-use crate::harness::{Merge, Setup, Team};
+use crate::harness::{Choose, Setup, Team};
 use crate::{PROMISES, PROMPT, TOLERANCE, fixed, lookup, model};
 
 /// An error that no rounding makes.
 const SEEN: f64 = 1e-3;
+
+/// By as many as are allowed, and by what each costs.
+const POLICIES: [Policy<'_>; 2] = [Policy::Most, Policy::ByCost];
 
 /// Where a [`Grower`] grows.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -141,7 +143,7 @@ type Error<'a> = &'a dyn Fn(&Setup<'_>, usize, &dyn Fn() -> Team<'static>) -> f6
 
 /// The largest error of any team under these promises, with so little room that points are dropped.
 fn worst_of_teams(
-    merge: Merge<'_>,
+    chooses: (Choose<'_>, Policy<'_>),
     promises: &[Promise],
     seeds: std::ops::Range<u64>,
     nodes: &[usize],
@@ -167,7 +169,8 @@ fn worst_of_teams(
             for (promise, nodes) in
                 promises.iter().flat_map(|promise| nodes.iter().map(move |nodes| (*promise, *nodes)))
             {
-                let setup = Setup { merge, ..Setup::new(&target, &sampling, promise, &PROMPT, 4) };
+                let (choose, policy) = chooses;
+                let setup = Setup { choose, policy, ..Setup::new(&target, &sampling, promise, &PROMPT, 4) };
                 let error = error(&setup, nodes, team);
                 if error > worst.0 {
                     worst = (error, format!("{promise:?} team {i}, {nodes} nodes, seed {seed}"));
@@ -185,15 +188,19 @@ fn one_pass(setup: &Setup<'_>, nodes: usize, team: &dyn Fn() -> Team<'static>) -
 
 #[test]
 fn teams_that_share_a_pass_change_nothing() {
-    let (error, at) = worst_of_teams(&merge, &PROMISES, 0..12, &[1, 2, 3, 4, 5], &one_pass);
-    assert!(error < TOLERANCE, "{at}: {error}");
+    for policy in POLICIES {
+        let (error, at) = worst_of_teams((&choose, policy), &PROMISES, 0..12, &[1, 2, 3, 4, 5], &one_pass);
+        assert!(error < TOLERANCE, "{policy:?}, {at}: {error}");
+    }
 }
 
 #[test]
 fn teams_that_share_several_passes_change_nothing() {
     let passes = |setup: &Setup<'_>, nodes, team: &dyn Fn() -> Team<'static>| setup.error(team, fixed(nodes));
-    let (error, at) = worst_of_teams(&merge, &PROMISES, 4..5, &[2, 3], &passes);
-    assert!(error < TOLERANCE, "{at}: {error}");
+    for policy in POLICIES {
+        let (error, at) = worst_of_teams((&choose, policy), &PROMISES, 4..5, &[2, 3], &passes);
+        assert!(error < TOLERANCE, "{policy:?}, {at}: {error}");
+    }
 }
 
 /// Copies the offers that are wanted, in their order; a law is added where its first offer is copied.
@@ -228,51 +235,75 @@ fn is_drawn(offer: &Offer) -> bool {
     matches!(offer.proposal, Proposal::Drawn(_))
 }
 
-/// A merge that keeps a point offered before the draws only if a draw agreed with it.
-fn agreeing(_: Promise, candidates: &mut DraftTree, _: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
-    copy(candidates, tree, nodes_max, |offer| is_drawn(offer) || candidates.offers_of(offer.node).any(is_drawn));
-}
-
-/// A merge that drops a draw of which its drafter thinks little.
-fn choosy(_: Promise, candidates: &mut DraftTree, _: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
-    copy(candidates, tree, nodes_max, |offer| offer.evidence.acceptance >= 0.3);
-}
-
-/// A merge that leaves a point that a draw hangs on where it was offered, before draws that decided on that draw.
-fn early(_: Promise, candidates: &mut DraftTree, _: &Calibration, nodes_max: usize, tree: &mut DraftTree) {
-    let mut needed = vec![false; candidates.len()];
-    for offer in candidates.offers().iter().filter(|offer| is_drawn(offer)) {
-        let mut at = offer.parent;
-        while let Some(node) = at {
-            needed[node.index()] = true;
-            at = candidates.parent(node);
-        }
+/// A choice that keeps a point offered before the draws only if a draw agreed with it.
+fn agreeing(choices: &mut [Choice<'_>], _: &Costs, _: PassSoFar) {
+    for Choice { candidates, tree, nodes_max, .. } in choices {
+        copy(candidates, tree, *nodes_max, |offer| is_drawn(offer) || candidates.offers_of(offer.node).any(is_drawn));
     }
-    copy(candidates, tree, nodes_max, |offer| is_drawn(offer) || needed[offer.node.index()]);
+}
+
+/// A choice that drops a draw of which its drafter thinks little.
+fn choosy(choices: &mut [Choice<'_>], _: &Costs, _: PassSoFar) {
+    for Choice { candidates, tree, nodes_max, .. } in choices {
+        copy(candidates, tree, *nodes_max, |offer| offer.evidence.acceptance >= 0.3);
+    }
+}
+
+/// A choice that weighs draws like everything else, and drops those that are not worth their rows.
+fn weighing_draws(choices: &mut [Choice<'_>], costs: &Costs, pass: PassSoFar) {
+    for choice in choices {
+        let (mut weighed, whole) = (DraftTree::new(), choice.candidates.clone());
+        let Choice { policy, nodes_max, experience, .. } = *choice;
+        let (promise, candidates, tree) = (Promise::Exact, &mut whole.clone(), &mut weighed);
+        choose(&mut [Choice { promise, policy, nodes_max, experience, candidates, tree }], costs, pass);
+        let is_kept = |node| {
+            let path = whole.path(node);
+            path.iter().try_fold(None, |at, token| weighed.child(at, *token).map(Some)).is_some()
+        };
+        copy(&whole, choice.tree, nodes_max, |offer| is_kept(offer.node));
+    }
+}
+
+/// A choice that leaves a point that a draw hangs on where it was offered, before draws that decided on that draw.
+fn early(choices: &mut [Choice<'_>], _: &Costs, _: PassSoFar) {
+    for Choice { candidates, tree, nodes_max, .. } in choices {
+        let mut needed = vec![false; candidates.len()];
+        for offer in candidates.offers().iter().filter(|offer| is_drawn(offer)) {
+            let mut at = offer.parent;
+            while let Some(node) = at {
+                needed[node.index()] = true;
+                at = candidates.parent(node);
+            }
+        }
+        copy(candidates, tree, *nodes_max, |offer| is_drawn(offer) || needed[offer.node.index()]);
+    }
 }
 
 #[test]
 fn a_point_that_tells_of_a_later_draw_is_seen() {
-    let (error, at) = worst_of_teams(&early, &[Promise::Rejection], 0..4, &[3, 5], &one_pass);
+    let (error, at) = worst_of_teams((&early, Policy::Most), &[Promise::Rejection], 0..4, &[3, 5], &one_pass);
     assert!(error > SEEN, "{at}: {error}");
 }
 
 #[test]
 fn a_point_that_stays_only_if_a_draw_agreed_is_seen() {
     let (sampling, table) = (Sampling::default(), Table::constant(&[0.5, 0.5]));
-    let setup = |merge| Setup { merge, ..Setup::new(&table, &sampling, Promise::Rejection, &PROMPT, 2) };
+    let setup = |choose| Setup { choose, ..Setup::new(&table, &sampling, Promise::Rejection, &PROMPT, 2) };
     // The lookup says 1 after the prompt's 0. With p = q, 0.25 is written where 0.5 is due, and then half of it.
     let team = || -> Team<'_> { vec![lookup(), model(&table, 1, 0.0)] };
     assert!((setup(&agreeing).error_of_one_pass(4, team) - 0.125).abs() < 1e-9);
-    assert!(setup(&merge).error_of_one_pass(4, team) < 1e-9);
-    let (error, at) = worst_of_teams(&agreeing, &[Promise::Rejection], 2..6, &[5], &one_pass);
+    assert!(setup(&choose).error_of_one_pass(4, team) < 1e-9);
+    let (error, at) = worst_of_teams((&agreeing, Policy::Most), &[Promise::Rejection], 2..6, &[5], &one_pass);
     assert!(error > SEEN, "{at}: {error}");
 }
 
 #[test]
-fn a_draw_that_is_dropped_for_its_evidence_is_seen() {
-    for promise in [Promise::Rejection, Promise::Block] {
-        let (error, at) = worst_of_teams(&choosy, &[promise], 0..2, &[5], &one_pass);
-        assert!(error > SEEN, "{at}: {error}");
+fn a_draw_that_is_dropped_for_its_evidence_or_its_cost_is_seen() {
+    let choosy: (Choose<'_>, _) = (&choosy, Policy::Most);
+    for chooses in [choosy, (&weighing_draws, Policy::ByCost)] {
+        for promise in [Promise::Rejection, Promise::Block] {
+            let (error, at) = worst_of_teams(chooses, &[promise], 0..2, &[5], &one_pass);
+            assert!(error > SEEN, "{at}: {error}");
+        }
     }
 }

@@ -104,6 +104,7 @@ fn draft_within(
             sampling,
             promise,
             seed: 0,
+            outlook: None,
             limits,
             settings: DraftSettings::default(),
             tree,
@@ -200,6 +201,7 @@ fn noise_is_the_targets_under_exact_and_its_own_under_rejection() {
             promise,
             seed: 5,
             settings: DraftSettings::default(),
+            outlook: None,
             limits: Limits::nodes(2),
             tree: &mut tree,
             probes: &mut Probes::default(),
@@ -263,7 +265,7 @@ fn a_round_continues_the_leaves_that_are_expected_to_be_continued() {
     let growth = |gains: &[(f32, usize)]| {
         let mut growth = Growth::new(0);
         (0..3).for_each(|_| growth.learn(0.5));
-        let leaf = |&(gain, depth): &(f32, usize)| Leaf { node: None, token: 0, parent_row: None, depth, gain };
+        let leaf = |&(gain, depth): &(f32, usize)| Leaf { node: None, token: 0, parent_row: None, depth, gain, worth: 1.0 };
         growth.leaves = gains.iter().map(leaf).collect();
         growth
     };
@@ -362,6 +364,7 @@ fn an_inner_drafter_has_the_targets_noise_under_exact_alone() {
                 promise,
                 seed,
                 settings: DraftSettings::default(),
+                outlook: None,
                 limits: Limits::nodes(3),
                 tree: &mut tree,
                 probes: &mut Probes::default(),

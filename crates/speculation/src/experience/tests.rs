@@ -1,0 +1,112 @@
+//! What is learned, from what, and how soon.
+
+use super::*;
+use crate::{Law, Proposal};
+
+/// A chain of points of one drafter, each with this acceptance.
+fn chain(tokens: &[Token], source: u8, acceptance: f32) -> DraftTree {
+    let mut tree = DraftTree::new();
+    let mut at = None;
+    for token in tokens {
+        at = Some(tree.suggest(at, *token, Proposal::Point, source, Evidence::estimate(acceptance)));
+    }
+    tree
+}
+
+fn learn(experience: &mut Experience, tree: &DraftTree, written: &[Token]) -> Vec<Judged> {
+    let mut judged = Vec::new();
+    experience.learn(&[0], tree, written, |guess| judged.push(guess));
+    judged
+}
+
+fn acceptance(experience: &Experience, said: f32, depth: usize) -> f32 {
+    experience.acceptance(0, Evidence::estimate(said), depth)
+}
+
+#[test]
+fn a_drafter_is_believed_as_far_as_it_was_right() {
+    for (said, period) in [(0.5, 1), (0.2, 1), (0.9, 2), (0.5, 4), (0.8, 0), (0.3, 3)] {
+        let mut experience = Experience::default();
+        assert_eq!(acceptance(&experience, said, 1), said);
+        for i in 0..1000 {
+            let right = period > 0 && i % period == 0;
+            learn(&mut experience, &chain(&[1], 0, said), &[if right { 1 } else { 2 }]);
+        }
+        let found = if period > 0 { 1.0 / period as f32 } else { 0.0 };
+        let corrected = acceptance(&experience, said, 1);
+        assert!((corrected - found).abs() < 0.06, "{said} {period}: {corrected}");
+        assert_eq!(experience.acceptance(1, Evidence::estimate(said), 1), said);
+    }
+}
+
+#[test]
+fn ten_wrong_guesses_are_enough_to_doubt_a_drafter() {
+    let mut experience = Experience::default();
+    (0..10).for_each(|_| drop(learn(&mut experience, &chain(&[1], 0, 0.9), &[2])));
+    assert!(acceptance(&experience, 0.9, 1) < 0.1 && experience.mean_acceptance(0, 1) < 0.25);
+    assert!(experience.right_per_ask(0) < 0.15);
+    // One that becomes good is believed again.
+    (0..40).for_each(|_| drop(learn(&mut experience, &chain(&[1], 0, 0.9), &[1])));
+    assert!(acceptance(&experience, 0.9, 1) > 0.6 && experience.right_per_ask(0) > 0.6);
+}
+
+#[test]
+fn classes_and_depths_are_told_apart() {
+    let mut experience = Experience::default();
+    for i in 0..400 {
+        learn(&mut experience, &chain(&[1], 0, 0.9), &[1]);
+        // What is said with little confidence is never right.
+        learn(&mut experience, &chain(&[1], 0, 0.3), &[2]);
+        // Behind a right guess, every other one.
+        learn(&mut experience, &chain(&[1, 2], 0, 0.9), &[1, if i % 2 == 0 { 2 } else { 3 }]);
+    }
+    let found = [(0.9, 1), (0.3, 1), (0.9, 2)].map(|(said, depth)| acceptance(&experience, said, depth));
+    assert!(found[0] > 0.9 && found[1] < 0.1 && (found[2] - 0.5).abs() < 0.1, "{found:?}");
+    assert!(experience.mean_acceptance(0, 2) < experience.mean_acceptance(0, 1));
+}
+
+#[test]
+fn judged_is_what_was_offered_as_far_as_the_text_went() {
+    let mut tree = chain(&[1, 2, 3, 4], 0, 0.5);
+    tree.suggest(None, 5, Proposal::Point, 1, Evidence::estimate(0.5));
+    let mut judged = Vec::new();
+    let mut experience = Experience::default();
+    experience.learn(&[0, 1, 2], &tree, &[1, 2, 9], |guess| judged.push((guess.source, guess.right)));
+    // 1 and 2 were right, 3 and 5 wrong; nobody came to 4.
+    assert_eq!(judged, [(0, true), (1, false), (0, true), (0, false)]);
+    let right = [0, 1, 2].map(|source| experience.right_per_ask(source));
+    assert!(right[0] > right[1] && right[1] == right[2], "{right:?}");
+    assert!(experience.knows(2) && !experience.knows(3));
+    // Only of drafters that were asked is anything learned.
+    let before = experience.clone();
+    experience.learn(&[], &tree, &[], |_| panic!("nothing was written"));
+    assert_eq!(experience, before);
+}
+
+#[test]
+fn a_drawn_token_is_expected_oftener_than_it_is_drawn() {
+    let mut tree = DraftTree::new();
+    let law = tree.add_law(Law::from_pairs([(1, 0.25), (2, 0.75)]));
+    tree.suggest(None, 1, Proposal::Drawn(law), 0, Evidence::of_law(0.25, 0.25));
+    let evidence = tree.offers()[0].evidence;
+    assert_eq!(Experience::default().acceptance(0, evidence, 1), 0.5);
+    assert_eq!(Experience::default().acceptance(0, Evidence::of_law(0.25, 1.0), 1), 0.25);
+}
+
+#[test]
+fn speed_is_tokens_over_time_and_never_less_than_plain() {
+    let mut experience = Experience::default();
+    assert_eq!(experience.speedup(), 1.0);
+    (0..200).for_each(|_| experience.learn_pass(4, 1.25));
+    assert!((experience.speedup() - 3.2).abs() < 0.3, "{}", experience.speedup());
+    (0..200).for_each(|_| experience.learn_pass(1, 2.0));
+    assert_eq!(experience.speedup(), 1.0);
+}
+
+#[test]
+fn answers_are_as_long_as_they_were() {
+    let mut experience = Experience::default();
+    let before = experience.answer_len();
+    (0..30).for_each(|_| experience.learn_answer(4));
+    assert!(before > 100.0 && experience.answer_len() < 30.0, "{}", experience.answer_len());
+}
