@@ -15,7 +15,7 @@ use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
-use crate::printing::{Marks, ShowDrafts, Stream, table};
+use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::progress::{bar, say};
 use crate::prompts::{Prompt, PromptOptions, without_tokenizer};
 use crate::{report, sparkline, values};
@@ -200,7 +200,8 @@ impl Generate {
     fn table(&self, assembly: &Assembly, answer: &Answer) -> String {
         match (&assembly.tokenizer, self.show_drafts) {
             (Some(tokenizer), Some(ShowDrafts::Table)) if !answer.emitted.is_empty() => {
-                format!("\n{}", table(&answer.emitted, &assembly.names, tokenizer))
+                let reliable = reliability(&answer.stats.drafters, &assembly.names);
+                format!("\n{}{reliable}", table(&answer.emitted, &assembly.names, tokenizer))
             }
             _ => String::new(),
         }

@@ -15,7 +15,7 @@ use foretoken_engine::{Emitted, Origin};
 
 use crate::failure::Failure;
 use crate::progress::say;
-pub use table::table;
+pub use table::{reliability, table};
 
 /// Blue.
 const TARGET: &str = "\x1b[34m";

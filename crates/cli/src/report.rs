@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use foretoken_engine::{DrafterStats, Emitted, FinishReason, Origin, Stats};
+use foretoken_engine::{DrafterStats, Emitted, FinishReason, Origin, Reliability, Stats};
 use serde_json::{Map, Value, json};
 
 use crate::answers::Answer;
@@ -83,6 +83,16 @@ fn digits(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }
 
+/// Guesses of about the same expected acceptance: how many, what was expected on average, and what was found.
+fn reliability(tenth: &Reliability) -> Value {
+    let judged = tenth.judged as f64;
+    json!({
+        "judged": tenth.judged,
+        "expected": digits(tenth.expected / judged),
+        "found": digits(tenth.right as f64 / judged),
+    })
+}
+
 /// What one drafter did, for a program.
 pub fn drafter(stats: &DrafterStats) -> Value {
     let accepted_at = stats.accepted_at.iter().copied().chain(std::iter::repeat(0));
@@ -98,6 +108,7 @@ pub fn drafter(stats: &DrafterStats) -> Value {
         "mean_accepted_length": stats.mean_accepted_len(),
         "alpha": stats.alpha(),
         "drafting_ms": milliseconds(stats.time),
+        "reliability": stats.reliability.iter().filter(|tenth| tenth.judged > 0).map(reliability).collect::<Vec<_>>(),
         "failures": stats.failures,
     })
 }

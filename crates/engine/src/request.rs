@@ -128,6 +128,18 @@ impl BudgetKind {
     /// Most nodes of [`BudgetKind::Auto`] where nobody sets a limit: more than ever pays on a processor.
     pub const AUTO_NODES_MAX: usize = 32;
 
+    /// Most nodes of a tree.
+    pub fn nodes_max(&self) -> usize {
+        match *self {
+            Self::Auto { nodes_max }
+            | Self::Fixed { nodes: nodes_max }
+            | Self::Heuristic { nodes_max }
+            | Self::Confidence { nodes_max }
+            | Self::Threshold { nodes_max }
+            | Self::Oracle { nodes_max, .. } => nodes_max,
+        }
+    }
+
     /// Whether drafts are weighed by what they cost.
     pub(crate) fn is_auto(&self) -> bool {
         matches!(self, Self::Auto { .. })
@@ -191,6 +203,13 @@ pub enum RequestError {
         /// The temperature.
         temperature: f32,
     },
+    /// Fewer tokens are to be drafted than are allowed at most.
+    Limits {
+        /// The fewest, by `draft.n_min`.
+        n_min: usize,
+        /// The most, by the budget.
+        nodes_max: usize,
+    },
     /// A drafter that is named twice.
     DrafterTwice {
         /// Its number.
@@ -214,6 +233,9 @@ impl fmt::Display for RequestError {
             }
             Self::Oracle { promise, temperature } => {
                 write!(f, "budget: an oracle expects exact or temperature 0, found {promise:?} at {temperature}")
+            }
+            Self::Limits { n_min, nodes_max } => {
+                write!(f, "draft.n_min: expected at most the budget's nodes_max ({nodes_max}), found {n_min}")
             }
             Self::DrafterTwice { found } => write!(f, "drafter: expected each number once, found {found} twice"),
             Self::Drafter { found, count } => write!(f, "drafter: expected a number below {count}, found {found}"),

@@ -4,16 +4,19 @@
 //! beyond them are given back, drafters are told. A sequence that cannot go on ends with a reason; the others do
 //! not notice.
 
+mod costs;
+mod drafts;
+
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
 use foretoken_speculation::{
-    Chance, Choice, Context, Costs, Drafter, Law, News, NodeId, Promise, Scratch, SequenceId, Tenant, Token, Verdict,
-    choose, log_probability, verify,
+    Chance, Context, Drafter, Law, News, NodeId, Promise, Scratch, SequenceId, Tenant, Token, Verdict, log_probability,
+    verify,
 };
 
-use crate::drafting::{DraftPass, Team};
+use crate::drafting::Team;
 use crate::meter::Meter;
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
@@ -21,7 +24,7 @@ use crate::request::{BudgetKind, Request, RequestError};
 use crate::scheduler::{Part, plan};
 use crate::sequence::Sequence;
 use crate::shared::Shared;
-use crate::weighing::{Trials, Weighing};
+use crate::weighing::Trials;
 
 /// The loop: sequences, an executor, drafters, and the bookkeeping between them.
 pub struct Engine {
@@ -87,53 +90,6 @@ impl Engine {
         self.drafters.names()
     }
 
-    /// What passes and drafts take, as far as it is known.
-    pub fn costs(&self) -> &Costs {
-        self.meter.costs()
-    }
-
-    /// Sets what passes and drafts take, the drafters by number. `hold` keeps it so: then nothing that is drafted depends on
-    /// the clock. Otherwise the passes that are made correct it.
-    pub fn set_costs(&mut self, costs: Costs, hold: bool) {
-        self.meter.start_from(costs, hold);
-    }
-
-    /// Measures what passes of 1, 8 and 16 rows and steps of drafters take, each once, as far as they are not known already. Without
-    /// it the passes that are made teach the same, a little later. To be called before the first request.
-    pub fn measure_costs(&mut self) {
-        if !self.is_idle() {
-            return;
-        }
-        self.drafters.measure(&mut self.meter);
-        if self.meter.knows_passes() {
-            return;
-        }
-        let (len, mut tables) = (self.context.min(MEASURED[2]), self.pages.tables());
-        if !self.pages.reserve(len) {
-            return;
-        }
-        self.pages.grow(&mut tables, len);
-        let tokens = [0; MEASURED[2]];
-        let wanted: Vec<u32> = (0..len as u32).collect();
-        let rows_max = len.min(self.executor.capacity().rows_max);
-        for rows in MEASURED.into_iter().filter(|rows| *rows <= rows_max) {
-            let span = Span {
-                sequence: u64::MAX,
-                tables: &tables,
-                start: 0,
-                tokens: &tokens[..rows],
-                computed: 0,
-                parents: &[],
-                wanted: &wanted[..rows],
-            };
-            let started = Instant::now();
-            if self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut self.outputs).is_ok() {
-                self.meter.learn_pass(rows, 0, started.elapsed().as_secs_f64());
-            }
-        }
-        self.pages.release(&mut tables, len);
-    }
-
     /// Tokens that a text can have, prompt included.
     pub fn context(&self) -> usize {
         self.context
@@ -171,6 +127,10 @@ impl Engine {
         let problem = request.sampling.problem();
         if let Some(problem) = problem.or_else(|| request.draft.problem(&request.sampling)) {
             return Err(RequestError::Sampling(problem));
+        }
+        let (n_min, nodes_max) = (request.draft.n_min.unwrap_or(0), request.budget.nodes_max());
+        if n_min > nodes_max && !request.drafters.is_empty() {
+            return Err(RequestError::Limits { n_min, nodes_max });
         }
         let biased = request.sampling.logit_bias.iter().map(|(token, _)| ("logit_bias", token));
         let banned = request.sampling.banned_tokens.iter().map(|token| ("banned_tokens", token));
@@ -219,60 +179,6 @@ impl Engine {
         self.parts = parts;
         self.retire();
         &self.events
-    }
-
-    /// Lets drafters offer candidates, and chooses of them what is verified. Returns what it went by and what it took, in
-    /// seconds by what is known of costs.
-    fn draft(&mut self, parts: &[Part], chance: &mut dyn Chance) -> (Weighing, f64) {
-        let Self { running, meter, trials, drafters, executor, events, .. } = self;
-        running.iter_mut().for_each(|sequence| sequence.clear_draft(meter.costs()));
-        let weighing = Weighing::new(running, parts, meter.costs());
-        let (rows, context) = weighing.undrafted();
-        let by_costs = |part: &Part| running[part.at].request.budget.is_auto() && part.nodes_max > 0;
-        // What plain decoding takes must be known for drafts to be weighed against it.
-        let plain = parts.iter().any(by_costs) && meter.plain_is_due(rows, context, PLAIN_EVERY);
-        for part in parts {
-            let sequence = &mut running[part.at];
-            sequence.nodes_max = if plain && sequence.request.budget.is_auto() { 0 } else { part.nodes_max };
-            sequence.probes.clear(part.probes_max);
-        }
-        let vocabulary = executor.capacity().vocabulary;
-        let mut pass = DraftPass { weighing, meter, trials, vocabulary, events, seconds: 0.0 };
-        drafters.draft(running, &mut pass, chance);
-        let seconds = pass.seconds;
-        let probes = running.iter().map(|sequence| sequence.probes.len()).sum();
-        let drafted = running.iter_mut().filter(|sequence| !sequence.candidates.is_empty());
-        let mut choices: Vec<Choice<'_>> = drafted.map(Sequence::choice).collect();
-        choose(&mut choices, meter.costs(), weighing.pass_so_far(probes));
-        (weighing, seconds)
-    }
-
-    /// Learns what the pass was worth to those who wrote in it. `written`: what each running sequence had written before.
-    fn learn(&mut self, parts: &[Part], weighing: &Weighing, drafting: f64, written: &[usize]) {
-        if weighing.writers == 0 {
-            return;
-        }
-        let costs = self.meter.costs();
-        let nodes = self.running.iter().map(|sequence| sequence.tree.len()).sum();
-        let plain_passes = weighing.plain_passes(costs, nodes, drafting);
-        let mut weighed: Vec<u8> = Vec::new();
-        for part in parts.iter().filter(|part| part.complete) {
-            let sequence = &mut self.running[part.at];
-            let tokens = sequence.stats.emitted - written[part.at];
-            sequence.learn(tokens, self.shared.of(&sequence.request));
-            // The pass of a prompt says nothing about passes that decode.
-            if part.take == 1 && !sequence.drafters.is_empty() {
-                let shared = self.shared.of(&sequence.request);
-                shared.learn_pass(tokens, plain_passes);
-                sequence.experience.learn_pass(tokens, plain_passes);
-                let (all, time) = sequence.stats.modelled;
-                sequence.stats.modelled = (all + tokens, time + plain_passes);
-            }
-            if sequence.request.budget.is_auto() {
-                weighed.extend(sequence.drafters.iter().filter(|number| !weighed.contains(number)).collect::<Vec<_>>());
-            }
-        }
-        self.trials.earn(&weighed, weighing.seconds(costs, nodes));
     }
 
     /// Moves waiting sequences to the running ones, in order of arrival, while there is room.
@@ -449,11 +355,6 @@ impl Engine {
         }
     }
 }
-
-/// Rows of the passes that are measured at the start.
-const MEASURED: [usize; 3] = [1, 8, 16];
-/// A plain pass is made for its time if there was none among so many passes.
-const PLAIN_EVERY: u64 = 256;
 
 /// Cuts a verdict before the first token that was chosen where no token was possible. Whether there was one.
 ///

@@ -1,9 +1,9 @@
 //! What is known of the drafters: how often each is right, at which depth, and how well it knows that itself.
 //!
 //! One learner for all of it. A drafter says of each guess how probably it will be accepted ([`crate::Evidence`]); what
-//! it said is compared with what came. Guesses are sorted into classes by what was said of them, each with a factor
-//! between what was expected and what was found, and so are depths, since guesses below guesses are mostly worse than
-//! they look. The product is the calibrated acceptance of a guess, of which gains are made (`choose`).
+//! it said is compared with what came. Guesses are sorted into classes by what was said of them, each with the part
+//! that was right, which is the calibrated acceptance of a guess; gains are made of it (`choose`). A depth corrects it by a
+//! factor, since guesses below guesses are mostly worse than they look.
 //!
 //! Judged is everything that drafters *offered*, verified or not: the text that was written says whether a guess was
 //! right. So a drafter whose guesses get no rows can prove itself all the same, and nothing has to be tried for its own
@@ -25,8 +25,10 @@ const DEPTHS: usize = 16;
 const DECAY: f64 = 0.99;
 /// What is left of the count of passes after another.
 const DECAY_PASS: f64 = 0.97;
-/// Weight of the belief that a drafter, a class or a depth is what is expected of it, in expected acceptances.
+/// Weight of the belief that a drafter or a depth is what is expected of it, in expected acceptances.
 const PRIOR: f64 = 2.0;
+/// Weight of the belief that a class is what its drafter is on the whole, in guesses.
+const PRIOR_JUDGED: f64 = 4.0;
 /// What is expected of the next token of a drafter of which nothing is known yet.
 const UNKNOWN: f64 = 0.7;
 /// Weight of the belief that speculation gains nothing, in passes.
@@ -51,9 +53,9 @@ impl Count {
         self.found = self.found * DECAY + f64::from(u8::from(found));
     }
 
-    /// By what to multiply what is expected, where `prior` is believed at first.
-    fn factor(&self, prior: f64) -> f64 {
-        (self.found + PRIOR * prior) / (self.expected + PRIOR)
+    /// By what to multiply what is expected.
+    fn factor(&self) -> f64 {
+        (self.found + PRIOR) / (self.expected + PRIOR)
     }
 }
 
@@ -73,8 +75,10 @@ struct Known {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Experience {
     drafters: Vec<Known>,
-    /// What is known of tokens about which several drafters say something: said by one of them, and by more.
-    together: [Known; 2],
+    /// Where several drafters say something: what is known of tokens that one of them alone says, by drafter, and of those
+    /// that more say.
+    alone: Vec<Known>,
+    agreed: Known,
     /// Tokens written, and the time of their passes in plain passes.
     written: f64,
     spent: f64,
@@ -108,7 +112,11 @@ impl Experience {
     /// Calibrated probability that the target goes on with a token about which several drafters say something, by the weight
     /// that this gave it.
     pub(crate) fn together(&self, company: Company, weight: f32, depth: usize) -> f32 {
-        self.together[company as usize].acceptance(f64::from(weight), depth) as f32
+        let known = match company {
+            Company::Agreed => Some(&self.agreed),
+            Company::Alone(source) => self.alone.get(usize::from(source)),
+        };
+        known.map_or(weight, |known| known.acceptance(f64::from(weight), depth) as f32)
     }
 
     /// Mean acceptance of what this drafter offers at a depth, of which nothing else is known yet.
@@ -147,6 +155,7 @@ impl Experience {
         if let Some(most) = asked.iter().max() {
             let drafters = self.drafters.len().max(usize::from(*most) + 1);
             self.drafters.resize(drafters, Known::default());
+            self.alone.resize(drafters, Known::default());
         }
         for source in asked {
             let known = &mut self.drafters[usize::from(*source)];
@@ -160,8 +169,13 @@ impl Experience {
             siblings.weigh(candidates, parent, self);
             for weighed in &siblings.tokens {
                 let right = candidates.token(weighed.node) == *token;
-                if let Some(company) = weighed.company {
-                    self.together[company as usize].learn(f64::from(weighed.weight), i + 1, right);
+                let known = match weighed.company {
+                    None => None,
+                    Some(Company::Agreed) => Some(&mut self.agreed),
+                    Some(Company::Alone(source)) => self.alone.get_mut(usize::from(source)),
+                };
+                if let Some(known) = known {
+                    known.learn(f64::from(weighed.weight), i + 1, right);
                 }
             }
             for offer in candidates.offers_under(parent) {
@@ -201,11 +215,13 @@ impl Known {
 
     /// What was said, corrected by its class.
     fn by_class(&self, said: f64) -> f64 {
-        (said * self.classes[Known::class(said)].factor(self.all.factor(1.0))).min(1.0)
+        let class = &self.classes[Known::class(said)];
+        let believed = (said * self.all.factor()).min(1.0);
+        (class.found + PRIOR_JUDGED * believed) / (class.judged + PRIOR_JUDGED)
     }
 
     fn acceptance(&self, said: f64, depth: usize) -> f64 {
-        (self.by_class(said) * self.depths[depth.clamp(1, DEPTHS) - 1].factor(1.0)).min(0.999)
+        (self.by_class(said) * self.depths[depth.clamp(1, DEPTHS) - 1].factor()).min(0.999)
     }
 
     fn learn(&mut self, said: f64, depth: usize, right: bool) {

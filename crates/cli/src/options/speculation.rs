@@ -195,6 +195,11 @@ impl DraftingOptions {
     /// # Errors
     /// More drafts than draft models, or phrases without a file.
     pub fn drafters(&self, spec_type: Option<&SpecType>, demo: bool) -> Result<Vec<DrafterSpec>, Failure> {
+        if let Some(most) = self.spec_draft_n_max.filter(|most| *most < self.spec_draft_n_min) {
+            let found = self.spec_draft_n_min;
+            let message = format!("--spec-draft-n-min: expected at most --spec-draft-n-max ({most}), found {found}");
+            return Err(Failure::Usage(message));
+        }
         let models = self.model_draft.len().max(usize::from(demo));
         let specs = match spec_type.unwrap_or(&SpecType::Auto) {
             SpecType::None => return Ok(Vec::new()),

@@ -1,10 +1,11 @@
 //! Every token of an answer in a line of its own: the pass and the depth that it came from, who produced it, how probable
 //! it was, and how it is spelt.
 //!
-//! p is its probability under the target's law, q under that of its drafter, if that has one. Left out: tokens that were
-//! drafted and not accepted.
+//! p is its probability under the target's law, q under that of its drafter, if that has one. Behind them a line for each
+//! drafter: of all that it offered, verified or not, how much was expected to be right and how much was. Left out: which
+//! tokens were drafted and not accepted.
 
-use foretoken_engine::{Emitted, Token};
+use foretoken_engine::{DrafterStats, Emitted, Token};
 use foretoken_text::Tokenizer;
 
 use crate::report;
@@ -25,6 +26,22 @@ fn lines(emitted: &[Emitted], names: &[String], spelt: &dyn Fn(Token) -> String)
         let Emitted { pass, depth, p, q, token, .. } = emitted;
         let (p, q) = (number(*p), q.map_or("-".to_string(), |q| number(f64::from(q))));
         out += &format!("{pass:>4}  {depth:>5}  {origin:<width$}  {p:>6}  {q:>6}  {}\n", spelt(*token));
+    }
+    out
+}
+
+/// How reliable each drafter was: by tenths of what was expected of its guesses, the part that was right and their number.
+pub fn reliability(drafters: &[DrafterStats], names: &[String]) -> String {
+    let mut out = String::new();
+    for (name, stats) in names.iter().zip(drafters) {
+        let tenth = |(expected, right, judged): (f64, usize, usize)| {
+            format!("{:.2}: {:.2} of {judged}", expected / judged as f64, right as f64 / judged as f64)
+        };
+        let judged = stats.reliability.iter().filter(|tenth| tenth.judged > 0);
+        let tenths: Vec<String> = judged.map(|all| tenth((all.expected, all.right, all.judged))).collect();
+        if !tenths.is_empty() {
+            out += &format!("{name}, expected to be right: was right, of guesses  {}\n", tenths.join("  "));
+        }
     }
     out
 }
@@ -50,6 +67,18 @@ fn spelt(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use foretoken_engine::Origin;
+
+    #[test]
+    fn drafters_are_as_reliable_as_their_guesses() {
+        let mut stats = [DrafterStats::default(), DrafterStats::default()];
+        for (tenth, judged, expected, right) in [(2, 8, 2.0, 3), (9, 10, 9.5, 9)] {
+            let all = &mut stats[1].reliability[tenth];
+            (all.judged, all.expected, all.right) = (judged, expected, right);
+        }
+        let names = ["draft".to_string(), "suffix".to_string()];
+        let expected = "suffix, expected to be right: was right, of guesses  0.25: 0.38 of 8  0.95: 0.90 of 10\n";
+        assert_eq!(reliability(&stats, &names), expected);
+    }
 
     #[test]
     fn columns_stand_under_each_other_and_nothing_breaks_a_line() {

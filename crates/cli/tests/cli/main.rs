@@ -48,7 +48,10 @@ impl Run {
 /// Runs the program with these words and this standard input.
 fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
-    command.args(words).env_remove("FORETOKEN_ISA").env_remove("NO_COLOR").envs(variables.iter().copied());
+    // Costs of a test build are nobody's to keep.
+    let cache = tempfile::tempdir().expect("a folder can be made");
+    command.args(words).env_remove("FORETOKEN_ISA").env_remove("NO_COLOR").env("XDG_CACHE_HOME", cache.path());
+    command.envs(variables.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
     // A program that fails early closes its input, which is not this test's concern.

@@ -34,8 +34,8 @@ pub fn gains(candidates: &DraftTree, experience: &Experience) -> Vec<f32> {
 /// In whose company a token is proposed, where several drafters say something.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Company {
-    /// One of them says it.
-    Alone,
+    /// This one alone says it.
+    Alone(u8),
     /// Several do.
     Agreed,
 }
@@ -48,6 +48,8 @@ pub(crate) struct Weighed {
     pub(crate) weight: f32,
     /// `None` if only one drafter says anything at this place.
     pub(crate) company: Option<Company>,
+    /// The drafter that said it first.
+    source: u8,
     /// Drafters that say it.
     supporters: usize,
 }
@@ -84,8 +86,8 @@ impl Siblings {
                     weighed.supporters += 1;
                 }
                 None => {
-                    let node = offer.node;
-                    self.tokens.push(Weighed { node, weight: acceptance, company: None, supporters: 1 });
+                    let (node, source, weight) = (offer.node, offer.source, acceptance);
+                    self.tokens.push(Weighed { node, weight, company: None, source, supporters: 1 });
                 }
             }
         }
@@ -98,7 +100,8 @@ impl Siblings {
             for weighed in &mut self.tokens {
                 let says = |source: u8| candidates.offers_of(weighed.node).any(|offer| offer.source == source);
                 weighed.weight *= self.claims.iter().filter(|claim| !says(claim.0)).map(left).product::<f32>();
-                weighed.company = Some(if weighed.supporters > 1 { Company::Agreed } else { Company::Alone });
+                let alone = weighed.supporters == 1;
+                weighed.company = Some(if alone { Company::Alone(weighed.source) } else { Company::Agreed });
                 total += weighed.weight;
             }
             self.tokens.iter_mut().for_each(|weighed| weighed.weight /= total);

@@ -265,7 +265,8 @@ fn a_round_continues_the_leaves_that_are_expected_to_be_continued() {
     let growth = |gains: &[(f32, usize)]| {
         let mut growth = Growth::new(0);
         (0..3).for_each(|_| growth.learn(0.5));
-        let leaf = |&(gain, depth): &(f32, usize)| Leaf { node: None, token: 0, parent_row: None, depth, gain, worth: 1.0 };
+        let leaf =
+            |&(gain, depth): &(f32, usize)| Leaf { node: None, token: 0, parent_row: None, depth, gain, worth: 1.0 };
         growth.leaves = gains.iter().map(leaf).collect();
         growth
     };

@@ -1,0 +1,62 @@
+//! What passes cost, before the first of them: from an earlier run, or measured.
+//!
+//! Left out: what is learned from the passes that are made anyway (`meter`).
+
+use std::time::Instant;
+
+use foretoken_model::{Batch, Span};
+use foretoken_speculation::Costs;
+
+use super::Engine;
+
+/// Rows of the passes that are measured at the start.
+const MEASURED: [usize; 3] = [1, 8, 16];
+
+impl Engine {
+    /// What passes and drafts take, as far as it is known.
+    pub fn costs(&self) -> &Costs {
+        self.meter.costs()
+    }
+
+    /// Sets what passes and drafts take, the drafters by number. `hold` keeps it so: then nothing that is drafted depends on
+    /// the clock. Otherwise the passes that are made correct it.
+    pub fn set_costs(&mut self, costs: Costs, hold: bool) {
+        self.meter.start_from(costs, hold);
+    }
+
+    /// Measures what passes of 1, 8 and 16 rows and steps of drafters take, each once, as far as they are not known already. Without
+    /// it the passes that are made teach the same, a little later. To be called before the first request.
+    pub fn measure_costs(&mut self) {
+        if !self.is_idle() {
+            return;
+        }
+        self.drafters.measure(&mut self.meter);
+        if self.meter.knows_passes() {
+            return;
+        }
+        let (len, mut tables) = (self.context.min(MEASURED[2]), self.pages.tables());
+        if !self.pages.reserve(len) {
+            return;
+        }
+        self.pages.grow(&mut tables, len);
+        let tokens = [0; MEASURED[2]];
+        let wanted: Vec<u32> = (0..len as u32).collect();
+        let rows_max = len.min(self.executor.capacity().rows_max);
+        for rows in MEASURED.into_iter().filter(|rows| *rows <= rows_max) {
+            let span = Span {
+                sequence: u64::MAX,
+                tables: &tables,
+                start: 0,
+                tokens: &tokens[..rows],
+                computed: 0,
+                parents: &[],
+                wanted: &wanted[..rows],
+            };
+            let started = Instant::now();
+            if self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut self.outputs).is_ok() {
+                self.meter.learn_pass(rows, 0, started.elapsed().as_secs_f64());
+            }
+        }
+        self.pages.release(&mut tables, len);
+    }
+}

@@ -1,0 +1,250 @@
+//! The budget that weighs: who rests, who comes back, what it costs, and that nothing depends on the clock if costs are held.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use foretoken_engine::{BudgetKind, Costs, Engine, Event, ExecutorScorer, Race, Request, Stats};
+use foretoken_speculation::costs::Curve;
+use foretoken_speculation::{
+    Ask, Chance, Drafter, DrafterCosts, ModelDrafter, News, Promise, Proposal, Sampling, SequenceId, SuffixDrafter,
+    Tenant, Token, Work,
+};
+use foretoken_testkit::table::Table;
+use foretoken_testkit::toy::ToyExecutor;
+
+/// A pass of one row takes a second; further rows a twentieth up to the eighth, then half a second and a tenth.
+fn costs(drafters: &[DrafterCosts]) -> Costs {
+    let points = vec![(1, 1.0), (8, 1.35), (9, 1.85), (16, 2.55)];
+    Costs { curves: vec![Curve { context_min: 0, points }], drafters: drafters.to_vec() }
+}
+
+fn step(step: f64) -> DrafterCosts {
+    DrafterCosts { step, catch_up: step / 10.0, call: 0.0 }
+}
+
+/// A model that counts to seven.
+fn counting() -> Table {
+    Table::new(7, |tokens| {
+        let mut row = vec![f32::NEG_INFINITY; 7];
+        row[tokens.last().map_or(0, |last| (*last as usize + 1) % 7)] = 0.0;
+        row
+    })
+}
+
+/// A drafter with a network, as far as anybody can see: it says the next tokens rightly or wrongly, as it is told.
+struct Pretender {
+    is_right: Rc<RefCell<bool>>,
+    asked: Rc<RefCell<Vec<usize>>>,
+    read: usize,
+    work: Work,
+}
+
+impl Drafter for Pretender {
+    fn name(&self) -> &str {
+        "pretender"
+    }
+    fn work(&self) -> Option<Work> {
+        Some(self.work)
+    }
+    fn unread(&self, _sequence: SequenceId, len: usize) -> usize {
+        len - self.read.min(len)
+    }
+    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {
+        self.read = 0;
+    }
+    fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
+        for ask in asks {
+            let (mut last, mut parent) = (ask.tokens[ask.tokens.len() - 1], None);
+            self.work.read += (ask.tokens.len() - self.read) as u64;
+            self.read = ask.tokens.len();
+            let away = if *self.is_right.borrow() { 1 } else { 3 };
+            for depth in 1..=4 {
+                if !ask.has_room() {
+                    break;
+                }
+                self.work.passes += 1;
+                last = (last + away) % 7;
+                parent = Some(ask.tree.offer(parent, last, Proposal::Point, ask.source));
+                let branch = foretoken_speculation::Branch { gain: 0.5, depth, nodes: depth, room: 4 - depth };
+                if !ask.pays(branch) {
+                    break;
+                }
+            }
+            self.asked.borrow_mut().push(ask.tokens.len());
+        }
+    }
+    fn observe(&mut self, _news: &[News<'_>]) {}
+    fn keep(&mut self, _sequence: SequenceId, len: usize) {
+        self.read = self.read.min(len);
+    }
+    fn close(&mut self, _sequence: SequenceId) {}
+}
+
+struct Made {
+    engine: Engine,
+    is_right: Rc<RefCell<bool>>,
+    asked: Rc<RefCell<Vec<usize>>>,
+}
+
+fn with_pretender(costs_of: DrafterCosts) -> Made {
+    let mut engine = Engine::new(Box::new(ToyExecutor::new(counting(), 16, 400, 600)), 4, usize::MAX);
+    let (is_right, asked) = (Rc::new(RefCell::new(true)), Rc::new(RefCell::new(Vec::new())));
+    let work = Work::default();
+    engine.add_drafter(Box::new(Pretender { is_right: is_right.clone(), asked: asked.clone(), read: 0, work }));
+    engine.set_costs(costs(&[costs_of]), true);
+    Made { engine, is_right, asked }
+}
+
+fn request(prompt: usize, tokens_max: usize) -> Request {
+    let prompt = (0..prompt).map(|i| (i % 7) as Token).collect();
+    Request { tokens_max: Some(tokens_max), drafters: vec![0], ..Request::new(prompt) }
+}
+
+fn generate(engine: &mut Engine, request: Request) -> (Vec<Token>, Stats) {
+    engine.submit(request).unwrap();
+    let (mut text, mut stats) = (Vec::new(), None);
+    while !engine.is_idle() {
+        for event in engine.step(&mut Race) {
+            match event {
+                Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|emitted| emitted.token)),
+                Event::Finished { stats: found, .. } => stats = Some(found.clone()),
+                _ => {}
+            }
+        }
+    }
+    (text, stats.unwrap())
+}
+
+#[test]
+fn a_drafter_that_is_never_right_rests_and_its_trials_take_a_hundredth_of_the_time() {
+    let Made { mut engine, is_right, asked } = with_pretender(step(0.2));
+    *is_right.borrow_mut() = false;
+    let (text, stats) = generate(&mut engine, request(5, 2000));
+    assert!(text.windows(2).all(|pair| pair[1] == (pair[0] + 1) % 7));
+    assert_eq!(stats.accepted, 0);
+    let early = asked.borrow().iter().filter(|len| **len < 100).count();
+    assert!(early < 20, "{early} times in the first hundred tokens");
+    // A trial takes a step and a row, a quarter of a pass, and reads all that was written since.
+    let late = asked.borrow().len() - early;
+    assert!((5..=70).contains(&late), "{late} trials in 1900 passes");
+    assert!(stats.modelled_speedup().unwrap() > 0.985, "{:?}", stats.modelled_speedup());
+}
+
+#[test]
+fn a_drafter_that_becomes_right_comes_back_and_its_next_request_begins_with_it() {
+    let Made { mut engine, is_right, asked } = with_pretender(step(0.02));
+    *is_right.borrow_mut() = false;
+    generate(&mut engine, request(5, 400));
+    let resting = asked.borrow().len();
+    *is_right.borrow_mut() = true;
+    generate(&mut engine, request(5, 800));
+    assert!(asked.borrow().len() > resting + 60, "asked {resting} times, then {}", asked.borrow().len());
+    let (_, stats) = generate(&mut engine, request(5, 60));
+    assert!(stats.tokens_per_pass() > 2.0, "{}", stats.tokens_per_pass());
+}
+
+#[test]
+fn a_draft_as_large_as_the_target_is_not_asked_for_long() {
+    let Made { mut engine, .. } = with_pretender(step(1.0));
+    let (_, stats) = generate(&mut engine, request(5, 1000));
+    assert!(stats.modelled_speedup().unwrap() > 0.98, "{:?}", stats.modelled_speedup());
+}
+
+#[test]
+fn short_answers_are_not_drafted_for_if_the_prompt_would_have_to_be_read() {
+    // A prompt of 300 tokens takes the draft 9 passes to read.
+    for (tokens_max, drafts) in [(1, false), (6, false), (300, true)] {
+        let Made { mut engine, asked, .. } = with_pretender(DrafterCosts { step: 0.05, catch_up: 0.03, call: 0.0 });
+        generate(&mut engine, request(300, tokens_max));
+        assert_eq!(!asked.borrow().is_empty(), drafts, "{tokens_max} tokens");
+    }
+}
+
+/// An engine with a draft model like its target, and suffix matching.
+fn with_model(seed: u64) -> Engine {
+    let table = Table::seeded(11, 2, seed);
+    let likeness = table.clone();
+    let likeness = Table::new(11, move |tokens| likeness.logits(tokens).iter().map(|logit| 0.7 * logit).collect());
+    let toy = |table: Table| Box::new(ToyExecutor::new(table, 4, 400, 64));
+    let mut engine = Engine::new(toy(table), 8, usize::MAX);
+    engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(toy(likeness)))));
+    engine.add_drafter(Box::new(SuffixDrafter::default()));
+    engine.set_costs(costs(&[step(0.05), DrafterCosts { call: 0.001, ..step(0.0) }]), true);
+    engine
+}
+
+#[test]
+fn it_is_as_good_as_the_best_of_the_others_without_being_told() {
+    for (temperature, promise) in [(0.0, Promise::Exact), (1.0, Promise::Exact), (1.0, Promise::Rejection)] {
+        let speed = |budget: BudgetKind| {
+            let mut engine = with_model(3);
+            let mut all = Stats::default();
+            for seed in 0..6 {
+                let sampling = Sampling { temperature, ..Sampling::default() };
+                let request = Request { sampling, promise, seed, budget: budget.clone(), ..request(9, 120) };
+                all.add(&generate(&mut engine, request).1);
+            }
+            all.modelled_speedup().unwrap()
+        };
+        let auto = speed(BudgetKind::default());
+        let best = (0..9).map(|nodes| speed(BudgetKind::Fixed { nodes })).fold(0.0, f64::max);
+        assert!(auto > 0.95 * best, "{promise:?} at {temperature}: {auto}, the best of the others {best}");
+    }
+}
+
+#[test]
+fn with_held_costs_a_seed_repeats_under_every_promise() {
+    for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
+        let text = || {
+            let sampling = Sampling::default();
+            let request = Request { sampling, promise, seed: 5, drafters: vec![0, 1], ..request(9, 200) };
+            generate(&mut with_model(4), request)
+        };
+        let (first, second) = (text(), text());
+        assert_eq!(first.0, second.0);
+        assert_eq!(first.1.drafted, second.1.drafted);
+    }
+}
+
+#[test]
+fn in_company_rows_are_dearer_and_less_is_drafted() {
+    let drafted = |count: u64| {
+        let mut engine = with_model(3);
+        for seed in 0..count {
+            let sampling = Sampling::default();
+            engine.submit(Request { sampling, seed, ..request(9, 100) }).unwrap();
+        }
+        let (mut drafted, mut passes) = (0, 0);
+        while !engine.is_idle() {
+            for event in engine.step(&mut Race) {
+                if let Event::Finished { stats, .. } = event {
+                    (drafted, passes) = (drafted + stats.drafted, passes + stats.passes);
+                }
+            }
+        }
+        drafted as f64 / passes as f64
+    };
+    let (alone, company) = (drafted(1), drafted(8));
+    assert!(company < 0.8 * alone, "{company} nodes a pass in company, {alone} alone");
+}
+
+#[test]
+fn limits_that_contradict_each_other_are_named() {
+    let mut engine = with_model(1);
+    let mut request = Request { budget: BudgetKind::Auto { nodes_max: 4 }, ..request(9, 10) };
+    request.draft.n_min = Some(5);
+    let error = engine.submit(request).unwrap_err().to_string();
+    assert_eq!(error, "draft.n_min: expected at most the budget's nodes_max (4), found 5");
+}
+
+#[test]
+fn costs_are_measured_at_the_start_and_by_passes() {
+    let mut engine = with_model(2);
+    engine.set_costs(Costs::default(), false);
+    engine.measure_costs();
+    let widths: Vec<usize> = engine.costs().curves[0].points.iter().map(|(rows, _)| *rows).collect();
+    assert_eq!(widths, [1, 8, 16]);
+    assert!(engine.costs().drafter(0).step > 0.0 && engine.costs().drafter(1).step == 0.0);
+    generate(&mut engine, request(20, 50));
+    assert!(engine.costs().curves[0].points.iter().any(|(rows, _)| *rows == 20), "{:?}", engine.costs().curves);
+}
