@@ -249,6 +249,7 @@ fn ask_of(sequence: &mut Sequence, limits: Limits, number: u8) -> Ask<'_> {
         settings: sequence.request.draft,
         promise: sequence.request.promise,
         seed: sequence.request.seed,
+        request: sequence.number,
         limits,
         tree: if several { &mut sequence.candidates } else { &mut sequence.tree },
         probes: &mut sequence.probes,

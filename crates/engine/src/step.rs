@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
 use foretoken_speculation::draft::Calibration;
 use foretoken_speculation::{
-    Chance, Context, Drafter, Law, News, NodeId, Promise, Scratch, SequenceId, Tenant, Token, Verdict, log_probability,
-    verify,
+    Chance, Context, Drafter, Law, News, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict,
+    log_probability, verify,
 };
 
 use crate::drafting::Team;
@@ -36,6 +36,8 @@ pub struct Engine {
     scratch: Scratch,
     events: Vec<Event>,
     opened: u64,
+    /// The number of the next request.
+    next_request: u64,
 }
 
 impl Engine {
@@ -58,6 +60,7 @@ impl Engine {
             scratch: Scratch::default(),
             events: Vec::new(),
             opened: 0,
+            next_request: 0,
         }
     }
 
@@ -90,6 +93,24 @@ impl Engine {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
+    /// The number that the next request gets. Requests are numbered in the order in which they are submitted, from 0 on if
+    /// [`Engine::set_next_request`] says nothing else; one that is refused takes no number.
+    pub fn next_request(&self) -> u64 {
+        self.next_request
+    }
+
+    /// Counts on from this number; after `u64::MAX` comes 0.
+    ///
+    /// Under *rejection* and *block* the seed and this number together are what a request's coins and draws are made of
+    /// ([`foretoken_speculation::Pass::request`]): a text can be had again by giving both again. As long as a drafter
+    /// remembers a text, no other request of its seed may have its number, or the law of that request's text is not kept.
+    /// So who teaches texts of earlier runs ([`Engine::warm_up`]) continues behind their numbers, which
+    /// are kept beside the texts ([`crate::Store::next_request`]). Under *exact* the number means nothing; the noise of *exact* is that of
+    /// number 0, so who runs requests of both promises with one seed side by side begins with 1.
+    pub fn set_next_request(&mut self, number: u64) {
+        self.next_request = number;
+    }
+
     /// Takes a request; it runs from the next step that has room for it.
     ///
     /// # Errors
@@ -98,7 +119,10 @@ impl Engine {
         self.check(&request)?;
         let id = SequenceId(self.opened);
         self.opened += 1;
-        self.waiting.push_back(Sequence::new(id, request, self.context, self.drafters.len()));
+        let mut sequence = Sequence::new(id, request, self.context, self.drafters.len());
+        sequence.number = self.next_request;
+        self.next_request = self.next_request.wrapping_add(1);
+        self.waiting.push_back(sequence);
         Ok(id)
     }
 
@@ -270,7 +294,8 @@ impl Engine {
                 Law::point(0)
             })
         };
-        let mut verdict = verify(tree, &mut law, request.promise, request.seed, old_len as u64, chance);
+        let pass = Pass { seed: request.seed, request: sequence.number, start: old_len as u64 };
+        let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
         let failed = cut_at_impossible(&mut verdict, &impossible);
 
         // The accepted rows lie behind the root's in tree order; they close ranks right behind it.

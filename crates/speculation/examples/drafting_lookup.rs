@@ -121,6 +121,7 @@ fn time_of_a_pass(drafter: &mut dyn Drafter, seed: u64, repetitive: bool) -> Dur
                 settings: DraftSettings::default(),
                 promise: Promise::Exact,
                 seed: 0,
+                request: 0,
                 limits: Limits::nodes(NODES_MAX),
                 tree: &mut tree,
                 probes: &mut probes,

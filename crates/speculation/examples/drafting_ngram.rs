@@ -115,6 +115,7 @@ fn main() {
                     settings: DraftSettings::default(),
                     promise: Promise::Exact,
                     seed: 1,
+                    request: 0,
                     limits: Limits::nodes(nodes),
                     tree: &mut tree,
                     probes: &mut Probes::default(),

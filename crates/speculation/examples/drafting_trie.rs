@@ -108,6 +108,7 @@ fn retrieve(drafter: &mut TrieDrafter, prompt: &[Token], written: &[Token], leas
             settings: DraftSettings::default(),
             promise: Promise::Exact,
             seed: 0,
+            request: 0,
             limits: Limits::nodes(15),
             tree: &mut tree,
             probes: &mut probes,

@@ -42,7 +42,7 @@ pub use translated::{SharedScorer, TranslatedDrafter};
 pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};
 
 use crate::budget::Limits;
-use crate::{Chance, DraftTree, NodeId, Promise, Sampling, SequenceId, Tenant, Token};
+use crate::{Chance, DraftTree, NodeId, Pass, Promise, Sampling, SequenceId, Tenant, Token};
 
 /// "Propose something for this sequence."
 #[derive(Debug)]
@@ -61,6 +61,8 @@ pub struct Ask<'a> {
     pub promise: Promise,
     /// The request's seed.
     pub seed: u64,
+    /// The request's number, which keeps the draws of requests of one seed apart ([`Pass::request`]).
+    pub request: u64,
     /// How far to go. The tree may hold `limits.nodes_max` nodes in all, those of earlier drafters counted.
     pub limits: Limits,
     /// Where to propose; earlier drafters' offers are there already.
@@ -75,6 +77,11 @@ impl Ask<'_> {
     /// The first position that this pass chooses: the number of tokens so far.
     pub fn position(&self) -> u64 {
         self.tokens.len() as u64
+    }
+
+    /// Where the noise of this pass is.
+    pub fn pass(&self) -> Pass {
+        Pass { seed: self.seed, request: self.request, start: self.position() }
     }
 
     /// A branch ends behind a token whose estimated acceptance is below this: what request and budget say.

@@ -10,6 +10,8 @@ mod canary;
 mod drafts;
 #[path = "laws/harness.rs"]
 mod harness;
+#[path = "laws/requests.rs"]
+mod requests;
 #[path = "laws/shapes.rs"]
 mod shapes;
 #[path = "laws/teams.rs"]

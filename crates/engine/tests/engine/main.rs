@@ -7,4 +7,5 @@ mod company;
 mod conformance;
 mod failing;
 mod probes;
+mod requests;
 mod translated;

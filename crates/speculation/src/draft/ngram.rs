@@ -277,7 +277,7 @@ impl Rules<'_> {
             ask.tree.keep_law(place.parent, law, ask.source);
         } else {
             let id = ask.tree.add_law(law);
-            let address = Address::draft(ask.seed, ask.position(), position, id);
+            let address = Address::draft(ask.pass(), position, id);
             chance.draw(ask.tree.law(id), width, address, &mut work.drawn);
             for &token in &work.drawn {
                 let mut drawn = guess(work, token, ask.tree.law(id).probability(token));

@@ -73,7 +73,7 @@ impl RandomDrafter {
             Proposal::Point
         } else {
             let id = ask.tree.add_law(law);
-            let address = Address::draft(ask.seed, ask.position(), position, id);
+            let address = Address::draft(ask.pass(), position, id);
             chance.draw(ask.tree.law(id), count, address, &mut self.drawn);
             Proposal::Drawn(id)
         };

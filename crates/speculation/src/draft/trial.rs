@@ -76,6 +76,7 @@ impl Trial {
             settings: self.settings,
             promise: self.promise,
             seed: self.seed,
+            request: 0,
             limits: self.limits,
             tree: &mut tree,
             probes,

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use foretoken_speculation::budget::{Budget, Limits, Outcome};
 use foretoken_speculation::draft::{Calibration, merge, share};
 use foretoken_speculation::{
-    Ask, Chance, DraftSettings, DraftTree, Drafter, News, Probes, Promise, Sampling, SequenceId, TargetLaws, Tenant,
-    Token, Verdict, verify,
+    Ask, Chance, DraftSettings, DraftTree, Drafter, News, Pass, Probes, Promise, Sampling, SequenceId, TargetLaws,
+    Tenant, Token, Verdict, verify,
 };
 use foretoken_testkit::dial::{Dial, enumerate, enumerate_coupled};
 use foretoken_testkit::table::{Joint, Table, distance};
 
 /// A verify function: the product's, or a canary.
-pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, u64, u64, &mut dyn Chance) -> Verdict;
+pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, Pass, &mut dyn Chance) -> Verdict;
 
 /// A merge function: the product's, or a canary.
 pub type Merge<'a> = &'a dyn Fn(Promise, &mut DraftTree, &Calibration, usize, &mut DraftTree);
@@ -24,6 +24,7 @@ pub type Merge<'a> = &'a dyn Fn(Promise, &mut DraftTree, &Calibration, usize, &m
 pub type Team<'d> = Vec<Box<dyn Drafter + 'd>>;
 
 /// Everything about a generation but its drafters.
+#[derive(Copy, Clone)]
 pub struct Setup<'a> {
     pub target: &'a Table,
     pub sampling: &'a Sampling,
@@ -34,11 +35,13 @@ pub struct Setup<'a> {
     pub verify: Verify<'a>,
     pub merge: Merge<'a>,
     pub seed: u64,
+    /// The request's number.
+    pub request: u64,
 }
 
 impl<'a> Setup<'a> {
     pub fn new(target: &'a Table, sampling: &'a Sampling, promise: Promise, prompt: &'a [Token], len: usize) -> Self {
-        Setup { target, sampling, promise, prompt, len, verify: &verify, merge: &merge, seed: 9 }
+        Setup { target, sampling, promise, prompt, len, verify: &verify, merge: &merge, seed: 9, request: 0 }
     }
 
     /// The law of any program of chance under this promise's rule about addresses.
@@ -145,6 +148,7 @@ impl<'a> Setup<'a> {
                 settings: DraftSettings::default(),
                 promise: self.promise,
                 seed: self.seed,
+                request: self.request,
                 limits: Limits { nodes_max, ..limits },
                 tree,
                 probes: &mut Probes::default(),
@@ -161,7 +165,8 @@ impl<'a> Setup<'a> {
             tree.path_into(node, &mut path);
             self.target.law(self.sampling, tokens, self.prompt.len(), &path)
         };
-        let verdict = (self.verify)(tree, &mut law, self.promise, self.seed, tokens.len() as u64, chance);
+        let at = Pass { seed: self.seed, request: self.request, start: tokens.len() as u64 };
+        let verdict = (self.verify)(tree, &mut law, self.promise, at, chance);
         assert_eq!(verdict.tokens.len(), verdict.path.len() + 1);
         for (i, &node) in verdict.path.iter().enumerate() {
             assert_eq!(tree.token(node), verdict.tokens[i]);

@@ -117,6 +117,7 @@ fn draft(drafter: &mut dyn Drafter, tokens: &[Token], promise: Promise) -> Draft
         settings: DraftSettings::default(),
         promise,
         seed: 5,
+        request: 0,
         limits: Limits::nodes(4),
         tree: &mut tree,
         probes: &mut Probes::default(),

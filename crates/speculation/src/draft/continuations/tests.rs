@@ -62,6 +62,7 @@ fn tree_of(texts: &[&[Token]], shares: &[f32], window: usize, nodes_max: usize) 
         settings: DraftSettings::default(),
         promise: Promise::Exact,
         seed: 0,
+        request: 0,
         limits: Limits::nodes(nodes_max),
         tree: &mut tree,
         probes: &mut Probes::default(),

@@ -149,6 +149,7 @@ fn ask_inner(
             settings: DraftSettings::default(),
             promise: Promise::Exact,
             seed: seed(&asks[*ask]),
+            request: asks[*ask].request,
             limits: Limits::nodes(nodes_max),
             tree,
             probes,

@@ -80,7 +80,7 @@ impl Pen {
             drawn.iter().for_each(|&token| offer(ask, token, Proposal::Point, law.probability(token)));
         } else {
             let id = ask.tree.add_law(law);
-            let address = Address::draft(ask.seed, ask.position(), position, id);
+            let address = Address::draft(ask.pass(), position, id);
             chance.draw(ask.tree.law(id), count, address, drawn);
             for &token in drawn.iter() {
                 let q = ask.tree.law(id).probability(token);

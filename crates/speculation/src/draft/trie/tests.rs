@@ -31,6 +31,7 @@ fn propose(drafter: &mut TrieDrafter, sequence: SequenceId, tokens: &[Token], li
         settings: DraftSettings::default(),
         promise: Promise::Exact,
         seed: 0,
+        request: 0,
         limits,
         tree: &mut tree,
         probes: &mut Probes::default(),
