@@ -60,7 +60,7 @@ pub struct MemoryOptions {
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_static: Option<PathBuf>,
     /// The same with the texts of earlier runs, read if it is there; generate and chat add theirs, check and bench only
-    /// read it (also -lcd)
+    /// read it (also -lcd). Under --verify rejection or block each run then writes other texts, also for the same seed
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_dynamic: Option<PathBuf>,
     /// Most tokens kept in that file, those of the last texts; a file that holds more is refused

@@ -193,6 +193,29 @@ fn a_file_of_texts_is_everybodys_and_never_cut() {
 }
 
 #[test]
+fn under_rejection_every_request_has_coins_of_its_own_also_in_the_next_run() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let prompts = folder.path().join("twice.jsonl").display().to_string();
+    let lines = format!("{{\"prompt\": \"{STORY}\"}}\n").repeat(2);
+    std::fs::write(&prompts, lines).expect("a file can be written");
+    for (verify, repeats) in [("exact", true), ("rejection", false), ("block", false)] {
+        let path = folder.path().join(verify).display().to_string();
+        let law = format!("-n 16 -s 1 --temp 1 --spec-type suffix --verify {verify}");
+        let text =
+            |options: &str| run(&[&["generate", STORY], words(&format!("{law} {options}")).as_slice()].concat()).ok();
+        let first = text("");
+        assert_eq!(text(""), first, "{verify}: the same command writes the same text");
+        let remembering = format!("-lcd {path}");
+        assert_eq!(text(&remembering), first, "{verify}: nothing is remembered yet");
+        assert_eq!(text(&remembering) == first, repeats, "{verify}: the next run");
+        let both = run(&words(&format!("generate --prompts {prompts} --output-ids {law}"))).ok();
+        let both: Vec<&str> = both.lines().collect();
+        assert_eq!(both.len(), 2, "{both:?}");
+        assert_eq!(both[0] == both[1], repeats, "{verify}: one prompt twice");
+    }
+}
+
+#[test]
 fn files_that_no_drafter_has_a_use_for_are_told_of() {
     let (_folder, phrases) = file("phrases.txt", "the dog and the cat\n");
     let folder = tempfile::tempdir().expect("a folder can be made");
