@@ -281,13 +281,15 @@ impl Engine {
         let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
         let mut impossible = Vec::new();
         let measured = request.measure;
-        let mut overlaps: Vec<(u8, f64)> = Vec::new();
+        let mut overlaps: Vec<(Option<NodeId>, u8, f64)> = Vec::new();
         let mut law = |node: Option<NodeId>| {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
             let context = Context { tokens, prompt_len: request.prompt.len(), path: &path };
             let law = request.sampling.possible_law_with(outputs.row(row_of(node)), &context, scratch);
-            if let Some(p) = law.as_ref().filter(|_| measured) {
-                overlaps.extend(tree.laws_under(node).map(|(source, q)| (source, p.overlap(q))));
+            // A place may be asked for again, if what was refused as a part of a block is then accepted by itself.
+            let is_new = measured && !overlaps.iter().any(|(asked, ..)| *asked == node);
+            if let Some(p) = law.as_ref().filter(|_| is_new) {
+                overlaps.extend(tree.laws_under(node).map(|(source, q)| (node, source, p.overlap(q))));
             }
             law.unwrap_or_else(|| {
                 impossible.push(node);
@@ -310,6 +312,10 @@ impl Engine {
                 "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
             )));
         }
+        // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come before.
+        let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
+        overlaps.retain(|(node, ..)| node.is_none_or(|node| places.contains(&node)));
+        let overlaps: Vec<(u8, f64)> = overlaps.into_iter().map(|(_, source, overlap)| (source, overlap)).collect();
         sequence.count(&verdict.path, emitted.len(), &overlaps);
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });

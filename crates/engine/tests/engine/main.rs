@@ -1,5 +1,6 @@
 //! The engine against the oracle, by enumeration, and in awkward company.
 
+mod alpha;
 mod budgets;
 mod canaries;
 mod checkpoints;

@@ -268,9 +268,7 @@ impl Rules<'_> {
             for token in std::iter::once(first).chain(others).take(width) {
                 guesses.push(guess(work, token, law.probability(token)));
             }
-            if ask.promise == Promise::Exact {
-                ask.tree.keep_law(place.parent, law, ask.source);
-            }
+            ask.tree.keep_law(place.parent, law, ask.source);
         } else if ask.promise == Promise::Exact {
             chance.draw(&law, width, Address::token(ask.seed, position), &mut work.drawn);
             guesses.extend(work.drawn.iter().map(|&token| guess(work, token, law.probability(token))));

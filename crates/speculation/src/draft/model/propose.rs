@@ -88,9 +88,7 @@ impl Pen {
             }
             return;
         }
-        if ask.promise == Promise::Exact {
-            ask.tree.keep_law(parent, law, ask.source);
-        }
+        ask.tree.keep_law(parent, law, ask.source);
     }
 }
 
