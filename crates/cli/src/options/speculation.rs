@@ -42,7 +42,8 @@ impl From<Verify> for Promise {
 /// How much to draft, as `--budget` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Budget {
-    /// Two more after a draft that was right, one less after another.
+    /// From 5 on, two more after a draft that was accepted whole (of a tree its longest branch, which keeps wide trees
+    /// small), one less after another; each request begins anew, as heuristic_transient of transformers.
     Heuristic,
     /// Always the maximum.
     Fixed,
