@@ -165,7 +165,8 @@ impl From<Counted> for NgramSource {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct NgramOptions {
-    /// ngram: length of the longest n-gram that is counted, the proposed token included
+    /// ngram: length of the longest n-gram that is counted, the proposed token included; 1 proposes the most frequent tokens
+    /// whatever came before
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::order, allow_negative_numbers = true)]
     pub ngram_order: usize,
     /// ngram: what is counted: corpus, text or both

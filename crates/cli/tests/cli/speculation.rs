@@ -7,7 +7,7 @@ use crate::{demo, file, golden, run, run_with, words};
 const STORY: &str = "the cat and the dog and the cat and the";
 
 /// Everything that `--spec-type` takes, on the demo pair.
-const KINDS: [&str; 19] = [
+const KINDS: [&str; 20] = [
     "draft",
     "draft:lookup",
     "draft:ngram,lookup --draft-p-split 0.2 --draft-max 9",
@@ -19,6 +19,7 @@ const KINDS: [&str; 19] = [
     "suffix,trie --suffix-num-tokens 5 --suffix-max-tree-depth 3 --suffix-max-spec-factor 1 --suffix-min-token-prob 0.1",
     "ngram",
     "ngram --ngram-branches 3 --ngram-order 3 --ngram-source text --draft-p-split 0.2",
+    "ngram --ngram-order 1",
     "jacobi",
     "jacobi,lookup --lookahead-window 2 --lookahead-level 3 --lookahead-guesses 1",
     "random",
