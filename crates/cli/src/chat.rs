@@ -133,7 +133,7 @@ impl Conversation {
             self.messages.push(Message::new("assistant", answer.text.clone()));
         }
         // After every answer, since nobody knows how a conversation ends.
-        self.assembly.memory.keep(&answers)
+        self.assembly.memory.keep(&answers, &self.assembly.engine)
     }
 }
 

@@ -93,7 +93,7 @@ impl Generate {
             }
             _ => self.collect(&mut assembly, &prompts, requests, marks, &go_on)?,
         };
-        assembly.memory.keep(&answers)?;
+        assembly.memory.keep(&answers, &assembly.engine)?;
         let wall = (prompts.len() > 1).then(|| started.elapsed());
         if answers.iter().any(|answer| answer.stats.passes > 0) {
             say(report::line(&answers, &assembly.names, wall));

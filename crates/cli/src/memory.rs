@@ -2,8 +2,9 @@
 //!
 //! `--lookup-cache-static` is read; `--lookup-cache-dynamic` is read if it is there, and written with this run's texts
 //! behind the old ones. The texts of the first are everybody's, whoever wrote them. Every drafter that learns across
-//! texts learns all of them; what it makes of them is its own business. Left out: the format (`store` of the engine) and
-//! making such a file of a corpus (`lookup`).
+//! texts learns all of them; what it makes of them is its own business. Requests are numbered on behind those that
+//! wrote the texts: under *rejection* a request must not have the number of one that the drafters remember. Left out: the
+//! format (`store` of the engine) and making such a file of a corpus (`lookup`).
 
 use std::path::{Path, PathBuf};
 
@@ -44,6 +45,8 @@ impl Memory {
         if let Some(path) = fixed {
             let store = Store::load(path, vocabulary("--lookup-cache-static")?, TOKENS_MAX)?;
             store.documents().for_each(|text| engine.warm_up(&text.tokens, text.prompt_len, None));
+            // 0 in a file that was made of a corpus; a file of earlier runs can be given here as well.
+            engine.set_next_request(engine.next_request().max(store.next_request()));
         }
         let Some(path) = kept else { return Ok(Self { kept: None, tenant }) };
         let vocabulary = vocabulary("--lookup-cache-dynamic")?;
@@ -56,20 +59,23 @@ impl Memory {
                 engine.warm_up(&text.tokens, text.prompt_len, whose);
                 store.add(text.clone());
             }
+            engine.set_next_request(engine.next_request().max(found.next_request()));
         }
         Ok(Self { kept: Some((path.clone(), store)), tenant })
     }
 
-    /// Adds what was written, and writes the file if there is one. What could not be answered is not kept.
+    /// Adds what was written, and writes the file if there is one, with the number that the engine's next request will have.
+    /// What could not be answered is not kept.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep(&mut self, answers: &[Answer]) -> Result<(), Failure> {
+    pub fn keep(&mut self, answers: &[Answer], engine: &Engine) -> Result<(), Failure> {
         let Some((path, store)) = &mut self.kept else { return Ok(()) };
         for answer in answers.iter().filter(|answer| !answer.emitted.is_empty()) {
             let tokens = [answer.prompt.as_slice(), &answer.ids()].concat();
             store.add(Document { tokens, prompt_len: answer.prompt.len(), tenant: Some(self.tenant) });
         }
+        store.set_next_request(engine.next_request());
         Ok(store.save(path)?)
     }
 

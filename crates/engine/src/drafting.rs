@@ -243,6 +243,7 @@ impl Member {
                 settings: DraftSettings::default(),
                 promise: Promise::Exact,
                 seed: 0,
+                request: 0,
                 outlook: None,
                 limits: Limits::nodes(nodes_max),
                 tree: &mut tree,
@@ -316,7 +317,8 @@ fn ask_of<'a>(
     weighing: &Weighing,
     costs: &'a Costs,
 ) -> Ask<'a> {
-    let Sequence { id, tokens, request, experience, candidates, probes, nodes_before, .. } = sequence;
+    let Sequence { id, tokens, request, experience, candidates, probes, nodes_before, number: request_number, .. } =
+        sequence;
     Ask {
         sequence: *id,
         tokens,
@@ -325,6 +327,7 @@ fn ask_of<'a>(
         settings: request.draft,
         promise: request.promise,
         seed: request.seed,
+        request: *request_number,
         outlook: request.budget.is_auto().then(|| weighing.outlook(*nodes_before, experience, costs)),
         limits,
         tree: candidates,

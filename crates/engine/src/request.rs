@@ -16,7 +16,8 @@ pub struct Request {
     pub tokens_max: Option<usize>,
     /// The sampling law, with the end tokens of the text.
     pub sampling: Sampling,
-    /// Seed of all chance of this request.
+    /// Seed of all chance of this request; under *rejection* and *block* together with the request's number, which the
+    /// engine counts ([`crate::Engine::set_next_request`]).
     pub seed: u64,
     /// What speculation promises.
     pub promise: Promise,

@@ -27,6 +27,8 @@ pub(crate) struct Rows {
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
     pub(crate) request: Request,
+    /// The request's number, by which its draws under *rejection* are addressed.
+    pub(crate) number: u64,
     pub(crate) tokens: Vec<Token>,
     pub(crate) cached: usize,
     /// The sequence ends when it has so many tokens.
@@ -68,6 +70,7 @@ impl Sequence {
             .map(|tokenizer| TextStream::new(tokenizer.clone(), &request.prompt).skip_special(!request.special));
         Self {
             id,
+            number: 0,
             tokens: request.prompt.clone(),
             cached: 0,
             limit,

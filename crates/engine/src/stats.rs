@@ -19,7 +19,8 @@ pub struct DrafterStats {
     pub accepted_at: Vec<usize>,
     /// Time that it took to draft.
     pub time: Duration,
-    /// Sum of alpha over the places where its law was compared with the target's, and their number.
+    /// Sum of min(p, q) over the places where its law was compared with the target's, added up, and their number
+    /// ([`DrafterStats::alpha`]).
     pub overlap: (f64, usize),
     /// How often it failed and was dropped.
     pub failures: usize,
@@ -49,8 +50,14 @@ impl DrafterStats {
         (self.drafted > 0).then(|| self.accepted as f64 / self.drafted as f64)
     }
 
-    /// The empirical alpha: mean of sum min(p, q) over the places that verification visited and where the drafter had a
-    /// law (Leviathan et al. 2023, Corollary 3.6); `None` if it was not measured.
+    /// The empirical alpha: the mean of sum over x of min(p(x), q(x)), which is the chance that a token drawn from q is
+    /// accepted where p is wanted (Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding",
+    /// Corollary 3.6: alpha = E(min(p, q))). `None` if it was not measured.
+    ///
+    /// The mean is over all places of the text where a token was chosen and the drafter had a law q: behind the pending
+    /// token and behind each accepted one. p and q are laws after all sampling settings. A q that is a point mass counts as
+    /// any other (under greedy settings all are), and every promise has the same places, so figures can be compared.
+    /// Drafters without a law, as a lookup, have no alpha.
     pub fn alpha(&self) -> Option<f64> {
         (self.overlap.1 > 0).then(|| self.overlap.0 / self.overlap.1 as f64)
     }

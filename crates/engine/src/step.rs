@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
 use foretoken_speculation::{
-    Chance, Context, Drafter, Law, News, NodeId, Promise, Scratch, SequenceId, Tenant, Token, Verdict, log_probability,
-    verify,
+    Chance, Context, Drafter, Law, News, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict,
+    log_probability, verify,
 };
 
 use crate::drafting::Team;
@@ -44,6 +44,8 @@ pub struct Engine {
     scratch: Scratch,
     events: Vec<Event>,
     opened: u64,
+    /// The number of the next request.
+    next_request: u64,
 }
 
 impl Engine {
@@ -68,6 +70,7 @@ impl Engine {
             scratch: Scratch::default(),
             events: Vec::new(),
             opened: 0,
+            next_request: 0,
         }
     }
 
@@ -100,6 +103,24 @@ impl Engine {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
+    /// The number that the next request gets. Requests are numbered in the order in which they are submitted, from 0 on if
+    /// [`Engine::set_next_request`] says nothing else; one that is refused takes no number.
+    pub fn next_request(&self) -> u64 {
+        self.next_request
+    }
+
+    /// Counts on from this number; after `u64::MAX` comes 0.
+    ///
+    /// Under *rejection* and *block* the seed and this number together are what a request's coins and draws are made of
+    /// ([`foretoken_speculation::Pass::request`]): a text can be had again by giving both again. As long as a drafter
+    /// remembers a text, no other request of its seed may have its number, or the law of that request's text is not kept.
+    /// So who teaches texts of earlier runs ([`Engine::warm_up`]) continues behind their numbers, which
+    /// are kept beside the texts ([`crate::Store::next_request`]). Under *exact* the number means nothing; the noise of *exact* is that of
+    /// number 0, so who runs requests of both promises with one seed side by side begins with 1.
+    pub fn set_next_request(&mut self, number: u64) {
+        self.next_request = number;
+    }
+
     /// Takes a request; it runs from the next step that has room for it.
     ///
     /// # Errors
@@ -108,7 +129,10 @@ impl Engine {
         self.check(&request)?;
         let id = SequenceId(self.opened);
         self.opened += 1;
-        self.waiting.push_back(Sequence::new(id, request, self.context, self.drafters.len()));
+        let mut sequence = Sequence::new(id, request, self.context, self.drafters.len());
+        sequence.number = self.next_request;
+        self.next_request = self.next_request.wrapping_add(1);
+        self.waiting.push_back(sequence);
         Ok(id)
     }
 
@@ -284,20 +308,23 @@ impl Engine {
         let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
         let mut impossible = Vec::new();
         let measured = request.measure;
-        let mut overlaps: Vec<(u8, f64)> = Vec::new();
+        let mut overlaps: Vec<(Option<NodeId>, u8, f64)> = Vec::new();
         let mut law = |node: Option<NodeId>| {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
             let context = Context { tokens, prompt_len: request.prompt.len(), path: &path };
             let law = request.sampling.possible_law_with(outputs.row(row_of(node)), &context, scratch);
-            if let Some(p) = law.as_ref().filter(|_| measured) {
-                overlaps.extend(tree.laws_under(node).map(|(source, q)| (source, p.overlap(q))));
+            // A place may be asked for again, if what was refused as a part of a block is then accepted by itself.
+            let is_new = measured && !overlaps.iter().any(|(asked, ..)| *asked == node);
+            if let Some(p) = law.as_ref().filter(|_| is_new) {
+                overlaps.extend(tree.laws_under(node).map(|(source, q)| (node, source, p.overlap(q))));
             }
             law.unwrap_or_else(|| {
                 impossible.push(node);
                 Law::point(0)
             })
         };
-        let mut verdict = verify(tree, &mut law, request.promise, request.seed, old_len as u64, chance);
+        let pass = Pass { seed: request.seed, request: sequence.number, start: old_len as u64 };
+        let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
         let failed = cut_at_impossible(&mut verdict, &impossible);
 
         // The accepted rows lie behind the root's in tree order; they close ranks right behind it.
@@ -312,6 +339,10 @@ impl Engine {
                 "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
             )));
         }
+        // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come before.
+        let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
+        overlaps.retain(|(node, ..)| node.is_none_or(|node| places.contains(&node)));
+        let overlaps: Vec<(u8, f64)> = overlaps.into_iter().map(|(_, source, overlap)| (source, overlap)).collect();
         sequence.count(&verdict.path, emitted.len(), &overlaps);
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });

@@ -1,26 +1,29 @@
-//! What is kept between runs: texts.
+//! What is kept between runs: texts, and how far requests are numbered.
 //!
 //! Drafters that learn (tries, suffix structures, n-gram tables) are not written to disk; the texts that they learned are,
 //! and every drafter is built anew from them at start ([`Store::warm_up`]). Learning costs a few microseconds a token at
 //! most, so a million tokens take seconds, and in return there is one format for all drafters, which outlives every change
 //! of their insides, can be checked completely (a token is in the vocabulary or it is not), and serves drafters that were
-//! not there when it was written.
+//! not there when it was written. The number of the next request is kept with the texts, because a drafter that remembers
+//! a text must not meet a request of its number ([`Engine::set_next_request`]).
 //!
 //! All numbers are little-endian:
 //!
 //! ```text
 //! 0   8   the letters "ftktexts"
-//! 8   4   version: 1
+//! 8   4   version: 2
 //! 12  4   tokens of the vocabulary
 //! 16  8   fingerprint of the vocabulary
 //! 24  8   documents
 //! 32  8   tokens of all documents together
-//! 40      each document: tokens (4), of which prompt (4), whose: 0 everybody's, 1 a tenant's (4), the tenant (8), and the
+//! 40  8   number of the next request, at most 2^64 - 1 - 2^32
+//! 48      each document: tokens (4), of which prompt (4), whose: 0 everybody's, 1 a tenant's (4), the tenant (8), and the
 //!         tokens, 4 each
 //! end 8   XXH3-64 of everything before
 //! ```
 //!
-//! A file says how long it must be (40 + 20 documents + 4 tokens + 8), so a header that lies is refused before anything
+//! Files of version 1 are read as well: they lack the number of the next request, and their documents begin at 40. A file
+//! says how long it must be (48 + 20 documents + 4 tokens + 8), so a header that lies is refused before anything
 //! is read for it; a text is used only if all of the file was right. Writing goes through a file beside it that takes its
 //! place when it is complete. Left out: compression, and two writers at once (the last one wins, whole).
 
@@ -41,6 +44,9 @@ pub use error::StoreError;
 
 /// Most tokens that a store may hold: 4 GiB of them.
 pub const TOKENS_MAX: usize = 1 << 30;
+/// The largest number of a next request that a file may have: it leaves room for 2^32 requests, so that a damaged or
+/// malicious file cannot bring the numbers to their end, where they would begin again.
+pub const NEXT_REQUEST_MAX: u64 = u64::MAX - (1 << 32);
 
 /// Which vocabulary tokens belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +82,14 @@ pub struct Store {
     documents: VecDeque<Document>,
     tokens: usize,
     tokens_max: usize,
+    next_request: u64,
 }
 
 impl Store {
     /// An empty store of a vocabulary, which keeps up to `tokens_max` tokens (never more than [`TOKENS_MAX`]).
     pub fn new(vocabulary: Vocabulary, tokens_max: usize) -> Self {
-        Self { vocabulary, documents: VecDeque::new(), tokens: 0, tokens_max: tokens_max.min(TOKENS_MAX) }
+        let tokens_max = tokens_max.min(TOKENS_MAX);
+        Self { vocabulary, documents: VecDeque::new(), tokens: 0, tokens_max, next_request: 0 }
     }
 
     /// Adds a text as the newest; the oldest ones go where there is no room for all. Whether it was taken: a text without
@@ -119,6 +127,18 @@ impl Store {
         self.tokens
     }
 
+    /// The number from which requests count on for drafters that learn these texts ([`Engine::set_next_request`]). 0 in a new
+    /// store: its texts were written by nobody's requests.
+    pub fn next_request(&self) -> u64 {
+        self.next_request
+    }
+
+    /// Notes the number of the next request, behind those that wrote the texts ([`Engine::next_request`]). A file of a
+    /// number above [`NEXT_REQUEST_MAX`] is written and cannot be read again.
+    pub fn set_next_request(&mut self, number: u64) {
+        self.next_request = number;
+    }
+
     /// Bytes of the file that [`Store::save`] writes.
     pub fn bytes(&self) -> u64 {
         format::file_len(self.documents.len() as u64, self.tokens as u64).expect("a store fits into a file")
@@ -140,10 +160,11 @@ impl Store {
         let failed = |error| StoreError::io(path, "read", &error);
         let file = File::open(path).map_err(failed)?;
         let len = file.metadata().map_err(failed)?.len();
-        let documents = format::read(&path.display().to_string(), BufReader::new(file), len, vocabulary)?;
+        let found = format::read(&path.display().to_string(), BufReader::new(file), len, vocabulary)?;
         let mut store = Self::new(vocabulary, tokens_max);
-        store.tokens = documents.iter().map(|document| document.tokens.len()).sum();
-        store.documents = documents.into();
+        store.next_request = found.next_request;
+        store.tokens = found.documents.iter().map(|document| document.tokens.len()).sum();
+        store.documents = found.documents.into();
         store.drop_oldest();
         Ok(store)
     }
@@ -182,7 +203,7 @@ impl Store {
             file.set_permissions(permissions)?;
         }
         let mut out = BufWriter::new(file);
-        format::write(&mut out, self.vocabulary, self.tokens, &self.documents)?;
+        format::write(&mut out, self)?;
         out.flush()?;
         out.get_ref().sync_all()
     }

@@ -122,6 +122,7 @@ fn time_of_a_pass(drafter: &mut dyn Drafter, seed: u64, repetitive: bool) -> Dur
                 promise: Promise::Exact,
                 seed: 0,
                 outlook: None,
+                request: 0,
                 limits: Limits::nodes(NODES_MAX),
                 tree: &mut tree,
                 probes: &mut probes,

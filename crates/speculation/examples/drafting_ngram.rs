@@ -116,6 +116,7 @@ fn main() {
                     promise: Promise::Exact,
                     seed: 1,
                     outlook: None,
+                    request: 0,
                     limits: Limits::nodes(nodes),
                     tree: &mut tree,
                     probes: &mut Probes::default(),

@@ -109,6 +109,7 @@ fn retrieve(drafter: &mut TrieDrafter, prompt: &[Token], written: &[Token], leas
             promise: Promise::Exact,
             seed: 0,
             outlook: None,
+            request: 0,
             limits: Limits::nodes(15),
             tree: &mut tree,
             probes: &mut probes,

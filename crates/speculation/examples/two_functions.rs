@@ -14,7 +14,7 @@
 //! cargo run -p foretoken-speculation --example two_functions
 //! ```
 
-use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Promise, Proposal, Token, verify};
+use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Pass, Promise, Proposal, Token, verify};
 
 const ROOM: i64 = 12;
 const MINUTES: usize = 20_000;
@@ -55,8 +55,8 @@ struct Hash;
 impl Hash {
     /// A number strictly between 0 and 1.
     fn uniform(address: Address, token: Token) -> f64 {
-        let Address { seed, pass, position, purpose, index } = address;
-        let words = [pass, position, purpose as u64, u64::from(index), u64::from(token)];
+        let Address { seed, request, pass, position, purpose, index } = address;
+        let words = [request, pass, position, purpose as u64, u64::from(index), u64::from(token)];
         let hash = words.iter().fold(seed, |hash, word| {
             let hash = (hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             (hash ^ (hash >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) ^ (hash >> 32)
@@ -91,7 +91,10 @@ fn draft(now: Token, position: u64, minutes: usize, promise: Promise) -> DraftTr
             (Hash.pick(&law, Address::token(SEED, position + i)), Proposal::Point)
         } else {
             let id = tree.add_law(law.clone());
-            (Hash.pick(&law, Address::draft(SEED, position, position + i, id)), Proposal::Drawn(id))
+            (
+                Hash.pick(&law, Address::draft(Pass { seed: SEED, request: 0, start: position }, position + i, id)),
+                Proposal::Drawn(id),
+            )
         };
         at = Some(tree.offer(at, waiting, proposal, 0));
     }
@@ -109,7 +112,8 @@ fn simulate(promise: Promise, guesses: usize) -> (Vec<Token>, usize) {
         let first = exact(now);
         let behind: Vec<Law> = tree.nodes().map(|node| exact(tree.token(node))).collect();
         let mut law = |node: Option<NodeId>| node.map_or(&first, |node| &behind[node.index()]).clone();
-        queue.extend(verify(&tree, &mut law, promise, SEED, position, &mut Hash).tokens);
+        let pass = Pass { seed: SEED, request: 0, start: position };
+        queue.extend(verify(&tree, &mut law, promise, pass, &mut Hash).tokens);
         rounds += 1;
     }
     queue.truncate(MINUTES + 1);

@@ -4,17 +4,20 @@
 //! [`Address`]. Production answers with a counter-based generator, a hash of the address, so that drafting more or less
 //! never shifts the noise of a later token. Tests answer by walking every outcome and adding up exact probabilities.
 //!
-//! The rule about addresses: under *rejection* no two questions of a sequence ever share one, because the proof needs
-//! the draft's draw, the coin and the last draw to be independent. Under *exact* the opposite is wanted: drafter and
-//! target race with the same noise at the same position, and therefore often agree; the output is the target's own
-//! pick whatever the drafter did with the noise.
+//! The rule about addresses: under *rejection* no two questions ever share one, because the proof needs the draft's draw,
+//! the coin and the last draw to be independent. This includes the questions of different requests: drafters learn from
+//! the texts of earlier requests, and if the coins of such a text came up again, what was learned would tell how they
+//! fall. So each request has a number besides its seed. Under *exact* the opposite is wanted: drafter and target race
+//! with the same noise at the same position, and therefore often agree; the output is the target's own pick whatever the
+//! drafter did with the noise. This noise has no request number: same seed, same text.
 
 use crate::{Law, LawId, Token};
 
 /// What a draw is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
-    /// The race at a position: the target's pick and, under *exact*, also the drafter's.
+    /// The race at a position: under *exact* the target's pick and the drafter's, else the target's where nothing was
+    /// offered.
     Token,
     /// The drafter's own draw, under *rejection*.
     Draft,
@@ -24,11 +27,25 @@ pub enum Purpose {
     Residual,
 }
 
+/// One pass of one request. All its draws under *rejection* are addressed by this.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pass {
+    /// The request's seed.
+    pub seed: u64,
+    /// The request's number. Two requests of one seed must not have the same number as long as a drafter of the second
+    /// remembers the first, or *rejection* does not keep the law of the second text. *exact* does not use it.
+    pub request: u64,
+    /// First position that the pass chooses, prompt included: the length of the sequence with its pending token.
+    pub start: u64,
+}
+
 /// Where in a generation a question is asked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// The request's seed.
     pub seed: u64,
+    /// The request's number ([`Pass::request`]); 0 for the race under *exact*, which is the same in every request.
+    pub request: u64,
     /// First position that this pass chooses, 0 for [`Purpose::Token`]. A position that was drafted and not reached is
     /// drafted again in a later pass, which starts further on: this field keeps the two apart.
     pub pass: u64,
@@ -41,24 +58,34 @@ pub struct Address {
 }
 
 impl Address {
-    /// The race at a position. Depends on nothing but seed and position, so speculation cannot shift it.
+    /// The race at a position under *exact*. Depends on nothing but seed and position, so speculation cannot shift it.
     pub fn token(seed: u64, position: u64) -> Address {
-        Address { seed, pass: 0, position, purpose: Purpose::Token, index: 0 }
+        Address { seed, request: 0, pass: 0, position, purpose: Purpose::Token, index: 0 }
+    }
+
+    /// The target's pick under *rejection* where nothing was offered. In the request of number 0 this is
+    /// [`Address::token`].
+    pub fn plain(pass: Pass, position: u64) -> Address {
+        Address { request: pass.request, ..Address::token(pass.seed, position) }
     }
 
     /// A drafter's draw under *rejection*, from a law that was added to the tree before the draw.
-    pub fn draft(seed: u64, pass: u64, position: u64, law: LawId) -> Address {
-        Address { seed, pass, position, purpose: Purpose::Draft, index: law.index() as u32 }
+    pub fn draft(pass: Pass, position: u64, law: LawId) -> Address {
+        Address::of(pass, position, Purpose::Draft, law.index() as u32)
     }
 
     /// The coin of one offer.
-    pub fn coin(seed: u64, pass: u64, position: u64, offer: u32) -> Address {
-        Address { seed, pass, position, purpose: Purpose::Coin, index: offer }
+    pub fn coin(pass: Pass, position: u64, offer: u32) -> Address {
+        Address::of(pass, position, Purpose::Coin, offer)
     }
 
     /// The draw from what the refused offers left over; at most one in a pass.
-    pub fn residual(seed: u64, pass: u64, position: u64) -> Address {
-        Address { seed, pass, position, purpose: Purpose::Residual, index: 0 }
+    pub fn residual(pass: Pass, position: u64) -> Address {
+        Address::of(pass, position, Purpose::Residual, 0)
+    }
+
+    fn of(pass: Pass, position: u64, purpose: Purpose, index: u32) -> Address {
+        Address { seed: pass.seed, request: pass.request, pass: pass.start, position, purpose, index }
     }
 }
 

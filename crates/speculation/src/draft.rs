@@ -42,7 +42,7 @@ pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions
 
 use crate::budget::Limits;
 use crate::choose::{Branch, Outlook};
-use crate::{Chance, DraftTree, NodeId, Promise, Sampling, SequenceId, Tenant, Token};
+use crate::{Chance, DraftTree, NodeId, Pass, Promise, Sampling, SequenceId, Tenant, Token};
 
 /// Guesses below this are not worth the time of weighing them.
 const GAIN_MIN_WEIGHED: f32 = 0.01;
@@ -64,6 +64,8 @@ pub struct Ask<'a> {
     pub promise: Promise,
     /// The request's seed.
     pub seed: u64,
+    /// The request's number, which keeps the draws of requests of one seed apart ([`Pass::request`]).
+    pub request: u64,
     /// What a step of drafting must be worth to be made; `None` if only the limits count.
     pub outlook: Option<Outlook<'a>>,
     /// How far to go. The tree may hold `limits.nodes_max` nodes in all, those of earlier drafters counted.
@@ -80,6 +82,11 @@ impl Ask<'_> {
     /// The first position that this pass chooses: the number of tokens so far.
     pub fn position(&self) -> u64 {
         self.tokens.len() as u64
+    }
+
+    /// Where the noise of this pass is.
+    pub fn pass(&self) -> Pass {
+        Pass { seed: self.seed, request: self.request, start: self.position() }
     }
 
     /// A branch ends behind a token whose estimated acceptance is below this: what request and budget say.

@@ -28,7 +28,10 @@
 //!    confidence rule stops after the token that fell below, and [`DraftTree`] cannot forget an offer.
 //! 2. *q is the law it was drawn from*: for later siblings the law without replacement, in the order of drawing, also
 //!    when another drafter proposed the same token in between. So a tree keeps offers apart from nodes.
-//! 3. *Draw, coin and last draw are independent.* So each has its own [`Address`], which no later pass repeats.
+//! 3. *Draw, coin and last draw are independent*, of each other and of all that the drafters know. So each has its own
+//!    [`Address`], which no later pass repeats, and no later request either: drafters that learn remember texts, and a
+//!    text tells how its coins fell. Hence the request's number in the address, which keeps two requests of one seed
+//!    apart ([`Pass::request`]).
 //!
 //! These are not left to argument: the test workshop implements [`Chance`] by an enumerator that walks every outcome,
 //! and compares the computed law of drafter + budget + verifier with that of plain decoding; each of the bugs above is
@@ -54,7 +57,7 @@ pub mod translate;
 mod tree;
 mod verify;
 
-pub use chance::{Address, Chance, Purpose};
+pub use chance::{Address, Chance, Pass, Purpose};
 pub use choose::{Branch, Choice, Outlook, PassSoFar, Policy, Prospect};
 pub use choose::{choose, gains, lawful_offers, retain, share};
 pub use costs::{Costs, DrafterCosts};

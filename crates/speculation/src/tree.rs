@@ -116,18 +116,21 @@ pub struct DraftTree {
     depths: Vec<u32>,
     sources: Vec<u8>,
     offers: Vec<Offer>,
-    laws: Vec<DrawnLaw>,
+    /// Laws from which offers were drawn, by their ids.
+    laws: Vec<PlacedLaw>,
+    /// Laws that are only kept to be compared: nothing is offered as drawn from them. They have no ids, so that keeping one
+    /// does not change the address of any draw.
+    kept: Vec<PlacedLaw>,
 }
 
 #[derive(Clone, Debug)]
-struct DrawnLaw {
+struct PlacedLaw {
     law: Law,
-    /// The parent under which it was first offered; a law belongs to one place.
+    /// The parent whose continuation it is about; of a drawn law that under which it was first offered, since a law belongs
+    /// to one place.
     place: Option<Option<NodeId>>,
     /// The drafter whose law it is, known with its place.
     source: u8,
-    /// Only kept to be compared: nothing was drawn from it that is offered as drawn.
-    kept: bool,
 }
 
 impl DraftTree {
@@ -144,6 +147,7 @@ impl DraftTree {
         self.sources.clear();
         self.offers.clear();
         self.laws.clear();
+        self.kept.clear();
     }
 
     /// Number of nodes, the root not counted.
@@ -162,32 +166,36 @@ impl DraftTree {
     /// keeps the noise of two drafters, or of two nodes, apart.
     pub fn add_law(&mut self, law: Law) -> LawId {
         let id = u32::try_from(self.laws.len()).expect("fewer than 2^32 laws in a tree");
-        self.laws.push(DrawnLaw { law, place: None, source: 0, kept: false });
+        self.laws.push(PlacedLaw { law, place: None, source: 0 });
         LawId(id)
     }
 
-    /// Keeps a draft law of which no draw is offered, as under *exact*, so that it can be compared with the target's.
+    /// Keeps a draft law of which nothing is offered as drawn, so that it can be compared with the target's: any law under
+    /// *exact*, and a point mass under every promise.
     pub fn keep_law(&mut self, parent: Option<NodeId>, law: Law, source: u8) {
-        self.laws.push(DrawnLaw { law, place: Some(parent), source, kept: true });
+        self.kept.push(PlacedLaw { law, place: Some(parent), source });
     }
 
     /// The draft laws under one parent, with the drafters that they belong to.
     pub fn laws_under(&self, parent: Option<NodeId>) -> impl Iterator<Item = (u8, &Law)> {
-        self.laws.iter().filter(move |drawn| drawn.place == Some(parent)).map(|drawn| (drawn.source, &drawn.law))
+        let all = self.laws.iter().chain(&self.kept);
+        all.filter(move |placed| placed.place == Some(parent)).map(|placed| (placed.source, &placed.law))
     }
 
     /// Takes over the laws of the tree whose offers are about to be copied: ids stay, places are found anew.
     pub(crate) fn take_laws(&mut self, other: &mut DraftTree) {
         self.laws.clear();
         self.laws.append(&mut other.laws);
-        self.laws.iter_mut().filter(|drawn| !drawn.kept).for_each(|drawn| drawn.place = None);
+        self.laws.iter_mut().for_each(|drawn| drawn.place = None);
+        self.kept.clear();
+        self.kept.append(&mut other.kept);
     }
 
     /// Where the nodes of the other tree are now: kept laws move along, and those without a place are forgotten.
     pub(crate) fn settle_laws(&mut self, places: &[Option<NodeId>]) {
-        for drawn in self.laws.iter_mut().filter(|drawn| drawn.kept) {
-            if let Some(Some(parent)) = drawn.place {
-                drawn.place = places[parent.index()].map(Some);
+        for kept in &mut self.kept {
+            if let Some(Some(parent)) = kept.place {
+                kept.place = places[parent.index()].map(Some);
             }
         }
     }

@@ -3,14 +3,16 @@
 //! Verification never sees a drafter. It sees a tree, and for each offer the law it was drawn from; it asks for the
 //! target's law only at nodes that it visits. Each promise has its file: `exact` (the target picks, the tree is only
 //! consulted), `rejection` (accept or refuse each offer so that the law stays p) and `block` (the same for the chain
-//! that leads the tree, judged as a whole). With an empty tree all three are plain decoding, with the same noise at the
-//! same address: switching the drafter off changes no byte under any promise.
+//! that leads the tree, judged as a whole). With an empty tree all three are plain decoding. Its noise is addressed by seed
+//! and position, under *rejection* and *block* also by the request's number (0 leaves the address as it is). So switching the
+//! drafter off under *exact* changes no byte; under the others a text depends on the drafts, its law does not, and a
+//! request without drafters writes the same text again under the same seed and number.
 
 mod block;
 mod exact;
 mod rejection;
 
-use crate::{Chance, DraftTree, Law, NodeId, Token};
+use crate::{Chance, DraftTree, Law, NodeId, Pass, Token};
 
 /// What speculation promises about the text.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,8 +20,10 @@ pub enum Promise {
     /// *exact*: same seed, same text as plain decoding, byte for byte.
     #[default]
     Exact,
-    /// *rejection*: the same distribution as plain decoding (Leviathan et al. 2023, Algorithm 1, and its tree form), for a
-    /// seed that is new to the drafters: what they learned from a text of the same seed tells of the coins to come.
+    /// *rejection*: the same distribution as plain decoding (Leviathan et al. 2023, Algorithm 1, and its tree form), also
+    /// for the same seed again with drafters that learned from the earlier text: the number of the request
+    /// ([`Pass::request`]) gives each request coins of its own. The engine counts these numbers. What remains: a request
+    /// that repeats both the seed and the number of a text which its drafters remember.
     Rejection,
     /// *rejection*, where the chain that was offered first is judged as one block (Sun et al. 2025, Algorithm 2), which
     /// accepts at least as many of its tokens; all other offers are judged as under [`Promise::Rejection`].
@@ -56,21 +60,13 @@ impl<F: FnMut(Option<NodeId>) -> Law> TargetLaws for F {
     }
 }
 
-/// Which pass is being verified: the noise of all its draws is addressed by this.
-#[derive(Copy, Clone, Debug)]
-struct Pass {
-    seed: u64,
-    /// First position that the pass chooses.
-    start: u64,
-}
-
 /// Decides which proposals are kept, and adds the target's own token.
 ///
-/// `position` is the index, prompt included, of the first token to be chosen: the length of the sequence with its
-/// pending token. The verdict has at least one token, and one more than its path.
+/// `pass` says where the noise of its draws is: by the request's seed and number, and the first position to be chosen. The
+/// verdict has at least one token, and one more than its path.
 ///
 /// ```
-/// use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Promise, Proposal, Token, verify};
+/// use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Pass, Promise, Proposal, Token, verify};
 ///
 /// // A target that counts: 7, 8, 9. It is certain, so no chance is needed.
 /// struct NoChance;
@@ -82,7 +78,8 @@ struct Pass {
 /// let seven = tree.offer(None, 7, Proposal::Point, 0);
 /// tree.offer(Some(seven), 5, Proposal::Point, 0);
 /// let mut target = |node: Option<NodeId>| Law::point(if node.is_none() { 7 } else { 8 });
-/// let verdict = verify(&tree, &mut target, Promise::Exact, 0, 3, &mut NoChance);
+/// let pass = Pass { seed: 0, request: 0, start: 3 };
+/// let verdict = verify(&tree, &mut target, Promise::Exact, pass, &mut NoChance);
 /// assert_eq!(verdict.path, [seven]);
 /// assert_eq!(verdict.tokens, [7, 8]);
 /// ```
@@ -90,11 +87,9 @@ pub fn verify(
     tree: &DraftTree,
     target: &mut dyn TargetLaws,
     promise: Promise,
-    seed: u64,
-    position: u64,
+    pass: Pass,
     chance: &mut dyn Chance,
 ) -> Verdict {
-    let pass = Pass { seed, start: position };
     let verdict = match promise {
         Promise::Exact => exact::verify(tree, target, pass, chance),
         Promise::Rejection => rejection::verify(tree, target, pass, chance),

@@ -9,6 +9,11 @@
 //! at one address would make the enumeration lie, and panics instead, with the address. The exception is the race under
 //! *exact*, which drafter and target run with the same noise on purpose: [`enumerate_coupled`] lets it be asked again
 //! and treats the answers as independent, which is one of the couplings for which *exact* must hold.
+//!
+//! [`enumerate_by_address`] is for programs that ask again where they should not. There an address has one noise, as in
+//! production: a number between 0 and 1 that no one knows, of which every answer tells a little. So the same question gets
+//! the same answer, another question at that address an answer that fits, and the law is that of the program as it would
+//! run. It shows what a shared address does to a law.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +28,25 @@ pub struct Dial {
     /// Probability of this run so far.
     weight: f64,
     asked: Vec<Address>,
-    coupled: bool,
+    again: Again,
+    /// By address and place in a draw: the bounds between which the noise is known to lie. Only where noise is shared.
+    noise: BTreeMap<(Address, usize), (f64, f64)>,
 }
+
+/// What is done when an address is asked a second time.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+enum Again {
+    /// It panics.
+    #[default]
+    Refused,
+    /// The race is answered independently, all others panic.
+    IndependentRace,
+    /// It is answered with the same noise.
+    SameNoise,
+}
+
+/// A part of the noise that is smaller than this is a rounding error of two bounds that are equal.
+const SLIVER: f64 = 1e-12;
 
 /// One decision: the outcomes of positive probability, and which of them the current run takes.
 #[derive(Debug)]
@@ -54,7 +76,24 @@ pub fn enumerate<R: Ord>(f: impl FnMut(&mut Dial) -> R) -> BTreeMap<R, f64> {
 ///
 /// As [`enumerate`], for the other purposes.
 pub fn enumerate_coupled<R: Ord>(f: impl FnMut(&mut Dial) -> R) -> BTreeMap<R, f64> {
-    Dial { coupled: true, ..Dial::default() }.walk(f)
+    Dial { again: Again::IndependentRace, ..Dial::default() }.walk(f)
+}
+
+/// The same, where everything may be asked again: an address has one noise, of which its answers are a function.
+///
+/// ```
+/// use foretoken_speculation::{Address, Chance};
+/// let at = Address::token(0, 0);
+/// let law = foretoken_testkit::dial::enumerate_by_address(|dial| (dial.coin(0.25, at), dial.coin(0.75, at)));
+/// // The lesser probability is that of heads in both: such coins never fall as (true, false).
+/// assert_eq!((law[&(true, true)], law[&(false, true)], law[&(false, false)]), (0.25, 0.5, 0.25));
+/// ```
+///
+/// # Panics
+///
+/// Panics if `f` depends on anything but its dial.
+pub fn enumerate_by_address<R: Ord>(f: impl FnMut(&mut Dial) -> R) -> BTreeMap<R, f64> {
+    Dial { again: Again::SameNoise, ..Dial::default() }.walk(f)
 }
 
 impl Dial {
@@ -64,6 +103,7 @@ impl Dial {
             self.taken = 0;
             self.weight = 1.0;
             self.asked.clear();
+            self.noise.clear();
             let result = f(&mut self);
             assert!(self.taken == self.trail.len(), "the run took {} of {} turns", self.taken, self.trail.len());
             *law.entry(result).or_insert(0.0) += self.weight;
@@ -107,9 +147,37 @@ impl Dial {
 
     fn note(&mut self, address: Address) {
         let again = self.asked.contains(&address);
-        let allowed = self.coupled && address.purpose == Purpose::Token;
+        let allowed = match self.again {
+            Again::Refused => false,
+            Again::IndependentRace => address.purpose == Purpose::Token,
+            Again::SameNoise => true,
+        };
         assert!(!again || allowed, "asked twice at {address:?}");
         self.asked.push(address);
+    }
+
+    /// Takes the decision of one place of a draw at an address.
+    fn decide(&mut self, address: Address, place: usize, weights: &[f64]) -> usize {
+        if self.again != Again::SameNoise {
+            return self.choose(weights);
+        }
+        // Each outcome has a stretch of the noise, in the order of the outcomes and as long as it is probable. Of these
+        // stretches only what lies within the bounds of what is known can still be.
+        let (low, high) = self.noise.get(&(address, place)).copied().unwrap_or((0.0, 1.0));
+        let total: f64 = weights.iter().sum();
+        let mut end = 0.0;
+        let stretches: Vec<(f64, f64)> = weights
+            .iter()
+            .map(|weight| {
+                let start = end;
+                end += weight;
+                ((start / total).max(low), (end / total).min(high))
+            })
+            .collect();
+        let left = |(from, to): &(f64, f64)| if to - from > SLIVER * (high - low) { to - from } else { 0.0 };
+        let choice = self.choose(&stretches.iter().map(left).collect::<Vec<f64>>());
+        self.noise.insert((address, place), stretches[choice]);
+        choice
     }
 }
 
@@ -118,8 +186,8 @@ impl Chance for Dial {
         self.note(address);
         out.clear();
         let mut weights = law.probabilities().to_vec();
-        for _ in 0..count.min(law.support_len()) {
-            let choice = self.choose(&weights);
+        for place in 0..count.min(law.support_len()) {
+            let choice = self.decide(address, place, &weights);
             weights[choice] = 0.0;
             out.push(law.tokens()[choice]);
         }
@@ -128,7 +196,7 @@ impl Chance for Dial {
     fn coin(&mut self, probability: f64, address: Address) -> bool {
         assert!((0.0..=1.0).contains(&probability), "a coin of probability {probability} at {address:?}");
         self.note(address);
-        self.choose(&[probability, 1.0 - probability]) == 0
+        self.decide(address, 0, &[probability, 1.0 - probability]) == 0
     }
 }
 
@@ -172,5 +240,26 @@ mod tests {
         let law = Law::from_pairs([(0, 0.5), (1, 0.5)]);
         let race = |dial: &mut Dial| dial.pick(&law, Address::token(0, 0));
         assert_eq!(enumerate_coupled(|dial| (race(dial), race(dial))).len(), 4);
+        assert_eq!(enumerate_by_address(|dial| (race(dial), race(dial))).len(), 2);
+    }
+
+    #[test]
+    fn one_noise_answers_every_question_at_its_address_by_the_law_of_that_question() {
+        let (p, q) = (Law::from_pairs([(0, 0.5), (1, 0.3), (2, 0.2)]), Law::from_pairs([(0, 0.1), (2, 0.9)]));
+        let found = enumerate_by_address(|dial| {
+            let mut drawn = [Vec::new(), Vec::new(), Vec::new()];
+            let at = Address::token(0, 0);
+            dial.draw(&p, 2, at, &mut drawn[0]);
+            dial.draw(&q, 1, at, &mut drawn[1]);
+            dial.draw(&p, 2, at, &mut drawn[2]);
+            drawn
+        });
+        assert!(found.keys().all(|[first, _, again]| first == again));
+        for (law, which) in [(&p, 0), (&q, 1)] {
+            for (token, probability) in law.iter() {
+                let sum: f64 = found.iter().filter(|(drawn, _)| drawn[which][0] == token).map(|(_, p)| p).sum();
+                assert!((sum - probability).abs() < 1e-12, "{which}: {sum} for {probability} of {token}");
+            }
+        }
     }
 }

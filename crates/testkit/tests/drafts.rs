@@ -5,7 +5,7 @@ use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
     Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, LookupDrafter, ModelDrafter, News, NodeId, Offer,
-    Probes, Promise, Rows, Sampling, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant, Token, Verdict, verify,
+    Pass, Probes, Promise, Rows, Sampling, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant, Token, Verdict, verify,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
 use foretoken_testkit::vocabulary::translator;
@@ -76,6 +76,7 @@ impl<'a> Play<'a> {
                 promise: self.promise,
                 seed: self.seed,
                 outlook: None,
+                request: 0,
                 limits: Limits::nodes(self.nodes_max),
                 tree,
                 probes,
@@ -95,7 +96,8 @@ impl<'a> Play<'a> {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
             self.target.law(&self.sampling, tokens, 1, &path)
         };
-        verify(tree, &mut law, self.promise, self.seed, tokens.len() as u64, &mut Race)
+        let pass = Pass { seed: self.seed, request: 0, start: tokens.len() as u64 };
+        verify(tree, &mut law, self.promise, pass, &mut Race)
     }
 }
 

@@ -10,6 +10,8 @@ mod canary;
 mod drafts;
 #[path = "laws/harness.rs"]
 mod harness;
+#[path = "laws/requests.rs"]
+mod requests;
 #[path = "laws/shapes.rs"]
 mod shapes;
 #[path = "laws/teams.rs"]
@@ -194,7 +196,8 @@ fn tables_and_random_tokens_draw_chains_and_trees_lawfully() {
         let target = Table::seeded(3, 2, seed);
         for promise in PROMISES {
             let setup = Setup::new(&target, &sampling, promise, &PROMPT, 3);
-            let teams: [&dyn Fn() -> Team<'static>; 6] = [
+            let teams: [&dyn Fn() -> Team<'static>; 7] = [
+                &|| vec![Box::new(NgramDrafter::new(1, NgramSource::Text))],
                 &|| vec![ngram(1, NgramSource::Both)],
                 &|| vec![ngram(2, NgramSource::Corpus)],
                 &|| vec![ngram(3, NgramSource::Text)],

@@ -61,7 +61,7 @@ pub struct MemoryOptions {
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_static: Option<PathBuf>,
     /// The same with the texts of earlier runs, read if it is there; generate and chat add theirs, check and bench only
-    /// read it (also -lcd)
+    /// read it (also -lcd). Under --verify rejection or block each run then writes other texts, also for the same seed
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_dynamic: Option<PathBuf>,
     /// Most tokens kept in that file, those of the last texts; a file that holds more is refused
@@ -166,7 +166,8 @@ impl From<Counted> for NgramSource {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct NgramOptions {
-    /// ngram: length of the longest n-gram that is counted, the proposed token included
+    /// ngram: length of the longest n-gram that is counted, the proposed token included; 1 proposes the most frequent tokens
+    /// whatever came before
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::order, allow_negative_numbers = true)]
     pub ngram_order: usize,
     /// ngram: what is counted: corpus, text or both

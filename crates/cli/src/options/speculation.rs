@@ -44,7 +44,8 @@ impl From<Verify> for Promise {
 pub enum Budget {
     /// As much as pays on this machine, down to nothing.
     Auto,
-    /// Two more after a draft that was right, one less after another.
+    /// From 5 on, two more after a draft that was accepted whole (of a tree its longest branch, which keeps wide trees
+    /// small), one less after another; each request begins anew, as heuristic_transient of transformers.
     Heuristic,
     /// Always the maximum.
     Fixed,

@@ -54,7 +54,7 @@ fn a_capacity_keeps_the_last_texts() {
     let store = folder.path().join("store").display().to_string();
     let found = build(&path, &store, &["--capacity", "4"]);
     assert_eq!(found.err, "note: --capacity 4: 1 of 2 texts left out\n");
-    assert_eq!(found.ok(), format!("{store}: 1 documents, 2 tokens, 76 bytes\n"));
+    assert_eq!(found.ok(), format!("{store}: 1 documents, 2 tokens, 84 bytes\n"));
     let found = build(&path, &store, &["--capacity", "2"]);
     assert_eq!(found.err, "note: --capacity 2: 1 of 2 texts left out (1 longer than the capacity)\n");
     let error = build(&path, &store, &["--capacity", "1"]).error(1);
@@ -114,5 +114,5 @@ fn a_store_of_another_vocabulary_or_a_damaged_one_is_refused() {
     bytes.truncate(50);
     std::fs::write(&store, bytes).expect("a file can be written");
     let error = replay(&demo("demo-target")).error(1);
-    assert_eq!(error, format!("{store}: length: expected 80 bytes (1 documents with 3 tokens), found 50"));
+    assert_eq!(error, format!("{store}: length: expected 88 bytes (1 documents with 3 tokens), found 50"));
 }

@@ -7,7 +7,7 @@ use crate::{demo, file, golden, run, run_with, words};
 const STORY: &str = "the cat and the dog and the cat and the";
 
 /// Everything that `--spec-type` takes, on the demo pair.
-const KINDS: [&str; 19] = [
+const KINDS: [&str; 20] = [
     "draft",
     "draft:lookup",
     "draft:ngram,lookup --draft-p-split 0.2 --draft-max 9",
@@ -19,6 +19,7 @@ const KINDS: [&str; 19] = [
     "suffix,trie --suffix-num-tokens 5 --suffix-max-tree-depth 3 --suffix-max-spec-factor 1 --suffix-min-token-prob 0.1",
     "ngram",
     "ngram --ngram-branches 3 --ngram-order 3 --ngram-source text --draft-p-split 0.2",
+    "ngram --ngram-order 1",
     "jacobi",
     "jacobi,lookup --lookahead-window 2 --lookahead-level 3 --lookahead-guesses 1",
     "random",
@@ -190,6 +191,29 @@ fn a_file_of_texts_is_everybodys_and_never_cut() {
     let expected = format!("{path}: expected at most 35 tokens (--lookup-cache-tokens), found ");
     assert!(error.starts_with(&expected), "{error}");
     assert_eq!(std::fs::read(&path).expect("the file is there"), before);
+}
+
+#[test]
+fn under_rejection_every_request_has_coins_of_its_own_also_in_the_next_run() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let prompts = folder.path().join("twice.jsonl").display().to_string();
+    let lines = format!("{{\"prompt\": \"{STORY}\"}}\n").repeat(2);
+    std::fs::write(&prompts, lines).expect("a file can be written");
+    for (verify, repeats) in [("exact", true), ("rejection", false), ("block", false)] {
+        let path = folder.path().join(verify).display().to_string();
+        let law = format!("-n 16 -s 1 --temp 1 --spec-type suffix --verify {verify}");
+        let text =
+            |options: &str| run(&[&["generate", STORY], words(&format!("{law} {options}")).as_slice()].concat()).ok();
+        let first = text("");
+        assert_eq!(text(""), first, "{verify}: the same command writes the same text");
+        let remembering = format!("-lcd {path}");
+        assert_eq!(text(&remembering), first, "{verify}: nothing is remembered yet");
+        assert_eq!(text(&remembering) == first, repeats, "{verify}: the next run");
+        let both = run(&words(&format!("generate --prompts {prompts} --output-ids {law}"))).ok();
+        let both: Vec<&str> = both.lines().collect();
+        assert_eq!(both.len(), 2, "{both:?}");
+        assert_eq!(both[0] == both[1], repeats, "{verify}: one prompt twice");
+    }
 }
 
 #[test]

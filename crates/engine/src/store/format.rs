@@ -4,7 +4,6 @@
 //! left of the announced tokens, each token with the vocabulary, and all bytes with their checksum. Memory grows with what
 //! was really read. The format stands in `store.rs`.
 
-use std::collections::VecDeque;
 use std::fmt::Display;
 use std::io::{self, Read, Write};
 
@@ -12,29 +11,39 @@ use foretoken_speculation::{Tenant, Token};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::error::StoreError;
-use super::{Document, TOKENS_MAX, Vocabulary};
+use super::{Document, NEXT_REQUEST_MAX, Store, TOKENS_MAX, Vocabulary};
 
 const MAGIC: [u8; 8] = *b"ftktexts";
-const VERSION: u32 = 1;
-const HEADER: u64 = 40;
+/// The version that is written. Version 1, without the number of the next request, is read as well.
+const VERSION: u32 = 2;
+const HEADER: u64 = 48;
+const HEADER_OF_1: u64 = 40;
 const DOCUMENT: u64 = 20;
 const CHECKSUM: u64 = 8;
 /// Tokens that are read at a time.
 const CHUNK: usize = 4096;
 
+/// What a file holds.
+#[derive(Debug, PartialEq)]
+pub(super) struct Contents {
+    pub documents: Vec<Document>,
+    pub next_request: u64,
+}
+
 /// Bytes of a file with so many documents and tokens; `None` if no file can be so long.
 pub(super) fn file_len(documents: u64, tokens: u64) -> Option<u64> {
+    len_behind(HEADER, documents, tokens)
+}
+
+/// Bytes of a file whose header has so many.
+fn len_behind(header: u64, documents: u64, tokens: u64) -> Option<u64> {
     let documents = documents.checked_mul(DOCUMENT)?;
-    tokens.checked_mul(4)?.checked_add(documents)?.checked_add(HEADER + CHECKSUM)
+    tokens.checked_mul(4)?.checked_add(documents)?.checked_add(header + CHECKSUM)
 }
 
 /// Writes a whole file.
-pub(super) fn write(
-    out: &mut impl Write,
-    vocabulary: Vocabulary,
-    tokens: usize,
-    documents: &VecDeque<Document>,
-) -> io::Result<()> {
+pub(super) fn write(out: &mut impl Write, store: &Store) -> io::Result<()> {
+    let Store { vocabulary, documents, tokens, next_request, .. } = store;
     let mut hash = Xxh3::new();
     let mut put = |bytes: &[u8]| {
         hash.update(bytes);
@@ -45,7 +54,8 @@ pub(super) fn write(
     put(&vocabulary.len.to_le_bytes())?;
     put(&vocabulary.fingerprint.to_le_bytes())?;
     put(&(documents.len() as u64).to_le_bytes())?;
-    put(&(tokens as u64).to_le_bytes())?;
+    put(&(*tokens as u64).to_le_bytes())?;
+    put(&next_request.to_le_bytes())?;
     for document in documents {
         put(&(document.tokens.len() as u32).to_le_bytes())?;
         put(&(document.prompt_len as u32).to_le_bytes())?;
@@ -57,9 +67,9 @@ pub(super) fn write(
 }
 
 /// Reads a whole file of `len` bytes. `name`: the file, for messages.
-pub(super) fn read(name: &str, from: impl Read, len: u64, vocabulary: Vocabulary) -> Result<Vec<Document>, StoreError> {
+pub(super) fn read(name: &str, from: impl Read, len: u64, vocabulary: Vocabulary) -> Result<Contents, StoreError> {
     let mut reader = Reader { name, from, hash: Xxh3::new() };
-    let (documents, tokens) = reader.header(len, vocabulary)?;
+    let Header { documents, tokens, next_request } = reader.header(len, vocabulary)?;
     let mut all = Vec::new();
     let mut left = tokens as usize;
     for number in 1..=documents {
@@ -73,9 +83,16 @@ pub(super) fn read(name: &str, from: impl Read, len: u64, vocabulary: Vocabulary
     let found = reader.hash.digest();
     let expected = u64::from_le_bytes(reader.bytes("checksum")?);
     match found == expected {
-        true => Ok(all),
+        true => Ok(Contents { documents: all, next_request }),
         false => Err(reader.field("checksum", format!("{expected:016x}"), format!("{found:016x} of what was read"))),
     }
+}
+
+/// What a header says, compared with the file's length.
+struct Header {
+    documents: u64,
+    tokens: u64,
+    next_request: u64,
 }
 
 struct Reader<'a, R> {
@@ -117,8 +134,7 @@ impl<R: Read> Reader<'_, R> {
         self.bytes(field).map(u64::from_le_bytes)
     }
 
-    /// Numbers of documents and tokens, which the file's length was compared with.
-    fn header(&mut self, len: u64, vocabulary: Vocabulary) -> Result<(u64, u64), StoreError> {
+    fn header(&mut self, len: u64, vocabulary: Vocabulary) -> Result<Header, StoreError> {
         let magic: [u8; 8] = self.bytes("magic")?;
         if magic != MAGIC {
             return Err(self.field(
@@ -128,8 +144,8 @@ impl<R: Read> Reader<'_, R> {
             ));
         }
         let version = self.u32("version")?;
-        if version != VERSION {
-            return Err(self.field("version", VERSION, version));
+        if version != 1 && version != VERSION {
+            return Err(self.field("version", format!("1 or {VERSION}"), version));
         }
         let (theirs, fingerprint) = (self.u32("vocabulary")?, self.u64("fingerprint")?);
         if theirs != vocabulary.len {
@@ -148,14 +164,21 @@ impl<R: Read> Reader<'_, R> {
         if documents > tokens {
             return Err(self.field("documents", format!("at most one a token ({tokens})"), documents));
         }
-        match file_len(documents, tokens) {
-            Some(expected) if expected == len => Ok((documents, tokens)),
-            expected => {
-                let expected = expected.map_or("a length".to_string(), |expected| expected.to_string());
-                let why = format!("{expected} bytes ({documents} documents with {tokens} tokens)");
-                Err(self.field("length", why, len))
-            }
+        let header = if version == 1 { HEADER_OF_1 } else { HEADER };
+        let expected = len_behind(header, documents, tokens);
+        if expected != Some(len) {
+            let expected = expected.map_or("a length".to_string(), |expected| expected.to_string());
+            let why = format!("{expected} bytes ({documents} documents with {tokens} tokens)");
+            return Err(self.field("length", why, len));
         }
+        // When version 1 was written, all requests drew as number 0 draws now. So any other number is new to its texts, and
+        // one a text is as if they had been counted. A file without texts tells nothing of any request.
+        let next_request = if version == 1 { documents } else { self.u64("next_request")? };
+        if next_request > NEXT_REQUEST_MAX {
+            let expected = format!("at most {NEXT_REQUEST_MAX} (2^32 requests are still to come)");
+            return Err(self.field("next_request", expected, next_request));
+        }
+        Ok(Header { documents, tokens, next_request })
     }
 
     /// A document with at most `left` tokens.

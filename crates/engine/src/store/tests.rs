@@ -17,27 +17,41 @@ fn small() -> Store {
     assert!(store.add(document(&[1, 2, 99], 2, None)));
     assert!(store.add(document(&[7], 0, Some(u64::MAX))));
     assert!(store.add(document(&[0, 5], 2, Some(0))));
+    store.set_next_request(0x0102_0304_0506_0708);
     store
 }
 
 fn bytes(store: &Store) -> Vec<u8> {
     let mut bytes = Vec::new();
-    format::write(&mut bytes, VOCABULARY, store.tokens, &store.documents).expect("memory takes everything");
+    format::write(&mut bytes, store).expect("memory takes everything");
     bytes
 }
 
-fn read(bytes: &[u8]) -> Result<Vec<Document>, StoreError> {
+fn read(bytes: &[u8]) -> Result<format::Contents, StoreError> {
     format::read("x", bytes, bytes.len() as u64, VOCABULARY)
 }
 
-/// The bytes with others put in at a place, and a checksum that is right again.
-fn forged(at: usize, with: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes(&small());
-    bytes[at..at + with.len()].copy_from_slice(with);
+/// The bytes with a checksum that is right again.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.len() - 8;
     let checksum = xxh3_64(&bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_le_bytes());
     bytes
+}
+
+/// The bytes with others put in at a place, and a right checksum.
+fn forged(at: usize, with: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes(&small());
+    bytes[at..at + with.len()].copy_from_slice(with);
+    sealed(bytes)
+}
+
+/// The bytes of a store as version 1 had them.
+fn bytes_of_version_1(store: &Store) -> Vec<u8> {
+    let mut bytes = bytes(store);
+    bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
+    bytes.drain(40..48);
+    sealed(bytes)
 }
 
 #[test]
@@ -54,6 +68,43 @@ fn texts_come_back_as_they_went() {
     long.add(document(&[3; 10_000], 9_999, None));
     long.save(&path).unwrap();
     assert_eq!(Store::load(&path, VOCABULARY, TOKENS_MAX).unwrap(), long);
+}
+
+#[test]
+fn the_next_request_comes_back_up_to_the_last_that_leaves_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("texts");
+    let mut store = small();
+    for number in [0, 1, u64::from(u32::MAX), NEXT_REQUEST_MAX] {
+        store.set_next_request(number);
+        store.save(&path).unwrap();
+        assert_eq!(Store::load(&path, VOCABULARY, 1000).unwrap().next_request(), number);
+    }
+    store.set_next_request(NEXT_REQUEST_MAX + 1);
+    store.save(&path).unwrap();
+    assert!(
+        Store::load(&path, VOCABULARY, 1000).unwrap_err().to_string().contains(": next_request: expected at most ")
+    );
+    assert_eq!(Store::new(VOCABULARY, 9).next_request(), 0);
+}
+
+#[test]
+fn files_of_version_1_are_read_as_if_each_text_had_been_counted() {
+    let mut store = small();
+    let right = bytes_of_version_1(&store);
+    store.set_next_request(3);
+    let found = read(&right).unwrap();
+    assert_eq!((found.next_request, found.documents), (3, store.documents().cloned().collect()));
+    let none = read(&bytes_of_version_1(&Store::new(VOCABULARY, 9))).unwrap();
+    assert_eq!((none.next_request, none.documents.len()), (0, 0));
+    for len in 0..right.len() {
+        assert!(read(&right[..len]).is_err(), "{len} bytes");
+    }
+    for (at, bit) in (0..right.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+        let mut wrong = right.clone();
+        wrong[at] ^= 1 << bit;
+        assert!(read(&wrong).is_err(), "bit {bit} of byte {at}");
+    }
 }
 
 #[test]
@@ -103,7 +154,7 @@ fn every_cut_and_every_addition_is_noticed() {
     let longer = [right.as_slice(), &[0]].concat();
     assert_eq!(
         read(&longer).unwrap_err().to_string(),
-        "x: length: expected 132 bytes (3 documents with 6 tokens), found 133"
+        "x: length: expected 140 bytes (3 documents with 6 tokens), found 141"
     );
 }
 
@@ -115,27 +166,39 @@ fn lies_are_refused_by_name() {
     assert!(read(&forged(0, b"ftktexts")).is_ok());
     for (at, with, expected) in [
         (0, b"FTKTEXTS".to_vec(), "magic: expected \"ftktexts\", found \"FTKTEXTS\""),
-        (8, u32s(2), "version: expected 1, found 2"),
+        (8, u32s(3), "version: expected 1 or 2, found 3"),
+        (8, u32s(0), "version: expected 1 or 2, found 0"),
+        (8, u32s(1), "length: expected 132 bytes (3 documents with 6 tokens), found 140"),
         (12, u32s(101), "vocabulary: expected 100 tokens (those of the model), found 101"),
         (16, u64s(1), "fingerprint: expected feedbeef01234567 (the model's vocabulary), found 0000000000000001"),
-        (24, u64s(2), "length: expected 112 bytes (2 documents with 6 tokens), found 132"),
+        (24, u64s(2), "length: expected 120 bytes (2 documents with 6 tokens), found 140"),
         (24, u64s(u64::MAX), "documents: expected at most one a token (6), found 18446744073709551615"),
-        (32, u64s(7), "length: expected 136 bytes (3 documents with 7 tokens), found 132"),
+        (32, u64s(7), "length: expected 144 bytes (3 documents with 7 tokens), found 140"),
         (32, u64s(u64::MAX), "tokens: expected at most 1073741824, found 18446744073709551615"),
-        (32, u64s(1 << 30), "length: expected 4294967404 bytes (3 documents with 1073741824 tokens), found 132"),
-        (40, u32s(0), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 0"),
-        (40, u32s(7), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 7"),
+        (32, u64s(1 << 30), "length: expected 4294967412 bytes (3 documents with 1073741824 tokens), found 140"),
         (
             40,
+            u64s(NEXT_REQUEST_MAX + 1),
+            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), found 18446744069414584320",
+        ),
+        (
+            40,
+            u64s(u64::MAX),
+            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), found 18446744073709551615",
+        ),
+        (48, u32s(0), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 0"),
+        (48, u32s(7), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 7"),
+        (
+            48,
             u32s(u32::MAX),
             "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 4294967295",
         ),
-        (44, u32s(4), "document 1: prompt: expected at most 3 (its tokens), found 4"),
-        (48, u32s(2), "document 1: owner: expected 0 (everybody) or 1 (a tenant), found 2"),
-        (52, u64s(9), "document 1: tenant: expected 0 (it is everybody's), found 9"),
-        (64, u32s(100), "document 1: token 2: expected a number below 100 (the vocabulary), found 100"),
+        (52, u32s(4), "document 1: prompt: expected at most 3 (its tokens), found 4"),
+        (56, u32s(2), "document 1: owner: expected 0 (everybody) or 1 (a tenant), found 2"),
+        (60, u64s(9), "document 1: tenant: expected 0 (it is everybody's), found 9"),
+        (72, u32s(100), "document 1: token 2: expected a number below 100 (the vocabulary), found 100"),
         // The last document takes one token less than there are.
-        (96, [u32s(1), u32s(1)].concat(), "tokens: expected 5 (as the documents have), found 6"),
+        (104, [u32s(1), u32s(1)].concat(), "tokens: expected 5 (as the documents have), found 6"),
     ] {
         assert_eq!(read(&forged(at, &with)).unwrap_err().to_string(), format!("x: {expected}"));
     }
@@ -160,12 +223,10 @@ fn any_bytes_behind_a_right_checksum_are_texts_or_an_error() {
             let (at, small) = (8 + next(right.len() - 16), next(2) == 0);
             wrong[at] = if small { next(8) } else { next(256) } as u8;
         }
-        let end = wrong.len() - 8;
-        let checksum = xxh3_64(&wrong[..end]);
-        wrong[end..].copy_from_slice(&checksum.to_le_bytes());
-        match read(&wrong) {
-            Ok(documents) => {
+        match read(&sealed(wrong)) {
+            Ok(format::Contents { documents, next_request }) => {
                 taken += 1;
+                assert!(next_request <= NEXT_REQUEST_MAX);
                 let right = |document: &Document| {
                     let known = document.tokens.iter().all(|token| *token < VOCABULARY.len);
                     known && document.prompt_len <= document.tokens.len() && !document.tokens.is_empty()
@@ -201,7 +262,7 @@ fn two_writers_leave_one_whole_file() {
 fn an_announced_giant_costs_no_memory() {
     // The length agrees with the header, as in a file with holes; what is there ends after the header.
     let len = format::file_len(1 << 30, 1 << 30).unwrap();
-    let mut header = bytes(&small())[..40].to_vec();
+    let mut header = bytes(&small())[..48].to_vec();
     header[24..32].copy_from_slice(&(1u64 << 30).to_le_bytes());
     header[32..40].copy_from_slice(&(1u64 << 30).to_le_bytes());
     let error = format::read("x", header.as_slice(), len, VOCABULARY).unwrap_err();

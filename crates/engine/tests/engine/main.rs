@@ -1,5 +1,6 @@
 //! The engine against the oracle, by enumeration, and in awkward company.
 
+mod alpha;
 mod auto;
 mod budgets;
 mod canaries;
@@ -8,4 +9,5 @@ mod company;
 mod conformance;
 mod failing;
 mod probes;
+mod requests;
 mod translated;

@@ -66,6 +66,7 @@ impl RandomDrafter {
         let evidence = Evidence::of_law(1.0 / self.vocabulary as f32, q);
         let proposal = if law.is_point() {
             law.tokens().clone_into(&mut self.drawn);
+            ask.tree.keep_law(parent, law, ask.source);
             Proposal::Point
         } else if ask.promise == Promise::Exact {
             chance.draw(&law, count, Address::token(ask.seed, position), &mut self.drawn);
@@ -73,7 +74,7 @@ impl RandomDrafter {
             Proposal::Point
         } else {
             let id = ask.tree.add_law(law);
-            let address = Address::draft(ask.seed, ask.position(), position, id);
+            let address = Address::draft(ask.pass(), position, id);
             chance.draw(ask.tree.law(id), count, address, &mut self.drawn);
             Proposal::Drawn(id)
         };

@@ -167,7 +167,7 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         } else {
             // A law of its own, so that no draw has the address of another drafter's; nothing is offered as drawn from it.
             let id = ask.tree.add_law(law);
-            let address = Address::draft(ask.seed, ask.position(), position, id);
+            let address = Address::draft(ask.pass(), position, id);
             chance.draw(ask.tree.law(id), 1, address, &mut self.drawn);
             self.drawn[0]
         };

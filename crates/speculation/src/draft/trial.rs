@@ -77,6 +77,7 @@ impl Trial {
             promise: self.promise,
             seed: self.seed,
             outlook: None,
+            request: 0,
             limits: self.limits,
             tree: &mut tree,
             probes,

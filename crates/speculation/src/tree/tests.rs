@@ -23,6 +23,23 @@ fn a_merged_node_keeps_both_offers_in_order() {
 }
 
 #[test]
+fn laws_that_are_only_compared_have_no_ids() {
+    let mut tree = DraftTree::new();
+    tree.keep_law(None, Law::point(5), 3);
+    let five = tree.offer(None, 5, Proposal::Point, 3);
+    let law = tree.add_law(Law::from_pairs([(5, 0.5), (6, 0.5)]));
+    assert_eq!(law.index(), 0, "the address of a draw goes by it");
+    tree.offer(Some(five), 6, Proposal::Drawn(law), 3);
+    tree.keep_law(Some(five), Law::point(7), 4);
+    let laws =
+        |parent| tree.laws_under(parent).map(|(source, law)| (source, law.tokens().to_vec())).collect::<Vec<_>>();
+    assert_eq!(laws(None), [(3, vec![5])]);
+    assert_eq!(laws(Some(five)), [(3, vec![5, 6]), (4, vec![7])]);
+    tree.clear();
+    assert_eq!(tree.laws_under(None).count(), 0);
+}
+
+#[test]
 #[should_panic(expected = "gives it zero")]
 fn a_token_cannot_be_drawn_where_its_law_has_zero() {
     let mut tree = DraftTree::new();

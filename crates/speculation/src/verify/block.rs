@@ -14,8 +14,8 @@
 //! Every node's law along the chain is asked for, where token by token would stop at the first refusal.
 
 use super::rejection::{self, Place};
-use super::{Pass, TargetLaws, Verdict};
-use crate::{Address, Chance, DraftTree, Law, Offer, Proposal, Token};
+use super::{TargetLaws, Verdict};
+use crate::{Address, Chance, DraftTree, Law, Offer, Pass, Proposal, Token};
 
 pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, chance: &mut dyn Chance) -> Verdict {
     let chain = leading_chain(tree);
@@ -36,7 +36,7 @@ pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, 
         owed = chain.get(i + 1).map(|next| Owed::new(tree, next, &law, weight));
         let accept = owed.as_ref().map_or(weight, |owed| owed.acceptance(weight));
         let position = pass.start + i as u64;
-        if chance.coin(accept, Address::coin(pass.seed, pass.start, position, offer.index)) {
+        if chance.coin(accept, Address::coin(pass, position, offer.index)) {
             cut = (i + 1, law.clone(), owed.take());
         }
     }

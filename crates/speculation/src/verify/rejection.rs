@@ -7,12 +7,13 @@
 //! is drawn from a point mass, so it is accepted with probability r(x) and then removed from r. For siblings drawn
 //! without replacement, q is the law given what was drawn before (SpecInfer, Miao et al. 2024; Sequoia, Chen et al. 2024).
 //!
-//! What it relies on and cannot check: every drawn token was offered, whatever it was, and no noise was used twice.
+//! What it relies on and cannot check: every drawn token was offered, whatever it was, and no noise was used twice,
+//! neither in this request nor in an earlier one from whose text a drafter has learned.
 
 use std::borrow::Cow;
 
-use super::{Pass, TargetLaws, Verdict};
-use crate::{Address, Chance, DraftTree, Law, LawId, NodeId, Offer, Proposal, Token};
+use super::{TargetLaws, Verdict};
+use crate::{Address, Chance, DraftTree, Law, LawId, NodeId, Offer, Pass, Proposal, Token};
 
 pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, chance: &mut dyn Chance) -> Verdict {
     let root = Place { law: target.law(None), owed: None, offers_from: 0 };
@@ -78,7 +79,7 @@ fn judge(
                 ((residual.probability(token) / remaining.probability(token)).min(1.0), Some(remaining))
             }
         };
-        if chance.coin(accept, Address::coin(pass.seed, pass.start, position, offer.index)) {
+        if chance.coin(accept, Address::coin(pass, position, offer.index)) {
             return Judgement::Accepted(offer.node);
         }
         let refused = match rest {
@@ -89,11 +90,12 @@ fn judge(
         let Some(refused) = refused else { return Judgement::Accepted(offer.node) };
         residual = Cow::Owned(refused);
     }
-    // Without an offer this is plain decoding, with plain decoding's noise. It cannot meet another use of that address:
-    // a position is written once, and drafters do not draw there under this promise.
+    // Without an offer this is plain decoding, with the noise that this request would have had without drafters. It
+    // cannot meet another use of that address: a position is written once, and drafters do not draw there under this
+    // promise. The request's number is part of it, for drafters may know what was picked here for an earlier request.
     let address = match tree.offers_under(node).next() {
-        Some(_) => Address::residual(pass.seed, pass.start, position),
-        None => Address::token(pass.seed, position),
+        Some(_) => Address::residual(pass, position),
+        None => Address::plain(pass, position),
     };
     Judgement::Own(chance.pick(&residual, address))
 }

@@ -25,8 +25,8 @@ pub fn worst(fault: Fault) -> f64 {
         let target = Table::seeded(3, 2, seed);
         let table = Table::seeded(3, 2, seed + 40);
         for kind in [Kind::Drawn, Kind::Mixed, Kind::Twice] {
-            let verify = |tree: &_, target: &mut dyn TargetLaws, _, seed, start, chance: &mut dyn Chance| {
-                twin::verify(tree, target, fault, 3, (seed, start), chance)
+            let verify = |tree: &_, target: &mut dyn TargetLaws, _, pass, chance: &mut dyn Chance| {
+                twin::verify(tree, target, fault, 3, pass, chance)
             };
             let setup = Setup { verify: &verify, ..Setup::new(&target, &sampling, Promise::Rejection, &PROMPT, 3) };
             let error = setup.error_of_one_pass(usize::MAX, || -> Team<'_> {
@@ -69,9 +69,9 @@ fn offers_merged_with_their_nodes_are_seen() {
 fn a_block_chosen_after_the_draw_is_seen() {
     let shape = vec![None, Some(0), Some(1), Some(1)];
     let sampling = Sampling::default();
-    let chosen = |tree: &DraftTree, target: &mut dyn TargetLaws, _, seed, start, chance: &mut dyn Chance| {
+    let chosen = |tree: &DraftTree, target: &mut dyn TargetLaws, _, pass, chance: &mut dyn Chance| {
         let promise = if tree.is_chain() { Promise::Block } else { Promise::Rejection };
-        verify(tree, target, promise, seed, start, chance)
+        verify(tree, target, promise, pass, chance)
     };
     let error = |seed, verify: Verify<'_>| {
         let (target, dense) = (Table::dense(3, 2, seed), Table::dense(3, 1, seed + 40));
@@ -89,7 +89,7 @@ fn a_block_chosen_after_the_draw_is_seen() {
 }
 
 #[test]
-#[should_panic(expected = "asked twice at Address { seed: 9, pass: 4, position: 4, purpose: Draft")]
+#[should_panic(expected = "asked twice at Address { seed: 9, request: 0, pass: 4, position: 4, purpose: Draft")]
 fn a_coin_with_the_noise_of_the_draft_is_refused_by_its_address() {
     worst(Fault::SharedNoise);
 }
@@ -134,7 +134,7 @@ impl Drafter for Looking {
             let q = |token: Token| law.probability(token);
             let mut out = Vec::new();
             let id = ask.tree.add_law(law.clone());
-            let address = Address::draft(ask.seed, ask.position(), ask.position(), id);
+            let address = Address::draft(ask.pass(), ask.position(), id);
             chance.draw(&law, if self.reorder { 2 } else { 1 }, address, &mut out);
             if self.reorder {
                 out.sort_by(|&a, &b| q(b).total_cmp(&q(a)));
@@ -187,6 +187,7 @@ fn a_drafter_that_was_not_set_back_is_seen() {
         promise: Promise::Exact,
         seed: 0,
         outlook: None,
+        request: 0,
         limits: Limits::nodes(4),
         tree: &mut tree,
         probes: &mut Probes::default(),

@@ -4,18 +4,20 @@
 //! with the target's own law in closed form, which reaches much larger trees.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use foretoken_speculation::budget::{Budget, Limits, Outcome};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{
-    Ask, Chance, Choice, Costs, DraftSettings, DraftTree, Drafter, DrafterCosts, Experience, News, Outlook, PassSoFar,
-    Policy, Probes, Promise, Sampling, SequenceId, TargetLaws, Tenant, Token, Verdict, choose, share, verify,
+    Ask, Chance, Choice, Costs, DraftSettings, DraftTree, Drafter, DrafterCosts, Experience, News, Outlook, Pass,
+    PassSoFar, Policy, Probes, Promise, Sampling, SequenceId, TargetLaws, Tenant, Token, Verdict, choose, share,
+    verify,
 };
 use foretoken_testkit::dial::{Dial, enumerate, enumerate_coupled};
 use foretoken_testkit::table::{Joint, Table, distance};
 
 /// A verify function: the product's, or a canary.
-pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, u64, u64, &mut dyn Chance) -> Verdict;
+pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, Pass, &mut dyn Chance) -> Verdict;
 
 /// A function that chooses: the product's, or a canary.
 pub type Choose<'a> = &'a dyn Fn(&mut [Choice<'_>], &Costs, PassSoFar);
@@ -24,6 +26,7 @@ pub type Choose<'a> = &'a dyn Fn(&mut [Choice<'_>], &Costs, PassSoFar);
 pub type Team<'d> = Vec<Box<dyn Drafter + 'd>>;
 
 /// Everything about a generation but its drafters.
+#[derive(Copy, Clone)]
 pub struct Setup<'a> {
     pub target: &'a Table,
     pub sampling: &'a Sampling,
@@ -35,14 +38,28 @@ pub struct Setup<'a> {
     pub choose: Choose<'a>,
     /// By what is chosen, and whether drafters weigh their steps.
     pub policy: Policy<'a>,
-    pub costs: Costs,
+    pub costs: &'a Costs,
     pub seed: u64,
+    /// The request's number.
+    pub request: u64,
 }
 
 impl<'a> Setup<'a> {
     pub fn new(target: &'a Table, sampling: &'a Sampling, promise: Promise, prompt: &'a [Token], len: usize) -> Self {
-        let (policy, costs) = (Policy::Most, costs());
-        Setup { target, sampling, promise, prompt, len, verify: &verify, choose: &choose, policy, costs, seed: 9 }
+        let (policy, costs) = (Policy::Most, &*COSTS);
+        Setup {
+            target,
+            sampling,
+            promise,
+            prompt,
+            len,
+            verify: &verify,
+            choose: &choose,
+            policy,
+            costs,
+            seed: 9,
+            request: 0,
+        }
     }
 
     /// The law of any program of chance under this promise's rule about addresses.
@@ -136,7 +153,7 @@ impl<'a> Setup<'a> {
     ) -> Verdict {
         let (count, nodes_max) = (drafters.len(), limits.nodes_max);
         let rate = experience.speedup() / self.costs.pass(1, tokens.len());
-        let outlook = Outlook { costs: &self.costs, experience, rate, rows: 1, context: tokens.len() };
+        let outlook = Outlook { costs: self.costs, experience, rate, rows: 1, context: tokens.len() };
         for (source, drafter) in drafters.iter_mut().enumerate() {
             let nodes_max = share(self.promise, limits.nodes_max, candidates.len(), count - 1 - source);
             let ask = Ask {
@@ -147,6 +164,7 @@ impl<'a> Setup<'a> {
                 settings: DraftSettings::default(),
                 promise: self.promise,
                 seed: self.seed,
+                request: self.request,
                 outlook: (self.policy == Policy::ByCost).then_some(outlook),
                 limits: Limits { nodes_max, ..limits },
                 tree: candidates,
@@ -157,14 +175,15 @@ impl<'a> Setup<'a> {
         }
         let (promise, policy) = (self.promise, self.policy);
         let choice = Choice { promise, policy, nodes_max, experience, candidates, tree };
-        (self.choose)(&mut [choice], &self.costs, PassSoFar { rows: 1, context: tokens.len(), rate });
+        (self.choose)(&mut [choice], self.costs, PassSoFar { rows: 1, context: tokens.len(), rate });
         assert!(tree.len() <= nodes_max, "{} nodes in a tree of {nodes_max}", tree.len());
         let mut path = Vec::new();
         let mut law = |node| {
             tree.path_into(node, &mut path);
             self.target.law(self.sampling, tokens, self.prompt.len(), &path)
         };
-        let verdict = (self.verify)(tree, &mut law, self.promise, self.seed, tokens.len() as u64, chance);
+        let at = Pass { seed: self.seed, request: self.request, start: tokens.len() as u64 };
+        let verdict = (self.verify)(tree, &mut law, self.promise, at, chance);
         assert_eq!(verdict.tokens.len(), verdict.path.len() + 1);
         for (i, &node) in verdict.path.iter().enumerate() {
             assert_eq!(tree.token(node), verdict.tokens[i]);
@@ -184,8 +203,8 @@ fn open<'t, 'd>(drafters: &'t mut [Box<dyn Drafter + 'd>], prompt: &[Token]) -> 
 
 /// Costs with which it depends on a guess and its drafter whether a row or a step pays: the second row is cheap, the third
 /// begins a strip, and the drafters' steps differ.
-fn costs() -> Costs {
+static COSTS: LazyLock<Costs> = LazyLock::new(|| {
     let points = vec![(1, 1.0), (2, 1.05), (3, 1.4), (4, 1.45), (5, 1.5)];
     let drafter = |step| DrafterCosts { step, ..DrafterCosts::default() };
     Costs { curves: vec![Curve { context_min: 0, points }], drafters: [0.1, 0.3, 0.02].map(drafter).to_vec() }
-}
+});

@@ -104,7 +104,7 @@ impl Shaped<'_> {
             return out.iter().map(|&token| ask.tree.offer(parent, token, Proposal::Point, source)).collect();
         }
         let id = ask.tree.add_law(law);
-        chance.draw(ask.tree.law(id), count, Address::draft(ask.seed, ask.position(), position, id), &mut out);
+        chance.draw(ask.tree.law(id), count, Address::draft(ask.pass(), position, id), &mut out);
         out.iter().map(|&token| ask.tree.offer(parent, token, Proposal::Drawn(id), source)).collect()
     }
 }

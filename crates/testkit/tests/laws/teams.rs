@@ -55,7 +55,7 @@ impl Grower {
             }
             Promise::Rejection | Promise::Block => {
                 let id = ask.tree.add_law(law.clone());
-                chance.draw(&law, count, Address::draft(ask.seed, ask.position(), position, id), &mut drawn);
+                chance.draw(&law, count, Address::draft(ask.pass(), position, id), &mut drawn);
                 Some(id)
             }
         };

@@ -14,8 +14,8 @@ struct Hashed;
 impl Hashed {
     /// An exponential variable.
     fn noise(address: Address, token: u32) -> f64 {
-        let Address { seed, pass, position, purpose, index } = address;
-        let words = [pass, position, purpose as u64, u64::from(index), u64::from(token)];
+        let Address { seed, request, pass, position, purpose, index } = address;
+        let words = [request, pass, position, purpose as u64, u64::from(index), u64::from(token)];
         let hash = words.into_iter().fold(mix(seed), |state, word| mix(state ^ mix(word)));
         -(-((hash >> 11) as f64 + 0.5) / (1_u64 << 53) as f64).ln_1p()
     }

@@ -118,6 +118,7 @@ fn draft(drafter: &mut dyn Drafter, tokens: &[Token], promise: Promise) -> Draft
         promise,
         seed: 5,
         outlook: None,
+        request: 0,
         limits: Limits::nodes(4),
         tree: &mut tree,
         probes: &mut Probes::default(),

@@ -2,7 +2,7 @@
 //!
 //! Without a fault it must agree with the product; with one it is a canary, and the laws must show it.
 
-use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Proposal, TargetLaws, Token, Verdict};
+use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Pass, Proposal, TargetLaws, Token, Verdict};
 
 /// A way of getting it wrong.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub fn verify(
     target: &mut dyn TargetLaws,
     fault: Fault,
     vocabulary: usize,
-    (seed, start): (u64, u64),
+    pass: Pass,
     chance: &mut dyn Chance,
 ) -> Verdict {
     let dense = |law: &Law| (0..vocabulary as Token).map(|token| law.probability(token)).collect::<Vec<f64>>();
@@ -35,7 +35,7 @@ pub fn verify(
     let mut above = None;
     'node: loop {
         let node: Option<NodeId> = verdict.path.last().copied();
-        let position = start + verdict.path.len() as u64;
+        let position = pass.start + verdict.path.len() as u64;
         let p = dense(&target.law(node));
         let mut r = p.clone();
         let offers: Vec<_> = tree.offers_under(node).copied().collect();
@@ -44,13 +44,13 @@ pub fn verify(
             if fault == Fault::MergedOffers && offers[..i].iter().any(|earlier| earlier.node == offer.node) {
                 continue;
             }
-            let (mut q, mut noise) = (vec![0.0; vocabulary], Address::coin(seed, start, position, offer.index));
+            let (mut q, mut noise) = (vec![0.0; vocabulary], Address::coin(pass, position, offer.index));
             match offer.proposal {
                 Proposal::Point => q[token as usize] = 1.0,
                 Proposal::Drawn(id) => {
                     q = dense(tree.law(id));
                     if fault == Fault::SharedNoise {
-                        noise = Address::draft(seed, start, position, id);
+                        noise = Address::draft(pass, position, id);
                     }
                     for earlier in &offers[..i] {
                         if earlier.proposal == offer.proposal && fault != Fault::WithReplacement {
@@ -84,7 +84,7 @@ pub fn verify(
             _ => r,
         };
         let own = Law::from_pairs(own.into_iter().enumerate().map(|(token, weight)| (token as Token, weight)));
-        verdict.tokens.push(chance.pick(&own, Address::residual(seed, start, position)));
+        verdict.tokens.push(chance.pick(&own, Address::residual(pass, position)));
         return verdict;
     }
 }

@@ -63,6 +63,7 @@ fn tree_of(texts: &[&[Token]], shares: &[f32], window: usize, nodes_max: usize) 
         promise: Promise::Exact,
         seed: 0,
         outlook: None,
+        request: 0,
         limits: Limits::nodes(nodes_max),
         tree: &mut tree,
         probes: &mut Probes::default(),

@@ -150,6 +150,7 @@ fn ask_inner(
             promise: Promise::Exact,
             seed: seed(&asks[*ask]),
             outlook: None,
+            request: asks[*ask].request,
             limits: Limits::nodes(nodes_max),
             tree,
             probes,

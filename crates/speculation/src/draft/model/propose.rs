@@ -89,7 +89,7 @@ impl Pen {
             drawn.iter().for_each(|&token| offer(ask, token, Proposal::Point, law.probability(token)));
         } else {
             let id = ask.tree.add_law(law);
-            let address = Address::draft(ask.seed, ask.position(), position, id);
+            let address = Address::draft(ask.pass(), position, id);
             chance.draw(ask.tree.law(id), count, address, drawn);
             for &token in drawn.iter() {
                 let q = ask.tree.law(id).probability(token);
@@ -97,9 +97,7 @@ impl Pen {
             }
             return;
         }
-        if ask.promise == Promise::Exact {
-            ask.tree.keep_law(parent, law, ask.source);
-        }
+        ask.tree.keep_law(parent, law, ask.source);
     }
 }
 

@@ -164,6 +164,27 @@ fn the_most_frequent_of_all_are_proposed_only_if_they_are_frequent_enough() {
 }
 
 #[test]
+fn a_unigram_table_drafts_and_a_longer_one_does_not_back_off_to_rare_tokens() {
+    // 20 different tokens; the most frequent are 7, three times, and 5, twice.
+    let text: Vec<Token> = (10..30).chain([7, 5, 7, 5, 7]).collect();
+    let mut unigram = learned(1, &text);
+    for end in [[99], [7]] {
+        let tree = Trial::greedy(3).draft(&mut unigram, &end);
+        assert_eq!(tree.tokens(), [7, 7, 7], "the same whatever came before");
+    }
+    let rare: Vec<Token> = (10..30).chain([7, 5, 7, 5]).collect();
+    assert_eq!(Trial::greedy(1).draft(&mut learned(1, &rare), &[99]).tokens(), [5], "of equals the lowest");
+    assert!(Trial::greedy(1).draft(&mut learned(2, &rare), &[99]).is_empty(), "2 of 24 are less than a tenth");
+    let mut sampled = Trial::greedy(1);
+    (sampled.promise, sampled.sampling.temperature) = (Promise::Rejection, 1.0);
+    let tree = sampled.draft(&mut unigram, &[99]);
+    let Proposal::Drawn(id) = tree.offers()[0].proposal else { panic!("{tree:?}") };
+    let law = tree.law(id);
+    assert_eq!(law.support_len(), FOLLOWERS_MAX);
+    assert!((law.probability(7) / law.probability(5) - 1.5).abs() < 1e-6, "by how often each was written");
+}
+
+#[test]
 fn trees_grow_where_the_product_of_confidences_is_greatest() {
     // After 1: 2 six times, 3 four times; after 2 always 5 and after 3 always 6.
     let text = [[1, 2, 5].repeat(6), [1, 3, 6].repeat(4)].concat();

@@ -48,4 +48,5 @@ fn a_vocabulary_of_one_token_needs_no_chance() {
     trial.promise = Promise::Rejection;
     let tree = trial.draft(&mut RandomDrafter { forks: true, ..RandomDrafter::new(1) }, &[0]);
     assert!(!tree.is_empty() && tree.offers().iter().all(|offer| offer.proposal == Proposal::Point));
+    assert!(tree.laws_under(None).all(|(_, law)| law.tokens() == [0]) && tree.laws_under(None).count() == 1);
 }

@@ -32,6 +32,7 @@ fn propose(drafter: &mut TrieDrafter, sequence: SequenceId, tokens: &[Token], li
         promise: Promise::Exact,
         seed: 0,
         outlook: None,
+        request: 0,
         limits,
         tree: &mut tree,
         probes: &mut Probes::default(),

@@ -1,0 +1,172 @@
+//! One request after the other, of one seed, with drafters that learn from each: every text has the target's law and
+//! tells nothing of the next.
+//!
+//! A text that was written under *rejection* tells how its coins fell. Were the same coins tossed again for the next
+//! request, a drafter that offers what it has read would choose its offers by the coins that judge them. The number of a
+//! request keeps its coins apart from those of all others; the canary leaves it out.
+
+use std::collections::BTreeMap;
+
+use foretoken_speculation::draft::TrieDrafter;
+use foretoken_speculation::{
+    Address, Ask, Chance, Drafter, Law, News, Promise, Proposal, Sampling, SequenceId, SuffixDrafter, Tenant, Token,
+};
+use foretoken_testkit::dial::{enumerate, enumerate_by_address};
+use foretoken_testkit::table::{Joint, Table, distance};
+
+use crate::harness::{Setup, Team};
+use crate::{PROMPT, TOLERANCE, fixed, model};
+
+/// An error that no rounding makes.
+const SEEN: f64 = 1e-3;
+/// Guesses what followed the last token in the latest text that has ended.
+struct Learner {
+    vocabulary: usize,
+    /// Draw from the frequencies of what followed, instead of offering the latest.
+    draws: bool,
+    ended: Vec<Token>,
+    running: Vec<Token>,
+}
+
+impl Learner {
+    fn followers(&self, last: Token) -> impl Iterator<Item = Token> + '_ {
+        self.ended.windows(2).filter(move |pair| pair[0] == last).map(|pair| pair[1])
+    }
+
+    fn guess(&self, ask: &mut Ask<'_>, depth: u64, last: Token, chance: &mut dyn Chance) -> (Token, Proposal) {
+        if !self.draws {
+            let next = (last + 1) % self.vocabulary as Token;
+            return (self.followers(last).last().unwrap_or(next), Proposal::Point);
+        }
+        let weight = |token| (token, 0.5 + self.followers(last).filter(|next| *next == token).count() as f64);
+        let law = Law::from_pairs((0..self.vocabulary as Token).map(weight));
+        let position = ask.position() + depth;
+        if ask.promise == Promise::Exact {
+            return (chance.pick(&law, Address::token(ask.seed, position)), Proposal::Point);
+        }
+        let id = ask.tree.add_law(law);
+        let address = Address::draft(ask.pass(), position, id);
+        (chance.pick(ask.tree.law(id), address), Proposal::Drawn(id))
+    }
+}
+
+impl Drafter for Learner {
+    fn name(&self) -> &str {
+        "learner"
+    }
+    fn open(&mut self, _sequence: SequenceId, prompt: &[Token], _tenant: Tenant) {
+        self.running = prompt.to_vec();
+    }
+    fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
+        for ask in asks {
+            let (mut at, mut last, mut depth) = (None, ask.tokens[ask.tokens.len() - 1], 0);
+            while ask.has_room() {
+                let (token, proposal) = self.guess(ask, depth, last, chance);
+                at = Some(ask.tree.offer(at, token, proposal, ask.source));
+                (last, depth) = (token, depth + 1);
+            }
+        }
+    }
+    fn observe(&mut self, news: &[News<'_>]) {
+        self.running = news[0].tokens.to_vec();
+    }
+    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
+    fn close(&mut self, _sequence: SequenceId) {
+        self.ended = std::mem::take(&mut self.running);
+    }
+}
+
+fn learner(draws: bool) -> Box<dyn Drafter> {
+    Box::new(Learner { vocabulary: 3, draws, ended: Vec::new(), running: Vec::new() })
+}
+
+type MakeTeam = fn() -> Team<'static>;
+
+/// Teams of which somebody learns, each with the length of the texts: as long as can be enumerated in a second or two.
+const TEAMS: [(&str, usize, MakeTeam); 5] = [
+    ("points of the latest text", 3, || vec![learner(false)]),
+    ("draws from the latest text", 3, || vec![learner(true)]),
+    ("suffix", 4, || vec![Box::new(SuffixDrafter::default())]),
+    ("trie", 4, || vec![Box::new(TrieDrafter::default())]),
+    ("suffix and a model", 4, || vec![Box::new(SuffixDrafter::default()), model(&Table::seeded(3, 1, 77), 1, 0.0)]),
+];
+
+/// The texts of requests of these numbers, one after the other, with the same drafters.
+fn texts(setup: &Setup<'_>, numbers: &[u64], drafters: &mut Team<'_>, chance: &mut dyn Chance) -> Vec<Vec<Token>> {
+    let text = |&request: &u64| {
+        let text = Setup { request, ..*setup }.generate(drafters, fixed(2)().as_mut(), chance);
+        drafters.iter_mut().for_each(|drafter| drafter.close(SequenceId(1)));
+        text
+    };
+    numbers.iter().map(text).collect()
+}
+
+/// The law of `count` independent texts, written one behind the other.
+fn product(plain: &Joint, count: usize) -> Joint {
+    (0..count).fold(Joint::from([(Vec::new(), 1.0)]), |all, _| {
+        let longer = |(texts, p): (&Vec<Token>, &f64)| {
+            plain.iter().map(|(text, q)| ([&texts[..], text].concat(), p * q)).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(longer).collect()
+    })
+}
+
+/// The law of the last text alone.
+fn last_text(law: &BTreeMap<Vec<Vec<Token>>, f64>) -> Joint {
+    let mut last = Joint::new();
+    law.iter().for_each(|(texts, p)| *last.entry(texts[texts.len() - 1].clone()).or_insert(0.0) += p);
+    last
+}
+
+#[test]
+fn texts_of_one_seed_are_independent_whatever_was_learned() {
+    let sampling = Sampling::default();
+    for (seed, promise) in (0..2).flat_map(|seed| [Promise::Rejection, Promise::Block].map(|promise| (seed, promise))) {
+        let target = Table::seeded(3, 2, seed);
+        for (name, len, team) in TEAMS {
+            let setup = Setup::new(&target, &sampling, promise, &PROMPT, len);
+            // Any address that were asked twice, within a request or by both, would be refused here.
+            let law = enumerate(|dial| texts(&setup, &[0, 1], &mut team(), dial).concat());
+            let error = distance(&law, &product(&target.plain(&sampling, &PROMPT, len), 2));
+            assert!(error < TOLERANCE, "{promise:?} {name}, seed {seed}: {error}");
+        }
+        let setup = Setup::new(&target, &sampling, promise, &PROMPT, 2);
+        let law = enumerate(|dial| texts(&setup, &[7, u64::MAX, 0], &mut vec![learner(false)], dial).concat());
+        let error = distance(&law, &product(&target.plain(&sampling, &PROMPT, 2), 3));
+        assert!(error < TOLERANCE, "{promise:?} three texts, seed {seed}: {error}");
+    }
+}
+
+#[test]
+fn requests_of_one_number_are_seen() {
+    let sampling = Sampling::default();
+    for promise in [Promise::Rejection, Promise::Block] {
+        for (name, len, team) in TEAMS {
+            let error = |numbers: &[u64]| {
+                let of_seed = |seed| {
+                    let target = Table::dense(3, 2, seed);
+                    let setup = Setup::new(&target, &sampling, promise, &PROMPT, len);
+                    let law = enumerate_by_address(|dial| texts(&setup, numbers, &mut team(), dial));
+                    distance(&last_text(&law), &target.plain(&sampling, &PROMPT, len))
+                };
+                (0..2).map(of_seed).fold(0.0, f64::max)
+            };
+            let (same, own) = (error(&[0, 0]), error(&[0, 1]));
+            assert!(same > SEEN, "{promise:?} {name}: {same}");
+            assert!(own < TOLERANCE, "{promise:?} {name}: {own}");
+        }
+    }
+}
+
+#[test]
+fn exact_writes_a_seed_s_text_again_whatever_the_number_and_whatever_was_learned() {
+    let sampling = Sampling::default();
+    let target = Table::dense(3, 2, 1);
+    for (name, len, team) in TEAMS {
+        let setup = Setup::new(&target, &sampling, Promise::Exact, &PROMPT, len);
+        let law = enumerate_by_address(|dial| texts(&setup, &[0, 1], &mut team(), dial));
+        assert!(law.keys().all(|texts| texts[0] == texts[1]), "{name}");
+        let error = distance(&last_text(&law), &target.plain(&sampling, &PROMPT, len));
+        assert!(error < TOLERANCE, "{name}: {error}");
+    }
+}
