@@ -35,10 +35,16 @@ struct Times {
     next: usize,
     /// When the last one was added.
     at: u64,
+    /// They are of another context, until there is one of this.
+    is_borrowed: bool,
 }
 
 impl Times {
     fn add(&mut self, seconds: f64, now: u64) {
+        if std::mem::take(&mut self.is_borrowed) {
+            self.last.clear();
+            self.next = 0;
+        }
         match self.last.len() < TIMES {
             true => self.last.push(seconds),
             false => self.last[self.next] = seconds,
@@ -145,7 +151,7 @@ impl Meter {
             // A context that is new costs what its nearest neighbour does, until it is measured.
             let nearest = self.passes.iter().min_by_key(|(other, _)| other.abs_diff(context_min));
             let mut known = nearest.map_or(BTreeMap::new(), |(_, known)| known.clone());
-            known.values_mut().for_each(|times| times.last.truncate(1));
+            known.values_mut().for_each(|times| times.is_borrowed = true);
             self.passes.insert(context_min, known);
         }
         let (now, known) = (self.now, self.passes.entry(context_min).or_default());

@@ -19,7 +19,7 @@ fn costs(drafters: &[DrafterCosts]) -> Costs {
 }
 
 fn step(step: f64) -> DrafterCosts {
-    DrafterCosts { step, catch_up: step / 10.0, call: 0.0 }
+    DrafterCosts { step, catch_up: step / 100.0, call: 0.0 }
 }
 
 /// A model that counts to seven.

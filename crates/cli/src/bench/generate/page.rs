@@ -60,7 +60,7 @@ struct Row<'a> {
 
 impl Row<'_> {
     /// The promise, as the command line names it; `None` of plain decoding.
-    fn verify(&self) -> Option<String> {
+    fn promise(&self) -> Option<String> {
         self.way.method.as_ref().map(|method| named(method.verify))
     }
 
@@ -77,7 +77,7 @@ impl Row<'_> {
         [
             self.runs.parallel.to_string(),
             self.kind.unwrap_or("all").to_string(),
-            or_dash(self.verify()),
+            or_dash(self.promise()),
             or_dash(self.budget()),
             self.way.name().to_string(),
             or_dash(figures.speed.map(|speed| format!("{speed:.1}"))),
@@ -185,7 +185,7 @@ impl Page<'_> {
             "temperature": runs.temperature,
             "parallel": runs.parallel,
             "kind": row.kind,
-            "verify": row.verify(),
+            "verify": row.promise(),
             "budget": row.budget(),
             "method": row.way.name(),
             "prompts": figures.prompts,
