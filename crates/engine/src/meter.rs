@@ -3,7 +3,9 @@
 //! The engine is the only one that reads a clock; here its times become the plain numbers of [`Costs`]. Machines are
 //! noisy, and mostly in one direction: something else runs, and a pass takes twice its time. So each width and each
 //! drafter is known by the median of its last times, a width of which there are few times is held near its neighbours,
-//! and what was not measured for long is forgotten, so that a width that once met a bad moment is tried again. Contexts
+//! and what was not measured for long is forgotten, so that a width that once met a bad moment is tried again. When the
+//! whole machine becomes slower, all widths do: a factor of all of them follows, so that widths that were measured in other
+//! hours can be compared. Contexts
 //! are told apart by powers of two, as attention's part of a pass grows with them.
 //!
 //! Costs that are given and held stay as they are: then nothing here goes by the clock.
@@ -21,6 +23,8 @@ const TIMES: usize = 9;
 const TIMES_SURE: usize = 3;
 /// As near as this, up or down.
 const NEAR: f64 = 1.5;
+/// How far one pass moves what is thought of the machine's speed.
+const SLOWNESS_STEP: f64 = 1.0 / 16.0;
 /// Times older than so many passes are forgotten.
 const AGE_MAX: u64 = 4096;
 /// Contexts shorter than this are not told apart.
@@ -97,7 +101,9 @@ pub(crate) struct Meter {
     is_held: bool,
     /// Passes so far.
     now: u64,
-    /// By the least context, then by rows.
+    /// How much slower than usual the machine is now: what all widths have in common.
+    slowness: Slowness,
+    /// By the least context, then by rows; at the usual speed.
     passes: BTreeMap<usize, BTreeMap<usize, Times>>,
     drafters: Vec<DrafterTimes>,
 }
@@ -137,7 +143,7 @@ impl Meter {
             catch_up: known(costs.catch_up),
         };
         self.drafters = costs.drafters.iter().map(drafter).collect();
-        (self.costs, self.is_held) = (costs, hold);
+        (self.costs, self.is_held, self.slowness) = (costs, hold, Slowness::default());
     }
 
     /// Learns what a pass of so many rows over so many tokens of context took.
@@ -155,9 +161,13 @@ impl Meter {
             self.passes.insert(context_min, known);
         }
         let (now, known) = (self.now, self.passes.entry(context_min).or_default());
-        known.entry(width_class(rows)).or_default().add(seconds, now);
+        let times = known.entry(width_class(rows)).or_default();
+        if let Some(usual) = times.median().filter(|_| times.last.len() >= TIMES_SURE) {
+            self.slowness.learn(seconds / usual);
+        }
+        times.add(seconds / self.slowness.0, now);
         known.retain(|rows, times| *rows == 1 || now - times.at < AGE_MAX);
-        let points = points(known);
+        let points = points(known, self.slowness.0);
         match self.costs.curves.iter_mut().find(|curve| curve.context_min == context_min) {
             Some(curve) => curve.points = points,
             None => {
@@ -202,6 +212,23 @@ impl Meter {
     }
 }
 
+/// A factor that all times have in common, 1 at the start.
+#[derive(Copy, Clone, Debug)]
+struct Slowness(f64);
+
+impl Default for Slowness {
+    fn default() -> Self {
+        Self(1.0)
+    }
+}
+
+impl Slowness {
+    /// Goes a little towards what one pass found, which may have met a bad moment.
+    fn learn(&mut self, found: f64) {
+        self.0 *= (found / self.0).clamp(1.0 / NEAR, NEAR).powf(SLOWNESS_STEP);
+    }
+}
+
 /// The least context of those that are measured together.
 fn context_class(context: usize) -> usize {
     if context < CONTEXT_MIN { 0 } else { 1 << context.ilog2() }
@@ -216,8 +243,9 @@ fn width_class(rows: usize) -> usize {
     }
 }
 
-/// The measured widths with their medians; those of few times held near the line between those of more.
-fn points(known: &BTreeMap<usize, Times>) -> Vec<(usize, f64)> {
+/// The measured widths with their medians, times the slowness; those of few times held near the line between those of
+/// more.
+fn points(known: &BTreeMap<usize, Times>, slowness: f64) -> Vec<(usize, f64)> {
     let all = known.iter().filter_map(|(rows, times)| Some((*rows, times.last.len(), times.median()?)));
     let all: Vec<(usize, usize, f64)> = all.collect();
     let sure = all.iter().filter(|(_, count, _)| *count >= TIMES_SURE).map(|(rows, _, seconds)| (*rows, *seconds));
@@ -226,7 +254,7 @@ fn points(known: &BTreeMap<usize, Times>) -> Vec<(usize, f64)> {
     let held = |&(rows, count, seconds): &(usize, usize, f64)| {
         let near = sure.pass(rows, 0);
         let seconds = if several && count < TIMES_SURE { seconds.clamp(near / NEAR, near * NEAR) } else { seconds };
-        (rows, seconds)
+        (rows, seconds * slowness)
     };
     all.iter().map(held).collect()
 }
@@ -246,6 +274,18 @@ mod tests {
         assert_eq!((meter.costs().pass(1, 0), meter.costs().pass(8, 100)), (0.010, 0.013));
         (0..TIMES).for_each(|_| meter.learn_pass(1, 40, 0.020));
         assert_eq!(meter.costs().pass(1, 0), 0.020);
+    }
+
+    #[test]
+    fn a_width_that_was_measured_in_a_faster_hour_is_no_cheaper() {
+        let mut meter = Meter::default();
+        for _ in 0..9 {
+            meter.learn_pass(1, 0, 0.010);
+            meter.learn_pass(4, 0, 0.012);
+        }
+        (0..60).for_each(|_| meter.learn_pass(1, 0, 0.020));
+        let found = meter.costs().pass(4, 0) / meter.costs().pass(1, 0);
+        assert!((found - 1.2).abs() < 0.1, "{found}");
     }
 
     #[test]

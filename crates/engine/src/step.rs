@@ -194,11 +194,7 @@ impl Engine {
         let parts = std::mem::take(&mut self.parts);
         let (weighing, drafting) = self.draft(&parts, chance);
         let written: Vec<usize> = self.running.iter().map(|sequence| sequence.stats.emitted).collect();
-        let started = Instant::now();
-        if self.run(&parts, chance) {
-            let rows = parts.iter().map(|part| self.running[part.at].rows.tokens.len()).sum();
-            self.meter.learn_pass(rows, weighing.undrafted().1, started.elapsed().as_secs_f64());
-        }
+        self.run(&parts, weighing.undrafted().1, chance);
         self.learn(&parts, &weighing, drafting, &written);
         self.parts = parts;
         self.retire();
@@ -233,21 +229,19 @@ impl Engine {
 
     /// A pass over these parts, and its consequences. If the executor refuses it, each part gets a pass of its own, so
     /// that only those end that cannot be run; to the others it makes no difference in whose company they are.
-    /// Whether it was one pass.
-    fn run(&mut self, parts: &[Part], chance: &mut dyn Chance) -> bool {
+    /// `context`: tokens of the sequences, on average, under which is learned what the pass took. Only the network counts:
+    /// the law of a token that is written has to be made whether the token was drafted or not.
+    fn run(&mut self, parts: &[Part], context: usize, chance: &mut dyn Chance) {
+        let started = Instant::now();
         match (self.forward(parts), parts) {
             (Ok(()), _) => {
+                let rows = parts.iter().map(|part| self.running[part.at].rows.tokens.len()).sum();
+                self.meter.learn_pass(rows, context, started.elapsed().as_secs_f64());
                 self.settle(parts, chance);
-                return true;
             }
             (Err(error), [part]) => self.running[part.at].finished = Some(FinishReason::Failed(error.to_string())),
-            (Err(_), parts) => {
-                for part in parts {
-                    self.run(std::slice::from_ref(part), chance);
-                }
-            }
+            (Err(_), parts) => parts.iter().for_each(|part| self.run(std::slice::from_ref(part), context, chance)),
         }
-        false
     }
 
     fn forward(&mut self, parts: &[Part]) -> Result<(), ExecutorError> {

@@ -72,7 +72,8 @@ fn a_table_has_lines_for_kinds_and_what_is_best_is_found_without_a_name() {
     assert_eq!(lines[0], ["temperature", "0,", "repetitions:", "2"]);
     let found: Vec<(&str, &str)> = lines[2..].iter().map(|line| (line[0], line[3])).collect();
     let kinds = ["all", "story", "sum"];
-    let expected: Vec<(&str, &str)> = kinds.iter().flat_map(|kind| [(*kind, "plain"), (*kind, "draft")]).collect();
+    let expected: Vec<(&str, &str)> =
+        kinds.iter().flat_map(|kind| [(*kind, "plain"), (*kind, "draft+suffix")]).collect();
     assert_eq!(found, expected, "{out}");
     assert!(
         lines[2..].iter().all(|line| line.last() == Some(if line[3] == "plain" { &"-" } else { &"equal" })),
@@ -225,7 +226,7 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
     assert!(refused("--spec-type draft,magic").ends_with("found \"magic\""));
     assert!(refused("--temp 0,warm").starts_with("--temp: expected a number from 0 up"));
     assert!(refused("--verify exact,maybe").starts_with("--verify: expected one of exact"));
-    assert!(refused("--budget fixed,magic").starts_with("--budget: expected one of heuristic, fixed"));
+    assert!(refused("--budget fixed,magic").starts_with("--budget: expected one of auto, heuristic, fixed"));
     assert!(refused("--repeat 0").starts_with("--repeat: expected a whole number from 1 up"));
     assert!(refused("--seconds -1").starts_with("--seconds: expected a number from 0 up"));
     for wrong in ["0", "x", "1,0", "-2"] {

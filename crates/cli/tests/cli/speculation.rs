@@ -77,7 +77,7 @@ fn every_draft_takes_a_model_of_its_own() {
 
 #[test]
 fn json_says_where_every_token_came_from() {
-    let words = words("-n 40 -s 3 --temp 0.5 --json --spec-type draft,lookup");
+    let words = words("-n 40 -s 3 --temp 0.5 --json --budget fixed --spec-type draft,lookup");
     let object: Value =
         serde_json::from_str(&run(&[&["generate", STORY], words.as_slice()].concat()).ok()).expect("the line is JSON");
     let list = |field: &str| object[field].as_array().unwrap_or_else(|| panic!("{field} is a list")).clone();
@@ -177,8 +177,9 @@ fn a_file_of_texts_is_everybodys_and_never_cut() {
     // Every row sees what a run of this program wrote, whoever asks.
     let (_prompts, prompts) = file("prompts.txt", "once upon a time\n");
     let passes = |texts: &str| {
-        let line =
-            format!("bench generate --prompts {prompts} -n 32 --temp 0 --spec-type none,trie,suffix --json {texts}");
+        let line = format!(
+            "bench generate --prompts {prompts} -n 32 --temp 0 --spec-type none,trie,suffix --budget fixed --json {texts}"
+        );
         let out = run(&words(&line)).ok();
         let rows = out.lines().map(|line| serde_json::from_str::<Value>(line).expect("the line is JSON"));
         rows.map(|row| row["passes"].as_u64().expect("passes are counted")).collect::<Vec<_>>()
@@ -194,6 +195,50 @@ fn a_file_of_texts_is_everybodys_and_never_cut() {
 }
 
 #[test]
+fn held_costs_make_a_seed_repeat_and_damaged_ones_are_named() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("costs.json").display().to_string();
+    let generate =
+        |law: &str| run(&[&["generate", STORY], words(&format!("{law} --costs {path}")).as_slice()].concat());
+    let law = "-n 24 -s 1 --temp 1 --verify rejection --spec-type draft,suffix";
+    let first = generate(law);
+    assert!(first.err.contains("was not there and has been measured"), "{}", first.err);
+    let first = first.ok();
+    let before = std::fs::read_to_string(&path).expect("it was written");
+    for _ in 0..2 {
+        let found = generate(law);
+        assert!(!found.err.contains("note: "), "{}", found.err);
+        assert_eq!(found.ok(), first);
+    }
+    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), before);
+    // Of another machine or model it is held all the same, and told.
+    std::fs::write(&path, before.replace("demo-target", "another")).expect("it can be written");
+    let other = generate(law);
+    assert!(other.err.contains(&format!("note: --costs {path}: measured for another")), "{}", other.err);
+    assert_eq!(other.ok(), first);
+    std::fs::write(&path, "{}").expect("it can be written");
+    assert!(generate(law).error(1).starts_with(&format!("{path}: foretoken_costs: expected 1, found null")));
+}
+
+#[test]
+fn costs_are_kept_and_damage_costs_one_line() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let cache = folder.path().display().to_string();
+    let generate = || run_with(&["generate", STORY, "-n", "24", "--temp", "0"], &[("XDG_CACHE_HOME", &cache)], "");
+    let first = generate();
+    assert!(!first.err.contains("note: "), "{}", first.err);
+    let kept: Vec<_> = std::fs::read_dir(folder.path().join("foretoken")).expect("it is there").flatten().collect();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    std::fs::write(kept[0].path(), "half a fi").expect("it can be written");
+    let found = generate();
+    assert!(found.err.contains("measured anew: expected JSON"), "{}", found.err);
+    assert_eq!(found.ok(), first.ok());
+    assert!(!generate().err.contains("note: "));
+    let error = run(&["generate", STORY, "--spec-draft-n-min", "9", "--spec-draft-n-max", "8"]).error(2);
+    assert_eq!(error, "--spec-draft-n-min: expected at most --spec-draft-n-max (8), found 9");
+}
+
+#[test]
 fn under_rejection_every_request_has_coins_of_its_own_also_in_the_next_run() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let prompts = folder.path().join("twice.jsonl").display().to_string();
@@ -201,7 +246,7 @@ fn under_rejection_every_request_has_coins_of_its_own_also_in_the_next_run() {
     std::fs::write(&prompts, lines).expect("a file can be written");
     for (verify, repeats) in [("exact", true), ("rejection", false), ("block", false)] {
         let path = folder.path().join(verify).display().to_string();
-        let law = format!("-n 16 -s 1 --temp 1 --spec-type suffix --verify {verify}");
+        let law = format!("-n 16 -s 1 --temp 1 --spec-type suffix --budget fixed --verify {verify}");
         let text =
             |options: &str| run(&[&["generate", STORY], words(&format!("{law} {options}")).as_slice()].concat()).ok();
         let first = text("");
@@ -259,9 +304,13 @@ fn texts_of_before_that_cannot_be_used_are_named() {
 #[test]
 fn a_draft_model_with_another_vocabulary_is_translated() {
     let (target, other) = (demo("demo-target"), demo("demo-other-tokenizer"));
-    let all = ["generate", STORY, "-n", "32", "-m", &target, "-md", &other];
+    let all =
+        ["generate", STORY, "-n", "32", "--budget", "fixed", "--spec-type", "draft", "-m", &target, "-md", &other];
     for law in ["--temp 0", "--temp 0.8 -s 5"] {
-        let plain = run(&[&all[..], &words(law), &["--spec-type", "none"]].concat()).ok();
+        let plain =
+            run(&[&["generate", STORY, "-n", "32", "-m", &target, "--spec-type", "none"], words(law).as_slice()]
+                .concat())
+            .ok();
         for way in ["", "--spec-draft-translate uag --target-lookbehind 3", "--spec-draft-translate tli"] {
             let found = run(&[&all[..], &words(law), &words(way)].concat());
             assert!(
@@ -310,7 +359,7 @@ fn a_draft_model_whose_tokens_have_other_numbers_is_translated_too() {
 
 #[test]
 fn colours_tell_drafters_apart() {
-    let words = words("-n 48 --temp 0.5 -s 3 --spec-type draft,lookup --show-drafts");
+    let words = words("-n 48 --temp 0.5 -s 3 --spec-type draft,lookup --budget fixed --show-drafts");
     let found = run(&[&["generate", STORY], words.as_slice()].concat());
     let legend = found.err.lines().next().unwrap_or_default();
     let colours =
@@ -323,7 +372,7 @@ fn colours_tell_drafters_apart() {
 
 #[test]
 fn a_table_has_a_line_for_every_token_behind_its_text() {
-    let line = words("-n 24 --temp 0.5 -s 3 --spec-type draft,lookup");
+    let line = words("-n 24 --temp 0.5 -s 3 --spec-type draft,lookup --budget fixed");
     let all = [&["generate", STORY], line.as_slice()].concat();
     let plain = run(&all).ok();
     let object = run(&[&all[..], &["--json"]].concat()).ok();
@@ -332,7 +381,10 @@ fn a_table_has_a_line_for_every_token_behind_its_text() {
     let table = out.strip_prefix(&format!("{plain}\n")).unwrap_or_else(|| panic!("{out}"));
     let (head, lines) = table.split_once('\n').expect("it has a head");
     assert_eq!(words(head), ["pass", "depth", "drafter", "p", "q", "token"]);
-    let lines: Vec<Vec<&str>> = lines.lines().map(words).collect();
+    let (reliable, lines): (Vec<&str>, Vec<&str>) =
+        lines.lines().partition(|line| line.contains("expected to be right"));
+    assert!(reliable.len() == 2 && reliable[0].starts_with("draft, expected to be right: was right, of guesses"));
+    let lines: Vec<Vec<&str>> = lines.into_iter().map(words).collect();
     assert_eq!(lines.len(), 24);
     for (i, line) in lines.iter().enumerate() {
         let field = |name: &str| object[name][i].to_string().trim_matches('"').to_string();
