@@ -25,7 +25,7 @@ use crate::chance::Race;
 use crate::meter::{Call, Meter};
 use crate::output::Event;
 use crate::sequence::Sequence;
-use crate::weighing::{Trials, Weighing, Who};
+use crate::weighing::{Trials, Weighing, Who, unique};
 
 /// All drafters of an engine, by number.
 #[derive(Default)]
@@ -317,8 +317,19 @@ fn ask_of<'a>(
     weighing: &Weighing,
     costs: &'a Costs,
 ) -> Ask<'a> {
-    let Sequence { id, tokens, request, experience, candidates, probes, nodes_before, number: request_number, .. } =
-        sequence;
+    let Sequence {
+        id,
+        tokens,
+        request,
+        experience,
+        candidates,
+        probes,
+        nodes_before,
+        asked,
+        number: request_number,
+        ..
+    } = sequence;
+    let unique = unique(experience, asked, number);
     Ask {
         sequence: *id,
         tokens,
@@ -328,7 +339,7 @@ fn ask_of<'a>(
         promise: request.promise,
         seed: request.seed,
         request: *request_number,
-        outlook: request.budget.is_auto().then(|| weighing.outlook(*nodes_before, experience, costs)),
+        outlook: request.budget.is_auto().then(|| weighing.outlook(*nodes_before, experience, costs, unique)),
         limits,
         tree: candidates,
         probes,

@@ -69,6 +69,8 @@ struct Known {
     /// Passes in which it was asked, and guesses of it that turned out right in them: a token written counts once.
     asked: f64,
     right: f64,
+    /// Of these, those that no other drafter had.
+    right_alone: f64,
 }
 
 /// How right each drafter was, and what speculation was worth.
@@ -133,6 +135,12 @@ impl Experience {
         (known.right + PRIOR * UNKNOWN) / (known.asked + PRIOR)
     }
 
+    /// Part of the right guesses of this drafter that no other had as well: what it is worth beside them.
+    pub fn uniqueness(&self, source: u8) -> f64 {
+        let known = self.drafters.get(usize::from(source)).copied().unwrap_or_default();
+        (known.right_alone + PRIOR) / (known.right + PRIOR)
+    }
+
     /// Whether this drafter was asked before.
     pub fn knows(&self, source: u8) -> bool {
         self.drafters.get(usize::from(source)).is_some_and(|known| known.asked > 0.0)
@@ -160,7 +168,7 @@ impl Experience {
         for source in asked {
             let known = &mut self.drafters[usize::from(*source)];
             known.asked = known.asked * DECAY + 1.0;
-            known.right *= DECAY;
+            (known.right, known.right_alone) = (known.right * DECAY, known.right_alone * DECAY);
         }
         let mut parent: Option<NodeId> = None;
         let mut siblings = Siblings::default();
@@ -187,9 +195,12 @@ impl Experience {
                 next = if right { Some(offer.node) } else { next };
             }
             let Some(node) = next else { break };
-            for source in asked {
-                let says = candidates.offers_of(node).any(|offer| offer.source == *source);
-                self.drafters[usize::from(*source)].right += f64::from(u8::from(says));
+            let says = |source: u8| candidates.offers_of(node).any(|offer| offer.source == source);
+            let supporters = asked.iter().filter(|source| says(**source)).count();
+            for source in asked.iter().filter(|source| says(**source)) {
+                let known = &mut self.drafters[usize::from(*source)];
+                known.right += 1.0;
+                known.right_alone += if supporters == 1 { 1.0 } else { 0.0 };
             }
             parent = Some(node);
         }

@@ -9,7 +9,7 @@
 //! The answer depends on earlier passes and on what was offered already, and the branch stops *behind* a token: so it is
 //! lawful under every promise.
 //!
-//! Left out: what other drafters say of the same branch.
+//! Left out: what other drafters say of this very branch; only how often they say the same is known.
 
 use crate::{Costs, Evidence, Experience};
 
@@ -26,6 +26,8 @@ pub struct Outlook<'a> {
     pub rows: usize,
     /// Tokens of the sequences of the pass, on average.
     pub context: usize,
+    /// Part of what this drafter adds that the drafters asked before it in this pass do not: 1 for the first.
+    pub unique: f64,
 }
 
 /// A branch that may be continued.
@@ -83,7 +85,7 @@ impl Outlook<'_> {
         let (mut most, mut best) = (0.0, Prospect::default());
         for steps in 1..=branch.room.min(STEPS_MAX) {
             gain *= self.experience.mean_acceptance(source, branch.depth + steps);
-            tokens += gain;
+            tokens += gain * self.unique;
             let seconds = steps as f64 * step + pass(branch.nodes + steps) - before;
             let value = tokens - self.rate * seconds;
             if value > most {
@@ -107,7 +109,7 @@ mod tests {
     }
 
     fn outlook<'a>(costs: &'a Costs, experience: &'a Experience, rate: f64) -> Outlook<'a> {
-        Outlook { costs, experience, rate, rows: 1, context: 10 }
+        Outlook { costs, experience, rate, rows: 1, context: 10, unique: 1.0 }
     }
 
     #[test]

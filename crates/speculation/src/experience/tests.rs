@@ -77,6 +77,12 @@ fn judged_is_what_was_offered_as_far_as_the_text_went() {
     let right = [0, 1, 2].map(|source| experience.right_per_ask(source));
     assert!(right[0] > right[1] && right[1] == right[2], "{right:?}");
     assert!(experience.knows(2) && !experience.knows(3));
+    assert_eq!(experience.uniqueness(0), 1.0);
+    let mut company = Experience::default();
+    let mut agreed = chain(&[1], 0, 0.5);
+    agreed.suggest(None, 1, Proposal::Point, 1, Evidence::estimate(0.5));
+    (0..50).for_each(|_| company.learn(&[0, 1], &agreed, &[1], |_| {}));
+    assert!(company.uniqueness(0) < 0.1 && company.uniqueness(1) < 0.1);
     // Only of drafters that were asked is anything learned.
     let before = experience.clone();
     experience.learn(&[], &tree, &[], |_| panic!("nothing was written"));

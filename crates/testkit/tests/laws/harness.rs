@@ -153,7 +153,7 @@ impl<'a> Setup<'a> {
     ) -> Verdict {
         let (count, nodes_max) = (drafters.len(), limits.nodes_max);
         let rate = experience.speedup() / self.costs.pass(1, tokens.len());
-        let outlook = Outlook { costs: self.costs, experience, rate, rows: 1, context: tokens.len() };
+        let outlook = Outlook { costs: self.costs, experience, rate, rows: 1, context: tokens.len(), unique: 1.0 };
         for (source, drafter) in drafters.iter_mut().enumerate() {
             let nodes_max = share(self.promise, limits.nodes_max, candidates.len(), count - 1 - source);
             let ask = Ask {
