@@ -39,7 +39,8 @@ counts. Before the first, every method writes a few tokens untimed.
 
 What drafters learn from texts they learn within their own row and repetition, from prompt to prompt; that
 is part of their time. All rows know the texts of --lookup-cache-static and --lookup-cache-dynamic from the
-start, and share the models.
+start, and share the models, what is measured of costs, and, with the same drafters, promise and temperature,
+what is known of how often each drafter is right.
 
   tokens/s     tokens behind the first pass over the time behind the first token
   speed-up     the same over plain decoding's, with its 95 % interval
@@ -64,9 +65,10 @@ moment at which all of its texts have begun. At each temperature all texts are c
 plain decoding wrote first, with as many at a time as the list of --parallel begins with.
 
 --json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
-speedup_low and speedup_high are the interval), with the number of prompts, tokens and repetitions, the
-seconds of each group in each repetition, and for each drafter what it did; its alpha, the mean overlap of
-its law with the target's, only under --measure.";
+speedup_low and speedup_high are the interval; modelled_speedup is what costs predict, without the clock),
+with the number of prompts, tokens and repetitions, the seconds of each group in each repetition, and for
+each drafter what it did and how reliable its guesses were; its alpha, the mean overlap of its law with the
+target's, only under --measure.";
 
 /// Options of `foretoken bench generate`.
 #[derive(Args, Debug)]
