@@ -17,6 +17,7 @@ use foretoken_speculation::costs::Curve;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::options::Kind;
 use crate::progress::say;
 
 /// The version of the file's form.
@@ -52,6 +53,11 @@ impl KeptCosts {
             if found != key {
                 say(format_args!("note: --costs {}: measured for {found}", path.display()));
             }
+            let missing = names.iter().zip(&costs.drafters).find(|(name, costs)| is_model(name) && costs.step == 0.0);
+            if let Some((name, _)) = missing {
+                let why = format!("drafters: expected one named {name}, found none; a new file will be measured");
+                return Err(Failure::Other(format!("{}: {why}", path.display())));
+            }
             engine.set_costs(costs, true);
             return Ok(Self::default());
         }
@@ -71,10 +77,15 @@ impl KeptCosts {
 
     /// Keeps what an engine has learned for the next run. It is a cache: where it cannot be written nothing is lost.
     pub fn keep(&self, engine: &Engine, names: &[String]) {
-        if let Some(path) = &self.path {
+        if let Some(path) = self.path.as_ref().filter(|_| !engine.costs().curves.is_empty()) {
             write(path, &self.key, engine.costs(), names).ok();
         }
     }
+}
+
+/// Whether a drafter of this name runs a network.
+fn is_model(name: &str) -> bool {
+    name.starts_with(Kind::Draft.name())
 }
 
 fn folder() -> Option<PathBuf> {

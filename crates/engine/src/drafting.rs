@@ -158,6 +158,9 @@ impl Team {
         let Ok((has_network, unread, probes)) = told else { return Some(number) };
         let (who, costs) = (Who { number, has_network, unread, probes }, pass.meter.costs());
         let pays = pass.weighing.is_worth_asking(sequence, costs, who, sequence.nodes_max);
+        if pays {
+            pass.trials.clear(number);
+        }
         (pays || pass.trials.spend(&pass.weighing, costs, who)).then_some(number)
     }
 
@@ -186,16 +189,14 @@ impl Team {
         let time = started.elapsed();
         drop(asks);
         let after = member.work();
-        let call = Call {
-            sequences: at.len(),
-            passes: after.passes.saturating_sub(before.passes),
-            read: after.read.saturating_sub(before.read),
-            seconds: time.as_secs_f64(),
-        };
-        pass.meter.learn_call(number, call);
-        pass.seconds += call.expected(pass.meter.costs().drafter(number));
+        if let Some((before, after)) = before.zip(after) {
+            let call = Call::between(before, after, at.len(), time);
+            pass.meter.learn_call(number, call);
+            pass.seconds += call.expected(pass.meter.costs().drafter(number));
+        }
+        let share = time / at.len() as u32;
         for at in at {
-            running[*at].stats.drafters[usize::from(number)].time += time / call.sequences as u32;
+            running[*at].stats.drafters[usize::from(number)].time += share;
         }
         match (drafted, at) {
             (Ok(()), _) => {}
@@ -225,8 +226,9 @@ const REHEARSAL: SequenceId = SequenceId(u64::MAX);
 const REHEARSAL_LEN: usize = 32;
 
 impl Member {
-    fn work(&self) -> Work {
-        guarded(|| self.drafter.work()).ok().flatten().unwrap_or_default()
+    /// What its network did so far, nothing if it has none; `None` if it cannot say.
+    fn work(&self) -> Option<Work> {
+        guarded(|| self.drafter.work().unwrap_or_default()).ok()
     }
 
     /// Drafts a few steps, then reads a few tokens.
@@ -253,11 +255,10 @@ impl Member {
             let before = self.work();
             let started = Instant::now();
             self.drafter.draft(&mut [ask], &mut Race);
-            let (after, seconds) = (self.work(), started.elapsed().as_secs_f64());
-            let (passes, read) = (after.passes - before.passes, after.read - before.read);
+            let time = started.elapsed();
             // The first draft meets cold caches.
-            if len > 1 {
-                meter.learn_call(number, Call { sequences: 1, passes, read, seconds });
+            if let Some((before, after)) = before.zip(self.work()).filter(|_| len > 1) {
+                meter.learn_call(number, Call::between(before, after, 1, time));
             }
             self.drafter.keep(REHEARSAL, len);
         }

@@ -4,18 +4,18 @@
 //! noisy, and mostly in one direction: something else runs, and a pass takes twice its time. So each width and each
 //! drafter is known by the median of its last times, a width of which there are few times is held near its neighbours,
 //! and what was not measured for long is forgotten, so that a width that once met a bad moment is tried again. When the
-//! whole machine becomes slower, all widths do: a factor of all of them follows, so that widths that were measured in other
-//! hours can be compared. Contexts
-//! are told apart by powers of two, as attention's part of a pass grows with them.
+//! whole machine becomes slower, all widths do: they are compared as if all had been measured at one speed. Contexts are told
+//! apart by powers of two, as attention's part of a pass grows with them.
 //!
 //! Costs that are given and held stay as they are: then nothing here goes by the clock.
 //!
 //! Left out: what is decided by costs ([`foretoken_speculation::choose`]), and where they are kept between runs.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use foretoken_speculation::costs::Curve;
-use foretoken_speculation::{Costs, DrafterCosts};
+use foretoken_speculation::{Costs, DrafterCosts, Work};
 
 /// Times of which the median counts.
 const TIMES: usize = 9;
@@ -24,14 +24,14 @@ const TIMES: usize = 9;
 const TIMES_SURE: usize = 3;
 /// As near as this, up or down.
 const NEAR: f64 = 1.5;
-/// How far one pass moves what is thought of the machine's speed.
-const SLOWNESS_STEP: f64 = 1.0 / 16.0;
+/// Passes by which the machine's present speed is judged.
+const SLOWNESS_TIMES: usize = 5;
 /// Times older than so many passes are forgotten.
 const AGE_MAX: u64 = 4096;
 /// Contexts shorter than this are not told apart.
 const CONTEXT_MIN: usize = 512;
 /// A drafter's network that reads more tokens of a text than this for each sequence is catching up.
-const READ_MAX: u64 = 4;
+const READ_MAX: f64 = 4.0;
 
 /// The last times of one thing, in seconds.
 #[derive(Clone, Debug, Default)]
@@ -91,6 +91,12 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// A call for so many sequences, from what the network had done before and after it.
+    pub(crate) fn between(before: Work, after: Work, sequences: usize, time: Duration) -> Self {
+        let (passes, read) = (after.passes.saturating_sub(before.passes), after.read.saturating_sub(before.read));
+        Self { sequences, passes, read, seconds: time.as_secs_f64() }
+    }
+
     /// What it should have taken, by what is known: plain numbers, whatever the clock said. Reading what the text became
     /// elsewhere happens once, and is weighed before.
     pub(crate) fn expected(&self, costs: DrafterCosts) -> f64 {
@@ -124,6 +130,7 @@ impl Meter {
 
     /// Starts from these costs; `hold` keeps them as they are.
     pub(crate) fn start_from(&mut self, costs: Costs, hold: bool) {
+        let costs = sound(costs);
         self.passes.clear();
         for Curve { context_min, points } in &costs.curves {
             let times = points.iter().map(|(rows, seconds)| {
@@ -166,12 +173,14 @@ impl Meter {
         }
         let (now, known) = (self.now, self.passes.entry(context_min).or_default());
         let times = known.entry(width_class(rows)).or_default();
-        if let Some(usual) = times.median().filter(|_| times.last.len() >= TIMES_SURE) {
+        let is_sure = times.last.len() >= TIMES_SURE && !times.is_borrowed;
+        if let Some(usual) = times.median().filter(|_| is_sure) {
             self.slowness.learn(seconds / usual);
         }
-        times.add(seconds / self.slowness.0, now);
+        let slowness = self.slowness.factor();
+        times.add(seconds / slowness, now);
         known.retain(|rows, times| *rows == 1 || now - times.at < AGE_MAX);
-        let points = points(known, self.slowness.0);
+        let points = points(known, slowness);
         match self.costs.curves.iter_mut().find(|curve| curve.context_min == context_min) {
             Some(curve) => curve.points = points,
             None => {
@@ -181,10 +190,10 @@ impl Meter {
         }
     }
 
-    /// Whether a pass of just these rows is to be made for its time: there was none among so many passes.
+    /// Whether a pass of just these rows is to be made for its time: there never was one, or none among so many passes.
     pub(crate) fn plain_is_due(&self, rows: usize, context: usize, every: u64) -> bool {
         let times = self.passes.get(&context_class(context)).and_then(|known| known.get(&width_class(rows)));
-        !self.is_held && times.is_some_and(|times| self.now - times.at >= every)
+        !self.is_held && times.is_none_or(|times| self.now - times.at >= every)
     }
 
     /// Learns what a drafter took.
@@ -204,11 +213,11 @@ impl Meter {
         if passes == 0 {
             times.call.add(seconds / sequences as f64, self.now);
             costs.call = times.call.median().unwrap_or_default();
-        } else if read <= READ_MAX * sequences as u64 {
-            times.step.add(seconds / (passes * sequences as u64) as f64, self.now);
+        } else if read as f64 <= READ_MAX * sequences as f64 {
+            times.step.add(seconds / (passes as f64 * sequences as f64), self.now);
             costs.step = times.step.median().unwrap_or_default();
         } else {
-            let steps = (passes * sequences as u64) as f64 * costs.step;
+            let steps = passes as f64 * sequences as f64 * costs.step;
             // Where a step was never measured, reading is all that is known; it is no dearer than this.
             times.catch_up.add((seconds - steps).max(0.0) / read as f64, self.now);
             costs.catch_up = times.catch_up.median().unwrap_or_default();
@@ -216,21 +225,52 @@ impl Meter {
     }
 }
 
-/// A factor that all times have in common, 1 at the start.
-#[derive(Copy, Clone, Debug)]
-struct Slowness(f64);
-
-impl Default for Slowness {
-    fn default() -> Self {
-        Self(1.0)
-    }
+/// A factor that all times have in common now, 1 in the hour in which they were first measured.
+///
+/// It is the median of few passes, each next to what its width usually takes: so it follows before the widths' own medians
+/// do, which then stay what they were.
+#[derive(Clone, Debug, Default)]
+struct Slowness {
+    last: Vec<f64>,
+    next: usize,
 }
 
 impl Slowness {
-    /// Goes a little towards what one pass found, which may have met a bad moment.
     fn learn(&mut self, found: f64) {
-        self.0 *= (found / self.0).clamp(1.0 / NEAR, NEAR).powf(SLOWNESS_STEP);
+        match self.last.len() < SLOWNESS_TIMES {
+            true => self.last.push(found),
+            false => self.last[self.next] = found,
+        }
+        self.next = (self.next + 1) % SLOWNESS_TIMES;
     }
+
+    fn factor(&self) -> f64 {
+        if self.last.len() < SLOWNESS_TIMES {
+            return 1.0;
+        }
+        let mut sorted = self.last.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted[SLOWNESS_TIMES / 2]
+    }
+}
+
+/// Costs without what no clock says: widths ascend, and all times are numbers above 0.
+fn sound(mut costs: Costs) -> Costs {
+    for curve in &mut costs.curves {
+        curve.points.retain(|(rows, seconds)| *rows > 0 && *seconds > 0.0 && seconds.is_finite());
+        curve.points.sort_by_key(|(rows, _)| *rows);
+        curve.points.dedup_by_key(|(rows, _)| *rows);
+    }
+    costs.curves.retain(|curve| !curve.points.is_empty());
+    costs.curves.sort_by_key(|curve| curve.context_min);
+    costs.curves.dedup_by_key(|curve| curve.context_min);
+    let number = |seconds: f64| if seconds.is_finite() { seconds.max(0.0) } else { 0.0 };
+    for DrafterCosts { call, step, catch_up } in &mut costs.drafters {
+        for seconds in [call, step, catch_up] {
+            *seconds = number(*seconds);
+        }
+    }
+    costs
 }
 
 /// The least context of those that are measured together.
@@ -250,16 +290,20 @@ fn width_class(rows: usize) -> usize {
 /// The measured widths with their medians, times the slowness; those of few times held near the line between those of
 /// more.
 fn points(known: &BTreeMap<usize, Times>, slowness: f64) -> Vec<(usize, f64)> {
-    let all = known.iter().filter_map(|(rows, times)| Some((*rows, times.last.len(), times.median()?)));
+    let count = |times: &Times| if times.is_borrowed { 0 } else { times.last.len() };
+    let all = known.iter().filter_map(|(rows, times)| Some((*rows, count(times), times.median()?)));
     let all: Vec<(usize, usize, f64)> = all.collect();
     let sure = all.iter().filter(|(_, count, _)| *count >= TIMES_SURE).map(|(rows, _, seconds)| (*rows, *seconds));
     let sure = Costs { curves: vec![Curve { context_min: 0, points: sure.collect() }], drafters: Vec::new() };
-    let several = sure.curves[0].points.len() > 1;
+    let ends = (sure.curves[0].points.first(), sure.curves[0].points.last());
+    let (first, last) = (ends.0.map_or(usize::MAX, |point| point.0), ends.1.map_or(0, |point| point.0));
     let held = |&(rows, count, seconds): &(usize, usize, f64)| {
         let near = sure.pass(rows, 0);
+        // Beyond the widths that are known well there is no line, only a guess that nobody could correct.
+        let between = rows > first && rows < last;
         let (found, own) = (seconds.clamp(near / NEAR, near * NEAR), count as f64);
         let few = (found * own + near * TIMES_SURE as f64) / (own + TIMES_SURE as f64);
-        (rows, slowness * if several && count < TIMES_SURE { few } else { seconds })
+        (rows, slowness * if between && count < TIMES_SURE { few } else { seconds })
     };
     all.iter().map(held).collect()
 }
@@ -279,6 +323,28 @@ mod tests {
         assert_eq!((meter.costs().pass(1, 0), meter.costs().pass(8, 100)), (0.010, 0.013));
         (0..TIMES).for_each(|_| meter.learn_pass(1, 40, 0.020));
         assert_eq!(meter.costs().pass(1, 0), 0.020);
+    }
+
+    #[test]
+    fn what_no_clock_says_is_left_out_of_given_costs() {
+        let points = vec![(8, 2.0), (1, 1.0), (8, 3.0), (0, 1.0), (4, f64::NAN), (5, 0.0), (6, -1.0)];
+        let curves = vec![Curve { context_min: 0, points }, Curve { context_min: 9, points: Vec::new() }];
+        let drafters = vec![DrafterCosts { call: f64::INFINITY, step: -1.0, catch_up: 0.5 }];
+        let mut meter = Meter::default();
+        meter.start_from(Costs { curves, drafters }, true);
+        assert_eq!(meter.costs().curves, [Curve { context_min: 0, points: vec![(1, 1.0), (8, 2.0)] }]);
+        assert_eq!(meter.costs().drafters, [DrafterCosts { call: 0.0, step: 0.0, catch_up: 0.5 }]);
+    }
+
+    #[test]
+    fn beyond_what_is_known_well_a_single_time_is_believed() {
+        let mut meter = Meter::default();
+        meter.learn_pass(32, 0, 0.040);
+        for _ in 0..TIMES_SURE {
+            meter.learn_pass(1, 0, 0.010);
+            meter.learn_pass(2, 0, 0.010);
+        }
+        assert_eq!(meter.costs().pass(32, 0), 0.040);
     }
 
     #[test]

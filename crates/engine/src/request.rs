@@ -204,7 +204,7 @@ pub enum RequestError {
         /// The temperature.
         temperature: f32,
     },
-    /// Fewer tokens are to be drafted than are allowed at most.
+    /// More tokens are to be drafted at least than are allowed at most.
     Limits {
         /// The fewest, by `draft.n_min`.
         n_min: usize,

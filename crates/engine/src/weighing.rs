@@ -4,7 +4,7 @@
 //! times what speculation was worth to each sequence lately. A drafter without a network is asked while its right guesses
 //! are worth the time that it takes; one with a network while its first step pays, and, if it has much to read first,
 //! while that pays within what is left of the answer. A drafter that is not worth it rests. It is tried again when a
-//! hundredth of the time since is as much as the trial takes, so whatever it costs is at most a hundredth.
+//! hundredth of the time since is as much as the trial takes, so trials take at most a hundredth, whatever one costs.
 //!
 //! Left out: how many steps are made (the drafter asks [`Outlook`]) and which candidates are verified
 //! ([`foretoken_speculation::choose`]).
@@ -26,7 +26,7 @@ const ACCOUNT_MAX: f64 = 10.0;
 pub(crate) struct Weighing {
     /// Sequences that write in it.
     pub(crate) writers: usize,
-    /// Rows that the pass has without any tree, and of these those of writers.
+    /// Rows that the pass has without any tree.
     rows: usize,
     /// Tokens of its sequences, on average.
     context: usize,
@@ -122,7 +122,7 @@ impl Weighing {
         if rows == 0 {
             return 0.0;
         }
-        costs.pass(self.rows + rows, self.context) - costs.pass(self.rows, self.context)
+        costs.pass(self.rows.saturating_add(rows), self.context) - costs.pass(self.rows, self.context)
     }
 }
 
@@ -157,6 +157,13 @@ impl Trials {
             let at = usize::from(*drafter);
             self.seconds.resize(self.seconds.len().max(at + 1), 0.0);
             self.seconds[at] = (self.seconds[at] + TRIALS * seconds / drafters.len() as f64).min(ACCOUNT_MAX);
+        }
+    }
+
+    /// A drafter that pays is asked anyway: what counts for trials is the time since then.
+    pub(crate) fn clear(&mut self, drafter: u8) {
+        if let Some(account) = self.seconds.get_mut(usize::from(drafter)) {
+            *account = 0.0;
         }
     }
 

@@ -6,8 +6,8 @@
 //! the order and the law of every draw matter. The root is not a node: it is the pending token, which has no cache row
 //! yet, and is written `None`. A chain is a tree without forks.
 //!
-//! Left out: attention masks and cache rows (the model's business) and any choice of what to keep (a budget's). There is
-//! no way to remove an offer: dropping a drawn token after having looked at it would change the law of the output.
+//! Left out: attention masks and cache rows (the model's business) and any choice of what to keep ([`crate::choose`]'s). A
+//! drafter cannot remove an offer: dropping a drawn token after having looked at it would change the law of the output.
 
 use crate::{Law, Token};
 

@@ -22,12 +22,13 @@ impl Engine {
         running.iter_mut().for_each(|sequence| sequence.clear_draft(meter.costs()));
         let weighing = Weighing::new(running, parts, meter.costs());
         let (rows, context) = weighing.undrafted();
-        let by_costs = |part: &Part| running[part.at].request.budget.is_auto() && part.nodes_max > 0;
+        let by_costs = |part: &Part| running[part.at].request.budget.is_auto() || part.nodes_max == 0;
         // What plain decoding takes must be known for drafts to be weighed against it.
-        let plain = parts.iter().any(by_costs) && meter.plain_is_due(rows, context, PLAIN_EVERY);
+        let is_plain_without = rows == weighing.writers && parts.iter().all(by_costs);
+        let plain = is_plain_without && meter.plain_is_due(rows, context, PLAIN_EVERY);
         for part in parts {
             let sequence = &mut running[part.at];
-            sequence.nodes_max = if plain && sequence.request.budget.is_auto() { 0 } else { part.nodes_max };
+            sequence.nodes_max = if plain { 0 } else { part.nodes_max };
             sequence.probes.clear(part.probes_max);
         }
         let vocabulary = executor.capacity().vocabulary;
@@ -47,7 +48,7 @@ impl Engine {
             return;
         }
         let costs = self.meter.costs();
-        let nodes = self.running.iter().map(|sequence| sequence.tree.len()).sum();
+        let nodes = self.running.iter().map(|sequence| sequence.tree.len() + sequence.probes.len()).sum();
         let plain_passes = weighing.plain_passes(costs, nodes, drafting);
         let mut weighed: Vec<u8> = Vec::new();
         for part in parts.iter().filter(|part| part.complete) {

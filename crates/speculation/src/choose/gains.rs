@@ -4,7 +4,7 @@
 //! corrected by how right they were ([`Experience`]), added up where several say the same, less where they contradict each
 //! other.
 
-use crate::{DraftTree, Experience, NodeId};
+use crate::{DraftTree, Experience, NodeId, Offer};
 
 /// However sure a drafter is, another may know better.
 const CLAIM_MAX: f32 = 0.95;
@@ -75,6 +75,11 @@ impl Siblings {
         self.claims.clear();
         self.tokens.clear();
         for offer in candidates.offers_under(parent) {
+            // Who says a token twice is no surer of it.
+            let again = |other: &&Offer| other.index < offer.index && other.source == offer.source;
+            if candidates.offers_of(offer.node).any(|other| again(&other)) {
+                continue;
+            }
             let acceptance = experience.acceptance(offer.source, offer.evidence, candidates.depth(offer.node));
             match self.claims.iter_mut().find(|(source, _)| *source == offer.source) {
                 Some((_, claim)) => *claim += acceptance,

@@ -6,7 +6,7 @@
 //! ends with comes first; beginnings that continue in several ways are proposed in all of them, in the order of the list.
 //!
 //! A phrase of which n tokens are written is taken to go on with probability n / (n + 1), shared by its ways to go on.
-//! That is a guess; merging learns how right it is.
+//! That is a guess; how right it is is learned.
 //!
 //! Left out: tokenizing. A phrase that can be written in several tokens, as with and without the space before it, is given
 //! once for each.
