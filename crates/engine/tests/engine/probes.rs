@@ -185,6 +185,7 @@ fn a_target_of_a_short_period_looks_ahead_several_tokens_a_pass() {
             tokens_max: Some(200),
             drafters: vec![0],
             promise,
+            budget: BudgetKind::Fixed { nodes: 16 },
             sampling: Sampling::default(),
             ..Request::new(vec![4, 1, 7])
         };
