@@ -10,16 +10,14 @@ const TARGETS: [(u64, usize, usize); 3] = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
 
 fn settings() -> Vec<Setting> {
     let mut all = Vec::new();
-    for (batch, page_len, rows_max) in [(1, 4, 64), (7, 1, 64), (16, 16, 24)] {
-        for budget in [BudgetKind::default(), BudgetKind::Heuristic { nodes_max: 9 }, BudgetKind::Fixed { nodes: 0 }] {
+    let others =
+        [BudgetKind::Heuristic { nodes_max: 9 }, BudgetKind::Fixed { nodes: 3 }, BudgetKind::Fixed { nodes: 0 }];
+    for ((batch, page_len, rows_max), other) in [(1, 4, 64), (7, 1, 64), (16, 16, 24)].into_iter().zip(others) {
+        for budget in [BudgetKind::default(), other] {
             all.push(Setting { batch, page_len, rows_max, budget, ..Setting::plain() });
         }
     }
-    for budget in [
-        BudgetKind::Fixed { nodes: 3 },
-        BudgetKind::Confidence { nodes_max: 9 },
-        BudgetKind::Threshold { nodes_max: 9 },
-    ] {
+    for budget in [BudgetKind::Confidence { nodes_max: 9 }, BudgetKind::Threshold { nodes_max: 9 }] {
         all.push(Setting { batch: 5, page_len: 3, budget, ..Setting::plain() });
     }
     all
