@@ -12,6 +12,8 @@ use foretoken_speculation::{
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
 
+use crate::budgets::generate;
+
 /// A pass of one row takes a second; further rows a twentieth up to the eighth, then half a second and a tenth.
 fn costs(drafters: &[DrafterCosts]) -> Costs {
     let points = vec![(1, 1.0), (8, 1.35), (9, 1.85), (16, 2.55)];
@@ -98,21 +100,6 @@ fn with_pretender(costs_of: DrafterCosts) -> Made {
 fn request(prompt: usize, tokens_max: usize) -> Request {
     let prompt = (0..prompt).map(|i| (i % 7) as Token).collect();
     Request { tokens_max: Some(tokens_max), drafters: vec![0], ..Request::new(prompt) }
-}
-
-fn generate(engine: &mut Engine, request: Request) -> (Vec<Token>, Stats) {
-    engine.submit(request).unwrap();
-    let (mut text, mut stats) = (Vec::new(), None);
-    while !engine.is_idle() {
-        for event in engine.step(&mut Race) {
-            match event {
-                Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|emitted| emitted.token)),
-                Event::Finished { stats: found, .. } => stats = Some(found.clone()),
-                _ => {}
-            }
-        }
-    }
-    (text, stats.unwrap())
 }
 
 #[test]

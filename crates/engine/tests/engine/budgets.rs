@@ -43,7 +43,8 @@ fn request(prompt: &[Token], budget: BudgetKind, drafters: &[u8]) -> Request {
     }
 }
 
-fn generate(engine: &mut Engine, request: Request) -> (Vec<Token>, Stats) {
+/// Runs one request to its end: what it wrote, and what it took.
+pub fn generate(engine: &mut Engine, request: Request) -> (Vec<Token>, Stats) {
     engine.submit(request).unwrap();
     let (mut text, mut stats) = (Vec::new(), None);
     while !engine.is_idle() {
