@@ -7,8 +7,8 @@
 //! token that looks wrong, where "looks wrong" is learned); [`Threshold`] (a branch stops where all of it together looks
 //! wrong). What an all-knowing budget would do is in `oracle`: it is for measurements and no [`Budget`].
 //!
-//! Left out: costs. All of these know how often a draft was right and none what a wider pass takes. The budget that weighs
-//! both, `auto`, belongs behind the same trait in a file of its own.
+//! Left out: costs. All of these know how often a draft was right and none what a wider pass takes. What weighs both,
+//! `auto`, is no budget but the choice among all candidates of a pass ([`crate::choose`]).
 
 mod confidence;
 mod fixed;

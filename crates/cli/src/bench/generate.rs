@@ -233,8 +233,11 @@ impl Generate {
         let names: Vec<String> = names.collect();
         let ways = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
         let each = |(verify, budget)| {
-            let method = move |(number, name): (usize, &String)| Method { name: name.clone(), number, verify, budget };
-            names.iter().enumerate().map(method)
+            let named = names.iter().zip(&assembly.methods).enumerate();
+            named.map(move |(number, (name, team))| {
+                let (name, drafters) = (name.clone(), team.drafters.clone());
+                Method { name, number, drafters, verify, budget }
+            })
         };
         ways.flat_map(each).collect()
     }

@@ -164,13 +164,10 @@ impl Page<'_> {
     fn object(&self, row: &Row<'_>) -> Value {
         let Row { runs, figures, .. } = row;
         let stats = &figures.stats;
-        let drafters: Map<String, Value> = self
-            .names
-            .iter()
-            .zip(&stats.drafters)
-            .filter(|(_, stats)| stats.drafts > 0 || stats.failures > 0 || !stats.time.is_zero())
-            .map(|(name, stats)| (name.clone(), report::drafter(stats)))
-            .collect();
+        // All of the method's: one that was never asked has an object that says so.
+        let drafters = row.way.method.iter().flat_map(|method| &method.drafters).map(|number| usize::from(*number));
+        let drafters: Map<String, Value> =
+            drafters.map(|at| (self.names[at].clone(), report::drafter(&stats.drafters[at]))).collect();
         let (behind, with_prompt) = (figures.speedup, figures.speedup_with_prompt);
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
         let low = |estimate: Option<Estimate>| estimate?.interval.map(|(low, _)| low);

@@ -130,6 +130,8 @@ pub struct Method {
     pub name: String,
     /// Its place among the methods of the command.
     pub number: usize,
+    /// Numbers of its drafters.
+    pub drafters: Vec<u8>,
     /// What is promised.
     pub verify: Verify,
     /// How much is drafted.
