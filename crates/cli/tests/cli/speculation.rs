@@ -140,8 +140,9 @@ fn phrases_of_a_file_are_completed() {
 fn what_was_written_is_known_to_the_next_run() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("texts.ftk").display().to_string();
-    let all =
-        ["generate", "once upon a time", "-n", "32", "--temp", "0", "--spec-type", "trie", "--json", "-lcd", &path];
+    // A fixed budget: `auto` leaves to the clock how much is drafted.
+    let options = words("-n 32 --temp 0 --budget fixed --spec-type trie --json");
+    let all = [&["generate", "once upon a time"], &options[..], &["-lcd", &path]].concat();
     let object = || serde_json::from_str::<Value>(&run(&all).ok()).expect("the line is JSON");
     let passes = |object: &Value| object["speculation"]["passes"].as_u64().expect("passes are counted");
     let (first, second) = (object(), object());
@@ -150,13 +151,14 @@ fn what_was_written_is_known_to_the_next_run() {
     assert!(2 * passes(&second) < passes(&first), "{} and {} passes", passes(&first), passes(&second));
     // The same file as a corpus, which is not written.
     let before = std::fs::read(&path).expect("the file is there");
-    let fixed = [&all[..9], &["-lcs", &path]].concat();
-    let third: Value = serde_json::from_str(&run(&fixed).ok()).expect("the line is JSON");
+    let corpus = [&all[..all.len() - 2], &["-lcs", &path]].concat();
+    let third: Value = serde_json::from_str(&run(&corpus).ok()).expect("the line is JSON");
     assert_eq!(third["ids"], first["ids"]);
     // It holds the text twice by now.
     assert!(passes(&third) <= passes(&second), "{} and {} passes", passes(&second), passes(&third));
     let (_prompts, prompts) = file("prompts.txt", "once upon a time\n");
-    let line = format!("bench generate --prompts {prompts} -n 32 --temp 0 --spec-type trie --json -lcd {path}");
+    let line =
+        format!("bench generate --prompts {prompts} -n 32 --temp 0 --budget fixed --spec-type trie --json -lcd {path}");
     let out = run(&words(&line)).ok();
     let row: Value = serde_json::from_str(out.lines().last().expect("a row")).expect("the line is JSON");
     assert!(row["passes"].as_u64().is_some_and(|found| 2 * found < passes(&first)), "{row}");

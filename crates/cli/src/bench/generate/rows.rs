@@ -252,7 +252,7 @@ mod tests {
     }
 
     fn method(name: &str, verify: Verify) -> Method {
-        Method { name: name.to_string(), number: 0, verify, budget: Measured::Of(Budget::Fixed) }
+        Method { name: name.to_string(), drafters: Vec::new(), number: 0, verify, budget: Measured::Of(Budget::Fixed) }
     }
 
     /// A lap of six tokens, one of them in the first 10 ms.
