@@ -104,7 +104,7 @@ fn machine() -> String {
 
 /// Writes a file beside its place and moves it there, so that nobody reads half of it.
 fn write(path: &Path, key: &str, costs: &Costs, names: &[String]) -> std::io::Result<()> {
-    let curve = |curve: &Curve| json!({ "context_min": curve.context_min, "seconds_by_rows": curve.points });
+    let curve = |curve: &Curve| json!({ "context_min": curve.context_min, "seconds_by_rows": curve.points() });
     let drafter = |costs: &DrafterCosts| json!({ "call": costs.call, "step": costs.step, "catch_up": costs.catch_up });
     let drafters = names.iter().zip(&costs.drafters).map(|(name, costs)| (name.clone(), drafter(costs)));
     let value = json!({
@@ -167,7 +167,7 @@ fn curve(value: &Value) -> Result<Curve, String> {
     let points: Option<Vec<(usize, f64)>> = points.and_then(|points| points.iter().map(point).collect());
     let points = points.filter(|points| points.windows(2).all(|pair| pair[0].0 < pair[1].0));
     match (context_min, points) {
-        (Some(context_min), Some(points)) => Ok(Curve { context_min, points }),
+        (Some(context_min), Some(points)) => Ok(Curve::new(context_min, points)),
         _ => Err(format!("passes: expected a context and pairs of rows and seconds, rows ascending, found {value}")),
     }
 }
@@ -178,7 +178,7 @@ mod tests {
 
     fn costs() -> Costs {
         let points = |scale: f64| vec![(1, 0.01 * scale), (8, 0.0125 * scale)];
-        let curves = [(0, 1.0), (512, 1.5)].map(|(context_min, scale)| Curve { context_min, points: points(scale) });
+        let curves = [(0, 1.0), (512, 1.5)].map(|(context_min, scale)| Curve::new(context_min, points(scale)));
         let drafter = DrafterCosts { call: 1e-6, step: 2e-4, catch_up: 3e-5 };
         Costs { curves: curves.to_vec(), drafters: vec![drafter, DrafterCosts::default()] }
     }

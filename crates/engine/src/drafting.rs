@@ -157,6 +157,9 @@ impl Team {
         // One that cannot even say this is asked, and dropped if it fails again.
         let Ok((has_network, unread, probes)) = told else { return Some(number) };
         let (who, costs) = (Who { number, has_network, unread, probes }, pass.meter.costs());
+        if !pass.weighing.is_due(sequence, costs, who) {
+            return None;
+        }
         let pays = pass.weighing.is_worth_asking(sequence, costs, who, sequence.nodes_max);
         if pays {
             pass.trials.clear(number);

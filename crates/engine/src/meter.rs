@@ -26,6 +26,8 @@ const TIMES_SURE: usize = 3;
 const NEAR: f64 = 1.5;
 /// Passes by which the machine's present speed is judged.
 const SLOWNESS_TIMES: usize = 5;
+/// A machine is hardly ever slower or faster than usual by more; what differs by more was not usual.
+const SLOWNESS_MAX: f64 = 2.0;
 /// Times older than so many passes are forgotten.
 const AGE_MAX: u64 = 4096;
 /// Contexts shorter than this are not told apart.
@@ -132,14 +134,14 @@ impl Meter {
     pub(crate) fn start_from(&mut self, costs: Costs, hold: bool) {
         let costs = sound(costs);
         self.passes.clear();
-        for Curve { context_min, points } in &costs.curves {
-            let times = points.iter().map(|(rows, seconds)| {
+        for curve in &costs.curves {
+            let times = curve.points().iter().map(|(rows, seconds)| {
                 let mut times = Times::default();
                 // Believed as one time is, so that what this run finds soon counts for more.
                 times.add(*seconds, self.now);
                 (*rows, times)
             });
-            self.passes.insert(*context_min, times.collect());
+            self.passes.insert(curve.context_min, times.collect());
         }
         let known = |seconds: f64| {
             let mut times = Times::default();
@@ -173,18 +175,19 @@ impl Meter {
         }
         let (now, known) = (self.now, self.passes.entry(context_min).or_default());
         let times = known.entry(width_class(rows)).or_default();
-        let is_sure = times.last.len() >= TIMES_SURE && !times.is_borrowed;
-        if let Some(usual) = times.median().filter(|_| is_sure) {
-            self.slowness.learn(seconds / usual);
+        // Only of a width that is known well can be said what is usual: the first passes of a run meet cold caches.
+        let is_known = times.last.len() == TIMES && !times.is_borrowed;
+        if let Some(usual) = times.median().filter(|_| is_known) {
+            self.slowness.learn((seconds / usual).clamp(1.0 / SLOWNESS_MAX, SLOWNESS_MAX));
         }
         let slowness = self.slowness.factor();
         times.add(seconds / slowness, now);
         known.retain(|rows, times| *rows == 1 || now - times.at < AGE_MAX);
         let points = points(known, slowness);
         match self.costs.curves.iter_mut().find(|curve| curve.context_min == context_min) {
-            Some(curve) => curve.points = points,
+            Some(curve) => *curve = Curve::new(context_min, points),
             None => {
-                self.costs.curves.push(Curve { context_min, points });
+                self.costs.curves.push(Curve::new(context_min, points));
                 self.costs.curves.sort_by_key(|curve| curve.context_min);
             }
         }
@@ -254,14 +257,9 @@ impl Slowness {
     }
 }
 
-/// Costs without what no clock says: widths ascend, and all times are numbers above 0.
+/// Costs without what no clock says: no empty curves, contexts ascend, and all times are numbers above 0.
 fn sound(mut costs: Costs) -> Costs {
-    for curve in &mut costs.curves {
-        curve.points.retain(|(rows, seconds)| *rows > 0 && *seconds > 0.0 && seconds.is_finite());
-        curve.points.sort_by_key(|(rows, _)| *rows);
-        curve.points.dedup_by_key(|(rows, _)| *rows);
-    }
-    costs.curves.retain(|curve| !curve.points.is_empty());
+    costs.curves.retain(|curve| !curve.points().is_empty());
     costs.curves.sort_by_key(|curve| curve.context_min);
     costs.curves.dedup_by_key(|curve| curve.context_min);
     let number = |seconds: f64| if seconds.is_finite() { seconds.max(0.0) } else { 0.0 };
@@ -294,8 +292,8 @@ fn points(known: &BTreeMap<usize, Times>, slowness: f64) -> Vec<(usize, f64)> {
     let all = known.iter().filter_map(|(rows, times)| Some((*rows, count(times), times.median()?)));
     let all: Vec<(usize, usize, f64)> = all.collect();
     let sure = all.iter().filter(|(_, count, _)| *count >= TIMES_SURE).map(|(rows, _, seconds)| (*rows, *seconds));
-    let sure = Costs { curves: vec![Curve { context_min: 0, points: sure.collect() }], drafters: Vec::new() };
-    let ends = (sure.curves[0].points.first(), sure.curves[0].points.last());
+    let sure = Costs { curves: vec![Curve::new(0, sure.collect())], drafters: Vec::new() };
+    let ends = (sure.curves[0].points().first(), sure.curves[0].points().last());
     let (first, last) = (ends.0.map_or(usize::MAX, |point| point.0), ends.1.map_or(0, |point| point.0));
     let held = |&(rows, count, seconds): &(usize, usize, f64)| {
         let near = sure.pass(rows, 0);
@@ -328,11 +326,11 @@ mod tests {
     #[test]
     fn what_no_clock_says_is_left_out_of_given_costs() {
         let points = vec![(8, 2.0), (1, 1.0), (8, 3.0), (0, 1.0), (4, f64::NAN), (5, 0.0), (6, -1.0)];
-        let curves = vec![Curve { context_min: 0, points }, Curve { context_min: 9, points: Vec::new() }];
+        let curves = vec![Curve::new(0, points), Curve::new(9, Vec::new())];
         let drafters = vec![DrafterCosts { call: f64::INFINITY, step: -1.0, catch_up: 0.5 }];
         let mut meter = Meter::default();
         meter.start_from(Costs { curves, drafters }, true);
-        assert_eq!(meter.costs().curves, [Curve { context_min: 0, points: vec![(1, 1.0), (8, 2.0)] }]);
+        assert_eq!(meter.costs().curves, [Curve::new(0, vec![(1, 1.0), (8, 2.0)])]);
         assert_eq!(meter.costs().drafters, [DrafterCosts { call: 0.0, step: 0.0, catch_up: 0.5 }]);
     }
 
@@ -357,6 +355,24 @@ mod tests {
         (0..60).for_each(|_| meter.learn_pass(1, 0, 0.020));
         let found = meter.costs().pass(4, 0) / meter.costs().pass(1, 0);
         assert!((found - 1.2).abs() < 0.1, "{found}");
+    }
+
+    #[test]
+    fn a_cold_beginning_makes_no_other_width_look_dear() {
+        let mut meter = Meter::default();
+        for i in 0..200 {
+            meter.learn_pass(1, 0, if i < 5 { 0.100 } else { 0.001 });
+            if i % 4 == 3 {
+                meter.learn_pass(20, 0, 0.006);
+            }
+        }
+        assert_eq!((meter.costs().pass(1, 0), meter.costs().pass(20, 0)), (0.001, 0.006));
+        let mut once = Meter::default();
+        (0..6).for_each(|_| once.learn_pass(1, 0, 0.100));
+        (0..3).for_each(|_| once.learn_pass(1, 0, 0.001));
+        once.learn_pass(20, 0, 0.006);
+        (0..9).for_each(|_| once.learn_pass(1, 0, 0.001));
+        assert!(once.costs().pass(20, 0) <= 0.012, "{:?}", once.costs());
     }
 
     #[test]
@@ -401,7 +417,7 @@ mod tests {
     #[test]
     fn held_costs_stay_and_others_are_a_beginning() {
         let costs = Costs {
-            curves: vec![Curve { context_min: 0, points: vec![(1, 1.0), (8, 2.0)] }],
+            curves: vec![Curve::new(0, vec![(1, 1.0), (8, 2.0)])],
             drafters: vec![DrafterCosts { call: 0.0, step: 0.5, catch_up: 0.1 }],
         };
         let mut held = Meter::default();

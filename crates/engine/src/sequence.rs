@@ -41,6 +41,8 @@ pub(crate) struct Sequence {
     pub(crate) nodes_max: usize,
     /// Nodes of the tree of the last pass.
     pub(crate) nodes_before: usize,
+    /// By drafter: how often in a row it was asked and got no row.
+    in_vain: Vec<u8>,
     pub(crate) probes: Probes,
     /// Rows that its drafters may ask for beside the tree.
     pub(crate) probes_max: usize,
@@ -81,6 +83,7 @@ impl Sequence {
             probes_max: 0,
             nodes_max: 0,
             nodes_before: 0,
+            in_vain: Vec::new(),
             experience: Experience::default(),
             drafters: request.drafters.clone(),
             turns: Vec::new(),
@@ -104,6 +107,16 @@ impl Sequence {
     /// Tokens without a cache row, the pending one included.
     pub(crate) fn uncached(&self) -> usize {
         self.tokens.len() - self.cached
+    }
+
+    /// How often in a row this drafter was asked and got no row.
+    pub(crate) fn asked_in_vain(&self, number: u8) -> u8 {
+        self.in_vain.get(usize::from(number)).copied().unwrap_or(0)
+    }
+
+    /// Tokens that it is expected to write yet.
+    pub(crate) fn left(&self) -> f64 {
+        ((self.limit - self.tokens.len()) as f64).min(self.experience.answer_len())
     }
 
     /// Forgets the draft of the last pass.
@@ -180,6 +193,12 @@ impl Sequence {
     pub(crate) fn learn(&mut self, written: usize, shared: &mut Experience) {
         if self.drafters.is_empty() && self.asked.is_empty() {
             return;
+        }
+        for number in &self.asked {
+            let at = usize::from(*number);
+            self.in_vain.resize(self.in_vain.len().max(at + 1), 0);
+            let has_row = self.tree.offers().iter().any(|offer| offer.source == *number);
+            self.in_vain[at] = if has_row { 0 } else { self.in_vain[at].saturating_add(1) };
         }
         let written = &self.tokens[self.tokens.len() - written..];
         let drafters = &mut self.stats.drafters;

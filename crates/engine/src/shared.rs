@@ -32,7 +32,7 @@ fn quarters(request: &Request) -> f32 {
     (4.0 * request.sampling.temperature).ceil()
 }
 
-/// What is known, the terms that were new last at the end.
+/// What is known, the terms that were used last at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     known: VecDeque<(Terms, Experience)>,
@@ -42,7 +42,9 @@ impl Shared {
     /// What requests on the same terms have learned.
     pub(crate) fn of(&mut self, request: &Request) -> &mut Experience {
         if let Some(at) = self.known.iter().position(|(terms, _)| terms.is_of(request)) {
-            return &mut self.known[at].1;
+            self.known[at..].rotate_left(1);
+            let last = self.known.len() - 1;
+            return &mut self.known[last].1;
         }
         if self.known.len() == TERMS_MAX {
             self.known.pop_front();

@@ -1,8 +1,9 @@
 //! Who is asked for a draft in a pass, and what a step of drafting must be worth.
 //!
 //! Everything is weighed against the rate at which decoding writes tokens: as fast as plain decoding in the same company,
-//! times what speculation was worth to each sequence lately. A drafter without a network is asked while its right guesses
-//! are worth the time that it takes; one with a network while its first step pays, and, if it has much to read first,
+//! times what speculation was worth to each sequence lately. A drafter without a network is asked while its right guesses,
+//! less the rows that they need, are worth the time that it takes, and less often after a while in which none of its offers
+//! got a row; one with a network while its first step pays, and, if it has much to read first,
 //! while that pays within what is left of the answer. A drafter that is not worth it rests. It is tried again when a
 //! hundredth of the time since is as much as the trial takes, so trials take at most a hundredth, whatever one costs.
 //!
@@ -18,6 +19,14 @@ use crate::sequence::Sequence;
 const TRIALS: f64 = 0.01;
 /// Tokens of a text that a draft model reads in its first step without taking longer for it.
 const READ_ALONG: usize = 4;
+/// Part of the time that may be spent on asking drafters without a network whose offers lately got no rows.
+const IN_VAIN: f64 = 0.005;
+/// After so many offers without a row a drafter is asked less often,
+const IN_VAIN_MIN: u8 = 4;
+/// but each so many passes at least: a copied passage must be noticed before it is over.
+const PASSES_BETWEEN: f64 = 8.0;
+/// What an offer takes in all, next to asking for it: it is weighed, and learned from.
+const OFFER: f64 = 2.0;
 /// No account of trials grows beyond this, in seconds.
 const ACCOUNT_MAX: f64 = 10.0;
 
@@ -36,7 +45,12 @@ pub(crate) struct Weighing {
     rate: f64,
     /// Seconds of a plain pass of the writers alone.
     plain: f64,
+    /// Least that a row costs, in tokens.
+    row_min: f64,
 }
+
+/// So many rows are looked at to find what a row costs at least.
+const ROWS_LOOKED_AT: usize = 32;
 
 impl Weighing {
     /// Weighs a pass of these parts.
@@ -47,14 +61,12 @@ impl Weighing {
         let plain = costs.pass(writers.max(1), context);
         let speedups: f64 =
             parts.iter().filter(|part| part.complete).map(|part| running[part.at].experience.speedup()).sum();
-        Self {
-            writers,
-            rows: parts.iter().map(|part| part.take).sum(),
-            context,
-            nodes: running.iter().map(|sequence| sequence.nodes_before).sum(),
-            rate: speedups / plain,
-            plain,
-        }
+        let (rows, rate) = (parts.iter().map(|part| part.take).sum(), speedups / plain);
+        let without = costs.pass(rows, context);
+        let a_row = |more: usize| (costs.pass(rows + more, context) - without) / more as f64;
+        let row_min = rate * (1..=ROWS_LOOKED_AT).map(a_row).fold(f64::INFINITY, f64::min);
+        let nodes = running.iter().map(|sequence| sequence.nodes_before).sum();
+        Self { writers, rows, context, nodes, rate, plain, row_min }
     }
 
     /// The pass as [`foretoken_speculation::choose`] sees it. `probes`: rows beside the trees.
@@ -76,8 +88,8 @@ impl Weighing {
         costs: &'a Costs,
         unique: f64,
     ) -> Outlook<'a> {
-        let Self { rate, context, .. } = *self;
-        Outlook { costs, experience, rate, rows: self.rows + self.nodes - nodes_before, context, unique }
+        let Self { rate, context, row_min, .. } = *self;
+        Outlook { costs, experience, rate, rows: self.rows + self.nodes - nodes_before, context, unique, row_min }
     }
 
     /// What a pass took in all, in plain passes of the same writers: `nodes` of all trees and `drafting` seconds. Rows of
@@ -98,17 +110,27 @@ impl Weighing {
         let drafter = costs.drafter(who.number);
         if !who.has_network {
             let probes = self.price_of_rows(costs, who.probes);
-            let right = sequence.experience.right_per_ask(who.number) * unique;
-            return right > self.rate * (drafter.call + probes);
+            // Every right guess needs a row at least.
+            let won = sequence.experience.right_per_ask(who.number) * unique * (1.0 - self.row_min);
+            return won > self.rate * (drafter.call + probes);
         }
         let prospect = outlook.prospect(who.number, Branch::root(nodes_max));
         let unread = who.unread.saturating_sub(READ_ALONG) as f64;
         // A pass of its own for each token, next to a longer one for several.
         let plain = self.plain / self.writers as f64;
         let saved = plain - (plain + prospect.seconds) / (1.0 + prospect.tokens);
-        let left = (sequence.limit - sequence.tokens.len()) as f64;
-        let left = left.min(sequence.experience.answer_len());
-        prospect.steps > 0 && left * saved > unread * drafter.catch_up
+        prospect.steps > 0 && sequence.left() * saved > unread * drafter.catch_up
+    }
+
+    /// Whether a drafter without a network is to be asked in this pass: always, unless it was asked in vain for a while.
+    pub(crate) fn is_due(&self, sequence: &Sequence, costs: &Costs, who: Who) -> bool {
+        if who.has_network || sequence.asked_in_vain(who.number) < IN_VAIN_MIN {
+            return true;
+        }
+        let all = OFFER * costs.drafter(who.number).call * self.writers as f64;
+        let between = (all / (IN_VAIN * self.plain)).ceil().clamp(1.0, PASSES_BETWEEN);
+        // Not all sequences in the same pass.
+        sequence.id.0.wrapping_add(sequence.stats.passes as u64).is_multiple_of(between as u64)
     }
 
     /// What it takes to ask a drafter that is not worth it for one token.

@@ -13,11 +13,29 @@
 pub struct Curve {
     /// Tokens of context from which on it holds.
     pub context_min: usize,
-    /// Measured widths in rows, ascending, with their seconds.
-    pub points: Vec<(usize, f64)>,
+    points: Vec<(usize, f64)>,
 }
 
 impl Curve {
+    /// A curve through these widths in rows and their seconds. What no clock says is left out (a width of no rows, or no time
+    /// above 0), of a width that is there twice the first counts, and more rows are never cheaper.
+    pub fn new(context_min: usize, mut points: Vec<(usize, f64)>) -> Curve {
+        points.retain(|(rows, seconds)| *rows > 0 && *seconds > 0.0 && seconds.is_finite());
+        points.sort_by_key(|(rows, _)| *rows);
+        points.dedup_by_key(|(rows, _)| *rows);
+        let mut most = 0.0_f64;
+        for (_, seconds) in &mut points {
+            most = most.max(*seconds);
+            *seconds = most;
+        }
+        Curve { context_min, points }
+    }
+
+    /// Measured widths in rows, ascending, with their seconds.
+    pub fn points(&self) -> &[(usize, f64)] {
+        &self.points
+    }
+
     /// Seconds of a pass of so many rows. Never less for more rows.
     fn seconds(&self, rows: usize) -> f64 {
         let after = self.points.partition_point(|(width, _)| *width < rows);
@@ -31,7 +49,6 @@ impl Curve {
             },
             (None, None) => Costs::UNKNOWN_PASS + (rows.max(1) - 1) as f64 * Costs::UNKNOWN_ROW,
         }
-        .max(self.points[..after].iter().map(|(_, seconds)| *seconds).fold(0.0, f64::max))
     }
 }
 
@@ -87,7 +104,7 @@ mod tests {
 
     #[test]
     fn between_measured_widths_lies_a_line_and_beyond_them_it_goes_on() {
-        let curve = Curve { context_min: 0, points: vec![(1, 1.0), (8, 1.35), (16, 2.15)] };
+        let curve = Curve::new(0, vec![(1, 1.0), (8, 1.35), (16, 2.15)]);
         let costs = Costs { curves: vec![curve], drafters: Vec::new() };
         for (rows, seconds) in [(1, 1.0), (2, 1.05), (8, 1.35), (9, 1.45), (16, 2.15), (26, 3.15)] {
             assert!((costs.pass(rows, 7) - seconds).abs() < 1e-12, "{rows}: {}", costs.pass(rows, 7));
@@ -96,14 +113,14 @@ mod tests {
 
     #[test]
     fn more_rows_never_look_cheaper_whatever_was_measured() {
-        let curve = Curve { context_min: 0, points: vec![(1, 3.0), (4, 2.0), (8, 2.5)] };
+        let curve = Curve::new(0, vec![(1, 3.0), (4, 2.0), (8, 2.5)]);
         let costs = Costs { curves: vec![curve], drafters: Vec::new() };
         assert!((1..40).all(|rows| costs.pass(rows, 0) <= costs.pass(rows + 1, 0)));
     }
 
     #[test]
     fn a_curve_holds_from_its_context_on_and_what_is_unknown_is_nearly_flat() {
-        let curve = |context_min, seconds| Curve { context_min, points: vec![(1, seconds)] };
+        let curve = |context_min, seconds| Curve::new(context_min, vec![(1, seconds)]);
         let costs = Costs { curves: vec![curve(0, 1.0), curve(512, 2.0)], drafters: Vec::new() };
         let found = [0, 511, 512, 9000].map(|context| costs.pass(3, context));
         assert_eq!(found, [1.0, 1.0, 2.0, 2.0]);

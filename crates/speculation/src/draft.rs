@@ -46,6 +46,8 @@ use crate::{Chance, DraftTree, NodeId, Pass, Promise, Sampling, SequenceId, Tena
 
 /// Guesses below this are not worth the time of weighing them.
 const GAIN_MIN_WEIGHED: f32 = 0.01;
+/// Nor are those below this part of what a row costs: whoever thinks so little of a guess underrates it hardly that much.
+const ROW_PART: f64 = 0.25;
 
 /// "Propose something for this sequence."
 #[derive(Debug)]
@@ -102,8 +104,8 @@ impl Ask<'_> {
     /// A guess that is accepted more rarely than this, by a drafter's own estimate, is not proposed: what the request says; or
     /// else the drafter's `own` bound, which stands in for costs where these are not weighed.
     pub fn gain_min(&self, own: f32) -> f32 {
-        let weighed = if self.outlook.is_some() { own.min(GAIN_MIN_WEIGHED) } else { own };
-        self.settings.gain_min.unwrap_or(weighed)
+        let weighed = |outlook: Outlook<'_>| own.min(GAIN_MIN_WEIGHED).max((ROW_PART * outlook.row_min) as f32);
+        self.settings.gain_min.unwrap_or(self.outlook.map_or(own, weighed))
     }
 
     /// Whether another node fits.

@@ -413,8 +413,7 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
 fn costs(drafters: usize) -> Costs {
     let points = vec![(1, 1.0), (2, 1.03), (4, 1.1), (8, 1.2), (9, 1.6), (16, 1.8)];
     let drafter = |i: usize| DrafterCosts { call: 0.001, step: 0.02 * (1 + i % 7) as f64, catch_up: 0.001 };
-    let curve = |context_min, points| Curve { context_min, points };
-    Costs { curves: vec![curve(0, points)], drafters: (0..drafters).map(drafter).collect() }
+    Costs { curves: vec![Curve::new(0, points)], drafters: (0..drafters).map(drafter).collect() }
 }
 
 /// Runs an engine dry; what each sequence emitted, tokens and bits of log-probabilities.

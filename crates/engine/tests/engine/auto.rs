@@ -17,7 +17,7 @@ use crate::budgets::generate;
 /// A pass of one row takes a second; further rows a twentieth up to the eighth, then half a second and a tenth.
 fn costs(drafters: &[DrafterCosts]) -> Costs {
     let points = vec![(1, 1.0), (8, 1.35), (9, 1.85), (16, 2.55)];
-    Costs { curves: vec![Curve { context_min: 0, points }], drafters: drafters.to_vec() }
+    Costs { curves: vec![Curve::new(0, points)], drafters: drafters.to_vec() }
 }
 
 fn step(step: f64) -> DrafterCosts {
@@ -229,9 +229,9 @@ fn costs_are_measured_at_the_start_and_by_passes() {
     let mut engine = with_model(2);
     engine.set_costs(Costs::default(), false);
     engine.measure_costs();
-    let widths: Vec<usize> = engine.costs().curves[0].points.iter().map(|(rows, _)| *rows).collect();
+    let widths: Vec<usize> = engine.costs().curves[0].points().iter().map(|(rows, _)| *rows).collect();
     assert_eq!(widths, [1, 8, 16]);
     assert!(engine.costs().drafter(0).step > 0.0 && engine.costs().drafter(1).step == 0.0);
     generate(&mut engine, request(20, 50));
-    assert!(engine.costs().curves[0].points.iter().any(|(rows, _)| *rows == 20), "{:?}", engine.costs().curves);
+    assert!(engine.costs().curves[0].points().iter().any(|(rows, _)| *rows == 20), "{:?}", engine.costs().curves);
 }

@@ -74,7 +74,7 @@ fn an_oracle_lets_exactly_those_nodes_stand_that_are_accepted() {
         assert_eq!(text, expected);
         assert!(stats.accepted > 5 && stats.drafted == stats.accepted, "{stats:?}");
         assert!(fixed.drafted > fixed.accepted);
-        // With one drafter both accept the same; of several, merging may have dropped what an oracle keeps.
+        // With one drafter both accept the same; of several, the choice may have dropped what an oracle keeps.
         assert!(stats.passes == fixed.passes || drafters.len() > 1, "{} and {} passes", stats.passes, fixed.passes);
         assert!(stats.passes <= fixed.passes, "{} and {} passes", stats.passes, fixed.passes);
     }

@@ -28,6 +28,8 @@ pub struct Outlook<'a> {
     pub context: usize,
     /// Part of what this drafter adds that the drafters asked before it in this pass do not: 1 for the first.
     pub unique: f64,
+    /// Least that another row of the pass costs on average, in tokens: that of the number of rows that is best.
+    pub row_min: f64,
 }
 
 /// A branch that may be continued.
@@ -105,11 +107,11 @@ mod tests {
     fn costs(step: f64) -> Costs {
         let points = vec![(1, 1.0), (8, 1.1), (9, 1.6), (16, 1.7)];
         let drafters = vec![DrafterCosts { step, ..DrafterCosts::default() }];
-        Costs { curves: vec![Curve { context_min: 0, points }], drafters }
+        Costs { curves: vec![Curve::new(0, points)], drafters }
     }
 
     fn outlook<'a>(costs: &'a Costs, experience: &'a Experience, rate: f64) -> Outlook<'a> {
-        Outlook { costs, experience, rate, rows: 1, context: 10, unique: 1.0 }
+        Outlook { costs, experience, rate, rows: 1, context: 10, unique: 1.0, row_min: 0.0 }
     }
 
     #[test]

@@ -17,7 +17,7 @@ fn chain(tree: &mut DraftTree, parent: Option<NodeId>, tokens: &[Token], source:
 
 /// A pass of one row, after which a row costs a tenth of it.
 fn costs() -> Costs {
-    Costs { curves: vec![Curve { context_min: 0, points: vec![(1, 1.0), (2, 1.1), (3, 1.2)] }], drafters: Vec::new() }
+    Costs { curves: vec![Curve::new(0, vec![(1, 1.0), (2, 1.1), (3, 1.2)])], drafters: Vec::new() }
 }
 
 const PASS: PassSoFar = PassSoFar { rows: 1, context: 9, rate: 1.0 };
@@ -32,7 +32,7 @@ fn chosen(promise: Promise, policy: Policy<'_>, candidates: &DraftTree, nodes_ma
 }
 
 /// The best of the candidates, whatever they cost.
-fn merged(candidates: &DraftTree, nodes_max: usize) -> DraftTree {
+fn most_of(candidates: &DraftTree, nodes_max: usize) -> DraftTree {
     chosen(Promise::Rejection, Policy::Most, candidates, nodes_max)
 }
 
@@ -48,7 +48,7 @@ fn equal_branches_are_one_node_and_their_evidence_adds_up() {
     chain(&mut candidates, None, &[3, 4], 1, 0.6);
     chain(&mut candidates, None, &[1, 5], 2, 0.3);
     // 1: 0.7, 3: 0.6, [3, 4]: 0.36, [1, 2]: 0.28, [1, 5]: 0.21
-    let tree = merged(&candidates, 9);
+    let tree = most_of(&candidates, 9);
     assert_eq!(paths(&tree), [vec![1], vec![3], vec![3, 4], vec![1, 2], vec![1, 5]]);
     let one = tree.child(None, 1).unwrap();
     assert!((tree.acceptance(one) - 0.7).abs() < 1e-6);
@@ -61,10 +61,10 @@ fn little_room_is_for_the_branches_of_the_best_expected_gain() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2, 3, 4], 0, 0.5);
     chain(&mut candidates, None, &[5, 6, 7, 8], 1, 0.9);
-    assert_eq!(paths(&merged(&candidates, 4)), [vec![5], vec![5, 6], vec![5, 6, 7], vec![5, 6, 7, 8]]);
+    assert_eq!(paths(&most_of(&candidates, 4)), [vec![5], vec![5, 6], vec![5, 6, 7], vec![5, 6, 7, 8]]);
     // 0.9^4 is more than 0.5, and that more than 0.5^2.
-    assert_eq!(paths(&merged(&candidates, 5))[4], [1]);
-    assert!(merged(&candidates, 0).is_empty());
+    assert_eq!(paths(&most_of(&candidates, 5))[4], [1]);
+    assert!(most_of(&candidates, 0).is_empty());
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_node_never_stands_without_the_way_to_it() {
     chain(&mut candidates, Some(path[2]), &[7], 1, f32::NAN);
     candidates.suggest(Some(path[0]), 8, Proposal::Point, 0, Evidence { acceptance: 9.0, q: None });
     for nodes_max in 0..9 {
-        let tree = merged(&candidates, nodes_max);
+        let tree = most_of(&candidates, nodes_max);
         assert_eq!(tree.len(), nodes_max.min(8), "{:?}", paths(&tree));
         for node in tree.nodes() {
             let mut at = None;
@@ -93,16 +93,15 @@ fn draws_come_first_whatever_they_are_and_points_behind_them() {
     let three = candidates.suggest(None, 3, Proposal::Drawn(law), 1, Evidence::of_law(0.01, 0.5));
     let one = candidates.suggest(None, 1, Proposal::Drawn(law), 1, Evidence::of_law(0.01, 0.5));
     chain(&mut candidates, Some(three), &[4], 0, 0.01);
-    let tree = merged(&candidates, 3);
+    let tree = most_of(&candidates, 3);
     assert_eq!(paths(&tree), [vec![3], vec![1], vec![1, 2]]);
     let proposals: Vec<_> = tree.offers().iter().map(|offer| offer.proposal).collect();
     assert_eq!(proposals, [Proposal::Drawn(law), Proposal::Drawn(law), Proposal::Point]);
     assert!(candidates.parent(one).is_none());
     assert_eq!(tree.law(law).probability(3), 0.5);
-    assert_eq!(paths(&merged(&candidates, 2)), [vec![3], vec![1]]);
+    assert_eq!(paths(&most_of(&candidates, 2)), [vec![3], vec![1]]);
 }
 
-/// Whether anything is drawn under a point may depend on draws made in between, so the point comes behind these.
 #[test]
 fn under_exact_a_draw_is_no_more_than_a_point() {
     let mut candidates = DraftTree::new();
@@ -121,7 +120,7 @@ fn a_point_that_a_draw_hangs_on_comes_right_before_that_draw() {
     candidates.offer(Some(way[1]), 3, Proposal::Drawn(second), 1);
     // Drawn last, and equal to the point that is needed before.
     candidates.offer(None, 1, Proposal::Drawn(third), 2);
-    let tree = merged(&candidates, 4);
+    let tree = most_of(&candidates, 4);
     let made: Vec<_> = tree.offers().iter().map(|offer| (tree.path(offer.node), offer.proposal)).collect();
     let expected = [
         (vec![3], Proposal::Drawn(first)),
@@ -141,7 +140,7 @@ fn kept_laws_go_where_their_nodes_go() {
     candidates.keep_law(None, Law::point(1), 0);
     candidates.keep_law(Some(low[0]), Law::point(2), 0);
     candidates.keep_law(Some(high[0]), Law::point(4), 1);
-    let tree = merged(&candidates, 2);
+    let tree = most_of(&candidates, 2);
     let laws = |parent| tree.laws_under(parent).map(|(source, law)| (source, law.tokens()[0])).collect::<Vec<_>>();
     assert_eq!(laws(None), [(0, 1)]);
     assert_eq!(laws(tree.child(None, 3)), [(1, 4)]);
@@ -214,7 +213,7 @@ fn a_dip_is_no_reason_to_stop() {
     chain(&mut candidates, None, &[1, 2, 3, 4, 5, 6], 0, 0.95);
     // The third row begins a strip: it costs more than it is worth, and the rows behind it are free.
     let points = vec![(1, 1.0), (2, 1.1), (3, 2.3), (9, 2.3)];
-    let costs = Costs { curves: vec![Curve { context_min: 0, points }], drafters: Vec::new() };
+    let costs = Costs { curves: vec![Curve::new(0, points)], drafters: Vec::new() };
     let (experience, mut tree) = (Experience::default(), DraftTree::new());
     for (nodes_max, expected) in [(2, 1), (6, 6)] {
         let (candidates, tree) = (&mut candidates.clone(), &mut tree);

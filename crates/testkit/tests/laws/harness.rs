@@ -153,7 +153,8 @@ impl<'a> Setup<'a> {
     ) -> Verdict {
         let (count, nodes_max) = (drafters.len(), limits.nodes_max);
         let rate = experience.speedup() / self.costs.pass(1, tokens.len());
-        let outlook = Outlook { costs: self.costs, experience, rate, rows: 1, context: tokens.len(), unique: 1.0 };
+        let outlook =
+            Outlook { costs: self.costs, experience, rate, rows: 1, context: tokens.len(), unique: 1.0, row_min: 0.0 };
         for (source, drafter) in drafters.iter_mut().enumerate() {
             let nodes_max = share(self.promise, limits.nodes_max, candidates.len(), count - 1 - source);
             let ask = Ask {
@@ -206,5 +207,5 @@ fn open<'t, 'd>(drafters: &'t mut [Box<dyn Drafter + 'd>], prompt: &[Token]) -> 
 static COSTS: LazyLock<Costs> = LazyLock::new(|| {
     let points = vec![(1, 1.0), (2, 1.05), (3, 1.4), (4, 1.45), (5, 1.5)];
     let drafter = |step| DrafterCosts { step, ..DrafterCosts::default() };
-    Costs { curves: vec![Curve { context_min: 0, points }], drafters: [0.1, 0.3, 0.02].map(drafter).to_vec() }
+    Costs { curves: vec![Curve::new(0, points)], drafters: [0.1, 0.3, 0.02].map(drafter).to_vec() }
 });
