@@ -42,8 +42,8 @@ impl Shared {
     /// What requests on the same terms have learned.
     pub(crate) fn of(&mut self, request: &Request) -> &mut Experience {
         if let Some(at) = self.known.iter().position(|(terms, _)| terms.is_of(request)) {
-            self.known[at..].rotate_left(1);
             let last = self.known.len() - 1;
+            (at..last).for_each(|at| self.known.swap(at, at + 1));
             return &mut self.known[last].1;
         }
         if self.known.len() == TERMS_MAX {
