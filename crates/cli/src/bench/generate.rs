@@ -9,6 +9,7 @@
 mod interval;
 mod laps;
 mod measure;
+mod measured;
 mod order;
 mod page;
 mod rows;
@@ -27,8 +28,9 @@ use crate::progress::say;
 use crate::prompts::{self, Listed};
 use crate::values;
 use measure::Measurement;
+use measured::Measured;
 use page::Page;
-use rows::{Measured, Method, Runs, Way};
+use rows::{Method, Runs, Way};
 
 const EXPLAINED: &str = "\
 A repetition continues every prompt by plain decoding and by every method under every promise with every
@@ -112,8 +114,9 @@ pub struct Generate {
         default_value = "exact"
     )]
     verify: Vec<Verify>,
-    /// How much to draft, up to the maximum, in one way or several: as for generate, or oracle, which knows the plain text
-    /// and drafts what will be accepted
+    /// How much to draft, in one way or several: as for generate, or oracle, which knows the plain text and drafts what will
+    /// be accepted; each also with limits of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of
+    /// --spec-draft-n-max and --spec-draft-p-min
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',', default_value = "auto",
         value_parser = str::parse::<Measured>)]
     budget: Vec<Measured>,
@@ -265,7 +268,7 @@ impl Generate {
     fn can_be_foretold(&self) -> Result<(), Failure> {
         let exact = self.verify.iter().all(|verify| *verify == Verify::Exact);
         let greedy = !self.temp.is_empty() && self.temp.iter().all(|temperature| *temperature == 0.0);
-        match self.budget.contains(&Measured::Oracle) && !exact && !greedy {
+        match self.budget.iter().any(|budget| budget.is_oracle()) && !exact && !greedy {
             true => Err(Failure::Usage("--budget oracle: expected --verify exact alone, or --temp 0 alone".into())),
             false => Ok(()),
         }

@@ -160,7 +160,8 @@ impl Measurement<'_> {
             drafters: team.drafters.clone(),
             order: team.order,
             promise: method.verify.into(),
-            budget: method.budget.up_to(self.nodes_max, plain),
+            budget: method.budget.kind(self.nodes_max, plain),
+            draft: method.budget.settings(base.draft),
             ..plainly
         }
     }

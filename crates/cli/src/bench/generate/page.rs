@@ -7,7 +7,8 @@ use foretoken_kernels::Isa;
 use serde_json::{Map, Value, json};
 
 use super::interval::{Estimate, Sample, median};
-use super::rows::{Figures, Runs, Text, Way, named};
+use super::measured::named;
+use super::rows::{Figures, Runs, Text, Way};
 use crate::report::{self, percent};
 
 /// What is the same for all rows.

@@ -2,19 +2,17 @@
 //!
 //! Left out: how it is measured ([`super::measure`]), and how it is printed.
 
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 
-use clap::ValueEnum;
-use foretoken_engine::{BudgetKind, Stats};
+use foretoken_engine::Stats;
 use foretoken_text::Tokenizer;
 
 use super::interval::{Estimate, Sample, speed};
 use super::laps::{Lap, middle};
+use super::measured::Measured;
 use crate::answers::Answer;
 use crate::check::difference;
-use crate::options::{Budget, Verify};
+use crate::options::Verify;
 use crate::report::total;
 
 /// Everything at one temperature with so many texts at a time.
@@ -72,55 +70,6 @@ impl Runs {
         let sure = |way: &Way| self.figures(way, &|_| true).judged().is_some_and(|estimate| estimate.is_narrow());
         self.ways.iter().filter(|way| way.method.is_some()).all(sure)
     }
-}
-
-/// A budget that is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Measured {
-    /// One that everybody can choose.
-    Of(Budget),
-    /// One that knows the plain text.
-    Oracle,
-}
-
-impl Measured {
-    /// The budget of so many nodes at most, if there is a limit. `plain`: what plain decoding wrote, if that is known.
-    pub fn up_to(self, limit: Option<usize>, plain: Option<&Answer>) -> BudgetKind {
-        match self {
-            Self::Of(budget) => budget.up_to(limit),
-            Self::Oracle => BudgetKind::Oracle {
-                text: plain.map_or_else(Vec::new, Answer::ids).into(),
-                nodes_max: limit.unwrap_or(BudgetKind::AUTO_NODES_MAX),
-            },
-        }
-    }
-}
-
-impl fmt::Display for Measured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Oracle => write!(f, "oracle"),
-            Self::Of(budget) => write!(f, "{}", named(*budget)),
-        }
-    }
-}
-
-impl FromStr for Measured {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let all = || Budget::value_variants().iter().map(|budget| named(*budget)).collect::<Vec<_>>().join(", ");
-        match (word, Budget::from_str(word, false)) {
-            ("oracle", _) => Ok(Self::Oracle),
-            (_, Ok(budget)) => Ok(Self::Of(budget)),
-            (_, Err(_)) => Err(format!("expected one of {}, oracle", all())),
-        }
-    }
-}
-
-/// A choice as the command line names it.
-pub fn named(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or(String::new(), |value| value.get_name().to_string())
 }
 
 /// One method under one promise.
@@ -252,7 +201,13 @@ mod tests {
     }
 
     fn method(name: &str, verify: Verify) -> Method {
-        Method { name: name.to_string(), drafters: Vec::new(), number: 0, verify, budget: Measured::Of(Budget::Fixed) }
+        Method {
+            name: name.to_string(),
+            drafters: Vec::new(),
+            number: 0,
+            verify,
+            budget: "fixed".parse().expect("a budget"),
+        }
     }
 
     /// A lap of six tokens, one of them in the first 10 ms.
@@ -274,16 +229,6 @@ mod tests {
         assert_eq!((way.text(&|_| true), way.text(&|number| number == 0)), (Text::Differs(1), Text::Equal));
         let found: Vec<String> = way.differences().collect();
         assert_eq!(found, ["lookup: prompt 2: token 1: plain 2, speculative 3"]);
-    }
-
-    #[test]
-    fn budgets_are_those_of_everybody_and_one_more() {
-        for word in ["heuristic", "fixed", "oracle"] {
-            assert_eq!(word.parse::<Measured>().map(|budget| budget.to_string()), Ok(word.to_string()));
-        }
-        assert!("magic".parse::<Measured>().is_err_and(|error| error.ends_with(", oracle")));
-        let foretold = Measured::Oracle.up_to(Some(4), Some(&answer(&[7, 8])));
-        assert!(matches!(foretold, BudgetKind::Oracle { text, nodes_max: 4 } if *text == [7, 8]));
     }
 
     #[test]

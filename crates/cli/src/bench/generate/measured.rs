@@ -1,0 +1,118 @@
+//! The budgets that are measured: those that everybody can choose, each also with limits of its own, and the oracle.
+//!
+//! Written `KIND`, `KIND:NODES` or `KIND:NODES:P`, so that one command sweeps the settings that somebody might find by hand,
+//! all of them interleaved in one run. Left out: what a budget does ([`foretoken_speculation::budget`]).
+
+use std::fmt;
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use foretoken_engine::BudgetKind;
+use foretoken_speculation::DraftSettings;
+
+use crate::answers::Answer;
+use crate::options::Budget;
+
+/// A choice as the command line names it.
+pub fn named(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+}
+
+/// A budget that is measured, with its own limits where it has any.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Which one; `None` is the oracle, which knows the plain text.
+    budget: Option<Budget>,
+    /// Most nodes of a tree, instead of `--spec-draft-n-max`.
+    nodes_max: Option<usize>,
+    /// Least probability of a token behind which a branch goes on, instead of `--spec-draft-p-min`.
+    p_min: Option<f32>,
+}
+
+impl Measured {
+    /// Whether this is the oracle.
+    pub fn is_oracle(self) -> bool {
+        self.budget.is_none()
+    }
+
+    /// The budget of a request: of its own number of nodes or else of `limit`. `plain`: what plain decoding wrote, if that is
+    /// known.
+    pub fn kind(self, limit: Option<usize>, plain: Option<&Answer>) -> BudgetKind {
+        let limit = self.nodes_max.or(limit);
+        match self.budget {
+            Some(budget) => budget.up_to(limit),
+            None => BudgetKind::Oracle {
+                text: plain.map_or_else(Vec::new, Answer::ids).into(),
+                nodes_max: limit.unwrap_or(BudgetKind::AUTO_NODES_MAX),
+            },
+        }
+    }
+
+    /// The settings of a request, with this budget's own limit.
+    pub fn settings(self, base: DraftSettings) -> DraftSettings {
+        DraftSettings { p_min: self.p_min.or(base.p_min), ..base }
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.budget.map_or("oracle".to_string(), named))?;
+        self.nodes_max.map_or(Ok(()), |nodes| write!(f, ":{nodes}"))?;
+        self.p_min.map_or(Ok(()), |p| write!(f, ":{p}"))
+    }
+}
+
+impl FromStr for Measured {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let mut parts = word.split(':');
+        let name = parts.next().unwrap_or_default();
+        let budget = match (name, Budget::from_str(name, false)) {
+            ("oracle", _) => None,
+            (_, Ok(budget)) => Some(budget),
+            (_, Err(_)) => {
+                let all: Vec<String> = Budget::value_variants().iter().map(|budget| named(*budget)).collect();
+                return Err(format!("expected one of {}, oracle", all.join(", ")));
+            }
+        };
+        let nodes = |nodes: &str| nodes.parse().map_err(|_| format!("expected a number of nodes, found {nodes:?}"));
+        let p = |p: &str| {
+            let found = p.parse::<f32>().ok().filter(|p| (0.0..=1.0).contains(p));
+            found.ok_or_else(|| format!("expected a probability from 0 to 1, found {p:?}"))
+        };
+        let (nodes_max, p_min) = (parts.next().map(nodes).transpose()?, parts.next().map(p).transpose()?);
+        match parts.next() {
+            Some(rest) => Err(format!("expected KIND:NODES:P, found a fourth part {rest:?}")),
+            None => Ok(Self { budget, nodes_max, p_min }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_those_of_everybody_and_one_more_each_with_limits_of_its_own() {
+        for word in ["heuristic", "fixed", "oracle", "fixed:8", "oracle:4", "confidence:16:0.25"] {
+            assert_eq!(word.parse::<Measured>().map(|budget| budget.to_string()), Ok(word.to_string()));
+        }
+        let limited: Measured = "fixed:8:0.5".parse().expect("a budget");
+        assert!(matches!(limited.kind(Some(4), None), BudgetKind::Fixed { nodes: 8 }));
+        assert_eq!(limited.settings(DraftSettings::default()).p_min, Some(0.5));
+        let foretold: Measured = "oracle".parse().expect("a budget");
+        assert!(foretold.is_oracle() && !limited.is_oracle());
+        let plain = Answer::default();
+        assert!(matches!(foretold.kind(Some(4), Some(&plain)), BudgetKind::Oracle { nodes_max: 4, .. }));
+    }
+
+    #[test]
+    fn what_is_no_budget_is_refused_with_what_was_expected() {
+        let error = |word: &str| word.parse::<Measured>().expect_err("this is no budget");
+        assert!(error("magic").ends_with(", oracle"));
+        assert_eq!(error("fixed:many"), "expected a number of nodes, found \"many\"");
+        assert_eq!(error("fixed:8:2"), "expected a probability from 0 to 1, found \"2\"");
+        assert_eq!(error("fixed:8:0.5:x"), "expected KIND:NODES:P, found a fourth part \"x\"");
+    }
+}
