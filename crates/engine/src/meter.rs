@@ -35,13 +35,41 @@ const CONTEXT_MIN: usize = 512;
 /// A drafter's network that reads more tokens of a text than this for each sequence is catching up.
 const READ_MAX: f64 = 4.0;
 
+/// The last up to `N` numbers and their median.
+#[derive(Clone, Debug, Default)]
+struct Last<const N: usize> {
+    numbers: Vec<f64>,
+    next: usize,
+    /// Of an even count the mean of the two in the middle, since the lesser of few looks too good.
+    median: f64,
+}
+
+impl<const N: usize> Last<N> {
+    fn add(&mut self, number: f64) {
+        match self.numbers.len() < N {
+            true => self.numbers.push(number),
+            false => self.numbers[self.next] = number,
+        }
+        self.next = (self.next + 1) % N;
+        let (mut sorted, len) = ([0.0; N], self.numbers.len());
+        sorted[..len].copy_from_slice(&self.numbers);
+        sorted[..len].sort_by(f64::total_cmp);
+        self.median = (sorted[(len - 1) / 2] + sorted[len / 2]) / 2.0;
+    }
+
+    fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    fn median(&self) -> Option<f64> {
+        (self.len() > 0).then_some(self.median)
+    }
+}
+
 /// The last times of one thing, in seconds.
 #[derive(Clone, Debug, Default)]
 struct Times {
-    last: Vec<f64>,
-    next: usize,
-    /// The median of these; of two the mean, since the lesser of few looks too good.
-    median: f64,
+    last: Last<TIMES>,
     /// When the last one was added.
     at: u64,
     /// They are of another context, until there is one of this.
@@ -51,23 +79,14 @@ struct Times {
 impl Times {
     fn add(&mut self, seconds: f64, now: u64) {
         if std::mem::take(&mut self.is_borrowed) {
-            self.last.clear();
-            self.next = 0;
+            self.last = Last::default();
         }
-        match self.last.len() < TIMES {
-            true => self.last.push(seconds),
-            false => self.last[self.next] = seconds,
-        }
-        self.next = (self.next + 1) % TIMES;
+        self.last.add(seconds);
         self.at = now;
-        let (mut sorted, len) = ([0.0; TIMES], self.last.len());
-        sorted[..len].copy_from_slice(&self.last);
-        sorted[..len].sort_by(f64::total_cmp);
-        self.median = (sorted[(len - 1) / 2] + sorted[len / 2]) / 2.0;
     }
 
     fn median(&self) -> Option<f64> {
-        (!self.last.is_empty()).then_some(self.median)
+        self.last.median()
     }
 }
 
@@ -178,7 +197,7 @@ impl Meter {
         // Only of a width that is known well can be said what is usual: the first passes of a run meet cold caches.
         let is_known = times.last.len() == TIMES && !times.is_borrowed;
         if let Some(usual) = times.median().filter(|_| is_known) {
-            self.slowness.learn((seconds / usual).clamp(1.0 / SLOWNESS_MAX, SLOWNESS_MAX));
+            self.slowness.0.add((seconds / usual).clamp(1.0 / SLOWNESS_MAX, SLOWNESS_MAX));
         }
         let slowness = self.slowness.factor();
         times.add(seconds / slowness, now);
@@ -233,27 +252,11 @@ impl Meter {
 /// It is the median of few passes, each next to what its width usually takes: so it follows before the widths' own medians
 /// do, which then stay what they were.
 #[derive(Clone, Debug, Default)]
-struct Slowness {
-    last: Vec<f64>,
-    next: usize,
-}
+struct Slowness(Last<SLOWNESS_TIMES>);
 
 impl Slowness {
-    fn learn(&mut self, found: f64) {
-        match self.last.len() < SLOWNESS_TIMES {
-            true => self.last.push(found),
-            false => self.last[self.next] = found,
-        }
-        self.next = (self.next + 1) % SLOWNESS_TIMES;
-    }
-
     fn factor(&self) -> f64 {
-        if self.last.len() < SLOWNESS_TIMES {
-            return 1.0;
-        }
-        let mut sorted = self.last.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted[SLOWNESS_TIMES / 2]
+        self.0.median().filter(|_| self.0.len() == SLOWNESS_TIMES).unwrap_or(1.0)
     }
 }
 

@@ -6,7 +6,8 @@
 //! factor, since guesses below guesses are mostly worse than they look.
 //!
 //! Judged is everything that drafters *offered*, verified or not: the text that was written says whether a guess was
-//! right. So a drafter whose guesses get no rows can prove itself all the same. What was learned is decayed: the last hundred or so guesses of a class decide.
+//! right. So a drafter whose guesses get no rows can prove itself all the same. What was learned is decayed: the last
+//! hundred or so guesses of a class decide.
 //!
 //! It also keeps what speculation was worth lately, tokens over passes' time in plain passes: the price of time in every
 //! choice. Under *rejection* all this comes from earlier passes alone, so whatever is decided by it is lawful.

@@ -12,6 +12,7 @@ use foretoken_speculation::DraftSettings;
 
 use crate::answers::Answer;
 use crate::options::Budget;
+use crate::values;
 
 /// A choice as the command line names it.
 pub fn named(value: impl ValueEnum) -> String {
@@ -76,12 +77,8 @@ impl FromStr for Measured {
                 return Err(format!("expected one of {}, oracle", all.join(", ")));
             }
         };
-        let nodes = |nodes: &str| nodes.parse().map_err(|_| format!("expected a number of nodes, found {nodes:?}"));
-        let p = |p: &str| {
-            let found = p.parse::<f32>().ok().filter(|p| (0.0..=1.0).contains(p));
-            found.ok_or_else(|| format!("expected a probability from 0 to 1, found {p:?}"))
-        };
-        let (nodes_max, p_min) = (parts.next().map(nodes).transpose()?, parts.next().map(p).transpose()?);
+        let nodes_max = parts.next().map(values::whole).transpose()?;
+        let p_min = parts.next().map(values::fraction).transpose()?;
         match parts.next() {
             Some(rest) => Err(format!("expected KIND:NODES:P, found a fourth part {rest:?}")),
             None => Ok(Self { budget, nodes_max, p_min }),
@@ -91,6 +88,7 @@ impl FromStr for Measured {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rows::tests::answer;
     use super::*;
 
     #[test]
@@ -103,16 +101,16 @@ mod tests {
         assert_eq!(limited.settings(DraftSettings::default()).p_min, Some(0.5));
         let foretold: Measured = "oracle".parse().expect("a budget");
         assert!(foretold.is_oracle() && !limited.is_oracle());
-        let plain = Answer::default();
-        assert!(matches!(foretold.kind(Some(4), Some(&plain)), BudgetKind::Oracle { nodes_max: 4, .. }));
+        let foretold = foretold.kind(Some(4), Some(&answer(&[7, 8])));
+        assert!(matches!(foretold, BudgetKind::Oracle { text, nodes_max: 4 } if *text == [7, 8]));
     }
 
     #[test]
     fn what_is_no_budget_is_refused_with_what_was_expected() {
         let error = |word: &str| word.parse::<Measured>().expect_err("this is no budget");
         assert!(error("magic").ends_with(", oracle"));
-        assert_eq!(error("fixed:many"), "expected a number of nodes, found \"many\"");
-        assert_eq!(error("fixed:8:2"), "expected a probability from 0 to 1, found \"2\"");
+        assert_eq!(error("fixed:many"), "expected a whole number from 0 up");
+        assert_eq!(error("fixed:8:2"), "expected a number from 0 to 1");
         assert_eq!(error("fixed:8:0.5:x"), "expected KIND:NODES:P, found a fourth part \"x\"");
     }
 }

@@ -167,8 +167,8 @@ impl Page<'_> {
         let stats = &figures.stats;
         // All of the method's: one that was never asked has an object that says so.
         let drafters = row.way.method.iter().flat_map(|method| &method.drafters).map(|number| usize::from(*number));
-        let drafters: Map<String, Value> =
-            drafters.map(|at| (self.names[at].clone(), report::drafter(&stats.drafters[at]))).collect();
+        let object = |at: usize| Some((self.names[at].clone(), report::drafter(stats.drafters.get(at)?)));
+        let drafters: Map<String, Value> = drafters.filter_map(object).collect();
         let (behind, with_prompt) = (figures.speedup, figures.speedup_with_prompt);
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
         let low = |estimate: Option<Estimate>| estimate?.interval.map(|(low, _)| low);

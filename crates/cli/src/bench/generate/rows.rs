@@ -182,11 +182,12 @@ impl Figures {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use foretoken_engine::{Emitted, Origin};
 
-    fn answer(tokens: &[u32]) -> Answer {
+    /// An answer of these tokens, all of them the target's own.
+    pub fn answer(tokens: &[u32]) -> Answer {
         let emitted = |token: &u32| Emitted {
             token: *token,
             origin: Origin::Target,
