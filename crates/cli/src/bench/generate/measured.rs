@@ -80,7 +80,7 @@ impl FromStr for Measured {
         let nodes_max = parts.next().map(values::whole).transpose()?;
         let p_min = parts.next().map(values::fraction).transpose()?;
         match parts.next() {
-            Some(rest) => Err(format!("expected KIND:NODES:P, found a fourth part {rest:?}")),
+            Some(_) => Err("expected KIND, KIND:NODES or KIND:NODES:P".to_string()),
             None => Ok(Self { budget, nodes_max, p_min }),
         }
     }
@@ -111,6 +111,6 @@ mod tests {
         assert!(error("magic").ends_with(", oracle"));
         assert_eq!(error("fixed:many"), "expected a whole number from 0 up");
         assert_eq!(error("fixed:8:2"), "expected a number from 0 to 1");
-        assert_eq!(error("fixed:8:0.5:x"), "expected KIND:NODES:P, found a fourth part \"x\"");
+        assert_eq!(error("fixed:8:0.5:x"), "expected KIND, KIND:NODES or KIND:NODES:P");
     }
 }
