@@ -25,7 +25,7 @@ const IN_VAIN: f64 = 0.005;
 const IN_VAIN_MIN: u8 = 4;
 /// but each so many passes at least: a copied passage must be noticed before it is over.
 const PASSES_BETWEEN: f64 = 8.0;
-/// What an offer takes in all, next to asking for it: it is weighed, and learned from.
+/// An offer takes so many times as long as asking for it, since it is also weighed and learned from.
 const OFFER: f64 = 2.0;
 /// No account of trials grows beyond this, in seconds.
 const ACCOUNT_MAX: f64 = 10.0;

@@ -46,7 +46,8 @@ use crate::{Chance, DraftTree, NodeId, Pass, Promise, Sampling, SequenceId, Tena
 
 /// Guesses below this are not worth the time of weighing them.
 const GAIN_MIN_WEIGHED: f32 = 0.01;
-/// Nor are those below this part of what a row costs: whoever thinks so little of a guess underrates it hardly that much.
+/// Nor are those below this part of what a row of the pass costs. A drafter's own estimates are rough, so the bound stays well
+/// below the whole price.
 const ROW_PART: f64 = 0.25;
 
 /// "Propose something for this sequence."
