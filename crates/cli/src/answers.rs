@@ -126,7 +126,7 @@ impl Answer {
                 if let FinishReason::Failed(message) = reason {
                     self.failure = Some(message.clone());
                 }
-                self.stats = stats.clone();
+                self.stats = (**stats).clone();
             }
         }
     }

@@ -104,6 +104,11 @@ impl Assembly {
         let Choices { model, drafting, law, parallel, .. } = *choices;
         let specs = |method: &Option<SpecType>| drafting.drafters(method.as_ref(), model.model.is_none());
         let specs: Vec<_> = choices.methods.iter().map(specs).collect::<Result<_, _>>()?;
+        let (found, most) = (drafting.spec_draft_n_min, choices.budget.nodes_max());
+        if found > most && specs.iter().any(|specs| !specs.is_empty()) {
+            let expected = format!("at most {most}, which is what --budget allows without --spec-draft-n-max");
+            return Err(Failure::Usage(format!("--spec-draft-n-min: expected {expected}, found {found}")));
+        }
         let target = model.open()?;
         let tokenizer = target.tokenizer()?;
         let sampling = law.sampling(choices.temperature, &target, tokenizer.as_deref())?;

@@ -131,10 +131,12 @@ impl Side {
 
 fn summary(plain: &Side, speculative: &Side) -> String {
     let speed = |side: &Side| side.tokens() as f64 / side.seconds.max(1e-9);
+    // One that could not be continued has nothing to compare beyond where it ended.
+    let whole = plain.answers.iter().filter(|answer| answer.failure.is_none()).count();
+    let of = if whole < plain.answers.len() { format!(" of {}", plain.answers.len()) } else { String::new() };
     format!(
-        "{} prompts, {} tokens: speculative equals plain, byte for byte (tokens, text, log-probabilities); \
+        "{whole}{of} prompts, {} tokens: speculative equals plain, byte for byte (tokens, text, log-probabilities); \
          plain {:.1} tokens/s, speculative {:.1} tokens/s",
-        plain.answers.len(),
         plain.tokens(),
         speed(plain),
         speed(speculative),

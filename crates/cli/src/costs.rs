@@ -7,13 +7,13 @@
 //!
 //! Left out: what is made of costs, which `speculation` knows.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use foretoken_engine::{Costs, Engine};
+use foretoken_engine::{CostRecord, DrafterTime, Engine, WidthTime};
 use foretoken_kernels::Isa;
 use foretoken_speculation::DrafterCosts;
-use foretoken_speculation::costs::Curve;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -21,9 +21,13 @@ use crate::options::Kind;
 use crate::progress::say;
 
 /// The version of the file's form.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// More curves or points than any machine gives are a damaged file.
 const MOST: usize = 1024;
+/// Nor does any give a file of more bytes.
+const SIZE_MAX: u64 = 1 << 20;
+/// Characters that are shown of what is in a file.
+const SHOWN_MAX: usize = 200;
 /// No pass takes so many seconds.
 const SECONDS_MAX: f64 = 1e6;
 
@@ -45,29 +49,32 @@ impl KeptCosts {
         if let Some(path) = held {
             if !path.exists() {
                 engine.measure_costs();
-                write(path, &key, engine.costs(), names).map_err(|error| unwritable(path, &error))?;
+                write(path, &key, &engine.cost_record(), names).map_err(|error| unwritable(path, &error))?;
                 say(format_args!("note: --costs {}: was not there and has been measured", path.display()));
             }
-            let (found, costs) =
-                read(path, names).map_err(|why| Failure::Other(format!("{}: {why}", path.display())))?;
-            if found != key {
-                say(format_args!("note: --costs {}: measured for {found}", path.display()));
+            let found = read(path).map_err(|why| Failure::Other(format!("{}: {why}", path.display())))?;
+            if found.of != key {
+                say(format_args!("note: --costs {}: measured for {}", path.display(), difference(&found.of, &key)));
             }
-            let missing = names.iter().zip(&costs.drafters).find(|(name, costs)| is_model(name) && costs.step == 0.0);
-            if let Some((name, _)) = missing {
-                let why = format!("drafters: expected one named {name}, found none; a new file will be measured");
+            let missing = names.iter().find(|name| is_model(name) && !found.drafters.contains_key(*name));
+            if let Some(name) = missing {
+                let why =
+                    format!("drafters: expected one named {name}, found none; name a new file to have it measured");
                 return Err(Failure::Other(format!("{}: {why}", path.display())));
             }
-            engine.set_costs(costs, true);
+            engine.hold_costs(found.record(names).costs());
             return Ok(Self::default());
         }
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         let path = folder().map(|folder| folder.join(format!("costs-{:016x}.json", hasher.finish())));
         if let Some(path) = path.as_deref().filter(|path| path.exists()) {
-            match read(path, names) {
-                Ok((found, costs)) if found == key => engine.set_costs(costs, false),
-                Ok((found, _)) => say(format_args!("note: {}: measured anew: it is of {found}", path.display())),
+            match read(path) {
+                Ok(found) if found.of == key => engine.resume_costs(&found.record(names)),
+                Ok(found) => {
+                    let of = difference(&found.of, &key);
+                    say(format_args!("note: {}: measured anew: it is of {of}", path.display()));
+                }
                 Err(why) => say(format_args!("note: {}: measured anew: {why}", path.display())),
             }
         }
@@ -78,7 +85,7 @@ impl KeptCosts {
     /// Keeps what an engine has learned for the next run. It is a cache: where it cannot be written nothing is lost.
     pub fn keep(&self, engine: &Engine, names: &[String]) {
         if let Some(path) = self.path.as_ref().filter(|_| !engine.costs().curves.is_empty()) {
-            write(path, &self.key, engine.costs(), names).ok();
+            write(path, &self.key, &engine.cost_record(), names).ok();
         }
     }
 }
@@ -102,85 +109,148 @@ fn machine() -> String {
     format!("{name}, {} cores", std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Writes a file beside its place and moves it there, so that nobody reads half of it.
-fn write(path: &Path, key: &str, costs: &Costs, names: &[String]) -> std::io::Result<()> {
-    let curve = |curve: &Curve| json!({ "context_min": curve.context_min, "seconds_by_rows": curve.points() });
-    let drafter = |costs: &DrafterCosts| json!({ "call": costs.call, "step": costs.step, "catch_up": costs.catch_up });
-    let drafters = names.iter().zip(&costs.drafters).map(|(name, costs)| (name.clone(), drafter(costs)));
+/// What a file says.
+#[derive(Debug)]
+struct Found {
+    /// What it was measured for.
+    of: String,
+    widths: Vec<WidthTime>,
+    /// By name.
+    drafters: BTreeMap<String, DrafterTime>,
+}
+
+impl Found {
+    /// Its times, with the drafters of these names; one that it does not know costs nothing.
+    fn record(&self, names: &[String]) -> CostRecord {
+        let drafter = |name: &String| self.drafters.get(name).copied().unwrap_or_default();
+        CostRecord { widths: self.widths.clone(), drafters: names.iter().map(drafter).collect() }
+    }
+}
+
+/// Writes a file beside its place and moves it there, so that nobody reads half of it. What the file that was there says of
+/// other drafters stays.
+fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::io::Result<()> {
+    let before = read(path).ok().filter(|found| found.of == key);
+    let mut drafters = before.map_or(BTreeMap::new(), |found| found.drafters);
+    drafters.extend(names.iter().cloned().zip(record.drafters.iter().copied()));
+    let mut passes: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
+    for WidthTime { context_min, rows, seconds, times, age } in &record.widths {
+        passes.entry(*context_min).or_default().push(json!([rows, seconds, times, age]));
+    }
+    let pass = |(context_min, points): (usize, Vec<Value>)| json!({ "context_min": context_min, "rows_seconds_times_age": points });
+    let drafter = |(name, DrafterTime { costs: DrafterCosts { call, step, catch_up }, age })| {
+        (name, json!({ "call": call, "step": step, "catch_up": catch_up, "age": age }))
+    };
     let value = json!({
         "foretoken_costs": VERSION,
         "of": key,
-        "passes": costs.curves.iter().map(curve).collect::<Vec<_>>(),
-        "drafters": drafters.collect::<serde_json::Map<String, Value>>(),
+        "passes": passes.into_iter().map(pass).collect::<Vec<_>>(),
+        "drafters": drafters.into_iter().map(drafter).collect::<serde_json::Map<String, Value>>(),
     });
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
     let beside = path.with_extension(format!("{}.new", std::process::id()));
     std::fs::write(&beside, format!("{value:#}\n"))?;
-    std::fs::rename(&beside, path)
+    std::fs::rename(&beside, path).inspect_err(|_| _ = std::fs::remove_file(&beside))
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Other(format!("{}: cannot be written: {error}", path.display()))
 }
 
-/// Reads a file: what it is of, and costs with drafters in the order of `names`.
-fn read(path: &Path, names: &[String]) -> Result<(String, Costs), String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
+/// Reads a file.
+fn read(path: &Path) -> Result<Found, String> {
+    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() || metadata.len() > SIZE_MAX {
+        let found = if metadata.is_file() { format!("one of {}", metadata.len()) } else { "something else".into() };
+        return Err(format!("expected a file of at most {SIZE_MAX} bytes, found {found}"));
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
     let value: Value = serde_json::from_str(&text).map_err(|error| format!("expected JSON, found: {error}"))?;
-    let wrong = |field: &str, expected: &str, found: &Value| format!("{field}: expected {expected}, found {found}");
     if value["foretoken_costs"] != VERSION {
         return Err(wrong("foretoken_costs", &VERSION.to_string(), &value["foretoken_costs"]));
     }
     let of = value["of"].as_str().ok_or_else(|| wrong("of", "a text", &value["of"]))?;
     let passes = value["passes"].as_array().filter(|all| !all.is_empty() && all.len() <= MOST);
-    let passes = passes.ok_or_else(|| wrong("passes", "a list", &value["passes"]))?;
-    let mut curves = passes.iter().map(curve).collect::<Result<Vec<Curve>, String>>()?;
-    curves.sort_by_key(|curve| curve.context_min);
+    let passes = passes.ok_or_else(|| wrong("passes", &format!("a list of 1 to {MOST}"), &value["passes"]))?;
+    let widths = passes.iter().map(widths).collect::<Result<Vec<_>, String>>()?.concat();
     let seconds = |name: &str, field: &str| {
         let found = &value["drafters"][name][field];
         let valid = found.as_f64().filter(|seconds| (0.0..SECONDS_MAX).contains(seconds));
-        valid.ok_or_else(|| wrong(&format!("drafters: {name}: {field}"), "seconds", found))
+        let expected = format!("seconds, 0 up to less than {SECONDS_MAX}");
+        valid.ok_or_else(|| wrong(&format!("drafters: {}: {field}", shown(name)), &expected, found))
     };
-    let drafter = |name: &String| match value["drafters"].get(name) {
-        None => Ok(DrafterCosts::default()),
-        Some(_) => Ok(DrafterCosts {
+    let drafter = |name: &String| {
+        let costs = DrafterCosts {
             call: seconds(name, "call")?,
             step: seconds(name, "step")?,
             catch_up: seconds(name, "catch_up")?,
-        }),
+        };
+        let age = &value["drafters"][name]["age"];
+        let age =
+            age.as_u64().ok_or_else(|| wrong(&format!("drafters: {}: age", shown(name)), "a whole number", age))?;
+        Ok((name.clone(), DrafterTime { costs, age }))
     };
-    let drafters = names.iter().map(drafter).collect::<Result<Vec<_>, String>>()?;
-    Ok((of.to_string(), Costs { curves, drafters }))
+    let named = value["drafters"].as_object().ok_or_else(|| wrong("drafters", "an object", &value["drafters"]))?;
+    let drafters = named.keys().map(drafter).collect::<Result<_, String>>()?;
+    Ok(Found { of: of.to_string(), widths, drafters })
 }
 
-/// A curve whose widths ascend.
-fn curve(value: &Value) -> Result<Curve, String> {
-    let point = |point: &Value| {
-        let rows = usize::try_from(point[0].as_u64()?).ok().filter(|rows| *rows > 0)?;
+/// The times of one context, whose widths ascend.
+fn widths(value: &Value) -> Result<Vec<WidthTime>, String> {
+    let context = value["context_min"].as_u64().and_then(|context| usize::try_from(context).ok());
+    let context_min = context.ok_or_else(|| wrong("passes: context_min", "a whole number", &value["context_min"]))?;
+    let points = value["rows_seconds_times_age"].as_array().filter(|all| !all.is_empty() && all.len() <= MOST);
+    let expected = format!("a list of 1 to {MOST}");
+    let points =
+        points.ok_or_else(|| wrong("passes: rows_seconds_times_age", &expected, &value["rows_seconds_times_age"]))?;
+    let width = |point: &Value| {
+        let whole = |at: usize| usize::try_from(point[at].as_u64()?).ok().filter(|number| *number > 0);
         let seconds = point[1].as_f64().filter(|seconds| *seconds > 0.0 && *seconds < SECONDS_MAX)?;
-        Some((rows, seconds))
+        Some(WidthTime { context_min, rows: whole(0)?, seconds, times: whole(2)?, age: point[3].as_u64()? })
     };
-    let context_min = value["context_min"].as_u64().and_then(|context| usize::try_from(context).ok());
-    let points = value["seconds_by_rows"].as_array().filter(|points| !points.is_empty() && points.len() <= MOST);
-    let points: Option<Vec<(usize, f64)>> = points.and_then(|points| points.iter().map(point).collect());
-    let points = points.filter(|points| points.windows(2).all(|pair| pair[0].0 < pair[1].0));
-    match (context_min, points) {
-        (Some(context_min), Some(points)) => Ok(Curve::new(context_min, points)),
-        _ => Err(format!("passes: expected a context and pairs of rows and seconds, rows ascending, found {value}")),
+    let expected = format!("rows, seconds (more than 0, less than {SECONDS_MAX}), times and age");
+    let widths = points.iter().map(|point| width(point).ok_or_else(|| wrong("passes", &expected, point)));
+    let widths = widths.collect::<Result<Vec<WidthTime>, String>>()?;
+    match widths.windows(2).find(|pair| pair[0].rows >= pair[1].rows) {
+        Some(pair) => Err(format!("passes: expected rows to ascend, found {} behind {}", pair[1].rows, pair[0].rows)),
+        None => Ok(widths),
     }
+}
+
+/// What is wrong with a field of a file.
+fn wrong(field: &str, expected: &str, found: &Value) -> String {
+    format!("{field}: expected {expected}, found {}", shown(&found.to_string()))
+}
+
+/// The beginning of a text that somebody else wrote, on one line, without anything that a terminal would obey.
+fn shown(text: &str) -> String {
+    let line: String = text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
+    // Quotes are harmless.
+    let line = line.replace("\\\"", "\"").replace("\\'", "'");
+    if text.chars().nth(SHOWN_MAX).is_some() { format!("{line}...") } else { line }
+}
+
+/// What two keys do not have in common: of what the file is, and what this is.
+fn difference(of: &str, key: &str) -> String {
+    let parts = |one: &str, other: &str| {
+        let other: Vec<&str> = other.split("; ").collect();
+        one.split("; ").filter(|part| !other.contains(part)).collect::<Vec<_>>().join("; ")
+    };
+    format!("{}; this is {}", shown(&parts(of, key)), shown(&parts(key, of)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn costs() -> Costs {
-        let points = |scale: f64| vec![(1, 0.01 * scale), (8, 0.0125 * scale)];
-        let curves = [(0, 1.0), (512, 1.5)].map(|(context_min, scale)| Curve::new(context_min, points(scale)));
-        let drafter = DrafterCosts { call: 1e-6, step: 2e-4, catch_up: 3e-5 };
-        Costs { curves: curves.to_vec(), drafters: vec![drafter, DrafterCosts::default()] }
+    fn record() -> CostRecord {
+        let width = |context_min, rows, seconds| WidthTime { context_min, rows, seconds, times: 3, age: 7 };
+        let widths = vec![width(0, 1, 0.01), width(0, 8, 0.0125), width(512, 1, 0.015)];
+        let costs = DrafterCosts { call: 1e-6, step: 2e-4, catch_up: 3e-5 };
+        CostRecord { widths, drafters: vec![DrafterTime { costs, age: 5 }, DrafterTime::default()] }
     }
 
     fn names(names: &[&str]) -> Vec<String> {
@@ -191,30 +261,46 @@ mod tests {
     fn what_is_written_is_read_whatever_the_order_of_drafters_is_now() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let path = folder.path().join("deep/costs.json");
-        write(&path, "a key", &costs(), &names(&["draft", "suffix"])).expect("it can be written");
-        let (of, found) = read(&path, &names(&["suffix", "trie", "draft"])).expect("it can be read");
-        assert_eq!(of, "a key");
-        assert_eq!(found.curves, costs().curves);
-        assert_eq!(found.drafters, [DrafterCosts::default(), DrafterCosts::default(), costs().drafters[0]]);
+        write(&path, "a key", &record(), &names(&["draft", "suffix"])).expect("it can be written");
+        let found = read(&path).expect("it can be read");
+        assert_eq!((found.of.as_str(), &found.widths), ("a key", &record().widths));
+        let draft = record().drafters[0];
+        let drafters = |names_now: &[&str]| read(&path).expect("it can be read").record(&names(names_now)).drafters;
+        assert_eq!(drafters(&["suffix", "trie", "draft"]), [DrafterTime::default(), DrafterTime::default(), draft]);
+        // A run with other drafters leaves these alone, a run of something else does not.
+        let other = CostRecord { drafters: vec![DrafterTime { age: 9, ..draft }], ..record() };
+        write(&path, "a key", &other, &names(&["trie"])).expect("it can be written");
+        assert_eq!(drafters(&["draft", "trie"]), [draft, other.drafters[0]]);
+        write(&path, "another key", &other, &names(&["trie"])).expect("it can be written");
+        assert_eq!(drafters(&["draft"]), [DrafterTime::default()]);
     }
 
     #[test]
     fn damage_is_named_by_field() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let path = folder.path().join("costs.json");
-        write(&path, "a key", &costs(), &names(&["draft", "suffix"])).expect("it can be written");
+        write(&path, "a key", &record(), &names(&["draft", "suffix"])).expect("it can be written");
         let whole = std::fs::read_to_string(&path).expect("it is there");
         let damaged = |from: &str, to: &str| {
             std::fs::write(&path, whole.replacen(from, to, 1)).expect("it can be written");
-            read(&path, &names(&["draft"])).expect_err(to)
+            read(&path).expect_err(to)
         };
-        assert!(damaged("\"foretoken_costs\": 1", "\"foretoken_costs\": 9").starts_with("foretoken_costs: expected 1"));
-        assert!(damaged("0.0002", "-1").starts_with("drafters: draft: step: expected seconds, found -1"));
+        assert!(damaged("\"foretoken_costs\": 2", "\"foretoken_costs\": 9").starts_with("foretoken_costs: expected 2"));
+        assert!(damaged("0.0002", "-1").starts_with("drafters: draft: step: expected seconds, 0 up to"));
         assert!(damaged("0.0002", "1e300").contains("step: expected seconds"));
-        assert!(damaged("0.0125", "null").starts_with("passes: expected"));
+        assert!(damaged("0.0125", "null").starts_with("passes: expected rows, seconds (more than 0"));
+        assert!(damaged("8,", "1,").starts_with("passes: expected rows to ascend, found 1 behind 1"));
+        let bell = damaged("\"foretoken_costs\": 2", "\"foretoken_costs\": \"\\u0007\\u009b\"");
+        assert!(bell.ends_with(r#"found "\\u0007\u{9b}""#), "{bell}");
+        let long = damaged("0.0002", &format!("\"{}\"", "9".repeat(5000)));
+        assert!(long.len() < 400 && long.ends_with("..."), "{long}");
         assert!(damaged("\"of\"", "\"off\"").starts_with("of: expected a text"));
         let cut = whole[..whole.len() / 2].to_string();
         std::fs::write(&path, cut).expect("it can be written");
-        assert!(read(&path, &[]).expect_err("half a file").starts_with("expected JSON"));
+        assert!(read(&path).expect_err("half a file").starts_with("expected JSON"));
+        assert!(read(folder.path()).expect_err("a folder").starts_with("expected a file of at most"));
+        std::fs::write(&path, " ".repeat(SIZE_MAX as usize + 1)).expect("it can be written");
+        assert!(read(&path).expect_err("a large file").ends_with("found one of 1048577"));
+        assert_eq!(difference("a; 1 threads; here", "a; 2 threads; here"), "1 threads; this is 2 threads");
     }
 }

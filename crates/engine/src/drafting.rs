@@ -13,7 +13,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
@@ -120,15 +120,19 @@ impl Team {
 
     /// Lets the drafters of all sequences that take part in the pass and may draft offer their candidates.
     pub(crate) fn draft(&mut self, running: &mut [Sequence], pass: &mut DraftPass<'_>, chance: &mut dyn Chance) {
-        let rounds = running.iter().map(|sequence| sequence.turns.len()).max().unwrap_or(0);
+        // Whom each sequence asks in each round, settled before anybody is dropped.
+        let turns: Vec<Vec<Option<u8>>> = running.iter().map(|sequence| self.turns(sequence, pass)).collect();
+        let rounds = turns.iter().map(Vec::len).max().unwrap_or(0);
+        let asked = turns.iter().flatten().flatten().filter(|number| !pass.resting.contains(number));
+        asked.for_each(|number| pass.trials.clear(*number));
         for round in 0..rounds {
-            // Whom each sequence asks in this round, settled before anybody is dropped.
-            let turns: Vec<Option<u8>> = running.iter().map(|sequence| self.turn(sequence, round, pass)).collect();
+            let to_come = |at: &usize| turns[*at][round + 1..].iter().flatten().count();
             for number in 0..self.members.len() as u8 {
-                let at: Vec<usize> = (0..running.len()).filter(|at| turns[*at] == Some(number)).collect();
+                let is_asked = |at: &usize| turns[*at].get(round) == Some(&Some(number));
+                let at: Vec<usize> = (0..running.len()).filter(is_asked).collect();
                 let together = if self.members[usize::from(number)].suspect > 0 { 1 } else { at.len().max(1) };
                 for at in at.chunks(together) {
-                    let before: Vec<_> = at.iter().map(|at| Asked::now(&mut running[*at], round)).collect();
+                    let before: Vec<_> = at.iter().map(|at| Asked::now(&mut running[*at], to_come(at))).collect();
                     self.ask(number, &before, at, running, pass, chance);
                     for (at, before) in at.iter().zip(before) {
                         running[*at].asked.push(number);
@@ -144,27 +148,40 @@ impl Team {
         }
     }
 
-    /// The drafter that a sequence asks in this round, if it is to be asked at all.
-    fn turn(&self, sequence: &Sequence, round: usize, pass: &mut DraftPass<'_>) -> Option<u8> {
-        let number = sequence.turns.get(round).copied().filter(|_| sequence.nodes_max > 0)?;
-        if !sequence.request.budget.is_auto() {
-            return Some(number);
+    /// The drafters of a sequence in the order in which they would be asked, `None` for one that is not.
+    fn turns(&self, sequence: &Sequence, pass: &mut DraftPass<'_>) -> Vec<Option<u8>> {
+        if sequence.nodes_max == 0 {
+            return Vec::new();
         }
+        let mut before: Vec<u8> = Vec::with_capacity(sequence.turns.len());
+        let turn = |number: &u8| {
+            let is_asked = !sequence.request.budget.is_auto() || self.is_asked(*number, sequence, &before, pass);
+            before.extend(is_asked.then_some(*number));
+            is_asked.then_some(*number)
+        };
+        sequence.turns.iter().map(turn).collect()
+    }
+
+    /// Whether a sequence asks this drafter, having asked those `before`.
+    fn is_asked(&self, number: u8, sequence: &Sequence, before: &[u8], pass: &mut DraftPass<'_>) -> bool {
         let drafter = &self.members[usize::from(number)].drafter;
         let told = guarded(|| {
             (drafter.work().is_some(), drafter.unread(sequence.id, sequence.tokens.len()), drafter.probes_max())
         });
         // One that cannot even say this is asked, and dropped if it fails again.
-        let Ok((has_network, unread, probes)) = told else { return Some(number) };
+        let Ok((has_network, unread, probes)) = told else { return true };
         let (who, costs) = (Who { number, has_network, unread, probes }, pass.meter.costs());
         if !pass.weighing.is_due(sequence, costs, who) {
-            return None;
+            return false;
         }
-        let pays = pass.weighing.is_worth_asking(sequence, costs, who, sequence.nodes_max);
-        if pays {
-            pass.trials.clear(number);
+        let pays = pass.weighing.is_worth_asking(sequence, costs, who, before);
+        if !pays {
+            pass.resting.push(number);
         }
-        (pays || pass.trials.spend(&pass.weighing, costs, who)).then_some(number)
+        let price = pass.weighing.trial(sequence, costs, who);
+        let is_tried = !pays && pass.trials.spend(number, price);
+        pass.tried.extend(is_tried.then_some((number, price)));
+        pays || is_tried
     }
 
     /// Asks one drafter for drafts of the sequences `at`, together.
@@ -196,7 +213,14 @@ impl Team {
             let call = Call::between(before, after, at.len(), time);
             pass.meter.learn_call(number, call);
             pass.seconds += call.expected(pass.meter.costs().drafter(number));
+            let tried = pass.tried.iter().filter(|tried| tried.0 == number);
+            // Where all were tried it is known what that took; by what is known of costs where these are held.
+            let (count, price) = tried.fold((0, 0.0), |(count, sum), tried| (count + 1, sum + tried.1));
+            if count == at.len() && !pass.meter.is_held() {
+                pass.trials.charge(number, call.seconds - price);
+            }
         }
+        pass.time += time;
         let share = time / at.len() as u32;
         for at in at {
             running[*at].stats.drafters[usize::from(number)].time += share;
@@ -209,7 +233,8 @@ impl Team {
     }
 
     /// Measures what a step of each drafter with a network takes, and what it takes to read, on a text that is forgotten.
-    pub(crate) fn measure(&mut self, meter: &mut Meter) {
+    /// `vocabulary`: tokens there are.
+    pub(crate) fn measure(&mut self, meter: &mut Meter, vocabulary: usize) {
         for number in 0..self.members.len() as u8 {
             let member = &mut self.members[usize::from(number)];
             let known = meter.costs().drafter(number).step > 0.0;
@@ -217,7 +242,7 @@ impl Team {
                 continue;
             }
             // Whatever fails here fails again when it matters, and is told then.
-            guarded(|| member.rehearse(number, meter)).ok();
+            guarded(|| member.rehearse(number, meter, vocabulary)).ok();
             guarded(|| member.drafter.close(REHEARSAL)).ok();
         }
     }
@@ -235,10 +260,13 @@ impl Member {
     }
 
     /// Drafts a few steps, then reads a few tokens.
-    fn rehearse(&mut self, number: u8, meter: &mut Meter) {
-        let tokens = [0; 2 + REHEARSAL_LEN];
+    fn rehearse(&mut self, number: u8, meter: &mut Meter, vocabulary: usize) {
+        // Any tokens: one alone could be without a text, which an assistant with other tokens would have nothing to do for.
+        let tokens: Vec<Token> =
+            (0..3 + REHEARSAL_LEN).map(|i| (7919 * (i + 1) % vocabulary.max(1)) as Token).collect();
         self.drafter.open(REHEARSAL, &tokens[..1], Tenant::default());
-        for (len, nodes_max) in [(1, 4), (2, 4), (2 + REHEARSAL_LEN, 1)] {
+        let mut calls = Vec::new();
+        for (len, nodes_max) in [(1, 4), (2, 4), (3, 4), (3 + REHEARSAL_LEN, 1)] {
             let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
             let ask = Ask {
                 sequence: REHEARSAL,
@@ -259,11 +287,14 @@ impl Member {
             let started = Instant::now();
             self.drafter.draft(&mut [ask], &mut Race);
             let time = started.elapsed();
-            // The first draft meets cold caches.
-            if let Some((before, after)) = before.zip(self.work()).filter(|_| len > 1) {
-                meter.learn_call(number, Call::between(before, after, 1, time));
-            }
+            calls.extend(before.zip(self.work()).map(|(before, after)| Call::between(before, after, 1, time)));
             self.drafter.keep(REHEARSAL, len);
+        }
+        // The first draft meets cold caches, and of the two after it one may have met a bad moment.
+        let a_step = |call: &Call| call.seconds / call.passes.max(1) as f64;
+        if let [_, second, third, reading] = calls[..] {
+            let better = if a_step(&third) < a_step(&second) { third } else { second };
+            [better, reading].into_iter().for_each(|call| meter.learn_call(number, call));
         }
     }
 }
@@ -282,6 +313,12 @@ pub(crate) struct DraftPass<'a> {
     pub(crate) events: &'a mut Vec<Event>,
     /// What drafting takes by what is known of costs, in seconds.
     pub(crate) seconds: f64,
+    /// What it took by the clock.
+    pub(crate) time: Duration,
+    /// Drafters that are not worth asking for some sequence.
+    pub(crate) resting: Vec<u8>,
+    /// Those that are tried all the same, once for each sequence, and at which price.
+    pub(crate) tried: Vec<(u8, f64)>,
 }
 
 /// How far a drafter may go for a sequence, and what there was before it was asked.
@@ -292,8 +329,8 @@ struct Asked {
 }
 
 impl Asked {
-    fn now(sequence: &mut Sequence, round: usize) -> Asked {
-        let to_come = sequence.turns.len() - 1 - round;
+    /// For a drafter after which so many others are asked.
+    fn now(sequence: &mut Sequence, to_come: usize) -> Asked {
         let nodes_max = share(sequence.request.promise, sequence.nodes_max, sequence.candidates.len(), to_come);
         let limits = Limits { nodes_max, ..sequence.budget.limits() };
         Asked { limits, offers: sequence.candidates.offers().len(), probes: sequence.probes.len() }

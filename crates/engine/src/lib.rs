@@ -34,6 +34,7 @@ mod translated;
 mod weighing;
 
 pub use chance::Race;
+pub use meter::{CostRecord, DrafterTime, WidthTime};
 pub use output::{Emitted, Event, FinishReason, Origin};
 pub use pages::Pages;
 pub use request::{BudgetKind, Order, Request, RequestError};

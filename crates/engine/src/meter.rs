@@ -1,6 +1,6 @@
 //! What passes and drafts take on this machine, learned from those that are made anyway.
 //!
-//! The engine is the only one that reads a clock; here its times become the plain numbers of [`Costs`]. Machines are
+//! Of all that decides what is drafted the engine alone reads a clock; here its times become the plain numbers of [`Costs`]. Machines are
 //! noisy, and mostly in one direction: something else runs, and a pass takes twice its time. So each width and each
 //! drafter is known by the median of its last times, a width of which there are few times is held near its neighbours,
 //! and what was not measured for long is forgotten, so that a width that once met a bad moment is tried again. When the
@@ -11,11 +11,15 @@
 //!
 //! Left out: what is decided by costs ([`foretoken_speculation::choose`]), and where they are kept between runs.
 
+mod record;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Costs, DrafterCosts, Work};
+
+pub use record::{CostRecord, DrafterTime, WidthTime};
 
 /// Times of which the median counts.
 const TIMES: usize = 9;
@@ -28,8 +32,11 @@ const NEAR: f64 = 1.5;
 const SLOWNESS_TIMES: usize = 5;
 /// A machine is hardly ever slower or faster than usual by more; what differs by more was not usual.
 const SLOWNESS_MAX: f64 = 2.0;
-/// Times older than so many passes are forgotten.
-const AGE_MAX: u64 = 4096;
+/// Times older than so many passes are forgotten, whatever they were: a width that looks too dear is not run again, and a
+/// drafter that looks too slow is not asked again, so nothing else could correct them.
+const AGE_MAX: u64 = 1024;
+/// Those of a width that is not sure are forgotten after so many: it may have met one bad moment.
+const AGE_MAX_UNSURE: u64 = 256;
 /// Contexts shorter than this are not told apart.
 const CONTEXT_MIN: usize = 512;
 /// A drafter's network that reads more tokens of a text than this for each sequence is catching up.
@@ -57,6 +64,11 @@ impl<const N: usize> Last<N> {
         self.median = (sorted[(len - 1) / 2] + sorted[len / 2]) / 2.0;
     }
 
+    fn scale(&mut self, factor: f64) {
+        self.numbers.iter_mut().for_each(|number| *number *= factor);
+        self.median *= factor;
+    }
+
     fn len(&self) -> usize {
         self.numbers.len()
     }
@@ -72,7 +84,7 @@ struct Times {
     last: Last<TIMES>,
     /// When the last one was added.
     at: u64,
-    /// They are of another context, until there is one of this.
+    /// They are of another context or of a prompt, until there is one of this.
     is_borrowed: bool,
 }
 
@@ -88,6 +100,10 @@ impl Times {
     fn median(&self) -> Option<f64> {
         self.last.median()
     }
+
+    fn is_sure(&self) -> bool {
+        !self.is_borrowed && self.last.len() >= TIMES_SURE
+    }
 }
 
 /// Times of one drafter.
@@ -96,6 +112,13 @@ struct DrafterTimes {
     call: Times,
     step: Times,
     catch_up: Times,
+}
+
+impl DrafterTimes {
+    /// When it was last asked.
+    fn at(&self) -> u64 {
+        self.call.at.max(self.step.at).max(self.catch_up.at)
+    }
 }
 
 /// What one call of a drafter did.
@@ -130,8 +153,10 @@ impl Call {
 pub(crate) struct Meter {
     costs: Costs,
     is_held: bool,
-    /// Passes so far.
+    /// Passes so far, here and in the runs before.
     now: u64,
+    /// Passes of the runs before.
+    before: u64,
     /// How much slower than usual the machine is now: what all widths have in common.
     slowness: Slowness,
     /// By the least context, then by rows; at the usual speed.
@@ -144,46 +169,79 @@ impl Meter {
         &self.costs
     }
 
-    /// Whether anything was ever measured or given.
-    pub(crate) fn knows_passes(&self) -> bool {
-        !self.costs.curves.is_empty()
+    /// Whether costs stay as they are.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held
     }
 
-    /// Starts from these costs; `hold` keeps them as they are.
-    pub(crate) fn start_from(&mut self, costs: Costs, hold: bool) {
-        let costs = sound(costs);
-        self.passes.clear();
-        for curve in &costs.curves {
-            let times = curve.points().iter().map(|(rows, seconds)| {
-                let mut times = Times::default();
-                // Believed as one time is, so that what this run finds soon counts for more.
-                times.add(*seconds, self.now);
-                (*rows, times)
-            });
-            self.passes.insert(curve.context_min, times.collect());
-        }
-        let known = |seconds: f64| {
-            let mut times = Times::default();
-            if seconds > 0.0 {
-                times.add(seconds, self.now);
+    /// Whether a pass of about so many rows was ever measured or given, with a short context.
+    pub(crate) fn knows_pass(&self, rows: usize) -> bool {
+        let known = self.passes.values().next();
+        self.is_held || known.is_some_and(|known| known.range(rows.div_ceil(2)..=rows + rows / 2).next().is_some())
+    }
+
+    /// Goes by these costs from now on, and learns nothing.
+    pub(crate) fn hold(&mut self, costs: Costs) {
+        *self = Self { costs: sound(costs), is_held: true, ..Self::default() };
+    }
+
+    /// Goes on from what an earlier run knew.
+    pub(crate) fn resume(&mut self, record: &CostRecord) {
+        let ages = record.widths.iter().map(|width| width.age).chain(record.drafters.iter().map(|drafter| drafter.age));
+        // Younger than any number of passes that a program makes.
+        let before = ages.max().unwrap_or(0).min(u64::from(u32::MAX));
+        let mut meter = Self { costs: sound(record.costs()), now: before, before, ..Self::default() };
+        for (costs, of) in meter.costs.drafters.iter_mut().zip(&record.drafters) {
+            // Resting for so long may be a mistake: it is measured again.
+            if of.age >= AGE_MAX {
+                *costs = DrafterCosts::default();
             }
-            times
+        }
+        let is_sound = |width: &&WidthTime| width.rows > 0 && width.seconds > 0.0 && width.seconds.is_finite();
+        for width in record.widths.iter().filter(is_sound) {
+            let known = meter.passes.entry(width.context_min).or_default();
+            let times = known.entry(width.rows).or_default();
+            // As sure as it was: how fast the machine is now is judged by widths that are known well, and by these are then
+            // corrected those that this run does not meet.
+            (times.last.len()..width.times.clamp(1, TIMES)).for_each(|_| times.last.add(width.seconds));
+            times.at = before - width.age.min(before);
+        }
+        let drafter = |(costs, of): (&DrafterCosts, &DrafterTime)| {
+            let known = |seconds: f64| {
+                let mut times = Times { at: before - of.age.min(before), ..Times::default() };
+                if seconds > 0.0 {
+                    times.last.add(seconds);
+                }
+                times
+            };
+            DrafterTimes { call: known(costs.call), step: known(costs.step), catch_up: known(costs.catch_up) }
         };
-        let drafter = |costs: &DrafterCosts| DrafterTimes {
-            call: known(costs.call),
-            step: known(costs.step),
-            catch_up: known(costs.catch_up),
-        };
-        self.drafters = costs.drafters.iter().map(drafter).collect();
-        (self.costs, self.is_held, self.slowness) = (costs, hold, Slowness::default());
+        meter.drafters = meter.costs.drafters.iter().zip(&record.drafters).map(drafter).collect();
+        *self = meter;
     }
 
-    /// Learns what a pass of so many rows over so many tokens of context took.
-    pub(crate) fn learn_pass(&mut self, rows: usize, context: usize, seconds: f64) {
+    /// What a later run may go on from: what is sure, and what was measured in this run.
+    pub(crate) fn record(&self) -> CostRecord {
+        let all =
+            self.passes.iter().flat_map(|(context_min, known)| known.iter().map(move |each| (*context_min, each)));
+        let kept = all.filter(|(_, (_, times))| times.is_sure() || !times.is_borrowed && times.at > self.before);
+        let width = |(context_min, (rows, times)): (usize, (&usize, &Times))| {
+            let (seconds, age) = (times.median()?, self.now - times.at);
+            Some(WidthTime { context_min, rows: *rows, seconds, times: times.last.len(), age })
+        };
+        let drafters = self.costs.drafters.iter().zip(&self.drafters);
+        let drafters = drafters.map(|(costs, times)| DrafterTime { costs: *costs, age: self.now - times.at() });
+        CostRecord { widths: kept.filter_map(width).collect(), drafters: drafters.collect() }
+    }
+
+    /// Learns what a pass of so many rows over so many tokens of context took. One of which not all rows were wanted, as a
+    /// prompt's, took less than others of its width: it counts only until there is another.
+    pub(crate) fn learn_pass(&mut self, rows: usize, wanted: usize, context: usize, seconds: f64) {
         if self.is_held || rows == 0 || !seconds.is_finite() {
             return;
         }
         self.now += 1;
+        self.doubt_drafters();
         let context_min = context_class(context);
         if !self.passes.contains_key(&context_min) {
             // A context that is new costs what its nearest neighbour does, until it is measured.
@@ -194,14 +252,23 @@ impl Meter {
         }
         let (now, known) = (self.now, self.passes.entry(context_min).or_default());
         let times = known.entry(width_class(rows)).or_default();
-        // Only of a width that is known well can be said what is usual: the first passes of a run meet cold caches.
-        let is_known = times.last.len() == TIMES && !times.is_borrowed;
-        if let Some(usual) = times.median().filter(|_| is_known) {
-            self.slowness.0.add((seconds / usual).clamp(1.0 / SLOWNESS_MAX, SLOWNESS_MAX));
+        if wanted < rows {
+            let is_new = times.last.len() == 0 || times.is_borrowed;
+            if is_new {
+                times.add(seconds / self.slowness.factor(), now);
+                times.is_borrowed = true;
+            }
+        } else {
+            // Only of a width that is known well can be said what is usual: the first passes of a run meet cold caches.
+            let is_known = times.last.len() == TIMES && !times.is_borrowed;
+            if let Some(usual) = times.median().filter(|_| is_known) {
+                self.slowness.0.add((seconds / usual).clamp(1.0 / SLOWNESS_MAX, SLOWNESS_MAX));
+            }
+            times.add(seconds / self.slowness.factor(), now);
         }
         let slowness = self.slowness.factor();
-        times.add(seconds / slowness, now);
-        known.retain(|rows, times| *rows == 1 || now - times.at < AGE_MAX);
+        let age_max = |times: &Times| if times.is_sure() || times.is_borrowed { AGE_MAX } else { AGE_MAX_UNSURE };
+        known.retain(|rows, times| *rows == 1 || now - times.at < age_max(times));
         let points = points(known, slowness);
         match self.costs.curves.iter_mut().find(|curve| curve.context_min == context_min) {
             Some(curve) => *curve = Curve::new(context_min, points),
@@ -212,10 +279,24 @@ impl Meter {
         }
     }
 
+    /// Makes drafters that were not asked for long look half as dear, so that they are tried again before long, whatever they
+    /// looked like. The trial says what they take.
+    fn doubt_drafters(&mut self) {
+        for (times, costs) in self.drafters.iter_mut().zip(&mut self.costs.drafters) {
+            let age = self.now - times.at();
+            if age > 0 && age.is_multiple_of(AGE_MAX) {
+                let (DrafterTimes { call, step, catch_up }, costs) = (times, costs);
+                [call, step, catch_up].into_iter().for_each(|times| times.last.scale(0.5));
+                let DrafterCosts { call, step, catch_up } = costs;
+                [call, step, catch_up].into_iter().for_each(|seconds| *seconds *= 0.5);
+            }
+        }
+    }
+
     /// Whether a pass of just these rows is to be made for its time: there never was one, or none among so many passes.
     pub(crate) fn plain_is_due(&self, rows: usize, context: usize, every: u64) -> bool {
         let times = self.passes.get(&context_class(context)).and_then(|known| known.get(&width_class(rows)));
-        !self.is_held && times.is_none_or(|times| self.now - times.at >= every)
+        !self.is_held && times.is_none_or(|times| times.is_borrowed || self.now - times.at >= every)
     }
 
     /// Learns what a drafter took.
@@ -239,6 +320,13 @@ impl Meter {
             times.step.add(seconds / (passes as f64 * sequences as f64), self.now);
             costs.step = times.step.median().unwrap_or_default();
         } else {
+            // Whatever it read, no step took longer than this. (A drafter that looks too dear rests, and whenever it is tried
+            // it has much to read.)
+            let most = seconds / (passes as f64 * sequences as f64);
+            if most < costs.step {
+                times.step.add(most, self.now);
+                costs.step = times.step.median().unwrap_or_default();
+            }
             let steps = passes as f64 * sequences as f64 * costs.step;
             // Where a step was never measured, reading is all that is known; it is no dearer than this.
             times.catch_up.add((seconds - steps).max(0.0) / read as f64, self.now);
@@ -318,11 +406,11 @@ mod tests {
         let mut meter = Meter::default();
         for i in 0..60 {
             let slow = if i % 5 == 0 { 7.0 } else { 1.0 };
-            meter.learn_pass(1, 40, 0.010 * slow);
-            meter.learn_pass(8, 40, 0.013 * slow);
+            meter.learn_pass(1, 1, 40, 0.010 * slow);
+            meter.learn_pass(8, 8, 40, 0.013 * slow);
         }
         assert_eq!((meter.costs().pass(1, 0), meter.costs().pass(8, 100)), (0.010, 0.013));
-        (0..TIMES).for_each(|_| meter.learn_pass(1, 40, 0.020));
+        (0..TIMES).for_each(|_| meter.learn_pass(1, 1, 40, 0.020));
         assert_eq!(meter.costs().pass(1, 0), 0.020);
     }
 
@@ -332,7 +420,7 @@ mod tests {
         let curves = vec![Curve::new(0, points), Curve::new(9, Vec::new())];
         let drafters = vec![DrafterCosts { call: f64::INFINITY, step: -1.0, catch_up: 0.5 }];
         let mut meter = Meter::default();
-        meter.start_from(Costs { curves, drafters }, true);
+        meter.hold(Costs { curves, drafters });
         assert_eq!(meter.costs().curves, [Curve::new(0, vec![(1, 1.0), (8, 2.0)])]);
         assert_eq!(meter.costs().drafters, [DrafterCosts { call: 0.0, step: 0.0, catch_up: 0.5 }]);
     }
@@ -340,10 +428,10 @@ mod tests {
     #[test]
     fn beyond_what_is_known_well_a_single_time_is_believed() {
         let mut meter = Meter::default();
-        meter.learn_pass(32, 0, 0.040);
+        meter.learn_pass(32, 32, 0, 0.040);
         for _ in 0..TIMES_SURE {
-            meter.learn_pass(1, 0, 0.010);
-            meter.learn_pass(2, 0, 0.010);
+            meter.learn_pass(1, 1, 0, 0.010);
+            meter.learn_pass(2, 2, 0, 0.010);
         }
         assert_eq!(meter.costs().pass(32, 0), 0.040);
     }
@@ -352,10 +440,10 @@ mod tests {
     fn a_width_that_was_measured_in_a_faster_hour_is_no_cheaper() {
         let mut meter = Meter::default();
         for _ in 0..9 {
-            meter.learn_pass(1, 0, 0.010);
-            meter.learn_pass(4, 0, 0.012);
+            meter.learn_pass(1, 1, 0, 0.010);
+            meter.learn_pass(4, 4, 0, 0.012);
         }
-        (0..60).for_each(|_| meter.learn_pass(1, 0, 0.020));
+        (0..60).for_each(|_| meter.learn_pass(1, 1, 0, 0.020));
         let found = meter.costs().pass(4, 0) / meter.costs().pass(1, 0);
         assert!((found - 1.2).abs() < 0.1, "{found}");
     }
@@ -364,17 +452,17 @@ mod tests {
     fn a_cold_beginning_makes_no_other_width_look_dear() {
         let mut meter = Meter::default();
         for i in 0..200 {
-            meter.learn_pass(1, 0, if i < 5 { 0.100 } else { 0.001 });
+            meter.learn_pass(1, 1, 0, if i < 5 { 0.100 } else { 0.001 });
             if i % 4 == 3 {
-                meter.learn_pass(20, 0, 0.006);
+                meter.learn_pass(20, 20, 0, 0.006);
             }
         }
         assert_eq!((meter.costs().pass(1, 0), meter.costs().pass(20, 0)), (0.001, 0.006));
         let mut once = Meter::default();
-        (0..6).for_each(|_| once.learn_pass(1, 0, 0.100));
-        (0..3).for_each(|_| once.learn_pass(1, 0, 0.001));
-        once.learn_pass(20, 0, 0.006);
-        (0..9).for_each(|_| once.learn_pass(1, 0, 0.001));
+        (0..6).for_each(|_| once.learn_pass(1, 1, 0, 0.100));
+        (0..3).for_each(|_| once.learn_pass(1, 1, 0, 0.001));
+        once.learn_pass(20, 20, 0, 0.006);
+        (0..9).for_each(|_| once.learn_pass(1, 1, 0, 0.001));
         assert!(once.costs().pass(20, 0) <= 0.012, "{:?}", once.costs());
     }
 
@@ -382,23 +470,23 @@ mod tests {
     fn one_time_of_a_width_is_held_near_its_neighbours() {
         let mut meter = Meter::default();
         for _ in 0..TIMES_SURE {
-            meter.learn_pass(1, 0, 0.010);
-            meter.learn_pass(8, 0, 0.0135);
+            meter.learn_pass(1, 1, 0, 0.010);
+            meter.learn_pass(8, 8, 0, 0.0135);
         }
-        meter.learn_pass(4, 0, 0.100);
+        meter.learn_pass(4, 4, 0, 0.100);
         let found = meter.costs().pass(4, 0);
         // Half as much again as the line says, a fourth of which is believed.
         assert!((found - 1.125 * 0.0115).abs() < 1e-9, "{found}");
-        (0..3).for_each(|_| meter.learn_pass(4, 0, 0.0125));
+        (0..3).for_each(|_| meter.learn_pass(4, 4, 0, 0.0125));
         assert_eq!(meter.costs().pass(4, 0), 0.0125);
     }
 
     #[test]
     fn longer_contexts_have_times_of_their_own() {
         let mut meter = Meter::default();
-        meter.learn_pass(1, 100, 0.010);
-        meter.learn_pass(8, 100, 0.012);
-        meter.learn_pass(1, 3000, 0.015);
+        meter.learn_pass(1, 1, 100, 0.010);
+        meter.learn_pass(8, 8, 100, 0.012);
+        meter.learn_pass(1, 1, 3000, 0.015);
         assert_eq!((meter.costs().pass(1, 4000), meter.costs().pass(1, 500)), (0.015, 0.010));
         // What was not measured there is not cheaper than what was.
         assert_eq!(meter.costs().pass(8, 4000), 0.015);
@@ -424,15 +512,81 @@ mod tests {
             drafters: vec![DrafterCosts { call: 0.0, step: 0.5, catch_up: 0.1 }],
         };
         let mut held = Meter::default();
-        held.start_from(costs.clone(), true);
+        held.hold(costs.clone());
+        let width = |rows, seconds| WidthTime { context_min: 0, rows, seconds, times: 1, age: 0 };
+        let drafters = vec![DrafterTime { costs: costs.drafters[0], age: 0 }];
+        let record = CostRecord { widths: vec![width(8, 2.0), width(1, 1.0)], drafters };
         let mut begun = Meter::default();
-        begun.start_from(costs.clone(), false);
+        begun.resume(&record);
+        assert_eq!(begun.costs(), &costs);
         for meter in [&mut held, &mut begun] {
-            (0..9).for_each(|_| meter.learn_pass(8, 0, 3.0));
+            (0..9).for_each(|_| meter.learn_pass(8, 8, 0, 3.0));
             (0..9).for_each(|_| meter.learn_call(0, Call { sequences: 1, passes: 1, read: 1, seconds: 0.7 }));
         }
         assert_eq!(held.costs(), &costs);
         assert_eq!((begun.costs().pass(8, 0), begun.costs().pass(1, 0)), (3.0, 1.0));
         assert_eq!(begun.costs().drafter(0), DrafterCosts { call: 0.0, step: 0.7, catch_up: 0.1 });
+    }
+
+    #[test]
+    fn what_was_found_once_is_kept_by_the_run_that_found_it_alone() {
+        let mut meter = Meter::default();
+        (0..TIMES_SURE).for_each(|_| meter.learn_pass(1, 1, 0, 1.0));
+        meter.learn_pass(2, 2, 0, 30.0);
+        let first = meter.record();
+        let seconds = |record: &CostRecord| record.widths.iter().map(|width| width.seconds).collect::<Vec<_>>();
+        assert_eq!(seconds(&first), [1.0, 30.0]);
+        let mut next = Meter::default();
+        next.resume(&first);
+        assert!(next.costs().pass(2, 0) > 1.0);
+        next.learn_pass(1, 1, 0, 1.0);
+        assert_eq!(seconds(&next.record()), [1.0]);
+        // And within one run it is forgotten soon.
+        (0..AGE_MAX_UNSURE).for_each(|_| meter.learn_pass(1, 1, 0, 1.0));
+        assert_eq!(meter.costs().pass(2, 0), 1.0);
+    }
+
+    #[test]
+    fn a_prompt_tells_what_a_width_takes_until_a_tree_does() {
+        let mut meter = Meter::default();
+        meter.learn_pass(1, 1, 0, 1.0);
+        meter.learn_pass(20, 1, 0, 2.0);
+        assert_eq!(meter.costs().pass(20, 0), 2.0);
+        meter.learn_pass(20, 20, 0, 3.0);
+        meter.learn_pass(20, 1, 0, 2.0);
+        assert_eq!(meter.costs().pass(20, 0), 3.0);
+    }
+
+    #[test]
+    fn a_step_that_looked_too_dear_is_corrected_by_a_call_that_read_much() {
+        let mut meter = Meter::default();
+        meter.learn_call(0, Call { sequences: 1, passes: 4, read: 1, seconds: 4.0 });
+        for _ in 0..4 {
+            meter.learn_call(0, Call { sequences: 1, passes: 1, read: 50, seconds: 0.2 });
+        }
+        assert!((meter.costs().drafter(0).step - 0.2).abs() < 1e-12, "{:?}", meter.costs());
+    }
+
+    #[test]
+    fn what_is_believed_is_the_same_after_many_runs_and_what_is_wrong_is_forgotten() {
+        let width = |rows, seconds| WidthTime { context_min: 0, rows, seconds, times: 9, age: 0 };
+        let costs = DrafterCosts { step: 100.0, ..DrafterCosts::default() };
+        let drafters = vec![DrafterTime { costs, age: 0 }];
+        let mut record = CostRecord { widths: vec![width(1, 1.0), width(8, 9.0), width(16, 3.0)], drafters };
+        for run in 0..9 {
+            let mut meter = Meter::default();
+            meter.resume(&record);
+            // Every run begins cold, with passes that are slow at first.
+            for i in 0..AGE_MAX / 4 {
+                meter.learn_pass(1, 1, 0, if i < 20 { 1.8 } else { 1.0 });
+            }
+            record = meter.record();
+            let rows: Vec<usize> = record.widths.iter().map(|width| width.rows).collect();
+            assert_eq!(rows, if run < 3 { vec![1, 8, 16] } else { vec![1] }, "{run}");
+            let found = [meter.costs().pass(1, 0), record.widths[rows.len() - 1].seconds];
+            assert_eq!(found, if run < 3 { [1.0, 3.0] } else { [1.0, 1.0] }, "{run}");
+        }
+        // After a thousand passes without a call it is to be measured again.
+        assert_eq!(record.drafters[0].costs.step, 0.0);
     }
 }

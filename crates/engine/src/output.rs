@@ -88,6 +88,6 @@ pub enum Event {
         /// Text that was held back and belongs to the output.
         text: String,
         /// What it took.
-        stats: Stats,
+        stats: Box<Stats>,
     },
 }

@@ -1,7 +1,8 @@
 //! Who takes part in the next pass, and with how many rows.
 //!
 //! Sequences whose text is being written come first: each gets its row before any gets a tree, so that nobody's
-//! guesses keep another waiting. Prompts share the rows that are left, in order of arrival. Because rows do not know
+//! guesses keep another waiting. Trees leave a quarter of the rows to prompts, where these have a use for it. Prompts share
+//! the rows that are left, in order of arrival. Because rows do not know
 //! their neighbours, no choice made here can change a text.
 
 use crate::sequence::Sequence;
@@ -21,12 +22,18 @@ pub(crate) struct Part {
     pub(crate) probes_max: usize,
 }
 
+/// Prompts get this part of the rows at least, if they can use it, before trees get theirs.
+const PROMPT_PART: usize = 4;
+
 /// Deals out the rows of one pass.
 pub(crate) fn plan(running: &[Sequence], rows_max: usize, parts: &mut Vec<Part>) {
     parts.clear();
     let mut left = rows_max;
+    let uncached = || running.iter().map(Sequence::uncached);
     // Rows that belong to those who write and have not had their turn.
-    let mut owed = running.iter().filter(|sequence| sequence.uncached() == 1).count();
+    let mut owed = uncached().filter(|uncached| *uncached == 1).count();
+    let prompts: usize = uncached().filter(|uncached| *uncached > 1).sum();
+    let kept = prompts.min(rows_max / PROMPT_PART);
     for writing in [true, false] {
         for (at, sequence) in running.iter().enumerate() {
             let uncached = sequence.uncached();
@@ -43,7 +50,7 @@ pub(crate) fn plan(running: &[Sequence], rows_max: usize, parts: &mut Vec<Part>)
             // Of what may still be emitted, the last token needs no draft: it comes from the pass itself.
             let useful = sequence.limit - sequence.tokens.len() - 1;
             let drafting = complete && !sequence.drafters.is_empty();
-            let free = left.saturating_sub(owed);
+            let free = left.saturating_sub(owed + if writing { kept } else { 0 });
             let nodes_max = if drafting { sequence.budget.limits().nodes_max.min(useful).min(free) } else { 0 };
             let beside = if nodes_max > 0 { useful.min(free) - nodes_max } else { 0 };
             // Part of a window is of no use, so there is room for all probes or for none.
@@ -75,8 +82,10 @@ mod tests {
             parts.iter().map(|part| (part.at, part.take, part.nodes_max)).collect::<Vec<_>>()
         };
         assert_eq!(dealt(2), [(1, 1, 0), (2, 1, 0)]);
-        assert_eq!(dealt(5), [(1, 1, 2), (2, 1, 0), (3, 1, 0)]);
-        assert_eq!(dealt(34), [(1, 1, 9), (2, 1, 9), (3, 1, 9), (0, 4, 0)]);
+        assert_eq!(dealt(5), [(1, 1, 1), (2, 1, 0), (3, 1, 0), (0, 1, 0)]);
+        // A quarter of the rows, but no more than the prompt can use, is kept for it.
+        assert_eq!(dealt(12), [(1, 1, 6), (2, 1, 0), (3, 1, 0), (0, 3, 0)]);
+        assert_eq!(dealt(34), [(1, 1, 9), (2, 1, 9), (3, 1, 5), (0, 8, 0)]);
         assert_eq!(dealt(40), [(1, 1, 9), (2, 1, 9), (3, 1, 9), (0, 8, 2)]);
     }
 }

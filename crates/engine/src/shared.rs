@@ -1,14 +1,15 @@
 //! What the engine knows of its drafters from all its requests: where a new request begins.
 //!
 //! Every request learns for itself, and what it learns is learned here too, apart for requests that are judged in different
-//! ways: by promise, by temperature, and by the drafters in whose company each is. Acceptance rates tell of drafters and not
+//! ways: by promise, by budget, by temperature, and by the drafters in whose company each is. Acceptance rates tell of drafters and not
 //! of texts, so they are shared by all tenants.
 
 use std::collections::VecDeque;
+use std::mem::{Discriminant, discriminant};
 
 use foretoken_speculation::{Experience, Promise};
 
-use crate::request::Request;
+use crate::request::{BudgetKind, Request};
 
 /// Of how many terms is remembered what is known.
 const TERMS_MAX: usize = 64;
@@ -17,13 +18,21 @@ const TERMS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 struct Terms {
     promise: Promise,
+    /// Another budget is worth something else, which is the price of time in every choice.
+    budget: Discriminant<BudgetKind>,
     temperature: f32,
     drafters: Vec<u8>,
 }
 
 impl Terms {
+    fn of(request: &Request) -> Self {
+        let (promise, drafters) = (request.promise, request.drafters.clone());
+        Self { promise, budget: discriminant(&request.budget), temperature: quarters(request), drafters }
+    }
+
     fn is_of(&self, request: &Request) -> bool {
-        self.promise == request.promise && self.temperature == quarters(request) && self.drafters == request.drafters
+        let same = self.promise == request.promise && self.budget == discriminant(&request.budget);
+        same && self.temperature == quarters(request) && self.drafters == request.drafters
     }
 }
 
@@ -49,9 +58,7 @@ impl Shared {
         if self.known.len() == TERMS_MAX {
             self.known.pop_front();
         }
-        let terms =
-            Terms { promise: request.promise, temperature: quarters(request), drafters: request.drafters.clone() };
-        self.known.push_back((terms, Experience::default()));
+        self.known.push_back((Terms::of(request), Experience::default()));
         let last = self.known.len() - 1;
         &mut self.known[last].1
     }

@@ -134,6 +134,9 @@ pub struct Stats {
     /// Tokens of passes of which is known what they cost, the first left out, and the time of these passes with all drafting
     /// in plain passes: both by [`foretoken_speculation::Costs`], not by the clock.
     pub modelled: (usize, f64),
+    /// Its part of the time in which was decided what to draft and verify, and learned what came of it; not the drafters'
+    /// own time.
+    pub bookkeeping: Duration,
     /// One a drafter of the engine.
     pub drafters: Vec<DrafterStats>,
     /// From submission to the first emitted token: waiting for room counts.
@@ -178,6 +181,7 @@ impl Stats {
         self.passes += other.passes;
         self.prompt_passes += other.prompt_passes;
         self.modelled = (self.modelled.0 + other.modelled.0, self.modelled.1 + other.modelled.1);
+        self.bookkeeping += other.bookkeeping;
         self.drafts += other.drafts;
         self.drafted += other.drafted;
         self.accepted += other.accepted;

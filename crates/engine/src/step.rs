@@ -192,10 +192,10 @@ impl Engine {
         self.admit();
         plan(&self.running, self.executor.capacity().rows_max, &mut self.parts);
         let parts = std::mem::take(&mut self.parts);
-        let (weighing, drafting) = self.draft(&parts, chance);
+        let drafted = self.draft(&parts, chance);
         let written: Vec<usize> = self.running.iter().map(|sequence| sequence.stats.emitted).collect();
-        self.run(&parts, weighing.undrafted().1, chance);
-        self.learn(&parts, &weighing, drafting, &written);
+        self.run(&parts, drafted.weighing.undrafted().1, chance);
+        self.learn(&parts, &drafted, &written);
         self.parts = parts;
         self.retire();
         &self.events
@@ -235,8 +235,10 @@ impl Engine {
         let started = Instant::now();
         match (self.forward(parts), parts) {
             (Ok(()), _) => {
-                let rows = parts.iter().map(|part| self.running[part.at].rows.tokens.len()).sum();
-                self.meter.learn_pass(rows, context, started.elapsed().as_secs_f64());
+                let rows = || parts.iter().map(|part| &self.running[part.at].rows);
+                let all = rows().map(|rows| rows.tokens.len()).sum();
+                let wanted = rows().map(|rows| rows.wanted.len()).sum();
+                self.meter.learn_pass(all, wanted, context, started.elapsed().as_secs_f64());
                 self.settle(parts, chance);
             }
             (Err(error), [part]) => self.running[part.at].finished = Some(FinishReason::Failed(error.to_string())),
@@ -426,5 +428,5 @@ fn append_all<'a>(
 fn ended(sequence: &mut Sequence) -> Event {
     let text = sequence.held_text();
     let reason = sequence.finished.clone().expect("only sequences that have ended are retired");
-    Event::Finished { sequence: sequence.id, reason, text, stats: sequence.stats.clone() }
+    Event::Finished { sequence: sequence.id, reason, text, stats: Box::new(sequence.stats.clone()) }
 }

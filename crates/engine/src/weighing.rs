@@ -5,7 +5,8 @@
 //! less the rows that they need, are worth the time that it takes, and less often after a while in which none of its offers
 //! got a row; one with a network while its first step pays, and, if it has much to read first,
 //! while that pays within what is left of the answer. A drafter that is not worth it rests. It is tried again when a
-//! hundredth of the time since is as much as the trial takes, so trials take at most a hundredth, whatever one costs.
+//! hundredth of the time since is as much as the trial takes, so trials take at most a hundredth. (One that takes longer than
+//! [`ACCOUNT_MAX`] is never made.)
 //!
 //! Left out: how many steps are made (the drafter asks [`Outlook`]) and which candidates are verified
 //! ([`foretoken_speculation::choose`]).
@@ -21,7 +22,7 @@ const TRIALS: f64 = 0.01;
 const READ_ALONG: usize = 4;
 /// Part of the time that may be spent on asking drafters without a network whose offers lately got no rows.
 const IN_VAIN: f64 = 0.005;
-/// After so many offers without a row a drafter is asked less often,
+/// A drafter that was asked so many times in a row without getting a row for it is asked less often,
 const IN_VAIN_MIN: u8 = 4;
 /// but each so many passes at least: a copied passage must be noticed before it is over.
 const PASSES_BETWEEN: f64 = 8.0;
@@ -64,7 +65,9 @@ impl Weighing {
         let (rows, rate) = (parts.iter().map(|part| part.take).sum(), speedups / plain);
         let without = costs.pass(rows, context);
         let a_row = |more: usize| (costs.pass(rows + more, context) - without) / more as f64;
-        let row_min = rate * (1..=ROWS_LOOKED_AT).map(a_row).fold(f64::INFINITY, f64::min);
+        // Where nobody drafts nobody asks for it.
+        let looked_at = if running.iter().all(|sequence| sequence.drafters.is_empty()) { 0 } else { ROWS_LOOKED_AT };
+        let row_min = rate * (1..=looked_at).map(a_row).fold(f64::INFINITY, f64::min);
         let nodes = running.iter().map(|sequence| sequence.nodes_before).sum();
         Self { writers, rows, context, nodes, rate, plain, row_min }
     }
@@ -103,18 +106,19 @@ impl Weighing {
         costs.pass(self.rows + nodes, self.context)
     }
 
-    /// Whether a drafter should be asked for this sequence, for a tree of up to `nodes_max` nodes.
-    pub(crate) fn is_worth_asking(&self, sequence: &Sequence, costs: &Costs, who: Who, nodes_max: usize) -> bool {
-        let unique = unique(&sequence.experience, &sequence.asked, who.number);
+    /// Whether a drafter should be asked for this sequence after those `before`.
+    pub(crate) fn is_worth_asking(&self, sequence: &Sequence, costs: &Costs, who: Who, before: &[u8]) -> bool {
+        let unique = unique(&sequence.experience, before, who.number);
         let outlook = self.outlook(sequence.nodes_before, &sequence.experience, costs, unique);
         let drafter = costs.drafter(who.number);
         if !who.has_network {
             let probes = self.price_of_rows(costs, who.probes);
-            // Every right guess needs a row at least.
-            let won = sequence.experience.right_per_ask(who.number) * unique * (1.0 - self.row_min);
-            return won > self.rate * (drafter.call + probes);
+            let right = sequence.experience.right_per_ask(who.number) * unique;
+            // Every right guess needs a row at least, and so does every drawn one.
+            let rows = right.max(sequence.experience.drawn_per_ask(who.number));
+            return right - rows * self.row_min > self.rate * (drafter.call + probes);
         }
-        let prospect = outlook.prospect(who.number, Branch::root(nodes_max));
+        let prospect = outlook.prospect(who.number, Branch::root(sequence.nodes_max));
         let unread = who.unread.saturating_sub(READ_ALONG) as f64;
         // A pass of its own for each token, next to a longer one for several.
         let plain = self.plain / self.writers as f64;
@@ -134,10 +138,12 @@ impl Weighing {
     }
 
     /// What it takes to ask a drafter that is not worth it for one token.
-    fn trial(&self, costs: &Costs, who: Who) -> f64 {
+    pub(crate) fn trial(&self, sequence: &Sequence, costs: &Costs, who: Who) -> f64 {
         let drafter = costs.drafter(who.number);
         let network = drafter.step + who.unread as f64 * drafter.catch_up + self.price_of_rows(costs, 1);
-        drafter.call + self.price_of_rows(costs, who.probes) + if who.has_network { network } else { 0.0 }
+        let drawn = sequence.experience.drawn_per_ask(who.number).ceil() as usize;
+        let own = if who.has_network { network } else { self.price_of_rows(costs, drawn) };
+        drafter.call + self.price_of_rows(costs, who.probes) + own
     }
 
     fn price_of_rows(&self, costs: &Costs, rows: usize) -> f64 {
@@ -182,17 +188,23 @@ impl Trials {
         }
     }
 
-    /// A drafter that pays is asked anyway: what counts for trials is the time since then.
+    /// A drafter that pays for everyone is asked anyway: what counts for trials is the time since then.
     pub(crate) fn clear(&mut self, drafter: u8) {
         if let Some(account) = self.seconds.get_mut(usize::from(drafter)) {
             *account = 0.0;
         }
     }
 
-    /// Whether there is enough time for trying this drafter; it is spent then.
-    pub(crate) fn spend(&mut self, weighing: &Weighing, costs: &Costs, who: Who) -> bool {
-        let price = weighing.trial(costs, who);
-        match self.seconds.get_mut(usize::from(who.number)) {
+    /// Takes what a trial took beyond its price.
+    pub(crate) fn charge(&mut self, drafter: u8, seconds: f64) {
+        if let Some(account) = self.seconds.get_mut(usize::from(drafter)) {
+            *account -= seconds.max(0.0);
+        }
+    }
+
+    /// Whether there is enough time for trying this drafter at this price; it is spent then.
+    pub(crate) fn spend(&mut self, drafter: u8, price: f64) -> bool {
+        match self.seconds.get_mut(usize::from(drafter)) {
             Some(account) if *account >= price => {
                 *account -= price;
                 true

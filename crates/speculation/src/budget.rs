@@ -1,7 +1,7 @@
 //! Budgets: how many nodes a tree may have.
 //!
 //! A budget decides before anything is drafted, from what earlier passes accepted; so it can never change the law of
-//! the output. It is asked once per pass and sequence, and told what came of it.
+//! the output. It is asked in every pass for each sequence, and told what came of it.
 //!
 //! Each budget has its file: [`Fixed`]; [`Heuristic`] (longer after a success); [`Confidence`] (a branch stops behind a
 //! token that looks wrong, where "looks wrong" is learned); [`Threshold`] (a branch stops where all of it together looks

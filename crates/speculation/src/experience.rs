@@ -15,7 +15,7 @@
 //! Left out: seconds ([`crate::Costs`]), and what any of this is used for.
 
 use crate::choose::{Company, Siblings};
-use crate::{DraftTree, Evidence, NodeId, Token};
+use crate::{DraftTree, Evidence, NodeId, Offer, Proposal, Token};
 
 /// Upper ends of the classes of guesses, by what was said of them; closer where a drafter is nearly sure.
 const CLASSES: [f32; 11] = [0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, f32::INFINITY];
@@ -71,6 +71,10 @@ struct Known {
     right: f64,
     /// Of these, those that no other drafter had.
     right_alone: f64,
+    /// Tokens that it drew in them: these are offered, and verified, whatever they are worth.
+    drawn: f64,
+    /// Places at which it offered something and the text went on, by depth: how many, and at how many of them it was right.
+    places: [Count; DEPTHS],
 }
 
 /// How right each drafter was, and what speculation was worth.
@@ -121,11 +125,13 @@ impl Experience {
         known.map_or(weight, |known| known.acceptance(f64::from(weight), depth) as f32)
     }
 
-    /// Mean acceptance of what this drafter offers at a depth, of which nothing else is known yet.
+    /// How probably the text goes on with something that this drafter will offer at a place of this depth, of which nothing
+    /// else is known yet.
     pub fn mean_acceptance(&self, source: u8, depth: usize) -> f64 {
         let Some(known) = self.drafters.get(usize::from(source)) else { return UNKNOWN };
-        let all = (known.all.found + PRIOR * UNKNOWN) / (known.all.judged + PRIOR);
-        let here = &known.depths[depth.clamp(1, DEPTHS) - 1];
+        let (found, judged) = known.places.iter().fold((0.0, 0.0), |sum, at| (sum.0 + at.found, sum.1 + at.judged));
+        let all = (found + PRIOR * UNKNOWN) / (judged + PRIOR);
+        let here = &known.places[depth.clamp(1, DEPTHS) - 1];
         (here.found + 2.0 * PRIOR * all) / (here.judged + 2.0 * PRIOR)
     }
 
@@ -133,6 +139,12 @@ impl Experience {
     pub fn right_per_ask(&self, source: u8) -> f64 {
         let known = self.drafters.get(usize::from(source)).copied().unwrap_or_default();
         (known.right + PRIOR * UNKNOWN) / (known.asked + PRIOR)
+    }
+
+    /// Tokens that this drafter draws each time that it is asked, which are verified whatever they are worth.
+    pub fn drawn_per_ask(&self, source: u8) -> f64 {
+        let known = self.drafters.get(usize::from(source)).copied().unwrap_or_default();
+        known.drawn / (known.asked + PRIOR)
     }
 
     /// Part of the right guesses of this drafter that no other had as well: what it is worth beside them.
@@ -169,6 +181,8 @@ impl Experience {
             let known = &mut self.drafters[usize::from(*source)];
             known.asked = known.asked * DECAY + 1.0;
             (known.right, known.right_alone) = (known.right * DECAY, known.right_alone * DECAY);
+            let drawn = |offer: &&Offer| offer.source == *source && matches!(offer.proposal, Proposal::Drawn(_));
+            known.drawn = known.drawn * DECAY + candidates.offers().iter().filter(drawn).count() as f64;
         }
         let mut parent: Option<NodeId> = None;
         let mut siblings = Siblings::default();
@@ -184,6 +198,13 @@ impl Experience {
                 };
                 if let Some(known) = known {
                     known.learn(f64::from(weighed.weight), i + 1, right);
+                }
+            }
+            for source in asked {
+                let own = || candidates.offers_under(parent).filter(|offer| offer.source == *source);
+                if own().next().is_some() {
+                    let right = own().any(|offer| candidates.token(offer.node) == *token);
+                    self.drafters[usize::from(*source)].places[i.min(DEPTHS - 1)].add(0.0, right);
                 }
             }
             for offer in candidates.offers_under(parent) {

@@ -405,7 +405,7 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
     for drafter in drafters {
         engine.add_drafter((drafter.make)(table));
     }
-    engine.set_costs(costs(drafters.len()), true);
+    engine.hold_costs(costs(drafters.len()));
     engine
 }
 

@@ -18,12 +18,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use foretoken_engine::{RequestError, Token};
+use foretoken_engine::{BudgetKind, RequestError, Token};
 
 use crate::answers::Answer;
 use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
-use crate::options::{Budget, DraftingOptions, LawOptions, ModelOptions, SpecType, Verify};
+use crate::options::{DraftingOptions, LawOptions, ModelOptions, SpecType, Verify};
 use crate::progress::say;
 use crate::prompts::{self, Listed};
 use crate::values;
@@ -41,8 +41,8 @@ counts. Before the first, every method writes a few tokens untimed.
 
 What drafters learn from texts they learn within their own row and repetition, from prompt to prompt; that
 is part of their time. All rows know the texts of --lookup-cache-static and --lookup-cache-dynamic from the
-start, and share the models, what is measured of costs, and, with the same drafters, promise and temperature,
-what is known of how often each drafter is right.
+start, and share the models, what is measured of costs, and, with the same drafters, promise and kind of
+budget and about the same temperature, what is known of how often each drafter is right.
 
   tokens/s     tokens behind the first pass over the time behind the first token
   speed-up     the same over plain decoding's, with its 95 % interval
@@ -67,10 +67,11 @@ moment at which all of its texts have begun. At each temperature all texts are c
 plain decoding wrote first, with as many at a time as the list of --parallel begins with.
 
 --json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
-speedup_low and speedup_high are the interval; modelled_speedup is what costs predict, without the clock),
-with the number of prompts, tokens and repetitions, the seconds of each group in each repetition, and for
-each drafter what it did and how reliable its guesses were; its alpha, the mean overlap of its law with the
-target's, only under --measure.";
+bookkeeping_share is the time of deciding what to draft and of learning from it; speedup_low and
+speedup_high are the interval; modelled_speedup is what costs predict, without the clock), with the number
+of prompts, tokens and repetitions, the seconds of each group in each repetition, and for each drafter what
+it did and how reliable its guesses were; its alpha, the mean overlap of its law with the target's,
+only under --measure.";
 
 /// Options of `foretoken bench generate`.
 #[derive(Args, Debug)]
@@ -137,19 +138,21 @@ impl Generate {
     /// A text that should be equal to plain decoding's is not, or whatever keeps it from being measured.
     pub fn run(&self) -> Result<(), Failure> {
         self.can_be_foretold()?;
+        self.can_be_obeyed()?;
         let listed = prompts::read_listed(&self.prompts)?;
         let parallel = self.parallel(listed.len())?;
         let specs: Vec<Option<SpecType>> = match self.spec_type.is_empty() {
             true => vec![None],
             false => self.spec_type.iter().cloned().map(Some).collect(),
         };
+        let limit = self.drafting.spec_draft_n_max;
         let mut assembly = Assembly::new(&Choices {
             model: &self.model,
             drafting: &self.drafting,
             methods: specs.clone(),
             // Every request of a method says its own.
             promise: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
-            budget: Budget::Fixed.up_to(self.drafting.spec_draft_n_max),
+            budget: self.budget.first().map_or(BudgetKind::default(), |budget| budget.kind(limit, None)),
             law: &self.law,
             temperature: self.temp.first().copied(),
             parallel: parallel.iter().copied().max().unwrap_or(1),
@@ -262,6 +265,18 @@ impl Generate {
             return Err(Failure::Usage(format!("--by-kind: expected 1 among the numbers of --parallel, {why}")));
         }
         Ok(parallel)
+    }
+
+    /// No budget may allow fewer tokens than are to be drafted at least.
+    fn can_be_obeyed(&self) -> Result<(), Failure> {
+        let (found, limit) = (self.drafting.spec_draft_n_min, self.drafting.spec_draft_n_max);
+        match self.budget.iter().find(|budget| budget.nodes_max(limit) < found) {
+            Some(budget) => {
+                let expected = format!("at most the nodes of --budget {budget} ({})", budget.nodes_max(limit));
+                Err(Failure::Usage(format!("--spec-draft-n-min: expected {expected}, found {found}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// An oracle knows only texts that do not depend on what is drafted.

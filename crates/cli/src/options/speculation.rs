@@ -129,8 +129,9 @@ pub struct DraftingOptions {
     #[arg(long, aliases = ["draft-max", "draft"], value_name = "N",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_max: Option<usize>,
-    /// Fewest tokens that a draft model or an n-gram table drafts a pass, however improbable they are (see
-    /// --spec-draft-p-min)
+    /// Fewest tokens that a draft model or an n-gram table drafts when it drafts, however improbable they are (see
+    /// --spec-draft-p-min); --budget auto may let it rest, verifies only those that are worth it, and heuristic may allow
+    /// fewer
     #[arg(long, alias = "draft-min", value_name = "N", default_value = "0",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_min: usize,

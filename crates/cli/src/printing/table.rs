@@ -30,17 +30,17 @@ fn lines(emitted: &[Emitted], names: &[String], spelt: &dyn Fn(Token) -> String)
     out
 }
 
-/// How reliable each drafter was: by tenths of what was expected of its guesses, the part that was right and their number.
+/// How reliable each drafter was: by tenths of what was expected of its guesses, how many of them were right.
 pub fn reliability(drafters: &[DrafterStats], names: &[String]) -> String {
     let mut out = String::new();
     for (name, stats) in names.iter().zip(drafters) {
         let tenth = |(expected, right, judged): (f64, usize, usize)| {
-            format!("{:.2}: {:.2} of {judged}", expected / judged as f64, right as f64 / judged as f64)
+            format!("{} %: {right} of {judged}", (100.0 * expected / judged as f64).round())
         };
         let judged = stats.reliability.iter().filter(|tenth| tenth.judged > 0);
         let tenths: Vec<String> = judged.map(|all| tenth((all.expected, all.right, all.judged))).collect();
         if !tenths.is_empty() {
-            out += &format!("{name}, expected to be right: was right, of guesses  {}\n", tenths.join("  "));
+            out += &format!("{name}: guesses right, by how many were expected to be:  {}\n", tenths.join(",  "));
         }
     }
     out
@@ -76,7 +76,7 @@ mod tests {
             (all.judged, all.expected, all.right) = (judged, expected, right);
         }
         let names = ["draft".to_string(), "suffix".to_string()];
-        let expected = "suffix, expected to be right: was right, of guesses  0.25: 0.38 of 8  0.95: 0.90 of 10\n";
+        let expected = "suffix: guesses right, by how many were expected to be:  25 %: 3 of 8,  95 %: 9 of 10\n";
         assert_eq!(reliability(&stats, &names), expected);
     }
 

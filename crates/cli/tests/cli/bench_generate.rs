@@ -44,6 +44,7 @@ fn every_method_has_a_row_under_every_promise_and_temperature() {
             .filter_map(|drafter| drafter["drafting_ms"].as_f64())
             .sum();
         assert!((drafting / 1e3 / number("seconds") - number("drafting_share")).abs() < 1e-6, "{row}");
+        assert!((0.0..0.5).contains(&number("bookkeeping_share")), "{row}");
         let drafters: Vec<&str> = row["drafters"].as_object().expect("drafters").keys().map(String::as_str).collect();
         assert_eq!(row["method"], if drafters.is_empty() { "none".to_string() } else { drafters.join("+") });
     }

@@ -238,6 +238,11 @@ fn costs_are_kept_and_damage_costs_one_line() {
     assert!(!generate().err.contains("note: "));
     let error = run(&["generate", STORY, "--spec-draft-n-min", "9", "--spec-draft-n-max", "8"]).error(2);
     assert_eq!(error, "--spec-draft-n-min: expected at most --spec-draft-n-max (8), found 9");
+    let error = run(&["generate", STORY, "--budget", "fixed", "--spec-draft-n-min", "17"]).error(2);
+    assert!(error.starts_with("--spec-draft-n-min: expected at most 16, which"), "{error}");
+    let bench = ["bench", "generate", "--prompts", "none", "--budget", "auto,fixed:2", "--spec-draft-n-min", "4"];
+    let expected = "--spec-draft-n-min: expected at most the nodes of --budget fixed:2 (2), found 4";
+    assert_eq!(run(&bench).error(2), expected);
 }
 
 #[test]

@@ -4,10 +4,11 @@
 
 use std::time::Instant;
 
-use foretoken_model::{Batch, Span};
+use foretoken_model::{Batch, Capacity, Span};
 use foretoken_speculation::Costs;
 
 use super::Engine;
+use crate::meter::CostRecord;
 
 /// Rows of the passes that are measured at the start. The first meets cold caches; that one row looked dear would make all
 /// others look free, so it comes last.
@@ -21,20 +22,32 @@ impl Engine {
         self.meter.costs()
     }
 
-    /// Sets what passes and drafts take, the drafters by number. `hold` keeps it so: then nothing that is drafted depends on
-    /// the clock. Otherwise the passes that are made correct it.
-    pub fn set_costs(&mut self, costs: Costs, hold: bool) {
-        self.meter.start_from(costs, hold);
+    /// Goes by these costs, the drafters by number, whatever passes take: then nothing that is drafted depends on the clock.
+    pub fn hold_costs(&mut self, costs: Costs) {
+        self.meter.hold(costs);
     }
 
-    /// Measures what passes of 1, 8 and 16 rows and steps of drafters take, each once, as far as they are not known already. Without
-    /// it the passes that are made teach the same, a little later. To be called before the first request.
+    /// Goes on from what an earlier run knew ([`Engine::cost_record`]); the passes that are made correct it.
+    pub fn resume_costs(&mut self, record: &CostRecord) {
+        self.meter.resume(record);
+    }
+
+    /// What a later run may go on from.
+    pub fn cost_record(&self) -> CostRecord {
+        self.meter.record()
+    }
+
+    /// Measures what passes of 1, 8 and 16 rows and steps of drafters take, each once, as far as nothing like it is known.
+    /// Without it the passes that are made teach the same, a little later. To be called before the first request.
     pub fn measure_costs(&mut self) {
         if !self.is_idle() {
             return;
         }
-        self.drafters.measure(&mut self.meter);
-        if self.meter.knows_passes() {
+        let Capacity { rows_max, vocabulary, .. } = *self.executor.capacity();
+        self.drafters.measure(&mut self.meter, vocabulary);
+        let unknown = MEASURED.into_iter().filter(|rows| !self.meter.knows_pass(*rows));
+        let unknown: Vec<usize> = unknown.collect();
+        if unknown.is_empty() {
             return;
         }
         let (len, mut tables) = (self.context.min(MEASURED_MAX), self.pages.tables());
@@ -44,8 +57,7 @@ impl Engine {
         self.pages.grow(&mut tables, len);
         let tokens = [0; MEASURED_MAX];
         let wanted: Vec<u32> = (0..len as u32).collect();
-        let rows_max = len.min(self.executor.capacity().rows_max);
-        for rows in MEASURED.into_iter().filter(|rows| *rows <= rows_max) {
+        for rows in unknown.into_iter().filter(|rows| *rows <= rows_max.min(len)) {
             let span = Span {
                 sequence: u64::MAX,
                 tables: &tables,
@@ -57,7 +69,7 @@ impl Engine {
             };
             let started = Instant::now();
             if self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut self.outputs).is_ok() {
-                self.meter.learn_pass(rows, 0, started.elapsed().as_secs_f64());
+                self.meter.learn_pass(rows, rows, 0, started.elapsed().as_secs_f64());
             }
         }
         self.pages.release(&mut tables, len);

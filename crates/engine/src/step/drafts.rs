@@ -3,6 +3,8 @@
 //! Everything here is decided by [`foretoken_speculation::choose`] and its kin; the engine brings together what they need:
 //! who writes in the pass, what it costs, and what is known of the drafters. Left out: the pass itself.
 
+use std::time::{Duration, Instant};
+
 use foretoken_speculation::{Chance, Choice, choose};
 
 use super::Engine;
@@ -14,10 +16,20 @@ use crate::weighing::Weighing;
 /// A plain pass is made for its time if there was none among so many passes.
 const PLAIN_EVERY: u64 = 256;
 
+/// What was drafted for a pass.
+pub(super) struct Drafted {
+    /// What the decisions went by.
+    pub(super) weighing: Weighing,
+    /// What drafting takes by what is known of costs, in seconds.
+    seconds: f64,
+    /// What everything but the drafters themselves took.
+    bookkeeping: Duration,
+}
+
 impl Engine {
-    /// Lets drafters offer candidates, and chooses of them what is verified. Returns what it went by and what it took, in
-    /// seconds by what is known of costs.
-    pub(super) fn draft(&mut self, parts: &[Part], chance: &mut dyn Chance) -> (Weighing, f64) {
+    /// Lets drafters offer candidates, and chooses of them what is verified.
+    pub(super) fn draft(&mut self, parts: &[Part], chance: &mut dyn Chance) -> Drafted {
+        let started = Instant::now();
         let Self { running, meter, trials, drafters, executor, events, .. } = self;
         running.iter_mut().for_each(|sequence| sequence.clear_draft(meter.costs()));
         let weighing = Weighing::new(running, parts, meter.costs());
@@ -32,18 +44,30 @@ impl Engine {
             sequence.probes.clear(part.probes_max);
         }
         let vocabulary = executor.capacity().vocabulary;
-        let mut pass = DraftPass { weighing, meter, trials, vocabulary, events, seconds: 0.0 };
+        let mut pass = DraftPass {
+            weighing,
+            meter,
+            trials,
+            vocabulary,
+            events,
+            seconds: 0.0,
+            time: Duration::ZERO,
+            resting: Vec::new(),
+            tried: Vec::new(),
+        };
         drafters.draft(running, &mut pass, chance);
-        let seconds = pass.seconds;
+        let DraftPass { seconds, time, .. } = pass;
         let probes = running.iter().map(|sequence| sequence.probes.len()).sum();
         let drafted = running.iter_mut().filter(|sequence| !sequence.candidates.is_empty());
         let mut choices: Vec<Choice<'_>> = drafted.map(Sequence::choice).collect();
         choose(&mut choices, meter.costs(), weighing.pass_so_far(probes));
-        (weighing, seconds)
+        Drafted { weighing, seconds, bookkeeping: started.elapsed().saturating_sub(time) }
     }
 
     /// Learns what the pass was worth to those who wrote in it. `written`: what each running sequence had written before.
-    pub(super) fn learn(&mut self, parts: &[Part], weighing: &Weighing, drafting: f64, written: &[usize]) {
+    pub(super) fn learn(&mut self, parts: &[Part], drafted: &Drafted, written: &[usize]) {
+        let started = Instant::now();
+        let Drafted { weighing, seconds: drafting, bookkeeping } = *drafted;
         if weighing.writers == 0 {
             return;
         }
@@ -53,11 +77,14 @@ impl Engine {
         let mut weighed: Vec<u8> = Vec::new();
         for part in parts.iter().filter(|part| part.complete) {
             let sequence = &mut self.running[part.at];
+            if sequence.request.drafters.is_empty() {
+                continue;
+            }
             let tokens = sequence.stats.emitted - written[part.at];
-            sequence.learn(tokens, self.shared.of(&sequence.request));
+            let shared = self.shared.of(&sequence.request);
+            sequence.learn(tokens, shared);
             // The pass of a prompt says nothing about passes that decode.
             if part.take == 1 && !sequence.drafters.is_empty() {
-                let shared = self.shared.of(&sequence.request);
                 shared.learn_pass(tokens, plain_passes);
                 sequence.experience.learn_pass(tokens, plain_passes);
                 let (all, time) = sequence.stats.modelled;
@@ -68,5 +95,8 @@ impl Engine {
             }
         }
         self.trials.earn(&weighed, weighing.seconds(costs, nodes));
+        let each = (bookkeeping + started.elapsed()) / weighing.writers as u32;
+        let writers = parts.iter().filter(|part| part.complete);
+        writers.for_each(|part| self.running[part.at].stats.bookkeeping += each);
     }
 }

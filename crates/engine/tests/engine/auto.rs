@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use foretoken_engine::{BudgetKind, Costs, Engine, Event, ExecutorScorer, Race, Request, Stats};
+use foretoken_engine::{BudgetKind, CostRecord, Costs, Engine, Event, ExecutorScorer, Race, Request, Stats};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{
-    Ask, Chance, Drafter, DrafterCosts, ModelDrafter, News, Promise, Proposal, Sampling, SequenceId, SuffixDrafter,
-    Tenant, Token, Work,
+    Ask, Chance, Drafter, DrafterCosts, ModelDrafter, News, Promise, Proposal, RandomDrafter, Sampling, SequenceId,
+    SuffixDrafter, Tenant, Token, Work,
 };
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
@@ -24,11 +24,11 @@ fn step(step: f64) -> DrafterCosts {
     DrafterCosts { step, catch_up: step / 100.0, call: 0.0 }
 }
 
-/// A model that counts to seven.
-fn counting() -> Table {
-    Table::new(7, |tokens| {
-        let mut row = vec![f32::NEG_INFINITY; 7];
-        row[tokens.last().map_or(0, |last| (*last as usize + 1) % 7)] = 0.0;
+/// A model that counts up to the end of its vocabulary and begins again.
+fn counting(vocabulary: usize) -> Table {
+    Table::new(vocabulary, move |tokens| {
+        let mut row = vec![f32::NEG_INFINITY; vocabulary];
+        row[tokens.last().map_or(0, |last| (*last as usize + 1) % vocabulary)] = 0.0;
         row
     })
 }
@@ -57,7 +57,7 @@ impl Drafter for Pretender {
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
             let (mut last, mut parent) = (ask.tokens[ask.tokens.len() - 1], None);
-            self.work.read += (ask.tokens.len() - self.read) as u64;
+            self.work.read += ask.tokens.len().saturating_sub(self.read) as u64;
             self.read = ask.tokens.len();
             let away = if *self.is_right.borrow() { 1 } else { 3 };
             for depth in 1..=4 {
@@ -89,11 +89,11 @@ struct Made {
 }
 
 fn with_pretender(costs_of: DrafterCosts) -> Made {
-    let mut engine = Engine::new(Box::new(ToyExecutor::new(counting(), 16, 400, 600)), 4, usize::MAX);
+    let mut engine = Engine::new(Box::new(ToyExecutor::new(counting(7), 16, 400, 600)), 4, usize::MAX);
     let (is_right, asked) = (Rc::new(RefCell::new(true)), Rc::new(RefCell::new(Vec::new())));
     let work = Work::default();
     engine.add_drafter(Box::new(Pretender { is_right: is_right.clone(), asked: asked.clone(), read: 0, work }));
-    engine.set_costs(costs(&[costs_of]), true);
+    engine.hold_costs(costs(&[costs_of]));
     Made { engine, is_right, asked }
 }
 
@@ -138,6 +138,43 @@ fn a_draft_as_large_as_the_target_is_not_asked_for_long() {
 }
 
 #[test]
+fn a_drafter_whose_draws_bind_rests_too() {
+    for promise in [Promise::Rejection, Promise::Block] {
+        let mut engine = Engine::new(Box::new(ToyExecutor::new(counting(400), 16, 400, 600)), 1, usize::MAX);
+        engine.add_drafter(Box::new(RandomDrafter::new(400)));
+        engine.hold_costs(costs(&[DrafterCosts { call: 0.001, ..step(0.0) }]));
+        let sampling = Sampling::default();
+        let (_, stats) = generate(&mut engine, Request { sampling, promise, ..request(5, 2000) });
+        assert!(stats.passes > 1900, "{} passes: it is hardly ever right", stats.passes);
+        assert!(stats.modelled_speedup().unwrap() > 0.985, "{promise:?}: {:?}", stats.modelled_speedup());
+    }
+}
+
+#[test]
+fn who_rests_for_one_text_is_tried_for_it_though_it_pays_for_another() {
+    // It says every next token of texts that count up, and of a text that counts by threes none.
+    let threes = |tokens: &[Token]| tokens.first() == Some(&3);
+    let table = Table::new(7, move |tokens| {
+        let mut row = vec![f32::NEG_INFINITY; 7];
+        let by = if threes(tokens) { 3 } else { 1 };
+        row[tokens.last().map_or(0, |last| (*last as usize + by) % 7)] = 0.0;
+        row
+    });
+    let mut engine = Engine::new(Box::new(ToyExecutor::new(table, 16, 800, 600)), 2, usize::MAX);
+    let (is_right, asked) = (Rc::new(RefCell::new(true)), Rc::new(RefCell::new(Vec::new())));
+    engine.add_drafter(Box::new(Pretender { is_right, asked: asked.clone(), read: 0, work: Work::default() }));
+    engine.hold_costs(costs(&[step(0.02)]));
+    engine.submit(request(3000, 4000)).unwrap();
+    engine.submit(Request { prompt: vec![3; 900], ..request(5, 800) }).unwrap();
+    while !engine.is_idle() {
+        engine.step(&mut Race);
+    }
+    // The texts are told apart by their lengths.
+    let trials = asked.borrow().iter().filter(|len| (1000..1700).contains(*len)).count();
+    assert!((5..150).contains(&trials), "{trials} trials");
+}
+
+#[test]
 fn short_answers_are_not_drafted_for_if_the_prompt_would_have_to_be_read() {
     // A prompt of 300 tokens takes the draft 9 passes to read.
     for (tokens_max, drafts) in [(1, false), (6, false), (300, true)] {
@@ -156,7 +193,7 @@ fn with_model(seed: u64) -> Engine {
     let mut engine = Engine::new(toy(table), 8, usize::MAX);
     engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(toy(likeness)))));
     engine.add_drafter(Box::new(SuffixDrafter::default()));
-    engine.set_costs(costs(&[step(0.05), DrafterCosts { call: 0.001, ..step(0.0) }]), true);
+    engine.hold_costs(costs(&[step(0.05), DrafterCosts { call: 0.001, ..step(0.0) }]));
     engine
 }
 
@@ -227,7 +264,7 @@ fn limits_that_contradict_each_other_are_named() {
 #[test]
 fn costs_are_measured_at_the_start_and_by_passes() {
     let mut engine = with_model(2);
-    engine.set_costs(Costs::default(), false);
+    engine.resume_costs(&CostRecord::default());
     engine.measure_costs();
     let widths: Vec<usize> = engine.costs().curves[0].points().iter().map(|(rows, _)| *rows).collect();
     assert_eq!(widths, [1, 8, 16]);

@@ -56,7 +56,7 @@ pub fn generate(engine: &mut Engine, request: Request) -> (Vec<Token>, Stats) {
             }
         }
     }
-    (text, stats.unwrap())
+    (text, *stats.unwrap())
 }
 
 fn plain(prompt: &[Token], sampling: &Sampling) -> Vec<Token> {

@@ -184,7 +184,7 @@ fn texts(engine: &mut Engine, drafters: &[u8]) -> (Vec<Stats>, Vec<(SequenceId, 
     for (i, id) in ids.iter().enumerate() {
         assert_eq!(written[id], decode(&table(), &Sampling::default(), i as u64, &prompts[i], 30), "{id:?}");
     }
-    (ids.iter().map(|id| stats[id].clone()).collect(), told)
+    (ids.iter().map(|id| (*stats[id]).clone()).collect(), told)
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub struct Branch {
     pub gain: f64,
     /// Its tokens.
     pub depth: usize,
-    /// Nodes of the tree so far, all branches together.
+    /// Nodes that this drafter has offered so far, all its branches together.
     pub nodes: usize,
     /// Most tokens that it may still get.
     pub room: usize,

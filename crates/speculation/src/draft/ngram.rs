@@ -25,6 +25,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
+use crate::choose::Branch;
 use crate::draft::{Ask, DraftSettings, Drafter};
 use crate::{Address, Chance, Context, Evidence, Law, NodeId, Promise, Proposal, Sampling, Scratch};
 use crate::{SequenceId, Tenant, Token};
@@ -185,6 +186,12 @@ impl NgramDrafter {
             };
             let token_min = settings.p_min.unwrap_or(0.0).max(ask.limits.token_min);
             let confident = best.confidence >= token_min && best.gain >= ask.limits.path_min;
+            let nodes = ask.tree.len();
+            let room = ask.limits.nodes_max.saturating_sub(nodes);
+            let branch = Branch { gain: f64::from(best.gain), depth: best.depth, nodes, room };
+            // Where draws bind, each has its row whatever it is worth; elsewhere guesses cost next to nothing.
+            let pays = ask.promise == Promise::Exact || ask.pays(branch);
+            let confident = confident && pays;
             let goes_on = confident || best.depth < settings.n_min.unwrap_or(0);
             if goes_on && best.depth < self.n_max && ask.has_room() && !ask.sampling.end_tokens.contains(&best.token) {
                 let mut states = best.states;

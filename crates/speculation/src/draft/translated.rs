@@ -14,7 +14,8 @@
 //! The assistant's cache goes by what it ran: a step of the target that merges with text before it changes the
 //! assistant's last tokens, and the cache is set back to the first that differs.
 //!
-//! Left out: branching. Penalties, bias and bans speak of the target's tokens and are not applied to the assistant's.
+//! Left out: branching. Depths and unread tokens are counted in each side's own tokens, whose lengths hardly differ by more than
+//! a third: what is weighed by them is an estimate anyway. Penalties, bias and bans speak of the target's tokens and are not applied to the assistant's.
 
 mod shared;
 

@@ -49,6 +49,11 @@ impl Measured {
         }
     }
 
+    /// Most nodes of a tree, where nothing else is said of them than `limit`.
+    pub fn nodes_max(self, limit: Option<usize>) -> usize {
+        self.kind(limit, None).nodes_max()
+    }
+
     /// The settings of a request, with this budget's own limit.
     pub fn settings(self, base: DraftSettings) -> DraftSettings {
         DraftSettings { p_min: self.p_min.or(base.p_min), ..base }

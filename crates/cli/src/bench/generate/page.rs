@@ -203,10 +203,11 @@ impl Page<'_> {
             "speedup_with_prompt_high": high(with_prompt),
             "no_difference": figures.judged().and_then(|estimate| estimate.no_difference()),
             "tokens_per_pass": stats.tokens_per_pass(),
-                "modelled_speedup": stats.modelled_speedup(),
+            "modelled_speedup": stats.modelled_speedup(),
             "mean_accepted_length": stats.mean_accepted_len(),
             "acceptance_rate": stats.acceptance_rate(),
             "drafting_share": figures.drafting_share,
+            "bookkeeping_share": figures.bookkeeping_share,
             "equal": match row.text {
                 None | Some(Text::NotPromised) => None,
                 Some(text) => Some(text == Text::Equal),

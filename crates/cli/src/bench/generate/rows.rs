@@ -52,6 +52,8 @@ impl Runs {
         let middles: Vec<&Lap> = groups.iter().map(|group| middle(&way.laps[*group])).collect();
         let seconds: f64 = middles.iter().map(|lap| lap.all.seconds).sum();
         let drafting = middles.iter().fold(0.0, |sum, lap| sum + lap.drafting());
+        let bookkeeping = middles.iter().fold(0.0, |sum, lap| sum + lap.stats.bookkeeping.as_secs_f64());
+        let share = |part: f64| if seconds > 0.0 { part / seconds } else { 0.0 };
         Figures {
             prompts,
             stats: total(middles.iter().map(|lap| &lap.stats)),
@@ -59,7 +61,8 @@ impl Runs {
             speed_with_prompt,
             speedup,
             speedup_with_prompt,
-            drafting_share: if seconds > 0.0 { drafting / seconds } else { 0.0 },
+            drafting_share: share(drafting),
+            bookkeeping_share: share(bookkeeping),
             all: samples(way, |lap| lap.all),
             behind: samples(way, |lap| lap.behind),
         }
@@ -168,6 +171,8 @@ pub struct Figures {
     pub speedup_with_prompt: Option<Estimate>,
     /// Time spent drafting over all time.
     pub drafting_share: f64,
+    /// Time spent deciding what to draft and learning from it over all time.
+    pub bookkeeping_share: f64,
     /// All tokens and their time, of each group and repetition.
     pub all: Vec<Vec<Sample>>,
     /// The same behind the first token.

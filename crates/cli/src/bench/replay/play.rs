@@ -118,7 +118,7 @@ impl Stage {
             }
         }
         assert!(written == output, "{} tokens were played that are not those of the record", written.len());
-        Ok(found.expect("a text that ends says so"))
+        Ok(*found.expect("a text that ends says so"))
     }
 }
 
