@@ -37,10 +37,26 @@ const SLOWNESS_MAX: f64 = 2.0;
 const AGE_MAX: u64 = 1024;
 /// Those of a width that is not sure are forgotten after so many: it may have met one bad moment.
 const AGE_MAX_UNSURE: u64 = 256;
+/// After the first passes so many are learned together: what runs once a pass finds neither its code nor its numbers in the
+/// cache, which would take a hundredth of a small model's pass.
+const TOGETHER: usize = 16;
+/// The first passes, which are learned one by one.
+const FIRST: u64 = 64;
 /// Contexts shorter than this are not told apart.
 const CONTEXT_MIN: usize = 512;
 /// A drafter's network that reads more tokens of a text than this for each sequence is catching up.
 const READ_MAX: f64 = 4.0;
+
+/// A pass that was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    /// Its rows, all sequences together.
+    pub(crate) rows: usize,
+    /// Those of them whose outputs were wanted.
+    pub(crate) wanted: usize,
+    /// What it took.
+    pub(crate) seconds: f64,
+}
 
 /// The last up to `N` numbers and their median.
 #[derive(Clone, Debug, Default)]
@@ -159,6 +175,8 @@ pub(crate) struct Meter {
     before: u64,
     /// How much slower than usual the machine is now: what all widths have in common.
     slowness: Slowness,
+    /// Passes that are not learned yet, each with its context.
+    made: Vec<(Made, usize)>,
     /// By the least context, then by rows; at the usual speed.
     passes: BTreeMap<usize, BTreeMap<usize, Times>>,
     drafters: Vec<DrafterTimes>,
@@ -234,15 +252,34 @@ impl Meter {
         CostRecord { widths: kept.filter_map(width).collect(), drafters: drafters.collect() }
     }
 
-    /// Learns what a pass of so many rows over so many tokens of context took. One of which not all rows were wanted, as a
-    /// prompt's, took less than others of its width: it counts only until there is another.
-    pub(crate) fn learn_pass(&mut self, rows: usize, wanted: usize, context: usize, seconds: f64) {
-        if self.is_held || rows == 0 || !seconds.is_finite() {
+    /// Learns what a pass over so many tokens of context took, soon. One of which not all rows were wanted, as a prompt's, took
+    /// less than others of its width: it counts only until there is another.
+    pub(crate) fn learn_pass(&mut self, made: Made, context: usize) {
+        if self.is_held || made.rows == 0 || !made.seconds.is_finite() {
             return;
         }
+        self.made.push((made, context));
+        if self.made.len() < TOGETHER && self.now - self.before >= FIRST {
+            return;
+        }
+        let mut made = std::mem::take(&mut self.made);
+        let mut contexts: Vec<usize> = Vec::new();
+        for (made, context) in made.drain(..) {
+            let context_min = context_class(context);
+            self.note(made, context_min);
+            if !contexts.contains(&context_min) {
+                contexts.push(context_min);
+            }
+        }
+        self.made = made;
+        contexts.into_iter().for_each(|context_min| self.draw_curve(context_min));
+    }
+
+    /// Notes what a pass took.
+    fn note(&mut self, made: Made, context_min: usize) {
+        let Made { rows, wanted, seconds } = made;
         self.now += 1;
         self.doubt_drafters();
-        let context_min = context_class(context);
         if !self.passes.contains_key(&context_min) {
             // A context that is new costs what its nearest neighbour does, until it is measured.
             let nearest = self.passes.iter().min_by_key(|(other, _)| other.abs_diff(context_min));
@@ -266,10 +303,14 @@ impl Meter {
             }
             times.add(seconds / self.slowness.factor(), now);
         }
-        let slowness = self.slowness.factor();
+    }
+
+    /// Forgets what is old, and makes the curve of a context anew.
+    fn draw_curve(&mut self, context_min: usize) {
+        let (now, known) = (self.now, self.passes.entry(context_min).or_default());
         let age_max = |times: &Times| if times.is_sure() || times.is_borrowed { AGE_MAX } else { AGE_MAX_UNSURE };
         known.retain(|rows, times| *rows == 1 || now - times.at < age_max(times));
-        let points = points(known, slowness);
+        let points = points(known, self.slowness.factor());
         match self.costs.curves.iter_mut().find(|curve| curve.context_min == context_min) {
             Some(curve) => *curve = Curve::new(context_min, points),
             None => {
@@ -401,16 +442,22 @@ fn points(known: &BTreeMap<usize, Times>, slowness: f64) -> Vec<(usize, f64)> {
 mod tests {
     use super::*;
 
+    impl Meter {
+        fn learn(&mut self, rows: usize, wanted: usize, context: usize, seconds: f64) {
+            self.learn_pass(Made { rows, wanted, seconds }, context);
+        }
+    }
+
     #[test]
     fn a_bad_moment_is_no_cost_and_a_slower_hour_is() {
         let mut meter = Meter::default();
         for i in 0..60 {
             let slow = if i % 5 == 0 { 7.0 } else { 1.0 };
-            meter.learn_pass(1, 1, 40, 0.010 * slow);
-            meter.learn_pass(8, 8, 40, 0.013 * slow);
+            meter.learn(1, 1, 40, 0.010 * slow);
+            meter.learn(8, 8, 40, 0.013 * slow);
         }
         assert_eq!((meter.costs().pass(1, 0), meter.costs().pass(8, 100)), (0.010, 0.013));
-        (0..TIMES).for_each(|_| meter.learn_pass(1, 1, 40, 0.020));
+        (0..TIMES).for_each(|_| meter.learn(1, 1, 40, 0.020));
         assert_eq!(meter.costs().pass(1, 0), 0.020);
     }
 
@@ -428,10 +475,10 @@ mod tests {
     #[test]
     fn beyond_what_is_known_well_a_single_time_is_believed() {
         let mut meter = Meter::default();
-        meter.learn_pass(32, 32, 0, 0.040);
+        meter.learn(32, 32, 0, 0.040);
         for _ in 0..TIMES_SURE {
-            meter.learn_pass(1, 1, 0, 0.010);
-            meter.learn_pass(2, 2, 0, 0.010);
+            meter.learn(1, 1, 0, 0.010);
+            meter.learn(2, 2, 0, 0.010);
         }
         assert_eq!(meter.costs().pass(32, 0), 0.040);
     }
@@ -440,10 +487,10 @@ mod tests {
     fn a_width_that_was_measured_in_a_faster_hour_is_no_cheaper() {
         let mut meter = Meter::default();
         for _ in 0..9 {
-            meter.learn_pass(1, 1, 0, 0.010);
-            meter.learn_pass(4, 4, 0, 0.012);
+            meter.learn(1, 1, 0, 0.010);
+            meter.learn(4, 4, 0, 0.012);
         }
-        (0..60).for_each(|_| meter.learn_pass(1, 1, 0, 0.020));
+        (0..60).for_each(|_| meter.learn(1, 1, 0, 0.020));
         let found = meter.costs().pass(4, 0) / meter.costs().pass(1, 0);
         assert!((found - 1.2).abs() < 0.1, "{found}");
     }
@@ -452,17 +499,17 @@ mod tests {
     fn a_cold_beginning_makes_no_other_width_look_dear() {
         let mut meter = Meter::default();
         for i in 0..200 {
-            meter.learn_pass(1, 1, 0, if i < 5 { 0.100 } else { 0.001 });
+            meter.learn(1, 1, 0, if i < 5 { 0.100 } else { 0.001 });
             if i % 4 == 3 {
-                meter.learn_pass(20, 20, 0, 0.006);
+                meter.learn(20, 20, 0, 0.006);
             }
         }
         assert_eq!((meter.costs().pass(1, 0), meter.costs().pass(20, 0)), (0.001, 0.006));
         let mut once = Meter::default();
-        (0..6).for_each(|_| once.learn_pass(1, 1, 0, 0.100));
-        (0..3).for_each(|_| once.learn_pass(1, 1, 0, 0.001));
-        once.learn_pass(20, 20, 0, 0.006);
-        (0..9).for_each(|_| once.learn_pass(1, 1, 0, 0.001));
+        (0..6).for_each(|_| once.learn(1, 1, 0, 0.100));
+        (0..3).for_each(|_| once.learn(1, 1, 0, 0.001));
+        once.learn(20, 20, 0, 0.006);
+        (0..9).for_each(|_| once.learn(1, 1, 0, 0.001));
         assert!(once.costs().pass(20, 0) <= 0.012, "{:?}", once.costs());
     }
 
@@ -470,23 +517,23 @@ mod tests {
     fn one_time_of_a_width_is_held_near_its_neighbours() {
         let mut meter = Meter::default();
         for _ in 0..TIMES_SURE {
-            meter.learn_pass(1, 1, 0, 0.010);
-            meter.learn_pass(8, 8, 0, 0.0135);
+            meter.learn(1, 1, 0, 0.010);
+            meter.learn(8, 8, 0, 0.0135);
         }
-        meter.learn_pass(4, 4, 0, 0.100);
+        meter.learn(4, 4, 0, 0.100);
         let found = meter.costs().pass(4, 0);
         // Half as much again as the line says, a fourth of which is believed.
         assert!((found - 1.125 * 0.0115).abs() < 1e-9, "{found}");
-        (0..3).for_each(|_| meter.learn_pass(4, 4, 0, 0.0125));
+        (0..3).for_each(|_| meter.learn(4, 4, 0, 0.0125));
         assert_eq!(meter.costs().pass(4, 0), 0.0125);
     }
 
     #[test]
     fn longer_contexts_have_times_of_their_own() {
         let mut meter = Meter::default();
-        meter.learn_pass(1, 1, 100, 0.010);
-        meter.learn_pass(8, 8, 100, 0.012);
-        meter.learn_pass(1, 1, 3000, 0.015);
+        meter.learn(1, 1, 100, 0.010);
+        meter.learn(8, 8, 100, 0.012);
+        meter.learn(1, 1, 3000, 0.015);
         assert_eq!((meter.costs().pass(1, 4000), meter.costs().pass(1, 500)), (0.015, 0.010));
         // What was not measured there is not cheaper than what was.
         assert_eq!(meter.costs().pass(8, 4000), 0.015);
@@ -520,7 +567,7 @@ mod tests {
         begun.resume(&record);
         assert_eq!(begun.costs(), &costs);
         for meter in [&mut held, &mut begun] {
-            (0..9).for_each(|_| meter.learn_pass(8, 8, 0, 3.0));
+            (0..9).for_each(|_| meter.learn(8, 8, 0, 3.0));
             (0..9).for_each(|_| meter.learn_call(0, Call { sequences: 1, passes: 1, read: 1, seconds: 0.7 }));
         }
         assert_eq!(held.costs(), &costs);
@@ -531,29 +578,29 @@ mod tests {
     #[test]
     fn what_was_found_once_is_kept_by_the_run_that_found_it_alone() {
         let mut meter = Meter::default();
-        (0..TIMES_SURE).for_each(|_| meter.learn_pass(1, 1, 0, 1.0));
-        meter.learn_pass(2, 2, 0, 30.0);
+        (0..TIMES_SURE).for_each(|_| meter.learn(1, 1, 0, 1.0));
+        meter.learn(2, 2, 0, 30.0);
         let first = meter.record();
         let seconds = |record: &CostRecord| record.widths.iter().map(|width| width.seconds).collect::<Vec<_>>();
         assert_eq!(seconds(&first), [1.0, 30.0]);
         let mut next = Meter::default();
         next.resume(&first);
         assert!(next.costs().pass(2, 0) > 1.0);
-        next.learn_pass(1, 1, 0, 1.0);
+        next.learn(1, 1, 0, 1.0);
         assert_eq!(seconds(&next.record()), [1.0]);
         // And within one run it is forgotten soon.
-        (0..AGE_MAX_UNSURE).for_each(|_| meter.learn_pass(1, 1, 0, 1.0));
+        (0..AGE_MAX_UNSURE + TOGETHER as u64).for_each(|_| meter.learn(1, 1, 0, 1.0));
         assert_eq!(meter.costs().pass(2, 0), 1.0);
     }
 
     #[test]
     fn a_prompt_tells_what_a_width_takes_until_a_tree_does() {
         let mut meter = Meter::default();
-        meter.learn_pass(1, 1, 0, 1.0);
-        meter.learn_pass(20, 1, 0, 2.0);
+        meter.learn(1, 1, 0, 1.0);
+        meter.learn(20, 1, 0, 2.0);
         assert_eq!(meter.costs().pass(20, 0), 2.0);
-        meter.learn_pass(20, 20, 0, 3.0);
-        meter.learn_pass(20, 1, 0, 2.0);
+        meter.learn(20, 20, 0, 3.0);
+        meter.learn(20, 1, 0, 2.0);
         assert_eq!(meter.costs().pass(20, 0), 3.0);
     }
 
@@ -578,7 +625,7 @@ mod tests {
             meter.resume(&record);
             // Every run begins cold, with passes that are slow at first.
             for i in 0..AGE_MAX / 4 {
-                meter.learn_pass(1, 1, 0, if i < 20 { 1.8 } else { 1.0 });
+                meter.learn(1, 1, 0, if i < 20 { 1.8 } else { 1.0 });
             }
             record = meter.record();
             let rows: Vec<usize> = record.widths.iter().map(|width| width.rows).collect();

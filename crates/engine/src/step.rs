@@ -17,7 +17,7 @@ use foretoken_speculation::{
 };
 
 use crate::drafting::Team;
-use crate::meter::Meter;
+use crate::meter::{Made, Meter};
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{BudgetKind, Request, RequestError};
@@ -34,6 +34,8 @@ pub struct Engine {
     shared: Shared,
     meter: Meter,
     trials: Trials,
+    /// Passes of this step.
+    made: Vec<Made>,
     pages: Pages,
     context: usize,
     sequences_max: usize,
@@ -63,6 +65,7 @@ impl Engine {
             shared: Shared::default(),
             meter: Meter::default(),
             trials: Trials::default(),
+            made: Vec::new(),
             waiting: VecDeque::new(),
             running: Vec::new(),
             parts: Vec::new(),
@@ -194,7 +197,7 @@ impl Engine {
         let parts = std::mem::take(&mut self.parts);
         let drafted = self.draft(&parts, chance);
         let written: Vec<usize> = self.running.iter().map(|sequence| sequence.stats.emitted).collect();
-        self.run(&parts, drafted.weighing.undrafted().1, chance);
+        self.run(&parts, chance);
         self.learn(&parts, &drafted, &written);
         self.parts = parts;
         self.retire();
@@ -229,20 +232,20 @@ impl Engine {
 
     /// A pass over these parts, and its consequences. If the executor refuses it, each part gets a pass of its own, so
     /// that only those end that cannot be run; to the others it makes no difference in whose company they are.
-    /// `context`: tokens of the sequences, on average, under which is learned what the pass took. Only the network counts:
-    /// the law of a token that is written has to be made whether the token was drafted or not.
-    fn run(&mut self, parts: &[Part], context: usize, chance: &mut dyn Chance) {
+    /// Only the network's time is noted: the law of a token that is written has to be made whether the token was drafted or not.
+    fn run(&mut self, parts: &[Part], chance: &mut dyn Chance) {
         let started = Instant::now();
         match (self.forward(parts), parts) {
             (Ok(()), _) => {
-                let rows = || parts.iter().map(|part| &self.running[part.at].rows);
-                let all = rows().map(|rows| rows.tokens.len()).sum();
-                let wanted = rows().map(|rows| rows.wanted.len()).sum();
-                self.meter.learn_pass(all, wanted, context, started.elapsed().as_secs_f64());
+                let seconds = started.elapsed().as_secs_f64();
+                let of = || parts.iter().map(|part| &self.running[part.at].rows);
+                let rows = of().map(|rows| rows.tokens.len()).sum();
+                let wanted = of().map(|rows| rows.wanted.len()).sum();
+                self.made.push(Made { rows, wanted, seconds });
                 self.settle(parts, chance);
             }
             (Err(error), [part]) => self.running[part.at].finished = Some(FinishReason::Failed(error.to_string())),
-            (Err(_), parts) => parts.iter().for_each(|part| self.run(std::slice::from_ref(part), context, chance)),
+            (Err(_), parts) => parts.iter().for_each(|part| self.run(std::slice::from_ref(part), chance)),
         }
     }
 

@@ -50,9 +50,6 @@ pub(crate) struct Weighing {
     row_min: f64,
 }
 
-/// So many rows are looked at to find what a row costs at least.
-const ROWS_LOOKED_AT: usize = 32;
-
 impl Weighing {
     /// Weighs a pass of these parts.
     pub(crate) fn new(running: &[Sequence], parts: &[Part], costs: &Costs) -> Self {
@@ -63,11 +60,9 @@ impl Weighing {
         let speedups: f64 =
             parts.iter().filter(|part| part.complete).map(|part| running[part.at].experience.speedup()).sum();
         let (rows, rate) = (parts.iter().map(|part| part.take).sum(), speedups / plain);
-        let without = costs.pass(rows, context);
-        let a_row = |more: usize| (costs.pass(rows + more, context) - without) / more as f64;
         // Where nobody drafts nobody asks for it.
-        let looked_at = if running.iter().all(|sequence| sequence.drafters.is_empty()) { 0 } else { ROWS_LOOKED_AT };
-        let row_min = rate * (1..=looked_at).map(a_row).fold(f64::INFINITY, f64::min);
+        let drafts = running.iter().any(|sequence| !sequence.drafters.is_empty());
+        let row_min = if drafts { rate * costs.row_min(rows, context) } else { 0.0 };
         let nodes = running.iter().map(|sequence| sequence.nodes_before).sum();
         Self { writers, rows, context, nodes, rate, plain, row_min }
     }

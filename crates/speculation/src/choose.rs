@@ -151,7 +151,7 @@ impl Ranked {
             return Ranked { binds: false, bound: 0, nodes: path.map(|node| (1.0, node)).collect() };
         }
         let binds = choice.promise != Promise::Exact;
-        let mut is_bound = vec![false; tree.len()];
+        let mut is_bound = vec![false; if binds { tree.len() } else { 0 }];
         let drawn = tree.offers().iter().filter(|offer| binds && matches!(offer.proposal, Proposal::Drawn(_)));
         for offer in drawn {
             let mut at = Some(offer.node);
@@ -162,7 +162,7 @@ impl Ranked {
         }
         let bound = is_bound.iter().filter(|bound| **bound).count();
         let gains = gains(tree, choice.experience);
-        let free = tree.nodes().filter(|node| !is_bound[node.index()]);
+        let free = tree.nodes().filter(|node| !binds || !is_bound[node.index()]);
         let mut nodes: Vec<(f32, NodeId)> = free.map(|node| (gains[node.index()], node)).collect();
         // Stable, and parents come before their children in node order: a child's gain is never more than its parent's.
         nodes.sort_by(|a, b| b.0.total_cmp(&a.0));

@@ -85,11 +85,28 @@ impl Costs {
 
     /// Seconds of a pass of so many rows in all, whose sequences have so many tokens on average.
     pub fn pass(&self, rows: usize, context: usize) -> f64 {
-        let after = self.curves.partition_point(|curve| curve.context_min <= context);
-        match self.curves.get(after.saturating_sub(1)) {
+        match self.curve(context) {
             Some(curve) => curve.seconds(rows),
             None => Curve::default().seconds(rows),
         }
+    }
+
+    fn curve(&self, context: usize) -> Option<&Curve> {
+        let after = self.curves.partition_point(|curve| curve.context_min <= context);
+        self.curves.get(after.saturating_sub(1))
+    }
+
+    /// The least that a further row takes on average, beside so many rows, in seconds: that of the best number of rows.
+    ///
+    /// Between measured widths lie lines, so the best number is a measured width, or without end.
+    pub fn row_min(&self, rows: usize, context: usize) -> f64 {
+        let points = self.curve(context).map_or(&[][..], Curve::points);
+        let without = self.pass(rows, context);
+        let wider = points.iter().filter(|(width, _)| *width > rows);
+        let least = wider.map(|(width, seconds)| (seconds - without) / (width - rows) as f64);
+        let last = points.last().map_or(rows, |(width, _)| (*width).max(rows));
+        let beyond = self.pass(last + 1, context) - self.pass(last, context);
+        least.fold(beyond, f64::min)
     }
 
     /// What this drafter takes.
@@ -109,6 +126,19 @@ mod tests {
         for (rows, seconds) in [(1, 1.0), (2, 1.05), (8, 1.35), (9, 1.45), (16, 2.15), (26, 3.15)] {
             assert!((costs.pass(rows, 7) - seconds).abs() < 1e-12, "{rows}: {}", costs.pass(rows, 7));
         }
+    }
+
+    #[test]
+    fn the_least_that_a_row_takes_is_that_of_the_best_number_of_them() {
+        let curve = Curve::new(0, vec![(1, 1.0), (8, 1.35), (9, 1.85), (16, 1.95)]);
+        let costs = Costs { curves: vec![curve], drafters: Vec::new() };
+        for rows in 1..20 {
+            let average = |more: usize| (costs.pass(rows + more, 0) - costs.pass(rows, 0)) / more as f64;
+            let least = (1..4000).map(average).fold(f64::INFINITY, f64::min);
+            let found = costs.row_min(rows, 0);
+            assert!(found <= least + 1e-12 && found > least - 1e-3, "{rows}: {found}, {least}");
+        }
+        assert!((Costs::default().row_min(3, 0) - Costs::UNKNOWN_ROW).abs() < 1e-12);
     }
 
     #[test]

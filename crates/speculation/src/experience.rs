@@ -75,6 +75,8 @@ struct Known {
     drawn: f64,
     /// Places at which it offered something and the text went on, by depth: how many, and at how many of them it was right.
     places: [Count; DEPTHS],
+    /// The same of all depths.
+    all_places: Count,
 }
 
 /// How right each drafter was, and what speculation was worth.
@@ -129,8 +131,7 @@ impl Experience {
     /// else is known yet.
     pub fn mean_acceptance(&self, source: u8, depth: usize) -> f64 {
         let Some(known) = self.drafters.get(usize::from(source)) else { return UNKNOWN };
-        let (found, judged) = known.places.iter().fold((0.0, 0.0), |sum, at| (sum.0 + at.found, sum.1 + at.judged));
-        let all = (found + PRIOR * UNKNOWN) / (judged + PRIOR);
+        let all = (known.all_places.found + PRIOR * UNKNOWN) / (known.all_places.judged + PRIOR);
         let here = &known.places[depth.clamp(1, DEPTHS) - 1];
         (here.found + 2.0 * PRIOR * all) / (here.judged + 2.0 * PRIOR)
     }
@@ -204,7 +205,9 @@ impl Experience {
                 let own = || candidates.offers_under(parent).filter(|offer| offer.source == *source);
                 if own().next().is_some() {
                     let right = own().any(|offer| candidates.token(offer.node) == *token);
-                    self.drafters[usize::from(*source)].places[i.min(DEPTHS - 1)].add(0.0, right);
+                    let known = &mut self.drafters[usize::from(*source)];
+                    let places = [&mut known.places[i.min(DEPTHS - 1)], &mut known.all_places];
+                    places.into_iter().for_each(|count| count.add(0.0, right));
                 }
             }
             for offer in candidates.offers_under(parent) {

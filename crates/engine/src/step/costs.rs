@@ -8,7 +8,7 @@ use foretoken_model::{Batch, Capacity, Span};
 use foretoken_speculation::Costs;
 
 use super::Engine;
-use crate::meter::CostRecord;
+use crate::meter::{CostRecord, Made};
 
 /// Rows of the passes that are measured at the start. The first meets cold caches; that one row looked dear would make all
 /// others look free, so it comes last.
@@ -69,7 +69,8 @@ impl Engine {
             };
             let started = Instant::now();
             if self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut self.outputs).is_ok() {
-                self.meter.learn_pass(rows, rows, 0, started.elapsed().as_secs_f64());
+                let seconds = started.elapsed().as_secs_f64();
+                self.meter.learn_pass(Made { rows, wanted: rows, seconds }, 0);
             }
         }
         self.pages.release(&mut tables, len);

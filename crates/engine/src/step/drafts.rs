@@ -68,6 +68,11 @@ impl Engine {
     pub(super) fn learn(&mut self, parts: &[Part], drafted: &Drafted, written: &[usize]) {
         let started = Instant::now();
         let Drafted { weighing, seconds: drafting, bookkeeping } = *drafted;
+        // Without drafters nobody asks what a pass takes.
+        let drafts = self.running.iter().any(|sequence| !sequence.drafters.is_empty());
+        for made in self.made.drain(..).filter(|_| drafts) {
+            self.meter.learn_pass(made, weighing.undrafted().1);
+        }
         if weighing.writers == 0 {
             return;
         }

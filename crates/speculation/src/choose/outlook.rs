@@ -63,8 +63,10 @@ pub struct Prospect {
     pub seconds: f64,
 }
 
-/// Further steps than this are not looked at.
+/// Further steps than this are not looked at,
 const STEPS_MAX: usize = 32;
+/// nor those behind what is less probable than this: so many times this little would not pay for a step.
+const GAIN_MIN: f64 = 0.002;
 
 impl Outlook<'_> {
     /// Calibrated probability that a guess of this drafter is accepted once what it stands behind is; `depth` is 1 below
@@ -87,6 +89,9 @@ impl Outlook<'_> {
         let (mut most, mut best) = (0.0, Prospect::default());
         for steps in 1..=branch.room.min(STEPS_MAX) {
             gain *= self.experience.mean_acceptance(source, branch.depth + steps);
+            if gain < GAIN_MIN {
+                break;
+            }
             tokens += gain * self.unique;
             let seconds = steps as f64 * step + pass(branch.nodes + steps) - before;
             let value = tokens - self.rate * seconds;
