@@ -35,7 +35,8 @@ const SLOWNESS_MAX: f64 = 2.0;
 /// Times older than so many passes are forgotten, whatever they were: a width that looks too dear is not run again, and a
 /// drafter that looks too slow is not asked again, so nothing else could correct them.
 const AGE_MAX: u64 = 1024;
-/// Those of a width that is not sure are forgotten after so many: it may have met one bad moment.
+/// Those of a width that is not sure are forgotten after so many: it may have met one bad moment. After so many passes without
+/// a plain one such a pass is made for its time.
 const AGE_MAX_UNSURE: u64 = 256;
 /// After the first passes so many are learned together: what runs once a pass finds neither its code nor its numbers in the
 /// cache, which would take a hundredth of a small model's pass.
@@ -244,7 +245,8 @@ impl Meter {
             self.passes.iter().flat_map(|(context_min, known)| known.iter().map(move |each| (*context_min, each)));
         let kept = all.filter(|(_, (_, times))| times.is_sure() || !times.is_borrowed && times.at > self.before);
         let width = |(context_min, (rows, times)): (usize, (&usize, &Times))| {
-            let (seconds, age) = (times.median()?, self.now - times.at);
+            // At the present speed, all widths alike: there the next run begins.
+            let (seconds, age) = (times.median()? * self.slowness.factor(), self.now - times.at);
             Some(WidthTime { context_min, rows: *rows, seconds, times: times.last.len(), age })
         };
         let drafters = self.costs.drafters.iter().zip(&self.drafters);
@@ -259,7 +261,10 @@ impl Meter {
             return;
         }
         self.made.push((made, context));
-        if self.made.len() < TOGETHER && self.now - self.before >= FIRST {
+        // What is hardly known, or was made to be known, is learned at once.
+        let times = self.passes.get(&context_class(context)).and_then(|known| known.get(&width_class(made.rows)));
+        let is_known = times.is_some_and(|times| times.is_sure() && self.now - times.at < AGE_MAX_UNSURE);
+        if is_known && self.made.len() < TOGETHER && self.now - self.before >= FIRST {
             return;
         }
         let mut made = std::mem::take(&mut self.made);
@@ -334,10 +339,10 @@ impl Meter {
         }
     }
 
-    /// Whether a pass of just these rows is to be made for its time: there never was one, or none among so many passes.
-    pub(crate) fn plain_is_due(&self, rows: usize, context: usize, every: u64) -> bool {
+    /// Whether a pass of just these rows is to be made for its time: there never was one, or none among many passes.
+    pub(crate) fn plain_is_due(&self, rows: usize, context: usize) -> bool {
         let times = self.passes.get(&context_class(context)).and_then(|known| known.get(&width_class(rows)));
-        !self.is_held && times.is_none_or(|times| times.is_borrowed || self.now - times.at >= every)
+        !self.is_held && times.is_none_or(|times| times.is_borrowed || self.now - times.at >= AGE_MAX_UNSURE)
     }
 
     /// Learns what a drafter took.
@@ -635,5 +640,20 @@ mod tests {
         }
         // After a thousand passes without a call it is to be measured again.
         assert_eq!(record.drafters[0].costs.step, 0.0);
+    }
+
+    #[test]
+    fn a_plain_pass_that_was_due_is_not_due_again_when_it_was_made() {
+        let mut meter = Meter::default();
+        (0..FIRST + 100).for_each(|_| meter.learn(1, 1, 0, 1.0));
+        for (rows, context) in [(3, 0), (1, 600), (7, 600)] {
+            assert!(meter.plain_is_due(rows, context));
+            meter.learn(rows, rows, context, 1.0);
+            assert!(!meter.plain_is_due(rows, context), "{rows} rows, context {context}");
+        }
+        (0..AGE_MAX_UNSURE + TOGETHER as u64).for_each(|_| meter.learn(2, 2, 0, 1.0));
+        assert!(meter.plain_is_due(1, 0));
+        meter.learn(1, 1, 0, 1.0);
+        assert!(!meter.plain_is_due(1, 0));
     }
 }

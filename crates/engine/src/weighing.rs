@@ -31,6 +31,12 @@ const OFFER: f64 = 2.0;
 /// No account of trials grows beyond this, in seconds.
 const ACCOUNT_MAX: f64 = 10.0;
 
+/// In company time is dearer by up to this part. A row costs next to nothing for a text alone and nearly a token's time among
+/// eight, so that only guesses that look all but certain would be worth theirs; the best of many guesses look better than they
+/// are, and a text that ends earlier than the others saves only its own rows. Measured with eight texts that can hardly be
+/// drafted for, five runs each: 0.91 to 0.97 of plain decoding without it, 0.95 to 1.03 with it.
+const COMPANY: f64 = 0.25;
+
 /// What the decisions of one pass go by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weighing {
@@ -59,7 +65,8 @@ impl Weighing {
         let plain = costs.pass(writers.max(1), context);
         let speedups: f64 =
             parts.iter().filter(|part| part.complete).map(|part| running[part.at].experience.speedup()).sum();
-        let (rows, rate) = (parts.iter().map(|part| part.take).sum(), speedups / plain);
+        let rows = parts.iter().map(|part| part.take).sum();
+        let rate = speedups / plain * (1.0 + COMPANY * (1.0 - 1.0 / writers.max(1) as f64));
         // Where nobody drafts nobody asks for it.
         let drafts = running.iter().any(|sequence| !sequence.drafters.is_empty());
         let row_min = if drafts { rate * costs.row_min(rows, context) } else { 0.0 };

@@ -13,9 +13,6 @@ use crate::scheduler::Part;
 use crate::sequence::Sequence;
 use crate::weighing::Weighing;
 
-/// A plain pass is made for its time if there was none among so many passes.
-const PLAIN_EVERY: u64 = 256;
-
 /// What was drafted for a pass.
 pub(super) struct Drafted {
     /// What the decisions went by.
@@ -37,7 +34,7 @@ impl Engine {
         let by_costs = |part: &Part| running[part.at].request.budget.is_auto() || part.nodes_max == 0;
         // What plain decoding takes must be known for drafts to be weighed against it.
         let is_plain_without = rows == weighing.writers && parts.iter().all(by_costs);
-        let plain = is_plain_without && meter.plain_is_due(rows, context, PLAIN_EVERY);
+        let plain = is_plain_without && meter.plain_is_due(rows, context);
         for part in parts {
             let sequence = &mut running[part.at];
             sequence.nodes_max = if plain { 0 } else { part.nodes_max };
