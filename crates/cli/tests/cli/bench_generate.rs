@@ -244,3 +244,11 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
     let error = run(&words(&format!("bench generate --prompts {path} -c 16 --temp 0 -s 1"))).error(1);
     assert!(error.starts_with("prompt 1: prompt: expected at most 15 tokens"), "{error}");
 }
+
+#[test]
+fn plain_texts_repeat_whatever_is_promised_beside_them() {
+    let (_folder, path) = file("prompts.txt", "once upon a time there was\n");
+    let rows = rows(&path, "-n 8 --temp 1 --verify rejection --repeat 2 --budget fixed --spec-type lookup");
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[1]["repetitions"], 2, "{}", rows[1]);
+}

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use foretoken_engine::{Request, Token};
-use foretoken_speculation::{Sampling, Tenant};
+use foretoken_speculation::{Promise, Sampling, Tenant};
 
 use super::laps::Lap;
 use super::order::order;
@@ -152,6 +152,8 @@ impl Measurement<'_> {
             measure: self.alpha,
             tenant: turn.tenant,
             drafters: Vec::new(),
+            // Under *exact* a text does not depend on which request it is, and can be compared with the next repetition's.
+            promise: Promise::Exact,
             ..base.clone()
         };
         let Some(method) = method else { return plainly };
