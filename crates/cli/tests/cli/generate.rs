@@ -205,6 +205,8 @@ fn the_story_model_writes_its_known_story() {
 fn a_reader_who_has_seen_enough_is_no_error() {
     use std::process::{Command, Stdio};
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    let cache = tempfile::tempdir().expect("a folder can be made");
+    command.env("XDG_CACHE_HOME", cache.path());
     command.args(["generate", STORY, "-s", "7", "-n", "64"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
     drop(child.stdout.take());
