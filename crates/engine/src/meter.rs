@@ -103,6 +103,8 @@ struct Times {
     at: u64,
     /// They are of another context or of a prompt, until there is one of this.
     is_borrowed: bool,
+    /// They were old when the last one came, which is to be confirmed.
+    is_doubted: bool,
 }
 
 impl Times {
@@ -110,7 +112,14 @@ impl Times {
         if std::mem::take(&mut self.is_borrowed) {
             self.last = Last::default();
         }
+        let old = self.median().filter(|_| now - self.at >= AGE_MAX_UNSURE);
+        if let Some(median) = old {
+            // What was long ago is one opinion among others.
+            self.last = Last::default();
+            self.last.add(median);
+        }
         self.last.add(seconds);
+        self.is_doubted = self.last.len() < TIMES_SURE && (self.is_doubted || old.is_some());
         self.at = now;
     }
 
@@ -342,7 +351,8 @@ impl Meter {
     /// Whether a pass of just these rows is to be made for its time: there never was one, or none among many passes.
     pub(crate) fn plain_is_due(&self, rows: usize, context: usize) -> bool {
         let times = self.passes.get(&context_class(context)).and_then(|known| known.get(&width_class(rows)));
-        !self.is_held && times.is_none_or(|times| times.is_borrowed || self.now - times.at >= AGE_MAX_UNSURE)
+        !self.is_held
+            && times.is_none_or(|times| times.is_borrowed || times.is_doubted || self.now - times.at >= AGE_MAX_UNSURE)
     }
 
     /// Learns what a drafter took.
@@ -652,8 +662,12 @@ mod tests {
             assert!(!meter.plain_is_due(rows, context), "{rows} rows, context {context}");
         }
         (0..AGE_MAX_UNSURE + TOGETHER as u64).for_each(|_| meter.learn(2, 2, 0, 1.0));
-        assert!(meter.plain_is_due(1, 0));
-        meter.learn(1, 1, 0, 1.0);
+        // What is found after so long is confirmed once, and counts for more than what was long ago.
+        for _ in 0..2 {
+            assert!(meter.plain_is_due(1, 0));
+            meter.learn(1, 1, 0, 0.5);
+        }
         assert!(!meter.plain_is_due(1, 0));
+        assert_eq!(meter.costs().pass(1, 0), 0.5);
     }
 }
