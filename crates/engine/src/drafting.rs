@@ -174,14 +174,14 @@ impl Team {
         if !pass.weighing.is_due(sequence, costs, who) {
             return false;
         }
-        let pays = pass.weighing.is_worth_asking(sequence, costs, who, before);
-        if !pays {
-            pass.resting.push(number);
+        if pass.weighing.is_worth_asking(sequence, costs, who, before) {
+            return true;
         }
+        pass.resting.push(number);
         let price = pass.weighing.trial(sequence, costs, who);
-        let is_tried = !pays && pass.trials.spend(number, price);
+        let is_tried = pass.trials.spend(number, price);
         pass.tried.extend(is_tried.then_some((number, price)));
-        pays || is_tried
+        is_tried
     }
 
     /// Asks one drafter for drafts of the sequences `at`, together.

@@ -1,7 +1,7 @@
 //! What passes and drafts take on this machine, learned from those that are made anyway.
 //!
-//! Of all that decides what is drafted the engine alone reads a clock; here its times become the plain numbers of [`Costs`]. Machines are
-//! noisy, and mostly in one direction: something else runs, and a pass takes twice its time. So each width and each
+//! Of all that decides what is drafted the engine alone reads a clock; here its times become the plain numbers of
+//! [`Costs`]. Machines are noisy, and mostly in one direction: something else runs, and a pass takes twice its time. So each width and each
 //! drafter is known by the median of its last times, a width of which there are few times is held near its neighbours,
 //! and what was not measured for long is forgotten, so that a width that once met a bad moment is tried again. When the
 //! whole machine becomes slower, all widths do: they are compared as if all had been measured at one speed. Contexts are told
@@ -340,10 +340,10 @@ impl Meter {
         for (times, costs) in self.drafters.iter_mut().zip(&mut self.costs.drafters) {
             let age = self.now - times.at();
             if age > 0 && age.is_multiple_of(AGE_MAX) {
-                let (DrafterTimes { call, step, catch_up }, costs) = (times, costs);
-                [call, step, catch_up].into_iter().for_each(|times| times.last.scale(0.5));
-                let DrafterCosts { call, step, catch_up } = costs;
-                [call, step, catch_up].into_iter().for_each(|seconds| *seconds *= 0.5);
+                let times = [&mut times.call, &mut times.step, &mut times.catch_up];
+                times.into_iter().for_each(|times| times.last.scale(0.5));
+                let costs = [&mut costs.call, &mut costs.step, &mut costs.catch_up];
+                costs.into_iter().for_each(|seconds| *seconds *= 0.5);
             }
         }
     }
