@@ -178,6 +178,11 @@ impl Vocabularies {
         }
     }
 
+    /// The assistant's marks that stand for this mark of the target.
+    pub fn marks_of(&self, target: Token) -> impl Iterator<Item = Token> {
+        self.to_target.counterparts_of(target)
+    }
+
     /// The tokens of both vocabularies that can come next, as (assistant, target), ascending by target token; several
     /// assistant tokens may go with one target token. Nothing in the middle of a character.
     pub fn shared(&self, translation: &Translation) -> &[(Token, Token)] {
