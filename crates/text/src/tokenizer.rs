@@ -16,6 +16,8 @@ mod gguf_unigram;
 mod library;
 mod pre_tokenizer;
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::path::Path;
 
 use foretoken_weights::gguf::Metadata;
@@ -58,6 +60,22 @@ pub struct Tokenizer {
     fingerprint: u64,
 }
 
+/// A special token in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SpecialSpan {
+    /// Its bytes in the text.
+    pub range: Range<usize>,
+    pub token: Token,
+}
+
+/// Characters that none of these texts has: no letters, digits or white space, most of them without any meaning.
+pub(crate) fn unused_characters(texts: &[&str]) -> impl Iterator<Item = char> + use<> {
+    /// Where Unicode begins to leave characters for private use.
+    const FIRST: char = '\u{e000}';
+    let used: HashSet<char> = texts.iter().flat_map(|text| text.chars()).filter(|&found| found >= FIRST).collect();
+    (FIRST..=char::MAX).filter(move |found| !found.is_alphanumeric() && !found.is_whitespace() && !used.contains(found))
+}
+
 /// What chat models write at the end of their turn. llama.cpp looks for the same spellings.
 const TURN_ENDS: [&str; 9] = [
     "<|eot_id|>",
@@ -83,7 +101,7 @@ fn turn_ends(spellings: &Spellings) -> Vec<Token> {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` from a folder, with `tokenizer_config.json` and `generation_config.json` if they are there.
+    /// Reads `tokenizer.json` from a folder, with `tokenizer_config.json` if it is there.
     ///
     /// # Errors
     /// If `tokenizer.json` is missing, or one of the files cannot be read or understood.
@@ -162,6 +180,28 @@ impl Tokenizer {
         }
     }
 
+    /// Where [`Tokenizer::encode`] reads special tokens in a text, in its order.
+    pub(crate) fn specials(&self, text: &str) -> Vec<SpecialSpan> {
+        match &self.parts.method {
+            Method::Library(library) => library.specials(text),
+            Method::Pieces(merger) => merger.specials(text),
+        }
+    }
+
+    /// Tokens of a text that has special tokens in these places, in its order, and nowhere else. Where these are all
+    /// that it spells, the tokens are those of [`Tokenizer::encode`]. Adds nothing around it.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub(crate) fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> Result<Vec<Token>, TextError> {
+        match &self.parts.method {
+            Method::Library(library) => {
+                library.encode_with(text, specials).map_err(|error| TextError::encode(&self.name, error))
+            }
+            Method::Pieces(merger) => Ok(merger.encode_with(text, specials)),
+        }
+    }
+
     /// The token that begins a text, if there is one.
     pub fn bos(&self) -> Option<Token> {
         self.parts.bos
@@ -172,7 +212,9 @@ impl Tokenizer {
         self.parts.bos.is_some() && self.parts.prefix.first().copied() == self.parts.bos
     }
 
-    /// The tokens that end a text according to the model's files, in ascending order.
+    /// The tokens that end a text as far as the tokenizer's own files say (`tokenizer_config.json`, the vocabulary of a
+    /// GGUF file), in ascending order. This is a fact and no decision: `generation_config.json` and `config.json` come
+    /// first, and whoever opens the model has read them.
     pub fn end_tokens(&self) -> &[Token] {
         &self.parts.end_tokens
     }

@@ -3,6 +3,8 @@
 //! The `tokenizers` library encodes. Around it, this file finds out what the library does not tell: how the vocabulary
 //! spells bytes, what surrounds a text, which tokens end one, and whether encoding invents a first space.
 //! Truncation and padding that a file may ask for are switched off: an engine wants all of the text and no more.
+//!
+//! Left out: `generation_config.json`, which says how to generate and is read by whoever does.
 
 use std::fmt;
 use std::path::Path;
@@ -10,11 +12,12 @@ use std::path::Path;
 use serde_json::Value;
 use tokenizers::pattern::Pattern;
 use tokenizers::{
-    AddedToken, AddedVocabulary, Model, ModelWrapper, OffsetType, Offsets, PreTokenizer, SplitDelimiterBehavior,
+    AddedToken, AddedVocabulary, Model, ModelWrapper, OffsetReferential, OffsetType, Offsets, PreTokenizer,
+    SplitDelimiterBehavior,
 };
 
 use super::bytes::Alphabet;
-use super::{Method, Parts, Spellings, Tokenizer};
+use super::{Method, Parts, SpecialSpan, Spellings, Tokenizer, unused_characters};
 use crate::{TextError, Token};
 
 /// A tokenizer of the `tokenizers` library, twice as far as special tokens go.
@@ -65,18 +68,85 @@ impl Library {
 
     /// As `encode`, but special tokens spelt in the text are text.
     pub fn encode_plain(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
-        let tokens = self.encode_apart(text, &Apart(Vec::new()))?;
-        let made = |(id, spelling): &&(Token, String)| tokens.contains(id) && text.contains(spelling.as_str());
-        if !self.reachable.iter().any(|special| made(&special)) {
+        self.encode_reading(&self.plain, text)
+    }
+
+    /// Where `encode` reads special tokens, in the order of the text. A token that takes the white space around it
+    /// has that in its range.
+    pub fn specials(&self, text: &str) -> Vec<SpecialSpan> {
+        let added = self.tokenizer.get_added_vocabulary();
+        let pieces = added.extract_and_normalize(self.tokenizer.get_normalizer(), text);
+        let splits = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        let span = |(_, (start, end), tokens): (_, Offsets, &Option<Vec<tokenizers::Token>>)| {
+            let token = tokens.as_ref()?.first()?.id;
+            self.is_special(token).then_some(SpecialSpan { range: start..end, token })
+        };
+        splits.into_iter().filter_map(span).collect()
+    }
+
+    /// As `encode`, but with special tokens in these places and nowhere else.
+    pub fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
+        if self.specials(text) == specials {
+            let tokens = self.encode(text)?;
+            // More of them than were found: the model has made one out of text.
+            if tokens.iter().filter(|&&token| self.is_special(token)).count() == specials.len() {
+                return Ok(tokens);
+            }
+        }
+        self.encode_stood_in(text, specials)
+    }
+
+    /// The library looks for tokens by their spelling alone. So each special token is written as a character that the
+    /// text does not have, and these characters are looked for as the special tokens would be.
+    fn encode_stood_in(&self, text: &str, specials: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
+        let mut unused = unused_characters(&[text]);
+        let mut characters: Vec<(Token, String)> = Vec::new();
+        let (mut stood_in, mut end) = (String::with_capacity(text.len()), 0);
+        for SpecialSpan { range, token } in specials {
+            if !characters.iter().any(|(known, _)| known == token) {
+                let character = unused.next().ok_or("the text has every character that there is")?;
+                characters.push((*token, character.to_string()));
+            }
+            let character = characters.iter().find(|(known, _)| known == token).map_or("", |(_, text)| text.as_str());
+            stood_in.extend([&text[end..range.start], character]);
+            end = range.end;
+        }
+        stood_in.push_str(&text[end..]);
+
+        let mut added = self.plain.clone();
+        let known = self.plain.get_added_tokens_decoder();
+        let stand_in = |(token, character): &(Token, String)| {
+            let like = known.get(token)?.clone();
+            Some(AddedToken { content: character.clone(), special: false, ..like })
+        };
+        let (model, normalizer) = (self.tokenizer.get_model(), self.tokenizer.get_normalizer());
+        added.add_tokens(characters.iter().filter_map(stand_in), model, normalizer)?;
+        let meaning = |(token, character): &(Token, String)| Some((*added.get_vocab().get(character)?, *token));
+        let meanings: Vec<(Token, Token)> = characters.iter().filter_map(meaning).collect();
+        let mut tokens = self.encode_reading(&added, &stood_in)?;
+        for token in &mut tokens {
+            *token = meanings.iter().find(|(stand_in, _)| stand_in == token).map_or(*token, |(_, meant)| *meant);
+        }
+        Ok(tokens)
+    }
+
+    fn is_special(&self, token: Token) -> bool {
+        self.plain.get_added_tokens_decoder().get(&token).is_some_and(|token| token.special)
+    }
+
+    /// Tokens of a text in which these added tokens are read, and no special token is made by the model either.
+    fn encode_reading(&self, added: &AddedVocabulary, text: &str) -> tokenizers::Result<Vec<Token>> {
+        let tokens = self.encode_apart(added, text, &Apart(Vec::new()))?;
+        if !self.reachable.iter().any(|(token, _)| tokens.contains(token)) {
             return Ok(tokens);
         }
         let spellings = self.reachable.iter().map(|(_, spelling)| spelling.as_str()).collect();
-        self.encode_apart(text, &Apart(spellings))
+        self.encode_apart(added, text, &Apart(spellings))
     }
 
-    /// The library's own steps, with the other list of added tokens.
-    fn encode_apart(&self, text: &str, apart: &Apart<'_>) -> tokenizers::Result<Vec<Token>> {
-        let mut pieces = self.plain.extract_and_normalize(self.tokenizer.get_normalizer(), text);
+    /// The library's own steps, with another list of added tokens.
+    fn encode_apart(&self, added: &AddedVocabulary, text: &str, apart: &Apart<'_>) -> tokenizers::Result<Vec<Token>> {
+        let mut pieces = added.extract_and_normalize(self.tokenizer.get_normalizer(), text);
         if let Some(pre_tokenizer) = self.tokenizer.get_pre_tokenizer() {
             pre_tokenizer.pre_tokenize(&mut pieces)?;
         }
@@ -93,11 +163,7 @@ pub(super) fn from_dir(dir: &Path) -> Result<Tokenizer, TextError> {
     let place = path.display().to_string();
     let tokenizer_json = std::fs::read(&path).map_err(|source| TextError::read(&path, source))?;
     let config = json_file(&dir.join("tokenizer_config.json"))?;
-    let mut parts = parts(&place, &tokenizer_json, config.as_ref())?;
-    if let Some(generation) = json_file(&dir.join("generation_config.json"))? {
-        parts.end_tokens.extend(generation_ends(&generation));
-    }
-    Ok(Tokenizer::from_parts(&dir.display().to_string(), parts))
+    Ok(Tokenizer::from_parts(&dir.display().to_string(), parts(&place, &tokenizer_json, config.as_ref())?))
 }
 
 pub(super) fn from_json(name: &str, tokenizer: &[u8], config: Option<&[u8]>) -> Result<Tokenizer, TextError> {
@@ -122,16 +188,6 @@ fn json(place: &str, bytes: &[u8]) -> Result<Value, TextError> {
 pub(crate) fn special_spelling<'a>(config: &'a Value, key: &str) -> Option<&'a str> {
     let value = config.get(key)?;
     value.as_str().or_else(|| value.get("content")?.as_str())
-}
-
-/// `eos_token_id` of `generation_config.json`: a number or a list of numbers.
-fn generation_ends(generation: &Value) -> Vec<Token> {
-    let number = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
-    match generation.get("eos_token_id") {
-        Some(Value::Array(ids)) => ids.iter().filter_map(number).collect(),
-        Some(id) => number(id).into_iter().collect(),
-        None => Vec::new(),
-    }
 }
 
 fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<Parts, TextError> {
@@ -322,14 +378,6 @@ mod tests {
         assert_eq!(tokenizer.vocabulary_len(), 8);
         let tokenizer = marked(Some(r#"{"bos_token": null, "eos_token": "<s>"}"#));
         assert_eq!((tokenizer.encode("", true).unwrap(), tokenizer.end_tokens()), (vec![0], &[0][..]));
-    }
-
-    #[test]
-    fn ends_of_generation_are_numbers_or_lists() {
-        let ends = |json: &str| generation_ends(&serde_json::from_str(json).unwrap());
-        assert_eq!(ends(r#"{"eos_token_id": 2}"#), [2]);
-        assert_eq!(ends(r#"{"eos_token_id": [3, 2]}"#), [3, 2]);
-        assert!(ends(r#"{"eos_token_id": null}"#).is_empty() && ends("{}").is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use foretoken_text::{ChatTemplate, Message};
 
 use crate::{TARGET, model};
 
-const CHATML: &str = "{%- if messages[0]['role'] == 'system' -%}{%- set rest = messages[1:] -%}{%- else -%}{%- set rest = messages -%}{%- endif -%}
+pub const CHATML: &str = "{%- if messages[0]['role'] == 'system' -%}{%- set rest = messages[1:] -%}{%- else -%}{%- set rest = messages -%}{%- endif -%}
 {%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\n' + message.content | trim + '<|im_end|>' + '\n' }}
 {%- endfor %}
@@ -13,7 +13,7 @@ const CHATML: &str = "{%- if messages[0]['role'] == 'system' -%}{%- set rest = m
 {%- endif %}
 ";
 
-const LLAMA_3: &str = "{{- bos_token }}
+pub const LLAMA_3: &str = "{{- bos_token }}
 {%- if not date_string is defined %}
     {%- if strftime_now is defined %}
         {%- set date_string = '26 Jul 2024' %}
