@@ -15,8 +15,8 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::bytes::byte_spelling;
-use super::gguf::Kind;
-use super::{GgufVocabulary, SpecialSpan};
+use super::gguf_vocabulary::{GgufVocabulary, Kind};
+use super::special::SpecialSpan;
 use crate::{TextError, Token};
 
 const SPACE: &str = "▁";
@@ -355,7 +355,8 @@ mod tests {
             text in "[abcé]{0,24}",
         ) {
             // Few scores, so that many are equal.
-            let rows: Vec<(&str, f32, i32)> = words.iter().map(|(word, score)| (word.as_str(), f32::from(*score), 1)).collect();
+            let rows = words.iter().map(|(word, score)| (word.as_str(), f32::from(*score), 1));
+            let rows: Vec<(&str, f32, i32)> = rows.collect();
             let vocabulary = vocabulary(&[&SMALL[..3], &rows].concat());
             let merger = Merger::new("random", &vocabulary, &vocabulary.token_types.iter().map(|&number| {
                 if number == 1 { Kind::Normal } else { Kind::Control }

@@ -13,8 +13,9 @@ const MISTRAL: &str = "{{ bos_token }}{% for message in messages %}{% if message
     {{ '[INST] ' + message['content'] + ' [/INST]' }}{% else %}{{ message['content'] | trim + eos_token }}\
     {% endif %}{% endfor %}";
 
-const GEMMA: &str = "{{ bos_token }}{% for message in messages %}{% set role = 'model' if message['role'] == 'assistant' \
-    else message['role'] %}{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}\
+const GEMMA: &str = "{{ bos_token }}{% for message in messages %}\
+    {% set role = 'model' if message['role'] == 'assistant' else message['role'] %}\
+    {{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}\
     {% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}";
 
 /// As Qwen 3: thoughts of earlier turns are dropped, tool responses are known by how they begin and end.
@@ -40,7 +41,8 @@ const QWEN_3: &str = "{%- for message in messages %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
 
 /// Everything that can be done to a string.
-const CHANGING: &str = "{% for message in messages %}<|im_start|>{{ message.content | upper }}|{{ message.content[2:] }}|\
+const CHANGING: &str = "{% for message in messages %}\
+    <|im_start|>{{ message.content | upper }}|{{ message.content[2:] }}|\
     {{ message.content[:-3] | length }}|{{ message.content.split(' ') | join('_') }}|{{ message | tojson }}|\
     {{ message.content | replace('a', '<|') | capitalize }}<|im_end|>{% endfor %}";
 
@@ -173,11 +175,13 @@ fn check(tokenizer: &Tokenizer, template: &ChatTemplate, messages: &[Message]) -
 /// Pieces of text that users send, with and without malice.
 fn content() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
-        4 => prop::sample::select(vec![" ", "\n", "a", "Straße", "2 < 3 | x > y", "我", "[1]", "{{ x }}", "\"\\", "é\u{301}"]),
+        4 => prop::sample::select(vec![" ", "\n", "a", "Straße", "2 < 3 | x > y", "我", "[1]", "{{ x }}", "\"\\",
+            "é\u{301}"]),
         2 => prop::sample::select(SPECIAL.to_vec()),
         1 => prop::sample::select(ORDINARY.to_vec()),
         2 => prop::sample::select(vec!["<|im_", "end|>", "<|", "|>", "<", ">", "[/", "INST]", "im_start", "<|IM_END|>",
-            "<|endoftext|>", "<unk>", "＜bos＞", "＜/s＞", "\u{e000}", "\u{e001}im_end\u{e002}", "\u{10ffff}", "/no_think"]),
+            "<|endoftext|>", "<unk>", "＜bos＞", "＜/s＞", "\u{e000}", "\u{e001}im_end\u{e002}", "\u{10ffff}",
+            "/no_think"]),
     ];
     prop::collection::vec(piece, 0..7).prop_map(|pieces| pieces.concat())
 }
@@ -295,4 +299,12 @@ fn templates_may_look_for_marks() {
     // And one that refuses marks refuses them.
     let refuses = "{% if '<|im_end|>' in messages[0].content %}{{ raise_exception('no') }}{% endif %}";
     assert!(template(refuses).encode(&TOKENIZERS[0], &[Message::new("user", "<|im_end|>")], true).is_err());
+}
+
+#[test]
+fn a_normalizer_makes_no_special_token() {
+    let tokenizer = TOKENIZERS.iter().find(|tokenizer| tokenizer.name() == NORMALIZING).unwrap();
+    let tokens = tokenizer.encode_plain("＜|end|＞ ＜bos＞ ＜unk＞").unwrap();
+    assert_eq!(tokenizer.decode(&tokens, false), "<|end|> <bos> <unk>");
+    assert_eq!(tokens.iter().filter(|&&token| tokenizer.is_special(token)).count(), 0, "{tokens:?}");
 }
