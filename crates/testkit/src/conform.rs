@@ -409,7 +409,8 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
     engine
 }
 
-/// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters differ.
+/// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters
+/// differ.
 fn costs(drafters: usize) -> Costs {
     let points = vec![(1, 1.0), (2, 1.03), (4, 1.1), (8, 1.2), (9, 1.6), (16, 1.8)];
     let drafter = |i: usize| DrafterCosts { call: 0.001, step: 0.02 * (1 + i % 7) as f64, catch_up: 0.001 };
@@ -452,7 +453,8 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
             let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
             let names: Vec<_> = drafters.iter().map(|drafter| drafter.name).collect();
             return Err(format!(
-                "{case:?}\n{setting:?}\ndrafters {names:?}\nfirst difference at token {at}: expected {:?} of {}, found {:?} of {}",
+                "{case:?}\n{setting:?}\ndrafters {names:?}\nfirst difference at token {at}: \
+                 expected {:?} of {}, found {:?} of {}",
                 expected.get(at),
                 expected.len(),
                 found.get(at),

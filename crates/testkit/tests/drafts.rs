@@ -210,7 +210,8 @@ fn accepted_rows_are_not_run_again_whichever_branch_won() {
             settle(&mut drafter, before, &tree, &verdict, &tokens);
             let main = tree.main_chain();
             off_the_main_chain += usize::from(!main.starts_with(&verdict.path));
-            // What is run is what was run before and accepted no more: a draft of one node needs the pending token's row.
+            // What is run is what was run before and accepted no more: a draft of one node needs the pending token's
+            // row.
             let (run, next) = (drafter.scorer.counts.1, Play { nodes_max: 1, ..Play::new(&target, Promise::Exact, 5) });
             next.draft(&mut drafter, &tokens);
             let (run, was_run) = (drafter.scorer.counts.1 - run, |node: &NodeId| {

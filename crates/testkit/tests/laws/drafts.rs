@@ -1,7 +1,7 @@
 //! The draft model's trees, filters of its own and a drafter of its own, by enumeration.
 //!
-//! Over three tokens a threshold of 0.1 draws nearly always all siblings, and 0.3 now one and now two, as the law at the
-//! place says. Budgets are chosen so that trees are cut where leaves of near gains compete.
+//! Over three tokens a threshold of 0.1 draws nearly always all siblings, and 0.3 now one and now two, as the law at
+//! the place says. Budgets are chosen so that trees are cut where leaves of near gains compete.
 
 use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter, Promise, Sampling, SuffixDrafter};
 use foretoken_testkit::table::{Table, TableScorer};

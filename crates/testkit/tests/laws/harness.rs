@@ -210,8 +210,8 @@ fn open<'t, 'd>(drafters: &'t mut [Box<dyn Drafter + 'd>], prompt: &[Token]) -> 
     drafters
 }
 
-/// Costs with which it depends on a guess and its drafter whether a row or a step pays: the second row is cheap, the third
-/// begins a strip, and the drafters' steps differ.
+/// Costs with which it depends on a guess and its drafter whether a row or a step pays: the second row is cheap, the
+/// third begins a strip, and the drafters' steps differ.
 static COSTS: LazyLock<Costs> = LazyLock::new(|| {
     let points = vec![(1, 1.0), (2, 1.05), (3, 1.4), (4, 1.45), (5, 1.5)];
     let drafter = |step| DrafterCosts { step, ..DrafterCosts::default() };

@@ -2,8 +2,8 @@
 //! tells nothing of the next.
 //!
 //! A text that was written under *rejection* tells how its coins fell. Were the same coins tossed again for the next
-//! request, a drafter that offers what it has read would choose its offers by the coins that judge them. The number of a
-//! request keeps its coins apart from those of all others; the canary leaves it out.
+//! request, a drafter that offers what it has read would choose its offers by the coins that judge them. The number of
+//! a request keeps its coins apart from those of all others; the canary leaves it out.
 
 use std::collections::BTreeMap;
 
