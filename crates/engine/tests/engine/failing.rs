@@ -276,8 +276,14 @@ fn failures_keep_the_law() {
     let healthy = Registered { name: "a draft model", make: |t| draft(t, 6) };
     for seed in [21, 22] {
         let table = Table::dense(3, 2, seed);
-        let case =
-            Case { target: (seed, 3, 2), prompt: vec![1, 2, 1], sampling: Sampling::default(), seed: 0, tokens_max: 4 };
+        let case = Case {
+            target: (seed, 3, 2),
+            prompt: vec![1, 2, 1],
+            sampling: Sampling::default(),
+            seed: 0,
+            tokens_max: 4,
+            constrained: false,
+        };
         for promise in [Promise::Rejection, Promise::Block] {
             let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };
             for drafter in &faulty {
