@@ -9,13 +9,15 @@ use foretoken_kernels::matmul::product;
 use foretoken_kernels::rope::angles;
 use foretoken_kernels::{Compute, Isa};
 
-use crate::batch::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs, Span, Token, check};
+use crate::batch::{Batch, Span, Token};
 use crate::block::{self, Buffers, Standing, normalize, room};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
+use crate::executor::{CacheEdit, Capacity, Executor, ExecutorError, Group, check};
 use crate::family::{self, Layer, Parts, Progress};
 use crate::linear::Linear;
+use crate::outputs::{HostOutputs, Outputs};
 use crate::spec::{Positions, Spec};
 use crate::weight_type::WeightType;
 
@@ -72,6 +74,7 @@ pub struct Model {
     capacity: Capacity,
     buffers: Buffers,
     pass: Pass,
+    outputs: HostOutputs,
 }
 
 /// What is worked out once a pass, kept between passes for its memory.
@@ -86,8 +89,10 @@ struct Pass {
     tails: Vec<u32>,
     /// For each row its ranges in `prefixes` and `tails`.
     ranges: Vec<[usize; 4]>,
-    /// Rows of the pass that are wanted.
+    /// Rows of the pass whose logits are wanted.
     wanted: Vec<usize>,
+    /// Rows of the pass whose hidden states are wanted.
+    hidden: Vec<usize>,
     angles: Vec<f32>,
     x: Vec<f32>,
     positional: Vec<f32>,
@@ -107,7 +112,7 @@ impl Model {
         let parts = family::load(checkpoint, &compute.pool, options.weight_type, progress)?;
         let spec = &parts.spec;
         let types = [options.key_type, options.value_type];
-        let group = Group { page_len: options.page_len.max(1), pages: options.pages.max(1) };
+        let group = Group::attention(options.page_len.max(1), options.pages.max(1));
         let cache = Cache::new(group, types, spec.layers, [spec.kv_heads, spec.head_dim]).ok_or_else(|| {
             ModelError::Memory {
                 file: checkpoint.name.clone(),
@@ -121,7 +126,9 @@ impl Model {
             rows_max: options.rows_max.max(1),
             groups: vec![group],
         };
-        Ok(Self { parts, compute, cache, capacity, buffers: Buffers::default(), pass: Pass::default() })
+        let outputs = HostOutputs { vocabulary: spec.vocabulary, width: spec.width, ..HostOutputs::default() };
+        let (buffers, pass) = (Buffers::default(), Pass::default());
+        Ok(Self { parts, compute, cache, capacity, buffers, pass, outputs })
     }
 
     /// The network's shape and choices.
@@ -157,16 +164,19 @@ impl Model {
         }
     }
 
-    /// Norm and head for the wanted rows of `x`.
-    fn head(&mut self, outputs: &mut Outputs) {
+    /// Norm and head for the wanted rows of `x`, if there are any.
+    fn head(&mut self) {
         let Parts { spec, output_norm, head, .. } = &self.parts;
         let Pass { wanted, x, chosen, normed, .. } = &mut self.pass;
-        outputs.vocabulary = spec.vocabulary;
-        outputs.logits.resize(wanted.len() * spec.vocabulary, 0.0);
+        let logits = &mut self.outputs.logits;
+        logits.resize(wanted.len() * spec.vocabulary, 0.0);
+        if wanted.is_empty() {
+            return;
+        }
         gather(x, spec.width, wanted, chosen);
         let normed = room(normed, chosen.len());
         normalize(spec, output_norm, chosen, normed);
-        product(&self.compute, normed, wanted.len(), spec.width, head.product(&mut outputs.logits, false));
+        product(&self.compute, normed, wanted.len(), spec.width, head.product(logits, false));
     }
 }
 
@@ -186,8 +196,12 @@ impl Pass {
         self.tails.clear();
         self.ranges.clear();
         self.wanted.clear();
+        self.hidden.clear();
         for span in batch.spans {
-            self.wanted.extend(span.wanted.iter().map(|row| self.tokens.len() + *row as usize - span.computed));
+            let first = self.tokens.len();
+            let of_pass = |row: &u32| first + *row as usize - span.computed;
+            self.wanted.extend(span.wanted.iter().map(of_pass));
+            self.hidden.extend(span.hidden.iter().map(of_pass));
             self.tokens.extend_from_slice(&span.tokens[span.computed..]);
             self.lay_out_span(span, cache);
         }
@@ -222,7 +236,7 @@ impl Pass {
 }
 
 impl Executor for Model {
-    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
         let layers = self.parts.layers.len();
         assert!(
@@ -231,9 +245,9 @@ impl Executor for Model {
             batch.hidden_layers
         );
         self.pass.lay_out(batch, &self.cache, &self.parts.spec);
-        outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
+        self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed();
-        let Self { parts, compute, cache, buffers, pass, .. } = self;
+        let Self { parts, compute, cache, buffers, pass, outputs, .. } = self;
         let Parts { spec, layers, .. } = &*parts;
         let places: Vec<Places<'_>> = pass
             .ranges
@@ -247,18 +261,24 @@ impl Executor for Model {
             block::feed_forward(compute, spec, layer, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
                 if *hidden == number {
-                    gather(x, spec.width, &pass.wanted, out);
+                    gather(x, spec.width, &pass.hidden, out);
                 }
             }
         }
-        self.head(outputs);
+        self.head();
         Ok(())
     }
 
-    fn rows(&mut self, edit: CacheEdit<'_>) {
+    fn outputs(&self) -> &dyn Outputs {
+        &self.outputs
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
         match edit {
             CacheEdit::Move { tables, from, to } => self.cache.move_rows(&tables[0], from, to),
+            CacheEdit::Copy { from, to, positions } => self.cache.copy_rows(&from[0], &to[0], positions),
         }
+        Ok(())
     }
 
     fn capacity(&self) -> &Capacity {
