@@ -338,7 +338,7 @@ fn a_type_to_load_in() {
             let weight_type: Option<WeightType> = Some(wanted.parse().unwrap());
             let options = Options { weight_type, ..Options::for_positions(32, 1) };
             let found = format!("expected weights in F32, F16 or BF16, found {}", format.name());
-            assert_refused(&path, options, &["blk.0.attn_q.weight", &format!("--dtype {wanted}"), &found]);
+            assert_refused(&path, options, &["blk.0.attn_q.weight", &format!("weight_type {wanted}"), &found]);
         }
     }
     let wide = Blocks::random(Format::Q8_0).widened();

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 
 use foretoken_kernels::Isa;
 use foretoken_model::CacheType::{self, BF16, F16, F32, Q8_0};
-use foretoken_model::{
-    Batch, CacheEdit, Checkpoint, Executor, Model, Options, PageId, PageTable, Span, WeightType,
-};
+use foretoken_model::{Batch, CacheEdit, Checkpoint, Executor, Model, Options, PageId, PageTable, Span, WeightType};
 use foretoken_testkit::rows::{Numbers, first_difference};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
