@@ -1,8 +1,8 @@
 //! Times products of one weight type over numbers of rows, streaming matrices from memory.
 //!
-//! `cargo run --release -p foretoken-kernels --example product -- [FORMAT] [MATRICES] [ROWS,ROWS,...]`: `MATRICES` matrices of
-//! `[5632, 2048]`, enough of them that no cache holds them. Prints the best and the median of rounds in which all numbers
-//! of rows take turns.
+//! `cargo run --release -p foretoken-kernels --example product -- [FORMAT] [MATRICES] [ROWS,ROWS,...]`: `MATRICES`
+//! matrices of `[5632, 2048]`, enough of them that no cache holds them. Prints the best and the median of rounds in
+//! which all numbers of rows take turns.
 
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
 //! Products of activations with weights: `out[row, output] = dot(x[row], w[output]) (+ bias) (+ what was there)`.
 //!
-//! The idea: tasks are blocks of outputs, each block passes once over its weights for all rows, so the weights
-//! come from memory once a pass. Several products of one input (q, k and v; gate and up) are one fork-join. A tile
-//! asks for weights of later ones while it computes, so memory and arithmetic work at the same time. Measured on 2 cores
-//! of a Sapphire Rapids Xeon, 1.1 B weights in bf16: a pass of 8 rows takes 1.21 times a pass of one.
+//! The idea: tasks are blocks of outputs, each block passes once over its weights for all rows, so the weights come
+//! from memory once a pass. Several products of one input (q, k and v; gate and up) are one fork-join. A tile asks for
+//! weights of later ones while it computes, so memory and arithmetic work at the same time. Measured on 2 cores of a
+//! Sapphire Rapids Xeon, 1.1 B weights in bf16: a pass of 8 rows takes 1.21 times a pass of one.
 //!
 //! Weights are packed in panels (`panel.rs`), floats too. Quantized ones are multiplied in whole numbers: their
 //! activations are rounded to 8 bits once for all products of an input.
@@ -42,8 +42,8 @@ impl Columns<'_> {
         self.stride
     }
 
-    /// Writes the sixteen results of a panel, with bias and residual in this order, or those of them that are columns: the
-    /// last panel may reach beyond.
+    /// Writes the sixteen results of a panel, with bias and residual in this order, or those of them that are columns:
+    /// the last panel may reach beyond.
     ///
     /// # Safety
     /// `row < rows`, `column < stride`, and no other thread touches these elements.
@@ -66,8 +66,9 @@ impl Columns<'_> {
     }
 }
 
-/// Outputs a task, a multiple of a panel's: small enough to balance the threads, large enough that a task outweighs its hand-over.
-/// A constant, so that the split does not depend on the number of threads (it would not matter: see the tile).
+/// Outputs a task, a multiple of a panel's: small enough to balance the threads, large enough that a task outweighs its
+/// hand-over. A constant, so that the split does not depend on the number of threads (it would not matter: see the
+/// tile).
 const BLOCK: usize = AT_ONCE * LANES;
 
 /// Work below which threads are not woken: about 5 microseconds of one core.

@@ -1,18 +1,18 @@
 //! Weights as the products want them: panels of 16 outputs, packed once.
 //!
-//! The idea: sixteen outputs lie side by side, so that one load gives a register a weight of each, and the sums of a row
-//! need no adding up across lanes. Elements of bf16 lie in pairs of k, so that widening takes one instruction each.
+//! The idea: sixteen outputs lie side by side, so that one load gives a register a weight of each, and the sums of a
+//! row need no adding up across lanes. Elements of bf16 lie in pairs of k, so that widening takes one instruction each.
 //! Quantized ones are interleaved by 4 elements of k: one line of 64 bytes holds 4 weights of each output, and one
 //! instruction multiplies it with 4 activations for all of them. Quants are unsigned; what a format takes off them is
 //! taken off the sums instead. Formats of fewer than 8 bits keep their planes of bits: line v of 4 bits holds the
-//! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of
-//! each 256 elements come first, then their scales: a product reads one stream, from front to back.
+//! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of each
+//! 256 elements come first, then their scales: a product reads one stream, from front to back.
 //!
-//! Size: as in the file, but for k-quants with packed scales, which get a byte a scale and a minimum (Q4_K +2.8 %,
-//! Q3_K +3.6 %, Q2_K +19 %).
-//! Packing reads and writes every byte once, on all threads. Left out: using rows of floats where the file was mapped. It
-//! spares a copy, but rows of a power of two fall on the same places of the nearest cache: 8 rows in bf16 then took
-//! 1.5 times one, and half of what the multipliers can do was the most that any number of rows got.
+//! Size: as in the file, but for k-quants with packed scales, which get a byte a scale and a minimum (Q4_K +2.8 %, Q3_K
+//! +3.6 %, Q2_K +19 %). Packing reads and writes every byte once, on all threads. Left out: using rows of floats where
+//! the file was mapped. It spares a copy, but rows of a power of two fall on the same places of the nearest cache: 8
+//! rows in bf16 then took 1.5 times one, and half of what the multipliers can do was the most that any number of rows
+//! got.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -34,8 +34,8 @@ use memory::Memory;
 pub(crate) const AT_ONCE: usize = 2;
 /// Elements of k over which the tiles of several strips of rows pass in turn: two panels of Q8_0 then take 17 kB.
 pub(crate) const CHUNK: usize = 512;
-/// Bytes between asking for a line of weights and reading it: about a microsecond of a core's share of the memory. Found
-/// by trying: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
+/// Bytes between asking for a line of weights and reading it: about a microsecond of a core's share of the memory.
+/// Found by trying: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
 pub(crate) const FAR: usize = 12 << 10;
 
 /// What the kernels of one instruction set are made for.

@@ -81,8 +81,8 @@ struct Strip<'a> {
 }
 
 impl Rounded {
-    /// Rounds `x` `[rows, inputs]` in blocks of `block` elements, which divide the inputs, for strips of up to `highest`
-    /// rows.
+    /// Rounds `x` `[rows, inputs]` in blocks of `block` elements, which divide the inputs, for strips of up to
+    /// `highest` rows.
     pub(crate) fn fill(&mut self, compute: &Compute, x: &[f32], inputs: usize, block: usize, highest: usize) {
         assert!(inputs.is_multiple_of(block) && x.len().is_multiple_of(inputs));
         let rows = x.len() / inputs;

@@ -1,9 +1,9 @@
 //! The families that can be run: one file each, and one entry of the register here ([`FAMILIES`]).
 //!
 //! Everything that is particular to a format stops in a family's file: names, permuted rows, transposed matrices, fused
-//! tensors, scaling of frequencies. What comes out is the same for all: a [`Spec`] of the configuration, a network whose
-//! matrices are described and not yet read, and, the way back, the keys and tensors of a GGUF file. Left out: packing,
-//! which is the backend's.
+//! tensors, scaling of frequencies. What comes out is the same for all: a [`Spec`] of the configuration, a network
+//! whose matrices are described and not yet read, and, the way back, the keys and tensors of a GGUF file. Left out:
+//! packing, which is the backend's.
 
 use foretoken_weights::Weights;
 use foretoken_weights::gguf::{Metadata, Value};

@@ -1,9 +1,9 @@
 //! Linear layers: as a family describes them, and as products want them.
 //!
 //! The idea: a family says where each matrix lies ([`Unpacked`]) and touches no weight. Packing comes after, matrix by
-//! matrix, on all threads, and gives the matrix's pages of the file back as soon as it is done, so that no second copy of
-//! the model is ever there. Another backend would pack the same descriptions in its own way. A table of which single rows
-//! are read (an embedding) stays in the file in any form.
+//! matrix, on all threads, and gives the matrix's pages of the file back as soon as it is done, so that no second copy
+//! of the model is ever there. Another backend would pack the same descriptions in its own way. A table of which single
+//! rows are read (an embedding) stays in the file in any form.
 //!
 //! With a type asked for at load ([`WeightType`]), matrices of floats are brought to it on the way. Left out: which
 //! matrices a network has.

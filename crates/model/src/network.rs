@@ -1,8 +1,9 @@
 //! A network in the one form that is run: what a family reads from its files, and what the decoder computes with.
 //!
-//! The same structure twice: with matrices as they lie in the file ([`Unpacked`]), which is what families yield, and with
-//! matrices packed for the kernels ([`Linear`]). Where networks differ in which matrices they have, the difference is said
-//! here and nowhere else, so no combination has to be ruled out when it is run. Left out: names of tensors (`family/`).
+//! The same structure twice: with matrices as they lie in the file ([`Unpacked`]), which is what families yield, and
+//! with matrices packed for the kernels ([`Linear`]). Where networks differ in which matrices they have, the difference
+//! is said here and nowhere else, so no combination has to be ruled out when it is run. Left out: names of tensors
+//! (`family/`).
 
 use crate::error::ModelError;
 use crate::linear::{Linear, Packing, Table, Unpacked};

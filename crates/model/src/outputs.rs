@@ -1,8 +1,8 @@
 //! What a pass says: rows of logits, and hidden states apart from them.
 //!
-//! Outputs belong to the executor and are asked for row by row, so nothing is copied on the way to who reads them: a row
-//! of a vocabulary of 128 k tokens is 512 KB. [`HostOutputs`] are those of an executor that computes in this process's
-//! memory. One whose rows lie elsewhere may bring each over when it is first asked for, and answer
+//! Outputs belong to the executor and are asked for row by row, so nothing is copied on the way to who reads them: a
+//! row of a vocabulary of 128 k tokens is 512 KB. [`HostOutputs`] are those of an executor that computes in this
+//! process's memory. One whose rows lie elsewhere may bring each over when it is first asked for, and answer
 //! [`argmax`](Outputs::argmax) where the row lies.
 //!
 //! Left out: laws. What settings make of a row is not known here.
@@ -14,8 +14,8 @@ use crate::batch::Token;
 pub trait Outputs {
     /// Logits of the `row`th wanted row of the pass, one a token of the vocabulary.
     ///
-    /// A row that cannot be had any more (its device was lost after the pass) is all NaN: no token is possible there, so
-    /// who reads it ends, and the executor's next call says why.
+    /// A row that cannot be had any more (its device was lost after the pass) is all NaN: no token is possible there,
+    /// so who reads it ends, and the executor's next call says why.
     ///
     /// # Panics
     /// If there are not so many rows.

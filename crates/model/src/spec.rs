@@ -1,10 +1,10 @@
 //! What a configuration says about a network: its shape, and the closed list of ways in which networks differ.
 //!
 //! Known before any tensor is read, so a model can be described without being loaded. Where a difference is one of
-//! matrices (feed-forward, learned positions), the loaded network has it in its own form (`network.rs`), and what is here
-//! is the description. Each difference is matched in one place when it is run: the norm and the inner part of the
-//! feed-forward half in `block.rs`, the rotation here. A family that would need a second `match` gets a block file of its
-//! own. Left out: everything that a request can choose.
+//! matrices (feed-forward, learned positions), the loaded network has it in its own form (`network.rs`), and what is
+//! here is the description. Each difference is matched in one place when it is run: the norm and the inner part of the
+//! feed-forward half in `block.rs`, the rotation here. A family that would need a second `match` gets a block file of
+//! its own. Left out: everything that a request can choose.
 
 use foretoken_kernels::attention::CacheType;
 use foretoken_kernels::rope::Pairing;

@@ -1,6 +1,7 @@
 //! Elements of a tensor where they lie: in the mapped file, or owned.
 //!
-//! Floats of a file are used where they are mapped unless they lie askew; blocks always are. Left out: what a tensor means.
+//! Floats of a file are used where they are mapped unless they lie askew; blocks always are. Left out: what a tensor
+//! means.
 
 use std::ops::Range;
 

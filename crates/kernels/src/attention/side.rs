@@ -1,4 +1,5 @@
-//! One side of a layer's cache, its keys or its values: how they lie in memory, and their rounding when they are stored.
+//! One side of a layer's cache, its keys or its values: how they lie in memory, and their rounding when they are
+//! stored.
 //!
 //! The idea: sixteen slots of one key-value head are a block, and blocks are what attention reads. A block of keys is
 //! `[head_dim][16]`, so sixteen scores are sixteen lanes and need no sum across them; a block of values is

@@ -75,7 +75,8 @@ macro_rules! attention_kernels {
                 }
             }
             let share = left.div_ceil(sum.count);
-            // SAFETY: as many lines are left as the blocks from `blocks` on have; row + R <= rows and vector + N <= vectors, and so each address is one of the sum's.
+            // SAFETY: as many lines are left as the blocks from `blocks` on have; row + R <= rows and vector + N <=
+            // vectors, and so each address is one of the sum's.
             unsafe {
                 let out = sum.sums.add(row * sum.sums_stride + vector * $crate::LANES);
                 if !sum.fresh {
@@ -141,8 +142,8 @@ macro_rules! attention_kernels {
             }
         }
 
-        /// `count` rows of values `[count, dim]` in bytes times their scales, from number `lane` on of those of a block,
-        /// `[dim / 32, 16]`.
+        /// `count` rows of values `[count, dim]` in bytes times their scales, from number `lane` on of those of a
+        /// block, `[dim / 32, 16]`.
         ///
         /// # Safety
         /// As `widen_q8_keys`.

@@ -1,7 +1,8 @@
 //! Products of quantized weights in 512-bit registers: AVX-512 with VNNI, whose `vpdpbusd` adds 64 exact products.
 //!
-//! Tiles of one panel by up to 8 rows, of two panels by up to 6, and of two panels of floats by up to 12: a line of weights
-//! is unpacked once for all rows, and each row's activations come from memory as the broadcast operand of the dot.
+//! Tiles of one panel by up to 8 rows, of two panels by up to 6, and of two panels of floats by up to 12: a line of
+//! weights is unpacked once for all rows, and each row's activations come from memory as the broadcast operand of the
+//! dot.
 
 use std::arch::x86_64::*;
 
