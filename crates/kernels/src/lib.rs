@@ -10,6 +10,9 @@
 //! Weights are packed into panels when they are loaded. Floats are widened in registers, which is exact; quantized
 //! weights stay in their own form and are multiplied in whole numbers with activations rounded to 8 bits.
 //!
+//! Imports between modules go one way: kernels of an instruction set know only what they are given (`isa/shapes.rs`),
+//! and who prepares it calls them. A module and its own parts (`panel.rs` and `panel/run.rs`) know each other.
+//!
 //! Slices in, slices out. Shapes are arguments, checked by assertions: a wrong shape is a bug of the caller.
 //! This is the only crate of the workspace that may say `unsafe` (file mapping aside).
 //!

@@ -5,13 +5,14 @@
 //! memory's speed, which is measured in the same run by adding up a large buffer. What it leaves out: long contexts,
 //! where the cache is read as well, and any text.
 //!
-//! Arguments: threads (2), cached positions (64), rows (all of a list).
+//! Arguments: threads (2), cached positions (64), rows (all of a list). The variable `FORETOKEN_ISA` names another
+//! instruction set than the best.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use foretoken_kernels::Pool;
+use foretoken_kernels::{Isa, Pool};
 use foretoken_model::{Batch, Checkpoint, Executor, Model, Options, PageId, Span};
 
 const WIDTH: usize = 768;
@@ -126,6 +127,9 @@ fn time_passes(model: &mut Model, cached: usize, rows: usize) -> (f64, f64) {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if let Ok(name) = std::env::var("FORETOKEN_ISA") {
+        Isa::named(&name)?.choose();
+    }
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>());
     let threads = arguments.next().transpose()?.unwrap_or(2);
     let cached = arguments.next().transpose()?.unwrap_or(64);

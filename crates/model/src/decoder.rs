@@ -59,8 +59,7 @@ impl Options {
         for (setting, kind) in [(Setting::KeyType, self.key_type), (Setting::ValueType, self.value_type)] {
             if !head_dim.is_multiple_of(kind.block()) {
                 return Err(ModelError::Setting {
-                    file: file.to_string(),
-                    part: None,
+                    place: file.to_string(),
                     setting,
                     value: kind.name().to_string(),
                     expected: format!("heads whose width is a multiple of {}", kind.block()),

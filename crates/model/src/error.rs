@@ -40,10 +40,8 @@ pub enum ModelError {
     },
     /// A setting of the caller does not fit the model.
     Setting {
-        /// The model.
-        file: String,
-        /// What of the model it does not fit, where that is not all of it.
-        part: Option<String>,
+        /// The model, and the part that it does not fit where that is not all of it.
+        place: String,
         /// The setting.
         setting: Setting,
         /// Its value.
@@ -99,9 +97,8 @@ impl ModelError {
             Self::Shape { file, tensor, expected, found } => {
                 format!("{file}: tensor {tensor}: shape: expected {expected:?}, found {found:?}")
             }
-            Self::Setting { file, part, setting, value, expected, found } => {
-                let part = part.as_ref().map_or(String::new(), |part| format!("{part}: "));
-                format!("{file}: {part}{} {value}: expected {expected}, found {found}", name(*setting))
+            Self::Setting { place, setting, value, expected, found } => {
+                format!("{place}: {} {value}: expected {expected}, found {found}", name(*setting))
             }
             Self::Memory { file, positions, position_bytes } => {
                 format!(

@@ -6,11 +6,11 @@
 //! packing, which is the backend's.
 
 use foretoken_weights::Weights;
-use foretoken_weights::gguf::{Metadata, Value};
+use foretoken_weights::gguf::Metadata;
 
 use crate::checkpoint::{Checkpoint, Config, JsonConfig};
 use crate::error::ModelError;
-use crate::export::collected::Collected;
+use crate::export::collected::{Collected, Keys};
 use crate::linear::Unpacked;
 use crate::network::Network;
 use crate::spec::Spec;
@@ -35,7 +35,7 @@ struct Family {
     /// The network of a configuration that one of the two has read.
     read: fn(Spec, Tensors<'_>, &Config) -> Result<Network<Unpacked>, ModelError>,
     /// Keys of a GGUF file for a Hugging Face checkpoint, whose tensors are added to those collected.
-    export: fn(&JsonConfig, &Spec, &mut Collected<'_>) -> Result<Vec<(String, Value)>, ModelError>,
+    export: fn(&JsonConfig, &Spec, &mut Collected<'_>) -> Result<Keys, ModelError>,
 }
 
 /// An entry of the register: what every family's file has, by these names.
@@ -113,10 +113,7 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Network<Unpacked>, ModelEr
 ///
 /// # Panics
 /// If the checkpoint is a GGUF file.
-pub(crate) fn export(
-    checkpoint: &Checkpoint,
-    collected: &mut Collected<'_>,
-) -> Result<Vec<(String, Value)>, ModelError> {
+pub(crate) fn export(checkpoint: &Checkpoint, collected: &mut Collected<'_>) -> Result<Keys, ModelError> {
     let Config::Json(config) = &checkpoint.config else { panic!("export: {} is GGUF already", checkpoint.name) };
     let family = family_of(checkpoint)?;
     (family.export)(config, &spec_by(family, checkpoint)?, collected)

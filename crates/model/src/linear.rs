@@ -100,8 +100,7 @@ impl Unpacked {
         let whole = Storage::new(&tensor);
         if let (Some(wanted), Some(format)) = (packing.wanted, whole.format()) {
             return Err(ModelError::Setting {
-                file: packing.file.to_string(),
-                part: Some(name),
+                place: format!("{}: {name}", packing.file),
                 setting: Setting::WeightType,
                 value: wanted.to_string(),
                 expected: "weights in F32, F16 or BF16".to_string(),

@@ -32,9 +32,18 @@ macro_rules! float_kernels {
             [unsafe { load_f16(from.cast()) }]
         }
 
-        $crate::isa::floats::float_tile!($(#[$feature])* tile_f32, strip_f32, f32, 1, one_f32, [$($single),*], [$($double),*]);
-        $crate::isa::floats::float_tile!($(#[$feature])* tile_f16, strip_f16, half::f16, 1, one_f16, [$($single),*], [$($double),*]);
-        $crate::isa::floats::float_tile!($(#[$feature])* tile_bf16, strip_bf16, half::bf16, 2, two_bf16, [$($single),*], [$($double),*]);
+        $crate::isa::floats::float_tile!(
+            $(#[$feature])*
+            tile_f32, strip_f32, f32, 1, one_f32, [$($single),*], [$($double),*]
+        );
+        $crate::isa::floats::float_tile!(
+            $(#[$feature])*
+            tile_f16, strip_f16, half::f16, 1, one_f16, [$($single),*], [$($double),*]
+        );
+        $crate::isa::floats::float_tile!(
+            $(#[$feature])*
+            tile_bf16, strip_bf16, half::bf16, 2, two_bf16, [$($single),*], [$($double),*]
+        );
     };
 }
 pub(crate) use float_kernels;
@@ -42,7 +51,9 @@ pub(crate) use float_kernels;
 /// The tile of one type, and the choice of its height.
 macro_rules! float_tile {
     (
-        $(#[$feature:meta])* $tile:ident, $strip:ident, $type:ty, $unit:literal, $load:ident, [$($single:literal),*], [$($double:literal),*]
+        $(#[$feature:meta])*
+        $tile:ident, $strip:ident, $type:ty, $unit:literal, $load:ident,
+        [$($single:literal),*], [$($double:literal),*]
     ) => {
         /// P panels by R rows over a chunk of k; added to `out`, where the 16 sums of each row follow one another, and
         /// the panels' lie `apart`.

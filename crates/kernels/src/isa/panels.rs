@@ -27,10 +27,10 @@ macro_rules! panel_kernels {
     ) => {
         use std::ops::Range;
 
-        use $crate::panel::Tile;
+        use $crate::isa::shapes::Tile;
 
         /// What the panels of this module are made for.
-        pub(crate) const TILES: $crate::panel::Tiles = $crate::panel::Tiles {
+        pub(crate) const TILES: $crate::isa::shapes::Tiles = $crate::isa::shapes::Tiles {
             bias: $bias,
             single: &[$($single),*],
             double: &[$($double),*],
@@ -77,7 +77,8 @@ macro_rules! panel_kernels {
                         let four = unsafe { splat4(x.add(4 * (i * R + r))) };
                         for p in 0..P {
                             let sum = &mut sums[p][i / 4 * SUMS / 2][r];
-                            *sum = if LOW == 8 || TABLE { dot_wide(*sum, lines[p], four) } else { dot(*sum, lines[p], four) };
+                            let line = lines[p];
+                            *sum = if LOW == 8 || TABLE { dot_wide(*sum, line, four) } else { dot(*sum, line, four) };
                         }
                     }
                     if i < LOW + HIGH + 1 {
@@ -113,9 +114,9 @@ macro_rules! panel_kernels {
         fn ask(tile: &Tile<'_>, step: usize, here: *const u8) -> (*const u8, usize) {
             let next = tile.ahead.wrapping_add(step * tile.share);
             if tile.alone {
-                return (next, $crate::isa::CACHE_LINE);
+                return (next, $crate::isa::shapes::CACHE_LINE);
             }
-            for line in (0..tile.share).step_by($crate::isa::CACHE_LINE) {
+            for line in (0..tile.share).step_by($crate::isa::shapes::CACHE_LINE) {
                 prefetch_far(next.wrapping_add(line).cast());
             }
             (here, 0)

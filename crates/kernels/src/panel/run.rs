@@ -7,9 +7,10 @@
 
 use std::ops::Range;
 
-use super::{AT_ONCE, CHUNK, FAR, Form, Panels, Rows, Tile};
+use super::columns::Columns;
+use super::{AT_ONCE, CHUNK, FAR, Panels};
 use crate::isa::dispatch;
-use crate::matmul::Columns;
+use crate::isa::shapes::{Form, Rows, Tile};
 use crate::rounded::{ROWS_AT_ONCE, strip_count, strip_height};
 use crate::{Isa, LANES};
 

@@ -7,6 +7,9 @@ use crate::error::ModelError;
 use crate::spec::{Norm, Spec};
 use crate::storage::Storage;
 
+/// Keys of a GGUF file with their values, in order.
+pub(crate) type Keys = Vec<(String, Value)>;
+
 /// How the rows of a tensor come from those of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
@@ -182,7 +185,7 @@ pub(crate) fn number(number: usize) -> Value {
 }
 
 /// The keys that all families have.
-pub(crate) fn common(spec: &Spec) -> Vec<(String, Value)> {
+pub(crate) fn common(spec: &Spec) -> Keys {
     let key = |field: &str| format!("{}.{field}", spec.family);
     let epsilon = match spec.norm {
         Norm::Rms { epsilon } => ("attention.layer_norm_rms_epsilon", epsilon),

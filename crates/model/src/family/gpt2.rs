@@ -4,13 +4,13 @@
 //! GGUF stores them the usual way round. The fused projection is taken apart here, so the decoder sees three.
 
 use foretoken_weights::Weights;
-use foretoken_weights::gguf::{Metadata, Value};
+use foretoken_weights::gguf::Metadata;
 
 use super::checks::{check_epsilon, count, gguf_vocabulary};
 use super::tensors::{Bias, Tensors};
 use crate::checkpoint::{Config, JsonConfig};
 use crate::error::ModelError;
-use crate::export::collected::{Collected, Order, common};
+use crate::export::collected::{Collected, Keys, Order, common};
 use crate::linear::Unpacked;
 use crate::network::{Inner, Layer, Network};
 use crate::spec::{Activation, FeedForward, Norm, Positions, Spec};
@@ -140,11 +140,7 @@ pub(super) fn read(spec: Spec, tensors: Tensors<'_>, config: &Config) -> Result<
 }
 
 /// The checkpoint in GGUF's words. Its matrices are transposed.
-pub(super) fn export(
-    config: &JsonConfig,
-    spec: &Spec,
-    all: &mut Collected<'_>,
-) -> Result<Vec<(String, Value)>, ModelError> {
+pub(super) fn export(config: &JsonConfig, spec: &Spec, all: &mut Collected<'_>) -> Result<Keys, ModelError> {
     if activation_of(config)? != OF_GGUF {
         let found = config.optional_str("activation_function")?.unwrap_or_default();
         return Err(config.refuse("activation_function", "gelu_new (GGUF's gpt2 has no other)", format!("{found:?}")));

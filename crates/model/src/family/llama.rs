@@ -13,7 +13,7 @@ use super::rope;
 use super::tensors::{Bias, Tensors, optional_vector};
 use crate::checkpoint::{Config, JsonConfig};
 use crate::error::ModelError;
-use crate::export::collected::{Collected, Order, common, number};
+use crate::export::collected::{Collected, Keys, Order, common, number};
 use crate::linear::Unpacked;
 use crate::network::{Inner, Layer, Network};
 use crate::spec::{FeedForward, Norm, Positions, Rotation, Spec};
@@ -204,11 +204,7 @@ pub(super) fn read(spec: Spec, tensors: Tensors<'_>, config: &Config) -> Result<
 
 /// The checkpoint in GGUF's words. Rows of q and k are interleaved, head by head, because GGUF rotates neighbours where
 /// transformers rotates halves.
-pub(super) fn export(
-    config: &JsonConfig,
-    spec: &Spec,
-    all: &mut Collected<'_>,
-) -> Result<Vec<(String, Value)>, ModelError> {
+pub(super) fn export(config: &JsonConfig, spec: &Spec, all: &mut Collected<'_>) -> Result<Keys, ModelError> {
     let mut metadata = common(spec);
     let mut say = |field: &str, value: Value| metadata.push((format!("{ARCHITECTURE}.{field}"), value));
     say("attention.head_count_kv", number(spec.kv_heads));
