@@ -2,7 +2,8 @@
 //!
 //! The whole conversation is written out by the model's chat template at every turn and computed again; what the
 //! engine does not have to know about conversations it does not know. On a terminal lines are edited and Ctrl-C stops
-//! the answer; otherwise each line of standard input is a turn. Left out: tools, and keeping the cache between turns.
+//! the answer; otherwise each line of standard input is a turn. What a person types is text and never a special token.
+//! Left out: tools, and keeping the cache between turns.
 
 use std::io::{IsTerminal, Lines, StdinLock};
 use std::sync::Arc;
@@ -96,8 +97,7 @@ impl Conversation {
     /// Answers one turn. A turn that does not fit is forgotten again.
     fn answer(&mut self, turn: String, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
         self.messages.push(Message::new("user", turn));
-        let text = self.template.render(&self.messages, true)?;
-        let prompt = self.tokenizer.encode(&text, false)?;
+        let prompt = self.template.encode(&self.tokenizer, &self.messages, true)?;
         let (len, context) = (prompt.len(), self.assembly.engine.context());
         if len >= context {
             self.messages.pop();

@@ -16,15 +16,16 @@ pub(crate) fn possible_law(
     context: &Context<'_>,
     scratch: &mut Scratch,
 ) -> Option<Law> {
-    if is_argmax(sampling) {
+    if is_argmax(sampling, context) {
         return outputs.argmax(row).map(Law::point);
     }
     sampling.possible_law_with(outputs.row(row), context, scratch)
 }
 
 /// Whether the law is the likeliest token of the row as the network says it: greedy, and no logit is changed before.
-fn is_argmax(sampling: &Sampling) -> bool {
+fn is_argmax(sampling: &Sampling, context: &Context<'_>) -> bool {
     sampling.temperature == 0.0
+        && context.constraint.is_none()
         && (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) == (1.0, 0.0, 0.0)
         && sampling.logit_bias.is_empty()
         && sampling.banned_tokens.is_empty()
@@ -34,9 +35,28 @@ fn is_argmax(sampling: &Sampling) -> bool {
 #[cfg(test)]
 mod tests {
     use foretoken_model::HostOutputs;
-    use foretoken_speculation::Token;
+    use foretoken_speculation::{Constrained, Constraint, Token};
 
     use super::*;
+
+    /// Forbids one token.
+    struct Never(Token);
+
+    impl Constraint for Never {
+        fn mask(&mut self, logits: &mut [f32]) {
+            logits[self.0 as usize] = f32::NEG_INFINITY;
+        }
+
+        fn accept(&mut self, token: Token) -> bool {
+            token != self.0
+        }
+
+        fn roll_back(&mut self, _: usize) {}
+
+        fn duplicate(&self) -> Box<dyn Constraint> {
+            Box::new(Never(self.0))
+        }
+    }
 
     #[test]
     fn the_short_way_gives_the_same_laws() {
@@ -57,15 +77,18 @@ mod tests {
             Sampling { tokens_min: 2, end_tokens: vec![1], ..greedy.clone() },
             Sampling::default(),
         ];
-        assert!(is_argmax(&greedy) && !edited.iter().any(is_argmax));
         let tokens: [Token; 2] = [1, 2];
-        let context = Context { tokens: &tokens, prompt_len: 1, path: &[] };
+        let constrained = Constrained::new(Box::new(Never(1)));
+        let free = Context { tokens: &tokens, prompt_len: 1, ..Context::EMPTY };
+        let bound = Context { constraint: Some(&constrained), ..free };
+        assert!(is_argmax(&greedy, &free) && !is_argmax(&greedy, &bound));
+        assert!(!edited.iter().any(|sampling| is_argmax(sampling, &free)));
         for row in rows {
             let outputs = HostOutputs { vocabulary: row.len(), logits: row.to_vec(), ..HostOutputs::default() };
-            for sampling in edited.iter().chain([&greedy]) {
+            for (sampling, context) in edited.iter().chain([&greedy]).flat_map(|each| [(each, &free), (each, &bound)]) {
                 let scratch = &mut Scratch::default();
-                let found = possible_law(&outputs, 0, sampling, &context, scratch);
-                assert_eq!(found, sampling.possible_law_with(row, &context, scratch), "{row:?} {sampling:?}");
+                let found = possible_law(&outputs, 0, sampling, context, scratch);
+                assert_eq!(found, sampling.possible_law_with(row, context, scratch), "{row:?} {sampling:?}");
             }
         }
     }

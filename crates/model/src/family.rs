@@ -1,4 +1,4 @@
-//! The families that can be run: one file each, and one entry of the register here ([`FAMILIES`]).
+//! The families that can be run: one file each, and one entry of the register here (`FAMILIES`).
 //!
 //! Everything that is particular to a format stops in a family's file: names, permuted rows, transposed matrices, fused
 //! tensors, scaling of frequencies. What comes out is the same for all: a [`Spec`] of the configuration, a network

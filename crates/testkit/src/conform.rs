@@ -12,8 +12,8 @@ use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request,
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::draft::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_speculation::{
-    Ask, Chance, Costs, Drafter, DrafterCosts, JacobiDrafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource,
-    NodeId, PhrasesDrafter, Promise, Proposal, RandomDrafter, Sampling, SuffixDrafter, Tenant, Token,
+    Ask, Chance, Costs, Drafter, DrafterCosts, JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId,
+    PhrasesDrafter, Promise, Proposal, RandomDrafter, Sampling, SuffixDrafter, Token,
 };
 use foretoken_speculation::{SharedScorer, TranslatedDrafter};
 
@@ -45,17 +45,17 @@ pub fn drafters() -> Vec<Registered> {
 /// What copies from the text and from texts before it.
 fn continuations() -> Vec<Registered> {
     vec![
-        Registered { name: "lookup", make: |_| Box::new(LookupDrafter::default()) },
-        Registered { name: "lookup of one occurrence", make: |_| Box::new(LookupDrafter::chain(1, 3, 10)) },
+        Registered { name: "lookup", make: |_| Box::new(SuffixDrafter::lookup(1, 3, 10)) },
+        Registered { name: "lookup of one occurrence", make: |_| Box::new(SuffixDrafter::lookup_chain(1, 3, 10)) },
         Registered {
             name: "lookup that the first occurrence leads",
             make: |_| {
-                let mut drafter = LookupDrafter::new(2, 4, 9);
+                let mut drafter = SuffixDrafter::lookup(2, 4, 9);
                 (drafter.first, drafter.candidates) = (true, 3);
                 Box::new(drafter)
             },
         },
-        Registered { name: "lookup of single tokens", make: |_| Box::new(LookupDrafter::new(1, 1, 3)) },
+        Registered { name: "lookup of single tokens", make: |_| Box::new(SuffixDrafter::lookup(1, 1, 3)) },
         Registered { name: "suffix that soon forgets", make: |_| Box::new(SuffixDrafter::new(60)) },
         Registered {
             name: "suffix with a history",
@@ -92,7 +92,7 @@ fn with_a_model() -> Vec<Registered> {
             name: "draft with a temperature of its own",
             make: |t| {
                 let mut drafter = ModelDrafter::new(network(t.vocabulary(), 97));
-                (drafter.settings.temperature, drafter.n_max) = (Some(0.5), 3);
+                (drafter.settings.temperature, drafter.depth_max) = (Some(0.5), 3);
                 Box::new(drafter)
             },
         },
@@ -147,7 +147,7 @@ fn with_trees_of_a_model() -> Vec<Registered> {
             name: "draft with a lookup of its own",
             make: |t| {
                 let drafter = ModelDrafter::new(network(t.vocabulary(), 95));
-                Box::new(drafter.with_inner(Box::new(LookupDrafter::default())))
+                Box::new(drafter.with_inner(Box::new(SuffixDrafter::lookup(1, 3, 10))))
             },
         },
         Registered {
@@ -157,7 +157,7 @@ fn with_trees_of_a_model() -> Vec<Registered> {
                 inner.settings.p_split = Some(0.2);
                 let mut outer = ModelDrafter::new(network(t.vocabulary(), 95));
                 outer.settings.p_split = Some(0.2);
-                Box::new(outer.with_inner(Box::new(inner.with_inner(Box::new(LookupDrafter::new(1, 1, 4))))))
+                Box::new(outer.with_inner(Box::new(inner.with_inner(Box::new(SuffixDrafter::lookup(1, 1, 4))))))
             },
         },
     ]
@@ -178,7 +178,11 @@ fn with_another_vocabulary() -> Vec<Registered> {
             make: |t| {
                 let translator = vocabulary::translator(t.vocabulary(), 4, 1);
                 let mut drafter = TranslatedDrafter::new(network(4, 94), translator);
-                (drafter.settings.temperature, drafter.settings.p_min, drafter.n_max) = (Some(1.0), Some(0.3), 3);
+                (
+                    drafter.assistant.settings.temperature,
+                    drafter.assistant.settings.p_min,
+                    drafter.assistant.depth_max,
+                ) = (Some(1.0), Some(0.3), 3);
                 Box::new(drafter)
             },
         },
@@ -203,7 +207,7 @@ fn with_another_vocabulary() -> Vec<Registered> {
                 let translator = vocabulary::translator(t.vocabulary(), 9, 10);
                 let mut drafter = ModelDrafter::new(SharedScorer::new(network(9, 92), translator));
                 drafter.settings.p_split = Some(0.1);
-                Box::new(drafter.with_inner(Box::new(LookupDrafter::new(1, 1, 4))))
+                Box::new(drafter.with_inner(Box::new(SuffixDrafter::lookup(1, 1, 4))))
             },
         },
         Registered {
@@ -299,8 +303,6 @@ impl Drafter for RandomTrees {
         "random-trees"
     }
 
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
-
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
             let mut state = ask.tokens.iter().fold(1, |state, token| mix(state ^ u64::from(*token)));
@@ -316,8 +318,6 @@ impl Drafter for RandomTrees {
             }
         }
     }
-
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
 
     fn close(&mut self, _sequence: SequenceId) {}
 }
@@ -409,7 +409,8 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
     engine
 }
 
-/// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters differ.
+/// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters
+/// differ.
 fn costs(drafters: usize) -> Costs {
     let points = vec![(1, 1.0), (2, 1.03), (4, 1.1), (8, 1.2), (9, 1.6), (16, 1.8)];
     let drafter = |i: usize| DrafterCosts { call: 0.001, step: 0.02 * (1 + i % 7) as f64, catch_up: 0.001 };
@@ -452,7 +453,8 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
             let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
             let names: Vec<_> = drafters.iter().map(|drafter| drafter.name).collect();
             return Err(format!(
-                "{case:?}\n{setting:?}\ndrafters {names:?}\nfirst difference at token {at}: expected {:?} of {}, found {:?} of {}",
+                "{case:?}\n{setting:?}\ndrafters {names:?}\nfirst difference at token {at}: \
+                 expected {:?} of {}, found {:?} of {}",
                 expected.get(at),
                 expected.len(),
                 found.get(at),

@@ -14,7 +14,8 @@ pub fn decode(table: &Table, sampling: &Sampling, seed: u64, prompt: &[Token], t
     let mut text = Vec::new();
     while text.len() < tokens_max {
         let logits = table.logits(&tokens);
-        let law = sampling.law(&logits, &Context { tokens: &tokens, prompt_len: prompt.len(), path: &[] });
+        let law =
+            sampling.law(&logits, &Context { tokens: &tokens, prompt_len: prompt.len(), path: &[], constraint: None });
         let token = Race.pick(&law, Address::token(seed, tokens.len() as u64));
         text.push((token, log_probability(&logits, token).to_bits()));
         tokens.push(token);

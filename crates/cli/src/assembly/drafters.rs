@@ -137,7 +137,7 @@ impl<'a> Workshop<'a> {
                     return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
                 }
                 let mut drafter = ModelDrafter::new(ExecutorScorer::new(executor));
-                drafter.n_max = self.options.branch_max();
+                drafter.depth_max = self.options.branch_max();
                 match &spec.inner {
                     Some(inner) => Box::new(drafter.with_inner(self.make(inner, first + 1)?)),
                     None => Box::new(drafter),
@@ -174,7 +174,7 @@ impl<'a> Workshop<'a> {
             way: self.options.spec_draft_translate.way(),
             target_lookbehind: self.options.target_lookbehind,
             assistant_lookbehind: self.options.assistant_lookbehind,
-            n_max: self.options.branch_max(),
+            depth_max: self.options.branch_max(),
             draft: DraftSettings::default(),
         }
     }

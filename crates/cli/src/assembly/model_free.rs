@@ -6,8 +6,7 @@ use std::path::Path;
 
 use foretoken_speculation::draft::TrieOptions;
 use foretoken_speculation::{
-    Drafter, JacobiDrafter, LookupDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token,
-    TrieDrafter,
+    Drafter, JacobiDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token, TrieDrafter,
 };
 use foretoken_text::Tokenizer;
 
@@ -35,8 +34,8 @@ pub fn without_model(
             let lookup = &options.lookup;
             let (longest, most) = (lookup.max_matching_ngram_size, lookup.prompt_lookup_num_tokens);
             let mut drafter = match lookup.prompt_lookup_candidates {
-                1 => LookupDrafter::chain(1, longest, most),
-                _ => LookupDrafter::new(1, longest, most),
+                1 => SuffixDrafter::lookup_chain(1, longest, most),
+                _ => SuffixDrafter::lookup(1, longest, most),
             };
             drafter.candidates = lookup.prompt_lookup_candidates;
             // Prompt lookup as others have it proposes whatever it finds.
@@ -49,7 +48,7 @@ pub fn without_model(
         Kind::Suffix => {
             let suffix = &options.suffix;
             let mut drafter = SuffixDrafter::new(suffix.suffix_capacity);
-            drafter.tokens_max = suffix.suffix_num_tokens;
+            drafter.nodes_max = suffix.suffix_num_tokens;
             drafter.depth_max = suffix.suffix_max_tree_depth;
             drafter.depth_factor = suffix.suffix_max_spec_factor;
             drafter.token_min = suffix.suffix_min_token_prob;
@@ -59,7 +58,7 @@ pub fn without_model(
         Kind::Ngram => {
             let ngram = &options.ngram;
             let mut drafter = NgramDrafter::new(ngram.ngram_order, ngram.ngram_source.into());
-            drafter.n_max = ngram.ngram_num_tokens;
+            drafter.depth_max = ngram.ngram_num_tokens;
             drafter.branches_max = ngram.ngram_branches;
             Box::new(drafter)
         }

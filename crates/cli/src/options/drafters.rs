@@ -109,7 +109,7 @@ impl TrieChoices {
         let (layout, source) = self.decoding_mode;
         let options = TrieOptions::default();
         TrieOptions {
-            decoding_length: self.decoding_length,
+            nodes_max: self.decoding_length,
             branch_length: self.branch_length,
             layout,
             source,
@@ -200,7 +200,7 @@ pub struct JacobiOptions {
 mod tests {
     use super::*;
     use clap::Parser;
-    use foretoken_speculation::{JacobiDrafter, LookupDrafter, NgramDrafter, SuffixDrafter};
+    use foretoken_speculation::{JacobiDrafter, NgramDrafter, SuffixDrafter};
 
     #[derive(Parser)]
     struct Line {
@@ -211,17 +211,14 @@ mod tests {
     #[test]
     fn defaults_are_the_drafters_own() {
         let DrafterOptions { lookup, trie, suffix, ngram, jacobi, .. } = Line::parse_from(["line"]).own;
-        let own = LookupDrafter::default();
-        assert_eq!(
-            (lookup.prompt_lookup_num_tokens, lookup.prompt_lookup_candidates),
-            (own.tokens_max, own.candidates)
-        );
+        let own = SuffixDrafter::lookup(1, 3, 10);
+        assert_eq!((lookup.prompt_lookup_num_tokens, lookup.prompt_lookup_candidates), (own.nodes_max, own.candidates));
         assert_eq!(trie.options(), TrieOptions::default());
         let own = SuffixDrafter::default();
-        assert_eq!((suffix.suffix_num_tokens, suffix.suffix_max_tree_depth), (own.tokens_max, own.depth_max));
+        assert_eq!((suffix.suffix_num_tokens, suffix.suffix_max_tree_depth), (own.nodes_max, own.depth_max));
         assert_eq!((suffix.suffix_max_spec_factor, suffix.suffix_min_token_prob), (own.depth_factor, own.token_min));
         let own = NgramDrafter::default();
-        assert_eq!((ngram.ngram_num_tokens, ngram.ngram_branches), (own.n_max, own.branches_max));
+        assert_eq!((ngram.ngram_num_tokens, ngram.ngram_branches), (own.depth_max, own.branches_max));
         assert_eq!(Counted::Both, ngram.ngram_source);
         let window = JacobiDrafter::new(jacobi.lookahead_window, jacobi.lookahead_level, jacobi.lookahead_guesses);
         assert_eq!(window.probes(), JacobiDrafter::default().probes());

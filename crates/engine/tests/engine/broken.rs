@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, SequenceId, Token};
 use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs};
-use foretoken_speculation::{Drafter, LookupDrafter, ModelDrafter, Sampling};
+use foretoken_speculation::{Drafter, ModelDrafter, Sampling, SuffixDrafter};
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
@@ -137,7 +137,7 @@ fn a_draft_model_whose_rows_cannot_be_moved_changes_no_text() {
         let losing = Losing::new(Table::seeded(7, 2, 50), every, losses);
         let made = Arc::clone(&losing.made);
         engine.add_drafter(trees(losing));
-        engine.add_drafter(Box::new(LookupDrafter::default()));
+        engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
         for drafters in [&[0][..], &[1, 0]] {
             let reasons = ends(&mut engine, drafters);
             assert!(reasons.iter().all(|reason| *reason == FinishReason::Length), "{reasons:?}");

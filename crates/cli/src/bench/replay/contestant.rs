@@ -5,7 +5,7 @@
 
 use std::str::FromStr;
 
-use foretoken_speculation::{Drafter, LookupDrafter};
+use foretoken_speculation::{Drafter, SuffixDrafter};
 use foretoken_text::Tokenizer;
 
 use crate::assembly::model_free::without_model;
@@ -96,7 +96,7 @@ impl Contestant {
     /// What one of them needs is not given.
     pub fn drafters(&self, with: Equipment<'_>) -> Result<Vec<Box<dyn Drafter>>, Failure> {
         let Equipment { options, nodes_max, tokenizer } = with;
-        let chain = || LookupDrafter::chain(1, options.lookup.max_matching_ngram_size, nodes_max);
+        let chain = || SuffixDrafter::lookup_chain(1, options.lookup.max_matching_ngram_size, nodes_max);
         let make = |judged: &Judged| -> Result<Box<dyn Drafter>, Failure> {
             match judged {
                 Judged::Own(kind) => {
