@@ -6,14 +6,15 @@
 
 mod costs;
 mod drafts;
+mod news;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
 use foretoken_speculation::{
-    Chance, Context, Drafter, Law, News, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict,
-    log_probability, verify,
+    Chance, Context, Drafter, Law, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict, log_probability,
+    verify,
 };
 
 use crate::drafting::Team;
@@ -23,9 +24,10 @@ use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{BudgetKind, Request, RequestError};
 use crate::scheduler::{Part, plan};
-use crate::sequence::{Phase, Sequence};
+use crate::sequence::{Phase, Sequence, SpanRows};
 use crate::shared::Shared;
 use crate::weighing::Trials;
+use news::FirstRows;
 
 /// The loop: sequences, an executor, drafters, and the bookkeeping between them.
 pub struct Engine {
@@ -270,16 +272,16 @@ impl Engine {
                 computed: 0,
                 parents: &sequence.rows.parents,
                 wanted: &sequence.rows.wanted,
-                hidden: &[],
+                hidden: &sequence.rows.hidden,
             }
         };
         let spans: Vec<Span<'_>> = parts.iter().map(span).collect();
-        self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] })
+        self.executor.forward(&Batch { spans: &spans, hidden_layers: self.drafters.hidden_layers() })
     }
 
     /// Draws the consequences of a pass for each sequence in it.
     fn settle(&mut self, parts: &[Part], chance: &mut dyn Chance) {
-        let mut first_row = 0;
+        let mut first_rows = FirstRows::default();
         for part in parts {
             let sequence = &mut self.running[part.at];
             let prompt = sequence.request.prompt.len();
@@ -287,24 +289,27 @@ impl Engine {
                 let done = (sequence.cached + part.take).min(prompt);
                 self.events.push(Event::Prompt { sequence: sequence.id, done, total: prompt });
             }
+            let SpanRows { wanted, hidden, .. } = &sequence.rows;
+            let next = FirstRows { wanted: first_rows.wanted + wanted.len(), hidden: first_rows.hidden + hidden.len() };
             if part.complete {
-                let rows = sequence.rows.wanted.len();
-                self.settle_sequence(*part, first_row, chance);
-                first_row += rows;
+                self.settle_sequence(*part, first_rows, chance);
             } else {
                 sequence.stats.prompt_passes += 1;
                 sequence.cache_rows(part.take);
+                let cached = sequence.cached;
+                self.tell_drafters(*part, first_rows, cached, &[]);
             }
+            first_rows = next;
         }
     }
 
-    /// Verifies one tree and lets everyone forget what was refused. `first_row`: the root's row of the outputs.
-    fn settle_sequence(&mut self, part: Part, first_row: usize, chance: &mut dyn Chance) {
-        let Self { running, scratch, executor, pages, drafters, events, .. } = self;
+    /// Verifies one tree and lets everyone forget what was refused.
+    fn settle_sequence(&mut self, part: Part, first_rows: FirstRows, chance: &mut dyn Chance) {
+        let Self { running, scratch, executor, pages, events, .. } = self;
         let outputs = executor.outputs();
         let sequence = &mut running[part.at];
         let old_len = sequence.tokens.len();
-        let row_of = |node: Option<NodeId>| first_row + node.map_or(0, |node| 1 + node.index());
+        let row_of = |node: Option<NodeId>| first_rows.wanted + node.map_or(0, |node| 1 + node.index());
         let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
         let mut impossible = Vec::new();
         let measured = request.measure;
@@ -355,25 +360,7 @@ impl Engine {
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });
         }
-        let probes_from = first_row + 1 + sequence.tree.len();
-        let news = |number: u8, tell: &mut dyn FnMut(News<'_>)| {
-            let own = sequence.probes.sources().iter().enumerate().filter(|(_, source)| **source == number);
-            let probes: Vec<&[f32]> = own.map(|(i, _)| outputs.row(probes_from + i)).collect();
-            tell(News {
-                sequence: sequence.id,
-                tokens: &sequence.tokens,
-                emitted: &sequence.tokens[old_len..],
-                tree: &sequence.tree,
-                path: &verdict.path,
-                probes: &probes,
-                hidden_from: 0,
-                hidden: &[],
-            });
-        };
-        let failures = drafters.tell(&sequence.drafters, news);
-        for (number, message) in failures {
-            drafters.drop_for(number, sequence, message, events);
-        }
+        self.tell_drafters(part, first_rows, old_len, &verdict.path);
     }
 
     /// Lets go of sequences that have ended.

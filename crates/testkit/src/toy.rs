@@ -11,7 +11,7 @@ use foretoken_model::{
 };
 use foretoken_speculation::Token;
 
-use crate::table::Table;
+use crate::table::{Table, mix};
 
 /// A mistake that an executor can make. Each must turn a test red.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,16 +90,33 @@ impl ToyExecutor {
     }
 }
 
+/// Elements of a toy's hidden state.
+const HIDDEN_WIDTH: usize = 3;
+
+/// The hidden state behind a layer of the last of these tokens, made up: it depends on all of them.
+pub fn hidden_state(layer: usize, tokens: &[Token]) -> [f32; HIDDEN_WIDTH] {
+    let state = tokens.iter().fold(layer as u64, |state, token| mix(state ^ u64::from(*token)));
+    [tokens.len() as f32, layer as f32, (state >> 40) as f32]
+}
+
 impl Executor for ToyExecutor {
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
-        assert!(batch.hidden_layers.is_empty(), "a table has no hidden states");
         self.outputs.logits.clear();
+        self.outputs.width = HIDDEN_WIDTH;
+        self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
+        self.outputs.hidden.iter_mut().for_each(Vec::clear);
         let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
         for span in batch.spans {
             for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
                 let slot = self.slot(&span.tables[0], span.start + i);
                 self.slots[slot] = *token;
+            }
+            for row in span.hidden {
+                let context = self.context(span, *row as usize);
+                for (layer, out) in batch.hidden_layers.iter().zip(&mut self.outputs.hidden) {
+                    out.extend(hidden_state(*layer, &context));
+                }
             }
             for row in span.wanted {
                 let context = self.context(span, *row as usize);
