@@ -342,16 +342,7 @@ impl Engine {
         if let Some(constraint) = &sequence.request.constraint {
             constraint.advance(&sequence.tokens[old_len..]);
         }
-        if failed && sequence.finished.is_none() {
-            let position = sequence.tokens.len();
-            sequence.finished = Some(FinishReason::Failed(format!(
-                "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
-            )));
-        }
-        // What was verified is written; but nothing can follow what is not cached.
-        if let (Err(error), None) = (moved, &sequence.finished) {
-            sequence.finished = Some(FinishReason::Failed(error.to_string()));
-        }
+        end_if_stuck(sequence, failed, moved);
         // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come before.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
         overlaps.retain(|(node, ..)| node.is_none_or(|node| places.contains(&node)));
@@ -395,6 +386,20 @@ fn close_ranks(
     }
     let from: Vec<usize> = path.iter().map(|node| old_len + node.index()).collect();
     executor.rows(CacheEdit::Move { tables, from: &from, to: old_len })
+}
+
+/// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, or its accepted rows could not be
+/// moved. What was verified is written all the same.
+fn end_if_stuck(sequence: &mut Sequence, impossible: bool, moved: Result<(), ExecutorError>) {
+    let position = sequence.tokens.len();
+    let reason = match moved {
+        _ if impossible => format!(
+            "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
+        ),
+        Err(error) => error.to_string(),
+        Ok(()) => return,
+    };
+    sequence.finished.get_or_insert(FinishReason::Failed(reason));
 }
 
 /// Cuts a verdict before the first token that was chosen where no token was possible. Whether there was one.
