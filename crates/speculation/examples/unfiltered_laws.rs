@@ -31,7 +31,7 @@ struct Dice;
 impl Dice {
     fn roll(address: Address) -> f64 {
         noise(
-            noise(address.pass * 8 + address.position + (address.purpose as u64) << 40).to_bits()
+            noise((address.pass * 8 + address.position + address.purpose as u64) << 40).to_bits()
                 + u64::from(address.index),
         )
     }
