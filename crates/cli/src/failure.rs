@@ -6,7 +6,7 @@
 use std::io;
 
 use foretoken_engine::{RequestError, StoreError};
-use foretoken_model::{ExecutorError, ModelError};
+use foretoken_model::{ExecutorError, ModelError, Setting};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
 
@@ -67,7 +67,18 @@ macro_rules! other {
     };
 }
 
-other!(ModelError, TextError, WeightsError, ExecutorError, StoreError);
+other!(TextError, WeightsError, ExecutorError, StoreError);
+
+/// Settings are options here, so errors name these.
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        Self::Other(error.naming(|setting| match setting {
+            Setting::KeyType => "--cache-type-k",
+            Setting::ValueType => "--cache-type-v",
+            Setting::WeightType => "--dtype",
+        }))
+    }
+}
 
 /// Fields of requests are options here, so errors name these.
 impl From<RequestError> for Failure {

@@ -10,13 +10,14 @@ mod drafts;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
 use foretoken_speculation::{
     Chance, Context, Drafter, Law, News, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict,
     log_probability, verify,
 };
 
 use crate::drafting::Team;
+use crate::law::possible_law;
 use crate::meter::{Made, Meter};
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
@@ -42,7 +43,6 @@ pub struct Engine {
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
     parts: Vec<Part>,
-    outputs: Outputs,
     scratch: Scratch,
     events: Vec<Event>,
     opened: u64,
@@ -69,7 +69,6 @@ impl Engine {
             waiting: VecDeque::new(),
             running: Vec::new(),
             parts: Vec::new(),
-            outputs: Outputs::default(),
             scratch: Scratch::default(),
             events: Vec::new(),
             opened: 0,
@@ -271,10 +270,11 @@ impl Engine {
                 computed: 0,
                 parents: &sequence.rows.parents,
                 wanted: &sequence.rows.wanted,
+                hidden: &[],
             }
         };
         let spans: Vec<Span<'_>> = parts.iter().map(span).collect();
-        self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] }, &mut self.outputs)
+        self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] })
     }
 
     /// Draws the consequences of a pass for each sequence in it.
@@ -300,7 +300,8 @@ impl Engine {
 
     /// Verifies one tree and lets everyone forget what was refused. `first_row`: the root's row of the outputs.
     fn settle_sequence(&mut self, part: Part, first_row: usize, chance: &mut dyn Chance) {
-        let Self { running, outputs, scratch, executor, pages, drafters, events, .. } = self;
+        let Self { running, scratch, executor, pages, drafters, events, .. } = self;
+        let outputs = executor.outputs();
         let sequence = &mut running[part.at];
         let old_len = sequence.tokens.len();
         let row_of = |node: Option<NodeId>| first_row + node.map_or(0, |node| 1 + node.index());
@@ -312,7 +313,7 @@ impl Engine {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
             let constraint = request.constraint.as_ref();
             let context = Context { tokens, prompt_len: request.prompt.len(), path: &path, constraint };
-            let law = request.sampling.possible_law_with(outputs.row(row_of(node)), &context, scratch);
+            let law = possible_law(outputs, row_of(node), &request.sampling, &context, scratch);
             // A place may be asked for again, if what was refused as a part of a block is then accepted by itself.
             let is_new = measured && !overlaps.iter().any(|(asked, ..)| *asked == node);
             if let Some(p) = law.as_ref().filter(|_| is_new) {
@@ -327,10 +328,9 @@ impl Engine {
         let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
         let failed = cut_at_impossible(&mut verdict, &impossible);
 
-        // The accepted rows lie behind the root's in tree order; they close ranks right behind it.
-        let from: Vec<usize> = verdict.path.iter().map(|node| old_len + node.index()).collect();
-        executor.rows(CacheEdit::Move { tables: &sequence.tables, from: &from, to: old_len });
-        sequence.cached = old_len + from.len();
+        let moved = close_ranks(executor, &sequence.tables, &verdict.path, old_len);
+        let outputs = executor.outputs();
+        sequence.cached = if moved.is_ok() { old_len + verdict.path.len() } else { old_len };
         pages.keep(&mut sequence.tables, sequence.cached);
         let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
         sequence.phase = Phase::Writes;
@@ -342,6 +342,10 @@ impl Engine {
             sequence.finished = Some(FinishReason::Failed(format!(
                 "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
             )));
+        }
+        // What was verified is written; but nothing can follow what is not cached.
+        if let (Err(error), None) = (moved, &sequence.finished) {
+            sequence.finished = Some(FinishReason::Failed(error.to_string()));
         }
         // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come before.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
@@ -390,6 +394,20 @@ impl Engine {
             self.events.push(ended(&mut sequence));
         }
     }
+}
+
+/// Moves the accepted rows, which lie behind the root's in tree order, right behind it; if they do not lie there already.
+fn close_ranks(
+    executor: &mut dyn Executor,
+    tables: &[PageTable],
+    path: &[NodeId],
+    old_len: usize,
+) -> Result<(), ExecutorError> {
+    if path.iter().enumerate().all(|(place, node)| node.index() == place) {
+        return Ok(());
+    }
+    let from: Vec<usize> = path.iter().map(|node| old_len + node.index()).collect();
+    executor.rows(CacheEdit::Move { tables, from: &from, to: old_len })
 }
 
 /// Cuts a verdict before the first token that was chosen where no token was possible. Whether there was one.

@@ -11,13 +11,15 @@ use std::collections::BTreeMap;
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, SequenceId};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::draft::{BranchSource, Layout, TrieDrafter, TrieOptions};
+use foretoken_speculation::log_probability;
 use foretoken_speculation::{
-    Ask, Chance, Costs, Drafter, DrafterCosts, JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId,
-    PhrasesDrafter, Promise, Proposal, RandomDrafter, Sampling, SuffixDrafter, Token,
+    Ask, Chance, Constrained, Costs, Drafter, DrafterCosts, JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource,
+    NodeId, PhrasesDrafter, Promise, Proposal, RandomDrafter, Sampling, SuffixDrafter, Token,
 };
 use foretoken_speculation::{SharedScorer, TranslatedDrafter};
 
 use crate::dial::{enumerate, enumerate_coupled};
+use crate::forbidding::Forbidding;
 use crate::oracle::decode;
 use crate::table::{Joint, Table, distance, mix};
 use crate::toy::{Fault, ToyExecutor};
@@ -335,6 +337,8 @@ pub struct Case {
     pub seed: u64,
     /// Tokens to generate.
     pub tokens_max: usize,
+    /// Whether [`Forbidding`] says what may be written.
+    pub constrained: bool,
 }
 
 /// How the cases of one table are run.
@@ -375,21 +379,38 @@ pub fn cases(target: (u64, usize, usize)) -> Vec<Case> {
         Sampling { presence_penalty: 0.5, frequency_penalty: 0.3, penalty_window: Some(9), ..plain.clone() },
         Sampling { logit_bias: vec![(1, 1.5), (2, f32::NEG_INFINITY)], banned_tokens: vec![0], ..plain.clone() },
         Sampling { tokens_min: 6, end_tokens: vec![1], ..plain.clone() },
-        Sampling { temperature: 1.5, end_tokens: vec![2, 3], ..plain },
+        Sampling { temperature: 1.5, end_tokens: vec![2, 3], ..plain.clone() },
+        // Under a constraint.
+        Sampling { temperature: 0.0, ..plain.clone() },
+        Sampling { temperature: 0.8, top_p: 0.9, ..plain },
     ];
     let vocabulary = target.1 as u64;
     let case = |(i, sampling): (usize, Sampling)| {
         let prompt_len = 1 + (i * 5) % 17;
         let prompt = (0..prompt_len as u64).map(|j| (mix(i as u64 * 100 + j / 2) % vocabulary) as Token).collect();
-        Case { target, prompt, sampling, seed: 40 + i as u64, tokens_max: 12 + (i * 7) % 30 }
+        let constrained = i >= 10;
+        Case { target, prompt, sampling, seed: 40 + i as u64, tokens_max: 12 + (i * 7) % 30, constrained }
     };
     samplers.into_iter().enumerate().map(case).collect()
+}
+
+/// The constraint of a case, if it has one.
+fn constraint(case: &Case) -> Option<Constrained> {
+    let forbidding = || Box::new(Forbidding::new(case.target.1));
+    case.constrained.then(|| Constrained::new(forbidding()))
+}
+
+/// What a case is decoded from: the target, or what the constraint leaves of it.
+fn specified(table: &Table, case: &Case) -> Table {
+    if case.constrained { Forbidding::applied_to(table, case.prompt.len()) } else { table.clone() }
 }
 
 fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
     Request {
         tokens_max: Some(case.tokens_max),
         sampling: case.sampling.clone(),
+        constraint: constraint(case),
+        prediction: case.prompt[case.prompt.len() / 2..].to_vec(),
         seed: case.seed,
         promise: setting.promise,
         budget: setting.budget.clone(),
@@ -447,7 +468,15 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
     let texts = run(&mut engine, &mut Race);
     for (case, id) in cases.iter().zip(ids) {
         assert_eq!(case.target, cases[0].target, "cases of one target");
-        let expected = decode(&table, &case.sampling, case.seed, &case.prompt, case.tokens_max);
+        let mut expected = decode(&specified(&table, case), &case.sampling, case.seed, &case.prompt, case.tokens_max);
+        if case.constrained {
+            // What the model itself says of a token is told, whatever is forbidden.
+            let mut tokens = case.prompt.clone();
+            for (token, bits) in &mut expected {
+                *bits = log_probability(&table.logits(&tokens), *token).to_bits();
+                tokens.push(*token);
+            }
+        }
         let found = texts.get(&id).map_or(&[][..], Vec::as_slice);
         if expected != found {
             let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
@@ -479,7 +508,7 @@ pub fn law_error(table: &Table, case: &Case, setting: &Setting, drafters: &[&Reg
         Promise::Exact => enumerate_coupled(|dial| text(dial)),
         Promise::Rejection | Promise::Block => enumerate(|dial| text(dial)),
     };
-    distance(&found, &table.plain(&case.sampling, &case.prompt, case.tokens_max))
+    distance(&found, &specified(table, case).plain(&case.sampling, &case.prompt, case.tokens_max))
 }
 
 /// All drafters, then without each, then each alone, then none.

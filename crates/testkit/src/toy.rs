@@ -5,8 +5,10 @@
 //! that is lost, a row that is not moved or a sibling that is seen shows up as another context, and another text.
 //! [`Fault`] makes such mistakes on purpose.
 
-use foretoken_model::batch::check;
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs, PageTable, Span};
+use foretoken_model::executor::check;
+use foretoken_model::{
+    Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HostOutputs, Outputs, PageTable, Span,
+};
 use foretoken_speculation::Token;
 
 use crate::table::Table;
@@ -34,6 +36,7 @@ pub struct ToyExecutor {
     table: Table,
     capacity: Capacity,
     slots: Vec<Token>,
+    outputs: HostOutputs,
     fault: Fault,
 }
 
@@ -44,9 +47,10 @@ impl ToyExecutor {
             vocabulary: table.vocabulary(),
             context_max: page_len * pages,
             rows_max,
-            groups: vec![Group { page_len, pages }],
+            groups: vec![Group::attention(page_len, pages)],
         };
-        Self { table, slots: vec![NOTHING; page_len * pages], capacity, fault: Fault::None }
+        let outputs = HostOutputs { vocabulary: capacity.vocabulary, ..HostOutputs::default() };
+        Self { table, slots: vec![NOTHING; page_len * pages], capacity, outputs, fault: Fault::None }
     }
 
     /// The same with a mistake.
@@ -58,6 +62,12 @@ impl ToyExecutor {
     fn slot(&self, table: &PageTable, position: usize) -> usize {
         let page_len = self.capacity.groups[0].page_len;
         table[position / page_len].0 as usize * page_len + position % page_len
+    }
+
+    /// Copies the row of a position in one table to a position in another.
+    fn copy(&mut self, [from, to]: [&PageTable; 2], [source, target]: [usize; 2]) {
+        let (source, target) = (self.slot(from, source), self.slot(to, target));
+        self.slots[target] = self.slots[source];
     }
 
     /// The tokens that row `i` of a span sees, itself included, read from the cache.
@@ -81,10 +91,10 @@ impl ToyExecutor {
 }
 
 impl Executor for ToyExecutor {
-    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
-        outputs.vocabulary = self.capacity.vocabulary;
-        outputs.logits.clear();
+        assert!(batch.hidden_layers.is_empty(), "a table has no hidden states");
+        self.outputs.logits.clear();
         let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
         for span in batch.spans {
             for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
@@ -97,21 +107,59 @@ impl Executor for ToyExecutor {
                 if self.fault == Fault::RowsKnowTheirNeighbours {
                     logits.iter_mut().for_each(|logit| *logit += rows as f32 * 1e-6 * *logit);
                 }
-                outputs.logits.extend(logits);
+                self.outputs.logits.extend(logits);
             }
         }
         Ok(())
     }
 
-    fn rows(&mut self, edit: CacheEdit<'_>) {
-        let CacheEdit::Move { tables, from, to } = edit;
-        for (i, from) in from.iter().enumerate().filter(|_| self.fault != Fault::RowsNotMoved) {
-            let (source, target) = (self.slot(&tables[0], *from), self.slot(&tables[0], to + i));
-            self.slots[target] = self.slots[source];
+    fn outputs(&self) -> &dyn Outputs {
+        &self.outputs
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        match edit {
+            CacheEdit::Move { .. } if self.fault == Fault::RowsNotMoved => {}
+            CacheEdit::Move { tables, from, to } => {
+                for (from, to) in from.iter().zip(to..) {
+                    self.copy([&tables[0], &tables[0]], [*from, to]);
+                }
+            }
+            CacheEdit::Copy { from, to, positions } => {
+                for position in positions {
+                    self.copy([&from[0], &to[0]], [position; 2]);
+                }
+            }
         }
+        Ok(())
     }
 
     fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foretoken_model::PageId;
+
+    use super::*;
+
+    #[test]
+    fn a_copied_prefix_is_a_computed_one() {
+        let mut toy = ToyExecutor::new(Table::seeded(7, 40, 3), 4, 20, 32);
+        let tables: [[PageTable; 1]; 3] = [[0, 1, 2], [7, 3, 5], [9, 8, 6]].map(|pages| [pages.map(PageId).to_vec()]);
+        let tokens: Vec<Token> = (0..10).map(|i| i * 3 % 7).collect();
+        let say = |toy: &mut ToyExecutor, table: usize, start: usize| {
+            let (tables, tokens, wanted) = (&tables[table], &tokens[start..], &[(9 - start) as u32]);
+            let span = Span { sequence: 0, tables, start, tokens, computed: 0, parents: &[], wanted, hidden: &[] };
+            toy.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap();
+            toy.outputs().row(0).to_vec()
+        };
+        let computed = say(&mut toy, 0, 0);
+        toy.rows(CacheEdit::Copy { from: &tables[0], to: &tables[1], positions: 0..9 }).unwrap();
+        assert_eq!(say(&mut toy, 1, 9), computed);
+        toy.rows(CacheEdit::Copy { from: &tables[0], to: &tables[2], positions: 0..8 }).unwrap();
+        assert_ne!(say(&mut toy, 2, 9), computed, "one row is missing");
     }
 }

@@ -214,16 +214,20 @@ fn where_no_token_is_possible_the_text_ends_with_its_reason_whoever_drafted() {
 struct Failing(ToyExecutor, usize);
 
 impl Executor for Failing {
-    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         self.1 += 1;
         if self.1 == 3 {
             return Err(ExecutorError::Rows { found: 1, rows_max: 0 });
         }
-        self.0.forward(batch, outputs)
+        self.0.forward(batch)
     }
 
-    fn rows(&mut self, edit: CacheEdit<'_>) {
-        self.0.rows(edit);
+    fn outputs(&self) -> &dyn Outputs {
+        self.0.outputs()
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        self.0.rows(edit)
     }
 
     fn capacity(&self) -> &Capacity {
@@ -247,16 +251,20 @@ fn a_failed_pass_ends_its_sequences_and_the_engine_goes_on() {
 struct Refusing(ToyExecutor, SequenceId, usize);
 
 impl Executor for Refusing {
-    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         let Self(toy, refused, most) = self;
         if batch.spans.iter().any(|span| span.sequence == refused.0 && span.start > *most) {
             return Err(ExecutorError::Position { found: *most, context_max: *most });
         }
-        toy.forward(batch, outputs)
+        toy.forward(batch)
     }
 
-    fn rows(&mut self, edit: CacheEdit<'_>) {
-        self.0.rows(edit);
+    fn outputs(&self) -> &dyn Outputs {
+        self.0.outputs()
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        self.0.rows(edit)
     }
 
     fn capacity(&self) -> &Capacity {

@@ -1,5 +1,6 @@
-//! Drafters that fail: in every call, for one sequence or now and then, by panic or by doing what they may not do. The texts
-//! are those of no drafter, neighbours keep theirs, and the failure is counted and told.
+//! Drafters that fail: in every call, for one sequence or now and then, by panic or by doing what they may not do. The
+//! texts are those of no drafter, neighbours keep theirs, and the failure is counted and told. (Executors that fail are
+//! in `broken`.)
 
 use std::collections::BTreeMap;
 use std::panic;
@@ -276,8 +277,14 @@ fn failures_keep_the_law() {
     let healthy = Registered { name: "a draft model", make: |t| draft(t, 6) };
     for seed in [21, 22] {
         let table = Table::dense(3, 2, seed);
-        let case =
-            Case { target: (seed, 3, 2), prompt: vec![1, 2, 1], sampling: Sampling::default(), seed: 0, tokens_max: 4 };
+        let case = Case {
+            target: (seed, 3, 2),
+            prompt: vec![1, 2, 1],
+            sampling: Sampling::default(),
+            seed: 0,
+            tokens_max: 4,
+            constrained: false,
+        };
         for promise in [Promise::Rejection, Promise::Block] {
             let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };
             for drafter in &faulty {

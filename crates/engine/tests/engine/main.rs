@@ -2,6 +2,7 @@
 
 mod alpha;
 mod auto;
+mod broken;
 mod budgets;
 mod canaries;
 mod checkpoints;
