@@ -117,20 +117,18 @@ pub struct DraftTree {
     depths: Vec<u32>,
     sources: Vec<u8>,
     offers: Vec<Offer>,
-    /// Laws from which offers were drawn, by their ids.
-    laws: Vec<TreeLaw>,
+    /// Laws to draw from, by their ids.
+    laws: Vec<Law>,
     /// Laws that are only kept to be compared: nothing is offered as drawn from them. They have no ids, so that keeping
     /// one does not change the address of any draw.
-    kept: Vec<TreeLaw>,
+    kept: Vec<KeptLaw>,
 }
 
 #[derive(Clone, Debug)]
-struct TreeLaw {
-    law: Law,
-    /// Under which node the tokens stand that it is about; of a law to draw from, known from the first offer on.
-    parent: Option<Option<NodeId>>,
-    /// The drafter whose law it is, known with its parent.
+struct KeptLaw {
+    parent: Option<NodeId>,
     source: u8,
+    law: Law,
 }
 
 impl DraftTree {
@@ -166,27 +164,30 @@ impl DraftTree {
     /// keeps the noise of two drafters, or of two nodes, apart.
     pub fn add_law(&mut self, law: Law) -> LawId {
         let id = u32::try_from(self.laws.len()).expect("fewer than 2^32 laws in a tree");
-        self.laws.push(TreeLaw { law, parent: None, source: 0 });
+        self.laws.push(law);
         LawId(id)
     }
 
     /// Keeps a draft law of which nothing is offered as drawn, so that it can be compared with the target's: any law
     /// under *exact*, and a point mass under every promise.
     pub fn keep_law(&mut self, parent: Option<NodeId>, law: Law, source: u8) {
-        self.kept.push(TreeLaw { law, parent: Some(parent), source });
+        self.kept.push(KeptLaw { parent, source, law });
     }
 
     /// The draft laws under one parent, with the drafters that they belong to.
     pub fn laws_under(&self, parent: Option<NodeId>) -> impl Iterator<Item = (u8, &Law)> {
-        let all = self.laws.iter().chain(&self.kept);
-        all.filter(move |law| law.parent == Some(parent)).map(|law| (law.source, &law.law))
+        let drawn = (0..).zip(&self.laws).filter_map(move |(id, law)| {
+            let offer = self.offers_under(parent).find(|offer| offer.proposal == Proposal::Drawn(LawId(id)))?;
+            Some((offer.source, law))
+        });
+        let kept = self.kept.iter().filter(move |kept| kept.parent == parent);
+        drawn.chain(kept.map(|kept| (kept.source, &kept.law)))
     }
 
-    /// Takes over the laws of the tree whose offers are about to be copied: ids stay, their parents are found anew.
+    /// Takes over the laws of the tree whose offers are about to be copied; ids stay.
     pub(crate) fn take_laws(&mut self, other: &mut DraftTree) {
         self.laws.clear();
         self.laws.append(&mut other.laws);
-        self.laws.iter_mut().for_each(|drawn| drawn.parent = None);
         self.kept.clear();
         self.kept.append(&mut other.kept);
     }
@@ -194,11 +195,11 @@ impl DraftTree {
     /// Kept laws move along with the nodes of the other tree, of which `copies` are copies; those of nodes that were
     /// not copied are forgotten.
     pub(crate) fn settle_laws(&mut self, copies: &[Option<NodeId>]) {
-        for kept in &mut self.kept {
-            if let Some(Some(parent)) = kept.parent {
-                kept.parent = copies[parent.index()].map(Some);
-            }
-        }
+        self.kept.retain_mut(|kept| {
+            let Some(parent) = kept.parent else { return true };
+            kept.parent = copies[parent.index()];
+            kept.parent.is_some()
+        });
     }
 
     /// The law behind an id.
@@ -207,7 +208,7 @@ impl DraftTree {
     ///
     /// Panics if the id is of another tree, or from before [`DraftTree::clear`].
     pub fn law(&self, id: LawId) -> &Law {
-        &self.laws[id.index()].law
+        &self.laws[id.index()]
     }
 
     /// [`DraftTree::suggest`] by a drafter that has no opinion of its guess.
@@ -237,7 +238,7 @@ impl DraftTree {
             assert!(parent.index() < self.len(), "parent {} of {} nodes", parent.index(), self.len());
         }
         if let Proposal::Drawn(id) = proposal {
-            self.check_draw(parent, token, id, source);
+            self.check_draw(parent, token, id);
         }
         let node = self.child(parent, token).unwrap_or_else(|| {
             let node = NodeId::new(self.len());
@@ -253,16 +254,13 @@ impl DraftTree {
         node
     }
 
-    fn check_draw(&mut self, parent: Option<NodeId>, token: Token, id: LawId, source: u8) {
-        let drawn = &mut self.laws[id.index()];
-        drawn.source = source;
-        assert!(drawn.law.probability(token) > 0.0, "token {token} was drawn from a law that gives it zero");
-        let first = *drawn.parent.get_or_insert(parent);
-        assert!(first == parent, "law {} belongs under {first:?} and was offered under {parent:?}", id.index());
-        let twice = |offer: &Offer| {
-            offer.proposal == Proposal::Drawn(id) && offer.parent == parent && self.tokens[offer.node.index()] == token
-        };
-        assert!(!self.offers.iter().any(twice), "token {token} was drawn twice from law {}", id.index());
+    fn check_draw(&self, parent: Option<NodeId>, token: Token, id: LawId) {
+        assert!(self.law(id).probability(token) > 0.0, "token {token} was drawn from a law that gives it zero");
+        for before in self.offers.iter().filter(|offer| offer.proposal == Proposal::Drawn(id)) {
+            let (id, first) = (id.index(), before.parent);
+            assert!(first == parent, "law {id} belongs under {first:?} and was offered under {parent:?}");
+            assert!(self.token(before.node) != token, "token {token} was drawn twice from law {id}");
+        }
     }
 
     /// The child of `parent` with this token, if proposed.
