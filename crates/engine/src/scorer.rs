@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
-use foretoken_speculation::{Rows, ScoreAsk, Scorer, SequenceId};
+use foretoken_speculation::{LogitRows, ScoreAsk, Scorer, SequenceId};
 
 use crate::pages::Pages;
 
@@ -68,7 +68,7 @@ impl ExecutorScorer {
     /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
     /// wanted rows, the first of all asks being row `first`; an ask that cannot be run counts as done, and its rows are
     /// empty.
-    fn run(&mut self, asks: &[ScoreAsk<'_>], done: &mut [usize], parts: &[Part], rows: &mut Rows, first: usize) {
+    fn run(&mut self, asks: &[ScoreAsk<'_>], done: &mut [usize], parts: &[Part], rows: &mut LogitRows, first: usize) {
         match (self.forward(asks, parts), parts) {
             (Ok(()), parts) => {
                 // An ask is only begun when those before it are complete, so rows come in order; what was passed over
@@ -122,7 +122,7 @@ impl Scorer for ExecutorScorer {
         self.sequences.insert(sequence, Held { tables: self.pages.tables(), reserved: 0, lost: None });
     }
 
-    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         let first = rows.len();
         let rows_max = self.executor.capacity().rows_max;
         let mut done: Vec<usize> = asks.iter().map(|ask| ask.computed).collect();

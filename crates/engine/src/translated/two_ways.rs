@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use foretoken_speculation::{
-    Ask, Chance, Drafter, ModelDrafter, Opening, Promise, Rows, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant,
-    TranslatedDrafter, Work,
+    Ask, Chance, Drafter, LogitRows, ModelDrafter, Opening, Promise, ScoreAsk, Scorer, SequenceId, SharedScorer,
+    Tenant, TranslatedDrafter, Work,
 };
 
 use super::TextTranslator;
@@ -32,7 +32,7 @@ impl Scorer for Lent {
         self.0.borrow_mut().open(sequence);
     }
 
-    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         self.0.borrow_mut().score(asks, rows);
     }
 
