@@ -36,10 +36,10 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foretoken_engine::Engine;
 use foretoken_speculation::{Tenant, Token};
 use foretoken_text::Tokenizer;
 
-use crate::Engine;
 pub use error::StoreError;
 
 /// Most tokens that a store may hold: 4 GiB of them.

@@ -135,7 +135,7 @@ pub struct Capacity {
 }
 
 /// A network that can be run: the CPU decoder, a toy table, later another machine. Nothing above knows which.
-pub trait Executor {
+pub trait Executor: Send {
     /// Scores every row of the batch, stores the rows in the cache, and fills `outputs` for the wanted rows.
     ///
     /// # Errors

@@ -4,6 +4,8 @@
 //! since the head is a sixth of a 1 B model and half of a small one. Each row gets the list of slots that it
 //! sees: the committed positions of its sequence, then its ancestors, by logical position.
 
+use std::sync::Arc;
+
 use foretoken_kernels::attention::{CacheType, Places};
 use foretoken_kernels::matmul::product;
 use foretoken_kernels::rope::angles;
@@ -66,7 +68,10 @@ impl Options {
 
 /// A network with its weights, its cache and the threads that compute it.
 pub struct Model {
-    parts: Parts,
+    /// Shared with the models that [`Model::share`] made.
+    parts: Arc<Parts>,
+    /// Its directory or file, for messages.
+    file: String,
     compute: Compute,
     cache: Cache,
     capacity: Capacity,
@@ -105,12 +110,28 @@ impl Model {
         options.check_types(&checkpoint.name, family::spec(checkpoint)?.head_dim)?;
         let compute = Compute::new(options.threads);
         let parts = family::load(checkpoint, &compute.pool, options.weight_type, progress)?;
+        Self::with(Arc::new(parts), compute, &checkpoint.name, options)
+    }
+
+    /// Another executor over the same weights, which are not loaded again: with a cache, threads and buffers of its own.
+    /// The type of the weights is as it is.
+    ///
+    /// # Errors
+    /// There is not memory enough for the cache, or its type does not fit the heads.
+    pub fn share(&self, options: Options) -> Result<Self, ModelError> {
+        options.check_types(&self.file, self.spec().head_dim)?;
+        let mut compute = Compute::new(options.threads);
+        compute.isa = self.compute.isa;
+        Self::with(Arc::clone(&self.parts), compute, &self.file, options)
+    }
+
+    fn with(parts: Arc<Parts>, compute: Compute, file: &str, options: Options) -> Result<Self, ModelError> {
         let spec = &parts.spec;
         let types = [options.key_type, options.value_type];
         let group = Group { page_len: options.page_len.max(1), pages: options.pages.max(1) };
         let cache = Cache::new(group, types, spec.layers, [spec.kv_heads, spec.head_dim]).ok_or_else(|| {
             ModelError::Memory {
-                file: checkpoint.name.clone(),
+                file: file.to_string(),
                 positions: group.pages.saturating_mul(group.page_len),
                 position_bytes: spec.cache_bytes_per_position(types),
             }
@@ -121,7 +142,8 @@ impl Model {
             rows_max: options.rows_max.max(1),
             groups: vec![group],
         };
-        Ok(Self { parts, compute, cache, capacity, buffers: Buffers::default(), pass: Pass::default() })
+        let (buffers, pass) = (Buffers::default(), Pass::default());
+        Ok(Self { parts, file: file.to_string(), compute, cache, capacity, buffers, pass })
     }
 
     /// The network's shape and choices.
@@ -146,7 +168,7 @@ impl Model {
 
     /// Embedding of the pass's tokens, with learned positions where the network has them, into `x`.
     fn embed(&mut self) {
-        let Parts { spec, embedding, positions, .. } = &self.parts;
+        let Parts { spec, embedding, positions, .. } = &*self.parts;
         let Pass { tokens, positions: at, x, positional, .. } = &mut self.pass;
         let x = room(x, tokens.len() * spec.width);
         embedding.embed(tokens, x);
@@ -159,7 +181,7 @@ impl Model {
 
     /// Norm and head for the wanted rows of `x`.
     fn head(&mut self, outputs: &mut Outputs) {
-        let Parts { spec, output_norm, head, .. } = &self.parts;
+        let Parts { spec, output_norm, head, .. } = &*self.parts;
         let Pass { wanted, x, chosen, normed, .. } = &mut self.pass;
         outputs.vocabulary = spec.vocabulary;
         outputs.logits.resize(wanted.len() * spec.vocabulary, 0.0);
@@ -234,7 +256,7 @@ impl Executor for Model {
         outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed();
         let Self { parts, compute, cache, buffers, pass, .. } = self;
-        let Parts { spec, layers, .. } = &*parts;
+        let Parts { spec, layers, .. } = &**parts;
         let places: Vec<Places<'_>> = pass
             .ranges
             .iter()

@@ -145,7 +145,7 @@ pub struct News<'a> {
 ///
 /// The engine calls, per sequence: `open` once; then per pass `draft`, `keep` (with the length of what was there before
 /// plus what was accepted), `observe`; and `close`. `keep` may also come alone, when a sequence is set back.
-pub trait Drafter {
+pub trait Drafter: Send {
     /// A short name for metrics, as on the command line.
     fn name(&self) -> &str;
 

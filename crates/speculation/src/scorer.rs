@@ -94,7 +94,7 @@ impl Rows {
 }
 
 /// A language model with a cache per sequence.
-pub trait Scorer {
+pub trait Scorer: Send {
     /// Gets ready for a sequence, with nothing cached.
     fn open(&mut self, sequence: SequenceId);
 
