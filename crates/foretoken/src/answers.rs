@@ -1,22 +1,23 @@
 //! Running an engine until all prompts are answered, and what was answered.
 //!
-//! The one loop of the command line: generating, checking and chatting differ in what they do with events while they
-//! come, and with answers when they are complete. Left out: printing.
+//! The one loop of every door that waits for whole answers: generating, checking and chatting differ in what they do with
+//! events while they come, and with answers when they are complete. [`EngineThread`](crate::EngineThread) is for doors
+//! that have something else to do meanwhile. Left out: printing.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-use foretoken_engine::{Emitted, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token};
+use foretoken_engine::{Emitted, Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token};
 
-use crate::assembly::Assembly;
-use crate::failure::Failure;
-use crate::progress::say;
+use crate::Error;
 
 /// All that came of one prompt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// Tokens of the prompt.
     pub prompt: Vec<Token>,
+    /// The request's number, by which the engine draws under rejection and block verification; `None` if it was refused.
+    pub request: Option<u64>,
     /// The new tokens, with who produced them and the text that they complete.
     pub emitted: Vec<Emitted>,
     /// When tokens arrived, and how many: one entry an emitting pass. Texts that shared a pass have the same time.
@@ -31,87 +32,126 @@ pub struct Answer {
     pub stats: Stats,
 }
 
+/// Sees every event with the number of its request among those that run, from 0. Whether to go on is what it returns: false
+/// cancels that request.
+pub type Watch<'a, E> = dyn FnMut(usize, &Event) -> Result<bool, E> + 'a;
+
+/// A request that an engine took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// Its sequence, which events name.
+    pub sequence: SequenceId,
+    /// Its number ([`Engine::next_request`]).
+    pub request: u64,
+}
+
+impl Submitted {
+    /// Hands a request over to an engine.
+    pub(crate) fn to(engine: &mut Engine, request: Request) -> Result<Self, RequestError> {
+        let number = engine.next_request();
+        Ok(Self { sequence: engine.submit(request)?, request: number })
+    }
+}
+
+/// Answers as they grow.
+pub(crate) struct Growing {
+    answers: Vec<Answer>,
+    numbers: HashMap<SequenceId, usize>,
+}
+
+impl Growing {
+    /// Answers to these prompts, with what came of submitting them.
+    ///
+    /// # Errors
+    /// What all requests have in common is refused. A prompt that is refused says so in its answer.
+    pub(crate) fn new(
+        prompts: Vec<Vec<Token>>,
+        submitted: impl IntoIterator<Item = Result<Submitted, RequestError>>,
+    ) -> Result<Self, Error> {
+        let mut growing = Self { answers: Vec::with_capacity(prompts.len()), numbers: HashMap::new() };
+        for (number, (prompt, submitted)) in prompts.into_iter().zip(submitted).enumerate() {
+            let mut answer = Answer { prompt, ..Answer::default() };
+            match submitted {
+                Ok(Submitted { sequence, request }) => {
+                    answer.request = Some(request);
+                    growing.numbers.insert(sequence, number);
+                }
+                Err(
+                    error @ (RequestError::EmptyPrompt
+                    | RequestError::PromptTooLong { .. }
+                    | RequestError::Token { .. }),
+                ) => answer.failure = Some(error.to_string()),
+                Err(error) => return Err(error.into()),
+            }
+            growing.answers.push(answer);
+        }
+        Ok(growing)
+    }
+
+    /// How many of the answers are not complete.
+    pub(crate) fn open(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Takes an event to its answer. Returns the number of the answer, if it is one of these.
+    pub(crate) fn take(&mut self, event: &Event, now: Instant) -> Option<usize> {
+        let sequence = sequence(event);
+        let number = *self.numbers.get(&sequence)?;
+        self.answers[number].take(event, now);
+        if matches!(event, Event::Finished { .. }) {
+            self.numbers.remove(&sequence);
+        }
+        Some(number)
+    }
+
+    /// The answers.
+    pub(crate) fn done(self) -> Vec<Answer> {
+        self.answers
+    }
+}
+
+/// Whose event it is.
+pub(crate) fn sequence(event: &Event) -> SequenceId {
+    let (Event::Prompt { sequence, .. }
+    | Event::Tokens { sequence, .. }
+    | Event::DrafterFailed { sequence, .. }
+    | Event::Finished { sequence, .. }) = event;
+    *sequence
+}
+
+/// Runs requests to their ends. A prompt that is refused or cannot go on says so in its answer, and the others get theirs.
+///
+/// # Errors
+/// What all requests have in common is refused, or `watch` fails.
+pub fn run<E: From<Error>>(
+    engine: &mut Engine,
+    requests: Vec<Request>,
+    watch: &mut Watch<'_, E>,
+) -> Result<Vec<Answer>, E> {
+    let prompts = requests.iter().map(|request| request.prompt.clone()).collect();
+    let submitted = requests.into_iter().map(|request| Submitted::to(engine, request));
+    let mut growing = Growing::new(prompts, submitted)?;
+    while !engine.is_idle() {
+        let mut cancelled = Vec::new();
+        let events = engine.step(&mut Race);
+        let now = Instant::now();
+        for event in events {
+            let Some(number) = growing.take(event, now) else { continue };
+            if !watch(number, event)? {
+                cancelled.push(sequence(event));
+            }
+        }
+        cancelled.into_iter().for_each(|sequence| engine.cancel(sequence));
+    }
+    Ok(growing.done())
+}
+
 impl Answer {
     /// The new tokens.
     pub fn ids(&self) -> Vec<Token> {
         self.emitted.iter().map(|emitted| emitted.token).collect()
     }
-}
 
-/// Runs requests to their ends. `watch` sees every event with the number of its request, and whether to go on is what
-/// it returns: false cancels that request.
-///
-/// A prompt that is refused or cannot go on says so in its answer, and the others get theirs: see [`told`].
-///
-/// # Errors
-/// What all requests have in common is refused, or `watch` fails.
-pub fn run(
-    assembly: &mut Assembly,
-    requests: Vec<Request>,
-    watch: &mut dyn FnMut(usize, &Event) -> Result<bool, Failure>,
-) -> Result<Vec<Answer>, Failure> {
-    let mut answers: Vec<Answer> = Vec::new();
-    let mut numbers: HashMap<SequenceId, usize> = HashMap::new();
-    for (number, request) in requests.into_iter().enumerate() {
-        answers.push(Answer { prompt: request.prompt.clone(), ..Answer::default() });
-        match assembly.engine.submit(request) {
-            Ok(sequence) => drop(numbers.insert(sequence, number)),
-            Err(
-                error @ (RequestError::EmptyPrompt | RequestError::PromptTooLong { .. } | RequestError::Token { .. }),
-            ) => answers[number].failure = Some(error.to_string()),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    // Told as late as this, so that an error stands alone.
-    if !numbers.is_empty() && std::mem::take(&mut assembly.untold_seed) {
-        say(format_args!("seed: {}", assembly.request.seed));
-    }
-    while !assembly.engine.is_idle() {
-        let mut cancelled = Vec::new();
-        let events = assembly.engine.step(&mut Race);
-        let now = Instant::now();
-        for event in events {
-            let (Event::Prompt { sequence, .. }
-            | Event::Tokens { sequence, .. }
-            | Event::DrafterFailed { sequence, .. }
-            | Event::Finished { sequence, .. }) = event;
-            let Some(&number) = numbers.get(sequence) else { continue };
-            answers[number].take(event, now);
-            if let Event::DrafterFailed { drafter, message, .. } = event {
-                let name = assembly.names.get(usize::from(*drafter)).map_or("unknown", String::as_str);
-                say(warning(name, message));
-            }
-            if !watch(number, event)? {
-                cancelled.push(*sequence);
-            }
-        }
-        cancelled.into_iter().for_each(|sequence| assembly.engine.cancel(sequence));
-    }
-    Ok(answers)
-}
-
-/// What is said of a drafter that failed, in one line.
-fn warning(name: &str, message: &str) -> String {
-    let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    format!("warning: drafter {name} failed, the text goes on without it: {message}")
-}
-
-/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1.
-///
-/// # Errors
-/// The last of them, for the caller to tell; there is none if all is well.
-pub fn told(answers: &[Answer]) -> Result<(), Failure> {
-    let line = |(i, answer): (usize, &Answer)| {
-        let message = answer.failure.as_ref()?;
-        Some(if answers.len() == 1 { message.clone() } else { format!("prompt {}: {message}", i + 1) })
-    };
-    let mut lines: Vec<String> = answers.iter().enumerate().filter_map(line).collect();
-    let Some(last) = lines.pop() else { return Ok(()) };
-    lines.iter().for_each(|line| say(format_args!("error: {line}")));
-    Err(Failure::Other(last))
-}
-
-impl Answer {
     fn take(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
@@ -129,16 +169,5 @@ impl Answer {
                 self.stats = (**stats).clone();
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_failed_drafter_is_named_in_one_line() {
-        let expected = "warning: drafter lookup failed, the text goes on without it: 3 of 2 nodes";
-        assert_eq!(warning("lookup", "3 of\n  2 nodes\n"), expected);
     }
 }

@@ -1,41 +1,18 @@
-//! Prompts: from an argument, a file, standard input, or as token ids; one or a list of them.
+//! Prompts: as text, as token ids, and in files; one or a list of them.
 //!
 //! A text gets what the model expects around a text, usually the beginning-of-text token; an empty one *is* that
 //! token. A single line end at the end of a file or of standard input belongs to the file, not to the prompt, as in
 //! llama.cpp. Left out: conversations.
 
-use std::io::{IsTerminal, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Args;
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::Error;
+use crate::error::Message;
 use crate::models::Opened;
-use crate::values;
-
-/// Where the prompt comes from.
-#[derive(Args, Clone, Debug)]
-#[group(multiple = false)]
-pub struct PromptOptions {
-    /// The text to go on with [default: standard input]
-    #[arg(value_name = "PROMPT")]
-    pub words: Option<String>,
-    /// The same
-    #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
-    pub prompt: Option<String>,
-    /// A file with the text
-    #[arg(short, long, value_name = "FILE")]
-    pub file: Option<PathBuf>,
-    /// The prompt as token ids, nothing added
-    #[arg(long, value_name = "ID,..", value_delimiter = ',', value_parser = values::token, allow_negative_numbers = true)]
-    pub prompt_ids: Option<Vec<Token>>,
-    /// Several prompts: a .jsonl file of objects with "prompt", or one a line
-    #[arg(long, value_name = "FILE")]
-    pub prompts: Option<PathBuf>,
-}
 
 /// A prompt, before it is tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,57 +23,26 @@ pub enum Prompt {
     Ids(Vec<Token>),
 }
 
-impl PromptOptions {
-    /// Reads the prompt or prompts.
-    ///
-    /// # Errors
-    /// A file cannot be read or understood; or nothing is given and standard input is a terminal.
-    pub fn read(&self) -> Result<Vec<Prompt>, Failure> {
-        if let Some(path) = &self.prompts {
-            return read_list(path);
-        }
-        if let Some(ids) = &self.prompt_ids {
-            return Ok(vec![Prompt::Ids(ids.clone())]);
-        }
-        if let Some(text) = self.words.as_ref().or(self.prompt.as_ref()) {
-            return Ok(vec![Prompt::Text(text.clone())]);
-        }
-        let text = match &self.file {
-            Some(path) => std::fs::read(path).map_err(|error| Failure::file(path, &error))?,
-            None if std::io::stdin().is_terminal() => {
-                return Err(Failure::Usage(
-                    "prompt: expected an argument, -p, -f or standard input, found none".into(),
-                ));
-            }
-            None => {
-                let mut text = Vec::new();
-                std::io::stdin()
-                    .read_to_end(&mut text)
-                    .map_err(|error| Failure::Other(format!("standard input: cannot be read: {error}")))?;
-                text
-            }
-        };
-        let place = self.file.as_ref().map_or("standard input".to_string(), |path| path.display().to_string());
-        let text = utf8(&place, text)?;
-        Ok(vec![Prompt::Text(without_last_line_end(&text).to_string())])
-    }
-}
-
-fn utf8(place: &str, bytes: Vec<u8>) -> Result<String, Failure> {
+/// The text of bytes from a place, which is named in messages.
+///
+/// # Errors
+/// They are no UTF-8.
+pub fn utf8(place: &str, bytes: Vec<u8>) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::Other(format!("{place}: expected UTF-8, found another byte at {at}"))
+        Error::input(format!("{place}: expected UTF-8, found another byte at {at}"))
     })
 }
 
-fn without_last_line_end(text: &str) -> &str {
+/// The text without the line end that belongs to its file.
+pub fn without_last_line_end(text: &str) -> &str {
     text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
 }
 
 /// The error of whoever wants text of a model without a tokenizer.
-pub fn without_tokenizer(model: &Opened) -> Failure {
-    let way_out = "without one, give --prompt-ids and --output-ids";
-    Failure::Other(format!("{}; {way_out}", model.missing_tokenizer()))
+pub fn without_tokenizer(model: &Opened) -> Error {
+    let words = Message::words(format!("{}; without one, give ", model.missing_tokenizer()));
+    Error::Input(words.and_setting("prompt_ids").and(" and ").and_setting("output_ids"))
 }
 
 /// A prompt of a file, and what the file says about it.
@@ -112,7 +58,7 @@ pub struct Listed {
 ///
 /// # Errors
 /// The file cannot be read, an object has no prompt, or there is none at all.
-pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
+pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Error> {
     Ok(read_listed(path)?.into_iter().map(|listed| listed.prompt).collect())
 }
 
@@ -120,9 +66,9 @@ pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
 ///
 /// # Errors
 /// The file cannot be read or is no text.
-pub fn lines(path: &Path) -> Result<Vec<String>, Failure> {
+pub fn lines(path: &Path) -> Result<Vec<String>, Error> {
     let place = path.display().to_string();
-    let text = utf8(&place, std::fs::read(path).map_err(|error| Failure::file(path, &error))?)?;
+    let text = utf8(&place, std::fs::read(path).map_err(|error| Error::unreadable(path, &error))?)?;
     Ok(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_string).collect())
 }
 
@@ -130,9 +76,9 @@ pub fn lines(path: &Path) -> Result<Vec<String>, Failure> {
 ///
 /// # Errors
 /// As [`read_list`].
-pub fn read_listed(path: &Path) -> Result<Vec<Listed>, Failure> {
+pub fn read_listed(path: &Path) -> Result<Vec<Listed>, Error> {
     let place = path.display().to_string();
-    let text = utf8(&place, std::fs::read(path).map_err(|error| Failure::file(path, &error))?)?;
+    let text = utf8(&place, std::fs::read(path).map_err(|error| Error::unreadable(path, &error))?)?;
     let objects = path.extension().is_some_and(|extension| extension == "jsonl" || extension == "ndjson");
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let prompts: Vec<Listed> = lines
@@ -142,15 +88,15 @@ pub fn read_listed(path: &Path) -> Result<Vec<Listed>, Failure> {
         })
         .collect::<Result<_, _>>()?;
     match prompts.is_empty() {
-        true => Err(Failure::Other(format!("{place}: expected prompts, found none"))),
+        true => Err(Error::input(format!("{place}: expected prompts, found none"))),
         false => Ok(prompts),
     }
 }
 
 /// The prompt of one object: its `prompt` (text or ids), else its `text` or `question`, else the first of its `turns`.
-fn of_object(place: &str, line: &str) -> Result<Listed, Failure> {
+fn of_object(place: &str, line: &str) -> Result<Listed, Error> {
     let object: Value = serde_json::from_str(line)
-        .map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))?;
+        .map_err(|error| Error::input(format!("{place}: expected JSON, found: {error}")))?;
     let fields = ["prompt", "text", "question"].map(|field| object.get(field));
     let found = fields.into_iter().chain([object.get("turns").and_then(|turns| turns.get(0))]);
     let kind = ["category", "kind"].into_iter().find_map(|field| object.get(field)?.as_str());
@@ -167,7 +113,25 @@ fn of_object(place: &str, line: &str) -> Result<Listed, Failure> {
         _ => {}
     }
     let found = found.map_or("none".to_string(), Value::to_string);
-    Err(Failure::Other(format!("{place}: prompt: expected a text or token ids, found {found}")))
+    Err(Error::input(format!("{place}: prompt: expected a text or token ids, found {found}")))
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_string())
+    }
+}
+
+impl From<Vec<Token>> for Prompt {
+    fn from(tokens: Vec<Token>) -> Self {
+        Self::Ids(tokens)
+    }
+}
+
+impl From<&Prompt> for Prompt {
+    fn from(prompt: &Prompt) -> Self {
+        prompt.clone()
+    }
 }
 
 impl Prompt {
@@ -183,7 +147,7 @@ impl Prompt {
     ///
     /// # Errors
     /// A text for a model without a tokenizer, or an empty one for a model without a beginning-of-text token.
-    pub fn tokens(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<Vec<Token>, Failure> {
+    pub fn tokens(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<Vec<Token>, Error> {
         let text = match (self, tokenizer) {
             (Self::Ids(ids), _) => return Ok(ids.clone()),
             (Self::Text(_), None) => return Err(without_tokenizer(model)),
@@ -192,7 +156,7 @@ impl Prompt {
         };
         debug_assert!(text.is_empty());
         let missing = || format!("{}: prompt: expected a text (the model has no beginning-of-text token)", model.name);
-        let beginning = model.beginning(tokenizer).ok_or_else(|| Failure::Other(missing() + ", found an empty one"))?;
+        let beginning = model.beginning(tokenizer).ok_or_else(|| Error::input(missing() + ", found an empty one"))?;
         Ok(vec![beginning])
     }
 }

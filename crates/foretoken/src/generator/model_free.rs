@@ -1,4 +1,4 @@
-//! The drafters that need no model, from their options.
+//! The drafters that need no model, from their settings.
 //!
 //! Left out: drafters with a network, which a workshop makes.
 
@@ -11,9 +11,11 @@ use foretoken_speculation::{
 };
 use foretoken_text::Tokenizer;
 
-use crate::failure::Failure;
-use crate::options::{DrafterOptions, Kind};
+use crate::Error;
+use crate::error::Message;
 use crate::prompts;
+use crate::settings::DrafterSettings;
+use crate::spec_type::DrafterKind;
 
 /// A drafter of this kind, for texts in a vocabulary of so many tokens. `most`: tokens drafted a pass, at most.
 ///
@@ -23,57 +25,56 @@ use crate::prompts;
 /// # Panics
 /// Panics if the kind needs a model.
 pub fn without_model(
-    kind: Kind,
-    options: &DrafterOptions,
+    kind: DrafterKind,
+    settings: &DrafterSettings,
     most: usize,
     vocabulary: usize,
     tokenizer: Option<&Tokenizer>,
-) -> Result<Box<dyn Drafter>, Failure> {
+) -> Result<Box<dyn Drafter>, Error> {
     Ok(match kind {
-        Kind::Draft => panic!("a draft without a model"),
-        Kind::Lookup => {
-            let lookup = &options.lookup;
-            let (longest, most) = (lookup.max_matching_ngram_size, lookup.prompt_lookup_num_tokens);
-            let mut drafter = match lookup.prompt_lookup_candidates {
+        DrafterKind::Draft => panic!("a draft without a model"),
+        DrafterKind::Lookup => {
+            let lookup = &settings.lookup;
+            let (longest, most) = (lookup.ngram_max, lookup.n_max);
+            let mut drafter = match lookup.candidates {
                 1 => LookupDrafter::chain(1, longest, most),
                 _ => LookupDrafter::new(1, longest, most),
             };
-            drafter.candidates = lookup.prompt_lookup_candidates;
+            drafter.candidates = lookup.candidates;
             // Prompt lookup as others have it proposes whatever it finds.
-            drafter.gain_min = if lookup.prompt_lookup_candidates == 1 { 0.0 } else { options.gain_min() };
+            drafter.gain_min = if lookup.candidates == 1 { 0.0 } else { settings.gain_min() };
             Box::new(drafter)
         }
-        Kind::Trie => {
-            Box::new(TrieDrafter::new(TrieOptions { gain_min: options.gain_min(), ..options.trie.options() }))
+        DrafterKind::Trie => {
+            Box::new(TrieDrafter::new(TrieOptions { gain_min: settings.gain_min(), ..settings.trie.options() }))
         }
-        Kind::Suffix => {
-            let suffix = &options.suffix;
-            let mut drafter = SuffixDrafter::new(suffix.suffix_capacity);
-            drafter.tokens_max = suffix.suffix_num_tokens;
-            drafter.depth_max = suffix.suffix_max_tree_depth;
-            drafter.depth_factor = suffix.suffix_max_spec_factor;
-            drafter.token_min = suffix.suffix_min_token_prob;
-            drafter.gain_min = options.gain_min();
+        DrafterKind::Suffix => {
+            let suffix = &settings.suffix;
+            let mut drafter = SuffixDrafter::new(suffix.capacity);
+            drafter.tokens_max = suffix.n_max;
+            drafter.depth_max = suffix.depth_max;
+            drafter.depth_factor = suffix.depth_factor;
+            drafter.token_min = suffix.token_min;
+            drafter.gain_min = settings.gain_min();
             Box::new(drafter)
         }
-        Kind::Ngram => {
-            let ngram = &options.ngram;
-            let mut drafter = NgramDrafter::new(ngram.ngram_order, ngram.ngram_source.into());
-            drafter.n_max = ngram.ngram_num_tokens;
-            drafter.branches_max = ngram.ngram_branches;
+        DrafterKind::Ngram => {
+            let ngram = &settings.ngram;
+            let mut drafter = NgramDrafter::new(ngram.order, ngram.source);
+            drafter.n_max = ngram.n_max;
+            drafter.branches_max = ngram.branches_max;
             Box::new(drafter)
         }
-        Kind::Jacobi => {
-            let jacobi = &options.jacobi;
-            let (window, level) = (jacobi.lookahead_window, jacobi.lookahead_level);
-            Box::new(JacobiDrafter::new(window, level, jacobi.lookahead_guesses))
+        DrafterKind::Jacobi => {
+            let jacobi = &settings.jacobi;
+            Box::new(JacobiDrafter::new(jacobi.window, jacobi.level, jacobi.guesses))
         }
-        Kind::Phrases => {
-            let missing = "--phrases: expected a file of phrases, found none";
-            let path = options.phrases.as_deref().ok_or_else(|| Failure::Usage(missing.into()))?;
+        DrafterKind::Phrases => {
+            let missing = || Message::setting("phrases").and(": expected a file of phrases, found none");
+            let path = settings.phrases.as_deref().ok_or_else(|| Error::Setting(missing()))?;
             Box::new(PhrasesDrafter::new(phrases(path, tokenizer)?))
         }
-        Kind::Random => {
+        DrafterKind::Random => {
             let mut drafter = RandomDrafter::new(vocabulary);
             drafter.nodes_max = most;
             Box::new(drafter)
@@ -82,9 +83,9 @@ pub fn without_model(
 }
 
 /// The phrases of a file as tokens, each as it begins a text and as it goes on behind a space.
-fn phrases(path: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<Token>>, Failure> {
-    let missing = "--phrases: expected a model with a tokenizer, found one without";
-    let tokenizer = tokenizer.ok_or_else(|| Failure::Usage(missing.into()))?;
+fn phrases(path: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<Token>>, Error> {
+    let missing = || Message::setting("phrases").and(": expected a model with a tokenizer, found one without");
+    let tokenizer = tokenizer.ok_or_else(|| Error::Setting(missing()))?;
     let mut phrases = Vec::new();
     for text in prompts::lines(path)? {
         for text in [format!(" {text}"), text] {
@@ -95,7 +96,7 @@ fn phrases(path: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<Token>>
         }
     }
     match phrases.is_empty() {
-        true => Err(Failure::Other(format!("{}: expected phrases of several tokens, found none", path.display()))),
+        true => Err(Error::input(format!("{}: expected phrases of several tokens, found none", path.display()))),
         false => Ok(phrases),
     }
 }

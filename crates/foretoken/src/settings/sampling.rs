@@ -18,6 +18,12 @@ use crate::models::Opened;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(pub Option<usize>);
 
+impl From<usize> for Limit {
+    fn from(limit: usize) -> Self {
+        Self(Some(limit))
+    }
+}
+
 impl Serialize for Limit {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_i64(self.0.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)))
