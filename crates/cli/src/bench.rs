@@ -17,12 +17,13 @@ mod trie;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
+use foretoken::models::Opened;
 use foretoken_kernels::{Ceilings, Compute};
 use foretoken_model::Options;
 
 use crate::failure::Failure;
-use crate::models::Opened;
 use crate::options::ModelOptions;
+use crate::progress::Loading;
 use crate::values;
 use roofline::Work;
 use table::Page;
@@ -140,7 +141,8 @@ impl Pass {
         let threads = self.model.threads();
         let options = Options { rows_max, ..self.model.run_with(positions) };
         let cache_types = [options.key_type, options.value_type];
-        let model = opened.load(options)?;
+        let mut loading = Loading::default();
+        let model = opened.load(options, &mut |done, of| loading.show(done, of))?;
         let work = Work::of(&model, opened.spec.cache_bytes_per_position(cache_types));
         let mut timer = Timer::new(model);
         let page = Page { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };

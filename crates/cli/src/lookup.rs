@@ -8,8 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use foretoken_engine::store::TOKENS_MAX;
-use foretoken_engine::{Document, Store, Vocabulary};
+use foretoken::store::{Document, Store, TOKENS_MAX, Vocabulary};
 use foretoken_text::Tokenizer;
 use serde_json::Value;
 

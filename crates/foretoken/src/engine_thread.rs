@@ -22,11 +22,7 @@ use crate::answers::{Answer, Growing, Submitted, Watch, sequence};
 
 /// What the thread is told.
 enum Command {
-    Submit {
-        requests: Vec<Request>,
-        events: Sender<Event>,
-        reply: Sender<Vec<Result<Submitted, RequestError>>>,
-    },
+    Submit { requests: Vec<Request>, events: Sender<Event>, reply: Sender<Vec<Result<Submitted, RequestError>>> },
     Cancel(SequenceId),
     Stop,
 }
@@ -142,7 +138,11 @@ struct Worker<T> {
 impl<T: BorrowMut<Engine>> Worker<T> {
     /// Works until it is told to stop. Gives the owner back, unless the engine panics.
     fn run(mut self, panic: &OnceLock<String>) -> Option<T> {
-        let ended = catch_unwind(AssertUnwindSafe(|| while self.obey() { self.step() }));
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            while self.obey() {
+                self.step()
+            }
+        }));
         let Err(said) = ended else { return Some(self.owner) };
         let why = message(&*said);
         // Known before the channels close: whoever waits on one asks for it then.

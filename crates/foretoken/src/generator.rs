@@ -5,7 +5,7 @@
 //! answers.
 
 mod drafters;
-pub mod model_free;
+mod model_free;
 
 use std::borrow::{Borrow, BorrowMut};
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use crate::record::Record;
 use crate::settings::{DecidedSampling, Settings, SpeculationSettings};
 use crate::spec_type::SpecType;
 use drafters::Workshop;
+pub use model_free::without_model;
 
 /// Writes text: an engine with its target, drafters and tokenizer.
 ///

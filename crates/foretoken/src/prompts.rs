@@ -95,8 +95,8 @@ pub fn read_listed(path: &Path) -> Result<Vec<Listed>, Error> {
 
 /// The prompt of one object: its `prompt` (text or ids), else its `text` or `question`, else the first of its `turns`.
 fn of_object(place: &str, line: &str) -> Result<Listed, Error> {
-    let object: Value = serde_json::from_str(line)
-        .map_err(|error| Error::input(format!("{place}: expected JSON, found: {error}")))?;
+    let object: Value =
+        serde_json::from_str(line).map_err(|error| Error::input(format!("{place}: expected JSON, found: {error}")))?;
     let fields = ["prompt", "text", "question"].map(|field| object.get(field));
     let found = fields.into_iter().chain([object.get("turns").and_then(|turns| turns.get(0))]);
     let kind = ["category", "kind"].into_iter().find_map(|field| object.get(field)?.as_str());

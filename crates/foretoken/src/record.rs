@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use foretoken_speculation::Token;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
 use serde_json::Value;
 
 use crate::settings::{DecidedSampling, Settings};
@@ -34,6 +34,7 @@ pub struct Record {
     pub version: String,
     /// The settings, with a value for each that was left open and decides a text; paths are absolute. A target without a
     /// path is the demo model.
+    #[serde(serialize_with = "in_decimals")]
     pub settings: Settings,
     /// Who decided each of them, by its place: `"sampling.temperature": "model"`. A setting that was given with its default
     /// value counts as the program's, unless `None` is its default.
@@ -70,6 +71,26 @@ impl Record {
             costs,
         }
     }
+}
+
+/// Writes settings with the decimals that a reader expects: 0.8, and not the number of 64 bits that is nearest to it in 32.
+fn in_decimals<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::Ok, S::Error> {
+    fn shorten(value: &mut Value) {
+        match value {
+            Value::Object(fields) => fields.values_mut().for_each(shorten),
+            Value::Array(items) => items.iter_mut().for_each(shorten),
+            Value::Number(number) if number.is_f64() => {
+                let shortest = number.as_f64().and_then(|number| (number as f32).to_string().parse::<f64>().ok());
+                if let Some(shortest) = shortest {
+                    *value = Value::from(shortest);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(settings).map_err(S::Error::custom)?;
+    shorten(&mut value);
+    value.serialize(serializer)
 }
 
 /// Who decided each setting.
@@ -133,5 +154,9 @@ mod tests {
         assert_eq!((of("sampling.temperature"), of("sampling.top_p")), (DecidedBy::Model, DecidedBy::User));
         assert_eq!((of("sampling.top_k"), of("parallel")), (DecidedBy::Program, DecidedBy::User));
         assert_eq!(of("speculation.drafters.suffix.n_max"), DecidedBy::Program);
+        let mut written = Vec::new();
+        in_decimals(&asked, &mut serde_json::Serializer::new(&mut written)).expect("it can be written");
+        let written = String::from_utf8(written).expect("JSON is text");
+        assert!(written.contains(r#""top_p":0.95,"#), "{written}");
     }
 }

@@ -6,9 +6,9 @@ use foretoken_model::{CacheType, Options, WeightType};
 use serde::{Deserialize, Serialize};
 
 use super::names;
+use crate::Error;
 use crate::error::Message;
 use crate::models::{Opened, demo};
-use crate::Error;
 
 /// The longest context that is made without being asked for.
 const CONTEXT_DEFAULT: usize = 4096;

@@ -212,7 +212,10 @@ impl SamplingSettings {
             let of_model = decider.decided_by_model.contains(&problem.field);
             return Err(match of_model {
                 true => Error::input(format!("{}: {problem}", own.file)),
-                false => Error::Setting(Message::words(problem.to_string())),
+                false => Error::Setting(
+                    Message::setting(problem.field)
+                        .and(format!(": expected {}, found {}", problem.expected, problem.found)),
+                ),
             });
         }
         let settings = Self {

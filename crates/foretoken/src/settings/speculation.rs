@@ -222,9 +222,7 @@ impl SpeculationSettings {
         match (self.model_draft.get(number), demo::draft()) {
             (Some(path), _) => Opened::at(path),
             (None, Some(files)) => Opened::embedded(files),
-            (None, None) => {
-                Err(Error::Setting(Message::setting("model_draft").and(": expected a model, found none")))
-            }
+            (None, None) => Err(Error::Setting(Message::setting("model_draft").and(": expected a model, found none"))),
         }
     }
 

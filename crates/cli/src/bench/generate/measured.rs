@@ -7,10 +7,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use foretoken::{Answer, settings};
 use foretoken_engine::BudgetKind;
 use foretoken_speculation::DraftSettings;
 
-use crate::answers::Answer;
 use crate::options::Budget;
 use crate::values;
 
@@ -41,7 +41,7 @@ impl Measured {
     pub fn kind(self, limit: Option<usize>, plain: Option<&Answer>) -> BudgetKind {
         let limit = self.nodes_max.or(limit);
         match self.budget {
-            Some(budget) => budget.up_to(limit),
+            Some(budget) => settings::Budget::from(budget).up_to(limit),
             None => BudgetKind::Oracle {
                 text: plain.map_or_else(Vec::new, Answer::ids).into(),
                 nodes_max: limit.unwrap_or(BudgetKind::AUTO_NODES_MAX),

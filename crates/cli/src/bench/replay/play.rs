@@ -6,7 +6,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, Stats, Store};
+use foretoken::store::Store;
+use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, Stats};
 use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs};
 use foretoken_speculation::{Drafter, Token};
 
@@ -101,7 +102,7 @@ impl Stage {
             drafters: (0..self.drafters).collect(),
             ..Request::new(prompt.to_vec())
         };
-        self.engine.submit(request)?;
+        self.engine.submit(request).map_err(foretoken::Error::from)?;
         let mut written = Vec::with_capacity(output.len());
         let mut found = None;
         while !self.engine.is_idle() {
