@@ -10,6 +10,8 @@
 //! let mut settings = Settings::default();
 //! settings.speculation.spec_type = "draft+suffix".parse().expect("two drafters");
 //! settings.sampling.tokens_max = 16.into();
+//! # let folder = tempfile::tempdir().expect("a folder for costs, which a test build has no business to keep");
+//! # settings.speculation.costs = Some(folder.path().join("costs.json"));
 //! let mut generator = Generator::open(&settings)?;
 //! let request = generator.request("Once upon a time,")?;
 //! generator.run(vec![request], &mut |_, event: &Event| -> Result<bool, Error> {
