@@ -10,7 +10,7 @@ use foretoken_model::{ExecutorError, ModelError};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
 
-use crate::options::option_of_error;
+use crate::names::option_of_error;
 
 /// The end of a command that could not do what was asked.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ mod inspect;
 mod interrupts;
 mod logits;
 mod lookup;
+mod names;
 mod options;
 mod printing;
 mod progress;

@@ -5,12 +5,10 @@
 
 mod drafters;
 mod model;
-mod names;
 mod sampling;
 mod speculation;
 
 pub use drafters::DrafterOptions;
 pub use model::{CacheOptions, ModelOptions};
-pub use names::{option, option_of_error};
 pub use sampling::{LawOptions, SamplingOptions};
 pub use speculation::{Budget, DraftingOptions, SpeculationOptions, Verify};

@@ -6,7 +6,7 @@ use foretoken::generator::Choices;
 use foretoken::{Answer, Event, Generator, Settings};
 
 use crate::failure::Failure;
-use crate::options::option;
+use crate::names::option;
 use crate::progress::{Loading, say};
 
 /// What the user of a generator is told while it runs.

@@ -137,6 +137,15 @@ macro_rules! input {
 
 input!(ModelError, TextError, WeightsError, ExecutorError, StoreError);
 
+/// Refuses a setting whose number does not lie in a range.
+pub(crate) fn within(setting: &'static str, found: usize, least: usize, most: usize) -> Result<(), Error> {
+    if (least..=most).contains(&found) {
+        return Ok(());
+    }
+    let expected = format!(": expected a whole number from {least} to {most}, found {found}");
+    Err(Error::Setting(Message::setting(setting).and(expected)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

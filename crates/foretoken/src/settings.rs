@@ -20,8 +20,7 @@ pub use speculation::{Budget, DraftingSettings, SpeculationSettings};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
-use crate::error::Message;
+use crate::error::{Error, within};
 
 /// Everything that a [`Generator`](crate::Generator) is made from.
 ///
@@ -70,15 +69,6 @@ impl Settings {
         within("threads", self.model.threads(), 1, 1024)?;
         self.speculation.drafters.check()
     }
-}
-
-/// Whether a number lies in a range.
-fn within(setting: &'static str, found: usize, least: usize, most: usize) -> Result<(), Error> {
-    if (least..=most).contains(&found) {
-        return Ok(());
-    }
-    let expected = format!(": expected a whole number from {least} to {most}, found {found}");
-    Err(Error::Setting(Message::setting(setting).and(expected)))
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use foretoken_speculation::NgramSource;
 use foretoken_speculation::draft::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieOptions};
 use serde::{Deserialize, Serialize};
 
-use super::{names, within};
-use crate::Error;
+use super::names;
+use crate::error::{Error, within};
 use crate::spec_type::DrafterKind;
 
 /// Of all drafters that need no model.

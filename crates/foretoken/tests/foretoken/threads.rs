@@ -72,7 +72,7 @@ fn a_request_that_is_refused_comes_back_and_the_others_run() {
     let submitted = thread.submit_all(vec![request(0, 3), Request::new(Vec::new()), request(1, 3)], &events);
     let submitted = submitted.expect("the thread lives");
     assert_eq!(submitted[1], Err(RequestError::EmptyPrompt));
-    assert_eq!(submitted[2].map(|submitted| submitted.request), Ok(1));
+    assert_eq!(submitted[2].as_ref().map(|submitted| submitted.request), Ok(1));
     assert_eq!([end(&heard), end(&heard)], [FinishReason::Length, FinishReason::Length]);
     let refused = thread.submit(request(9, 3), &events).expect_err("the vocabulary has 7 tokens");
     assert!(matches!(refused, Error::Request(RequestError::Token { found: 9, .. })), "{refused}");
