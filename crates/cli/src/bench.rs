@@ -2,10 +2,10 @@
 //! that gains.
 //!
 //! `pass` is the time of one pass over several numbers of rows, behind a context that is already in the cache. It is
-//! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing but
-//! the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters and
-//! no network, on texts that were recorded; `trie` does the same over ranges of one drafter's settings. `generate` is
-//! both together, beside plain decoding. Left out: other programs, against which `bench/peers` measures.
+//! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing
+//! but the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters
+//! and no network, on texts that were recorded; `trie` does the same over ranges of one drafter's settings. `generate`
+//! is both together, beside plain decoding. Left out: other programs, against which `bench/peers` measures.
 
 mod generate;
 mod replay;
@@ -114,7 +114,8 @@ pub struct Pass {
     #[command(flatten)]
     model: ModelOptions,
     /// Rows of a pass [default: those of 1,2,4,8,16,64,512 that fit]
-    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N,..", value_delimiter = ',',
+        value_parser = values::one_up, allow_negative_numbers = true)]
     rows: Vec<usize>,
     /// Tokens in the cache before the pass
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "64", value_parser = values::whole,

@@ -33,14 +33,14 @@ pub struct Generate {
     /// Texts generated at a time, of several prompts (also -np)
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
     parallel: usize,
-    /// Colour each token by who produced it: drafted and accepted, or the target's own (brackets under NO_COLOR); =table
-    /// has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and the token
+    /// Colour each token by who produced it: drafted and accepted, or the target's own (brackets under NO_COLOR);
+    /// =table has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and the token
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
     show_drafts: Option<ShowDrafts>,
     /// Print one JSON object a prompt: text, ids with who produced each (origins, depths in the draft tree, numbers of
-    /// passes, probabilities p of the target and q of the drafter), timings, speculation and its drafters, and the record of
-    /// the run: all that decided the text, and who decided it
+    /// passes, probabilities p of the target and q of the drafter), timings, speculation and its drafters, and the
+    /// record of the run: all that decided the text, and who decided it
     #[arg(long, conflicts_with = "output_ids")]
     json: bool,
     /// Log-probabilities of the new tokens under the model's raw law, in the JSON object

@@ -27,7 +27,8 @@ pub struct PromptOptions {
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// The prompt as token ids, nothing added
-    #[arg(long, value_name = "ID,..", value_delimiter = ',', value_parser = values::token, allow_negative_numbers = true)]
+    #[arg(long, value_name = "ID,..", value_delimiter = ',',
+        value_parser = values::token, allow_negative_numbers = true)]
     pub prompt_ids: Option<Vec<Token>>,
     /// Several prompts: a .jsonl file of objects with "prompt", or one a line
     #[arg(long, value_name = "FILE")]

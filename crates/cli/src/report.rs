@@ -112,8 +112,8 @@ pub fn drafter(stats: &DrafterStats) -> Value {
     })
 }
 
-/// The object of one prompt for `--json`. `prompt` is the prompt's text, `has_text` whether tokens have any, `record` that
-/// of the run.
+/// The object of one prompt for `--json`. `prompt` is the prompt's text, `has_text` whether tokens have any, `record`
+/// that of the run.
 pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, record: &Record, names: &[String]) -> Value {
     let stats = &answer.stats;
     let drafters: Map<String, Value> =

@@ -1,4 +1,5 @@
-//! Opening a generator and telling its user what there is to know: how far loading is, notes, the seed, failed drafters.
+//! Opening a generator and telling its user what there is to know: how far loading is, notes, the seed, failed
+//! drafters.
 //!
 //! Left out: what came of it, which each command shows in its own way.
 
@@ -49,7 +50,8 @@ impl Telling {
         }
     }
 
-    /// Tells what there is to tell of an event; of the first of them the seed, as late as this so that an error stands alone.
+    /// Tells what there is to tell of an event; of the first of them the seed, as late as this so that an error stands
+    /// alone.
     pub fn hear(&mut self, event: &Event) {
         self.seed();
         if let Event::DrafterFailed { drafter, message, .. } = event {

@@ -1,6 +1,7 @@
 //! Streams a text while it is written, token by token, with a draft model: `cargo run --release --example stream`.
 //!
-//! The engine runs on a thread of its own; this one prints. Behind the text stands how many passes of the target it took.
+//! The engine runs on a thread of its own; this one prints. Behind the text stands how many passes of the target it
+//! took.
 
 use std::io::Write;
 use std::sync::mpsc::channel;

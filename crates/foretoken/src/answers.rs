@@ -1,8 +1,8 @@
 //! Running an engine until all prompts are answered, and what was answered.
 //!
-//! The one loop of every door that waits for whole answers: generating, checking and chatting differ in what they do with
-//! events while they come, and with answers when they are complete. [`EngineThread`](crate::EngineThread) is for doors
-//! that have something else to do meanwhile. Left out: printing.
+//! The one loop of every door that waits for whole answers: generating, checking and chatting differ in what they do
+//! with events while they come, and with answers when they are complete. [`EngineThread`](crate::EngineThread) is for
+//! doors that have something else to do meanwhile. Left out: printing.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -16,7 +16,8 @@ use crate::Error;
 pub struct Answer {
     /// Tokens of the prompt.
     pub prompt: Vec<Token>,
-    /// The request's number, by which the engine draws under rejection and block verification; `None` if it was refused.
+    /// The request's number, by which the engine draws under rejection and block verification; `None` if it was
+    /// refused.
     pub request: Option<u64>,
     /// The new tokens, with who produced them and the text that they complete.
     pub emitted: Vec<Emitted>,
@@ -32,8 +33,8 @@ pub struct Answer {
     pub stats: Stats,
 }
 
-/// Sees every event with the number of its request among those that run, from 0. Whether to go on is what it returns: false
-/// cancels that request.
+/// Sees every event with the number of its request among those that run, from 0. Whether to go on is what it returns:
+/// false cancels that request.
 pub type Watch<'a, E> = dyn FnMut(usize, &Event) -> Result<bool, E> + 'a;
 
 /// A request that an engine took.
@@ -119,7 +120,8 @@ pub(crate) fn sequence(event: &Event) -> SequenceId {
     *sequence
 }
 
-/// Runs requests to their ends. A prompt that is refused or cannot go on says so in its answer, and the others get theirs.
+/// Runs requests to their ends. A prompt that is refused or cannot go on says so in its answer, and the others get
+/// theirs.
 ///
 /// # Errors
 /// What all requests have in common is refused, or `watch` fails.

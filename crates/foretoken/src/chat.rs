@@ -24,7 +24,8 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// A conversation with the target of a generator that nobody has begun yet. `system`: what the model is told before.
+    /// A conversation with the target of a generator that nobody has begun yet. `system`: what the model is told
+    /// before.
     ///
     /// # Errors
     /// The model has no tokenizer or no chat template.

@@ -1,9 +1,10 @@
 //! What passes and drafts cost, kept between runs.
 //!
-//! Drafts are weighed by what they cost on this machine. The first run of a model measures it at the start, in well under a
-//! second; what its passes then teach is kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or `~/.cache/foretoken`),
-//! one small file for each model, way of running it and machine. A file that is damaged or of something else is measured
-//! anew. A file that the settings name is read and held, so that nothing that is drafted depends on the clock.
+//! Drafts are weighed by what they cost on this machine. The first run of a model measures it at the start, in well
+//! under a second; what its passes then teach is kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or
+//! `~/.cache/foretoken`), one small file for each model, way of running it and machine. A file that is damaged or of
+//! something else is measured anew. A file that the settings name is read and held, so that nothing that is drafted
+//! depends on the clock.
 //!
 //! Left out: what is made of costs, which `speculation` knows.
 
@@ -41,8 +42,8 @@ pub(crate) struct KeptCosts {
 }
 
 impl KeptCosts {
-    /// Gives an engine the costs of earlier runs, or measures them. `names`: of its drafters; `held`: a file whose costs are
-    /// held; `key`: all that costs depend on besides the machine; `notes`: what a user should know.
+    /// Gives an engine the costs of earlier runs, or measures them. `names`: of its drafters; `held`: a file whose
+    /// costs are held; `key`: all that costs depend on besides the machine; `notes`: what a user should know.
     ///
     /// # Errors
     /// A file to be held cannot be used.
@@ -154,8 +155,8 @@ impl Found {
     }
 }
 
-/// Writes a file beside its place and moves it there, so that nobody reads half of it. What the file that was there says of
-/// other drafters stays.
+/// Writes a file beside its place and moves it there, so that nobody reads half of it. What the file that was there
+/// says of other drafters stays.
 fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::io::Result<()> {
     let before = read(path).ok().filter(|found| found.of == key);
     let mut drafters = before.map_or(BTreeMap::new(), |found| found.drafters);
@@ -164,7 +165,10 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
     for WidthTime { context_min, rows, seconds, times, age } in &record.widths {
         passes.entry(*context_min).or_default().push(json!([rows, seconds, times, age]));
     }
-    let pass = |(context_min, points): (usize, Vec<Value>)| json!({ "context_min": context_min, "rows_seconds_times_age": points });
+    let pass = |(context_min, points): (usize, Vec<Value>)| {
+        let points = Value::from(points);
+        json!({ "context_min": context_min, "rows_seconds_times_age": points })
+    };
     let drafter = |(name, DrafterTime { costs: DrafterCosts { call, step, catch_up }, age })| {
         (name, json!({ "call": call, "step": step, "catch_up": catch_up, "age": age }))
     };

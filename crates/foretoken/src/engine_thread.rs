@@ -28,7 +28,8 @@ enum Command {
 }
 
 /// An engine that runs on a thread of its own, with whatever owns it (an [`Engine`] or a
-/// [`Generator`](crate::Generator)). Can be shared between threads. Dropping it cancels all requests and stops the thread.
+/// [`Generator`](crate::Generator)). Can be shared between threads. Dropping it cancels all requests and stops the
+/// thread.
 pub struct EngineThread<T> {
     commands: Sender<Command>,
     /// Gives the owner back; `None` if the engine panicked.
@@ -73,7 +74,8 @@ impl<T> EngineThread<T> {
         Ok(submitted.into_iter().next().expect("one request, one reply")?)
     }
 
-    /// Submits requests that begin together, in their order. Those that are refused do not keep the others from running.
+    /// Submits requests that begin together, in their order. Those that are refused do not keep the others from
+    /// running.
     ///
     /// # Errors
     /// The thread is gone.
@@ -140,7 +142,7 @@ impl<T: BorrowMut<Engine>> Worker<T> {
     fn run(mut self, panic: &OnceLock<String>) -> Option<T> {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             while self.obey() {
-                self.step()
+                self.step();
             }
         }));
         let Err(said) = ended else { return Some(self.owner) };

@@ -1,7 +1,7 @@
 //! Why something cannot be done, and what a user should know: one line that names file, field or setting.
 //!
-//! The idea: whoever speaks to the library has names of their own for settings (`--spec-draft-n-max` on a command line).
-//! So a [`Message`] keeps the names of settings apart from its words, and a door puts its own in their place
+//! The idea: whoever speaks to the library has names of their own for settings (`--spec-draft-n-max` on a command
+//! line). So a [`Message`] keeps the names of settings apart from its words, and a door puts its own in their place
 //! ([`Message::with_names`]). Left out: exit codes and status codes, which are the door's.
 
 use std::fmt;
@@ -14,7 +14,8 @@ use foretoken_weights::WeightsError;
 
 use crate::store::StoreError;
 
-/// One line, in which settings are named as the library names them: `draft.n_min: expected at most draft.n_max (4), found 5`.
+/// One line, in which settings are named as the library names them: `draft.n_min: expected at most draft.n_max (4),
+/// found 5`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message(Vec<Part>);
 
@@ -69,8 +70,8 @@ impl fmt::Display for Message {
     }
 }
 
-/// Why the library could not do what was asked. Each is one line that names file, field or setting, what was expected and
-/// what was found.
+/// Why the library could not do what was asked. Each is one line that names file, field or setting, what was expected
+/// and what was found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Error {
     /// A setting cannot be, alone or beside the others.

@@ -159,8 +159,8 @@ impl Generator {
         })
     }
 
-    /// A generator that writes the texts of a record again, if it is given the same prompts in the same order. Files that it
-    /// names (models, texts that drafters learned) must be what they were.
+    /// A generator that writes the texts of a record again, if it is given the same prompts in the same order. Files
+    /// that it names (models, texts that drafters learned) must be what they were.
     ///
     /// # Errors
     /// As [`Generator::open`], or the record's costs cannot be used.
@@ -199,8 +199,8 @@ impl Generator {
         answers::run(&mut self.engine, requests, watch)
     }
 
-    /// Adds answers to the texts that drafters will know in the next run, if these are kept. What could not be answered is
-    /// not kept.
+    /// Adds answers to the texts that drafters will know in the next run, if these are kept. What could not be answered
+    /// is not kept.
     ///
     /// # Errors
     /// The file cannot be written.

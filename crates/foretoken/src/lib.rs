@@ -1,7 +1,7 @@
 //! Text from large language models several times faster, without changing the text.
 //!
-//! From a model to streamed text with a drafter, on the demo models (feature `demo`; a folder or a `.gguf` file is named
-//! by `settings.model.path`, a draft model by `settings.speculation.model_draft`):
+//! From a model to streamed text with a drafter, on the demo models (feature `demo`; a folder or a `.gguf` file is
+//! named by `settings.model.path`, a draft model by `settings.speculation.model_draft`):
 //!
 #![cfg_attr(feature = "demo", doc = "```")]
 #![cfg_attr(not(feature = "demo"), doc = "```no_run")]
@@ -23,8 +23,8 @@
 //!
 //! [`Settings`] are plain structs that can be read from JSON; [`Generator`] opens what they name and runs requests;
 //! [`EngineThread`] runs them beside whatever else a program does; [`Record`] holds all that decided a text. Doors
-//! (the command line, and whatever comes after it) are made of exactly this. What is promised and why it holds stands in
-//! `foretoken_speculation`, the loop in `foretoken_engine`.
+//! (the command line, and whatever comes after it) are made of exactly this. What is promised and why it holds stands
+//! in `foretoken_speculation`, the loop in `foretoken_engine`.
 //!
 //! Left out: printing, progress bars, and names of options.
 

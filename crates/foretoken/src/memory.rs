@@ -3,8 +3,8 @@
 //! `lookup_cache_static` is read; `lookup_cache_dynamic` is read if it is there, and written with this run's texts
 //! behind the old ones. The texts of the first are everybody's, whoever wrote them. Every drafter that learns across
 //! texts learns all of them; what it makes of them is its own business. Requests are numbered on behind those that
-//! wrote the texts: under *rejection* a request must not have the number of one that the drafters remember. Left out: the
-//! format ([`crate::store`]).
+//! wrote the texts: under *rejection* a request must not have the number of one that the drafters remember. Left out:
+//! the format ([`crate::store`]).
 
 use std::path::{Path, PathBuf};
 

@@ -148,8 +148,8 @@ impl Opened {
 
     /// The tokens that end a text, ascending: what `generation_config.json` says, else `config.json`, else the
     /// tokenizer. As transformers decides it, so that the same text ends at the same place. Nothing else decides it; a
-    /// conversation has the [turn's end](Tokenizer::turn_end_tokens) besides, since some models' files name only the end of
-    /// a text.
+    /// conversation has the [turn's end](Tokenizer::turn_end_tokens) besides, since some models' files name only the
+    /// end of a text.
     pub fn end_tokens(&self, tokenizer: Option<&Tokenizer>) -> Vec<Token> {
         let mut all = match tokenizer {
             Some(tokenizer) if self.defaults.end_tokens.is_empty() => tokenizer.end_tokens().to_vec(),

@@ -1,9 +1,9 @@
 //! The record of a run: all that decided its texts, and who decided it.
 //!
-//! Under *exact* a seed and the law are enough to have a text again. Under *rejection* and *block* verification the text of
-//! a seed also depends on what is drafted, so the record holds everything that drafting goes by: drafters, limits, the
-//! number of the first request, and the costs, if they were held (without these drafting goes by the clock, and only the
-//! distribution is the same again). Prompts are not in it, nor the files that it names.
+//! Under *exact* a seed and the law are enough to have a text again. Under *rejection* and *block* verification the
+//! text of a seed also depends on what is drafted, so the record holds everything that drafting goes by: drafters,
+//! limits, the number of the first request, and the costs, if they were held (without these drafting goes by the clock,
+//! and only the distribution is the same again). Prompts are not in it, nor the files that it names.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,12 +32,12 @@ pub enum DecidedBy {
 pub struct Record {
     /// The version of this library.
     pub version: String,
-    /// The settings, with a value for each that was left open and decides a text; paths are absolute. A target without a
-    /// path is the demo model.
+    /// The settings, with a value for each that was left open and decides a text; paths are absolute. A target without
+    /// a path is the demo model.
     #[serde(serialize_with = "in_decimals")]
     pub settings: Settings,
-    /// Who decided each of them, by its place: `"sampling.temperature": "model"`. A setting that was given with its default
-    /// value counts as the program's, unless `None` is its default.
+    /// Who decided each of them, by its place: `"sampling.temperature": "model"`. A setting that was given with its
+    /// default value counts as the program's, unless `None` is its default.
     pub decided_by: BTreeMap<String, DecidedBy>,
     /// The tokens that end a text, which the model's files decide.
     pub end_tokens: Vec<Token>,
@@ -73,7 +73,8 @@ impl Record {
     }
 }
 
-/// Writes settings with the decimals that a reader expects: 0.8, and not the number of 64 bits that is nearest to it in 32.
+/// Writes settings with the decimals that a reader expects: 0.8, and not the number of 64 bits that is nearest to it in
+/// 32.
 fn in_decimals<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::Ok, S::Error> {
     fn shorten(value: &mut Value) {
         match value {

@@ -1,9 +1,9 @@
 //! What can be chosen, as plain structs: model, sampling, speculation.
 //!
-//! [`Settings::default`] is what the program does without being told. The structs can be written and read (serde), so that
-//! a configuration file, a request and the record of a run hold the same words; a field that is missing has its default,
-//! and one that is not known is an error. `None` stands for "decided elsewhere": by the model's own files, by measured
-//! costs, or by the drafter. Left out: where settings come from, which is the door's business.
+//! [`Settings::default`] is what the program does without being told. The structs can be written and read (serde), so
+//! that a configuration file, a request and the record of a run hold the same words; a field that is missing has its
+//! default, and one that is not known is an error. `None` stands for "decided elsewhere": by the model's own files, by
+//! measured costs, or by the drafter. Left out: where settings come from, which is the door's business.
 
 mod drafters;
 mod model;

@@ -116,8 +116,8 @@ pub struct Generate {
         default_value = "exact"
     )]
     verify: Vec<Verify>,
-    /// How much to draft, in one way or several: as for generate, or oracle, which knows the plain text and drafts what will
-    /// be accepted; each also with limits of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of
+    /// How much to draft, in one way or several: as for generate, or oracle, which knows the plain text and drafts what
+    /// will be accepted; each also with limits of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of
     /// --spec-draft-n-max and --spec-draft-p-min
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',', default_value = "auto",
         value_parser = str::parse::<Measured>)]

@@ -1,9 +1,9 @@
 //! `foretoken bench replay`: what each drafter would have saved on texts that are known already.
 //!
 //! A record plays the target ([`play`]), so that hundreds of texts pass in seconds and every drafter is judged on the
-//! same ones, through the engine itself. What is said of acceptance and passes is exact for greedy decoding: a model that
-//! writes the record would have needed these passes. Left out: drafters with a network, and what a pass costs, which
-//! `bench pass` measures.
+//! same ones, through the engine itself. What is said of acceptance and passes is exact for greedy decoding: a model
+//! that writes the record would have needed these passes. Left out: drafters with a network, and what a pass costs,
+//! which `bench pass` measures.
 
 mod contestant;
 pub mod play;

@@ -18,9 +18,9 @@ use crate::values;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct DrafterOptions {
-    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed [default: where it
-    /// does not pay; of budgets that do not weigh costs 0.1; of bench replay, where rows cost nothing, 0]; not of lookup
-    /// with --prompt-lookup-candidates 1
+    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed [default:
+    /// where it does not pay; of budgets that do not weigh costs 0.1; of bench replay, where rows cost nothing, 0]; not
+    /// of lookup with --prompt-lookup-candidates 1
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_gain_min: Option<f32>,
     #[command(flatten)]
@@ -92,7 +92,8 @@ pub struct MemoryOptions {
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_dynamic: Option<PathBuf>,
     /// Most tokens kept in that file, those of the last texts; a file that holds more is refused
-    #[arg(long, value_name = "N", default_value = "1048576", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1048576",
+        value_parser = values::one_up, allow_negative_numbers = true)]
     pub lookup_cache_tokens: usize,
 }
 
@@ -131,7 +132,8 @@ pub struct TrieChoices {
     #[arg(long, value_name = "N", default_value = "16", value_parser = values::one_up, allow_negative_numbers = true)]
     pub decoding_length: usize,
     /// trie: tokens that a branch goes on for
-    #[arg(long, value_name = "N", default_value = "12", value_parser = values::branch_length, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "12",
+        value_parser = values::branch_length, allow_negative_numbers = true)]
     pub branch_length: usize,
     /// trie: branches that share their beginnings, that stand side by side, or one alone (hier, par, one), of prompts,
     /// outputs or both (input, output, mix)
@@ -159,7 +161,8 @@ pub struct SuffixOptions {
     #[arg(long, value_name = "P", default_value = "0", value_parser = values::fraction, allow_negative_numbers = true)]
     pub suffix_min_token_prob: f32,
     /// suffix: most tokens of other texts that are remembered
-    #[arg(long, value_name = "N", default_value = "1000000", value_parser = values::whole, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1000000",
+        value_parser = values::whole, allow_negative_numbers = true)]
     pub suffix_capacity: usize,
 }
 
@@ -188,8 +191,8 @@ impl From<Counted> for NgramSource {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct NgramOptions {
-    /// ngram: length of the longest n-gram that is counted, the proposed token included; 1 proposes the most frequent tokens
-    /// whatever came before
+    /// ngram: length of the longest n-gram that is counted, the proposed token included; 1 proposes the most frequent
+    /// tokens whatever came before
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::order, allow_negative_numbers = true)]
     pub ngram_order: usize,
     /// ngram: what is counted: corpus, text or both

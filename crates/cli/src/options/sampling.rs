@@ -14,7 +14,8 @@ use crate::values::{self, Seed};
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingOptions {
     /// Temperature; 0 is greedy [default: 0.8]
-    #[arg(long, visible_alias = "temperature", value_name = "T", value_parser = values::zero_up, allow_negative_numbers = true)]
+    #[arg(long, visible_alias = "temperature", value_name = "T",
+        value_parser = values::zero_up, allow_negative_numbers = true)]
     pub temp: Option<f32>,
     #[command(flatten)]
     pub law: LawOptions,
@@ -41,7 +42,8 @@ pub struct LawOptions {
         allow_negative_numbers = true)]
     pub typical: Option<f32>,
     /// Divides the logits of tokens written before; 1 is off [default: 1]
-    #[arg(long, alias = "repetition-penalty", value_name = "X", value_parser = values::positive, allow_negative_numbers = true)]
+    #[arg(long, alias = "repetition-penalty", value_name = "X",
+        value_parser = values::positive, allow_negative_numbers = true)]
     pub repeat_penalty: Option<f32>,
     /// How many last tokens the penalties look at; 0 is off, -1 is all [default: 64]
     #[arg(long, value_name = "N", value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]

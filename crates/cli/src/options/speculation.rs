@@ -90,17 +90,17 @@ impl From<Translate> for TranslationWay {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculationOptions {
-    /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, trie, suffix, ngram, jacobi, phrases, random;
-    /// draft:lookup lets the second draft for the model of the first; auto is draft, if there is a model, suffix and
-    /// phrases, if there are any [default: auto]
+    /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, trie, suffix, ngram, jacobi, phrases,
+    /// random; draft:lookup lets the second draft for the model of the first; auto is draft, if there is a model,
+    /// suffix and phrases, if there are any [default: auto]
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,
     /// What speculation promises
     #[arg(long, value_name = "PROMISE", default_value = "exact")]
     pub verify: Verify,
-    /// How much to draft. auto weighs what each guess is worth against what it costs on this machine; a drafter that does
-    /// not pay rests. Under --verify rejection or block the text of a seed then depends on the clock, unless --costs is
-    /// given
+    /// How much to draft. auto weighs what each guess is worth against what it costs on this machine; a drafter that
+    /// does not pay rests. Under --verify rejection or block the text of a seed then depends on the clock, unless
+    /// --costs is given
     #[arg(long, value_name = "KIND", default_value = "auto")]
     pub budget: Budget,
     #[command(flatten)]
@@ -111,8 +111,8 @@ pub struct SpeculationOptions {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct DraftingOptions {
-    /// The draft model: a directory or a .gguf file (also -md); given several times, the n-th draft of --spec-type takes
-    /// the n-th
+    /// The draft model: a directory or a .gguf file (also -md); given several times, the n-th draft of --spec-type
+    /// takes the n-th
     #[arg(long, value_name = "MODEL")]
     pub model_draft: Vec<PathBuf>,
     /// Most tokens drafted a pass [default: as many as pay; of the other budgets 16]
@@ -120,8 +120,8 @@ pub struct DraftingOptions {
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_max: Option<usize>,
     /// Fewest tokens that a draft model or an n-gram table drafts when it drafts, however improbable they are (see
-    /// --spec-draft-p-min); --budget auto may let it rest, verifies only those that are worth it, and heuristic may allow
-    /// fewer
+    /// --spec-draft-p-min); --budget auto may let it rest, verifies only those that are worth it, and heuristic may
+    /// allow fewer
     #[arg(long, alias = "draft-min", value_name = "N", default_value = "0",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_min: usize,
@@ -132,7 +132,8 @@ pub struct DraftingOptions {
     pub spec_draft_p_min: Option<f32>,
     /// Branch where another token has at least this probability under the draft model; 1 never branches [default: up to
     /// the drafter]
-    #[arg(long, alias = "draft-p-split", value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
+    #[arg(long, alias = "draft-p-split", value_name = "P",
+        value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_draft_p_split: Option<f32>,
     /// The draft model's own temperature [default: the target's]
     #[arg(long, value_name = "T", value_parser = values::zero_up, allow_negative_numbers = true)]
@@ -156,9 +157,9 @@ pub struct DraftingOptions {
     /// Tokens of the draft model behind which the target's text is encoded
     #[arg(long, value_name = "N", default_value = "10", value_parser = values::one_up, allow_negative_numbers = true)]
     pub assistant_lookbehind: usize,
-    /// What passes and drafts cost, for --budget auto: this file is read and never changed, so that nothing depends on the
-    /// clock; if it is not there it is measured and written first [default: measured once a model and machine, kept in
-    /// the cache folder and corrected by every run]
+    /// What passes and drafts cost, for --budget auto: this file is read and never changed, so that nothing depends on
+    /// the clock; if it is not there it is measured and written first [default: measured once a model and machine, kept
+    /// in the cache folder and corrected by every run]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// As --dtype, of draft models

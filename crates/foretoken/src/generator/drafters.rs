@@ -58,8 +58,8 @@ impl<'a> Workshop<'a> {
         Self { settings, target, tokenizer, run_with, drafts: BTreeMap::new(), made: Vec::new() }
     }
 
-    /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what cannot
-    /// be used is told early.
+    /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what
+    /// cannot be used is told early.
     ///
     /// # Errors
     /// A model cannot be opened, or does not speak the target's tokens.

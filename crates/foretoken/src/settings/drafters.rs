@@ -1,8 +1,8 @@
 //! Settings of the single drafters, and of what they know from before.
 //!
 //! Defaults are the drafters' own, but for the least gain, which is a choice of each door. In each group `n_max` is the
-//! most tokens that the drafter proposes a pass (of n-gram tables: along a branch). Left out: settings that all drafters
-//! share ([`super::DraftingSettings`]).
+//! most tokens that the drafter proposes a pass (of n-gram tables: along a branch). Left out: settings that all
+//! drafters share ([`super::DraftingSettings`]).
 
 use std::path::PathBuf;
 
@@ -18,8 +18,8 @@ use crate::spec_type::DrafterKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DrafterSettings {
-    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed; `None`: where it
-    /// does not pay, and of budgets that do not weigh costs 0.1. Not of lookup with one candidate.
+    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed; `None`:
+    /// where it does not pay, and of budgets that do not weigh costs 0.1. Not of lookup with one candidate.
     pub gain_min: Option<f32>,
     /// Of lookup.
     pub lookup: LookupSettings,

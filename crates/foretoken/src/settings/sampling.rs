@@ -1,7 +1,7 @@
 //! Settings of the law: how the next token is chosen, and when a text ends.
 //!
-//! What is not set is decided by the model's own `generation_config.json`, and else by llama.cpp's default; who decided is
-//! kept ([`DecidedSampling`]), because a model's file changes texts without anybody having asked for it.
+//! What is not set is decided by the model's own `generation_config.json`, and else by llama.cpp's default; who decided
+//! is kept ([`DecidedSampling`]), because a model's file changes texts without anybody having asked for it.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -57,7 +57,8 @@ pub struct SamplingSettings {
     pub typical_p: Option<f32>,
     /// Divides the logits of tokens written before; 1 is off. `None`: the model's, else 1.
     pub repetition_penalty: Option<f32>,
-    /// How many last tokens the penalties look at; 0 is off. `None`: all beside a repetition penalty of the model's, else
+    /// How many last tokens the penalties look at; 0 is off. `None`: all beside a repetition penalty of the model's,
+    /// else
     /// 64.
     pub penalty_window: Option<Limit>,
     /// Subtracted from the logits of tokens written before.

@@ -35,7 +35,8 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// The budget of so many nodes at most; without a limit, up to what ever pays, and where costs are not weighed up to 16.
+    /// The budget of so many nodes at most; without a limit, up to what ever pays, and where costs are not weighed up
+    /// to 16.
     pub fn up_to(self, limit: Option<usize>) -> BudgetKind {
         let nodes_max = limit.unwrap_or(NODES_MAX);
         match self {
@@ -59,8 +60,8 @@ pub struct SpeculationSettings {
     pub verify: Promise,
     /// How much to draft.
     pub budget: Budget,
-    /// The draft models: directories or `.gguf` files. The n-th draft of `spec_type` takes the n-th; without any, the demo
-    /// model has its own.
+    /// The draft models: directories or `.gguf` files. The n-th draft of `spec_type` takes the n-th; without any, the
+    /// demo model has its own.
     pub model_draft: Vec<PathBuf>,
     /// How far drafts go.
     pub draft: DraftingSettings,
@@ -71,9 +72,9 @@ pub struct SpeculationSettings {
     pub target_lookbehind: usize,
     /// Tokens of the draft model behind which the target's text is encoded.
     pub assistant_lookbehind: usize,
-    /// What passes and drafts cost: this file is read and never changed, so that nothing depends on the clock; if it is not
-    /// there it is measured and written first. `None`: measured once a model and machine, kept in the cache folder and
-    /// corrected by every run.
+    /// What passes and drafts cost: this file is read and never changed, so that nothing depends on the clock; if it is
+    /// not there it is measured and written first. `None`: measured once a model and machine, kept in the cache folder
+    /// and corrected by every run.
     pub costs: Option<PathBuf>,
     /// As the target's, of draft models.
     #[serde(with = "names::optional")]
@@ -119,11 +120,11 @@ pub struct DraftingSettings {
     pub n_max: Option<usize>,
     /// Fewest tokens that a draft model or an n-gram table drafts when it drafts, however improbable they are.
     pub n_min: usize,
-    /// Drafting stops after a token that a drafter finds less probable than this; `None`: where it does not pay, and of the
-    /// other budgets 0.
+    /// Drafting stops after a token that a drafter finds less probable than this; `None`: where it does not pay, and of
+    /// the other budgets 0.
     pub p_min: Option<f32>,
-    /// Drafts branch where another token has at least this probability under the draft model; 1 never branches; `None` is
-    /// up to the drafter.
+    /// Drafts branch where another token has at least this probability under the draft model; 1 never branches; `None`
+    /// is up to the drafter.
     pub p_split: Option<f32>,
     /// The draft model's own temperature; `None` is the target's, as of the next three.
     pub temperature: Option<f32>,
@@ -172,7 +173,8 @@ impl SpeculationSettings {
         Ok(specs)
     }
 
-    /// What is to be said of files that were given and that none of the methods takes, unless all of them are plain decoding.
+    /// What is to be said of files that were given and that none of the methods takes, unless all of them are plain
+    /// decoding.
     pub(crate) fn unused(&self, methods: &[Vec<DrafterSpec>]) -> Vec<Message> {
         let mut notes = Vec::new();
         if methods.iter().all(Vec::is_empty) {

@@ -179,12 +179,14 @@ fn lies_are_refused_by_name() {
         (
             40,
             u64s(NEXT_REQUEST_MAX + 1),
-            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), found 18446744069414584320",
+            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), \
+             found 18446744069414584320",
         ),
         (
             40,
             u64s(u64::MAX),
-            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), found 18446744073709551615",
+            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), \
+             found 18446744073709551615",
         ),
         (48, u32s(0), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 0"),
         (48, u32s(7), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 7"),

@@ -158,7 +158,8 @@ impl Measurement<'_> {
             measure: self.alpha,
             tenant: turn.tenant,
             drafters: Vec::new(),
-            // Under *exact* a text does not depend on which request it is, and can be compared with the next repetition's.
+            // Under *exact* a text does not depend on which request it is, and can be compared with the next
+            // repetition's.
             promise: Promise::Exact,
             ..base.clone()
         };

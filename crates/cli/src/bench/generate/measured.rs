@@ -1,7 +1,7 @@
 //! The budgets that are measured: those that everybody can choose, each also with limits of its own, and the oracle.
 //!
-//! Written `KIND`, `KIND:NODES` or `KIND:NODES:P`, so that one command sweeps the settings that somebody might find by hand,
-//! all of them interleaved in one run. Left out: what a budget does ([`foretoken_speculation::budget`]).
+//! Written `KIND`, `KIND:NODES` or `KIND:NODES:P`, so that one command sweeps the settings that somebody might find by
+//! hand, all of them interleaved in one run. Left out: what a budget does ([`foretoken_speculation::budget`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,8 +36,8 @@ impl Measured {
         self.budget.is_none()
     }
 
-    /// The budget of a request: of its own number of nodes or else of `limit`. `plain`: what plain decoding wrote, if that is
-    /// known.
+    /// The budget of a request: of its own number of nodes or else of `limit`. `plain`: what plain decoding wrote, if
+    /// that is known.
     pub fn kind(self, limit: Option<usize>, plain: Option<&Answer>) -> BudgetKind {
         let limit = self.nodes_max.or(limit);
         match self.budget {

@@ -1,7 +1,8 @@
 //! Who is judged: a drafter that needs no model, or several that share a pass.
 //!
-//! Names are those of `--spec-type`, and two more for prompt lookup as others do it, so that it can be compared; a + joins
-//! names. Left out: drafters with a network, and Jacobi lookahead, which asks the target for what no record holds.
+//! Names are those of `--spec-type`, and two more for prompt lookup as others do it, so that it can be compared; a +
+//! joins names. Left out: drafters with a network, and Jacobi lookahead, which asks the target for what no record
+//! holds.
 
 use std::str::FromStr;
 

@@ -128,7 +128,8 @@ pub fn longest(records: &[Record]) -> usize {
 }
 
 /// Plays all records in their order on one stage; or, by halves, those of even and of odd numbers each on a stage of
-/// their own that has learned the other half. A conversation is never cut in two: its later turns tell what it said before.
+/// their own that has learned the other half. A conversation is never cut in two: its later turns tell what it said
+/// before.
 ///
 /// # Errors
 /// A stage cannot be made, or as [`Stage::play`].
