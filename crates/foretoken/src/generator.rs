@@ -20,7 +20,7 @@ use crate::Error;
 use crate::answers::{self, Answer, Watch};
 use crate::costs::KeptCosts;
 use crate::error::Message;
-use crate::memory::Memory;
+pub use crate::memory::Memory;
 use crate::models::Opened;
 use crate::prompts::Prompt;
 use crate::record::Record;

@@ -31,15 +31,15 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
-pub mod chat;
+mod chat;
 mod costs;
 mod engine_thread;
 mod error;
 pub mod generator;
-pub mod memory;
+mod memory;
 pub mod models;
 pub mod prompts;
-pub mod record;
+mod record;
 pub mod settings;
 pub mod spec_type;
 pub mod store;

@@ -36,7 +36,7 @@ pub struct Record {
     /// a path is the demo model.
     #[serde(serialize_with = "in_decimals")]
     pub settings: Settings,
-    /// Who decided each of them, by its place: `"sampling.temperature": "model"`. A setting that was given with its
+    /// Who decided each of them and the end tokens, by its place: `"sampling.temperature": "model"`. A setting that was given with its
     /// default value counts as the program's, unless `None` is its default.
     pub decided_by: BTreeMap<String, DecidedBy>,
     /// The tokens that end a text, which the model's files decide.
@@ -59,7 +59,9 @@ impl Record {
         first_request: u64,
         costs: Option<Value>,
     ) -> Self {
-        let decided_by = decided_by(asked, &settings, &decided.decided_by_model);
+        let mut decided_by = decided_by(asked, &settings, &decided.decided_by_model);
+        let end = if settings.sampling.ignore_eos { DecidedBy::User } else { DecidedBy::Model };
+        decided_by.insert("end_tokens".to_string(), end);
         make_absolute(&mut settings);
         Self {
             version: env!("CARGO_PKG_VERSION").to_string(),
