@@ -69,7 +69,14 @@ macro_rules! other {
     };
 }
 
-other!(ModelError, TextError, WeightsError, ExecutorError, StoreError);
+other!(TextError, WeightsError, ExecutorError, StoreError);
+
+/// The library knows how settings are named in these.
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        foretoken::Error::from(error).into()
+    }
+}
 
 /// Settings are options here, so errors name these.
 impl From<foretoken::Error> for Failure {

@@ -136,7 +136,13 @@ macro_rules! input {
     };
 }
 
-input!(ModelError, TextError, WeightsError, ExecutorError, StoreError);
+input!(TextError, WeightsError, ExecutorError, StoreError);
+
+impl From<ModelError> for Error {
+    fn from(error: ModelError) -> Self {
+        Self::input(error.to_string())
+    }
+}
 
 /// Refuses a setting whose number does not lie in a range.
 pub(crate) fn within(setting: &'static str, found: usize, least: usize, most: usize) -> Result<(), Error> {

@@ -66,7 +66,10 @@ impl Settings {
     /// The first setting that is out of its range.
     pub fn check(&self) -> Result<(), Error> {
         within("parallel", self.parallel, 1, 256)?;
-        within("threads", self.model.threads(), 1, 1024)?;
+        within("threads", self.model.threads.unwrap_or(1), 1, 1024)?;
+        within("ctx_size", self.model.ctx_size.unwrap_or(1), 1, 1 << 30)?;
+        within("target_lookbehind", self.speculation.target_lookbehind, 1, 1 << 30)?;
+        within("assistant_lookbehind", self.speculation.assistant_lookbehind, 1, 1 << 30)?;
         self.speculation.drafters.check()
     }
 }
