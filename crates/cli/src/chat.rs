@@ -1,7 +1,8 @@
 //! `foretoken chat`: a conversation in the model's own form.
 //!
-//! On a terminal lines are edited and Ctrl-C stops the answer; otherwise each line of standard input is a turn. Left
-//! out: how a conversation becomes a prompt ([`foretoken::Conversation`]).
+//! On a terminal lines are edited and Ctrl-C stops the answer; otherwise each line of standard input is a turn. What a
+//! person types is text and never a special token. Left out: how a conversation becomes a prompt
+//! ([`foretoken::Conversation`]).
 
 use std::io::{IsTerminal, Lines, StdinLock};
 

@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Ask, Chance, Costs, DraftSettings, DraftTree, Drafter, News, Probes, Promise, Sampling, SequenceId, Tenant, Token,
-    Work, lawful_offers, retain, share,
+    Ask, Chance, Costs, DraftSettings, DraftTree, Drafter, Needs, News, Opening, Probes, Promise, Sampling, SequenceId,
+    Tenant, Token, Work, lawful_offers, retain, share,
 };
 
 use crate::chance::Race;
 use crate::meter::{Call, Meter};
 use crate::output::Event;
+use crate::request::Request;
 use crate::sequence::Sequence;
 use crate::weighing::{Trials, Weighing, Who, unique};
 
@@ -35,6 +36,7 @@ pub(crate) struct Team {
 
 struct Member {
     drafter: Box<dyn Drafter>,
+    needs: Needs,
     /// For so many calls it is asked one request at a time, because it panicked for some request of a batch.
     suspect: usize,
 }
@@ -46,7 +48,7 @@ impl Team {
     /// Adds a drafter and returns its number.
     pub(crate) fn add(&mut self, drafter: Box<dyn Drafter>) -> u8 {
         let number = u8::try_from(self.members.len()).ok().filter(|number| *number < u8::MAX);
-        self.members.push(Member { drafter, suspect: 0 });
+        self.members.push(Member { needs: drafter.needs(), drafter, suspect: 0 });
         number.expect("at most 255 drafters")
     }
 
@@ -66,14 +68,11 @@ impl Team {
     /// Tells the drafters of a sequence that it begins.
     pub(crate) fn open(&mut self, sequence: &mut Sequence, events: &mut Vec<Event>) {
         for number in sequence.drafters.clone() {
-            let drafter = &mut self.members[usize::from(number)].drafter;
-            let request = &sequence.request;
-            let opened = guarded(|| {
-                drafter.open(sequence.id, &request.prompt, request.tenant);
-                drafter.probes_max()
-            });
-            match opened {
-                Ok(probes_max) => sequence.probes_max += probes_max,
+            let member = &mut self.members[usize::from(number)];
+            let Request { prompt, tenant, prediction, .. } = &sequence.request;
+            let opening = Opening { sequence: sequence.id, prompt, tenant: *tenant, prediction };
+            match guarded(|| member.drafter.open(&opening)) {
+                Ok(()) => sequence.probes_max += member.needs.probes_max,
                 Err(message) => self.drop_for(number, sequence, message, events),
             }
         }
@@ -88,22 +87,17 @@ impl Team {
         }
     }
 
-    /// Tells the drafters of a sequence what came of a pass. `cached`: the length that everyone goes back to. `news` is
-    /// given the drafter's number, for the rows that it asked for.
-    pub(crate) fn settle<'n>(
+    /// Tells these drafters what came of a pass; what those say that failed at it. `news` is given the drafter's number,
+    /// for the rows that it asked for.
+    pub(crate) fn tell<'n>(
         &mut self,
-        sequence: SequenceId,
         numbers: &[u8],
-        cached: usize,
         news: impl Fn(u8, &mut dyn FnMut(News<'_>)) + 'n,
     ) -> Vec<(u8, String)> {
         let mut failures = Vec::new();
         for number in numbers {
             let drafter = &mut self.members[usize::from(*number)].drafter;
-            let told = guarded(|| {
-                drafter.keep(sequence, cached);
-                news(*number, &mut |news| drafter.observe(&[news]));
-            });
+            let told = guarded(|| news(*number, &mut |news| drafter.observe(&[news])));
             failures.extend(told.err().map(|message| (*number, message)));
         }
         failures
@@ -164,12 +158,11 @@ impl Team {
 
     /// Whether a sequence asks this drafter, having asked those `before`.
     fn is_asked(&self, number: u8, sequence: &Sequence, before: &[u8], pass: &mut DraftPass<'_>) -> bool {
-        let drafter = &self.members[usize::from(number)].drafter;
-        let told = guarded(|| {
-            (drafter.work().is_some(), drafter.unread(sequence.id, sequence.tokens.len()), drafter.probes_max())
-        });
+        let Member { drafter, needs, .. } = &self.members[usize::from(number)];
+        let told = guarded(|| (drafter.work().is_some(), drafter.unread(sequence.id, sequence.tokens.len())));
         // One that cannot even say this is asked, and dropped if it fails again.
-        let Ok((has_network, unread, probes)) = told else { return true };
+        let Ok((has_network, unread)) = told else { return true };
+        let probes = needs.probes_max;
         let (who, costs) = (Who { number, has_network, unread, probes }, pass.meter.costs());
         if !pass.weighing.is_due(sequence, costs, who) {
             return false;
@@ -264,14 +257,16 @@ impl Member {
         // Any tokens: one alone could be without a text, which an assistant with other tokens would have nothing to do for.
         let tokens: Vec<Token> =
             (0..3 + REHEARSAL_LEN).map(|i| (7919 * (i + 1) % vocabulary.max(1)) as Token).collect();
-        self.drafter.open(REHEARSAL, &tokens[..1], Tenant::default());
+        self.drafter.open(&Opening::new(REHEARSAL, &tokens[..1]));
         let mut calls = Vec::new();
         for (len, nodes_max) in [(1, 4), (2, 4), (3, 4), (3 + REHEARSAL_LEN, 1)] {
             let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
             let ask = Ask {
                 sequence: REHEARSAL,
                 tokens: &tokens[..len],
+                written_len: len,
                 prompt_len: 1,
+                constraint: None,
                 sampling: &Sampling { temperature: 0.0, ..Sampling::default() },
                 settings: DraftSettings::default(),
                 promise: Promise::Exact,
@@ -288,7 +283,6 @@ impl Member {
             self.drafter.draft(&mut [ask], &mut Race);
             let time = started.elapsed();
             calls.extend(before.zip(self.work()).map(|(before, after)| Call::between(before, after, 1, time)));
-            self.drafter.keep(REHEARSAL, len);
         }
         // The first draft meets cold caches, and of the two after it one may have met a bad moment.
         let a_step = |call: &Call| call.seconds / call.passes.max(1) as f64;
@@ -374,8 +368,10 @@ fn ask_of<'a>(
     Ask {
         sequence: *id,
         tokens,
+        written_len: tokens.len(),
         prompt_len: request.prompt.len(),
         sampling: &request.sampling,
+        constraint: request.constraint.as_ref(),
         settings: request.draft,
         promise: request.promise,
         seed: request.seed,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use foretoken_speculation::budget::{Budget, Confidence, Fixed, Heuristic, Threshold};
-use foretoken_speculation::{DraftSettings, Promise, Sampling, SamplingProblem, Tenant, Token};
+use foretoken_speculation::{Constrained, DraftSettings, Promise, Sampling, SamplingProblem, Tenant, Token};
 use foretoken_text::Tokenizer;
 
 /// One text to be generated.
@@ -16,6 +16,10 @@ pub struct Request {
     pub tokens_max: Option<usize>,
     /// The sampling law, with the end tokens of the text.
     pub sampling: Sampling,
+    /// What may be written at all, if not everything: a grammar, say, that has accepted nothing yet.
+    pub constraint: Option<Constrained>,
+    /// What is expected to be written, as far as the user knows: drafters may look there. It changes no text.
+    pub prediction: Vec<Token>,
     /// Seed of all chance of this request; under *rejection* and *block* together with the request's number, which the
     /// engine counts ([`crate::Engine::set_next_request`]).
     pub seed: u64,
@@ -50,6 +54,8 @@ impl Request {
             prompt,
             tokens_max: None,
             sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+            constraint: None,
+            prediction: Vec::new(),
             seed: 0,
             promise: Promise::Exact,
             budget: BudgetKind::default(),

@@ -2,9 +2,10 @@
 //!
 //! Sequences whose text is being written come first: each gets its row before any gets a tree, so that nobody's
 //! guesses keep another waiting. Trees leave a quarter of the rows to prompts, where these have a use for it. Prompts
-//! share the rows that are left, in order of arrival. Because rows do not know their neighbours, no choice made here can change a text.
+//! share the rows that are left, in order of arrival. Because rows do not know their neighbours, no choice made here can
+//! change a text.
 
-use crate::sequence::Sequence;
+use crate::sequence::{Phase, Sequence};
 
 /// One sequence's part in a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,17 +29,14 @@ const PROMPT_PART: usize = 4;
 pub(crate) fn plan(running: &[Sequence], rows_max: usize, parts: &mut Vec<Part>) {
     parts.clear();
     let mut left = rows_max;
-    let uncached = || running.iter().map(Sequence::uncached);
+    let of = |phase: Phase| running.iter().filter(move |sequence| sequence.phase == phase);
     // Rows that belong to those who write and have not had their turn.
-    let mut owed = uncached().filter(|uncached| *uncached == 1).count();
-    let prompts: usize = uncached().filter(|uncached| *uncached > 1).sum();
+    let mut owed = of(Phase::Writes).count();
+    let prompts: usize = of(Phase::Reads).map(Sequence::uncached).sum();
     let kept = prompts.min(rows_max / PROMPT_PART);
-    for writing in [true, false] {
-        for (at, sequence) in running.iter().enumerate() {
-            let uncached = sequence.uncached();
-            if (uncached == 1) != writing {
-                continue;
-            }
+    for phase in [Phase::Writes, Phase::Reads] {
+        for (at, sequence) in running.iter().enumerate().filter(|(_, sequence)| sequence.phase == phase) {
+            let (uncached, writing) = (sequence.uncached(), phase == Phase::Writes);
             owed -= usize::from(writing);
             if left == 0 {
                 continue;

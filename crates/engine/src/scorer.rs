@@ -62,15 +62,16 @@ impl ExecutorScorer {
     }
 
     /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
-    /// wanted rows; an ask that cannot be run counts as done, and its rows are empty.
-    fn run(&mut self, asks: &[ScoreAsk<'_>], done: &mut [usize], parts: &[Part], rows: &mut Rows) {
+    /// wanted rows, the first of all asks being row `first`; an ask that cannot be run counts as done, and its rows are
+    /// empty.
+    fn run(&mut self, asks: &[ScoreAsk<'_>], done: &mut [usize], parts: &[Part], rows: &mut Rows, first: usize) {
         match (self.forward(asks, parts), parts) {
             (Ok(()), parts) => {
                 // An ask is only begun when those before it are complete, so rows come in order; what was passed over
                 // could not be run.
                 let mut row = 0;
                 for part in parts {
-                    let before: usize = asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum();
+                    let before = first + asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
                     (rows.len()..before + part.wanted.start).for_each(|_| rows.push(None));
                     for _ in part.wanted.clone() {
                         rows.push(Some(self.outputs.row(row)));
@@ -80,11 +81,13 @@ impl ExecutorScorer {
                 }
             }
             (Err(_), [part]) => {
-                let before: usize = asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum();
+                let before = first + asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
                 rows.refuse(before.min(rows.len())..(before + part.wanted.start).min(rows.len()));
                 done[part.ask] = asks[part.ask].tokens.len();
             }
-            (Err(_), parts) => parts.iter().for_each(|part| self.run(asks, done, std::slice::from_ref(part), rows)),
+            (Err(_), parts) => {
+                parts.iter().for_each(|part| self.run(asks, done, std::slice::from_ref(part), rows, first));
+            }
         }
     }
 
@@ -114,7 +117,7 @@ impl Scorer for ExecutorScorer {
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
-        rows.clear();
+        let first = rows.len();
         let rows_max = self.executor.capacity().rows_max;
         let mut done: Vec<usize> = asks.iter().map(|ask| ask.computed).collect();
         for (ask, done) in asks.iter().zip(&mut done) {
@@ -136,10 +139,10 @@ impl Scorer for ExecutorScorer {
             if parts.is_empty() {
                 break;
             }
-            self.run(asks, &mut done, &parts, rows);
+            self.run(asks, &mut done, &parts, rows, first);
         }
-        let all = asks.iter().map(|ask| ask.wanted.len()).sum();
-        (rows.len()..all).for_each(|_| rows.push(None));
+        let all = asks.iter().map(|ask| ask.wanted.len()).sum::<usize>();
+        (rows.len()..first + all).for_each(|_| rows.push(None));
     }
 
     fn keep(&mut self, sequence: SequenceId, len: usize) {

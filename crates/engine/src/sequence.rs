@@ -24,6 +24,15 @@ pub(crate) struct Rows {
     pub(crate) wanted: Vec<u32>,
 }
 
+/// What a sequence is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Rows of its prompt are missing, besides the last: they may be computed in several passes.
+    Reads,
+    /// All rows but the pending token's are cached: each pass writes.
+    Writes,
+}
+
 pub(crate) struct Sequence {
     pub(crate) id: SequenceId,
     pub(crate) request: Request,
@@ -31,6 +40,7 @@ pub(crate) struct Sequence {
     pub(crate) number: u64,
     pub(crate) tokens: Vec<Token>,
     pub(crate) cached: usize,
+    pub(crate) phase: Phase,
     /// The sequence ends when it has so many tokens.
     pub(crate) limit: usize,
     pub(crate) tables: Vec<PageTable>,
@@ -75,6 +85,7 @@ impl Sequence {
             number: 0,
             tokens: request.prompt.clone(),
             cached: 0,
+            phase: if prompt_len == 1 { Phase::Writes } else { Phase::Reads },
             limit,
             tables: Vec::new(),
             tree: DraftTree::new(),
@@ -107,6 +118,12 @@ impl Sequence {
     /// Tokens without a cache row, the pending one included.
     pub(crate) fn uncached(&self) -> usize {
         self.tokens.len() - self.cached
+    }
+
+    /// So many more rows are cached.
+    pub(crate) fn cache_rows(&mut self, rows: usize) {
+        self.cached += rows;
+        self.phase = if self.uncached() <= 1 { Phase::Writes } else { Phase::Reads };
     }
 
     /// How often in a row this drafter was asked and got no row.

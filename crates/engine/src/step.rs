@@ -22,7 +22,7 @@ use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{BudgetKind, Request, RequestError};
 use crate::scheduler::{Part, plan};
-use crate::sequence::Sequence;
+use crate::sequence::{Phase, Sequence};
 use crate::shared::Shared;
 use crate::weighing::Trials;
 
@@ -293,7 +293,7 @@ impl Engine {
                 first_row += rows;
             } else {
                 sequence.stats.prompt_passes += 1;
-                sequence.cached += part.take;
+                sequence.cache_rows(part.take);
             }
         }
     }
@@ -310,7 +310,8 @@ impl Engine {
         let mut overlaps: Vec<(Option<NodeId>, u8, f64)> = Vec::new();
         let mut law = |node: Option<NodeId>| {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
-            let context = Context { tokens, prompt_len: request.prompt.len(), path: &path };
+            let constraint = request.constraint.as_ref();
+            let context = Context { tokens, prompt_len: request.prompt.len(), path: &path, constraint };
             let law = request.sampling.possible_law_with(outputs.row(row_of(node)), &context, scratch);
             // A place may be asked for again, if what was refused as a part of a block is then accepted by itself.
             let is_new = measured && !overlaps.iter().any(|(asked, ..)| *asked == node);
@@ -332,6 +333,10 @@ impl Engine {
         sequence.cached = old_len + from.len();
         pages.keep(&mut sequence.tables, sequence.cached);
         let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
+        sequence.phase = Phase::Writes;
+        if let Some(constraint) = &sequence.request.constraint {
+            constraint.advance(&sequence.tokens[old_len..]);
+        }
         if failed && sequence.finished.is_none() {
             let position = sequence.tokens.len();
             sequence.finished = Some(FinishReason::Failed(format!(
@@ -357,10 +362,11 @@ impl Engine {
                 tree: &sequence.tree,
                 path: &verdict.path,
                 probes: &probes,
+                hidden_from: 0,
+                hidden: &[],
             });
         };
-        let kept = sequence.cached.min(sequence.tokens.len());
-        let failures = drafters.settle(sequence.id, &sequence.drafters, kept, news);
+        let failures = drafters.tell(&sequence.drafters, news);
         for (number, message) in failures {
             drafters.drop_for(number, sequence, message, events);
         }

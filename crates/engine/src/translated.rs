@@ -40,7 +40,7 @@ pub struct TranslationSettings {
     /// Assistant tokens behind which the target's text is encoded.
     pub assistant_lookbehind: usize,
     /// Most tokens drafted per pass, the assistant's own counted where text is translated.
-    pub n_max: usize,
+    pub depth_max: usize,
     /// What requests leave open. Without a temperature, text is drafted greedily and shared tokens at the target's.
     pub draft: DraftSettings,
 }
@@ -53,7 +53,7 @@ impl Default for TranslationSettings {
             way: TranslationWay::default(),
             target_lookbehind: lookbehind,
             assistant_lookbehind: lookbehind,
-            n_max: 10,
+            depth_max: 10,
             draft: DraftSettings::default(),
         }
     }
@@ -80,13 +80,13 @@ pub fn translated_drafter(
     let text = || {
         let translator = TextTranslator::new(Arc::clone(&vocabularies));
         let mut drafter = TranslatedDrafter::new(scorer.clone(), translator);
-        (drafter.n_max, drafter.settings) = (settings.n_max, settings.draft);
+        (drafter.assistant.depth_max, drafter.assistant.settings) = (settings.depth_max, settings.draft);
         drafter
     };
     let shared = || {
         let translator = TextTranslator::new(Arc::clone(&vocabularies));
         let mut drafter = ModelDrafter::new(SharedScorer::new(scorer.clone(), translator));
-        (drafter.n_max, drafter.settings) = (settings.n_max, settings.draft);
+        (drafter.depth_max, drafter.settings) = (settings.depth_max, settings.draft);
         drafter
     };
     Ok(match (settings.way, shares_enough) {
@@ -124,17 +124,13 @@ impl Translator for TextTranslator {
         self.sequences.insert(sequence, self.vocabularies.begin());
     }
 
-    fn read_len(&self, sequence: SequenceId) -> usize {
-        self.of(sequence).target().len()
-    }
-
-    fn read(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {
+    fn read(&mut self, sequence: SequenceId, tokens: &[Token]) {
         let translation = self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        self.vocabularies.read(translation, tokens)
+        self.vocabularies.read(translation, tokens);
     }
 
-    fn keep(&mut self, sequence: SequenceId, len: usize) -> usize {
-        self.of_mut(sequence).keep(len)
+    fn keep(&mut self, sequence: SequenceId, len: usize) {
+        self.of_mut(sequence).keep(len);
     }
 
     fn assistant_tokens(&self, sequence: SequenceId) -> &[Token] {
@@ -158,6 +154,10 @@ impl Translator for TextTranslator {
             Counterpart::Mark(token) => Meaning::Special(token),
             Counterpart::Nothing => Meaning::Nothing,
         }
+    }
+
+    fn specials(&self, target: Token, out: &mut Vec<Token>) {
+        out.extend(self.vocabularies.marks_of(target));
     }
 
     fn shared(&self, sequence: SequenceId) -> &[(Token, Token)] {

@@ -1,7 +1,8 @@
 //! A conversation in a model's own form.
 //!
 //! The whole conversation is written out by the model's chat template at every turn and computed again; what the engine
-//! does not have to know about conversations it does not know. Left out: tools, and keeping the cache between turns.
+//! does not have to know about conversations it does not know. What people say is text and never a special token. Left
+//! out: tools, and keeping the cache between turns.
 
 use std::sync::Arc;
 
@@ -66,8 +67,7 @@ impl Conversation {
     /// # Errors
     /// The template cannot write the conversation out.
     pub fn request(&self, base: &Request) -> Result<Request, Error> {
-        let text = self.template.render(&self.messages, true)?;
-        let prompt = self.tokenizer.encode(&text, false)?;
+        let prompt = self.template.encode(&self.tokenizer, &self.messages, true)?;
         let mut request = Request { prompt, ..base.clone() };
         request.sampling.end_tokens.extend_from_slice(&self.turn_end_tokens);
         Ok(request)

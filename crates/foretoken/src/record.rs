@@ -156,7 +156,7 @@ mod tests {
         let of = |place: &str| by[place];
         assert_eq!((of("sampling.temperature"), of("sampling.top_p")), (DecidedBy::Model, DecidedBy::User));
         assert_eq!((of("sampling.top_k"), of("parallel")), (DecidedBy::Program, DecidedBy::User));
-        assert_eq!(of("speculation.drafters.suffix.n_max"), DecidedBy::Program);
+        assert_eq!(of("speculation.drafters.suffix.nodes_max"), DecidedBy::Program);
         let mut written = Vec::new();
         in_decimals(&asked, &mut serde_json::Serializer::new(&mut written)).expect("it can be written");
         let written = String::from_utf8(written).expect("JSON is text");

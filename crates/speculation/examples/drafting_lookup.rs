@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, LookupDrafter, Probes, Promise, Sampling, SequenceId,
+    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, Opening, Probes, Promise, Sampling, SequenceId,
     SuffixDrafter, Tenant, Token,
 };
 
@@ -108,7 +108,7 @@ fn time_of_a_pass(drafter: &mut dyn Drafter, seed: u64, repetitive: bool) -> Dur
     for series in 0..SERIES {
         let mut writer = Writer::new(seed + series, repetitive);
         let mut tokens = writer.text(CONTEXT_LEN - PASSES);
-        drafter.open(SEQUENCE, &tokens, Tenant(series));
+        drafter.open(&Opening { tenant: Tenant(series), ..Opening::new(SEQUENCE, &tokens) });
         let mut sum = Duration::ZERO;
         for _ in 0..PASSES {
             tokens.push(writer.write());
@@ -117,6 +117,8 @@ fn time_of_a_pass(drafter: &mut dyn Drafter, seed: u64, repetitive: bool) -> Dur
                 sequence: SEQUENCE,
                 tokens: &tokens,
                 prompt_len: 1,
+                written_len: (tokens).len(),
+                constraint: None,
                 sampling: &sampling,
                 settings: DraftSettings::default(),
                 promise: Promise::Exact,
@@ -171,9 +173,9 @@ fn main() -> ExitCode {
     println!("context {CONTEXT_LEN}, {NODES_MAX} nodes, history of {millions} million tokens");
     for (kind, repetitive) in [("language", false), ("one phrase", true)] {
         let micros = |time: Duration| time.as_nanos() as f64 / 1000.0;
-        let chain = time_of_a_pass(&mut LookupDrafter::chain(1, 3, NODES_MAX), 100, repetitive);
+        let chain = time_of_a_pass(&mut SuffixDrafter::lookup_chain(1, 3, NODES_MAX), 100, repetitive);
         line("lookup, one occurrence", kind, micros(chain), 20.0, "us a pass");
-        let lookup = time_of_a_pass(&mut LookupDrafter::new(1, 3, NODES_MAX), 200, repetitive);
+        let lookup = time_of_a_pass(&mut SuffixDrafter::lookup(1, 3, NODES_MAX), 200, repetitive);
         line("lookup, a tree", kind, micros(lookup), 20.0, "us a pass");
         let (mut suffix, insertion) = warmed_up(tokens, repetitive);
         line("suffix, insertion", kind, micros(insertion), 2.0, "us a token");

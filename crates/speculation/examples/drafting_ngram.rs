@@ -9,7 +9,7 @@ use std::time::Instant;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::draft::Probes;
 use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, NgramDrafter, Promise, Sampling, SequenceId, Tenant,
+    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, NgramDrafter, Opening, Promise, Sampling, SequenceId,
     Token,
 };
 
@@ -103,7 +103,7 @@ fn main() {
         for sequence in 0..40 {
             let start = mix(sequence) as usize % (tokens.len() - window);
             let id = SequenceId(sequence);
-            drafter.open(id, &tokens[start..start + 200], Tenant(0));
+            drafter.open(&Opening::new(id, &tokens[start..start + 200]));
             let started = Instant::now();
             for end in 201..=window {
                 tree.clear();
@@ -111,6 +111,8 @@ fn main() {
                     sequence: id,
                     tokens: &tokens[start..start + end],
                     prompt_len: 200,
+                    written_len: (tokens[start..start + end]).len(),
+                    constraint: None,
                     sampling: &sampling,
                     settings: DraftSettings::default(),
                     promise: Promise::Exact,

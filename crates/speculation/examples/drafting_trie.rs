@@ -10,8 +10,8 @@ use std::time::Instant;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::draft::{TrieDrafter, TrieOptions};
 use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, News, Probes, Promise, Sampling, SequenceId, Tenant,
-    Token,
+    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, News, Opening, Probes, Promise, Sampling, SequenceId,
+    Tenant, Token,
 };
 
 const VOCABULARY: u64 = 32_000;
@@ -104,6 +104,8 @@ fn retrieve(drafter: &mut TrieDrafter, prompt: &[Token], written: &[Token], leas
             sequence: SEQUENCE,
             tokens: &tokens,
             prompt_len: prompt.len(),
+            written_len: (tokens).len(),
+            constraint: None,
             sampling: &sampling,
             settings: DraftSettings::default(),
             promise: Promise::Exact,
@@ -118,7 +120,16 @@ fn retrieve(drafter: &mut TrieDrafter, prompt: &[Token], written: &[Token], leas
         drafter.draft(&mut [ask], &mut NoChance);
         *least = least.min(start.elapsed().as_secs_f64());
         tokens.push(token);
-        let news = News { sequence: SEQUENCE, tokens: &tokens, emitted: &[token], tree: &tree, path: &[], probes: &[] };
+        let news = News {
+            sequence: SEQUENCE,
+            tokens: &tokens,
+            emitted: &[token],
+            tree: &tree,
+            path: &[],
+            probes: &[],
+            hidden_from: 0,
+            hidden: &[],
+        };
         drafter.observe(&[news]);
     }
 }
@@ -144,7 +155,7 @@ fn main() {
     let mut least = vec![f64::MAX; written.len()];
     for _ in 0..REPETITIONS {
         let start = Instant::now();
-        drafter.open(SEQUENCE, &prompt, Tenant(1));
+        drafter.open(&Opening { tenant: Tenant(1), ..Opening::new(SEQUENCE, &prompt) });
         opening = opening.min(start.elapsed().as_secs_f64() * 1e6 / prompt.len() as f64);
         retrieve(&mut drafter, &prompt, &written, &mut least);
         let start = Instant::now();

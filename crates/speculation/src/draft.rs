@@ -1,21 +1,24 @@
 //! Drafters: anything that guesses what the target will say.
 //!
-//! A guess may be wrong, late or missing, and can never change the law of the output, as long as two rules are kept.
-//! They concern only drafters that draw by chance; offering [`crate::Proposal::Point`] is lawful always.
+//! A guess may be wrong, late or missing, and can never change the distribution of the output, as long as two rules are
+//! kept. They concern only drafters that draw by chance; offering [`crate::Proposal::Point`] is lawful always.
 //!
 //! - A token that was drawn is offered, whatever it is; whether to draw depends on what came before.
-//! - A drawn token is offered as [`crate::Proposal::Drawn`], with the law it was drawn from.
+//! - A drawn token is offered as [`crate::Proposal::Drawn`], with the law it was drawn from ([`Ask::draw`] does both).
 //!
-//! The trait is batched and reversible: it takes the asks of all sequences at once, and whoever keeps something about a
-//! sequence can forget it back to a length. Several drafters may fill one tree, one after the other.
+//! The trait is batched: it takes the asks of all sequences at once. It only ever advances: text that was written is
+//! never taken back, so nobody keeps undo state for it. What a drafter has computed for guesses that were refused (the
+//! KV cache of a draft model) is compared with the text at its next ask. Several drafters may fill one tree, one after
+//! the other.
 //!
-//! Left out: how much to draft (a [`crate::budget::Budget`] and [`Outlook`] decide), what of it is verified
+//! Left out: how much to draft (a [`crate::budget::Budget`] and [`crate::Outlook`] decide), what of it is verified
 //! ([`crate::choose`]) and who is asked (the engine's business).
 
+mod ask;
 mod continuations;
+mod frontier;
 mod history;
 mod jacobi;
-mod lookup;
 mod model;
 mod ngram;
 mod phrases;
@@ -23,13 +26,14 @@ mod probes;
 mod random;
 mod settings;
 mod suffix;
+mod tenants;
 mod translated;
 #[cfg(test)]
 mod trial;
 mod trie;
 
+pub use ask::{Ask, Draws};
 pub use jacobi::JacobiDrafter;
-pub use lookup::LookupDrafter;
 pub use model::ModelDrafter;
 pub use ngram::{NgramDrafter, NgramSource};
 pub use phrases::PhrasesDrafter;
@@ -40,79 +44,39 @@ pub use suffix::SuffixDrafter;
 pub use translated::{SharedScorer, TranslatedDrafter};
 pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};
 
-use crate::budget::Limits;
-use crate::choose::{Branch, Outlook};
-use crate::{Chance, DraftTree, NodeId, Pass, Promise, Sampling, SequenceId, Tenant, Token};
+use crate::{Chance, DraftTree, NodeId, SequenceId, Tenant, Token};
 
-/// Guesses below this are not worth the time of weighing them.
-const GAIN_MIN_WEIGHED: f32 = 0.01;
-/// Nor are those below this part of what a row of the pass costs. A drafter's own estimates are rough, so the bound stays well
-/// below the whole price.
-const ROW_PART: f64 = 0.25;
-
-/// "Propose something for this sequence."
-#[derive(Debug)]
-pub struct Ask<'a> {
-    /// The sequence, opened before.
+/// A sequence that begins.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Opening<'a> {
+    /// The sequence.
     pub sequence: SequenceId,
-    /// All its tokens, prompt and output; the last one is pending (the root of the tree). Never empty.
-    pub tokens: &'a [Token],
-    /// How many of them are the prompt.
-    pub prompt_len: usize,
-    /// The settings that the target's logits will go through.
-    pub sampling: &'a Sampling,
-    /// What the request says about drafting.
-    pub settings: DraftSettings,
-    /// How the tree will be verified.
-    pub promise: Promise,
-    /// The request's seed.
-    pub seed: u64,
-    /// The request's number, which keeps the draws of requests of one seed apart ([`Pass::request`]).
-    pub request: u64,
-    /// What a step of drafting must be worth to be made; `None` if only the limits count.
-    pub outlook: Option<Outlook<'a>>,
-    /// How far to go. The tree may hold `limits.nodes_max` nodes in all, those of earlier drafters counted.
-    pub limits: Limits,
-    /// Where to propose; earlier drafters' offers are there already.
-    pub tree: &'a mut DraftTree,
-    /// Where to ask for rows beside the tree; there is room for what [`Drafter::probes_max`] says or less.
-    pub probes: &'a mut Probes,
-    /// The drafter's number, to put on its offers and probes.
-    pub source: u8,
+    /// Its prompt.
+    pub prompt: &'a [Token],
+    /// Whose it is: what is learned from it is shown to nobody else.
+    pub tenant: Tenant,
+    /// What the user expects to be written after the prompt, as far as anybody said so; else empty. It may be all wrong.
+    pub prediction: &'a [Token],
 }
 
-impl Ask<'_> {
-    /// The first position that this pass chooses: the number of tokens so far.
-    pub fn position(&self) -> u64 {
-        self.tokens.len() as u64
+impl<'a> Opening<'a> {
+    /// A sequence of nobody in particular, of which nothing is expected.
+    pub fn new(sequence: SequenceId, prompt: &'a [Token]) -> Opening<'a> {
+        Opening { sequence, prompt, tenant: Tenant::default(), prediction: &[] }
     }
+}
 
-    /// Where the noise of this pass is.
-    pub fn pass(&self) -> Pass {
-        Pass { seed: self.seed, request: self.request, start: self.position() }
-    }
-
-    /// A branch ends behind a token whose estimated acceptance is below this: what request and budget say.
-    pub fn token_min(&self) -> f32 {
-        self.settings.p_min.unwrap_or(0.0).max(self.limits.token_min)
-    }
-
-    /// Whether this drafter should make another step behind a branch, as far as its worth goes.
-    pub fn pays(&self, branch: Branch) -> bool {
-        self.outlook.is_none_or(|outlook| outlook.pays(self.source, branch))
-    }
-
-    /// A guess that is accepted more rarely than this, by a drafter's own estimate, is not proposed: what the request says; or
-    /// else the drafter's `own` bound, which stands in for costs where these are not weighed.
-    pub fn gain_min(&self, own: f32) -> f32 {
-        let weighed = |outlook: Outlook<'_>| own.min(GAIN_MIN_WEIGHED).max((ROW_PART * outlook.row_min) as f32);
-        self.settings.gain_min.unwrap_or(self.outlook.map_or(own, weighed))
-    }
-
-    /// Whether another node fits.
-    pub fn has_room(&self) -> bool {
-        self.tree.len() < self.limits.nodes_max
-    }
+/// What a drafter wants computed besides its tree. Most want nothing ([`Needs::default`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Most rows beside the tree that it may ask for ([`Ask::probes`]), per sequence and pass. The engine keeps room.
+    pub probes_max: usize,
+    /// Layers of the target whose hidden states (the residual stream behind the layer) it wants of every token that is
+    /// written, as drafters do that continue the target's own states (EAGLE, Li et al. 2024). See [`News::hidden`].
+    pub hidden_layers: Vec<usize>,
+    /// Whether it wants the hidden states of the prompt's tokens as well. Where another request has computed a part of
+    /// the prompt before, these rows are computed again for it.
+    pub prompt_rows: bool,
 }
 
 /// What a drafter's network did so far.
@@ -124,7 +88,7 @@ pub struct Work {
     pub read: u64,
 }
 
-/// What came of a verify pass.
+/// What came of a pass.
 #[derive(Copy, Clone, Debug)]
 pub struct News<'a> {
     /// The sequence.
@@ -132,6 +96,7 @@ pub struct News<'a> {
     /// All its tokens now, the new ones included.
     pub tokens: &'a [Token],
     /// The new tokens, the end of `tokens`: the accepted ones, then the target's own (unless the text ended before).
+    /// Empty after a pass that only computed a part of the prompt, which is told to drafters that need its rows.
     pub emitted: &'a [Token],
     /// The tree that was verified; empty after a plain pass.
     pub tree: &'a DraftTree,
@@ -139,19 +104,24 @@ pub struct News<'a> {
     pub path: &'a [NodeId],
     /// Logits after each of the probes that this drafter asked for, in the order in which it asked.
     pub probes: &'a [&'a [f32]],
+    /// Position of the first token whose hidden states are told.
+    pub hidden_from: usize,
+    /// Hidden states that this drafter needs: those of the token at `hidden_from`, one a layer in the order of
+    /// [`Needs::hidden_layers`], then those of the next token that was computed, and so on.
+    pub hidden: &'a [&'a [f32]],
 }
 
 /// A source of guesses.
 ///
-/// The engine calls, per sequence: `open` once; then per pass `draft`, `keep` (with the length of what was there before
-/// plus what was accepted), `observe`; and `close`. `keep` may also come alone, when a sequence is set back.
+/// The engine calls, per sequence: `open` once; then per pass `draft` and `observe`; and `close`. A pass in which this
+/// drafter was not asked is observed too.
 pub trait Drafter: Send {
     /// A short name for metrics, as on the command line.
     fn name(&self) -> &str;
 
-    /// Most rows beside the tree that it may ask for, per sequence and pass; the engine keeps room for them.
-    fn probes_max(&self) -> usize {
-        0
+    /// What it wants computed besides its tree; the same for every sequence.
+    fn needs(&self) -> Needs {
+        Needs::default()
     }
 
     /// What its network did since it was made, for one that runs a network: it is asked only while a step pays.
@@ -168,8 +138,8 @@ pub trait Drafter: Send {
     /// whose it is; `None` is everybody's. Drafters that only know their own sequences have no use for it.
     fn warm_up(&mut self, _tokens: &[Token], _prompt_len: usize, _tenant: Option<Tenant>) {}
 
-    /// A sequence begins.
-    fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant);
+    /// A sequence begins. Nothing to do by default, for drafters that keep nothing about a sequence.
+    fn open(&mut self, _opening: &Opening<'_>) {}
 
     /// Fills each ask's tree within its bound.
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance);
@@ -177,9 +147,6 @@ pub trait Drafter: Send {
     /// Learns from what the target said. Nothing to learn by default.
     fn observe(&mut self, _news: &[News<'_>]) {}
 
-    /// Forgets what is known of the sequence beyond its first `len` tokens; equal to never having known it.
-    fn keep(&mut self, sequence: SequenceId, len: usize);
-
     /// Forgets the sequence.
-    fn close(&mut self, sequence: SequenceId);
+    fn close(&mut self, _sequence: SequenceId) {}
 }

@@ -9,7 +9,7 @@
 //!
 //! 1. logit bias;
 //! 2. repetition penalty, then frequency and presence penalties;
-//! 3. banned tokens, and end tokens while fewer than `tokens_min` were generated;
+//! 3. banned tokens, end tokens while fewer than `tokens_min` were generated, and what a constraint forbids;
 //! 4. temperature; at 0 the most probable token is the law, and the rest is passed over;
 //! 5. top-k;
 //! 6. top-p;
@@ -21,14 +21,16 @@
 //!
 //! Odd numbers, so that no model can bring the engine down: NaN counts as minus infinity, which is probability zero;
 //! plus infinity as the largest finite number. If nothing is left, [`Sampling::possible_law_with`] says so, and the others
-//! give a point mass on the lowest token that the settings allow, or on token 0 if they allow none. Tokens in settings or context beyond the row are passed over,
-//! because a draft model's row may be shorter.
+//! give a point mass on the lowest token that the settings allow, or on token 0 if they allow none. Tokens in settings or
+//! context beyond the row are passed over, because a draft model's row may be shorter.
 
+mod constraint;
 mod edit;
 mod filter;
 mod law;
 mod problem;
 
+pub use constraint::{Constrained, Constraint};
 pub use law::Law;
 pub use problem::SamplingProblem;
 
@@ -39,8 +41,7 @@ use crate::Token;
 /// ```
 /// use foretoken_speculation::{Context, Sampling};
 /// let sampling = Sampling { temperature: 0.5, top_k: 2, ..Sampling::default() };
-/// let context = Context { tokens: &[0], prompt_len: 1, path: &[] };
-/// let law = sampling.law(&[0.0, 1.0, 2.0], &context);
+/// let law = sampling.law(&[0.0, 1.0, 2.0], &Context::EMPTY);
 /// assert_eq!(law.tokens(), [1, 2]);
 /// assert!((law.probability(2) / law.probability(1) - f64::exp(2.0)).abs() < 1e-12);
 /// ```
@@ -104,9 +105,14 @@ pub struct Context<'a> {
     pub prompt_len: usize,
     /// The tokens of the tree from below the root to the node whose law is asked for; empty at the root.
     pub path: &'a [Token],
+    /// What may be written at all, if not everything.
+    pub constraint: Option<&'a Constrained>,
 }
 
 impl Context<'_> {
+    /// Nothing was written, and everything may be.
+    pub const EMPTY: Context<'static> = Context { tokens: &[], prompt_len: 0, path: &[], constraint: None };
+
     /// Number of tokens generated before the one to be chosen.
     fn generated(&self) -> usize {
         (self.tokens.len() + self.path.len()).saturating_sub(self.prompt_len)
@@ -171,7 +177,7 @@ impl Sampling {
     /// As [`Sampling::law`].
     pub fn law_with(&self, logits: &[f32], context: &Context<'_>, scratch: &mut Scratch) -> Law {
         let law = self.possible_law_with(logits, context, scratch);
-        law.unwrap_or_else(|| Law::point(self.lowest_allowed(logits.len(), context)))
+        law.unwrap_or_else(|| Law::point(self.lowest_allowed(logits.len(), context, scratch)))
     }
 
     /// The same, or `None` if no token is possible: the row holds no finite logit, or the settings leave none.

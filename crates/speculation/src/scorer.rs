@@ -93,13 +93,20 @@ impl Rows {
     }
 }
 
+/// How many first tokens two texts have in common. Mostly one of them is the beginning of the other, which is one
+/// comparison of memory.
+pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
+    let len = a.len().min(b.len());
+    if a[..len] == b[..len] { len } else { a.iter().zip(b).take_while(|(a, b)| a == b).count() }
+}
+
 /// A language model with a cache per sequence.
 pub trait Scorer: Send {
     /// Gets ready for a sequence, with nothing cached.
     fn open(&mut self, sequence: SequenceId);
 
-    /// Runs every ask in one pass and writes into `rows` (cleared first) the wanted rows of the first ask, then of the
-    /// second, and so on: logits over the target's vocabulary. Rows of an ask that cannot be run are all `None`, and its
+    /// Runs every ask in one pass and appends to `rows` the wanted rows of the first ask, then of the second, and so on:
+    /// logits over the target's vocabulary. Rows of an ask that cannot be run are all `None`, and its
     /// cache is as before. A single row may be `None` where nothing can be said after its token: it is cached like the
     /// others of its ask, and the branch is not continued there.
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows);

@@ -6,6 +6,7 @@
 //! The contract is one sentence: what the assistant reads is a function of the target's tokens alone. It does not depend
 //! on how these were cut into passes, nor on what was read and forgotten in between, and costs no more for a long text.
 
+use crate::scorer::common_prefix;
 use crate::{SequenceId, Token};
 
 /// What an assistant's token is for the target.
@@ -30,19 +31,49 @@ pub struct Piece {
     pub is_open: bool,
 }
 
+/// What a translator has read of one sequence. Texts differ from the last one read only at their ends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading(Vec<Token>);
+
+impl Reading {
+    /// Target tokens that were read.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Lets the translator read exactly this text, given in two parts.
+    pub(crate) fn read(&mut self, translator: &mut impl Translator, sequence: SequenceId, text: [&[Token]; 2]) {
+        let mut same = 0;
+        for part in text {
+            let common = common_prefix(&self.0[same..], part);
+            same += common;
+            if same < self.0.len() && common < part.len() {
+                break;
+            }
+        }
+        if same < self.0.len() {
+            translator.keep(sequence, same);
+            self.0.truncate(same);
+        }
+        for part in text {
+            let new = &part[same.min(part.len())..];
+            same -= same.min(part.len());
+            translator.read(sequence, new);
+            self.0.extend_from_slice(new);
+        }
+    }
+}
+
 /// Translates between the target's vocabulary and an assistant's, for many sequences.
 pub trait Translator: Send {
     /// A sequence begins: nothing is read.
     fn open(&mut self, sequence: SequenceId);
 
-    /// Number of target tokens that were read.
-    fn read_len(&self, sequence: SequenceId) -> usize;
+    /// Reads the target tokens that follow.
+    fn read(&mut self, sequence: SequenceId, tokens: &[Token]);
 
-    /// Reads the target tokens that follow. Returns how many of the assistant's tokens are as they were before.
-    fn read(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize;
-
-    /// Forgets all but the first `len` target tokens. Returns how many of the assistant's tokens are as they were before.
-    fn keep(&mut self, sequence: SequenceId, len: usize) -> usize;
+    /// Forgets all but the first `len` target tokens.
+    fn keep(&mut self, sequence: SequenceId, len: usize);
 
     /// What the assistant reads in place of the target's tokens; may be empty.
     fn assistant_tokens(&self, sequence: SequenceId) -> &[Token];
@@ -53,6 +84,9 @@ pub trait Translator: Send {
 
     /// What an assistant's token is for the target.
     fn meaning(&self, token: Token) -> Meaning;
+
+    /// Appends to `out` the assistant's tokens that stand for this special token of the target.
+    fn specials(&self, target: Token, out: &mut Vec<Token>);
 
     /// The tokens of both vocabularies that may come next, as (assistant, target); several assistant tokens may go with
     /// one target token. Nothing where the assistant's next token cannot be one of the target's.

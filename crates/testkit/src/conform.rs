@@ -11,13 +11,15 @@ use std::collections::BTreeMap;
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, SequenceId};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::draft::{BranchSource, Layout, TrieDrafter, TrieOptions};
+use foretoken_speculation::log_probability;
 use foretoken_speculation::{
-    Ask, Chance, Costs, Drafter, DrafterCosts, JacobiDrafter, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource,
-    NodeId, PhrasesDrafter, Promise, Proposal, RandomDrafter, Sampling, SuffixDrafter, Tenant, Token,
+    Ask, Chance, Constrained, Costs, Drafter, DrafterCosts, JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource,
+    NodeId, PhrasesDrafter, Promise, Proposal, RandomDrafter, Sampling, SuffixDrafter, Token,
 };
 use foretoken_speculation::{SharedScorer, TranslatedDrafter};
 
 use crate::dial::{enumerate, enumerate_coupled};
+use crate::forbidding::Forbidding;
 use crate::oracle::decode;
 use crate::table::{Joint, Table, distance, mix};
 use crate::toy::{Fault, ToyExecutor};
@@ -45,17 +47,17 @@ pub fn drafters() -> Vec<Registered> {
 /// What copies from the text and from texts before it.
 fn continuations() -> Vec<Registered> {
     vec![
-        Registered { name: "lookup", make: |_| Box::new(LookupDrafter::default()) },
-        Registered { name: "lookup of one occurrence", make: |_| Box::new(LookupDrafter::chain(1, 3, 10)) },
+        Registered { name: "lookup", make: |_| Box::new(SuffixDrafter::lookup(1, 3, 10)) },
+        Registered { name: "lookup of one occurrence", make: |_| Box::new(SuffixDrafter::lookup_chain(1, 3, 10)) },
         Registered {
             name: "lookup that the first occurrence leads",
             make: |_| {
-                let mut drafter = LookupDrafter::new(2, 4, 9);
+                let mut drafter = SuffixDrafter::lookup(2, 4, 9);
                 (drafter.first, drafter.candidates) = (true, 3);
                 Box::new(drafter)
             },
         },
-        Registered { name: "lookup of single tokens", make: |_| Box::new(LookupDrafter::new(1, 1, 3)) },
+        Registered { name: "lookup of single tokens", make: |_| Box::new(SuffixDrafter::lookup(1, 1, 3)) },
         Registered { name: "suffix that soon forgets", make: |_| Box::new(SuffixDrafter::new(60)) },
         Registered {
             name: "suffix with a history",
@@ -92,7 +94,7 @@ fn with_a_model() -> Vec<Registered> {
             name: "draft with a temperature of its own",
             make: |t| {
                 let mut drafter = ModelDrafter::new(network(t.vocabulary(), 97));
-                (drafter.settings.temperature, drafter.n_max) = (Some(0.5), 3);
+                (drafter.settings.temperature, drafter.depth_max) = (Some(0.5), 3);
                 Box::new(drafter)
             },
         },
@@ -147,7 +149,7 @@ fn with_trees_of_a_model() -> Vec<Registered> {
             name: "draft with a lookup of its own",
             make: |t| {
                 let drafter = ModelDrafter::new(network(t.vocabulary(), 95));
-                Box::new(drafter.with_inner(Box::new(LookupDrafter::default())))
+                Box::new(drafter.with_inner(Box::new(SuffixDrafter::lookup(1, 3, 10))))
             },
         },
         Registered {
@@ -157,7 +159,7 @@ fn with_trees_of_a_model() -> Vec<Registered> {
                 inner.settings.p_split = Some(0.2);
                 let mut outer = ModelDrafter::new(network(t.vocabulary(), 95));
                 outer.settings.p_split = Some(0.2);
-                Box::new(outer.with_inner(Box::new(inner.with_inner(Box::new(LookupDrafter::new(1, 1, 4))))))
+                Box::new(outer.with_inner(Box::new(inner.with_inner(Box::new(SuffixDrafter::lookup(1, 1, 4))))))
             },
         },
     ]
@@ -178,7 +180,11 @@ fn with_another_vocabulary() -> Vec<Registered> {
             make: |t| {
                 let translator = vocabulary::translator(t.vocabulary(), 4, 1);
                 let mut drafter = TranslatedDrafter::new(network(4, 94), translator);
-                (drafter.settings.temperature, drafter.settings.p_min, drafter.n_max) = (Some(1.0), Some(0.3), 3);
+                (
+                    drafter.assistant.settings.temperature,
+                    drafter.assistant.settings.p_min,
+                    drafter.assistant.depth_max,
+                ) = (Some(1.0), Some(0.3), 3);
                 Box::new(drafter)
             },
         },
@@ -203,7 +209,7 @@ fn with_another_vocabulary() -> Vec<Registered> {
                 let translator = vocabulary::translator(t.vocabulary(), 9, 10);
                 let mut drafter = ModelDrafter::new(SharedScorer::new(network(9, 92), translator));
                 drafter.settings.p_split = Some(0.1);
-                Box::new(drafter.with_inner(Box::new(LookupDrafter::new(1, 1, 4))))
+                Box::new(drafter.with_inner(Box::new(SuffixDrafter::lookup(1, 1, 4))))
             },
         },
         Registered {
@@ -299,8 +305,6 @@ impl Drafter for RandomTrees {
         "random-trees"
     }
 
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
-
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
             let mut state = ask.tokens.iter().fold(1, |state, token| mix(state ^ u64::from(*token)));
@@ -316,8 +320,6 @@ impl Drafter for RandomTrees {
             }
         }
     }
-
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
 
     fn close(&mut self, _sequence: SequenceId) {}
 }
@@ -335,6 +337,8 @@ pub struct Case {
     pub seed: u64,
     /// Tokens to generate.
     pub tokens_max: usize,
+    /// Whether [`Forbidding`] says what may be written.
+    pub constrained: bool,
 }
 
 /// How the cases of one table are run.
@@ -375,21 +379,38 @@ pub fn cases(target: (u64, usize, usize)) -> Vec<Case> {
         Sampling { presence_penalty: 0.5, frequency_penalty: 0.3, penalty_window: Some(9), ..plain.clone() },
         Sampling { logit_bias: vec![(1, 1.5), (2, f32::NEG_INFINITY)], banned_tokens: vec![0], ..plain.clone() },
         Sampling { tokens_min: 6, end_tokens: vec![1], ..plain.clone() },
-        Sampling { temperature: 1.5, end_tokens: vec![2, 3], ..plain },
+        Sampling { temperature: 1.5, end_tokens: vec![2, 3], ..plain.clone() },
+        // Under a constraint.
+        Sampling { temperature: 0.0, ..plain.clone() },
+        Sampling { temperature: 0.8, top_p: 0.9, ..plain },
     ];
     let vocabulary = target.1 as u64;
     let case = |(i, sampling): (usize, Sampling)| {
         let prompt_len = 1 + (i * 5) % 17;
         let prompt = (0..prompt_len as u64).map(|j| (mix(i as u64 * 100 + j / 2) % vocabulary) as Token).collect();
-        Case { target, prompt, sampling, seed: 40 + i as u64, tokens_max: 12 + (i * 7) % 30 }
+        let constrained = i >= 10;
+        Case { target, prompt, sampling, seed: 40 + i as u64, tokens_max: 12 + (i * 7) % 30, constrained }
     };
     samplers.into_iter().enumerate().map(case).collect()
+}
+
+/// The constraint of a case, if it has one.
+fn constraint(case: &Case) -> Option<Constrained> {
+    let forbidding = || Box::new(Forbidding::new(case.target.1));
+    case.constrained.then(|| Constrained::new(forbidding()))
+}
+
+/// What a case is decoded from: the target, or what the constraint leaves of it.
+fn specified(table: &Table, case: &Case) -> Table {
+    if case.constrained { Forbidding::applied_to(table, case.prompt.len()) } else { table.clone() }
 }
 
 fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
     Request {
         tokens_max: Some(case.tokens_max),
         sampling: case.sampling.clone(),
+        constraint: constraint(case),
+        prediction: case.prompt[case.prompt.len() / 2..].to_vec(),
         seed: case.seed,
         promise: setting.promise,
         budget: setting.budget.clone(),
@@ -409,7 +430,8 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
     engine
 }
 
-/// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters differ.
+/// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters
+/// differ.
 fn costs(drafters: usize) -> Costs {
     let points = vec![(1, 1.0), (2, 1.03), (4, 1.1), (8, 1.2), (9, 1.6), (16, 1.8)];
     let drafter = |i: usize| DrafterCosts { call: 0.001, step: 0.02 * (1 + i % 7) as f64, catch_up: 0.001 };
@@ -446,13 +468,22 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
     let texts = run(&mut engine, &mut Race);
     for (case, id) in cases.iter().zip(ids) {
         assert_eq!(case.target, cases[0].target, "cases of one target");
-        let expected = decode(&table, &case.sampling, case.seed, &case.prompt, case.tokens_max);
+        let mut expected = decode(&specified(&table, case), &case.sampling, case.seed, &case.prompt, case.tokens_max);
+        if case.constrained {
+            // What the model itself says of a token is told, whatever is forbidden.
+            let mut tokens = case.prompt.clone();
+            for (token, bits) in &mut expected {
+                *bits = log_probability(&table.logits(&tokens), *token).to_bits();
+                tokens.push(*token);
+            }
+        }
         let found = texts.get(&id).map_or(&[][..], Vec::as_slice);
         if expected != found {
             let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
             let names: Vec<_> = drafters.iter().map(|drafter| drafter.name).collect();
             return Err(format!(
-                "{case:?}\n{setting:?}\ndrafters {names:?}\nfirst difference at token {at}: expected {:?} of {}, found {:?} of {}",
+                "{case:?}\n{setting:?}\ndrafters {names:?}\nfirst difference at token {at}: \
+                 expected {:?} of {}, found {:?} of {}",
                 expected.get(at),
                 expected.len(),
                 found.get(at),
@@ -477,7 +508,7 @@ pub fn law_error(table: &Table, case: &Case, setting: &Setting, drafters: &[&Reg
         Promise::Exact => enumerate_coupled(|dial| text(dial)),
         Promise::Rejection | Promise::Block => enumerate(|dial| text(dial)),
     };
-    distance(&found, &table.plain(&case.sampling, &case.prompt, case.tokens_max))
+    distance(&found, &specified(table, case).plain(&case.sampling, &case.prompt, case.tokens_max))
 }
 
 /// All drafters, then without each, then each alone, then none.

@@ -2,8 +2,8 @@
 //!
 //! A program that takes all its chance from one [`Dial`] is run again and again. Each run follows a trail of decisions;
 //! after it, the last decision that has another outcome is turned by one, and what came after is forgotten (after the
-//! *exhaustigen* idea). The result is not an estimate: it is the law of the program, up to rounding, and a difference of
-//! 1e-9 from the expected law means a bug.
+//! *exhaustigen* idea). The result is not an estimate: it is the law of the program, up to rounding, and a difference
+//! of 1e-9 from the expected law means a bug.
 //!
 //! A dial takes every question as independent of every other. That is what addresses promise, so a question asked twice
 //! at one address would make the enumeration lie, and panics instead, with the address. The exception is the race under
@@ -11,9 +11,9 @@
 //! and treats the answers as independent, which is one of the couplings for which *exact* must hold.
 //!
 //! [`enumerate_by_address`] is for programs that ask again where they should not. There an address has one noise, as in
-//! production: a number between 0 and 1 that no one knows, of which every answer tells a little. So the same question gets
-//! the same answer, another question at that address an answer that fits, and the law is that of the program as it would
-//! run. It shows what a shared address does to a law.
+//! production: a number between 0 and 1 that no one knows, of which every answer tells a little. So the same question
+//! gets the same answer, another question at that address an answer that fits, and the law is that of the program as it
+//! would run. It shows what a shared address does to a law.
 
 use std::collections::BTreeMap;
 

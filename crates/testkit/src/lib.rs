@@ -1,14 +1,16 @@
 //! The workshop: instruments that tests are made with. Never shipped.
 //!
 //! `dial` enumerates every outcome of a program's chance, `table` has language models small enough to be written down,
-//! `toy` runs them behind the engine's executor trait, `oracle` decodes with them in the plainest way, and `conform` holds
-//! every drafter, promise, budget and batch to the oracle. Faults can be put into the instruments (`toy::Fault`), so that
-//! tests can show that they would be seen. `rows` asks any kernel whether a row's result depends on its neighbours.
+//! `toy` runs them behind the engine's executor trait, `oracle` decodes with them in the plainest way, and `conform`
+//! holds every drafter, promise, budget and batch to the oracle. Faults can be put into the instruments (`toy::Fault`),
+//! so that tests can show that they would be seen. `rows` asks any kernel whether a row's result depends on its
+//! neighbours. `forbidding` is a constraint.
 
 #![forbid(unsafe_code)]
 
 pub mod conform;
 pub mod dial;
+pub mod forbidding;
 pub mod oracle;
 pub mod rows;
 pub mod table;

@@ -4,7 +4,7 @@
 //! seed. It shares with the product the law of a row and the race, which have their own tests, and nothing else.
 
 use foretoken_engine::Race;
-use foretoken_speculation::{Address, Chance, Context, Sampling, Token, log_probability};
+use foretoken_speculation::{Address, Chance, Context, Sampling, Scratch, Token, log_probability};
 
 use crate::table::Table;
 
@@ -14,7 +14,9 @@ pub fn decode(table: &Table, sampling: &Sampling, seed: u64, prompt: &[Token], t
     let mut text = Vec::new();
     while text.len() < tokens_max {
         let logits = table.logits(&tokens);
-        let law = sampling.law(&logits, &Context { tokens: &tokens, prompt_len: prompt.len(), path: &[] });
+        let context = Context { tokens: &tokens, prompt_len: prompt.len(), path: &[], constraint: None };
+        // Where no token is possible the text ends.
+        let Some(law) = sampling.possible_law_with(&logits, &context, &mut Scratch::default()) else { break };
         let token = Race.pick(&law, Address::token(seed, tokens.len() as u64));
         text.push((token, log_probability(&logits, token).to_bits()));
         tokens.push(token);

@@ -79,7 +79,7 @@ impl Table {
     /// The law of the token after `tokens` and then `path`, under these settings.
     pub fn law(&self, sampling: &Sampling, tokens: &[Token], prompt_len: usize, path: &[Token]) -> Law {
         let logits = self.logits(&[tokens, path].concat());
-        sampling.law(&logits, &Context { tokens, prompt_len, path })
+        sampling.law(&logits, &Context { tokens, prompt_len, path, constraint: None })
     }
 
     /// The law of the next `len` tokens under plain decoding: the specification of everything else.
@@ -161,7 +161,6 @@ impl Scorer for TableScorer {
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
-        rows.clear();
         self.counts.0 += 1;
         for ask in asks {
             let cache = self.caches.get_mut(&ask.sequence).expect("an open sequence");

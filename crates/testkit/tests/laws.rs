@@ -25,8 +25,8 @@ mod twin;
 
 use foretoken_speculation::budget::{Budget, Confidence, Fixed, Heuristic, Outcome, Threshold};
 use foretoken_speculation::{
-    DraftTree, Drafter, Evidence, LookupDrafter, ModelDrafter, NgramDrafter, NgramSource, Promise, Proposal,
-    RandomDrafter, Sampling, Token, theory,
+    DraftTree, Drafter, Evidence, ModelDrafter, NgramDrafter, NgramSource, Promise, Proposal, RandomDrafter, Sampling,
+    SuffixDrafter, Token, theory,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
 
@@ -38,9 +38,9 @@ const TOLERANCE: f64 = 1e-6;
 const PROMISES: [Promise; 3] = [Promise::Exact, Promise::Rejection, Promise::Block];
 const PROMPT: [Token; 4] = [1, 0, 1, 0];
 
-fn model(table: &Table, n_max: usize, p_min: f32) -> Box<dyn Drafter> {
+fn model(table: &Table, depth_max: usize, p_min: f32) -> Box<dyn Drafter> {
     let mut drafter = ModelDrafter::new(TableScorer::new(table.clone()));
-    (drafter.n_max, drafter.settings.p_min) = (n_max, Some(p_min));
+    (drafter.depth_max, drafter.settings.p_min) = (depth_max, Some(p_min));
     Box::new(drafter)
 }
 
@@ -54,7 +54,7 @@ fn cramped(table: &Table, p_min: f32) -> Box<dyn Drafter> {
 }
 
 fn lookup() -> Box<dyn Drafter> {
-    Box::new(LookupDrafter::default())
+    Box::new(SuffixDrafter::lookup(1, 3, 10))
 }
 
 fn fixed(nodes: usize) -> impl Fn() -> Box<dyn Budget> {

@@ -1,4 +1,5 @@
-//! What translating between two vocabularies costs: microseconds a pass, there and back, for every pair of vocabularies.
+//! What translating between two vocabularies costs: microseconds a pass, there and back, for every pair of
+//! vocabularies.
 //!
 //! ```text
 //! cargo run --release -p foretoken-text --example translation -- models/demo-target models/demo-other-tokenizer x.gguf

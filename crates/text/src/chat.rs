@@ -1,13 +1,18 @@
 //! Chat templates: a conversation as the text that the model was trained on.
 //!
 //! A template is a Jinja program that comes with the model, so it is run the way transformers runs it (the same white
-//! space rules, functions and variables) and trusted no further than that: no files, no includes, and a budget of steps.
+//! space rules, functions and variables) and trusted no further than that: no files, no includes, and a budget of
+//! steps.
+//!
+//! What the template writes may be special tokens; what messages say is only text, so that nobody ends a turn or
+//! begins a system's by typing its marks ([`ChatTemplate::encode`]). Who wrote what is found out in [`marking`].
 //!
 //! What it leaves out: tools and documents (templates see `none`), content that is not text, and the mask that the
 //! `generation` tag computes; the tag itself is understood. Memory is not bounded, only steps are.
 
 mod clock;
 mod json;
+mod marking;
 
 use std::fmt;
 use std::path::Path;
@@ -18,8 +23,9 @@ use minijinja::value::Value;
 use minijinja::{Environment, Error, ErrorKind, context};
 use serde::{Deserialize, Serialize};
 
-use crate::TextError;
-use crate::tokenizer::{GgufVocabulary, json_file, special_spelling};
+use crate::tokenizer::{GgufVocabulary, SpecialSpan, json_file, special_spelling};
+use crate::{TextError, Token, Tokenizer};
+use marking::{Marking, spelt_out};
 
 /// Steps that one rendering may take. A conversation of a thousand messages takes some hundred thousand.
 const FUEL: u64 = 20_000_000;
@@ -112,7 +118,7 @@ impl ChatTemplate {
     }
 
     /// Writes a conversation as the model expects it, ending, if wanted, where the assistant's answer begins.
-    /// Encode the result without adding special tokens: the template has written them.
+    /// To be shown: for a model, [`ChatTemplate::encode`] knows which special tokens in it are the template's.
     ///
     /// # Errors
     /// If the template raises an exception, fails, or takes too many steps.
@@ -132,6 +138,71 @@ impl ChatTemplate {
                 eos_token => self.eos.as_str(),
             })
             .map_err(|error| TextError::template(&self.name, error))
+    }
+
+    /// The tokens of a conversation as the model expects it, ending, if wanted, where the assistant's answer begins.
+    ///
+    /// Special tokens are the template's alone: one that a message spells is encoded as text, also if only the template
+    /// completes it or makes it (by taking out what stands between its halves, or by other letters). Letters, digits
+    /// and underscores alone may complete one of the template's, as in `'<|' + message.role + '|>'`. Tokens that were
+    /// added to the vocabulary and are not special, often `</think>`, are words like others and found everywhere.
+    /// Where messages take no part in a special token, the tokens are those of the whole text of
+    /// [`ChatTemplate::render`], as transformers has them, whatever the template does with the messages.
+    ///
+    /// Where a message spells a special token and the template compares its signs in a way that cannot be followed
+    /// (with the value of `eos_token`, say), the template is not shown these signs, and writes what it writes then.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`] and [`Tokenizer::encode`].
+    pub fn encode(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        add_generation_prompt: bool,
+    ) -> Result<Vec<Token>, TextError> {
+        let (text, specials) = self.render_with_specials(tokenizer, messages, add_generation_prompt)?;
+        tokenizer.encode_with(&text, &specials)
+    }
+
+    /// The text of a conversation, and where the template has written special tokens in it.
+    fn render_with_specials(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        add_generation_prompt: bool,
+    ) -> Result<(String, Vec<SpecialSpan>), TextError> {
+        let text = self.render(messages, add_generation_prompt)?;
+        let found = spelt_out(tokenizer, &text, tokenizer.specials(&text));
+        let strings: Vec<&str> = messages.iter().flat_map(|message| [&*message.role, &*message.content]).collect();
+        let texts = [strings.as_slice(), &[&text, &self.source, &self.bos, &self.eos]].concat();
+        let marking = Marking::new(tokenizer, &texts)
+            .ok_or_else(|| TextError::template(&self.name, "expected characters that the text lacks, found none"))?;
+        let mark = |message: &Message| Message::new(marking.mark(&message.role), marking.mark(&message.content));
+        let marked: Vec<Message> = messages.iter().map(mark).collect();
+        if found.is_empty() || marked == messages {
+            return Ok((text, found));
+        }
+
+        let agrees = |rendered: &Result<String, _>| rendered.as_ref().is_ok_and(|it| marking.unmark(it) == text);
+        let mut rendered = self.render(&marked, add_generation_prompt);
+        if !agrees(&rendered) {
+            // The template looks into the messages: let it find there what it looks for.
+            let twin = Self::from_source(&self.name, &marking.mark_tests(&self.source), &self.bos, &self.eos);
+            rendered = twin.and_then(|twin| twin.render(&marked, add_generation_prompt));
+        }
+        let own = rendered.as_ref().map(|it| marking.own_specials(tokenizer, it)).unwrap_or_default();
+        if agrees(&rendered) {
+            return Ok((text, own));
+        }
+
+        // What it looks for cannot be followed. Its own text is safe if the messages spell nothing and it has written
+        // the same special tokens as into the marked text.
+        let tokens = |spans: &[SpecialSpan]| spans.iter().map(|span| span.token).collect::<Vec<_>>();
+        let is_spelt = strings.iter().any(|text| !tokenizer.specials(text).is_empty());
+        if !is_spelt && (rendered.is_err() || tokens(&own) == tokens(&found)) {
+            return Ok((text, found));
+        }
+        Ok((marking.unmark(&rendered?), own))
     }
 
     /// The template as it came with the model.

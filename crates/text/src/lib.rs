@@ -1,8 +1,9 @@
 //! What do tokens mean as bytes? Tokenizers, incremental text, chat templates and stop strings.
 //!
-//! The heavy text dependencies enter the workspace here and nowhere else: `tokenizers`, which encodes as the checkpoints
-//! were trained, and `minijinja`, which runs the templates they bring along. Everything that a sequence drags along
-//! ([`TextStream`], [`StopMatcher`]) can go back to any earlier length, and is then as if it had never gone further.
+//! The heavy text dependencies enter the workspace here and nowhere else: `tokenizers`, which encodes as the
+//! checkpoints were trained, and `minijinja`, which runs the templates they bring along. Everything that a sequence
+//! drags along ([`TextStream`], [`StopMatcher`]) can go back to any earlier length, and is then as if it had never gone
+//! further.
 //!
 //! ```
 //! use std::{path::Path, sync::Arc};
@@ -11,8 +12,8 @@
 //! let folder = Path::new("../../models/demo-target");
 //! let tokenizer = Arc::new(Tokenizer::from_dir(folder)?);
 //! let template = ChatTemplate::from_dir(folder)?.expect("this model can chat");
-//! let prompt = template.render(&[Message::new("user", "Hello!")], true)?;
-//! let tokens = tokenizer.encode(&prompt, false)?;
+//! let tokens = template.encode(&tokenizer, &[Message::new("user", "Hello! <|end|>")], true)?;
+//! assert_eq!(tokenizer.decode(&tokens, true), "Hello! <|end|>");
 //!
 //! let mut stream = TextStream::new(Arc::clone(&tokenizer), &tokens);
 //! let answer = tokenizer.encode("Good day \u{1F60A}", false)?;
@@ -25,6 +26,7 @@
 
 mod chat;
 mod error;
+mod export;
 mod stop;
 mod stream;
 mod tokenizer;
@@ -32,9 +34,10 @@ mod translate;
 
 pub use chat::{ChatTemplate, Message};
 pub use error::TextError;
+pub use export::{Exported, Marks, gguf_vocabulary};
 pub use stop::{Pushed, StopMatcher};
 pub use stream::TextStream;
-pub use tokenizer::{Exported, GgufVocabulary, Marks, Tokenizer, gguf_vocabulary};
+pub use tokenizer::{GgufVocabulary, Tokenizer};
 pub use translate::{Counterpart, Piece, Translation, Vocabularies};
 
 /// The number of a token in its vocabulary.

@@ -8,46 +8,31 @@
 //! What it leaves out: WordPiece's rules for spaces (such tokens decode to their own text), training, offsets.
 
 mod bytes;
-mod export;
+mod decoding;
+mod folder;
 mod gguf;
 mod gguf_bpe;
 mod gguf_spm;
 mod gguf_unigram;
+mod gguf_vocabulary;
 mod library;
+mod parts;
 mod pre_tokenizer;
+mod special;
 
 use std::path::Path;
 
 use foretoken_weights::gguf::Metadata;
 
-use crate::stream::Decoding;
 use crate::{TextError, Token};
-pub(crate) use bytes::Spellings;
-pub use export::{Exported, Marks, gguf_vocabulary};
-pub use gguf::GgufVocabulary;
-pub(crate) use library::{json_file, special_spelling};
-
-/// How this vocabulary turns text into tokens.
-#[derive(Debug)]
-pub(crate) enum Method {
-    Library(Box<library::Library>),
-    Pieces(Box<gguf_spm::Merger>),
-}
-
-/// Everything that a file says about a tokenizer; the loaders fill it in.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub method: Method,
-    pub spellings: Spellings,
-    /// Put before a text that is encoded with special tokens, usually `bos` or nothing.
-    pub prefix: Vec<Token>,
-    /// Put after it, usually nothing.
-    pub suffix: Vec<Token>,
-    pub bos: Option<Token>,
-    pub end_tokens: Vec<Token>,
-    /// Whether encoding invents a space before the text, so that decoding has to drop one.
-    pub drops_first_space: bool,
-}
+pub(crate) use bytes::byte_token;
+pub(crate) use decoding::Decoding;
+pub(crate) use folder::{component, json_file, special_spelling};
+pub(crate) use gguf_vocabulary::EXACT_SCORES;
+pub use gguf_vocabulary::GgufVocabulary;
+pub(crate) use parts::{Method, Parts};
+pub(crate) use pre_tokenizer::{DIGIT, DIGITS, GPT_2, name_of};
+pub(crate) use special::{SpecialSpan, TURN_ENDS, turn_ends, unused_characters};
 
 /// The tokenizer of one model. It is immutable and can be shared between threads.
 #[derive(Debug)]
@@ -58,37 +43,13 @@ pub struct Tokenizer {
     fingerprint: u64,
 }
 
-/// What chat models write at the end of their turn. llama.cpp looks for the same spellings.
-const TURN_ENDS: [&str; 9] = [
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|im_end|>",
-    "<|end|>",
-    "<|return|>",
-    "<end_of_turn>",
-    "<|END_OF_TURN_TOKEN|>",
-    "< EOT >",
-    "_<EOT>",
-];
-
-/// The special tokens among them. Where there is `<|return|>`, `<|end|>` only ends a message and more may follow.
-fn turn_ends(spellings: &Spellings) -> Vec<Token> {
-    let is = |token: Token, text: &str| spellings.bytes(token) == text.as_bytes();
-    let special = (0..spellings.len() as Token).filter(|&token| spellings.is_special(token));
-    let mut ends: Vec<Token> = special.filter(|&token| TURN_ENDS.iter().any(|end| is(token, end))).collect();
-    if ends.iter().any(|&token| is(token, "<|return|>")) {
-        ends.retain(|&token| !is(token, "<|end|>"));
-    }
-    ends
-}
-
 impl Tokenizer {
-    /// Reads `tokenizer.json` from a folder, with `tokenizer_config.json` and `generation_config.json` if they are there.
+    /// Reads `tokenizer.json` from a folder, with `tokenizer_config.json` if it is there.
     ///
     /// # Errors
     /// If `tokenizer.json` is missing, or one of the files cannot be read or understood.
     pub fn from_dir(dir: &Path) -> Result<Self, TextError> {
-        library::from_dir(dir)
+        Ok(Self::from_parts(&dir.display().to_string(), folder::from_dir(dir)?))
     }
 
     /// Makes a tokenizer from the contents of `tokenizer.json` and, if there is one, `tokenizer_config.json`.
@@ -100,7 +61,7 @@ impl Tokenizer {
         tokenizer_json: &[u8],
         tokenizer_config_json: Option<&[u8]>,
     ) -> Result<Self, TextError> {
-        library::from_json(name, tokenizer_json, tokenizer_config_json)
+        Ok(Self::from_parts(name, folder::from_json(name, tokenizer_json, tokenizer_config_json)?))
     }
 
     /// Makes a tokenizer from the metadata of a GGUF file. `name` stands in messages where a file would.
@@ -119,12 +80,17 @@ impl Tokenizer {
         Ok(Self::from_parts(name, gguf::parts(name, vocabulary)?))
     }
 
-    pub(crate) fn from_parts(name: &str, mut parts: Parts) -> Self {
+    fn from_parts(name: &str, mut parts: Parts) -> Self {
         parts.end_tokens.sort_unstable();
         parts.end_tokens.dedup();
         let turn_end_tokens = turn_ends(&parts.spellings);
         let fingerprint = parts.spellings.fingerprint();
         Self { name: name.to_owned(), turn_end_tokens, fingerprint, parts }
+    }
+
+    /// What it was made of.
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
     }
 
     /// The name that it was loaded under.
@@ -162,6 +128,28 @@ impl Tokenizer {
         }
     }
 
+    /// Where [`Tokenizer::encode`] reads special tokens in a text, in its order.
+    pub(crate) fn specials(&self, text: &str) -> Vec<SpecialSpan> {
+        match &self.parts.method {
+            Method::Library(library) => library.specials(text),
+            Method::Pieces(merger) => merger.specials(text),
+        }
+    }
+
+    /// Tokens of a text that has special tokens in these places, in its order, and nowhere else. Where these are all
+    /// that it spells, the tokens are those of [`Tokenizer::encode`]. Adds nothing around it.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub(crate) fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> Result<Vec<Token>, TextError> {
+        match &self.parts.method {
+            Method::Library(library) => {
+                library.encode_with(text, specials).map_err(|error| TextError::encode(&self.name, error))
+            }
+            Method::Pieces(merger) => Ok(merger.encode_with(text, specials)),
+        }
+    }
+
     /// The token that begins a text, if there is one.
     pub fn bos(&self) -> Option<Token> {
         self.parts.bos
@@ -172,7 +160,9 @@ impl Tokenizer {
         self.parts.bos.is_some() && self.parts.prefix.first().copied() == self.parts.bos
     }
 
-    /// The tokens that end a text according to the model's files, in ascending order.
+    /// The tokens that end a text as far as the tokenizer's own files say (`tokenizer_config.json`, the vocabulary of a
+    /// GGUF file), in ascending order. This is a fact and no decision: `generation_config.json` and `config.json` come
+    /// first, and whoever opens the model has read them.
     pub fn end_tokens(&self) -> &[Token] {
         &self.parts.end_tokens
     }
@@ -207,7 +197,7 @@ impl Tokenizer {
     pub fn decode(&self, tokens: &[Token], skip_special: bool) -> String {
         let (mut state, mut text) = (Decoding::START, String::new());
         for &token in tokens {
-            state.push(self, token, skip_special, &mut text);
+            state.push(&self.parts, token, skip_special, &mut text);
         }
         text.push_str(state.rest());
         text

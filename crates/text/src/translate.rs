@@ -1,5 +1,5 @@
-//! Translation between two vocabularies: what the target wrote as an assistant would have read it, and what an assistant
-//! of another vocabulary drafts as the target would write it (Universal Assisted Generation).
+//! Translation between two vocabularies: what the target wrote as an assistant would have read it, and what an
+//! assistant of another vocabulary drafts as the target would write it (Universal Assisted Generation).
 //!
 //! Bytes are the common ground, not characters. Ordinary tokens become their bytes and are encoded again by the other
 //! side's tokenizer, behind a window of its own last tokens (`target_lookbehind`, `assistant_lookbehind`, names and
@@ -7,11 +7,12 @@
 //! by the places where tokens end, and what lies before the first difference stays.
 //!
 //! What an assistant reads is a function of the target's tokens alone: a [`Translation`] is a fold over them, one at a
-//! time, however they were cut into passes; each step costs a window, whatever the length, and can be undone. Two things
-//! are never spelt out. *Marks* (special tokens) become the other side's mark of the same spelling or role; one without
-//! a counterpart is left out of the assistant's text, and ends a draft. *Invented spaces*, which some tokenizers put
-//! where a text or the text after a mark begins, belong to their own side. The first bytes of a character that has not
-//! ended are held back until it has, so an assistant drafts such characters from their beginning.
+//! time, however they were cut into passes; each step costs a window, whatever the length, and can be undone. Two
+//! things are never spelt out. *Marks* (special tokens) become the other side's mark of the same spelling or role; one
+//! without a counterpart is left out of the assistant's text, and ends a draft. *Invented spaces*, which some
+//! tokenizers put where a text or the text after a mark begins, belong to their own side. The first bytes of a
+//! character that has not ended are held back until it has, so an assistant drafts such characters from their
+//! beginning.
 //!
 //! Text that a tokenizer does not give back to the byte (normalizers, broken UTF-8) is spelt with the longest tokens
 //! that fit; bytes that a vocabulary cannot spell at all are left out of the assistant's text, and end a draft.
@@ -178,6 +179,11 @@ impl Vocabularies {
         }
     }
 
+    /// The assistant's marks that stand for this mark of the target.
+    pub fn marks_of(&self, target: Token) -> impl Iterator<Item = Token> {
+        self.to_target.counterparts_of(target)
+    }
+
     /// The tokens of both vocabularies that can come next, as (assistant, target), ascending by target token; several
     /// assistant tokens may go with one target token. Nothing in the middle of a character.
     pub fn shared(&self, translation: &Translation) -> &[(Token, Token)] {
@@ -251,8 +257,8 @@ impl Vocabularies {
         kept
     }
 
-    /// The target's tokens for what an assistant drafts behind a translation, appended to `pieces`. They begin where the
-    /// target's tokens end; half a character at the end is left out, and so is everything from a mark without a
+    /// The target's tokens for what an assistant drafts behind a translation, appended to `pieces`. They begin where
+    /// the target's tokens end; half a character at the end is left out, and so is everything from a mark without a
     /// counterpart on.
     pub fn propose(&self, translation: &Translation, drafted: &[Token], pieces: &mut Vec<Piece>) {
         let tokenizer = &self.assistant.tokenizer;

@@ -175,10 +175,10 @@ impl Replay {
     fn drafter_settings(&self) -> DrafterSettings {
         let mut settings = self.drafters.settings();
         settings.gain_min.get_or_insert(0.0);
-        settings.lookup.n_max = self.spec_draft_n_max;
-        settings.trie.n_max = self.spec_draft_n_max;
-        settings.suffix.n_max = self.spec_draft_n_max;
-        settings.ngram.n_max = self.spec_draft_n_max;
+        settings.lookup.nodes_max = self.spec_draft_n_max;
+        settings.trie.nodes_max = self.spec_draft_n_max;
+        settings.suffix.nodes_max = self.spec_draft_n_max;
+        settings.ngram.depth_max = self.spec_draft_n_max;
         settings
     }
 

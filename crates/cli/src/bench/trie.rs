@@ -91,7 +91,7 @@ impl Bench<'_> {
         // A short branch can only be found by a shorter prefix.
         let prefix_max = options.prefix_max.min(options.branch_length);
         let options = TrieOptions { prefix_max, ..options };
-        let (nodes, memory) = (options.decoding_length, Memory::default());
+        let (nodes, memory) = (options.nodes_max, Memory::default());
         let stage = || {
             let watched = Watched::new(TrieDrafter::new(options), memory.clone());
             Ok(Stage::new(vec![Box::new(watched)], nodes, play::longest(self.records), self.vocabulary))
@@ -131,7 +131,7 @@ impl Trie {
             let expected = format!("expected a branch length from 1 to {BRANCH_LENGTH_MAX}");
             return Err(Failure::Usage(format!("--tables-at: {expected}, found {branch_length}")));
         }
-        let at = TrieOptions { decoding_length, branch_length, ..TrieOptions::default() };
+        let at = TrieOptions { nodes_max: decoding_length, branch_length, ..TrieOptions::default() };
         let tokenizer = self.vocabulary.open()?;
         let records = records::read(&self.records, &tokenizer, self.limit)?;
         let grid = self.grid();
@@ -140,7 +140,7 @@ impl Trie {
         let bench = Bench { records: &records, vocabulary: tokenizer.vocabulary_len(), bar };
         let lengths = bench.all(grid)?;
         let procedures = bench.all(procedures(at).map(|(_, options)| options))?;
-        let capacity = |times| TrieOptions { capacity: Some(times * at.decoding_length), ..at };
+        let capacity = |times| TrieOptions { capacity: Some(times * at.nodes_max), ..at };
         let capacities = bench.all(CAPACITIES.map(capacity))?;
         bench.bar.finish_and_clear();
         let mut out = std::io::stdout();
@@ -166,7 +166,12 @@ impl Trie {
         for layout in Layout::ALL {
             for &decoding_length in &self.decoding_length {
                 for &branch_length in &self.branch_length {
-                    grid.push(TrieOptions { layout, decoding_length, branch_length, ..TrieOptions::default() });
+                    grid.push(TrieOptions {
+                        layout,
+                        nodes_max: decoding_length,
+                        branch_length,
+                        ..TrieOptions::default()
+                    });
                 }
             }
         }
@@ -231,7 +236,7 @@ fn object(found: &Found) -> Value {
     let (nodes, bytes) = found.memory.most();
     json!({
         "layout": found.options.layout.name(),
-        "decoding_length": found.options.decoding_length,
+        "decoding_length": found.options.nodes_max,
         "branch_length": found.options.branch_length,
         "tokens_per_pass": found.stats.tokens_per_pass(),
         "draft_us_per_pass": draft_us(&found.stats),

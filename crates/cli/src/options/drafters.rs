@@ -47,18 +47,18 @@ impl DrafterOptions {
             gain_min: self.spec_gain_min,
             lookup: LookupSettings {
                 ngram_max: lookup.max_matching_ngram_size,
-                n_max: lookup.prompt_lookup_num_tokens,
+                nodes_max: lookup.prompt_lookup_num_tokens,
                 candidates: lookup.prompt_lookup_candidates,
             },
             trie: TrieSettings {
-                n_max: trie.decoding_length,
+                nodes_max: trie.decoding_length,
                 branch_length: trie.branch_length,
                 layout,
                 source,
                 capacity: trie.trie_capacity,
             },
             suffix: SuffixSettings {
-                n_max: suffix.suffix_num_tokens,
+                nodes_max: suffix.suffix_num_tokens,
                 depth_max: suffix.suffix_max_tree_depth,
                 depth_factor: suffix.suffix_max_spec_factor,
                 token_min: suffix.suffix_min_token_prob,
@@ -67,7 +67,7 @@ impl DrafterOptions {
             ngram: NgramSettings {
                 order: ngram.ngram_order,
                 source: ngram.ngram_source.into(),
-                n_max: ngram.ngram_num_tokens,
+                depth_max: ngram.ngram_num_tokens,
                 branches_max: ngram.ngram_branches,
             },
             jacobi: JacobiSettings {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretoken_speculation::{
-    Ask, Chance, Drafter, ModelDrafter, Promise, Rows, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant, Token,
+    Ask, Chance, Drafter, ModelDrafter, Opening, Promise, Rows, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant,
     TranslatedDrafter, Work,
 };
 
@@ -91,8 +91,8 @@ impl TwoWays {
         let tenant = tenant.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         let by_text = ask.promise == Promise::Exact || ask.sampling.temperature == 0.0;
         self.by_text.insert(ask.sequence, by_text);
-        let prompt = &ask.tokens[..ask.prompt_len];
-        self.chosen(ask.sequence).expect("just chosen").open(ask.sequence, prompt, tenant);
+        let opening = Opening { tenant, ..Opening::new(ask.sequence, &ask.tokens[..ask.prompt_len]) };
+        self.chosen(ask.sequence).expect("just chosen").open(&opening);
         by_text
     }
 }
@@ -102,9 +102,9 @@ impl Drafter for TwoWays {
         self.text.name()
     }
 
-    fn open(&mut self, sequence: SequenceId, _prompt: &[Token], tenant: Tenant) {
-        let before = self.open.insert(sequence, tenant);
-        assert!(before.is_none(), "{sequence:?} was opened twice");
+    fn open(&mut self, opening: &Opening<'_>) {
+        let before = self.open.insert(opening.sequence, opening.tenant);
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
     }
 
     fn work(&self) -> Option<Work> {
@@ -133,12 +133,6 @@ impl Drafter for TwoWays {
         }
         if !shared.is_empty() {
             self.shared.draft(&mut shared, chance);
-        }
-    }
-
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
-        if let Some(drafter) = self.chosen(sequence) {
-            drafter.keep(sequence, len);
         }
     }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use foretoken_engine::{BudgetKind, DrafterStats, Engine, Event, ExecutorScorer, Race, Request};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, ModelDrafter, News, NgramDrafter, NgramSource, NodeId, Promise, Proposal, RandomDrafter,
-    Sampling, SequenceId, Tenant, Token,
+    Ask, Chance, Drafter, ModelDrafter, News, NgramDrafter, NgramSource, NodeId, Opening, Promise, Proposal,
+    RandomDrafter, Sampling, SequenceId, Token,
 };
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
@@ -58,8 +58,8 @@ impl Drafter for Watched {
     fn name(&self) -> &str {
         self.0.name()
     }
-    fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
-        self.0.open(sequence, prompt, tenant);
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.0.open(opening);
     }
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         self.0.draft(asks, chance);
@@ -77,9 +77,6 @@ impl Drafter for Watched {
             }
         }
         self.0.observe(news);
-    }
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
-        self.0.keep(sequence, len);
     }
     fn close(&mut self, sequence: SequenceId) {
         self.0.close(sequence);

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use foretoken_engine::{BudgetKind, CostRecord, Costs, Engine, Event, ExecutorScorer, Race, Request, Stats};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{
-    Ask, Chance, Drafter, DrafterCosts, ModelDrafter, News, Promise, Proposal, RandomDrafter, Sampling, SequenceId,
-    SuffixDrafter, Tenant, Token, Work,
+    Ask, Chance, Drafter, DrafterCosts, ModelDrafter, News, Opening, Promise, Proposal, RandomDrafter, Sampling,
+    SequenceId, SuffixDrafter, Token, Work,
 };
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
@@ -50,7 +50,7 @@ impl Drafter for Pretender {
     fn unread(&self, _sequence: SequenceId, len: usize) -> usize {
         len - self.read.min(len)
     }
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {
+    fn open(&mut self, _opening: &Opening<'_>) {
         self.read = 0;
     }
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
@@ -67,7 +67,7 @@ impl Drafter for Pretender {
                 last = (last + away) % 7;
                 parent = Some(ask.tree.offer(parent, last, Proposal::Point, ask.source));
                 let branch = foretoken_speculation::Branch { gain: 0.5, depth, nodes: depth, room: 4 - depth };
-                if !ask.pays(branch) {
+                if ask.outlook.is_some_and(|outlook| !outlook.pays(ask.source, branch)) {
                     break;
                 }
             }
@@ -75,9 +75,6 @@ impl Drafter for Pretender {
         }
     }
     fn observe(&mut self, _news: &[News<'_>]) {}
-    fn keep(&mut self, _sequence: SequenceId, len: usize) {
-        self.read = self.read.min(len);
-    }
     fn close(&mut self, _sequence: SequenceId) {}
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Order, Race, Request, Stats};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, LookupDrafter, ModelDrafter, Promise, Proposal, Sampling, SequenceId, Tenant, Token,
+    Ask, Chance, Drafter, ModelDrafter, Promise, Proposal, Sampling, SequenceId, SuffixDrafter, Token,
 };
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::Table;
@@ -20,7 +20,7 @@ fn table() -> Table {
 fn engine() -> Engine {
     let toy = |table: Table| Box::new(ToyExecutor::new(table, 4, 100, 64));
     let mut engine = Engine::new(toy(table()), 1, usize::MAX);
-    engine.add_drafter(Box::new(LookupDrafter::default()));
+    engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
     let likeness = Table::new(7, |tokens| {
         let mut row = table().logits(tokens);
         row.iter_mut().for_each(|logit| *logit *= 0.5);
@@ -119,7 +119,6 @@ impl Drafter for Says {
     fn name(&self) -> &str {
         "says"
     }
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         let started = Instant::now();
         self.asked.lock().unwrap().push(self.number);
@@ -130,7 +129,6 @@ impl Drafter for Says {
             std::hint::spin_loop();
         }
     }
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
     fn close(&mut self, _sequence: SequenceId) {}
 }
 

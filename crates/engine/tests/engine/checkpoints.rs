@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request};
 use foretoken_model::{Checkpoint, Model, Options};
-use foretoken_speculation::{JacobiDrafter, LookupDrafter, ModelDrafter, Promise, Sampling, Token};
+use foretoken_speculation::{JacobiDrafter, ModelDrafter, Promise, Sampling, SuffixDrafter, Token};
 use foretoken_text::Tokenizer;
 use foretoken_weights::gguf;
 
@@ -41,7 +41,7 @@ fn engine(setup: Setup<'_>) -> Engine {
     let mut engine = Engine::new(Box::new(load(target, threads, batch)), batch, 512);
     let scorer = ExecutorScorer::new(Box::new(load(draft, threads, batch)));
     assert_eq!(engine.add_drafter(Box::new(ModelDrafter::new(scorer))), DRAFT);
-    assert_eq!(engine.add_drafter(Box::new(LookupDrafter::default())), LOOKUP);
+    assert_eq!(engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10))), LOOKUP);
     assert_eq!(engine.add_drafter(Box::new(JacobiDrafter::default())), JACOBI);
     engine
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, RequestError};
 use foretoken_model::{Batch, CacheEdit, Capacity, Checkpoint, Executor, ExecutorError, Model, Options, Outputs};
-use foretoken_speculation::{LookupDrafter, ModelDrafter, Sampling, SequenceId, Token};
+use foretoken_speculation::{ModelDrafter, Sampling, SequenceId, SuffixDrafter, Token};
 use foretoken_testkit::conform::run;
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::{Table, mix};
@@ -27,7 +27,7 @@ fn sampled(prompt: Vec<Token>, tokens_max: usize, seed: u64) -> Request {
 
 fn toy_engine(page_len: usize, pages: usize, rows_max: usize, batch: usize) -> Engine {
     let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), page_len, pages, rows_max)), batch, usize::MAX);
-    engine.add_drafter(Box::new(LookupDrafter::default()));
+    engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
     engine
 }
 
@@ -176,7 +176,7 @@ fn where_no_token_is_possible_the_text_ends_with_its_reason_whoever_drafted() {
         let mut texts = Vec::new();
         for drafters in [vec![], vec![0], vec![1], vec![1, 0]] {
             let mut engine = Engine::new(Box::new(ToyExecutor::new(broken.clone(), 4, 50, 64)), 1, usize::MAX);
-            engine.add_drafter(Box::new(LookupDrafter::default()));
+            engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
             let draft = ToyExecutor::new(table(), 4, 50, 64);
             engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(draft)))));
             engine.submit(Request { drafters, ..sampled(vec![1, 2, 1, 2], 20, seed) }).unwrap();
@@ -235,7 +235,7 @@ impl Executor for Failing {
 fn a_failed_pass_ends_its_sequences_and_the_engine_goes_on() {
     let toy = ToyExecutor::new(table(), 4, 50, 16);
     let mut engine = Engine::new(Box::new(Failing(toy, 0)), 1, usize::MAX);
-    engine.add_drafter(Box::new(LookupDrafter::default()));
+    engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
     let failed = engine.submit(sampled(vec![1, 2], 30, 3)).unwrap();
     let healthy = engine.submit(sampled(vec![3], 30, 4)).unwrap();
     let texts = run(&mut engine, &mut Race);
@@ -268,7 +268,7 @@ impl Executor for Refusing {
 fn one_requests_failure_ends_that_request_only() {
     let toy = ToyExecutor::new(table(), 4, 50, 16);
     let mut engine = Engine::new(Box::new(Refusing(toy, SequenceId(1), 9)), 3, usize::MAX);
-    engine.add_drafter(Box::new(LookupDrafter::default()));
+    engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
     let prompts = [vec![1, 2], vec![3], vec![4, 5, 6]];
     let ids: Vec<SequenceId> =
         (0..).zip(&prompts).map(|(seed, prompt)| engine.submit(sampled(prompt.clone(), 30, seed)).unwrap()).collect();

@@ -57,6 +57,19 @@ fn rejection_and_block_are_exact_where_the_law_is_a_point_mass() {
 }
 
 #[test]
+fn the_law_of_a_constrained_text_is_the_targets_without_what_is_forbidden() {
+    let (table, sampling) = (Table::dense(4, 2, 14), Sampling { temperature: 1.2, ..Sampling::default() });
+    let case = Case { target: (14, 4, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, constrained: true };
+    for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
+        for drafter in &drafters() {
+            let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };
+            let error = law_error(&table, &case, &setting, &[drafter]);
+            assert!(error < 1e-6, "{} with {setting:?}: off by {error}", drafter.name);
+        }
+    }
+}
+
+#[test]
 fn the_law_of_the_text_is_the_targets_under_every_promise() {
     let all = drafters();
     for (seed, sampling) in [
@@ -65,7 +78,8 @@ fn the_law_of_the_text_is_the_targets_under_every_promise() {
         (13, Sampling { repetition_penalty: 1.5, penalty_window: Some(2), ..Sampling::default() }),
     ] {
         let table = Table::seeded(3, 2, seed);
-        let case = Case { target: (seed, 3, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3 };
+        let case =
+            Case { target: (seed, 3, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, constrained: false };
         for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
             for drafter in &all {
                 for budget in [BudgetKind::Fixed { nodes: 2 }, BudgetKind::Auto { nodes_max: 2 }] {

@@ -7,7 +7,8 @@ use std::sync::Once;
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, Stats};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, LookupDrafter, ModelDrafter, News, Promise, Proposal, Sampling, SequenceId, Tenant, Token,
+    Ask, Chance, Drafter, ModelDrafter, Needs, News, Opening, Promise, Proposal, Sampling, SequenceId, SuffixDrafter,
+    Token,
 };
 use foretoken_testkit::conform::{Case, Registered, Setting, law_error};
 use foretoken_testkit::oracle::decode;
@@ -20,12 +21,11 @@ enum Call {
     Open,
     Draft,
     Offered,
-    Keep,
     Observe,
     Close,
 }
 
-const CALLS: [Call; 6] = [Call::Open, Call::Draft, Call::Offered, Call::Keep, Call::Observe, Call::Close];
+const CALLS: [Call; 5] = [Call::Open, Call::Draft, Call::Offered, Call::Observe, Call::Close];
 
 /// What a drafter does wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,12 +108,12 @@ impl Drafter for Faulty {
     fn name(&self) -> &str {
         "faulty"
     }
-    fn probes_max(&self) -> usize {
-        if self.wrong == Wrong::Probes { 3 } else { 0 }
+    fn needs(&self) -> Needs {
+        Needs { probes_max: if self.wrong == Wrong::Probes { 3 } else { 0 }, ..Needs::default() }
     }
-    fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
-        self.meet(Call::Open, sequence);
-        self.inner.open(sequence, prompt, tenant);
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.meet(Call::Open, opening.sequence);
+        self.inner.open(opening);
     }
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         asks.iter_mut().for_each(|ask| self.draft_one(ask, chance));
@@ -123,10 +123,6 @@ impl Drafter for Faulty {
             self.meet(Call::Observe, news.sequence);
             self.inner.observe(&[*news]);
         }
-    }
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
-        self.meet(Call::Keep, sequence);
-        self.inner.keep(sequence, len);
     }
     fn close(&mut self, sequence: SequenceId) {
         self.meet(Call::Close, sequence);
@@ -147,7 +143,7 @@ fn model() -> Box<dyn Drafter> {
 fn engine(drafter: Box<dyn Drafter>) -> Engine {
     let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), 4, 400, 64)), 4, usize::MAX);
     engine.add_drafter(drafter);
-    engine.add_drafter(Box::new(LookupDrafter::default()));
+    engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
     engine
 }
 
@@ -189,11 +185,10 @@ fn texts(engine: &mut Engine, drafters: &[u8]) -> (Vec<Stats>, Vec<(SequenceId, 
 
 #[test]
 fn a_panic_for_one_text_drops_the_drafter_for_that_text_only() {
-    let rules: [fn(Call, SequenceId, usize) -> bool; 6] = [
+    let rules: [fn(Call, SequenceId, usize) -> bool; 5] = [
         |call, sequence, _| call == Call::Open && sequence.0 == 1,
         |call, sequence, _| call == Call::Draft && sequence.0 == 1,
         |call, sequence, _| call == Call::Offered && sequence.0 == 1,
-        |call, sequence, _| call == Call::Keep && sequence.0 == 1,
         |call, sequence, _| call == Call::Observe && sequence.0 == 1,
         |call, sequence, _| call == Call::Close && sequence.0 == 1,
     ];
@@ -281,8 +276,14 @@ fn failures_keep_the_law() {
     let healthy = Registered { name: "a draft model", make: |t| draft(t, 6) };
     for seed in [21, 22] {
         let table = Table::dense(3, 2, seed);
-        let case =
-            Case { target: (seed, 3, 2), prompt: vec![1, 2, 1], sampling: Sampling::default(), seed: 0, tokens_max: 4 };
+        let case = Case {
+            target: (seed, 3, 2),
+            prompt: vec![1, 2, 1],
+            sampling: Sampling::default(),
+            seed: 0,
+            tokens_max: 4,
+            constrained: false,
+        };
         for promise in [Promise::Rejection, Promise::Block] {
             let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };
             for drafter in &faulty {

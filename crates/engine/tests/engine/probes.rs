@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use foretoken_engine::{BudgetKind, Engine, Event, FinishReason, Race, Request};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, JacobiDrafter, LookupDrafter, News, Promise, Sampling, SequenceId, Tenant, Token,
+    Ask, Chance, Drafter, JacobiDrafter, Needs, News, Promise, Sampling, SequenceId, SuffixDrafter, Token,
 };
 use foretoken_testkit::conform::run;
 use foretoken_testkit::oracle::decode;
@@ -34,11 +34,9 @@ impl Drafter for Prober {
         "prober"
     }
 
-    fn probes_max(&self) -> usize {
-        self.probes_max
+    fn needs(&self) -> Needs {
+        Needs { probes_max: self.probes_max, ..Needs::default() }
     }
-
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
 
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
@@ -75,8 +73,6 @@ impl Drafter for Prober {
         }
     }
 
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
-
     fn close(&mut self, sequence: SequenceId) {
         self.asked.remove(&sequence);
     }
@@ -102,7 +98,7 @@ fn sequences_with_probes_and_without_share_passes_and_get_the_oracles_bits() {
         for budget in &budgets {
             let mut engine =
                 Engine::new(Box::new(ToyExecutor::new(table(), page_len, 600 / page_len, rows_max)), 8, 90);
-            engine.add_drafter(Box::new(LookupDrafter::default()));
+            engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
             engine.add_drafter(Box::new(JacobiDrafter::default()));
             engine.add_drafter(Box::new(JacobiDrafter::new(2, 3, 2)));
             engine.add_drafter(Prober::boxed(6, 1));
@@ -213,10 +209,9 @@ fn a_drafter_that_fails_after_asking_for_probes_harms_nobody() {
         fn name(&self) -> &str {
             "failing"
         }
-        fn probes_max(&self) -> usize {
-            self.0.probes_max()
+        fn needs(&self) -> Needs {
+            self.0.needs()
         }
-        fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
         fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
             self.0.draft(asks, chance);
             self.1 += 1;
@@ -225,7 +220,6 @@ fn a_drafter_that_fails_after_asking_for_probes_harms_nobody() {
         fn observe(&mut self, news: &[News<'_>]) {
             self.0.observe(news);
         }
-        fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
         fn close(&mut self, _sequence: SequenceId) {}
     }
     let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), 4, 100, 40)), 1, usize::MAX);

@@ -153,7 +153,7 @@ impl<'a> Workshop<'a> {
                     return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
                 }
                 let mut drafter = ModelDrafter::new(ExecutorScorer::new(executor));
-                drafter.n_max = self.settings.branch_max();
+                drafter.depth_max = self.settings.branch_max();
                 match &spec.inner {
                     Some(inner) => Box::new(drafter.with_inner(self.make(inner, first + 1, progress)?)),
                     None => Box::new(drafter),
@@ -200,7 +200,7 @@ impl<'a> Workshop<'a> {
             way: self.settings.translate,
             target_lookbehind: self.settings.target_lookbehind,
             assistant_lookbehind: self.settings.assistant_lookbehind,
-            n_max: self.settings.branch_max(),
+            depth_max: self.settings.branch_max(),
             draft: DraftSettings::default(),
         }
     }

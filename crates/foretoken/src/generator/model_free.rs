@@ -6,8 +6,7 @@ use std::path::Path;
 
 use foretoken_speculation::draft::TrieOptions;
 use foretoken_speculation::{
-    Drafter, JacobiDrafter, LookupDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token,
-    TrieDrafter,
+    Drafter, JacobiDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token, TrieDrafter,
 };
 use foretoken_text::Tokenizer;
 
@@ -35,10 +34,10 @@ pub fn without_model(
         DrafterKind::Draft => panic!("a draft without a model"),
         DrafterKind::Lookup => {
             let lookup = &settings.lookup;
-            let (longest, most) = (lookup.ngram_max, lookup.n_max);
+            let (longest, most) = (lookup.ngram_max, lookup.nodes_max);
             let mut drafter = match lookup.candidates {
-                1 => LookupDrafter::chain(1, longest, most),
-                _ => LookupDrafter::new(1, longest, most),
+                1 => SuffixDrafter::lookup_chain(1, longest, most),
+                _ => SuffixDrafter::lookup(1, longest, most),
             };
             drafter.candidates = lookup.candidates;
             // Prompt lookup as others have it proposes whatever it finds.
@@ -51,7 +50,7 @@ pub fn without_model(
         DrafterKind::Suffix => {
             let suffix = &settings.suffix;
             let mut drafter = SuffixDrafter::new(suffix.capacity);
-            drafter.tokens_max = suffix.n_max;
+            drafter.nodes_max = suffix.nodes_max;
             drafter.depth_max = suffix.depth_max;
             drafter.depth_factor = suffix.depth_factor;
             drafter.token_min = suffix.token_min;
@@ -61,7 +60,7 @@ pub fn without_model(
         DrafterKind::Ngram => {
             let ngram = &settings.ngram;
             let mut drafter = NgramDrafter::new(ngram.order, ngram.source);
-            drafter.n_max = ngram.n_max;
+            drafter.depth_max = ngram.depth_max;
             drafter.branches_max = ngram.branches_max;
             Box::new(drafter)
         }

@@ -1,7 +1,7 @@
 //! Settings of the single drafters, and of what they know from before.
 //!
-//! Defaults are the drafters' own, but for the least gain, which is a choice of each door. In each group `n_max` is the
-//! most tokens that the drafter proposes a pass (of n-gram tables: along a branch). Left out: settings that all
+//! Defaults are the drafters' own, but for the least gain, which is a choice of each door. In each group `nodes_max` is
+//! the most tokens that the drafter proposes a pass, `depth_max` the most along a branch. Left out: settings that all
 //! drafters share ([`super::DraftingSettings`]).
 
 use std::path::PathBuf;
@@ -74,14 +74,14 @@ pub struct LookupSettings {
     /// Longest run of last tokens that is searched for, 1 to 64.
     pub ngram_max: usize,
     /// Most tokens proposed a pass.
-    pub n_max: usize,
+    pub nodes_max: usize,
     /// Most places in the text whose continuations make up the tree; 1 proposes a chain, as others do.
     pub candidates: usize,
 }
 
 impl Default for LookupSettings {
     fn default() -> Self {
-        Self { ngram_max: 3, n_max: 10, candidates: 32 }
+        Self { ngram_max: 3, nodes_max: 10, candidates: 32 }
     }
 }
 
@@ -90,7 +90,7 @@ impl Default for LookupSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct TrieSettings {
     /// Most tokens proposed a pass, in all branches together.
-    pub n_max: usize,
+    pub nodes_max: usize,
     /// Tokens that a branch goes on for.
     pub branch_length: usize,
     /// How branches are laid out.
@@ -99,14 +99,14 @@ pub struct TrieSettings {
     /// Of which texts branches are retrieved.
     #[serde(with = "names")]
     pub source: BranchSource,
-    /// Most nodes kept behind each first token when a text has ended; `None` is 16 times `n_max`.
+    /// Most nodes kept behind each first token when a text has ended; `None` is 16 times `nodes_max`.
     pub capacity: Option<usize>,
 }
 
 impl Default for TrieSettings {
     fn default() -> Self {
-        let TrieOptions { decoding_length, branch_length, layout, source, capacity, .. } = TrieOptions::default();
-        Self { n_max: decoding_length, branch_length, layout, source, capacity }
+        let TrieOptions { nodes_max, branch_length, layout, source, capacity, .. } = TrieOptions::default();
+        Self { nodes_max, branch_length, layout, source, capacity }
     }
 }
 
@@ -115,7 +115,7 @@ impl TrieSettings {
     pub fn options(&self) -> TrieOptions {
         let options = TrieOptions::default();
         TrieOptions {
-            decoding_length: self.n_max,
+            nodes_max: self.nodes_max,
             branch_length: self.branch_length,
             layout: self.layout,
             source: self.source,
@@ -131,7 +131,7 @@ impl TrieSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct SuffixSettings {
     /// Most tokens proposed a pass, in all branches together.
-    pub n_max: usize,
+    pub nodes_max: usize,
     /// Most tokens of a branch.
     pub depth_max: usize,
     /// Most tokens of a branch for each token that matched (besides 8 in any case).
@@ -144,7 +144,7 @@ pub struct SuffixSettings {
 
 impl Default for SuffixSettings {
     fn default() -> Self {
-        Self { n_max: 16, depth_max: 24, depth_factor: 2.0, token_min: 0.0, capacity: 1_000_000 }
+        Self { nodes_max: 16, depth_max: 24, depth_factor: 2.0, token_min: 0.0, capacity: 1_000_000 }
     }
 }
 
@@ -159,14 +159,14 @@ pub struct NgramSettings {
     #[serde(with = "names")]
     pub source: NgramSource,
     /// Most tokens of a branch.
-    pub n_max: usize,
+    pub depth_max: usize,
     /// Most tokens proposed at one place, where [`super::DraftingSettings::p_split`] allows it.
     pub branches_max: usize,
 }
 
 impl Default for NgramSettings {
     fn default() -> Self {
-        Self { order: 4, source: NgramSource::Both, n_max: 5, branches_max: 1 }
+        Self { order: 4, source: NgramSource::Both, depth_max: 5, branches_max: 1 }
     }
 }
 
@@ -212,19 +212,19 @@ impl Default for MemorySettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foretoken_speculation::{JacobiDrafter, LookupDrafter, NgramDrafter, SuffixDrafter};
+    use foretoken_speculation::{JacobiDrafter, NgramDrafter, SuffixDrafter};
 
     #[test]
     fn defaults_are_the_drafters_own() {
         let DrafterSettings { lookup, trie, suffix, ngram, jacobi, .. } = DrafterSettings::default();
-        let own = LookupDrafter::default();
-        assert_eq!((lookup.n_max, lookup.candidates), (own.tokens_max, own.candidates));
+        let own = SuffixDrafter::lookup(1, 3, 10);
+        assert_eq!((lookup.nodes_max, lookup.candidates), (own.nodes_max, own.candidates));
         assert_eq!(trie.options(), TrieOptions::default());
         let own = SuffixDrafter::default();
-        assert_eq!((suffix.n_max, suffix.depth_max), (own.tokens_max, own.depth_max));
+        assert_eq!((suffix.nodes_max, suffix.depth_max), (own.nodes_max, own.depth_max));
         assert_eq!((suffix.depth_factor, suffix.token_min), (own.depth_factor, own.token_min));
         let own = NgramDrafter::default();
-        assert_eq!((ngram.n_max, ngram.branches_max), (own.n_max, own.branches_max));
+        assert_eq!((ngram.depth_max, ngram.branches_max), (own.depth_max, own.branches_max));
         let window = JacobiDrafter::new(jacobi.window, jacobi.level, jacobi.guesses);
         assert_eq!(window.probes(), JacobiDrafter::default().probes());
     }

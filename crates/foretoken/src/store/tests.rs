@@ -346,11 +346,7 @@ impl Drafter for Listener {
         self.0.lock().unwrap().push(Document { tokens: tokens.to_vec(), prompt_len, tenant });
     }
 
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
-
     fn draft(&mut self, _asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {}
-
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
 
     fn close(&mut self, _sequence: SequenceId) {}
 }

@@ -20,10 +20,8 @@
 //!
 //! Left out: where occurrences are found ([`super::history`]) and which texts are looked at.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
-
 use crate::draft::Ask;
+use crate::draft::frontier::Frontier;
 use crate::draft::history::{END, History};
 use crate::{Evidence, NodeId, Proposal, Token};
 
@@ -90,28 +88,6 @@ struct Votes {
     gain: f32,
     /// The first of its occurrences.
     occurrence: u32,
-    /// Which of all votes it is: the earlier of equals is offered first.
-    order: u32,
-}
-
-impl PartialEq for Votes {
-    fn eq(&self, other: &Votes) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Votes {}
-
-impl PartialOrd for Votes {
-    fn partial_cmp(&self, other: &Votes) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Votes {
-    fn cmp(&self, other: &Votes) -> Ordering {
-        self.gain.total_cmp(&other.gain).then(other.order.cmp(&self.order))
-    }
 }
 
 const NONE: u32 = u32::MAX;
@@ -122,7 +98,7 @@ pub(super) struct Continuations {
     occurrences: Vec<Occurrence>,
     /// Votes of the node at hand.
     votes: Vec<Votes>,
-    frontier: BinaryHeap<Votes>,
+    frontier: Frontier<Votes>,
     /// By hash of a token: when it was put there, and its place in `votes`.
     slots: Vec<(u32, u32)>,
     stamp: u32,
@@ -202,51 +178,45 @@ impl Continuations {
     pub(super) fn offer(&mut self, ask: &mut Ask<'_>, sources: &[Source<'_>], window: usize, bounds: Bounds) {
         self.frontier.clear();
         self.path.clear();
-        let mut order = 0;
-        let root = (None, 1.0, &mut order);
-        self.expand(0..self.occurrences.len() as u32, sources, window, bounds, root);
-        let mut nodes = 0;
-        while nodes < bounds.nodes_max
-            && let Some(votes) = self.frontier.pop()
-        {
-            if !ask.has_room() && ask.tree.child(votes.parent, votes.token).is_none() {
+        self.expand(0..self.occurrences.len() as u32, sources, window, bounds, (None, 1.0));
+        for _ in 0..bounds.nodes_max {
+            let Some(votes) = self.frontier.pop() else { break };
+            if !ask.has_room_for(votes.parent, votes.token) {
                 break;
             }
             let evidence = Evidence::estimate(votes.acceptance);
             let node = ask.tree.suggest(votes.parent, votes.token, Proposal::Point, ask.source, evidence);
-            nodes += 1;
-            let deeper = ask.tree.depth(node) < bounds.depth_max;
-            if deeper && votes.acceptance >= ask.token_min() && votes.gain >= ask.limits.path_min {
+            if ask.tree.depth(node) < bounds.depth_max && ask.is_confident(votes.acceptance, votes.gain) {
                 ask.tree.path_into(Some(node), &mut self.path);
                 let from = self.occurrences.len() as u32;
-                let mut at = votes.occurrence;
-                while at != NONE && self.occurrences.len() < from as usize + FOLLOWED_MAX {
-                    let occurrence = self.occurrences[at as usize];
-                    let Occurrence { next, matched, left, .. } = occurrence;
-                    if left > 0 {
-                        self.occurrences.push(Occurrence {
-                            next: next + 1,
-                            matched: matched + 1.0,
-                            left,
-                            ..occurrence
-                        });
-                    }
-                    at = occurrence.sibling;
-                }
-                let below = (Some(node), votes.gain, &mut order);
+                self.follow(votes.occurrence);
+                let below = (Some(node), votes.gain);
                 self.expand(from..self.occurrences.len() as u32, sources, window, bounds, below);
             }
         }
     }
 
-    /// Counts the votes of these occurrences under a node, and puts them to the frontier.
+    /// Lets the occurrences that said a token go on behind it.
+    fn follow(&mut self, mut at: u32) {
+        let most = self.occurrences.len() + FOLLOWED_MAX;
+        while at != NONE && self.occurrences.len() < most {
+            let occurrence = self.occurrences[at as usize];
+            let Occurrence { next, matched, left, .. } = occurrence;
+            if left > 0 {
+                self.occurrences.push(Occurrence { next: next + 1, matched: matched + 1.0, ..occurrence });
+            }
+            at = occurrence.sibling;
+        }
+    }
+
+    /// Counts the votes of these occurrences under a node of this gain, and puts them to the frontier.
     fn expand(
         &mut self,
         occurrences: std::ops::Range<u32>,
         sources: &[Source<'_>],
         window: usize,
         bounds: Bounds,
-        (parent, gain, order): (Option<NodeId>, f32, &mut u32),
+        (parent, gain): (Option<NodeId>, f32),
     ) {
         self.begin_votes(occurrences.len());
         let mut sum = DOUBT;
@@ -265,8 +235,8 @@ impl Continuations {
             }
             let weight = share * weight(matched, window);
             sum += weight;
-            let place = self.votes_for(token, parent);
-            let votes = &mut self.votes[place];
+            let index = self.votes_for(token, parent);
+            let votes = &mut self.votes[index];
             votes.weight += weight;
             let sibling = std::mem::replace(&mut votes.occurrence, at);
             let occurrence = &mut self.occurrences[at as usize];
@@ -275,10 +245,8 @@ impl Continuations {
         for mut votes in self.votes.drain(..).rev() {
             votes.acceptance = votes.weight / sum;
             votes.gain = gain * votes.acceptance;
-            votes.order = *order;
-            *order += 1;
             if votes.acceptance >= bounds.token_min && votes.gain >= bounds.gain_min {
-                self.frontier.push(votes);
+                self.frontier.push(votes.gain, votes);
             }
         }
     }
@@ -303,7 +271,7 @@ impl Continuations {
             let (stamp, place) = self.slots[slot];
             if stamp != self.stamp {
                 self.slots[slot] = (self.stamp, self.votes.len() as u32);
-                let none = Votes { token, parent, weight: 0.0, acceptance: 0.0, gain: 0.0, occurrence: NONE, order: 0 };
+                let none = Votes { token, parent, weight: 0.0, acceptance: 0.0, gain: 0.0, occurrence: NONE };
                 self.votes.push(none);
                 return self.votes.len() - 1;
             }

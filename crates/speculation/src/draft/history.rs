@@ -6,9 +6,8 @@
 //! latest end at a first end and the first end at any other. N-grams are compared with the log itself, so hashes may
 //! collide, and no n-gram is hidden by a more frequent one, as it would be in a hash chain of positions.
 //!
-//! Everything is undone in the order in which it was done, so going back costs what it forgets. The table of buckets
-//! doubles by being written out a second time behind itself: nodes then hang in both halves, and only new ones in one.
-//! Nothing is hashed again, and the way back over a doubling is cutting the table in half.
+//! The table of buckets doubles by being written out a second time behind itself: nodes then hang in both halves, and
+//! only new ones in one. Nothing is hashed again.
 //!
 //! A suffix automaton would know the longest match at once, but takes hundreds of bytes a token; here it takes
 //! `4 + 8 L` bytes for L lengths, and 4 to 8 a length for buckets. The true length of a match is found by comparing
@@ -86,14 +85,6 @@ impl History {
         self.lengths.iter_mut().for_each(|ends| ends.push(&self.tokens));
     }
 
-    /// Forgets all but the first `len` tokens.
-    pub(super) fn truncate(&mut self, len: usize) {
-        while self.tokens.len() > len {
-            self.lengths.iter_mut().for_each(|ends| ends.pop(&self.tokens));
-            self.tokens.pop();
-        }
-    }
-
     /// The lengths of n-grams that are indexed, the longest first.
     pub(super) fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.lengths.iter().rev().map(|ends| ends.n)
@@ -161,22 +152,6 @@ impl Ends {
         }
         push_exactly(&mut self.links, link);
         push_exactly(&mut self.marks, mark);
-    }
-
-    /// Undoes the last [`Ends::push`], of the n-gram at the end of `tokens`.
-    fn pop(&mut self, tokens: &[Token]) {
-        let end = tokens.len() as u32 - 1;
-        let (link, mark) = (self.links.pop(), self.marks.pop());
-        let (Some(link), Some(mark)) = (link, mark) else { unreachable!("as many links as tokens") };
-        if mark == end {
-            let bucket = self.bucket(&tokens[tokens.len() - self.n..]);
-            self.buckets[bucket] = link;
-        } else if mark != NONE {
-            self.marks[mark as usize] = link;
-        }
-        if self.buckets.len() > BUCKETS_MIN && tokens.len() - 1 <= self.buckets.len() / 2 {
-            self.buckets.truncate(self.buckets.len() / 2);
-        }
     }
 }
 

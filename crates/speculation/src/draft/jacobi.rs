@@ -1,21 +1,21 @@
 //! Jacobi lookahead: the target guesses its own future, several places at once, beside the pass that it does anyway.
 //!
 //! Lookahead decoding (Fu, Bailis, Stoica & Zhang 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
-//! Decoding", arXiv 2402.02057) without a draft model. A *window* of W columns stands behind the pending token. Its level 0 is a guess of the next
-//! tokens, a chain: the *trunk*, of which the pending token itself is column 0. From each trunk token hang levels 1 to
-//! N - 2 of its column. All of them are probes of one pass ([`crate::Probes`]); what the target finds likeliest behind
-//! the last level of a column completes an n-gram of N tokens, from the trunk token before down to it. These n-grams go
-//! into a *pool*, and each level moves up by one: a Jacobi iteration whose history is the n-grams. In the same pass the
-//! n-grams of the pool that begin with the pending token are verified, as branches of the draft tree.
+//! Decoding", arXiv 2402.02057) without a draft model. A *window* of W columns stands behind the pending token. Its level
+//! 0 is a guess of the next tokens, a chain: the *trunk*, of which the pending token itself is column 0. From each trunk
+//! token hang levels 1 to N - 2 of its column. All of them are probes of one pass ([`crate::Probes`]); what the target
+//! finds likeliest behind the last level of a column completes an n-gram of N tokens, from the trunk token before down to
+//! it. These n-grams go into a *pool*, and each level moves up by one: a Jacobi iteration whose history is the n-grams. In
+//! the same pass the n-grams of the pool that begin with the pending token are verified, as branches of the draft tree.
 //!
 //! As in the authors' code: the first N - 2 passes fill the levels one by one, starting from tokens of the prompt; the
 //! pool keeps for each first token the G latest n-grams, an n-gram found again counting as new; end tokens do not stay
 //! in the window, where they would lead to nothing; and the window moves on by one column a pass however many tokens are
-//! accepted (their `ALWAYS_FWD_ONE`), unless `keeps_pace` is set. Where theirs draws tokens of the prompt at random, a hash
-//! chooses here, so that a text is a function of its request.
+//! accepted (their `ALWAYS_FWD_ONE`), unless `keeps_pace` is set. Where theirs draws tokens of the prompt at random, a
+//! hash chooses here, so that a text is a function of its request.
 //!
 //! Where a pass has no room for the whole window (near the end of the context, or among many sequences) it goes without
-//! it, and the window waits. Going back undoes passes one by one.
+//! it, and the window waits.
 //!
 //! Left out: drawing from the laws behind the window instead of taking the likeliest (the authors found no use in it).
 
@@ -23,9 +23,9 @@ mod pool;
 
 use std::collections::BTreeMap;
 
-use crate::draft::{Ask, Drafter, News, Probes};
+use crate::draft::{Ask, Drafter, Needs, News, Opening, Probes};
 use crate::sampling::argmax;
-use crate::{Chance, Evidence, NodeId, Proposal, SequenceId, Tenant, Token};
+use crate::{Chance, Evidence, NodeId, Proposal, SequenceId, Token};
 use pool::Pool;
 
 /// A [`Drafter`] that lets the target look ahead. Proposes point masses; needs no model of its own and no chance.
@@ -51,7 +51,7 @@ fn widths(columns: usize, ngram: usize, levels: usize) -> impl Iterator<Item = u
 }
 
 /// What is known of one sequence.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 struct State {
     columns: usize,
     prompt: Vec<Token>,
@@ -65,17 +65,6 @@ struct State {
     end_tokens: Vec<Token>,
     /// Length of the text when the window was asked for; no probes are out otherwise.
     asked_at: Option<usize>,
-    /// What the window was before each pass that moved it, and at what length of the text.
-    history: Vec<Moved>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Moved {
-    len: usize,
-    /// How many levels were filled, and all their tokens.
-    levels: usize,
-    tokens: Vec<Token>,
-    picked: u64,
 }
 
 impl Default for JacobiDrafter {
@@ -134,7 +123,7 @@ impl JacobiDrafter {
                     }
                 };
                 gain *= acceptance;
-                if acceptance < ask.token_min() || gain < ask.limits.path_min {
+                if !ask.is_confident(acceptance, gain) {
                     break;
                 }
             }
@@ -156,7 +145,6 @@ impl State {
             picked: 0,
             end_tokens: Vec::new(),
             asked_at: None,
-            history: Vec::new(),
         };
         let trunk = widths(columns, ngram, 1).sum();
         let trunk = (0..trunk).map(|_| state.pick()).collect();
@@ -197,12 +185,6 @@ impl State {
         }
     }
 
-    /// Notes what the window is, before a pass moves it.
-    fn note(&mut self, len: usize) {
-        let (levels, tokens) = (self.levels.len(), self.levels.concat());
-        self.history.push(Moved { len, levels, tokens, picked: self.picked });
-    }
-
     /// The likeliest token behind the last level of each column, in the order in which [`State::ask`] asked.
     fn results(&mut self, logits: &[&[f32]]) -> Vec<Token> {
         assert!(logits.len() == self.rows(), "{} rows for a window of {}", logits.len(), self.rows());
@@ -218,9 +200,9 @@ impl State {
         results.into_iter().map(|token| sane(self, token)).collect()
     }
 
-    /// Moves the window after a pass in which it was run behind the token `pending`, the last of `len`; by `columns_max`
-    /// columns, or its own number if that is less.
-    fn advance(&mut self, pending: Token, results: Vec<Token>, len: usize, columns_max: usize) {
+    /// Moves the window after a pass in which it was run behind the token `pending`; by `columns_max` columns, or its own
+    /// number if that is less.
+    fn advance(&mut self, pending: Token, results: Vec<Token>, columns_max: usize) {
         let ngram = self.pool.ngram();
         if self.levels.len() < ngram - 1 {
             // Filling: every level loses its first column, but for the first to hang from the trunk.
@@ -238,7 +220,7 @@ impl State {
             found.push(if column == 0 { pending } else { self.levels[0][column - 1] });
             found.extend(self.levels[1..].iter().map(|level| level[column]));
             found.push(results[column]);
-            self.pool.add(&found, len);
+            self.pool.add(&found);
         }
         self.levels.push(results);
         self.levels.remove(0);
@@ -256,22 +238,9 @@ impl State {
     fn pool_text(&mut self, tokens: &[Token]) {
         let ngram = self.pool.ngram();
         for end in self.pooled.max(ngram - 1)..tokens.len() {
-            self.pool.add(&tokens[end + 1 - ngram..=end], end + 1);
+            self.pool.add(&tokens[end + 1 - ngram..=end]);
         }
         self.pooled = self.pooled.max(tokens.len());
-    }
-
-    /// Undoes what was learned from more than `len` tokens.
-    fn keep(&mut self, len: usize) {
-        while let Some(moved) = self.history.pop_if(|moved| moved.len > len) {
-            let mut tokens = moved.tokens.into_iter();
-            let widths = widths(self.columns, self.pool.ngram(), moved.levels);
-            self.levels = widths.map(|width| tokens.by_ref().take(width).collect()).collect();
-            self.picked = moved.picked;
-        }
-        self.pool.keep(len);
-        self.pooled = self.pooled.min(len);
-        self.asked_at = self.asked_at.filter(|asked_at| *asked_at <= len);
     }
 }
 
@@ -280,14 +249,14 @@ impl Drafter for JacobiDrafter {
         "jacobi"
     }
 
-    fn probes_max(&self) -> usize {
-        self.probes()
+    fn needs(&self) -> Needs {
+        Needs { probes_max: self.probes(), ..Needs::default() }
     }
 
-    fn open(&mut self, sequence: SequenceId, prompt: &[Token], _tenant: Tenant) {
-        let state = State::new(prompt, self.columns, self.ngram, self.guesses_max);
-        let before = self.sequences.insert(sequence, state);
-        assert!(before.is_none(), "{sequence:?} was opened twice");
+    fn open(&mut self, opening: &Opening<'_>) {
+        let state = State::new(opening.prompt, self.columns, self.ngram, self.guesses_max);
+        let before = self.sequences.insert(opening.sequence, state);
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
@@ -295,7 +264,7 @@ impl Drafter for JacobiDrafter {
             let state = self.sequences.get_mut(&ask.sequence);
             let state = state.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
             if self.pool_from_text {
-                state.pool_text(ask.tokens);
+                state.pool_text(ask.written());
             }
             state.end_tokens.clone_from(&ask.sampling.end_tokens);
             state.ask(ask.tokens.len(), ask.probes, ask.source);
@@ -308,16 +277,10 @@ impl Drafter for JacobiDrafter {
             let state = self.sequences.get_mut(&news.sequence);
             let state = state.unwrap_or_else(|| panic!("{:?} was not opened", news.sequence));
             let Some(len) = state.asked_at.take().filter(|_| !news.probes.is_empty()) else { continue };
-            state.note(len);
             let results = state.results(news.probes);
             let columns_max = if self.keeps_pace { news.tokens.len() - len } else { 1 };
-            state.advance(news.tokens[len - 1], results, len, columns_max);
+            state.advance(news.tokens[len - 1], results, columns_max);
         }
-    }
-
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
-        let state = self.sequences.get_mut(&sequence);
-        state.unwrap_or_else(|| panic!("{sequence:?} was not opened")).keep(len);
     }
 
     fn close(&mut self, sequence: SequenceId) {

@@ -2,7 +2,7 @@
 //!
 //! Under *exact* the drafter races with the noise that the target will race with at the same position, and offers the
 //! winner as a point mass; the closer its law to the target's, the oftener they agree. Under *rejection* it draws with
-//! noise of its own and offers the draw with its law. Greedy needs no case: its laws are point masses (`propose`).
+//! noise of its own and offers the draw with its law. Greedy needs no case: its laws are point masses ([`Ask::draw`]).
 //!
 //! A branch ends after the token whose probability fell below `p_min` (llama.cpp's `p-min`, transformers'
 //! `assistant_confidence_threshold`, there stopping likewise after the token) and after an end token. Confidence is the
@@ -23,26 +23,27 @@
 mod ahead;
 mod cache;
 mod grow;
-mod propose;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::choose::{Branch, Outlook};
-use crate::draft::{Ask, DraftSettings, Drafter, News, Work};
-use crate::{Chance, DraftTree, Rows, ScoreAsk, Scorer, SequenceId, Tenant, Token};
+use crate::draft::{Ask, DraftSettings, Drafter, Draws, News, Opening, Work};
+use crate::sampling::RawLaw;
+use crate::{Chance, DraftTree, Evidence, NodeId, Rows, ScoreAsk, Scorer, Scratch, SequenceId, Tenant, Token};
 
 use ahead::Inner;
 use cache::{Cached, TreeSpan};
-use grow::{Growth, Leaf, Location, Picked};
-use propose::{Pen, Place};
+use grow::{Growth, Leaf};
+
+pub(super) use ahead::SEED_FLIP;
 
 /// A [`Drafter`] that asks a [`Scorer`].
 pub struct ModelDrafter<S> {
     /// The small network.
     pub scorer: S,
-    /// Most tokens of a branch.
-    pub n_max: usize,
+    /// Draft length: most tokens of a branch.
+    pub depth_max: usize,
     /// What requests leave open. (`n_min`: llama.cpp throws shorter drafts away instead of going on, which looks at what
     /// was drawn and so is not lawful under *rejection*.)
     pub settings: DraftSettings,
@@ -52,17 +53,28 @@ pub struct ModelDrafter<S> {
     work: Work,
     inner: Option<Inner>,
     caches: BTreeMap<SequenceId, Cached>,
-    /// Logits of the passes of one draft. Only what is run ahead is wanted later than in the next moment, so there is
-    /// more than one block only with an inner drafter.
-    blocks: Vec<Rows>,
-    pen: Pen,
+    /// Logits of the passes of one draft. Only what is run ahead is wanted later than in the next moment.
+    rows: Rows,
+    memory: Memory,
+}
+
+/// Memory that is used again from node to node.
+#[derive(Default)]
+struct Memory {
+    scratch: Scratch,
+    path: Vec<Token>,
+    /// The likeliest tokens of a greedy law.
+    likeliest: Vec<Token>,
+    draws: Draws,
+    /// What was offered under one node, with the drafter's confidence.
+    children: Vec<(NodeId, f32, Evidence)>,
 }
 
 impl<S: fmt::Debug> fmt::Debug for ModelDrafter<S> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = formatter.debug_struct("ModelDrafter");
-        shown.field("scorer", &self.scorer).field("n_max", &self.n_max).field("settings", &self.settings);
-        shown.field("inner", &self.inner.as_ref().map(Inner::name)).finish_non_exhaustive()
+        shown.field("scorer", &self.scorer).field("depth_max", &self.depth_max).field("settings", &self.settings);
+        shown.field("inner", &self.inner.as_ref().map(|inner| &inner.name)).finish_non_exhaustive()
     }
 }
 
@@ -71,14 +83,14 @@ impl<S: Scorer> ModelDrafter<S> {
     pub fn new(scorer: S) -> ModelDrafter<S> {
         ModelDrafter {
             scorer,
-            n_max: 5,
+            depth_max: 5,
             settings: DraftSettings::default(),
             ahead_max: 7,
             work: Work::default(),
             inner: None,
             caches: BTreeMap::new(),
-            blocks: Vec::new(),
-            pen: Pen::default(),
+            rows: Rows::new(),
+            memory: Memory::default(),
         }
     }
 
@@ -93,110 +105,77 @@ impl<S: Scorer> ModelDrafter<S> {
         self
     }
 
-    /// Keeps of the cache what agrees with the sequence, leaving at least its last token to be run.
-    fn catch_up(&mut self, ask: &Ask<'_>) {
-        let cached = self.caches.get_mut(&ask.sequence);
-        let cached = cached.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
-        // A draft that ended in a panic, of whichever sequence, left rows that were never run, or perhaps.
-        cached.truncate_rows(cached.computed);
-        if std::mem::take(&mut cached.in_pass) {
-            self.scorer.keep(ask.sequence, cached.len());
-        }
-        if let Some(inner) = &mut self.inner {
-            inner.forget_guesses(ask.sequence);
-        }
-        let (before, last) = (cached.len(), ask.tokens.len() - 1);
-        let path = cached.path(&ask.tokens[cached.agreed.min(last)..last]);
-        let kept = (cached.agreed + path.len()).min(last);
-        if path.iter().enumerate().any(|(i, row)| *row as usize != i) {
-            self.scorer.keep_path(ask.sequence, cached.agreed, &path);
-        } else if kept < before {
-            self.scorer.keep(ask.sequence, kept);
-        }
-        cached.agreed = kept;
-        cached.truncate_rows(0);
-    }
-
     /// The rows that the picked leaves miss, and what the inner drafter guesses behind them. Who has no room for the
     /// guesses is run without.
-    fn pass(&mut self, asks: &[Ask<'_>], growths: &mut [Growth], block: usize) {
-        self.run(asks, &mut growths.iter_mut().collect::<Vec<_>>(), block);
+    fn pass(&mut self, asks: &[Ask<'_>], growths: &mut [Growth]) {
+        self.run(asks, &mut growths.iter_mut().collect::<Vec<_>>());
         let mut cramped: Vec<&mut Growth> = Vec::new();
         for growth in growths.iter_mut().filter(|growth| growth.missing().is_some()) {
             let cached = self.caches.get_mut(&asks[growth.ask].sequence).expect("opened, or nothing was run");
             if cached.tokens.len() > growth.needed {
-                cached.truncate_rows(growth.needed);
+                cached.truncate(growth.needed);
                 cramped.push(growth);
             }
         }
         if !cramped.is_empty() {
-            self.run(asks, &mut cramped, block + 1);
+            self.run(asks, &mut cramped);
         }
     }
 
-    fn run(&mut self, asks: &[Ask<'_>], growths: &mut [&mut Growth], block: usize) {
-        let Self { caches, scorer, blocks, .. } = self;
-        blocks.resize_with(blocks.len().max(block + 1), Rows::new);
+    fn run(&mut self, asks: &[Ask<'_>], growths: &mut [&mut Growth]) {
         for growth in growths.iter() {
-            caches.get_mut(&asks[growth.ask].sequence).expect("opened, or catching up had failed").in_pass = true;
+            self.caches.get_mut(&asks[growth.ask].sequence).expect("opened, or catching up had failed").in_pass = true;
         }
-        let spans: Vec<TreeSpan<'_>> = growths
-            .iter()
-            .map(|growth| {
-                let Ask { sequence, tokens, .. } = &asks[growth.ask];
-                caches[sequence].span(tokens, growth.root.is_none(), growth.rows.len())
-            })
-            .collect();
+        let span = |growth: &&mut Growth| {
+            let Ask { sequence, tokens, .. } = &asks[growth.ask];
+            self.caches[sequence].span(tokens, growth.root.is_none())
+        };
+        let spans: Vec<TreeSpan<'_>> = growths.iter().map(span).collect();
         let score_asks: Vec<ScoreAsk<'_>> =
             growths.iter().zip(&spans).map(|(growth, span)| span.ask(asks[growth.ask].sequence)).collect();
-        blocks[block].clear();
-        scorer.score(&score_asks, &mut blocks[block]);
+        let mut row = self.rows.len();
+        self.scorer.score(&score_asks, &mut self.rows);
         self.work.passes += 1;
         let wanted: Vec<usize> = spans.iter().map(|span| span.wanted.len()).collect();
-        let (found, all) = (blocks[block].len(), wanted.iter().sum::<usize>());
+        let (found, all) = (self.rows.len() - row, wanted.iter().sum::<usize>());
         assert!(found == all, "{found} rows for {all} wanted");
-        let mut row = 0;
         for (growth, wanted) in growths.iter_mut().zip(wanted) {
             let Ask { sequence, tokens, .. } = &asks[growth.ask];
             let cached = self.caches.get_mut(sequence).expect("opened, or nothing was run");
             cached.in_pass = false;
-            let mut rows = (row..row + wanted).map(|row| Location { block, row });
+            let mut rows = row..row + wanted;
+            row += wanted;
             // Without any logits the ask was refused; single rows without them are there and say nothing.
-            if rows.clone().any(|at| self.blocks[block].row(at.row).is_some()) {
+            if rows.clone().any(|row| self.rows.row(row).is_some()) {
                 if growth.root.is_none() {
                     growth.root = rows.next();
-                    self.work.read += (tokens.len() - cached.agreed) as u64;
-                    cached.agreed = tokens.len();
+                    self.work.read += (tokens.len() - cached.ran.len()) as u64;
+                    cached.ran.extend_from_slice(&tokens[cached.ran.len()..]);
                 }
                 growth.rows.extend(rows);
                 cached.computed = growth.rows.len();
             }
-            row += wanted;
         }
     }
 
     /// Continues the picked leaves, and picks the next, until one of them is missing. Whether there is any. A leaf whose
     /// row has no logits, or was refused, ends its branch; others go on.
     fn advance(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, chance: &mut dyn Chance) -> bool {
-        let cached = self.caches.get_mut(&ask.sequence).expect("opened, or catching up had failed");
         if growth.missing().is_some() {
-            cached.truncate_rows(growth.rows.len());
+            let cached = self.caches.get_mut(&ask.sequence).expect("opened, or catching up had failed");
+            cached.truncate(growth.rows.len());
             growth.drop_missing();
         }
         while growth.missing().is_none() {
-            for i in 0..growth.picked.len() {
+            for leaf in std::mem::take(&mut growth.picked) {
                 if ask.has_room() {
-                    self.expand(ask, growth, growth.picked[i], chance);
+                    self.expand(ask, growth, leaf, chance);
                 }
             }
-            growth.picked.clear();
-            let room = ask.limits.nodes_max.saturating_sub(ask.tree.len());
             let cached = self.caches.get_mut(&ask.sequence).expect("opened before");
-            growth.take(room, self.n_max);
-            for &leaf in &growth.taken {
-                let row = cached.child(leaf.parent_row, leaf.token);
-                let row = row.unwrap_or_else(|| cached.push(leaf.parent_row, leaf.token));
-                growth.picked.push(Picked { leaf, row: Some(row) });
+            growth.picked = growth.take(ask.room(), self.depth_max);
+            for leaf in &mut growth.picked {
+                leaf.row = Some(cached.enter(leaf.parent_row, leaf.token));
             }
             growth.needed = cached.tokens.len();
             if growth.picked.is_empty() {
@@ -206,41 +185,59 @@ impl<S: Scorer> ModelDrafter<S> {
         true
     }
 
-    /// Draws and offers the tokens after a leaf.
-    fn expand(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, picked: Picked, chance: &mut dyn Chance) {
-        let at =
-            growth.logits(&picked).unwrap_or_else(|| panic!("row {:?} of {:?} was not run", picked.row, ask.sequence));
-        let Some(logits) = self.blocks[at.block].row(at.row) else { return };
-        let (parent, depth) = (picked.leaf.node, picked.leaf.depth + 1);
-        let settings = ask.settings.or(self.settings);
-        self.pen.write(ask, Place { parent, logits, settings }, chance);
-        growth.nodes += self.pen.children.len();
-        growth.learn(self.pen.children.first().map_or(0.0, |child| child.confidence));
-        let token_min = settings.p_min.unwrap_or(0.0).max(ask.limits.token_min);
-        for child in &self.pen.children {
-            let gain = picked.leaf.gain * child.confidence;
-            let acceptance = |outlook: Outlook<'_>| outlook.acceptance(ask.source, child.evidence(), depth);
-            let worth = picked.leaf.worth * ask.outlook.map_or(1.0, acceptance);
-            let room = (self.n_max - depth).min(ask.limits.nodes_max - ask.tree.len());
-            let branch = Branch { gain: worth, depth, nodes: growth.nodes, room };
-            let confident = child.confidence >= token_min && gain >= ask.limits.path_min && ask.pays(branch);
-            let goes_on = confident || depth < settings.n_min.unwrap_or(0);
-            if goes_on && !ask.sampling.end_tokens.contains(&child.token) && self.may_grow(ask, depth) {
-                let (node, token, parent_row) = (Some(child.node), child.token, picked.row);
-                growth.leaves.push(Leaf { node, token, parent_row, depth, gain, worth });
+    /// Draws and offers the tokens after a leaf. How many siblings there are is a function of the law alone, one for each
+    /// token whose raw probability is above `p_split`, and at least one: it never looks at what was drawn.
+    fn expand(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, leaf: Leaf, chance: &mut dyn Chance) {
+        let row =
+            growth.logits(&leaf).unwrap_or_else(|| panic!("row {:?} of {:?} was not run", leaf.row, ask.sequence));
+        let Some(logits) = self.rows.row(row) else { return };
+        let Memory { scratch, path, likeliest, draws, children } = &mut self.memory;
+        ask.tree.path_into(leaf.node, path);
+        let (context, settings) = (ask.context(path), ask.settings);
+        let law = match settings.has_filters() {
+            false => ask.sampling.law_with(logits, &context, scratch),
+            true => settings.sampling(ask.sampling).law_with(logits, &context, scratch),
+        };
+        let raw = RawLaw::new(logits);
+        let count = match settings.p_split.unwrap_or(1.0) {
+            p_split if p_split < 1.0 && ask.room() > 1 => raw.count_above(p_split).clamp(1, ask.room()),
+            _ => 1,
+        };
+        likeliest.clear();
+        if law.is_point() && count > 1 {
+            scratch.likeliest(count, likeliest);
+        }
+        ask.draw(leaf.node, law, count, likeliest, chance, draws);
+        children.clear();
+        for &(token, q) in &draws.tokens {
+            let confidence = raw.log_probability(token).exp();
+            let evidence = Evidence::of_law(confidence, q);
+            let node = ask.tree.suggest(leaf.node, token, draws.proposal, ask.source, evidence);
+            children.push((node, confidence, evidence));
+        }
+        growth.nodes += children.len();
+        growth.choices.0 += children.first().map_or(0.0, |child| child.1);
+        growth.choices.1 += 1;
+        let depth = leaf.depth + 1;
+        if depth >= self.depth_max || ask.tokens.len() + depth > self.scorer.context_max() {
+            return;
+        }
+        for &(node, confidence, evidence) in children.iter() {
+            let (token, gain) = (ask.tree.token(node), leaf.gain * confidence);
+            let acceptance = |outlook: Outlook<'_>| outlook.acceptance(ask.source, evidence, depth);
+            let worth = leaf.worth * ask.outlook.map_or(1.0, acceptance);
+            let room = (self.depth_max - depth).min(ask.room());
+            if ask.goes_on(token, (confidence, gain), Branch { gain: worth, depth, nodes: growth.nodes, room }) {
+                let (node, parent_row) = (Some(node), leaf.row);
+                growth.leaves.push(Leaf { node, token, parent_row, row: None, depth, gain, worth });
             }
         }
-    }
-
-    /// Whether a branch of this length may be longer, as far as depth and context go.
-    fn may_grow(&self, ask: &Ask<'_>, depth: usize) -> bool {
-        depth < self.n_max && ask.tokens.len() + depth <= self.scorer.context_max()
     }
 }
 
 impl<S: Scorer> Drafter for ModelDrafter<S> {
     fn name(&self) -> &str {
-        self.inner.as_ref().map_or("draft", Inner::name)
+        self.inner.as_ref().map_or("draft", |inner| &inner.name)
     }
 
     fn work(&self) -> Option<Work> {
@@ -257,32 +254,33 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
         }
     }
 
-    fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
-        let before = self.caches.insert(sequence, Cached::default());
-        assert!(before.is_none(), "{sequence:?} was opened twice");
-        self.scorer.open(sequence);
+    fn open(&mut self, opening: &Opening<'_>) {
+        let before = self.caches.insert(opening.sequence, Cached::default());
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
+        self.scorer.open(opening.sequence);
         if let Some(inner) = &mut self.inner {
-            inner.open(sequence, prompt, tenant);
+            inner.drafter.open(opening);
         }
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
-        let may_begin = |(_, ask): &(usize, &Ask<'_>)| ask.has_room() && self.may_grow(ask, 0);
-        let mut growths: Vec<Growth> = asks.iter().enumerate().filter(may_begin).map(|(i, _)| Growth::new(i)).collect();
-        if growths.is_empty() {
-            return;
+        let mut growths: Vec<Growth> = Vec::with_capacity(asks.len());
+        for (i, ask) in asks.iter_mut().enumerate() {
+            ask.settings = ask.settings.or(self.settings);
+            if ask.has_room() && self.depth_max > 0 && ask.tokens.len() <= self.scorer.context_max() {
+                let cached = self.caches.get_mut(&ask.sequence);
+                let cached = cached.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+                cached.catch_up(ask.sequence, ask.tokens, &mut self.scorer);
+                growths.push(Growth::new(i));
+            }
         }
-        growths.iter().for_each(|growth| self.catch_up(&asks[growth.ask]));
-        let (sequences, mut block): (Vec<usize>, _) = (growths.iter().map(|growth| growth.ask).collect(), 0);
         while !growths.is_empty() {
-            self.look_ahead(asks, &mut growths, chance);
-            self.pass(asks, &mut growths, block);
+            if self.inner.is_none() || growths.iter().all(Growth::is_fresh) {
+                self.rows.clear();
+            }
+            self.look_ahead(asks, &growths, chance);
+            self.pass(asks, &mut growths);
             growths.retain_mut(|growth| self.advance(&mut asks[growth.ask], growth, chance));
-            // Two blocks a pass: the second is for those who had to be run again.
-            block = if self.inner.is_none() || growths.iter().all(Growth::is_fresh) { 0 } else { block + 2 };
-        }
-        if let Some(inner) = &mut self.inner {
-            sequences.into_iter().for_each(|i| inner.keep(asks[i].sequence, asks[i].tokens.len()));
         }
     }
 
@@ -290,18 +288,8 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
         let Some(inner) = &mut self.inner else { return };
         // The tree was not the inner drafter's: to it these were plain passes.
         let tree = DraftTree::new();
-        let plain: Vec<News<'_>> =
-            news.iter().map(|news| News { tree: &tree, path: &[], probes: &[], ..*news }).collect();
-        inner.drafter.observe(&plain);
-    }
-
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
-        let cached = self.caches.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        if cached.truncate(len) {
-            self.scorer.keep(sequence, cached.len());
-        }
-        if let Some(inner) = &mut self.inner {
-            inner.keep(sequence, len);
+        for news in news {
+            inner.drafter.observe(&[News { tree: &tree, path: &[], probes: &[], hidden: &[], ..*news }]);
         }
     }
 
@@ -309,7 +297,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
         if self.caches.remove(&sequence).is_some() {
             self.scorer.close(sequence);
             if let Some(inner) = &mut self.inner {
-                inner.close(sequence);
+                inner.drafter.close(sequence);
             }
         }
     }

@@ -4,14 +4,15 @@
 //! token in five). The draft's law q is the relative frequency of what followed the longest last tokens that are known,
 //! up to `order` - 1 of them, put through the draft's settings: temperature T makes it proportional to count^(1 / T). It
 //! is a law over the 16 most frequent followers only, which any q may be, and so a draft never costs the vocabulary.
-//! Greedy takes the most frequent, of equals the lowest id. Counts of the corpus (everybody's and the tenant's, learned by
-//! [`Drafter::warm_up`]) and of the running text are added up; the text's are forgotten with its sequence.
+//! Greedy takes the most frequent, of equals the lowest id. Counts of the corpus (everybody's and the tenant's, learned
+//! by [`Drafter::warm_up`]) and of the running text are added up; the text's are forgotten with its sequence.
 //!
-//! A table of order 1 is the unigram model of the paper: it proposes the most frequent tokens of all, whatever came before.
-//! With a longer order these are the last resort, where not even the last token is known or nothing may follow it, and are
-//! proposed only if the first of them is frequent enough (`unigram_min`). In recorded answers of a 7 B model the most
-//! frequent token is right 3 to 6 times in a hundred, and no oftener where the last token is new (docs/drafters.md). A row
-//! costs more than that, so a longer table backs off to single tokens only where one makes up a tenth of all.
+//! A table of order 1 is the unigram model of the paper: it proposes the most frequent tokens of all, whatever came
+//! before. With a longer order these are the last resort, where not even the last token is known or nothing may follow
+//! it, and are proposed only if the first of them is frequent enough (`unigram_min`). In recorded answers of a 7 B model
+//! the most frequent token is right 3 to 6 times in a hundred, and no oftener where the last token is new
+//! (docs/drafters.md). A row costs more than that, so a longer table backs off to single tokens only where one makes up a
+//! tenth of all.
 //!
 //! A draft is a chain, or a tree grown best first: always where the product of the confidences is greatest. A confidence
 //! is (count - 1/2) / occurrences of the context: what was seen once is as likely as not to be seen again.
@@ -26,9 +27,10 @@ mod table;
 use std::collections::BTreeMap;
 
 use crate::choose::Branch;
-use crate::draft::{Ask, DraftSettings, Drafter};
-use crate::{Address, Chance, Context, Evidence, Law, NodeId, Promise, Proposal, Sampling, Scratch};
-use crate::{SequenceId, Tenant, Token};
+use crate::draft::frontier::Frontier;
+use crate::draft::tenants::{TENANTS_MAX, Tenants};
+use crate::draft::{Ask, DraftSettings, Drafter, Draws, Opening};
+use crate::{Chance, Context, Evidence, Law, NodeId, Promise, Proposal, Sampling, Scratch, SequenceId, Tenant, Token};
 use table::{State, Table};
 
 /// What an [`NgramDrafter`] counts.
@@ -46,9 +48,9 @@ pub enum NgramSource {
 /// A [`Drafter`] that looks up what followed most often.
 #[derive(Debug)]
 pub struct NgramDrafter {
-    /// Most tokens of a branch.
-    pub n_max: usize,
-    /// Most tokens proposed at one place; 1 is a chain. Besides the first, only as many as there are further followers of
+    /// Draft length: most tokens of a branch.
+    pub depth_max: usize,
+    /// Most tokens proposed under one node; 1 is a chain. Besides the first, only as many as there are further followers of
     /// a confidence above `p_split` ([`NgramDrafter::P_SPLIT`] if nobody sets it).
     pub branches_max: usize,
     /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. At first
@@ -56,33 +58,28 @@ pub struct NgramDrafter {
     pub unigram_min: f32,
     /// What requests leave open.
     pub settings: DraftSettings,
+    /// Tokens that the tables of all tenants together have learned at most; then whole tenants are forgotten.
+    pub capacity_tokens: usize,
     order: usize,
     source: NgramSource,
-    shared: Table,
-    tenants: BTreeMap<Tenant, Table>,
+    corpus: Tenants<Table>,
     texts: BTreeMap<SequenceId, (Tenant, Option<Table>)>,
+    frontier: Frontier<Guess>,
     work: Work,
 }
 
-/// Memory that is used again from place to place.
+/// Memory that is used again from node to node.
 #[derive(Debug, Default)]
 struct Work {
-    /// Followers of one place: token, count.
+    /// Followers of one context: token, count.
     followers: Vec<(Token, u32)>,
     logits: Vec<f32>,
     scratch: Scratch,
-    drawn: Vec<Token>,
-}
-
-/// What may follow at one place.
-struct Followers {
-    /// Occurrences of the context.
-    total: f32,
-    /// The draft's law.
-    law: Law,
+    draws: Draws,
 }
 
 /// A guess that is to be offered, or was offered because it was drawn, and may be gone on from.
+#[derive(Debug)]
 struct Guess {
     parent: Option<NodeId>,
     token: Token,
@@ -91,20 +88,13 @@ struct Guess {
     /// Product of the confidences down to it.
     gain: f32,
     q: f64,
+    /// Its node, if it was drawn and therefore offered already.
     node: Option<NodeId>,
     /// Contexts in each table before it.
     states: [State; TABLES],
 }
 
-/// A place after which to propose.
-struct Place {
-    parent: Option<NodeId>,
-    depth: usize,
-    gain: f32,
-    states: [State; TABLES],
-}
-
-/// Everybody's, the tenant's, the text's.
+/// The tenant's, everybody's, the text's.
 const TABLES: usize = 3;
 type Tables<'t> = [Option<&'t Table>; TABLES];
 
@@ -118,8 +108,8 @@ impl Default for NgramDrafter {
 impl NgramDrafter {
     /// How probable a follower besides the first must be to be proposed too, as in llama.cpp.
     pub const P_SPLIT: f32 = 0.1;
-    /// How frequent a token must be to be proposed where no context is known, by tables of contexts: about what a row costs,
-    /// as a part of a pass.
+    /// How frequent a token must be to be proposed where no context is known, by tables of contexts: about what a row
+    /// costs, as a part of a pass.
     pub const UNIGRAM_MIN: f32 = 0.1;
 
     /// A drafter that counts n-grams of 1 to `order` tokens: 1 is a unigram table, 2 a bigram table.
@@ -129,15 +119,16 @@ impl NgramDrafter {
     /// Panics if `order` is not 1 to 8.
     pub fn new(order: usize, source: NgramSource) -> NgramDrafter {
         NgramDrafter {
-            n_max: 5,
+            depth_max: 5,
             branches_max: 1,
             unigram_min: if order == 1 { 0.0 } else { NgramDrafter::UNIGRAM_MIN },
             settings: DraftSettings::default(),
+            capacity_tokens: 4_000_000,
             order,
             source,
-            shared: Table::new(order, false),
-            tenants: BTreeMap::new(),
+            corpus: Tenants::new(TENANTS_MAX, Table::new(order)),
             texts: BTreeMap::new(),
+            frontier: Frontier::default(),
             work: Work::default(),
         }
     }
@@ -145,61 +136,51 @@ impl NgramDrafter {
     /// Bytes of memory of all tables, those reserved included.
     pub fn bytes(&self) -> usize {
         let texts = self.texts.values().filter_map(|(_, table)| table.as_ref());
-        self.shared.bytes() + self.tenants.values().chain(texts).map(Table::bytes).sum::<usize>()
+        self.corpus.all().chain(texts).map(Table::bytes).sum()
     }
 
     /// Learns what the sequence has become.
     fn catch_up(&mut self, sequence: SequenceId, tokens: &[Token]) {
         let text = self.texts.get_mut(&sequence);
         let (_, table) = text.unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        if let Some(table) = table {
-            table.learn(tokens, table.len().min(tokens.len()));
-        }
+        table.iter_mut().for_each(|table| table.learn(tokens, table.len().min(tokens.len())));
     }
 
     /// Fills one tree, best guesses first.
     fn fill(&mut self, ask: &mut Ask<'_>, chance: &mut dyn Chance) {
         let (tenant, text) = &self.texts[&ask.sequence];
-        let tables: Tables<'_> = [Some(&self.shared), self.tenants.get(tenant), text.as_ref()];
-        let settings = ask.settings.or(self.settings);
+        let mut corpus = self.corpus.seen_by(*tenant);
+        let tables: Tables<'_> = [corpus.next(), corpus.next(), text.as_ref()];
+        ask.settings = ask.settings.or(self.settings);
+        if ask.promise == Promise::Exact {
+            // Where draws bind, each has its row whatever it is worth; elsewhere guesses cost next to nothing.
+            ask.outlook = None;
+        }
         let rules = Rules {
-            settings,
-            sampling: plain_settings(&settings.sampling(ask.sampling)),
+            sampling: plain_settings(&ask.settings.sampling(ask.sampling)),
             unigram_min: self.unigram_min,
             branches_max: self.branches_max.max(1),
             tables,
         };
         let states = tables.map(|table| table.map_or(State::START, |table| table.state(ask.tokens)));
-        let mut guesses = Vec::new();
-        if self.n_max > 0 && ask.has_room() {
-            rules.propose(
-                ask,
-                Place { parent: None, depth: 0, gain: 1.0, states },
-                &mut guesses,
-                &mut self.work,
-                chance,
-            );
+        self.frontier.clear();
+        if self.depth_max > 0 && ask.has_room() {
+            rules.propose(ask, None, states, &mut self.frontier, &mut self.work, chance);
         }
-        while let Some(best) = take_best(&mut guesses) {
+        while let Some(mut best) = self.frontier.pop() {
             let Some(node) = best.node.or_else(|| ask.has_room().then(|| best.offer(ask, Proposal::Point))) else {
                 break;
             };
-            let token_min = settings.p_min.unwrap_or(0.0).max(ask.limits.token_min);
-            let confident = best.confidence >= token_min && best.gain >= ask.limits.path_min;
-            let nodes = ask.tree.len();
-            let room = ask.limits.nodes_max.saturating_sub(nodes);
+            best.node = Some(node);
+            let (nodes, room) = (ask.tree.len(), ask.room());
             let branch = Branch { gain: f64::from(best.gain), depth: best.depth, nodes, room };
-            // Where draws bind, each has its row whatever it is worth; elsewhere guesses cost next to nothing.
-            let pays = ask.promise == Promise::Exact || ask.pays(branch);
-            let confident = confident && pays;
-            let goes_on = confident || best.depth < settings.n_min.unwrap_or(0);
-            if goes_on && best.depth < self.n_max && ask.has_room() && !ask.sampling.end_tokens.contains(&best.token) {
+            if best.depth < self.depth_max && room > 0 && ask.goes_on(best.token, (best.confidence, best.gain), branch)
+            {
                 let mut states = best.states;
                 for (state, table) in states.iter_mut().zip(tables) {
                     *state = table.map_or(State::START, |table| table.step(state, best.token));
                 }
-                let place = Place { parent: Some(node), depth: best.depth, gain: best.gain, states };
-                rules.propose(ask, place, &mut guesses, &mut self.work, chance);
+                rules.propose(ask, Some(&best), states, &mut self.frontier, &mut self.work, chance);
             }
         }
     }
@@ -207,25 +188,8 @@ impl NgramDrafter {
 
 /// The settings that mean something for a law made of counts.
 fn plain_settings(sampling: &Sampling) -> Sampling {
-    Sampling {
-        temperature: sampling.temperature,
-        top_k: sampling.top_k,
-        top_p: sampling.top_p,
-        min_p: sampling.min_p,
-        typical_p: sampling.typical_p,
-        ..Sampling::default()
-    }
-}
-
-fn take_best(guesses: &mut Vec<Guess>) -> Option<Guess> {
-    // Of equals the one found first: a strict comparison, in order. Offered ones have no claim to more room.
-    let mut best = 0;
-    for (i, guess) in guesses.iter().enumerate() {
-        if guess.gain > guesses[best].gain {
-            best = i;
-        }
-    }
-    (!guesses.is_empty()).then(|| guesses.remove(best))
+    let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = *sampling;
+    Sampling { temperature, top_k, top_p, min_p, typical_p, ..Sampling::default() }
 }
 
 impl Guess {
@@ -236,7 +200,6 @@ impl Guess {
 
 /// How one tree is filled.
 struct Rules<'t> {
-    settings: DraftSettings,
     sampling: Sampling,
     unigram_min: f32,
     branches_max: usize,
@@ -244,63 +207,41 @@ struct Rules<'t> {
 }
 
 impl Rules<'_> {
-    /// Finds what may follow at a place, draws from it as the promise wants it, and adds the guesses to the list.
+    /// Finds what may follow a guess (`None`: the root), draws from it as the promise wants it, and adds the guesses to
+    /// the frontier.
     fn propose(
         &self,
         ask: &mut Ask<'_>,
-        place: Place,
-        guesses: &mut Vec<Guess>,
+        before: Option<&Guess>,
+        states: [State; TABLES],
+        frontier: &mut Frontier<Guess>,
         work: &mut Work,
         chance: &mut dyn Chance,
     ) {
-        let Some(Followers { total, law }) = self.followers(ask, &place.states, work) else { return };
-        let confidence = |count: u32| (count as f32 - 0.5) / total;
+        let Some((total, law)) = self.followers(ask, &states, work) else { return };
+        let (parent, depth, gain) = before.map_or((None, 0, 1.0), |before| (before.node, before.depth, before.gain));
+        let confidence = |count: u32| ((count as f32 - 0.5) / total).min(1.0);
         // By the counts and not by what is drawn: how much is drawn may not depend on it.
-        let p_split = self.settings.p_split.unwrap_or(NgramDrafter::P_SPLIT);
+        let p_split = ask.settings.p_split.unwrap_or(NgramDrafter::P_SPLIT);
         let further = work.followers.iter().skip(1).filter(|&&(_, count)| confidence(count) > p_split).count();
-        let room = ask.limits.nodes_max.saturating_sub(ask.tree.len());
-        let width = (1 + further).min(self.branches_max).min(room);
-        let position = ask.position() + place.depth as u64;
-        let guess = |work: &Work, token: Token, q: f64| {
+        let width = (1 + further).min(self.branches_max).min(ask.room());
+        let beside: Vec<Token> = work.followers.iter().map(|follower| follower.0).collect();
+        ask.draw(parent, law, width, &beside, chance, &mut work.draws);
+        for &(token, q) in &work.draws.tokens {
             let count = work.followers.iter().find(|follower| follower.0 == token).map_or(1, |follower| follower.1);
-            let confidence = confidence(count).min(1.0);
-            Guess {
-                parent: place.parent,
-                token,
-                depth: place.depth + 1,
-                confidence,
-                gain: place.gain * confidence,
-                q,
-                node: None,
-                states: place.states,
+            let confidence = confidence(count);
+            let gain = gain * confidence;
+            let mut guess = Guess { parent, token, depth: depth + 1, confidence, gain, q, node: None, states };
+            if work.draws.proposal != Proposal::Point {
+                guess.node = Some(guess.offer(ask, work.draws.proposal));
             }
-        };
-        if law.is_point() {
-            // No draw: the likeliest, and beside it the next ones by count.
-            let first = law.tokens()[0];
-            let others = work.followers.iter().map(|follower| follower.0).filter(|&token| token != first);
-            for token in std::iter::once(first).chain(others).take(width) {
-                guesses.push(guess(work, token, law.probability(token)));
-            }
-            ask.tree.keep_law(place.parent, law, ask.source);
-        } else if ask.promise == Promise::Exact {
-            chance.draw(&law, width, Address::token(ask.seed, position), &mut work.drawn);
-            guesses.extend(work.drawn.iter().map(|&token| guess(work, token, law.probability(token))));
-            ask.tree.keep_law(place.parent, law, ask.source);
-        } else {
-            let id = ask.tree.add_law(law);
-            let address = Address::draft(ask.pass(), position, id);
-            chance.draw(ask.tree.law(id), width, address, &mut work.drawn);
-            for &token in &work.drawn {
-                let mut drawn = guess(work, token, ask.tree.law(id).probability(token));
-                drawn.node = Some(drawn.offer(ask, Proposal::Drawn(id)));
-                guesses.push(drawn);
-            }
+            frontier.push(gain, guess);
         }
     }
 
-    /// The followers of the longest known context, the most frequent first, in `work.followers`, and their law.
-    fn followers(&self, ask: &Ask<'_>, states: &[State; TABLES], work: &mut Work) -> Option<Followers> {
+    /// The followers of the longest known context, the most frequent first, in `work.followers`; occurrences of the
+    /// context, and the draft's law.
+    fn followers(&self, ask: &Ask<'_>, states: &[State; TABLES], work: &mut Work) -> Option<(f32, Law)> {
         let tables = || self.tables.iter().zip(states).filter_map(|(table, state)| Some(((*table)?, state)));
         let order = tables().map(|(table, _)| table.order()).max()?;
         for len in (0..order).rev() {
@@ -321,7 +262,7 @@ impl Rules<'_> {
             if len == 0 && (most as f32) < self.unigram_min * total {
                 return None;
             }
-            return Some(Followers { total, law: self.law(most, work) });
+            return Some((total, self.law(most, work)));
         }
         None
     }
@@ -332,9 +273,8 @@ impl Rules<'_> {
         tokens.sort_unstable_by_key(|&(token, _)| token);
         work.logits.clear();
         work.logits.extend(tokens.iter().map(|&(_, count)| (f64::from(count) / f64::from(most)).ln() as f32));
-        let nowhere = Context { tokens: &[], prompt_len: 0, path: &[] };
-        let law = self.sampling.law_with(&work.logits, &nowhere, &mut work.scratch);
-        Law::from_pairs(law.iter().map(|(place, q)| (tokens[place as usize].0, q)))
+        let law = self.sampling.law_with(&work.logits, &Context::EMPTY, &mut work.scratch);
+        Law::from_pairs(law.iter().map(|(i, q)| (tokens[i as usize].0, q)))
     }
 }
 
@@ -344,35 +284,37 @@ impl Drafter for NgramDrafter {
     }
 
     fn warm_up(&mut self, tokens: &[Token], _prompt_len: usize, tenant: Option<Tenant>) {
-        if self.source != NgramSource::Text {
-            let order = self.order;
-            let table = match tenant {
-                None => &mut self.shared,
-                Some(tenant) => self.tenants.entry(tenant).or_insert_with(|| Table::new(order, false)),
-            };
+        if self.source == NgramSource::Text {
+            return;
+        }
+        let order = self.order;
+        let table = self.corpus.memory_mut(tenant, || Table::new(order));
+        if let Some(tenant) = tenant {
+            // Tables cannot forget parts: one that is full begins anew.
+            if table.len() + tokens.len() > self.capacity_tokens {
+                *table = Table::new(order);
+            }
+            let tokens = &tokens[tokens.len().saturating_sub(self.capacity_tokens)..];
+            table.learn(tokens, 0);
+            self.corpus.shrink(tenant, self.capacity_tokens, Table::len);
+        } else {
             table.learn(tokens, 0);
         }
     }
 
-    fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
-        let text = (self.source != NgramSource::Corpus).then(|| Table::new(self.order, true));
+    fn open(&mut self, opening: &Opening<'_>) {
+        let Opening { sequence, prompt, tenant, .. } = *opening;
+        let text = (self.source != NgramSource::Corpus).then(|| Table::new(self.order));
         let before = self.texts.insert(sequence, (tenant, text));
         assert!(before.is_none(), "{sequence:?} was opened twice");
+        self.corpus.touch(tenant);
         self.catch_up(sequence, prompt);
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
-            self.catch_up(ask.sequence, ask.tokens);
+            self.catch_up(ask.sequence, ask.written());
             self.fill(ask, chance);
-        }
-    }
-
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
-        let text = self.texts.get_mut(&sequence);
-        let (_, table) = text.unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        if let Some(table) = table {
-            table.unlearn(len);
         }
     }
 

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use crate::draft::{Ask, Drafter};
-use crate::{Chance, Evidence, NodeId, Proposal, SequenceId, Tenant, Token};
+use crate::{Chance, Evidence, NodeId, Proposal, Token};
 
 /// A [`Drafter`] that completes phrases of a list. Proposes point masses; needs no model and no chance.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ impl PhrasesDrafter {
             let evidence = Evidence::estimate(acceptance);
             let child = ask.tree.suggest(parent, token, Proposal::Point, ask.source, evidence);
             let gain = gain * acceptance;
-            if acceptance >= ask.token_min() && gain >= ask.limits.path_min {
+            if ask.is_confident(acceptance, gain) {
                 self.complete(ask, Some(child), self.longer[&(node, token)], gain);
             }
         }
@@ -121,8 +121,6 @@ impl Drafter for PhrasesDrafter {
         "phrases"
     }
 
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
-
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
             let last = &ask.tokens[ask.tokens.len().saturating_sub(self.len_max)..];
@@ -133,10 +131,6 @@ impl Drafter for PhrasesDrafter {
             }
         }
     }
-
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
-
-    fn close(&mut self, _sequence: SequenceId) {}
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@
 //!
 //! Left out: any thought.
 
-use crate::draft::{Ask, Drafter};
-use crate::{Address, Chance, Evidence, Law, NodeId, Promise, Proposal, SequenceId, Tenant, Token};
+use crate::draft::{Ask, Drafter, Draws};
+use crate::{Chance, Evidence, Law, NodeId, Token};
 
 /// A [`Drafter`] that chooses tokens at random.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RandomDrafter {
     /// Most nodes proposed per pass.
     pub nodes_max: usize,
@@ -22,7 +22,7 @@ pub struct RandomDrafter {
     /// Most tokens of a law.
     pub support_max: usize,
     vocabulary: usize,
-    drawn: Vec<Token>,
+    draws: Draws,
 }
 
 impl RandomDrafter {
@@ -33,7 +33,7 @@ impl RandomDrafter {
     /// Panics if the vocabulary is empty.
     pub fn new(vocabulary: usize) -> RandomDrafter {
         assert!(vocabulary > 0, "a vocabulary of no tokens");
-        RandomDrafter { nodes_max: 5, forks: false, support_max: 256, vocabulary, drawn: Vec::new() }
+        RandomDrafter { nodes_max: 5, forks: false, support_max: 256, vocabulary, draws: Draws::default() }
     }
 
     /// The uniform law of the place of this hash.
@@ -59,27 +59,13 @@ impl RandomDrafter {
         hash: u64,
         chance: &mut dyn Chance,
     ) -> Vec<NodeId> {
-        let position = ask.position() + parent.map_or(0, |parent| ask.tree.depth(parent)) as u64;
         let law = self.law(hash);
-        let q = law.probabilities()[0];
         // Whoever knows nothing expects what chance gives.
-        let evidence = Evidence::of_law(1.0 / self.vocabulary as f32, q);
-        let proposal = if law.is_point() {
-            law.tokens().clone_into(&mut self.drawn);
-            ask.tree.keep_law(parent, law, ask.source);
-            Proposal::Point
-        } else if ask.promise == Promise::Exact {
-            chance.draw(&law, count, Address::token(ask.seed, position), &mut self.drawn);
-            ask.tree.keep_law(parent, law, ask.source);
-            Proposal::Point
-        } else {
-            let id = ask.tree.add_law(law);
-            let address = Address::draft(ask.pass(), position, id);
-            chance.draw(ask.tree.law(id), count, address, &mut self.drawn);
-            Proposal::Drawn(id)
-        };
+        let evidence = Evidence::of_law(1.0 / self.vocabulary as f32, law.probabilities()[0]);
+        ask.draw(parent, law, count, &[], chance, &mut self.draws);
+        let Draws { tokens, proposal, .. } = &self.draws;
         let (tree, source) = (&mut *ask.tree, ask.source);
-        self.drawn.iter().map(|&token| tree.suggest(parent, token, proposal, source, evidence)).collect()
+        tokens.iter().map(|(token, _)| tree.suggest(parent, *token, *proposal, source, evidence)).collect()
     }
 }
 
@@ -88,29 +74,22 @@ impl Drafter for RandomDrafter {
         "random"
     }
 
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
-
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
-            let room = ask.limits.nodes_max.saturating_sub(ask.tree.len());
             let hash = mix(ask.seed ^ mix(ask.position() ^ u64::from(ask.source) << 48));
-            let shape = self.shape(room.min(self.nodes_max), hash);
+            let shape = self.shape(ask.room().min(self.nodes_max), hash);
             // By number in the shape: the node that it became, if the law had a token for it.
             let mut nodes: Vec<Option<NodeId>> = vec![None; shape.len() + 1];
-            for place in 0..shape.len() {
-                let children: Vec<usize> = (0..shape.len()).filter(|&i| shape[i] == place).map(|i| i + 1).collect();
-                if children.is_empty() || (place > 0 && nodes[place].is_none()) {
+            for at in 0..shape.len() {
+                let children: Vec<usize> = (0..shape.len()).filter(|&i| shape[i] == at).map(|i| i + 1).collect();
+                if children.is_empty() || (at > 0 && nodes[at].is_none()) {
                     continue;
                 }
-                let found = self.propose(ask, nodes[place], children.len(), mix(hash ^ place as u64), chance);
+                let found = self.propose(ask, nodes[at], children.len(), mix(hash ^ at as u64), chance);
                 children.iter().zip(found).for_each(|(&child, node)| nodes[child] = Some(node));
             }
         }
     }
-
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
-
-    fn close(&mut self, _sequence: SequenceId) {}
 }
 
 /// SplitMix64: a hash of a number.

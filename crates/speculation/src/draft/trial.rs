@@ -45,6 +45,8 @@ pub(super) struct Trial {
     pub(super) settings: DraftSettings,
     pub(super) limits: Limits,
     pub(super) seed: u64,
+    /// So many last tokens are guesses.
+    pub(super) guessed: usize,
 }
 
 impl Trial {
@@ -57,6 +59,7 @@ impl Trial {
             settings: DraftSettings::default(),
             limits: Limits::nodes(nodes_max),
             seed: 3,
+            guessed: 0,
         }
     }
 
@@ -72,6 +75,8 @@ impl Trial {
             sequence: self.sequence,
             tokens,
             prompt_len: 1,
+            written_len: tokens.len() - self.guessed,
+            constraint: None,
             sampling: &self.sampling,
             settings: self.settings,
             promise: self.promise,

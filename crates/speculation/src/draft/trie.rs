@@ -6,14 +6,11 @@
 //! frequency, trie by trie. A draft *retrieves* what followed the last tokens, from longer to shorter prefixes, prompts
 //! *weighted up*, and lays it out as a tree ([`Layout`]).
 //!
-//! Here a sequence's own branches, prompt and output, live with the sequence (`live`), in tries that can go back to any
-//! length. When it ends, the branches of its output move to its tenant's `store`, behind the last token of the prompt,
-//! as the authors' warm-up has them. So nothing that can be set back ever reaches what is shared, eliminating is
-//! forgetting, and a set-back sequence leaves no trace. What it costs: sequences that run at the same time learn from
-//! each other only when one ends.
-//!
-//! A tenant sees its own branches and everybody's (those of a warm-up without a tenant), never another tenant's. So many
-//! tenants are remembered; then the one that was not heard of for longest is forgotten.
+//! Here a sequence's own branches, prompt and output, live with the sequence (`live`). When it ends, the branches of its
+//! output move to its tenant's tries, behind the last token of the prompt, as the authors' warm-up has them; eliminating
+//! those of the prompt is forgetting the sequence. What it costs: sequences that run at the same time learn from each
+//! other only when one ends. A tenant sees its own branches and everybody's (those of a warm-up without a tenant), never
+//! another tenant's.
 //!
 //! Left out: stop words (the authors never match some tokens alone), and drafts longer than a branch.
 
@@ -21,27 +18,25 @@ mod live;
 mod nodes;
 mod options;
 mod retrieve;
-mod store;
+mod tries;
 
 pub use options::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieOptions};
 
 use std::collections::BTreeMap;
 
-use crate::draft::{Ask, Drafter, News};
+use crate::draft::tenants::Tenants;
+use crate::draft::{Ask, Drafter, News, Opening};
 use crate::{Chance, SequenceId, Tenant, Token};
 use live::Live;
 use retrieve::Retrieval;
-use store::Store;
+use tries::Tries;
 
 /// A [`Drafter`] that remembers what was written, across sequences. Proposes point masses; needs no model and no chance.
 #[derive(Debug)]
 pub struct TrieDrafter {
     options: TrieOptions,
     sequences: BTreeMap<SequenceId, (Tenant, Live)>,
-    /// By tenant; `None` is everybody's. With each when it was used last.
-    stores: BTreeMap<Option<Tenant>, (u64, Store)>,
-    /// Counts uses of stores.
-    uses: u64,
+    memories: Tenants<Tries>,
 }
 
 impl Default for TrieDrafter {
@@ -60,7 +55,8 @@ impl TrieDrafter {
         if let Some(problem) = options.problem() {
             panic!("{problem}");
         }
-        TrieDrafter { options, sequences: BTreeMap::new(), stores: BTreeMap::new(), uses: 0 }
+        let memories = Tenants::new(options.tenants_max, Tries::default());
+        TrieDrafter { options, sequences: BTreeMap::new(), memories }
     }
 
     /// Its settings.
@@ -70,14 +66,16 @@ impl TrieDrafter {
 
     /// Bytes held by all tries.
     pub fn memory_bytes(&self) -> usize {
-        let live: usize = self.sequences.values().map(|(_, live)| live.bytes()).sum();
-        live + self.stores.values().map(|(_, store)| store.bytes()).sum::<usize>()
+        self.tries().map(Tries::bytes).sum()
     }
 
     /// Number of nodes of all tries.
     pub fn nodes(&self) -> usize {
-        let live: usize = self.sequences.values().map(|(_, live)| live.nodes()).sum();
-        live + self.stores.values().map(|(_, store)| store.nodes()).sum::<usize>()
+        self.tries().map(Tries::nodes).sum()
+    }
+
+    fn tries(&self) -> impl Iterator<Item = &Tries> {
+        self.sequences.values().map(|(_, live)| live.tries()).chain(self.memories.all())
     }
 
     /// Tokens of a branch, the first included.
@@ -85,34 +83,12 @@ impl TrieDrafter {
         self.options.branch_length + 1
     }
 
-    /// Inserts a text into the store of a tenant. A new one takes the place of the one that was not used for longest.
+    /// Inserts a text into the tries of a tenant, or everybody's.
     fn insert(&mut self, tenant: Option<Tenant>, text: &[Token], is_output: bool) {
-        if text.is_empty() {
-            return;
+        if !text.is_empty() {
+            let tries = self.memories.memory_mut(tenant, Tries::default);
+            tries.insert_all(text, self.options.branch_length + 1, is_output, self.options.trie_capacity());
         }
-        if tenant.is_some() && !self.stores.contains_key(&tenant) {
-            let tenants = || self.stores.iter().filter(|(tenant, _)| tenant.is_some());
-            if tenants().count() >= self.options.tenants_max {
-                let oldest = tenants().min_by_key(|(_, (used, _))| *used).map(|(tenant, _)| *tenant);
-                oldest.and_then(|oldest| self.stores.remove(&oldest));
-            }
-        }
-        let (window, capacity) = (self.window(), self.options.trie_capacity());
-        self.stores.entry(tenant).or_default().1.insert_all(text, window, is_output, capacity);
-        self.touch(tenant);
-    }
-
-    /// A tenant's store, if there is one, is used.
-    fn touch(&mut self, tenant: Option<Tenant>) {
-        self.uses += 1;
-        if let Some((used, _)) = self.stores.get_mut(&tenant) {
-            *used = self.uses;
-        }
-    }
-
-    fn live(&mut self, sequence: SequenceId) -> &mut Live {
-        let (_, live) = self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        live
     }
 }
 
@@ -123,43 +99,37 @@ impl Drafter for TrieDrafter {
 
     /// Inserts what was written, behind the last token of its prompt; a prompt is no guide to other prompts.
     fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
-        if !self.options.insert_output {
-            return;
+        if self.options.insert_output {
+            self.insert(tenant, tokens.get(prompt_len.saturating_sub(1)..).unwrap_or(&[]), true);
         }
-        self.insert(tenant, tokens.get(prompt_len.saturating_sub(1)..).unwrap_or(&[]), true);
     }
 
-    fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
+    fn open(&mut self, opening: &Opening<'_>) {
         let TrieOptions { insert_prompt, insert_output, .. } = self.options;
-        let mut live = Live::new(prompt.len(), self.window(), insert_prompt, insert_output);
-        live.extend(prompt);
-        let before = self.sequences.insert(sequence, (tenant, live));
-        assert!(before.is_none(), "{sequence:?} was opened twice");
-        self.touch(Some(tenant));
+        let mut live = Live::new(opening.prompt.len(), self.window(), insert_prompt, insert_output);
+        live.extend(opening.prompt);
+        let before = self.sequences.insert(opening.sequence, (opening.tenant, live));
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
+        self.memories.touch(opening.tenant);
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
-            self.live(ask.sequence).extend(ask.tokens);
-            let (tenant, live) = &self.sequences[&ask.sequence];
+            let sequence = self.sequences.get_mut(&ask.sequence);
+            let (tenant, live) = sequence.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+            live.extend(ask.written());
             let mut retrieval = Retrieval::new(&self.options);
-            retrieval.find(
-                ask.tokens,
-                live,
-                [Some(*tenant), None].map(|tenant| self.stores.get(&tenant).map(|(_, store)| store)),
-            );
+            retrieval.find(ask.tokens, live.tries(), self.memories.seen_by(*tenant));
             retrieval.offer(ask);
         }
     }
 
     fn observe(&mut self, news: &[News<'_>]) {
         for news in news {
-            self.live(news.sequence).extend(news.tokens);
+            if let Some((_, live)) = self.sequences.get_mut(&news.sequence) {
+                live.extend(news.tokens);
+            }
         }
-    }
-
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
-        self.live(sequence).truncate(len);
     }
 
     fn close(&mut self, sequence: SequenceId) {

@@ -23,6 +23,9 @@ impl Sampling {
                 change(&mut scratch.logits, token, |_| f32::NEG_INFINITY);
             }
         }
+        if let Some(constraint) = context.constraint {
+            constraint.mask(context.path, &mut scratch.logits);
+        }
     }
 
     fn penalize(&self, context: &Context<'_>, scratch: &mut Scratch) {
@@ -49,15 +52,11 @@ impl Sampling {
         }
     }
 
-    /// The lowest token that bias and bans leave possible, whatever the model says; 0 if there is none.
-    pub(super) fn lowest_allowed(&self, width: usize, context: &Context<'_>) -> Token {
-        let ended = context.generated() >= self.tokens_min;
-        let allowed = |token: &Token| {
-            !self.banned_tokens.contains(token)
-                && (ended || !self.end_tokens.contains(token))
-                && !self.logit_bias.contains(&(*token, f32::NEG_INFINITY))
-        };
-        (0..width as Token).find(allowed).unwrap_or(0)
+    /// The lowest token that constraint, bias and bans leave possible, whatever the model says; 0 if there is none.
+    pub(super) fn lowest_allowed(&self, width: usize, context: &Context<'_>, scratch: &mut Scratch) -> Token {
+        self.edit(&vec![0.0; width], context, scratch);
+        let lowest = scratch.logits.iter().position(|logit| *logit > f32::NEG_INFINITY);
+        lowest.unwrap_or(0) as Token
     }
 }
 

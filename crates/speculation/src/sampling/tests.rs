@@ -8,7 +8,7 @@ const ROW: [f32; 12] = [1.5, -0.5, 3.25, 0.0, 2.0, 2.0, -3.0, 0.75, 2.875, -1.25
 const WRITTEN: [Token; 6] = [2, 4, 4, 6, 0, 2];
 
 fn nothing() -> Context<'static> {
-    Context { tokens: &[0], prompt_len: 1, path: &[] }
+    Context { tokens: &[0], prompt_len: 1, path: &[], constraint: None }
 }
 
 /// Settings as `golden/sampling.txt` writes them.
@@ -43,8 +43,8 @@ fn laws_are_those_of_transformers() {
     for line in include_str!("../../golden/sampling.txt").lines() {
         let (settings, left) = line.split_once('|').unwrap();
         // The same context, once as text and once as a path in a tree.
-        let whole = Context { tokens: &WRITTEN, prompt_len: 3, path: &[] };
-        let split = Context { tokens: &WRITTEN[..4], prompt_len: 3, path: &WRITTEN[4..] };
+        let whole = Context { tokens: &WRITTEN, prompt_len: 3, path: &[], constraint: None };
+        let split = Context { tokens: &WRITTEN[..4], prompt_len: 3, path: &WRITTEN[4..], constraint: None };
         let law = parse(settings).law(&ROW, &whole);
         assert_eq!(law, parse(settings).law(&ROW, &split), "{settings}");
         let expected: Vec<(Token, f64)> = left
@@ -140,7 +140,7 @@ proptest! {
     #[test]
     fn memory_used_again_carries_nothing_over(a in settings(), b in settings(), rows in [tied_row(), tied_row()]) {
         let penalties = Sampling { repetition_penalty: 1.2, frequency_penalty: 0.4, ..b };
-        let context = Context { tokens: &[1, 2, 1, 900], prompt_len: 1, path: &[0, 1] };
+        let context = Context { tokens: &[1, 2, 1, 900], prompt_len: 1, path: &[0, 1], constraint: None };
         let mut scratch = Scratch::default();
         for (sampling, row) in [(&a, &rows[0]), (&penalties, &rows[1]), (&penalties, &rows[0]), (&a, &rows[1])] {
             prop_assert_eq!(sampling.law_with(row, &context, &mut scratch), sampling.law(row, &context));
@@ -151,7 +151,7 @@ proptest! {
     fn no_row_brings_a_law_down(sampling in settings(), row in any_row(), greedy: bool) {
         let temperature = if greedy { 0.0 } else { sampling.temperature };
         let sampling = Sampling { temperature, repetition_penalty: 1e-30, presence_penalty: -1e30, ..sampling };
-        let law = sampling.law(&row, &Context { tokens: &[0, 1, 2], prompt_len: 1, path: &[3] });
+        let law = sampling.law(&row, &Context { tokens: &[0, 1, 2], prompt_len: 1, path: &[3], constraint: None });
         prop_assert!((law.probabilities().iter().sum::<f64>() - 1.0).abs() < 1e-9);
         prop_assert!(law.tokens().is_sorted_by(|a, b| a < b) && (law.tokens()[law.support_len() - 1] as usize) < row.len());
         let sum: f64 = (0..row.len() as Token).map(|token| f64::from(log_probability(&row, token)).exp()).sum();
@@ -171,15 +171,23 @@ fn penalties_count_what_the_window_holds() {
     let sampling =
         Sampling { presence_penalty: 1.0, frequency_penalty: 0.25, penalty_window: Some(3), ..Sampling::default() };
     // The last three are 1, 2, 2: the 0 before them is forgotten, and token 9 is beyond the row.
-    let law = |tokens: &[Token], path: &[Token]| sampling.law(&[0.0; 4], &Context { tokens, prompt_len: 0, path });
+    let law = |tokens: &[Token], path: &[Token]| {
+        sampling.law(&[0.0; 4], &Context { tokens, prompt_len: 0, path, constraint: None })
+    };
     let expected = Law::from_pairs((0..).zip([0.0_f64, -1.25, -1.5, 0.0].map(f64::exp)));
     assert_eq!(law(&[0, 0, 1], &[2, 2]), expected);
     assert_eq!(law(&[0, 0, 1, 2, 2], &[]), expected);
     assert_eq!(law(&[0, 9], &[1, 2, 2]), expected);
     assert_eq!(law(&[9, 9, 9], &[]), law(&[], &[]));
     let off = Sampling { penalty_window: Some(0), ..sampling.clone() };
-    assert_eq!(off.law(&[0.0; 4], &Context { tokens: &[1], prompt_len: 0, path: &[] }).support_len(), 4);
-    assert_eq!(off.law(&[0.0; 4], &Context { tokens: &[1], prompt_len: 0, path: &[] }).probability(1), 0.25);
+    assert_eq!(
+        off.law(&[0.0; 4], &Context { tokens: &[1], prompt_len: 0, path: &[], constraint: None }).support_len(),
+        4
+    );
+    assert_eq!(
+        off.law(&[0.0; 4], &Context { tokens: &[1], prompt_len: 0, path: &[], constraint: None }).probability(1),
+        0.25
+    );
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Address, Ask, Chance, Context, DraftSettings, DraftTree, Drafter, Law, LookupDrafter, Probes, Promise, Proposal,
-    Sampling, SequenceId, TargetLaws, Tenant, Token, verify,
+    Address, Ask, Chance, Context, DraftSettings, DraftTree, Drafter, Law, Opening, Probes, Promise, Proposal,
+    Sampling, SequenceId, SuffixDrafter, TargetLaws, Token, verify,
 };
 use foretoken_testkit::dial::Dial;
 use foretoken_testkit::table::{Table, logits_of};
@@ -123,13 +123,12 @@ impl Drafter for Looking {
     fn name(&self) -> &str {
         "looking"
     }
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
             if !ask.has_room() {
                 continue;
             }
-            let context = Context { tokens: ask.tokens, prompt_len: ask.prompt_len, path: &[] };
+            let context = Context { tokens: ask.tokens, prompt_len: ask.prompt_len, path: &[], constraint: None };
             let law = ask.sampling.law(&self.table.logits(ask.tokens), &context);
             let q = |token: Token| law.probability(token);
             let mut out = Vec::new();
@@ -145,7 +144,6 @@ impl Drafter for Looking {
             }
         }
     }
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
     fn close(&mut self, _sequence: SequenceId) {}
 }
 
@@ -175,13 +173,15 @@ fn siblings_put_in_order_after_the_draw_are_seen() {
 #[test]
 #[should_panic(expected = "tokens indexed of")]
 fn a_drafter_that_was_not_set_back_is_seen() {
-    let mut drafter = LookupDrafter::default();
-    drafter.open(SequenceId(1), &PROMPT, Tenant(0));
+    let mut drafter = SuffixDrafter::lookup(1, 3, 10);
+    drafter.open(&Opening::new(SequenceId(1), &PROMPT));
     let (sampling, mut tree) = (Sampling::default(), DraftTree::new());
     let ask = Ask {
         sequence: SequenceId(1),
         tokens: &PROMPT[..2],
         prompt_len: 2,
+        written_len: (PROMPT[..2]).len(),
+        constraint: None,
         sampling: &sampling,
         settings: DraftSettings::default(),
         promise: Promise::Exact,

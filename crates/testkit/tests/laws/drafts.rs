@@ -1,17 +1,17 @@
 //! The draft model's trees, filters of its own and a drafter of its own, by enumeration.
 //!
-//! Over three tokens a threshold of 0.1 draws nearly always all siblings, and 0.3 now one and now two, as the law at the
-//! place says. Budgets are chosen so that trees are cut where leaves of near gains compete.
+//! Over three tokens a threshold of 0.1 draws nearly always all siblings, and 0.3 now one and now two, as the law at
+//! the place says. Budgets are chosen so that trees are cut where leaves of near gains compete.
 
-use foretoken_speculation::{DraftSettings, Drafter, LookupDrafter, ModelDrafter, Promise, Sampling};
+use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter, Promise, Sampling, SuffixDrafter};
 use foretoken_testkit::table::{Table, TableScorer};
 
 use crate::harness::Setup;
 use crate::{PROMISES, PROMPT, TOLERANCE, fixed, lookup};
 
-fn drafter(table: &Table, n_max: usize, settings: DraftSettings) -> ModelDrafter<TableScorer> {
+fn drafter(table: &Table, depth_max: usize, settings: DraftSettings) -> ModelDrafter<TableScorer> {
     let mut drafter = ModelDrafter::new(TableScorer::new(table.clone()));
-    (drafter.n_max, drafter.settings) = (n_max, settings);
+    (drafter.depth_max, drafter.settings) = (depth_max, settings);
     drafter
 }
 
@@ -93,7 +93,7 @@ fn a_drafter_of_the_draft_keeps_the_law() {
             for p_split in [1.0, 0.2] {
                 let outer = || drafter(&draft, 2, splitting(p_split, 0.0));
                 let team = || -> Vec<Box<dyn Drafter>> {
-                    vec![Box::new(outer().with_inner(Box::new(LookupDrafter::default())))]
+                    vec![Box::new(outer().with_inner(Box::new(SuffixDrafter::lookup(1, 3, 10))))]
                 };
                 let error = setup.error(team, fixed(2));
                 assert!(error < TOLERANCE, "{promise:?} lookup within, split {p_split}, seed {seed}: {error}");
@@ -102,7 +102,7 @@ fn a_drafter_of_the_draft_keeps_the_law() {
                     let inner = drafter(&innermost, 2, splitting(0.3, 0.0));
                     let inner = match promise {
                         Promise::Exact => inner,
-                        _ => inner.with_inner(Box::new(LookupDrafter::new(1, 1, 2))),
+                        _ => inner.with_inner(Box::new(SuffixDrafter::lookup(1, 1, 2))),
                     };
                     vec![Box::new(outer().with_inner(Box::new(inner)))]
                 };

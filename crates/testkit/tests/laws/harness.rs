@@ -9,9 +9,8 @@ use std::sync::LazyLock;
 use foretoken_speculation::budget::{Budget, Limits, Outcome};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{
-    Ask, Chance, Choice, Costs, DraftSettings, DraftTree, Drafter, DrafterCosts, Experience, News, Outlook, Pass,
-    PassSoFar, Policy, Probes, Promise, Sampling, SequenceId, TargetLaws, Tenant, Token, Verdict, choose, share,
-    verify,
+    Ask, Chance, Choice, Costs, DraftSettings, DraftTree, Drafter, DrafterCosts, Experience, News, Opening, Outlook,
+    Pass, PassSoFar, Policy, Probes, Promise, Sampling, SequenceId, TargetLaws, Token, Verdict, choose, share, verify,
 };
 use foretoken_testkit::dial::{Dial, enumerate, enumerate_coupled};
 use foretoken_testkit::table::{Joint, Table, distance};
@@ -102,13 +101,20 @@ impl<'a> Setup<'a> {
             let asked: Vec<u8> = (0..drafters.len() as u8).collect();
             experience.learn(&asked, &candidates, &verdict.tokens, |_| {});
             experience.learn_pass(verdict.tokens.len(), 1.0);
-            let kept = tokens.len() + verdict.path.len();
             tokens.extend(&verdict.tokens);
             for drafter in drafters.iter_mut() {
-                drafter.keep(sequence, kept);
                 let emitted = &verdict.tokens;
                 let (tree, path) = (&tree, &verdict.path);
-                drafter.observe(&[News { sequence, tokens: &tokens, emitted, tree, path, probes: &[] }]);
+                drafter.observe(&[News {
+                    sequence,
+                    tokens: &tokens,
+                    emitted,
+                    tree,
+                    path,
+                    probes: &[],
+                    hidden_from: 0,
+                    hidden: &[],
+                }]);
             }
         }
         tokens[self.prompt.len()..end].to_vec()
@@ -161,6 +167,8 @@ impl<'a> Setup<'a> {
                 sequence: SequenceId(1),
                 tokens,
                 prompt_len: self.prompt.len(),
+                written_len: tokens.len(),
+                constraint: None,
                 sampling: self.sampling,
                 settings: DraftSettings::default(),
                 promise: self.promise,
@@ -197,13 +205,13 @@ impl<'a> Setup<'a> {
 /// Opens the one sequence with every drafter.
 fn open<'t, 'd>(drafters: &'t mut [Box<dyn Drafter + 'd>], prompt: &[Token]) -> &'t mut [Box<dyn Drafter + 'd>] {
     for drafter in drafters.iter_mut() {
-        drafter.open(SequenceId(1), prompt, Tenant(0));
+        drafter.open(&Opening::new(SequenceId(1), prompt));
     }
     drafters
 }
 
-/// Costs with which it depends on a guess and its drafter whether a row or a step pays: the second row is cheap, the third
-/// begins a strip, and the drafters' steps differ.
+/// Costs with which it depends on a guess and its drafter whether a row or a step pays: the second row is cheap, the
+/// third begins a strip, and the drafters' steps differ.
 static COSTS: LazyLock<Costs> = LazyLock::new(|| {
     let points = vec![(1, 1.0), (2, 1.05), (3, 1.4), (4, 1.45), (5, 1.5)];
     let drafter = |step| DrafterCosts { step, ..DrafterCosts::default() };

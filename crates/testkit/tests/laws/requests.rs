@@ -2,14 +2,14 @@
 //! tells nothing of the next.
 //!
 //! A text that was written under *rejection* tells how its coins fell. Were the same coins tossed again for the next
-//! request, a drafter that offers what it has read would choose its offers by the coins that judge them. The number of a
-//! request keeps its coins apart from those of all others; the canary leaves it out.
+//! request, a drafter that offers what it has read would choose its offers by the coins that judge them. The number of
+//! a request keeps its coins apart from those of all others; the canary leaves it out.
 
 use std::collections::BTreeMap;
 
 use foretoken_speculation::draft::TrieDrafter;
 use foretoken_speculation::{
-    Address, Ask, Chance, Drafter, Law, News, Promise, Proposal, Sampling, SequenceId, SuffixDrafter, Tenant, Token,
+    Address, Ask, Chance, Drafter, Law, News, Opening, Promise, Proposal, Sampling, SequenceId, SuffixDrafter, Token,
 };
 use foretoken_testkit::dial::{enumerate, enumerate_by_address};
 use foretoken_testkit::table::{Joint, Table, distance};
@@ -54,8 +54,8 @@ impl Drafter for Learner {
     fn name(&self) -> &str {
         "learner"
     }
-    fn open(&mut self, _sequence: SequenceId, prompt: &[Token], _tenant: Tenant) {
-        self.running = prompt.to_vec();
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.running = opening.prompt.to_vec();
     }
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
@@ -70,7 +70,6 @@ impl Drafter for Learner {
     fn observe(&mut self, news: &[News<'_>]) {
         self.running = news[0].tokens.to_vec();
     }
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
     fn close(&mut self, _sequence: SequenceId) {
         self.ended = std::mem::take(&mut self.running);
     }

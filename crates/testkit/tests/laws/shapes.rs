@@ -1,6 +1,6 @@
 //! A drafter that makes a tree of any shape, and all shapes.
 
-use foretoken_speculation::{Address, Ask, Chance, Drafter, NodeId, Promise, Proposal, SequenceId, Tenant, Token};
+use foretoken_speculation::{Address, Ask, Chance, Drafter, NodeId, Promise, Proposal, SequenceId, Token};
 use foretoken_testkit::table::Table;
 
 /// For every node its parent (`None`: the root), parents before children, the children of a node in order.
@@ -113,7 +113,6 @@ impl Drafter for Shaped<'_> {
     fn name(&self) -> &str {
         "shaped"
     }
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
             // A shape is drafted whole or not at all; a mixed place may hold two nodes more than its children.
@@ -123,6 +122,5 @@ impl Drafter for Shaped<'_> {
             self.fill(ask, None, None, chance);
         }
     }
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
     fn close(&mut self, _sequence: SequenceId) {}
 }

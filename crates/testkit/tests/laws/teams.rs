@@ -2,7 +2,7 @@
 
 use foretoken_speculation::{
     Address, Ask, Chance, Choice, Context, Costs, DraftTree, Drafter, Evidence, LawId, NodeId, Offer, PassSoFar,
-    Policy, Promise, Proposal, Sampling, SequenceId, Tenant, Token, choose,
+    Policy, Promise, Proposal, Sampling, SequenceId, Token, choose,
 };
 use foretoken_testkit::table::{Table, mix};
 
@@ -44,7 +44,7 @@ impl Grower {
             return Vec::new();
         }
         let path = parent.map_or(Vec::new(), |parent| ask.tree.path(parent));
-        let context = Context { tokens: ask.tokens, prompt_len: ask.prompt_len, path: &path };
+        let context = Context { tokens: ask.tokens, prompt_len: ask.prompt_len, path: &path, constraint: None };
         let law = ask.sampling.law(&self.table.logits(&[ask.tokens, &path].concat()), &context);
         let position = ask.position() + path.len() as u64;
         let mut drawn = Vec::new();
@@ -69,7 +69,6 @@ impl Drafter for Grower {
     fn name(&self) -> &str {
         "grower"
     }
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
             match self.at {
@@ -90,7 +89,6 @@ impl Drafter for Grower {
             }
         }
     }
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
     fn close(&mut self, _sequence: SequenceId) {}
 }
 
@@ -101,7 +99,6 @@ impl Drafter for Guesser {
     fn name(&self) -> &str {
         "guesser"
     }
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
             let mut state = ask.tokens.iter().fold(self.0, |state, token| mix(state ^ u64::from(*token)));
@@ -126,7 +123,6 @@ impl Drafter for Guesser {
             }
         }
     }
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
     fn close(&mut self, _sequence: SequenceId) {}
 }
 

@@ -3,7 +3,7 @@
 use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Ask, DraftSettings, DraftTree, Drafter, ModelDrafter, Probes, Promise, Sampling, SequenceId, SharedScorer, Tenant,
+    Ask, DraftSettings, DraftTree, Drafter, ModelDrafter, Opening, Probes, Promise, Sampling, SequenceId, SharedScorer,
     Token, TranslatedDrafter,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
@@ -16,7 +16,9 @@ use crate::{PROMISES, PROMPT, TOLERANCE, fixed, lookup};
 fn text(assistant: &Table, target: usize, temperature: f32, p_min: f32) -> Box<dyn Drafter> {
     let scorer = TableScorer::new(assistant.clone());
     let mut drafter = TranslatedDrafter::new(scorer, translator(target, assistant.vocabulary(), 10));
-    (drafter.settings.temperature, drafter.settings.p_min, drafter.n_max) = (Some(temperature), Some(p_min), 3);
+    let assistant = &mut drafter.assistant;
+    (assistant.settings.temperature, assistant.settings.p_min, assistant.depth_max) =
+        (Some(temperature), Some(p_min), 3);
     Box::new(drafter)
 }
 
@@ -113,6 +115,8 @@ fn draft(drafter: &mut dyn Drafter, tokens: &[Token], promise: Promise) -> Draft
         sequence: SequenceId(1),
         tokens,
         prompt_len: 1,
+        written_len: tokens.len(),
+        constraint: None,
         sampling: &Sampling::default(),
         settings: DraftSettings::default(),
         promise,
@@ -137,18 +141,17 @@ fn a_draft_depends_on_the_tokens_and_not_on_how_they_came() {
     for (make, promise) in makes.iter().flat_map(|make| PROMISES.map(|promise| (make, promise))) {
         let mut traveller = make(&assistant);
         let (mut tokens, mut state, mut drafted) = (vec![0], 77, 0);
-        traveller.open(SequenceId(1), &tokens, Tenant(0));
+        traveller.open(&Opening::new(SequenceId(1), &tokens));
         for _ in 0..200 {
             state = mix(state);
             // As the engine does it: back to what was accepted (or further), then on with something else.
             let back = tokens.len().saturating_sub((state >> 8) as usize % 7).max(1);
-            traveller.keep(SequenceId(1), back);
             tokens.truncate(back);
             tokens.extend((0..1 + (state >> 16) % 6).map(|i| (mix(state + i) % 11) as Token));
             tokens.drain(60.min(tokens.len())..);
             let found = draft(traveller.as_mut(), &tokens, promise);
             let mut shadow = make(&assistant);
-            shadow.open(SequenceId(1), &tokens, Tenant(0));
+            shadow.open(&Opening::new(SequenceId(1), &tokens));
             let expected = draft(shadow.as_mut(), &tokens, promise);
             assert_eq!((found.tokens(), found.offers()), (expected.tokens(), expected.offers()), "{tokens:?}");
             drafted += found.len();

@@ -31,7 +31,8 @@ fn strings_and_lists_behave_as_in_python() {
     );
     assert_eq!(
         render(
-            "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i > 3 %}{% break %}{% endif %}{{ i }}{% endfor %}"
+            "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}\
+             {% if i > 3 %}{% break %}{% endif %}{{ i }}{% endfor %}"
         ),
         "013"
     );
@@ -76,7 +77,8 @@ fn exceptions_and_mistakes_are_one_line() {
 
 #[test]
 fn a_runaway_template_is_stopped() {
-    let deep = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}{% endfor %}{% endfor %}{% endfor %}";
+    let deep = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}\
+        {% endfor %}{% endfor %}{% endfor %}";
     let error = template(deep).render(&[], true).unwrap_err().to_string();
     assert!(error.contains("fuel"), "{error}");
     let endless = "{% macro again(x) %}{{ again(x) }}{% endmacro %}{{ again(1) }}";

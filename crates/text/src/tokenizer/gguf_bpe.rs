@@ -10,8 +10,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior};
 
-use super::GgufVocabulary;
-use super::gguf::Kind;
+use super::gguf_vocabulary::{GgufVocabulary, Kind};
 use super::library::Library;
 use super::pre_tokenizer::pre_tokenizer;
 use crate::TextError;

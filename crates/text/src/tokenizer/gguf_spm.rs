@@ -14,9 +14,9 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
-use super::GgufVocabulary;
 use super::bytes::byte_spelling;
-use super::gguf::Kind;
+use super::gguf_vocabulary::{GgufVocabulary, Kind};
+use super::special::SpecialSpan;
 use crate::{TextError, Token};
 
 const SPACE: &str = "▁";
@@ -42,6 +42,14 @@ struct Mark {
     special: bool,
     /// White space that follows is part of it.
     takes_space: bool,
+}
+
+impl Mark {
+    /// Where the text goes on behind this mark, which begins at `at`.
+    fn end(&self, text: &str, at: usize) -> usize {
+        let end = at + self.spelling.len();
+        if self.takes_space { text.len() - text[end..].trim_start().len() } else { end }
+    }
 }
 
 impl Merger {
@@ -89,29 +97,57 @@ impl Merger {
         self.invents_space
     }
 
+    /// Tokens of a text; special tokens that it spells are read if `special`, else they are text.
     pub fn encode(&self, text: &str, special: bool) -> Vec<Token> {
+        self.encode_reading(text, |_, mark| special || !mark.special)
+    }
+
+    /// Where `encode` reads special tokens, in the order of the text.
+    pub fn specials(&self, text: &str) -> Vec<SpecialSpan> {
+        let read = self.marks(text, |_, _| true).filter(|(_, mark)| mark.special);
+        read.map(|(at, mark)| SpecialSpan { range: at..at + mark.spelling.len(), token: mark.token }).collect()
+    }
+
+    /// As `encode`, but with special tokens in these places and nowhere else.
+    pub fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> Vec<Token> {
+        self.encode_reading(text, |at, mark| {
+            let found = specials.binary_search_by_key(&at, |span| span.range.start);
+            !mark.special || found.is_ok_and(|index| specials[index].token == mark.token)
+        })
+    }
+
+    fn encode_reading(&self, text: &str, wanted: impl Fn(usize, &Mark) -> bool) -> Vec<Token> {
         let mut tokens = Vec::new();
-        let (mut start, mut at) = (0, 0);
-        while at < text.len() {
-            let Some(mark) = self.mark_at(&text.as_bytes()[at..], special) else {
-                at += 1;
-                continue;
-            };
+        let mut start = 0;
+        for (at, mark) in self.marks(text, wanted) {
             self.encode_words(&text[start..at], &mut tokens);
             tokens.push(mark.token);
-            at += mark.spelling.len();
-            if mark.takes_space {
-                at = text.len() - text[at..].trim_start().len();
-            }
-            start = at;
+            start = mark.end(text, at);
         }
         self.encode_words(&text[start..], &mut tokens);
         tokens
     }
 
-    fn mark_at(&self, text: &[u8], special: bool) -> Option<&Mark> {
-        let marks = self.marks.get(text.first()?)?;
-        marks.iter().find(|mark| (special || !mark.special) && text.starts_with(mark.spelling.as_bytes()))
+    /// The wanted marks of a text and where they begin: the leftmost, of those the longest, and on behind it.
+    fn marks<'a>(
+        &'a self,
+        text: &'a str,
+        wanted: impl Fn(usize, &Mark) -> bool + 'a,
+    ) -> impl Iterator<Item = (usize, &'a Mark)> + 'a {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            loop {
+                let start = at;
+                let rest = &text.as_bytes()[start..];
+                let marks = self.marks.get(rest.first()?).map_or(&[][..], Vec::as_slice);
+                let fits = |mark: &&Mark| rest.starts_with(mark.spelling.as_bytes()) && wanted(start, mark);
+                if let Some(mark) = marks.iter().find(fits) {
+                    at = mark.end(text, start);
+                    return Some((start, mark));
+                }
+                at += 1;
+            }
+        })
     }
 
     /// Tokens of the text between two marks: either at the very beginning or after a mark, so with its space.
@@ -319,7 +355,8 @@ mod tests {
             text in "[abcé]{0,24}",
         ) {
             // Few scores, so that many are equal.
-            let rows: Vec<(&str, f32, i32)> = words.iter().map(|(word, score)| (word.as_str(), f32::from(*score), 1)).collect();
+            let rows = words.iter().map(|(word, score)| (word.as_str(), f32::from(*score), 1));
+            let rows: Vec<(&str, f32, i32)> = rows.collect();
             let vocabulary = vocabulary(&[&SMALL[..3], &rows].concat());
             let merger = Merger::new("random", &vocabulary, &vocabulary.token_types.iter().map(|&number| {
                 if number == 1 { Kind::Normal } else { Kind::Control }

@@ -1,9 +1,11 @@
-//! SentencePiece's Unigram model, as GGUF files hold it (`t5`): a score per token, the likeliest way to cut a text wins.
+//! SentencePiece's Unigram model, as GGUF files hold it (`t5`): a score per token, the likeliest way to cut a text
+//! wins.
 //!
 //! The `tokenizers` library does the work, as it did for the folder that the file was made from: words are cut before
 //! their space, a space is invented before the text and after every mark unless there is one, and characters that no
-//! token has become bytes if there are tokens for bytes. llama.cpp does not cut words first, invents a space even before
-//! a space, and takes the unknown token instead of bytes; texts of single spaces in known letters come out the same.
+//! token has become bytes if there are tokens for bytes. llama.cpp does not cut words first, invents a space even
+//! before a space, and takes the unknown token instead of bytes; texts of single spaces in known letters come out the
+//! same.
 //!
 //! Two ways to cut a run of one character are often equally likely, and then the last bit of a sum decides. GGUF rounds
 //! scores to f32, so our own files hold them a second time as they were ([`EXACT_SCORES`]), which others pass over.
@@ -11,32 +13,13 @@
 //! Left out: normalization (a compiled table of characters, runs of spaces made one), which such files may ask for and
 //! which is refused by name.
 
-use foretoken_weights::gguf::Metadata;
 use tokenizers::models::unigram::Unigram;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 
-use super::GgufVocabulary;
-use super::gguf::Kind;
 use super::gguf_bpe::add_marks;
+use super::gguf_vocabulary::{EXACT_SCORES, GgufVocabulary, Kind};
 use super::library::Library;
 use crate::TextError;
-
-/// A key of ours: the scores as 64-bit floats.
-pub(super) const EXACT_SCORES: &str = "foretoken.tokenizer.scores";
-
-/// Refuses the normalizations that a file may ask for.
-pub(super) fn refuse_normalization(place: &str, metadata: &Metadata) -> Result<(), TextError> {
-    const CHARACTERS: &str = "tokenizer.ggml.precompiled_charsmap";
-    const SPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
-    if metadata.get(CHARACTERS).is_some() {
-        return Err(TextError::field(place, CHARACTERS, "nothing (text as it is)", "a table of characters"));
-    }
-    // llama.cpp's own default is false as well.
-    match metadata.optional_bool(SPACES)? {
-        Some(true) => Err(TextError::field(place, SPACES, "false (text as it is)", true)),
-        _ => Ok(()),
-    }
-}
 
 /// The library's tokenizer for a vocabulary, and whether it invents a space before a text.
 pub(super) fn library(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Result<(Library, bool), TextError> {
@@ -67,8 +50,9 @@ pub(super) fn library(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) 
 #[cfg(test)]
 mod tests {
     use super::super::Tokenizer;
+    use super::super::gguf_vocabulary::refuse_normalization;
     use super::*;
-    use foretoken_weights::gguf::Value;
+    use foretoken_weights::gguf::{Metadata, Value};
 
     fn vocabulary() -> GgufVocabulary {
         let text = |list: &[&str]| list.iter().map(|text| text.to_string()).collect();

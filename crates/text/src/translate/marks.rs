@@ -37,4 +37,9 @@ impl Counterparts {
     pub fn of(&self, mark: Token) -> Option<Token> {
         self.0.get(&mark).copied()
     }
+
+    /// The marks whose counterpart this is.
+    pub fn counterparts_of(&self, other: Token) -> impl Iterator<Item = Token> {
+        self.0.iter().filter(move |(_, counterpart)| **counterpart == other).map(|(mark, _)| *mark)
+    }
 }

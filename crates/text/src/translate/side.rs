@@ -1,10 +1,10 @@
 //! One side of a translation: how a vocabulary continues its own last tokens with more bytes.
 //!
-//! The window behind which text is encoded begins where the last word does, if one begins in reach: at white space behind
-//! a byte that no token of the vocabulary has before it, so that every encoding is cut there, and what lies before cannot
-//! matter. A tokenizer that invents a first space then invents just the one that is there. Where no word begins in reach
-//! the window is as long as it may be, and its first token in the new encoding may be an artefact of the cut; aligning by
-//! the ends of tokens passes over it.
+//! The window behind which text is encoded begins where the last word does, if one begins in reach: at white space
+//! behind a byte that no token of the vocabulary has before it, so that every encoding is cut there, and what lies
+//! before cannot matter. A tokenizer that invents a first space then invents just the one that is there. Where no word
+//! begins in reach the window is as long as it may be, and its first token in the new encoding may be an artefact of
+//! the cut; aligning by the ends of tokens passes over it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -181,8 +181,8 @@ impl Side {
         }
     }
 
-    /// Encodes bytes behind a stretch of this side's tokens, of which nothing may change; appends to `more`. Ends before
-    /// what cannot be said, and says whether that was nothing.
+    /// Encodes bytes behind a stretch of this side's tokens, of which nothing may change; appends to `more`. Ends
+    /// before what cannot be said, and says whether that was nothing.
     pub fn continue_with(&self, stretch: &[Token], bytes: &[u8], more: &mut Vec<Token>) -> bool {
         if bytes.is_empty() {
             return true;
@@ -205,7 +205,8 @@ impl Side {
             more.extend_from_slice(&tokens[at..]);
             return true;
         }
-        // It would have merged with what is written already. The rest of the word is spelt, the next one is whole again.
+        // It would have merged with what is written already. The rest of the word is spelt, the next one is whole
+        // again.
         let begins = |&at: &usize| bytes[at] == b' ' && white(bytes[at - 1]) == 0;
         let word = (1..bytes.len()).find(begins).unwrap_or(bytes.len());
         let mut spelt = Vec::new();

@@ -196,7 +196,11 @@ proptest! {
     }
 
     #[test]
-    fn drafts_come_back_with_the_same_bytes(text in texts(), cut in any::<prop::sample::Index>(), more in "[ a-zé我]{1,12}") {
+    fn drafts_come_back_with_the_same_bytes(
+        text in texts(),
+        cut in any::<prop::sample::Index>(),
+        more in "[ a-zé我]{1,12}",
+    ) {
         for pair in PAIRS.iter() {
             let tokens = pair.target().encode(&text, true).unwrap();
             let mut translation = pair.begin();
@@ -211,8 +215,8 @@ proptest! {
             let expected = bytes(pair.assistant(), &drafted);
             let spaces = |bytes: &[u8]| bytes.iter().take_while(|&&byte| byte == b' ').count();
             if !translation.held().is_empty() {
-                // Half a character is continued by the rest of it, or not at all: a space before it is a word of its own,
-                // unless the assistant puts one wherever a text begins.
+                // Half a character is continued by the rest of it, or not at all: a space before it is a word of its
+                // own, unless the assistant puts one wherever a text begins.
                 let invents = translation.is_beginning() && pair.assistant().drops_first_space();
                 let drafted = if invents { expected.strip_prefix(b" ").unwrap_or(&expected) } else { &expected };
                 prop_assert_eq!(&found, drafted.strip_prefix(translation.held()).unwrap_or_default());
@@ -229,8 +233,9 @@ proptest! {
 
 #[test]
 fn a_text_read_token_by_token_is_the_text_encoded_at_once() {
-    let text = "<|system|>Services: Restaurants_2<|end|><|user|>Hi, could you get me a table for 2?<|end|><|call|>{\"name\": \
-        \"FindBus\", \"arguments\": {\"date\": \"2019-03-08\"}}<|end|>once upon a time there was a little dog.\n\nit ran.";
+    let text = "<|system|>Services: Restaurants_2<|end|><|user|>Hi, could you get me a table for 2?<|end|><|call|>\
+        {\"name\": \"FindBus\", \"arguments\": {\"date\": \"2019-03-08\"}}<|end|>\
+        once upon a time there was a little dog.\n\nit ran.";
     for pair in PAIRS.iter() {
         let mut translation = pair.begin();
         pair.read(&mut translation, &pair.target().encode(text, false).unwrap());

@@ -4,7 +4,11 @@ use foretoken_text::{ChatTemplate, Message};
 
 use crate::{TARGET, model};
 
-const CHATML: &str = "{%- if messages[0]['role'] == 'system' -%}{%- set rest = messages[1:] -%}{%- else -%}{%- set rest = messages -%}{%- endif -%}
+pub const CHATML: &str = "{%- if messages[0]['role'] == 'system' -%}
+    {%- set rest = messages[1:] -%}
+{%- else -%}
+    {%- set rest = messages -%}
+{%- endif -%}
 {%- for message in messages %}
     {{- '<|im_start|>' + message.role + '\n' + message.content | trim + '<|im_end|>' + '\n' }}
 {%- endfor %}
@@ -13,7 +17,7 @@ const CHATML: &str = "{%- if messages[0]['role'] == 'system' -%}{%- set rest = m
 {%- endif %}
 ";
 
-const LLAMA_3: &str = "{{- bos_token }}
+pub const LLAMA_3: &str = "{{- bos_token }}
 {%- if not date_string is defined %}
     {%- if strftime_now is defined %}
         {%- set date_string = '26 Jul 2024' %}
@@ -36,7 +40,8 @@ const LLAMA_3: &str = "{{- bos_token }}
     {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
         {{- raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
     {%- endif %}
-    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' }}
+    {{- message['content'] | trim + '<|eot_id|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use foretoken::generator::without_model;
 use foretoken::settings::DrafterSettings;
 use foretoken::spec_type::{DrafterKind, DrafterSpec};
-use foretoken_speculation::{Drafter, LookupDrafter};
+use foretoken_speculation::{Drafter, SuffixDrafter};
 use foretoken_text::Tokenizer;
 
 use crate::failure::Failure;
@@ -98,7 +98,7 @@ impl Contestant {
     /// What one of them needs is not given.
     pub fn drafters(&self, with: Equipment<'_>) -> Result<Vec<Box<dyn Drafter>>, Failure> {
         let Equipment { settings, nodes_max, tokenizer } = with;
-        let chain = || LookupDrafter::chain(1, settings.lookup.ngram_max, nodes_max);
+        let chain = || SuffixDrafter::lookup_chain(1, settings.lookup.ngram_max, nodes_max);
         let make = |judged: &Judged| -> Result<Box<dyn Drafter>, Failure> {
             match judged {
                 Judged::Own(kind) => {

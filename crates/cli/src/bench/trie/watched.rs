@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foretoken_speculation::{Ask, Chance, Drafter, News, SequenceId, Tenant, Token, TrieDrafter};
+use foretoken_speculation::{Ask, Chance, Drafter, Needs, News, Opening, SequenceId, Tenant, Token, TrieDrafter};
 
 /// The most that drafters held: nodes and bytes.
 #[derive(Clone, Debug, Default)]
@@ -48,16 +48,16 @@ impl Drafter for Watched {
         self.trie.name()
     }
 
-    fn probes_max(&self) -> usize {
-        self.trie.probes_max()
+    fn needs(&self) -> Needs {
+        self.trie.needs()
     }
 
     fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
         self.trie.warm_up(tokens, prompt_len, tenant);
     }
 
-    fn open(&mut self, sequence: SequenceId, prompt: &[Token], tenant: Tenant) {
-        self.trie.open(sequence, prompt, tenant);
+    fn open(&mut self, opening: &Opening<'_>) {
+        self.trie.open(opening);
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
@@ -66,10 +66,6 @@ impl Drafter for Watched {
 
     fn observe(&mut self, news: &[News<'_>]) {
         self.trie.observe(news);
-    }
-
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
-        self.trie.keep(sequence, len);
     }
 
     fn close(&mut self, sequence: SequenceId) {

@@ -58,6 +58,8 @@ fn tree_of(texts: &[&[Token]], shares: &[f32], window: usize, nodes_max: usize) 
         sequence: SequenceId(0),
         tokens: texts[0],
         prompt_len: 1,
+        written_len: (texts[0]).len(),
+        constraint: None,
         sampling: &sampling,
         settings: DraftSettings::default(),
         promise: Promise::Exact,

@@ -1,4 +1,4 @@
-//! The index against a naive scan, and its way back against a shadow that never went further.
+//! The index against a naive scan.
 
 use proptest::prelude::*;
 
@@ -30,8 +30,6 @@ fn ngrams_made_to_collide_cost_no_more_than_a_bounded_walk() {
     assert_eq!(history.first_end(&colliding[..1]), None, "behind {NODES_MAX} others");
     history.push(colliding[0]);
     assert_eq!(history.first_end(&colliding[..1]), Some(300), "a node of its own");
-    history.truncate(0);
-    assert_eq!(history, History::new([1]));
 }
 
 #[test]
@@ -56,14 +54,12 @@ fn memory_of_three_lengths_is_at_most_56_bytes_a_token() {
 proptest! {
     #[test]
     fn the_index_is_the_naive_scan_at_every_length(
-        edits in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec(0..3_u32, 1..60)), 1..10),
+        more in prop::collection::vec(prop::collection::vec(0..3_u32, 1..60), 1..10),
         lengths in prop::sample::subsequence(vec![1_usize, 2, 3, 5], 1..4),
     ) {
         let mut history = History::new(lengths.clone());
         let mut text: Vec<Token> = Vec::new();
-        for (back, new) in edits {
-            text.truncate(back.index(text.len() + 1));
-            history.truncate(text.len());
+        for new in more {
             text.extend(new);
             history.extend_to(&text);
             for n in &lengths {

@@ -1,9 +1,5 @@
 //! The window by hand, the pool against its shadow, and a target with a short period.
 
-use std::collections::BTreeMap;
-
-use proptest::prelude::*;
-
 use super::*;
 use crate::DraftTree;
 use crate::draft::trial::Trial;
@@ -36,7 +32,6 @@ fn pass(
     }
     let rows: Vec<Vec<f32>> = (0..probes.len()).map(|probe| row(&old, &probes, probe, target)).collect();
     let rows: Vec<&[f32]> = rows.iter().map(Vec::as_slice).collect();
-    drafter.keep(SEQUENCE, text.len() - 1);
     drafter.observe(&[News {
         sequence: SEQUENCE,
         tokens: text,
@@ -44,6 +39,8 @@ fn pass(
         tree: &tree,
         path: &path,
         probes: &rows,
+        hidden_from: 0,
+        hidden: &[],
     }]);
     (text.len() - old_len, probes.len())
 }
@@ -69,7 +66,7 @@ fn successor(tokens: &[Token]) -> Token {
 
 fn opened(columns: usize, ngram: usize, guesses_max: usize, prompt: &[Token]) -> JacobiDrafter {
     let mut drafter = JacobiDrafter::new(columns, ngram, guesses_max);
-    drafter.open(SEQUENCE, prompt, Tenant(0));
+    drafter.open(&Opening::new(SEQUENCE, prompt));
     drafter
 }
 
@@ -180,51 +177,8 @@ fn end_tokens_do_not_stay_in_the_window_and_equal_beginnings_share_their_nodes()
         tree: &DraftTree::new(),
         path: &[],
         probes: &rows,
+        hidden_from: 0,
+        hidden: &[],
     }]);
     assert!(drafter.sequences[&SEQUENCE].levels.iter().flatten().all(|token| *token != 7));
-}
-
-proptest! {
-    #[test]
-    fn going_back_equals_never_having_gone_further(
-        (columns, ngram, guesses_max) in (1usize..4, 3usize..5, 1usize..3),
-        options in any::<(bool, bool)>(),
-        steps in proptest::collection::vec((1usize..12, any::<prop::sample::Index>(), 0usize..30), 1..5),
-    ) {
-        // A target that is hard to guess, so that windows and pools change all the time.
-        let target = |tokens: &[Token]| tokens.iter().rev().take(2).fold(tokens.len() as u32 / 7, |a, b| a * 5 + b * 3 + 1) % 7;
-        let prompt = [1, 2, 1];
-        let make = || {
-            let mut drafter = opened(columns, ngram, guesses_max, &prompt);
-            (drafter.pool_from_text, drafter.keeps_pace) = options;
-            drafter
-        };
-        let mut drafter = make();
-        let mut text = prompt.to_vec();
-        // What the drafter was and had been asked, by the length of the text before the pass.
-        let mut states: BTreeMap<usize, State> = BTreeMap::new();
-        for (passes, back, room) in steps {
-            for _ in 0..passes {
-                states.insert(text.len(), drafter.sequences[&SEQUENCE].clone());
-                pass(&mut drafter, &mut text, room, 4, &target);
-            }
-            // Back to less than where a pass began: what it was before, with the n-grams of the text that is left.
-            let ends: Vec<usize> = states.keys().copied().collect();
-            let end = *back.get(&ends);
-            let mut shadow = states[&end].clone();
-            states.retain(|other, _| *other < end);
-            states.insert(end, shadow.clone());
-            text.truncate(end);
-            drafter.keep(SEQUENCE, end - 1);
-            let state = drafter.sequences.get_mut(&SEQUENCE).unwrap();
-            shadow.keep(end - 1);
-            if options.0 {
-                shadow.pool_text(&text[..end - 1]);
-                state.pool_text(&text[..end - 1]);
-            }
-            shadow.end_tokens.clear();
-            state.end_tokens.clear();
-            prop_assert_eq!(&*state, &shadow);
-        }
-    }
 }

@@ -19,6 +19,8 @@ pub(super) struct Leaf {
     pub token: Token,
     /// The scorer's row of its parent, `None` where that is the root.
     pub parent_row: Option<u32>,
+    /// Its own row, once it is to be continued; the root has none.
+    pub row: Option<u32>,
     pub depth: usize,
     /// Product of the confidences from the root on.
     pub gain: f32,
@@ -26,103 +28,72 @@ pub(super) struct Leaf {
     pub worth: f64,
 }
 
-/// A leaf that this round continues.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Picked {
-    pub leaf: Leaf,
-    /// Its own row in the scorer, `None` for the root.
-    pub row: Option<u32>,
-}
-
-/// Where logits are: which of the drafter's blocks of rows, and which row of it.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Location {
-    pub block: usize,
-    pub row: usize,
-}
-
 /// The draft of one ask while it grows.
 #[derive(Debug)]
 pub(super) struct Growth {
-    /// Place among the asks.
+    /// Which of the asks it is.
     pub ask: usize,
     /// In order of offer.
     pub leaves: Vec<Leaf>,
-    /// The leaves that were taken out last, greatest gain first.
-    pub taken: Vec<Leaf>,
-    /// What this round continues: these, with their rows.
-    pub picked: Vec<Picked>,
+    /// What this round continues, greatest gain first.
+    pub picked: Vec<Leaf>,
     /// So many rows of the tree must be computed for this round; what the cache lists beyond is run ahead.
     pub needed: usize,
-    /// The root's logits, once they are computed.
-    pub root: Option<Location>,
-    /// Logits of the rows of the tree that are computed.
-    pub rows: Vec<Location>,
+    /// Which of the drafter's rows the root's logits are, once they are computed.
+    pub root: Option<usize>,
+    /// The same of the rows of the tree.
+    pub rows: Vec<usize>,
     /// Nodes that were offered.
     pub nodes: usize,
     /// Sum and number of the confidences of first choices.
-    choices: (f32, usize),
+    pub choices: (f32, usize),
 }
 
 impl Growth {
     /// Nothing but a root that is to be continued.
     pub(super) fn new(ask: usize) -> Growth {
-        let root = Leaf { node: None, token: 0, parent_row: None, depth: 0, gain: 1.0, worth: 1.0 };
-        Growth {
-            ask,
-            leaves: Vec::new(),
-            taken: Vec::new(),
-            picked: vec![Picked { leaf: root, row: None }],
-            needed: 0,
-            root: None,
-            rows: Vec::new(),
-            nodes: 0,
-            choices: (0.0, 0),
-        }
+        let root = Leaf { node: None, token: 0, parent_row: None, row: None, depth: 0, gain: 1.0, worth: 1.0 };
+        let (leaves, picked, rows) = (Vec::new(), vec![root], Vec::new());
+        Growth { ask, leaves, picked, needed: 0, root: None, rows, nodes: 0, choices: (0.0, 0) }
     }
 
-    /// Where the logits of a leaf are, if they are computed.
-    pub(super) fn logits(&self, picked: &Picked) -> Option<Location> {
-        match picked.row {
+    /// Which of the drafter's rows a leaf's logits are, if they are computed.
+    pub(super) fn logits(&self, leaf: &Leaf) -> Option<usize> {
+        match leaf.row {
             None => self.root,
             Some(row) => self.rows.get(row as usize).copied(),
         }
     }
 
     /// The first leaf of this round that is not computed.
-    pub(super) fn missing(&self) -> Option<&Picked> {
-        self.picked.iter().find(|picked| self.logits(picked).is_none())
+    pub(super) fn missing(&self) -> Option<&Leaf> {
+        self.picked.iter().find(|leaf| self.logits(leaf).is_none())
     }
 
     /// Leaves of this round that are not computed are not continued.
     pub(super) fn drop_missing(&mut self) {
         let mut picked = std::mem::take(&mut self.picked);
-        picked.retain(|picked| self.logits(picked).is_some());
+        picked.retain(|leaf| self.logits(leaf).is_some());
         self.picked = picked;
     }
 
     /// Whether nothing that was computed before is wanted any more.
     pub(super) fn is_fresh(&self) -> bool {
-        self.leaves.is_empty() && self.picked.iter().all(|picked| self.logits(picked).is_none())
+        self.leaves.is_empty() && self.picked.iter().all(|leaf| self.logits(leaf).is_none())
     }
 
-    /// Hears how sure the first choice at a place was.
-    pub(super) fn learn(&mut self, confidence: f32) {
-        self.choices = (self.choices.0 + confidence, self.choices.1 + 1);
-    }
-
-    /// Takes out the leaves that are to be continued together, where `room` more nodes fit and branches end at `n_max`.
-    pub(super) fn take(&mut self, room: usize, n_max: usize) {
-        self.taken.clear();
+    /// Takes out the leaves that are to be continued together, where `room` more nodes fit and branches end at
+    /// `depth_max`: the greatest gain first.
+    pub(super) fn take(&mut self, room: usize, depth_max: usize) -> Vec<Leaf> {
         if room == 0 {
-            return;
+            return Vec::new();
         }
         if self.leaves.len() <= 1 {
-            return self.taken.append(&mut self.leaves);
+            return std::mem::take(&mut self.leaves);
         }
         // The gain of each leaf's next expected descendant, and how many it can still have.
         let sure = self.choices.0 / self.choices.1.max(1) as f32;
-        let mut next: Vec<(f32, usize)> = self.leaves.iter().map(|leaf| (leaf.gain, n_max - leaf.depth)).collect();
+        let mut next: Vec<(f32, usize)> = self.leaves.iter().map(|leaf| (leaf.gain, depth_max - leaf.depth)).collect();
         let mut order: Vec<usize> = Vec::new();
         for _ in 0..room {
             let better = |best: Option<usize>, at: usize| match best {
@@ -135,11 +106,12 @@ impl Growth {
                 order.push(best);
             }
         }
-        self.taken.extend(order.iter().map(|&at| self.leaves[at]));
+        let taken = order.iter().map(|&at| self.leaves[at]).collect();
         let mut at = 0;
         self.leaves.retain(|_| {
             at += 1;
             !order.contains(&(at - 1))
         });
+        taken
     }
 }

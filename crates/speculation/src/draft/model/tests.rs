@@ -30,8 +30,8 @@ impl Successor {
             room: usize::MAX,
             dumb: None,
         });
-        drafter.open(SequenceId(1), &[], Tenant(0));
-        drafter.open(SequenceId(2), &[], Tenant(0));
+        drafter.open(&Opening::new(SequenceId(1), &[]));
+        drafter.open(&Opening::new(SequenceId(2), &[]));
         drafter
     }
 }
@@ -101,6 +101,8 @@ fn draft_within(
             sequence: SequenceId(id),
             tokens,
             prompt_len: 1,
+            written_len: tokens.len(),
+            constraint: None,
             sampling,
             promise,
             seed: 0,
@@ -127,7 +129,6 @@ fn it_catches_up_in_the_pass_of_the_first_step_and_batches_by_depth() {
     // The last guess of each chain was never run.
     assert_eq!(drafter.scorer.cached[&SequenceId(1)], [1, 2, 3, 4, 5, 6]);
     // All accepted and a bonus: only the last guess and the bonus are new to it.
-    drafter.keep(SequenceId(1), 7);
     let run = drafter.scorer.run;
     draft(&mut drafter, &[&[1, 2, 3, 4, 5, 6, 7, 2]], &Sampling::default());
     assert_eq!(drafter.scorer.run - run, 2 + 3);
@@ -137,14 +138,11 @@ fn it_catches_up_in_the_pass_of_the_first_step_and_batches_by_depth() {
 fn it_goes_back_to_the_first_difference_even_if_another_branch_won() {
     let mut drafter = Successor::drafter(5.0);
     draft(&mut drafter, &[&[1, 2, 3]], &Sampling::default());
-    // Five tokens are kept, but the fifth was another drafter's.
-    drafter.keep(SequenceId(1), 5);
+    // The fifth token was another drafter's.
     let trees = draft(&mut drafter, &[&[1, 2, 3, 4, 8, 8]], &Sampling::default());
     assert_eq!(trees[0].tokens(), [9, 0, 1, 2]);
     assert_eq!(drafter.scorer.cached[&SequenceId(1)][..6], [1, 2, 3, 4, 8, 8]);
-    // Set back without having written anything, and asked twice for the same.
-    drafter.keep(SequenceId(1), 2);
-    assert_eq!(drafter.scorer.cached[&SequenceId(1)], [1, 2]);
+    // Another text, as a draft model's own draft is to the drafter of it, and asked twice for the same.
     for _ in 0..2 {
         assert_eq!(draft(&mut drafter, &[&[1, 2]], &Sampling::default())[0].tokens(), [3, 4, 5, 6]);
     }
@@ -172,9 +170,9 @@ fn it_stops_after_an_unsure_token_and_after_an_end_token() {
 fn bounds_of_chain_tree_context_and_room_are_kept() {
     let mut drafter = Successor::drafter(5.0);
     let sampling = Sampling::default();
-    drafter.n_max = 2;
+    drafter.depth_max = 2;
     assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].len(), 2);
-    drafter.n_max = 9;
+    drafter.depth_max = 9;
     assert_eq!(draft(&mut drafter, &[&[3]], &sampling)[0].len(), 4);
     // A context of 12: the eleventh and twelfth token can be run, so two can be guessed.
     let long: Vec<Token> = (0..11).map(|token| token % 10).collect();
@@ -198,6 +196,8 @@ fn noise_is_the_targets_under_exact_and_its_own_under_rejection() {
             sequence: SequenceId(1),
             tokens: &[1, 2, 3],
             prompt_len: 1,
+            written_len: 3,
+            constraint: None,
             sampling: &sampling,
             promise,
             seed: 5,
@@ -266,16 +266,22 @@ fn greedy_siblings_are_the_next_likeliest_that_are_allowed() {
 fn a_round_continues_the_leaves_that_are_expected_to_be_continued() {
     let growth = |gains: &[(f32, usize)]| {
         let mut growth = Growth::new(0);
-        (0..3).for_each(|_| growth.learn(0.5));
-        let leaf =
-            |&(gain, depth): &(f32, usize)| Leaf { node: None, token: 0, parent_row: None, depth, gain, worth: 1.0 };
+        growth.choices = (1.5, 3);
+        let leaf = |&(gain, depth): &(f32, usize)| Leaf {
+            node: None,
+            token: 0,
+            parent_row: None,
+            row: None,
+            depth,
+            gain,
+            worth: 1.0,
+        };
         growth.leaves = gains.iter().map(leaf).collect();
         growth
     };
     let taken = |gains: &[(f32, usize)], room| {
         let mut growth = growth(gains);
-        growth.take(room, 4);
-        let taken: Vec<f32> = growth.taken.iter().map(|leaf| leaf.gain).collect();
+        let taken: Vec<f32> = growth.take(room, 4).iter().map(|leaf| leaf.gain).collect();
         assert_eq!(taken.len() + growth.leaves.len(), gains.len());
         taken
     };
@@ -300,7 +306,6 @@ fn an_accepted_branch_closes_its_ranks() {
     draft_within(&mut drafter, &[&[3]], &sampling, Promise::Exact, limits);
     assert_eq!(drafter.scorer.cached[&SequenceId(1)], [3, 4, 5, 5]);
     // The second branch was accepted, 5 and then 6, and 9 written.
-    drafter.keep(SequenceId(1), 3);
     let run = drafter.scorer.run;
     let trees = draft_within(&mut drafter, &[&[3, 5, 6, 9]], &sampling, Promise::Exact, Limits::nodes(1));
     assert_eq!(trees[0].tokens(), [0]);
@@ -337,15 +342,13 @@ impl Drafter for Gambler {
     fn name(&self) -> &str {
         "gambler"
     }
-    fn open(&mut self, _sequence: SequenceId, _prompt: &[Token], _tenant: Tenant) {}
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         for ask in asks {
             let law = Law::from_pairs([(1, 0.5), (2, 0.5)]);
             let token = chance.pick(&law, Address::token(ask.seed, ask.position()));
-            ask.tree.suggest(None, token, Proposal::Point, ask.source, crate::Evidence::estimate(0.5));
+            ask.tree.suggest(None, token, Proposal::Point, ask.source, Evidence::estimate(0.5));
         }
     }
-    fn keep(&mut self, _sequence: SequenceId, _len: usize) {}
     fn close(&mut self, _sequence: SequenceId) {}
 }
 
@@ -357,12 +360,14 @@ fn an_inner_drafter_has_the_targets_noise_under_exact_alone() {
             drafter.close(SequenceId(1));
             drafter.close(SequenceId(2));
             let mut drafter = drafter.with_inner(Box::new(Gambler));
-            drafter.open(SequenceId(1), &[], Tenant(0));
+            drafter.open(&Opening::new(SequenceId(1), &[]));
             let (mut tree, sampling) = (DraftTree::new(), Sampling::default());
             let ask = Ask {
                 sequence: SequenceId(1),
                 tokens: &[1, 2, 3],
                 prompt_len: 1,
+                written_len: 3,
+                constraint: None,
                 sampling: &sampling,
                 promise,
                 seed,

@@ -1,11 +1,10 @@
 //! Counts of n-grams, compact: what followed which context, how often.
 //!
-//! An n-gram is a token under its context, an (n - 1)-gram, named by its place in the list of its length; the empty
-//! context is place 0. Each list has an open-addressed index by (context, token), whose slots hold a hash beside the place:
-//! a look-up that fails seldom touches an n-gram, and growing touches none. Only the most frequent followers of a context are chained to it: they
-//! stand on its *podium*, ordered by count, of equals the latest first, and who is not on it is found by the index only.
-//!
-//! A table with a log can unlearn its latest tokens one by one, last first, so that a new n-gram is the last of its list.
+//! An n-gram is a token under its context, an (n - 1)-gram, named by its number in the list of its length; the empty
+//! context is number 0. Each list has an open-addressed index by (context, token), whose slots hold a hash beside the
+//! number: a look-up that fails seldom touches an n-gram, and growing touches none. Only the most frequent followers of a
+//! context are chained to it: they are its *top followers*, ordered by count, of equals the latest first, and who is not
+//! among them is found by the index only.
 //!
 //! Left out: smoothing and probabilities, and any bound of the memory.
 
@@ -16,19 +15,19 @@ pub(super) const FOLLOWERS_MAX: usize = 16;
 /// Longest n-gram.
 pub(super) const ORDER_MAX: usize = 8;
 
-/// No place.
+/// No n-gram.
 const NONE: u32 = u32::MAX;
 
-/// The places of the contexts that a text ends with, by their length; `NONE` for those that are not known.
+/// The numbers of the contexts that a text ends with, by their length; `NONE` for those that are not known.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub(super) struct State([u32; ORDER_MAX]);
 
 impl State {
     /// Before the first token: only the empty context.
     pub(super) const START: State = {
-        let mut places = [NONE; ORDER_MAX];
-        places[0] = 0;
-        State(places)
+        let mut numbers = [NONE; ORDER_MAX];
+        numbers[0] = 0;
+        State(numbers)
     };
 
     /// Whether the context of this many tokens was seen.
@@ -42,16 +41,16 @@ struct Gram {
     context: u32,
     token: Token,
     count: u32,
-    /// The next on the podium, if it is on it itself.
+    /// The next of the top followers, if it is one itself.
     next: u32,
 }
 
-/// The podium of a context.
+/// The top followers of a context.
 #[derive(Copy, Clone, Debug, PartialEq)]
 struct Head {
     first: u32,
-    /// Who has a greater count than this belongs on the podium: the last one's count, or less than 0 by the number of
-    /// places while there are any.
+    /// Who has a greater count than this belongs to them: the last one's count, or less than 0 by the number of
+    /// those that there is still room for.
     floor: i32,
 }
 
@@ -63,18 +62,8 @@ const COUNT_MAX: u32 = i32::MAX as u32;
 #[derive(Clone, Debug, Default)]
 struct Level {
     grams: Vec<Gram>,
-    /// A hash above, place + 1 below; 0 is empty.
+    /// A hash above, number + 1 below; 0 is empty.
     slots: Vec<u64>,
-}
-
-/// What was done to a podium, to be undone.
-#[derive(Copy, Clone, Debug)]
-struct Change {
-    gram: u32,
-    /// Who lost the last place.
-    dropped: u32,
-    /// Where it stood before; `FOLLOWERS_MAX` for not at all.
-    from: u8,
 }
 
 /// Counts of all n-grams up to a length.
@@ -83,30 +72,22 @@ pub(super) struct Table {
     order: usize,
     /// By length less 1.
     levels: Vec<Level>,
-    /// Podiums of all contexts, by context length.
+    /// Top followers of all contexts, by context length.
     heads: Vec<Vec<Head>>,
-    log: Option<Vec<Change>>,
     /// Tokens learned.
     len: usize,
 }
 
-/// A podium read out.
-struct Podium {
-    grams: [u32; FOLLOWERS_MAX + 1],
-    len: usize,
-}
-
 impl Table {
-    /// An empty table of n-grams of 1 to `order` tokens. `reversible`: with a log, which costs 12 bytes an n-gram learned.
-    pub(super) fn new(order: usize, reversible: bool) -> Table {
+    /// An empty table of n-grams of 1 to `order` tokens.
+    pub(super) fn new(order: usize) -> Table {
         assert!((1..=ORDER_MAX).contains(&order), "n-grams of up to {order} tokens");
         let mut heads = vec![Vec::new(); order];
         heads[0].push(NOBODY);
-        let log = reversible.then(Vec::new);
-        Table { order, levels: vec![Level::default(); order], heads, log, len: 0 }
+        Table { order, levels: vec![Level::default(); order], heads, len: 0 }
     }
 
-    /// Learns the tokens of a text from place `from` on; those before it are context only.
+    /// Learns the tokens of a text from the `from`th on; those before it are context only.
     pub(super) fn learn(&mut self, text: &[Token], from: usize) {
         let mut state = self.state(&text[..from]);
         for (i, &token) in text.iter().enumerate().skip(from) {
@@ -119,21 +100,6 @@ impl Table {
             }
             state = next;
             self.len += 1;
-        }
-    }
-
-    /// Unlearns the last tokens of the one text that was learned, down to its first `len`.
-    ///
-    /// # Panics
-    ///
-    /// Panics without a log.
-    pub(super) fn unlearn(&mut self, len: usize) {
-        while self.len > len {
-            for n in (1..=self.order.min(self.len)).rev() {
-                let change = self.log.as_mut().and_then(Vec::pop).expect("a log entry for each n-gram");
-                self.undo(n, change);
-            }
-            self.len -= 1;
         }
     }
 
@@ -188,42 +154,36 @@ impl Table {
         let level = |level: &Level| level.grams.capacity() * size_of::<Gram>() + level.slots.capacity() * 8;
         self.levels.iter().map(level).sum::<usize>()
             + self.heads.iter().map(|heads| heads.capacity() * size_of::<Head>()).sum::<usize>()
-            + self.log.as_ref().map_or(0, |log| log.capacity() * size_of::<Change>())
     }
 
-    /// Counts an n-gram once more and returns its place.
+    /// Counts an n-gram once more and returns its number.
     fn count(&mut self, n: usize, context: u32, token: Token) -> u32 {
-        let place = self.find(n, context, token).unwrap_or_else(|| {
+        let number = self.find(n, context, token).unwrap_or_else(|| {
             if n < self.order {
                 push(&mut self.heads[n], NOBODY);
             }
             self.levels[n - 1].push(context, token)
         });
-        let gram = &mut self.levels[n - 1].grams[place as usize];
+        let gram = &mut self.levels[n - 1].grams[number as usize];
         gram.count = (gram.count + 1).min(COUNT_MAX);
-        let mut change = Change { gram: place, dropped: NONE, from: FOLLOWERS_MAX as u8 };
         if gram.count as i32 > self.heads[n - 1][context as usize].floor {
-            self.promote(n, context, &mut change);
+            self.promote(n, context, number);
         }
-        if let Some(log) = &mut self.log {
-            log.push(change);
-        }
-        place
+        number
     }
 
-    /// Moves an n-gram whose count has grown to where it belongs on the podium: behind those who have more. Followers
-    /// are far from each other in memory, so it looks at no more of them than it must.
-    fn promote(&mut self, n: usize, context: u32, change: &mut Change) {
+    /// Moves an n-gram whose count has grown to where it belongs among the top followers: behind those who have more.
+    /// Followers are far from each other in memory, so it looks at no more of them than it must.
+    fn promote(&mut self, n: usize, context: u32, gram: u32) {
         let head = &mut self.heads[n - 1][context as usize];
         let grams = &mut self.levels[n - 1].grams;
-        let (gram, count) = (change.gram, grams[change.gram as usize].count);
-        let (mut before, mut at, mut place) = (NONE, head.first, 0);
+        let count = grams[gram as usize].count;
+        let (mut before, mut at) = (NONE, head.first);
         while at != NONE && at != gram && grams[at as usize].count > count {
-            (before, at, place) = (at, grams[at as usize].next, place + 1);
+            (before, at) = (at, grams[at as usize].next);
         }
         let full = head.floor >= 0;
         if at == gram {
-            change.from = place;
             if full && grams[gram as usize].next == NONE {
                 head.floor = count as i32;
             }
@@ -235,97 +195,31 @@ impl Table {
             before => grams[before as usize].next = gram,
         }
         if count == 1 {
-            // New, so there was a place; the last one's count is at most this.
+            // New, so there was room; the last one's count is at most this.
             head.floor = if head.floor == -1 { 1 } else { head.floor + 1 };
             return;
         }
-        // Where it stood before, or who loses the last place.
+        // Where it stood before, or who has to go.
         let (mut second, mut last) = (before, gram);
         while at != NONE && at != gram {
-            (second, last, at, place) = (last, at, grams[at as usize].next, place + 1);
+            (second, last, at) = (last, at, grams[at as usize].next);
         }
         if at == gram {
-            change.from = place;
             grams[last as usize].next = behind;
             if full && behind == NONE {
                 head.floor = grams[last as usize].count as i32;
             }
         } else {
-            assert!(full, "a follower of context {context} was not on a podium with places");
-            change.dropped = last;
+            assert!(full, "a follower of context {context} was not among the first where there was room");
             grams[second as usize].next = NONE;
             head.floor = grams[second as usize].count as i32;
         }
-    }
-
-    fn undo(&mut self, n: usize, change: Change) {
-        let level = &mut self.levels[n - 1];
-        let gram = &mut level.grams[change.gram as usize];
-        gram.count -= 1;
-        let (context, left) = (gram.context, gram.count);
-        let mut podium = self.podium(n, context);
-        if podium.take(change.gram).is_some() {
-            self.levels[n - 1].grams[change.gram as usize].next = NONE;
-            if usize::from(change.from) < FOLLOWERS_MAX {
-                podium.insert(usize::from(change.from), change.gram);
-            } else if change.dropped != NONE {
-                podium.insert(podium.len, change.dropped);
-            }
-            self.set_podium(n, context, &podium);
-        }
-        if left == 0 {
-            self.levels[n - 1].pop();
-            if n < self.order {
-                self.heads[n].pop();
-            }
-        }
-    }
-
-    fn podium(&self, n: usize, context: u32) -> Podium {
-        let mut podium = Podium { grams: [NONE; FOLLOWERS_MAX + 1], len: 0 };
-        let mut at = self.heads[n - 1][context as usize].first;
-        while at != NONE {
-            podium.grams[podium.len] = at;
-            podium.len += 1;
-            at = self.levels[n - 1].grams[at as usize].next;
-        }
-        podium
-    }
-
-    fn set_podium(&mut self, n: usize, context: u32, podium: &Podium) {
-        let grams = &mut self.levels[n - 1].grams;
-        let mut next = NONE;
-        for &place in podium.grams[..podium.len].iter().rev() {
-            grams[place as usize].next = next;
-            next = place;
-        }
-        let floor = match podium.len {
-            FOLLOWERS_MAX => grams[podium.grams[FOLLOWERS_MAX - 1] as usize].count as i32,
-            len => len as i32 - FOLLOWERS_MAX as i32,
-        };
-        self.heads[n - 1][context as usize] = Head { first: next, floor };
     }
 
     fn find(&self, n: usize, context: u32, token: Token) -> Option<u32> {
         let level = &self.levels[n - 1];
         let slot = level.slot(hash(context, token), |gram| gram.context == context && gram.token == token)?;
         (level.slots[slot] as u32).checked_sub(1)
-    }
-}
-
-impl Podium {
-    /// Takes an n-gram off and says where it stood.
-    fn take(&mut self, gram: u32) -> Option<usize> {
-        let at = self.grams[..self.len].iter().position(|&other| other == gram)?;
-        self.grams.copy_within(at + 1..self.len, at);
-        self.len -= 1;
-        Some(at)
-    }
-
-    fn insert(&mut self, at: usize, gram: u32) {
-        self.grams.copy_within(at..self.len, at + 1);
-        self.grams[at] = gram;
-        self.len += 1;
     }
 }
 
@@ -358,8 +252,8 @@ impl Level {
     }
 
     fn push(&mut self, context: u32, token: Token) -> u32 {
-        let place = u32::try_from(self.grams.len()).ok().filter(|&place| place < NONE - 1);
-        let place = place.expect("fewer than 2^32 n-grams of a length");
+        let number = u32::try_from(self.grams.len()).ok().filter(|&number| number < NONE - 1);
+        let number = number.expect("fewer than 2^32 n-grams of a length");
         push(&mut self.grams, Gram { context, token, count: 0, next: NONE });
         // At most five in six are taken, and a third more are made, so that three in five are at least.
         if self.grams.len() * 6 > self.slots.len() * 5 {
@@ -368,28 +262,8 @@ impl Level {
             // Homes go by the order of the hashes in either, so this runs through both from front to back.
             before.into_iter().filter(|&slot| slot != 0).for_each(|slot| self.put(slot));
         }
-        self.put(u64::from(hash(context, token)) << 32 | u64::from(place + 1));
-        place
-    }
-
-    /// Removes the n-gram that was pushed last.
-    fn pop(&mut self) {
-        let gram = self.grams[self.grams.len() - 1];
-        let found = self.slot(hash(gram.context, gram.token), |other| *other == gram);
-        let mut hole = found.expect("slots were made");
-        let mut at = self.after(hole);
-        while self.slots[at] != 0 {
-            // It may fill the hole if its home is not behind the hole.
-            let home = self.home((self.slots[at] >> 32) as u32);
-            let from_home = |slot: usize| if slot >= home { slot - home } else { slot + self.slots.len() - home };
-            if from_home(hole) <= from_home(at) {
-                self.slots[hole] = self.slots[at];
-                hole = at;
-            }
-            at = self.after(at);
-        }
-        self.slots[hole] = 0;
-        self.grams.pop();
+        self.put(u64::from(hash(context, token)) << 32 | u64::from(number + 1));
+        number
     }
 }
 
@@ -409,12 +283,4 @@ fn hash(context: u32, token: Token) -> u32 {
     };
     let key = u64::from(context) << 32 | u64::from(token);
     (fold(fold(key ^ 0x9e37_79b9_7f4a_7c15, 0xa076_1d64_78bd_642f), 0xe703_7ed1_a0b4_28db) >> 32) as u32
-}
-
-/// Equal in everything but the sizes of the indexes.
-impl PartialEq for Table {
-    fn eq(&self, other: &Table) -> bool {
-        let grams = |table: &Table| table.levels.iter().map(|level| level.grams.clone()).collect::<Vec<_>>();
-        self.len == other.len && grams(self) == grams(other) && self.heads == other.heads
-    }
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::draft::trial::Trial;
+use crate::{Promise, Proposal};
 
 #[test]
 fn chains_and_trees_have_the_nodes_there_is_room_for() {

@@ -7,13 +7,14 @@
 //! and under *exact* races with the target's own noise. Where several assistant tokens stand for one of the target's, the
 //! most probable counts.
 //!
-//! A drafted token can merge with the text before it in the assistant's vocabulary; the cache is then set back to what
-//! agrees. In the middle of a character there is no row. A tree is run branch by branch, since its branches may be cut
+//! A drafted token can merge with the text before it in the assistant's vocabulary; the cache goes by what it ran, and is
+//! then set back to what agrees. In the middle of a character there is no row. A tree is run branch by branch, since its branches may be cut
 //! into different tokens: the assistant has one text at a time, and rows of one sequence cost a pass each.
 
 use std::collections::BTreeMap;
 
-use crate::translate::Translator;
+use crate::scorer::common_prefix;
+use crate::translate::{Reading, Translator};
 use crate::{Rows, ScoreAsk, Scorer, SequenceId, Token};
 
 /// A [`Scorer`] in the target's vocabulary, over an assistant with another one.
@@ -30,16 +31,15 @@ pub struct SharedScorer<S, T> {
 /// What a sequence has come to.
 #[derive(Clone, Debug, Default)]
 struct Text {
-    /// So many target tokens are there for good.
-    base: usize,
-    /// What the translator has read behind them.
-    branch: Vec<Token>,
+    /// The target tokens that are there for good.
+    kept: Vec<Token>,
     /// The last span behind them.
     tokens: Vec<Token>,
     parents: Vec<Option<u32>>,
-    /// The assistant's tokens that were run, and how many of them are known to be what it reads.
+    /// What the translator has read.
+    reading: Reading,
+    /// The assistant's tokens that were run.
     ran: Vec<Token>,
-    agreed: usize,
 }
 
 impl Text {
@@ -54,6 +54,14 @@ impl Text {
         path.reverse();
         path
     }
+
+    /// Makes a row of the span, and what leads to it, there for good, and forgets the others.
+    fn keep_row(&mut self, row: Option<u32>) {
+        let path = row.map_or(Vec::new(), |row| self.path(row));
+        self.kept.extend(path);
+        self.tokens.clear();
+        self.parents.clear();
+    }
 }
 
 impl<S: Scorer, T: Translator> SharedScorer<S, T> {
@@ -66,57 +74,28 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"))
     }
 
-    /// Lets the translator read exactly this behind the tokens that are there for good.
-    fn read(&mut self, sequence: SequenceId, path: Vec<Token>) {
-        let text = self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        let same = text.branch.iter().zip(&path).take_while(|(a, b)| a == b).count();
-        if same < text.branch.len() {
-            text.agreed = text.agreed.min(self.translator.keep(sequence, text.base + same));
-        }
-        text.agreed = text.agreed.min(self.translator.read(sequence, &path[same..]));
-        text.branch = path;
-    }
-
-    /// Makes these tokens behind those that are there for good ones of them.
-    fn settle(&mut self, sequence: SequenceId, path: Vec<Token>) {
-        let len = path.len();
-        self.read(sequence, path);
-        let text = self.text(sequence);
-        text.base += len;
-        text.branch.clear();
-        text.tokens.clear();
-        text.parents.clear();
-    }
-
     /// Begins an ask: what was kept of the span before is there for good, and this is the new one.
     fn begin(&mut self, ask: &ScoreAsk<'_>) {
         let text = self.text(ask.sequence);
-        assert!(ask.start >= text.base, "{} tokens are there for good, asked from {}", text.base, ask.start);
-        if let Some(last) = (ask.start - text.base).checked_sub(1) {
-            let path = text.path(last as u32);
-            assert!(path.len() == last + 1, "row {last} of {} does not end a chain", text.tokens.len());
-            self.settle(ask.sequence, path);
-        }
-        let text = self.text(ask.sequence);
-        text.tokens.clear();
+        let (kept, start) = (text.kept.len(), ask.start);
+        assert!(start >= kept, "{kept} tokens are there for good, asked from {start}");
+        text.keep_row((start - kept).checked_sub(1).map(|last| last as u32));
+        assert!(text.kept.len() == start, "rows up to {start} behind {kept} are no chain");
         text.tokens.extend_from_slice(ask.tokens);
-        text.parents.clear();
         text.parents.extend_from_slice(ask.parents);
     }
 
     /// Reads up to a row and sets the assistant's cache back to what agrees, leaving at least one token to be run.
     /// Whether there is one, and whether its row would mean something.
     fn catch_up(&mut self, sequence: SequenceId, row: u32) -> bool {
-        let path = self.text(sequence).path(row);
-        self.read(sequence, path);
-        let text = self.texts.get_mut(&sequence).expect("opened, or there was nothing to read");
+        let text = self.texts.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        let path = text.path(row);
+        text.reading.read(&mut self.translator, sequence, [&text.kept, &path]);
         let assistant = self.translator.assistant_tokens(sequence);
-        let more = text.ran[text.agreed..].iter().zip(&assistant[text.agreed..]);
-        text.agreed += more.take_while(|(a, b)| a == b).count();
-        text.agreed = text.agreed.min(assistant.len().saturating_sub(1));
-        if text.agreed < text.ran.len() {
-            text.ran.truncate(text.agreed);
-            self.scorer.keep(sequence, text.agreed);
+        let same = common_prefix(&text.ran, &assistant[..assistant.len().saturating_sub(1)]);
+        if same < text.ran.len() {
+            text.ran.truncate(same);
+            self.scorer.keep(sequence, same);
         }
         let has_row = !self.translator.shared(sequence).is_empty();
         has_row && !assistant.is_empty() && assistant.len() <= self.scorer.context_max()
@@ -153,7 +132,6 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
             let text = self.texts.get_mut(&sequence).expect("opened, or there was nothing to run");
             let assistant = self.translator.assistant_tokens(sequence);
             text.ran.extend_from_slice(&assistant[text.ran.len()..]);
-            text.agreed = assistant.len();
             let row = rows.push_zeros(self.translator.target_vocabulary());
             deal_out(logits, self.translator.shared(sequence), row);
         }
@@ -168,7 +146,6 @@ impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
-        rows.clear();
         asks.iter().for_each(|ask| self.begin(ask));
         let mut pass: Vec<(SequenceId, u32)> = Vec::with_capacity(asks.len());
         for (ask, row) in asks.iter().flat_map(|ask| ask.wanted.iter().map(move |row| (ask, *row))) {
@@ -185,30 +162,20 @@ impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
 
     fn keep(&mut self, sequence: SequenceId, len: usize) {
         let text = self.text(sequence);
-        let rows = len.saturating_sub(text.base);
+        let rows = len.saturating_sub(text.kept.len());
         text.tokens.truncate(rows);
         text.parents.truncate(rows);
-        if len < text.base {
-            self.read(sequence, Vec::new());
-            let unchanged = self.translator.keep(sequence, len);
-            let text = self.text(sequence);
-            text.agreed = text.agreed.min(unchanged);
-            text.base = len;
-        }
+        text.kept.truncate(len);
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
         let text = self.text(sequence);
-        assert!(start >= text.base, "{} tokens are there for good, kept from {start}", text.base);
-        // Rows count from the start, which may lie behind a part of the span that was kept without a word.
-        let skipped = (start - text.base) as u32;
-        let path = match (rows.last(), skipped.checked_sub(1)) {
-            (Some(row), _) => text.path(row + skipped),
-            (None, Some(last)) => text.path(last),
-            (None, None) => Vec::new(),
-        };
-        assert!(path.len() == skipped as usize + rows.len(), "rows {rows:?} of {} are no path", text.tokens.len());
-        self.settle(sequence, path);
+        let kept = text.kept.len();
+        assert!(start >= kept, "{kept} tokens are there for good, kept from {start}");
+        // Rows count from `start`, which may lie behind a part of the span that was kept without a word.
+        let skipped = (start - kept) as u32;
+        text.keep_row(rows.last().map(|row| row + skipped).or(skipped.checked_sub(1)));
+        assert!(text.kept.len() == start + rows.len(), "rows {rows:?} behind {start} are no path");
     }
 
     fn close(&mut self, sequence: SequenceId) {

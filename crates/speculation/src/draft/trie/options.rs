@@ -66,8 +66,8 @@ impl BranchSource {
 /// Settings of a [`crate::draft::TrieDrafter`]. The names are the authors' (Zhao et al. 2024) where they have one.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct TrieOptions {
-    /// Most nodes drafted per pass; the pass has a limit of its own.
-    pub decoding_length: usize,
+    /// Draft length (the authors' `decoding_length`): most nodes drafted per pass, which has a limit of its own.
+    pub nodes_max: usize,
     /// Tokens of a branch behind its first one, from 1.
     pub branch_length: usize,
     /// First half of the authors' `decoding_mode`: how branches are laid out.
@@ -91,7 +91,7 @@ pub struct TrieOptions {
     /// A continuation that is accepted less often than this, given nothing but the text so far, is not drafted; 0 to 1.
     pub gain_min: f32,
     /// Most nodes of a trie that outlives its sequence (there is one per first token); `None`: 16 times
-    /// `decoding_length`.
+    /// `nodes_max`.
     pub capacity: Option<usize>,
     /// Most tenants whose tries are kept, from 1; the least recently used go first. Everybody's do not count.
     pub tenants_max: usize,
@@ -110,7 +110,7 @@ impl Default for TrieOptions {
     /// branches of 8 to 16 tokens, prefixes of up to 4 to 8, weights of 2 to 8 and backoffs of 2 to 16 few do much worse.
     fn default() -> TrieOptions {
         TrieOptions {
-            decoding_length: 16,
+            nodes_max: 16,
             branch_length: 12,
             layout: Layout::Hier,
             source: BranchSource::Mix,
@@ -135,7 +135,7 @@ impl Default for TrieOptions {
 impl TrieOptions {
     /// Most nodes of a trie that outlives its sequence, if bounded.
     pub fn trie_capacity(&self) -> Option<usize> {
-        self.prune.then(|| self.capacity.unwrap_or(16 * self.decoding_length))
+        self.prune.then(|| self.capacity.unwrap_or(16 * self.nodes_max))
     }
 
     /// What is wrong with these settings, if something is: the name of the field, what is expected, what was found.

@@ -1,4 +1,4 @@
-//! Tries against a map from paths to counts, the way back against a shadow, and what each setting does.
+//! Tries against a map from paths to counts, and what each setting does.
 
 mod kept;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::nodes::{Common, Counts, Nodes, Prune};
+use super::nodes::{Counts, Nodes, Prune};
 use super::*;
 use crate::budget::Limits;
 use crate::draft::trial::NoChance;
@@ -27,6 +27,8 @@ fn propose(drafter: &mut TrieDrafter, sequence: SequenceId, tokens: &[Token], li
         sequence,
         tokens,
         prompt_len: 1,
+        written_len: tokens.len(),
+        constraint: None,
         sampling: &sampling,
         settings: DraftSettings::default(),
         promise: Promise::Exact,
@@ -44,7 +46,7 @@ fn propose(drafter: &mut TrieDrafter, sequence: SequenceId, tokens: &[Token], li
 
 /// What a new sequence of the tenant with this prompt is offered.
 fn fresh(drafter: &mut TrieDrafter, prompt: &[Token], tenant: u64) -> DraftTree {
-    drafter.open(TWO, prompt, Tenant(tenant));
+    drafter.open(&Opening { tenant: Tenant(tenant), ..Opening::new(TWO, prompt) });
     let tree = propose(drafter, TWO, prompt, Limits::nodes(64));
     // It has written nothing, so unless prompts stay it leaves nothing.
     drafter.close(TWO);
@@ -53,10 +55,18 @@ fn fresh(drafter: &mut TrieDrafter, prompt: &[Token], tenant: u64) -> DraftTree 
 
 /// A whole sequence: a prompt and what is written after it.
 fn write(drafter: &mut TrieDrafter, prompt: &[Token], output: &[Token], tenant: u64) {
-    drafter.open(ONE, prompt, Tenant(tenant));
+    drafter.open(&Opening { tenant: Tenant(tenant), ..Opening::new(ONE, prompt) });
     let tokens = [prompt, output].concat();
-    let news =
-        News { sequence: ONE, tokens: &tokens, emitted: output, tree: &DraftTree::new(), path: &[], probes: &[] };
+    let news = News {
+        sequence: ONE,
+        tokens: &tokens,
+        emitted: output,
+        tree: &DraftTree::new(),
+        path: &[],
+        probes: &[],
+        hidden_from: 0,
+        hidden: &[],
+    };
     drafter.observe(&[news]);
     drafter.close(ONE);
 }
@@ -93,7 +103,10 @@ fn paths(nodes: &Nodes, root: u32) -> Naive {
 }
 
 fn live_paths(live: &Live, vocabulary: Token) -> Naive {
-    (0..vocabulary).filter_map(|token| live.find_in(&[token])).flat_map(|(nodes, root)| paths(nodes, root)).collect()
+    (0..vocabulary)
+        .filter_map(|token| live.tries().find(&[token]))
+        .flat_map(|(nodes, root)| paths(nodes, root))
+        .collect()
 }
 
 /// Shares of all continuations of `path` after `tokens`, from maps alone; the formula of `retrieve`, written out.
@@ -141,7 +154,7 @@ fn check_draft(
         prop_assert!((share - expected).abs() < 1e-4, "{:?}: expected {}, found {}", path, expected, share);
         gains.insert(path.clone(), gains[parent] * share);
     }
-    let full = tree.len() == options.decoding_length;
+    let full = tree.len() == options.nodes_max;
     let least = gains.values().copied().fold(1.0, f32::min);
     for (parent, gain) in &gains {
         for (token, share) in naive_shares(maps, options, tokens, parent) {
@@ -161,45 +174,26 @@ proptest! {
         let mut live = Live::new(prompt_len, branch_length + 1, true, true);
         live.extend(&tokens);
         let expected = naive(&tokens, prompt_len, branch_length + 1);
-        prop_assert_eq!(live.nodes(), expected.len());
+        prop_assert_eq!(live.tries().nodes(), expected.len());
         prop_assert_eq!(live_paths(&live, 4), expected);
-    }
-
-    #[test]
-    fn going_back_equals_never_having_gone_further(
-        tokens in prop::collection::vec(0u32..4, 1..50), other in prop::collection::vec(0u32..4, 0..30),
-        keep in 0usize..50, prompt_len in 1usize..40, branch_length in 1usize..6, learns in 0u8..4,
-    ) {
-        let live = || Live::new(prompt_len, branch_length + 1, learns & 1 == 1, learns & 2 == 2);
-        let (mut back, mut shadow) = (live(), live());
-        back.extend(&tokens);
-        back.truncate(keep);
-        let kept = &tokens[..keep.min(tokens.len())];
-        shadow.extend(kept);
-        // Everything, the order of siblings and nodes included, and what comes after.
-        prop_assert_eq!(back.state(), shadow.state());
-        let further = [kept, &other].concat();
-        back.extend(&further);
-        shadow.extend(&further);
-        prop_assert_eq!(back.state(), shadow.state());
     }
 
     #[test]
     fn a_draft_is_what_the_map_says(
         tokens in prop::collection::vec(0u32..4, 1..50), warm in prop::collection::vec(0u32..5, 0..50),
         prompt_len in 1usize..30, branch_length in 2usize..7, prefix_min in 0usize..2, prefix_max in 1usize..5,
-        decoding_length in 1usize..12, own_weight in 0.5f32..6.0, shared_max in 1f32..30.0,
+        nodes_max in 1usize..12, own_weight in 0.5f32..6.0, shared_max in 1f32..30.0,
     ) {
         let prompt_len = prompt_len.min(tokens.len());
         let prefix_max = prefix_max.min(branch_length);
         let options = TrieOptions {
-            decoding_length, branch_length, prefix_min, prefix_max, own_weight, shared_max,
+            nodes_max, branch_length, prefix_min, prefix_max, own_weight, shared_max,
             share_min: 0.0, gain_min: 0.0, prune: false, ..TrieOptions::default()
         };
         let mut drafter = TrieDrafter::new(options);
         drafter.warm_up(&warm, 0, Some(Tenant(7)));
         drafter.warm_up(&warm[warm.len() / 2..], 0, None);
-        drafter.open(ONE, &tokens[..prompt_len], Tenant(7));
+        drafter.open(&Opening { tenant: Tenant(7), ..Opening::new(ONE, &tokens[..prompt_len]) });
         let tree = propose(&mut drafter, ONE, &tokens, Limits::nodes(64));
         let maps = [
             naive(&tokens, prompt_len, branch_length + 1),
@@ -211,10 +205,10 @@ proptest! {
 
     #[test]
     fn pruning_keeps_the_most_frequent(texts in prop::collection::vec(0u32..5, 2..200), len in 1usize..30) {
-        let mut store = Store::default();
-        store.insert_all(&texts, 5, true, None);
+        let mut tries = Tries::default();
+        tries.insert_all(&texts, 5, true, None);
         for token in 0..5 {
-            let Some((nodes, root)) = store.find(&[token]) else { continue };
+            let Some((nodes, root)) = tries.find(&[token]) else { continue };
             let before = paths(nodes, root);
             let mut pruned = nodes.clone();
             pruned.prune(len, &mut Prune::default());
@@ -233,56 +227,31 @@ proptest! {
 
     #[test]
     fn the_commonest_are_those_of_all_counts(tokens in prop::collection::vec((0u32..60, any::<bool>()), 0..400)) {
-        let mut common = Common::default();
+        let mut tries = Tries::default();
         let mut counts: BTreeMap<Token, Counts> = BTreeMap::new();
         for (token, is_output) in tokens {
-            let counts = counts.entry(token).or_default();
-            counts.add(is_output);
-            common.raise(token, *counts, is_output);
+            counts.entry(token).or_default().add(is_output);
+            tries.begin(token, is_output);
         }
-        prop_assert_eq!(common, Common::of(counts.into_iter()));
+        let mut expected: Vec<(Token, Counts)> = counts.into_iter().collect();
+        let sum = |of: fn(&Counts) -> u32| expected.iter().map(|(_, counts)| of(counts)).sum();
+        let total = Counts { prompt: sum(|counts| counts.prompt), output: sum(|counts| counts.output) };
+        expected.sort_by_key(|(token, counts)| (std::cmp::Reverse(counts.total()), *token));
+        expected.truncate(32);
+        prop_assert_eq!(tries.common(), (&expected[..], total));
     }
 
     #[test]
     fn no_trie_grows_beyond_its_capacity(texts in prop::collection::vec(0u32..6, 2..300), capacity in 1usize..40) {
-        let mut store = Store::default();
+        let mut tries = Tries::default();
         for text in texts.chunks(50) {
-            store.insert_all(text, 6, true, Some(capacity));
+            tries.insert_all(text, 6, true, Some(capacity));
             for token in 0..6 {
-                let len = store.find(&[token]).map_or(0, |(nodes, _)| nodes.len());
+                let len = tries.find(&[token]).map_or(0, |(nodes, _)| nodes.len());
                 prop_assert!(len <= capacity, "{} nodes of {}", len, capacity);
             }
         }
     }
-}
-
-#[test]
-fn a_sequence_that_was_set_back_leaves_no_trace_in_what_is_shared() {
-    let (mut back, mut shadow) = (TrieDrafter::new(matches()), TrieDrafter::new(matches()));
-    let news = |tokens: &[Token], drafter: &mut TrieDrafter| {
-        let tree = DraftTree::new();
-        drafter.observe(&[News { sequence: ONE, tokens, emitted: &[], tree: &tree, path: &[], probes: &[] }]);
-    };
-    for drafter in [&mut back, &mut shadow] {
-        drafter.open(ONE, &[1, 2, 3], Tenant(1));
-    }
-    news(&[1, 2, 3, 4, 5, 6, 7, 8, 5, 6], &mut back);
-    back.keep(ONE, 5);
-    for drafter in [&mut back, &mut shadow] {
-        news(&[1, 2, 3, 4, 5, 9, 5, 4], drafter);
-    }
-    let tokens = [1, 2, 3, 4, 5, 9, 5, 4, 5];
-    let trees = [&mut back, &mut shadow].map(|drafter| offers(&propose(drafter, ONE, &tokens, Limits::nodes(20))));
-    assert!(!trees[0].is_empty());
-    assert_eq!(trees[0], trees[1]);
-    back.close(ONE);
-    shadow.close(ONE);
-    assert_eq!(back.nodes(), shadow.nodes());
-    for token in 0..10 {
-        assert_eq!(offers(&fresh(&mut back, &[token], 1)), offers(&fresh(&mut shadow, &[token], 1)));
-    }
-    assert!(fresh(&mut back, &[6], 1).is_empty(), "6 was taken back");
-    assert!(!fresh(&mut back, &[9], 1).is_empty(), "9 was not");
 }
 
 #[test]
@@ -303,7 +272,7 @@ fn a_prompt_is_seen_by_its_sequence_alone_and_goes_with_it() {
     let prompt = [1, 2, 3, 4, 5, 1, 2];
     let mut drafter = TrieDrafter::new(matches());
     let before = drafter.nodes();
-    drafter.open(ONE, &prompt, Tenant(1));
+    drafter.open(&Opening { tenant: Tenant(1), ..Opening::new(ONE, &prompt) });
     assert_eq!(propose(&mut drafter, ONE, &prompt, Limits::nodes(3)).tokens(), [3, 4, 5]);
     assert!(fresh(&mut drafter, &[3], 1).is_empty(), "another sequence of the same tenant");
     drafter.close(ONE);
@@ -326,7 +295,7 @@ fn where_nothing_matches_the_commonest_tokens_are_tried() {
     drafter.warm_up(&[30, 31, 30, 31], 0, Some(Tenant(1)));
     let prompt = [5, 6, 7, 5, 6, 8, 5, 9];
     // 5 three times of eight, then what follows it: 6 twice of three.
-    drafter.open(ONE, &prompt, Tenant(2));
+    drafter.open(&Opening { tenant: Tenant(2), ..Opening::new(ONE, &prompt) });
     let tree = propose(&mut drafter, ONE, &prompt, Limits::nodes(3));
     assert_eq!(offers(&tree), [(vec![5], 0.375), (vec![6], 0.25), (vec![5, 6], 2.0 / 3.0)]);
     let tokens = propose(&mut drafter, ONE, &prompt, Limits::nodes(64)).tokens().to_vec();
@@ -342,7 +311,7 @@ fn each_procedure_can_be_turned_off() {
     let draft = |options: TrieOptions, sequence: &[Token]| {
         let mut drafter = TrieDrafter::new(options);
         drafter.warm_up(&[9, 7], 0, None);
-        drafter.open(ONE, &tokens[..4], Tenant(0));
+        drafter.open(&Opening::new(ONE, &tokens[..4]));
         propose(&mut drafter, ONE, sequence, Limits::nodes(8)).tokens().to_vec()
     };
     let all = matches();
@@ -366,7 +335,7 @@ fn sources_choose_whose_branches_are_retrieved() {
     let draft = |source| {
         let mut drafter = TrieDrafter::new(TrieOptions { source, ..matches() });
         drafter.warm_up(&[2, 7, 7], 0, None);
-        drafter.open(ONE, &[1, 2, 3, 4, 1, 2], Tenant(0));
+        drafter.open(&Opening::new(ONE, &[1, 2, 3, 4, 1, 2]));
         let tree = propose(&mut drafter, ONE, &[1, 2, 3, 4, 1, 2], Limits::nodes(20));
         let mut tokens = tree.tokens().to_vec();
         tokens.sort_unstable();
@@ -378,7 +347,7 @@ fn sources_choose_whose_branches_are_retrieved() {
     let weighed = |prompt_weight| {
         let mut drafter = TrieDrafter::new(TrieOptions { prompt_weight, ..matches() });
         (0..3).for_each(|_| drafter.warm_up(&[2, 7], 0, None));
-        drafter.open(ONE, &[2, 3, 2], Tenant(0));
+        drafter.open(&Opening::new(ONE, &[2, 3, 2]));
         propose(&mut drafter, ONE, &[2, 3, 2], Limits::nodes(1)).tokens()[0]
     };
     assert_eq!((weighed(1.0), weighed(4.0)), (7, 3));
@@ -386,12 +355,12 @@ fn sources_choose_whose_branches_are_retrieved() {
 
 #[test]
 fn layouts_differ_in_what_a_branch_costs() {
-    let draft = |layout, decoding_length| {
-        let mut drafter = TrieDrafter::new(TrieOptions { layout, decoding_length, ..matches() });
+    let draft = |layout, nodes_max| {
+        let mut drafter = TrieDrafter::new(TrieOptions { layout, nodes_max, ..matches() });
         for text in [[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6, 7]] {
             drafter.warm_up(&text, 0, None);
         }
-        drafter.open(ONE, &[1], Tenant(0));
+        drafter.open(&Opening::new(ONE, &[1]));
         propose(&mut drafter, ONE, &[1], Limits::nodes(64))
     };
     // 2, 3 and 6, 4 and 5 and 7: six shared nodes; side by side three branches of three tokens.
@@ -416,7 +385,7 @@ fn layouts_differ_in_what_a_branch_costs() {
 fn limits_are_kept() {
     let mut drafter = TrieDrafter::new(matches());
     let text: Vec<Token> = (0..9).cycle().take(40).collect();
-    drafter.open(ONE, &text, Tenant(0));
+    drafter.open(&Opening::new(ONE, &text));
     assert_eq!(propose(&mut drafter, ONE, &text, Limits::nodes(5)).len(), 5);
     assert_eq!(propose(&mut drafter, ONE, &text, Limits::nodes(0)).len(), 0);
     assert_eq!(propose(&mut drafter, ONE, &text, Limits::nodes(64)).len(), 12, "no longer than a branch");
@@ -435,18 +404,12 @@ fn limits_are_kept() {
 }
 
 #[test]
-fn a_node_has_a_bounded_number_of_children_and_the_way_back_knows() {
+fn a_node_has_a_bounded_number_of_children() {
     let text: Vec<Token> = (0..800).map(|i| if i % 2 == 0 { 0 } else { i }).collect();
     let mut live = Live::new(1, 4, true, true);
     live.extend(&text);
-    let (nodes, root) = live.find_in(&[0]).unwrap();
-    assert_eq!(nodes.children(root).count(), live::FAN_MAX);
-    for len in [700, 513, 512, 511, 100] {
-        live.truncate(len);
-        let mut shadow = Live::new(1, 4, true, true);
-        shadow.extend(&text[..len]);
-        assert_eq!(live.state(), shadow.state());
-    }
+    let (nodes, root) = live.tries().find(&[0]).unwrap();
+    assert_eq!(nodes.children(root).count(), nodes::FAN_MAX);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! A tokenizer of a folder said in GGUF's keys: tokens, types, merges or scores, marks, chat template.
 //!
 //! `tokenizer.json` is a program of components; GGUF has three algorithms with a few switches. So the components are
-//! matched against those that have a name (`gpt2`: byte-level BPE with cuts that [`super::pre_tokenizer`] knows;
+//! matched against those that have a name (`gpt2`: byte-level BPE with cuts that `tokenizer/pre_tokenizer.rs` knows;
 //! `llama`: BPE over marked spaces with bytes for the rest; `t5`: Unigram), and whatever is not matched is refused by
 //! name. The result is then read back by our own reader, and must give the same tokens as the folder for a few texts
-//! that are hard to cut: a vocabulary that is said wrongly would only make a model a little stupid. Left out: WordPiece;
-//! normalizers, save NFC, which is noted.
+//! that are hard to cut: a vocabulary that is said wrongly would only make a model a little stupid. Left out:
+//! WordPiece; normalizers, save NFC, which is noted.
 
 mod probes;
 
@@ -15,12 +15,10 @@ use std::path::Path;
 use foretoken_weights::gguf::{Metadata, Value};
 use serde_json::Value as Json;
 
-use super::bytes::byte_token;
-use super::gguf_unigram::EXACT_SCORES;
-use super::library::{component, json_file, special_spelling};
-use super::pre_tokenizer::{DIGIT, DIGITS, GPT_2, name_of};
-use super::{TURN_ENDS, Tokenizer};
-use crate::{ChatTemplate, TextError, Token};
+use crate::tokenizer::{
+    DIGIT, DIGITS, EXACT_SCORES, GPT_2, TURN_ENDS, byte_token, component, json_file, name_of, special_spelling,
+};
+use crate::{ChatTemplate, TextError, Token, Tokenizer};
 
 /// A vocabulary as a GGUF file would hold it.
 #[derive(Debug)]
@@ -282,8 +280,8 @@ impl Source<'_> {
         made.say("scores", scores.iter().map(|score| *score as f32).collect::<Vec<f32>>());
         made.entries.push((EXACT_SCORES.to_string(), scores.into()));
         made.notes.push(format!(
-            "{}: llama.cpp cuts a text of this Unigram model otherwise where it begins with a space, has letters that no \
-             token has, or has runs of one character",
+            "{}: llama.cpp cuts a text of this Unigram model otherwise where it begins with a space, has letters that \
+             no token has, or has runs of one character",
             self.place
         ));
         Ok(made)
@@ -339,7 +337,7 @@ impl Source<'_> {
 
     /// The special tokens, and which of them go around a text.
     fn around(&self, config: &Json, marks: Marks<'_>) -> Result<Vec<(String, Value)>, TextError> {
-        let parts = &self.tokenizer.parts;
+        let parts = self.tokenizer.parts();
         let id = |token: &Token| (*token as usize) < self.rows;
         let bos = parts.bos.or(marks.beginning).filter(id);
         let named = special_spelling(config, "eos_token").and_then(|spelling| self.spelt(spelling));

@@ -1,10 +1,10 @@
 //! Texts that two tokenizers must cut alike, before one is taken for the other.
 //!
-//! Words, spaces of all lengths, numbers, punctuation, other scripts, joined emoji; and the special tokens, side by side
-//! and in the midst of text. What they leave out is left to chance: they cannot prove that two tokenizers are the same.
+//! Words, spaces of all lengths, numbers, punctuation, other scripts, joined emoji; and the special tokens, side by
+//! side and in the midst of text. What they leave out is left to chance: they cannot prove that two tokenizers are the
+//! same.
 
-use super::super::Tokenizer;
-use crate::{TextError, Token};
+use crate::{TextError, Token, Tokenizer};
 
 const TEXTS: [&str; 14] = [
     "",

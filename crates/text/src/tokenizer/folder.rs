@@ -1,0 +1,244 @@
+//! Tokenizers as Hugging Face stores them: `tokenizer.json` and `tokenizer_config.json`.
+//!
+//! The `tokenizers` library encodes. Around it, this file finds out what the library does not tell: how the vocabulary
+//! spells bytes, what surrounds a text, which tokens end one, and whether encoding invents a first space.
+//! Truncation and padding that a file may ask for are switched off: an engine wants all of the text and no more.
+//!
+//! Left out: `generation_config.json`, which says how to generate and is read by whoever does.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tokenizers::{AddedToken, ModelWrapper};
+
+use super::bytes::{Alphabet, Spellings};
+use super::library::Library;
+use super::parts::{Method, Parts};
+use crate::{TextError, Token};
+
+pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
+    let path = dir.join("tokenizer.json");
+    let place = path.display().to_string();
+    let tokenizer_json = std::fs::read(&path).map_err(|source| TextError::read(&path, source))?;
+    let config = json_file(&dir.join("tokenizer_config.json"))?;
+    parts(&place, &tokenizer_json, config.as_ref())
+}
+
+pub(super) fn from_json(name: &str, tokenizer: &[u8], config: Option<&[u8]>) -> Result<Parts, TextError> {
+    let config = config.map(|bytes| json(&format!("{name}/tokenizer_config.json"), bytes)).transpose()?;
+    parts(&format!("{name}/tokenizer.json"), tokenizer, config.as_ref())
+}
+
+/// A JSON file that need not be there.
+pub(crate) fn json_file(path: &Path) -> Result<Option<Value>, TextError> {
+    match std::fs::read(path) {
+        Ok(bytes) => json(&path.display().to_string(), &bytes).map(Some),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(TextError::read(path, error)),
+    }
+}
+
+fn json(place: &str, bytes: &[u8]) -> Result<Value, TextError> {
+    serde_json::from_slice(bytes).map_err(|error| TextError::format(place, "json", error))
+}
+
+/// The spelling of a special token in `tokenizer_config.json`: a string, or an object with its `content`.
+pub(crate) fn special_spelling<'a>(config: &'a Value, key: &str) -> Option<&'a str> {
+    let value = config.get(key)?;
+    value.as_str().or_else(|| value.get("content")?.as_str())
+}
+
+fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<Parts, TextError> {
+    let mut tokenizer = tokenizers::Tokenizer::from_bytes(tokenizer_json)
+        .map_err(|error| TextError::format(place, "a tokenizer", error))?;
+    tokenizer.with_truncation(None).map_err(|error| TextError::format(place, "a tokenizer", error))?;
+    tokenizer.with_padding(None);
+    let unlisted = unlisted_marks(&tokenizer, config);
+    tokenizer.add_special_tokens(unlisted).map_err(|error| TextError::format(place, "a tokenizer", error))?;
+
+    let shape = Shape::of(&tokenizer);
+    let spellings = spellings(place, &tokenizer, shape.alphabet)?;
+    let named =
+        |key| config.and_then(|config| special_spelling(config, key)).and_then(|text| tokenizer.token_to_id(text));
+    let (mut prefix, mut suffix) = surroundings(place, &tokenizer)?;
+    let bos = named("bos_token").or_else(|| prefix.first().copied());
+    let eos = named("eos_token");
+    follow_flag(config, "add_bos_token", bos, &mut prefix, 0);
+    let end = suffix.len();
+    follow_flag(config, "add_eos_token", eos, &mut suffix, end);
+
+    let mut end_tokens: Vec<Token> = eos.into_iter().collect();
+    if end_tokens.is_empty() {
+        // Without a word from the configuration, the customary spellings are the best guess.
+        let customary = ["</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>"];
+        end_tokens.extend(customary.iter().filter_map(|text| tokenizer.token_to_id(text)));
+    }
+    let drops_first_space = shape.drops_first_space;
+    let method = Method::Library(Box::new(Library::new(tokenizer)));
+    Ok(Parts { method, spellings, prefix, suffix, bos, end_tokens, drops_first_space })
+}
+
+/// Tokens that only the configuration calls special; old files do not list them among the added tokens.
+fn unlisted_marks(tokenizer: &tokenizers::Tokenizer, config: Option<&Value>) -> Vec<AddedToken> {
+    let keys = ["bos_token", "eos_token", "unk_token", "pad_token"];
+    let marks = keys.iter().filter_map(|key| special_spelling(config?, key));
+    let unlisted =
+        |text: &&str| tokenizer.token_to_id(text).is_some() && !tokenizer.get_added_vocabulary().is_special_token(text);
+    marks.filter(unlisted).map(|text| AddedToken::from(text, true)).collect()
+}
+
+/// Some tokenizer classes of transformers override the file's post-processor by these two flags.
+fn follow_flag(config: Option<&Value>, flag: &str, token: Option<Token>, around: &mut Vec<Token>, at: usize) {
+    let (Some(wanted), Some(token)) = (config.and_then(|config| config.get(flag)?.as_bool()), token) else { return };
+    match (wanted, around.contains(&token)) {
+        (true, false) => around.insert(at, token),
+        (false, true) => around.retain(|&other| other != token),
+        _ => {}
+    }
+}
+
+/// What the post-processor puts before and after a text, found by trying.
+fn surroundings(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(Vec<Token>, Vec<Token>), TextError> {
+    let encode = |special| {
+        let encoding = tokenizer.encode_fast("a", special).map_err(|error| TextError::encode(place, error))?;
+        Ok::<_, TextError>(encoding.get_ids().to_vec())
+    };
+    let (bare, full) = (encode(false)?, encode(true)?);
+    let at = (0..=full.len().saturating_sub(bare.len())).find(|&at| full[at..].starts_with(&bare));
+    Ok(at.map_or((Vec::new(), Vec::new()), |at| (full[..at].to_vec(), full[at + bare.len()..].to_vec())))
+}
+
+/// What a tokenizer's components say about its spellings.
+struct Shape {
+    alphabet: Alphabet,
+    drops_first_space: bool,
+}
+
+impl Shape {
+    fn of(tokenizer: &tokenizers::Tokenizer) -> Self {
+        let decoder = serde_json::to_value(tokenizer.get_decoder()).unwrap_or(Value::Null);
+        let before = [
+            serde_json::to_value(tokenizer.get_pre_tokenizer()).unwrap_or(Value::Null),
+            serde_json::to_value(tokenizer.get_normalizer()).unwrap_or(Value::Null),
+        ];
+        let find = |kind| component(&decoder, kind).or_else(|| before.iter().find_map(|part| component(part, kind)));
+        let model_has_bytes = match tokenizer.get_model() {
+            ModelWrapper::BPE(model) => model.byte_fallback,
+            ModelWrapper::Unigram(model) => model.byte_fallback(),
+            _ => false,
+        };
+        let bytes = model_has_bytes || component(&decoder, "ByteFallback").is_some();
+        let metaspace = find("Metaspace");
+        let replaces =
+            component(&decoder, "Replace").is_some_and(|part| part.get("content").and_then(Value::as_str) == Some(" "));
+        let alphabet = if find("ByteLevel").is_some() {
+            Alphabet::ByteLevel
+        } else if metaspace.is_some() || replaces || bytes {
+            let replacement = metaspace.and_then(|part| part.get("replacement")?.as_str()?.chars().next());
+            Alphabet::Marked { space: replacement.unwrap_or('▁'), bytes }
+        } else {
+            Alphabet::Plain
+        };
+        let strips = component(&decoder, "Strip").is_some_and(|part| {
+            part.get("content").and_then(Value::as_str) == Some(" ")
+                && part.get("start").and_then(Value::as_u64) > Some(0)
+        });
+        let prepends = component(&decoder, "Metaspace")
+            .is_some_and(|part| part.get("prepend_scheme").and_then(Value::as_str) != Some("never"));
+        Self { alphabet, drops_first_space: strips || prepends }
+    }
+}
+
+/// The first component of a kind, at any depth of a sequence.
+pub(crate) fn component<'a>(part: &'a Value, kind: &str) -> Option<&'a Value> {
+    if part.get("type").and_then(Value::as_str) == Some(kind) {
+        return Some(part);
+    }
+    let members = ["decoders", "pretokenizers", "normalizers"].iter().find_map(|key| part.get(key)?.as_array());
+    members?.iter().find_map(|member| component(member, kind))
+}
+
+fn spellings(place: &str, tokenizer: &tokenizers::Tokenizer, alphabet: Alphabet) -> Result<Spellings, TextError> {
+    /// No model has so many tokens; a file that names a higher one would only make us fill the memory with nothing.
+    const MOST_TOKENS: usize = 1 << 24;
+    let added = tokenizer.get_added_tokens_decoder();
+    let vocabulary = tokenizer.get_vocab(true);
+    let len = vocabulary.values().chain(added.keys()).max().map_or(0, |&id| id as usize + 1);
+    if len > MOST_TOKENS {
+        return Err(TextError::field(place, "the highest id", format!("less than {MOST_TOKENS}"), len - 1));
+    }
+    let mut rows: Vec<Option<&str>> = vec![None; len];
+    for (spelling, &id) in &vocabulary {
+        rows[id as usize] = Some(spelling);
+    }
+    let mut spellings = Spellings::new();
+    for (id, row) in rows.iter().enumerate() {
+        match (added.get(&(id as Token)), row) {
+            // Byte-level vocabularies find added tokens in the text itself, so they are spelt as they are.
+            (Some(token), _) if token.special || alphabet == Alphabet::ByteLevel => {
+                spellings.push(token.content.as_bytes(), token.special);
+            }
+            (Some(token), _) => spellings.push(&alphabet.bytes(&token.content), false),
+            (None, Some(spelling)) => spellings.push(&alphabet.bytes(spelling), false),
+            (None, None) => spellings.push(&[], false),
+        }
+    }
+    Ok(spellings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tokenizer;
+
+    /// A vocabulary in the manner of Llama 2: merges over text with marked spaces, and bytes for the rest.
+    const MARKED: &str = r#"{"version": "1.0", "truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0,
+        "direction": "Right"}, "padding": null, "added_tokens": [
+          {"id": 0, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true},
+          {"id": 6, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true},
+          {"id": 7, "content": "[▁]", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": true, "special": false}],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+          {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+        "pre_tokenizer": null,
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+          {"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"Sequence": {"id": "A", "type_id": 0}},
+          {"Sequence": {"id": "B", "type_id": 1}}],
+          "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
+        "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+          {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+          "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+          "vocab": {"<s>": 0, "<0xC3>": 1, "<0xA4>": 2, "▁": 3, "a": 4, "▁a": 5}, "merges": ["▁ a"]}}"#;
+
+    fn marked(config: Option<&str>) -> Tokenizer {
+        Tokenizer::from_json("marked", MARKED.as_bytes(), config.map(str::as_bytes)).unwrap()
+    }
+
+    #[test]
+    fn marked_spaces_bytes_and_surroundings() {
+        let tokenizer = marked(None);
+        assert_eq!(tokenizer.encode("a aä", true).unwrap(), [0, 5, 5, 1, 2]);
+        assert_eq!(tokenizer.decode(&[0, 5, 5, 1, 2], true), "a aä");
+        assert_eq!(tokenizer.decode(&[1], true), "\u{fffd}");
+        assert_eq!((tokenizer.token_bytes(1), tokenizer.token_bytes(5)), (&b"\xc3"[..], &b" a"[..]));
+        assert_eq!((tokenizer.token_bytes(7), tokenizer.token_bytes(8)), (&b"[ ]"[..], &b""[..]));
+        assert_eq!((tokenizer.bos(), tokenizer.adds_bos(), tokenizer.end_tokens()), (Some(0), true, &[6][..]));
+        assert_eq!(tokenizer.vocabulary_len(), 8);
+    }
+
+    #[test]
+    fn the_configuration_has_the_last_word() {
+        let tokenizer = marked(Some(
+            r#"{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": false, "add_eos_token": true}"#,
+        ));
+        assert_eq!(tokenizer.encode("a", true).unwrap(), [5, 6]);
+        assert_eq!((tokenizer.adds_bos(), tokenizer.end_tokens()), (false, &[6][..]));
+        let tokenizer = marked(Some(r#"{"unk_token": "a", "pad_token": "none"}"#));
+        assert!(tokenizer.is_special(4) && !tokenizer.is_special(5));
+        assert_eq!(tokenizer.vocabulary_len(), 8);
+        let tokenizer = marked(Some(r#"{"bos_token": null, "eos_token": "<s>"}"#));
+        assert_eq!((tokenizer.encode("", true).unwrap(), tokenizer.end_tokens()), (vec![0], &[0][..]));
+    }
+}
