@@ -2,10 +2,10 @@
 //! that gains.
 //!
 //! `pass` is the time of one pass over several numbers of rows, behind a context that is already in the cache. It is
-//! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing but
-//! the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters and
-//! no network, on texts that were recorded; `trie` does the same over ranges of one drafter's settings. `generate` is
-//! both together, beside plain decoding. Left out: other programs, against which `bench/peers` measures.
+//! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing
+//! but the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters
+//! and no network, on texts that were recorded; `trie` does the same over ranges of one drafter's settings. `generate`
+//! is both together, beside plain decoding. Left out: other programs, against which `bench/peers` measures.
 
 mod generate;
 mod replay;
@@ -17,12 +17,13 @@ mod trie;
 use std::io::Write;
 
 use clap::{Args, Subcommand};
+use foretoken::models::Opened;
 use foretoken_kernels::{Ceilings, Compute};
 use foretoken_model::Options;
 
 use crate::failure::Failure;
-use crate::models::Opened;
 use crate::options::ModelOptions;
+use crate::progress::Loading;
 use crate::values;
 use roofline::Work;
 use table::Page;
@@ -113,7 +114,8 @@ pub struct Pass {
     #[command(flatten)]
     model: ModelOptions,
     /// Rows of a pass [default: those of 1,2,4,8,16,64,512 that fit]
-    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N,..", value_delimiter = ',',
+        value_parser = values::one_up, allow_negative_numbers = true)]
     rows: Vec<usize>,
     /// Tokens in the cache before the pass
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "64", value_parser = values::whole,
@@ -140,7 +142,8 @@ impl Pass {
         let threads = self.model.threads();
         let options = Options { rows_max, ..self.model.run_with(positions) };
         let cache_types = [options.key_type, options.value_type];
-        let model = opened.load(options)?;
+        let mut loading = Loading::default();
+        let model = opened.load(options, &mut |done, of| loading.show(done, of))?;
         let work = Work::of(&model, opened.spec.cache_bytes_per_position(cache_types));
         let mut timer = Timer::new(model);
         let page = Page { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };

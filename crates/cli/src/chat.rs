@@ -1,27 +1,23 @@
 //! `foretoken chat`: a conversation in the model's own form.
 //!
-//! The whole conversation is written out by the model's chat template at every turn and computed again; what the
-//! engine does not have to know about conversations it does not know. On a terminal lines are edited and Ctrl-C stops
-//! the answer; otherwise each line of standard input is a turn. What a person types is text and never a special token.
-//! Left out: tools, and keeping the cache between turns.
+//! On a terminal lines are edited and Ctrl-C stops the answer; otherwise each line of standard input is a turn. What a
+//! person types is text and never a special token. Left out: how a conversation becomes a prompt
+//! ([`foretoken::Conversation`]).
 
 use std::io::{IsTerminal, Lines, StdinLock};
-use std::sync::Arc;
 
 use clap::Args;
-use foretoken_engine::{Event, FinishReason, Request};
-use foretoken_text::{ChatTemplate, Message, Tokenizer};
+use foretoken::{Conversation, Event, FinishReason, Generator, Request, Settings};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
-use crate::answers::run;
-use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, table};
 use crate::progress::say;
 use crate::report;
+use crate::telling::{self, Telling};
 
 /// Options of `foretoken chat`.
 #[derive(Args, Debug)]
@@ -48,31 +44,24 @@ impl Chat {
     /// # Errors
     /// The model cannot chat, or standard input or output fail.
     pub fn run(&self) -> Result<(), Failure> {
-        let mut assembly = Assembly::new(&Choices::new(&self.model, &self.speculation, &self.sampling, 1))?;
-        let Some(tokenizer) = assembly.tokenizer.clone() else {
-            return Err(Failure::Other(assembly.target.missing_tokenizer()));
+        let settings = Settings {
+            model: self.model.settings(),
+            sampling: self.sampling.settings(),
+            speculation: self.speculation.settings(),
+            parallel: 1,
         };
-        if !self.sampling.law.ignore_eos {
-            // Some models' files name only the end of a text, not the end of a turn.
-            assembly.request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
-        }
-        let template = assembly.target.chat_template()?.ok_or_else(|| {
-            let place = &assembly.target.name;
-            let without = "expected one to chat with, found none; generate goes on with a text without one";
-            Failure::Other(format!("{place}: chat template: {without}"))
-        })?;
+        let (generator, telling) = telling::open(&settings)?;
+        let conversation = Conversation::new(&generator, self.system.as_deref())?;
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&assembly.names);
+        marks.legend(&generator.names);
         let interrupts = Interrupts::listen()?;
-        let system: Vec<Message> = self.system.iter().map(|text| Message::new("system", text)).collect();
-        let messages = system.clone();
-        let mut talk = Conversation { assembly, tokenizer, template, stream: Stream::new(marks), messages, interrupts };
+        let mut talk = Talk { generator, telling, conversation, stream: Stream::new(marks), interrupts };
         let mut turns = Turns::new()?;
         while let Some(turn) = turns.next()? {
             match turn.trim() {
                 "" => {}
                 "/exit" | "/quit" => break,
-                "/clear" => talk.messages.clone_from(&system),
+                "/clear" => talk.conversation.clear(),
                 command if command.starts_with('/') && !command.contains(' ') => {
                     say(format_args!("{command}: expected /clear or /exit"));
                 }
@@ -84,30 +73,30 @@ impl Chat {
 }
 
 /// A conversation, and the means to go on with it.
-struct Conversation {
-    assembly: Assembly,
-    tokenizer: Arc<Tokenizer>,
-    template: ChatTemplate,
+struct Talk {
+    generator: Generator,
+    telling: Telling,
+    conversation: Conversation,
     stream: Stream,
-    messages: Vec<Message>,
     interrupts: Interrupts,
 }
 
-impl Conversation {
+impl Talk {
     /// Answers one turn. A turn that does not fit is forgotten again.
     fn answer(&mut self, turn: String, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
-        self.messages.push(Message::new("user", turn));
-        let prompt = self.template.encode(&self.tokenizer, &self.messages, true)?;
-        let (len, context) = (prompt.len(), self.assembly.engine.context());
+        self.conversation.ask(turn);
+        let request = self.conversation.request(&self.generator.request)?;
+        let (len, context) = (request.prompt.len(), self.generator.engine.context());
         if len >= context {
-            self.messages.pop();
+            self.conversation.messages.pop();
             say(format_args!("the conversation has {len} tokens, the context {context}: /clear begins a new one"));
             return Ok(());
         }
-        let request = Request { prompt, measure: show_drafts.is_some(), ..self.assembly.request.clone() };
-        let Self { assembly, stream, interrupts, .. } = self;
+        let request = Request { measure: show_drafts.is_some(), ..request };
+        let Self { generator, telling, stream, interrupts, .. } = self;
         interrupts.begin();
-        let answers = run(assembly, vec![request], &mut |_, event| {
+        let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
+            telling.hear(event);
             match event {
                 Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
@@ -124,16 +113,16 @@ impl Conversation {
             if answer.reason == Some(FinishReason::Context) {
                 say(format_args!("the context of {context} tokens is full: /clear begins a new conversation"));
             }
-            if show_drafts == Some(ShowDrafts::Table) {
-                self.stream.text(&table(&answer.emitted, &self.assembly.names, &self.tokenizer))?;
+            if let (Some(ShowDrafts::Table), Some(tokenizer)) = (show_drafts, self.generator.tokenizer.as_deref()) {
+                self.stream.text(&table(&answer.emitted, &self.generator.names, tokenizer))?;
             }
             if show_drafts.is_some() {
-                say(report::line(&answers, &self.assembly.names, None));
+                say(report::line(&answers, &self.generator.names, None));
             }
-            self.messages.push(Message::new("assistant", answer.text.clone()));
+            self.conversation.answer(answer.text.clone());
         }
         // After every answer, since nobody knows how a conversation ends.
-        self.assembly.memory.keep(&answers, &self.assembly.engine)
+        Ok(self.generator.keep(&answers)?)
     }
 }
 

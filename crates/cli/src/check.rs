@@ -10,15 +10,12 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use foretoken_engine::{Request, Token};
-use foretoken_speculation::Promise;
-use foretoken_text::Tokenizer;
+use foretoken::{Answer, Generator, Promise, Prompt, Request, Settings, Token, Tokenizer, prompts};
 
-use crate::answers::{Answer, run};
-use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
-use crate::{prompts, report, values};
+use crate::telling::{self, Telling};
+use crate::{report, values};
 
 /// Prompts of one round, over those that run at a time: so that texts also begin while others are under way.
 const ROUND: usize = 4;
@@ -48,9 +45,15 @@ impl Check {
     pub fn run(&self) -> Result<(), Failure> {
         let prompts = prompts::read_list(&self.prompts)?;
         let parallel = self.parallel.min(prompts.len());
-        let mut assembly = Assembly::new(&Choices::new(&self.model, &self.speculation, &self.sampling, parallel))?;
-        comparable(&assembly.request)?;
-        let tokens = |prompt: &prompts::Prompt| prompt.tokens(&assembly.target, assembly.tokenizer.as_deref());
+        let settings = Settings {
+            model: self.model.settings(),
+            sampling: self.sampling.settings(),
+            speculation: self.speculation.settings(),
+            parallel,
+        };
+        let (mut generator, mut telling) = telling::open(&settings)?;
+        comparable(&generator.request)?;
+        let tokens = |prompt: &Prompt| prompt.tokens(&generator.target, generator.tokenizer.as_deref());
         let prompts: Vec<Vec<Token>> = prompts.iter().map(tokens).collect::<Result<_, _>>()?;
         let (mut plain, mut speculative) = (Side::default(), Side::default());
         let mut failed = 0;
@@ -59,14 +62,14 @@ impl Check {
             let first = number * round;
             // One after another, so that a plain text never shares a pass.
             for prompt in prompts {
-                let request = Request { drafters: Vec::new(), ..request(&assembly, prompt) };
-                plain.run(&mut assembly, vec![request])?;
+                let request = Request { drafters: Vec::new(), ..request(&generator, prompt) };
+                plain.run(&mut generator, &mut telling, vec![request])?;
             }
-            let requests = prompts.iter().map(|prompt| request(&assembly, prompt)).collect();
-            speculative.run(&mut assembly, requests)?;
+            let requests = prompts.iter().map(|prompt| request(&generator, prompt)).collect();
+            speculative.run(&mut generator, &mut telling, requests)?;
             for number in first..first + prompts.len() {
                 let (plain, speculative) = (&plain.answers[number], &speculative.answers[number]);
-                if let Some(difference) = difference(plain, speculative, assembly.tokenizer.as_deref()) {
+                if let Some(difference) = difference(plain, speculative, generator.tokenizer.as_deref()) {
                     return Err(Failure::Other(format!("prompt {}: {difference}", number + 1)));
                 }
                 let (tokens, passes) = (plain.stats.emitted, speculative.stats.passes);
@@ -83,7 +86,7 @@ impl Check {
         }
         let mut out = std::io::stdout();
         writeln!(out, "{}", summary(&plain, &speculative))?;
-        writeln!(out, "{}", report::line(&speculative.answers, &assembly.names, Some(speculative.time())))?;
+        writeln!(out, "{}", report::line(&speculative.answers, &generator.names, Some(speculative.time())))?;
         out.flush()?;
         match failed {
             0 => Ok(()),
@@ -101,8 +104,8 @@ fn comparable(request: &Request) -> Result<(), Failure> {
     Err(Failure::Usage(format!("--verify: expected exact, or --temp 0, found rejection or block, {promised}")))
 }
 
-fn request(assembly: &Assembly, prompt: &[Token]) -> Request {
-    Request { prompt: prompt.to_vec(), log_probabilities: true, ..assembly.request.clone() }
+fn request(generator: &Generator, prompt: &[Token]) -> Request {
+    Request { prompt: prompt.to_vec(), log_probabilities: true, ..generator.request.clone() }
 }
 
 /// The answers of one way of decoding, and the time that they took.
@@ -113,9 +116,13 @@ struct Side {
 }
 
 impl Side {
-    fn run(&mut self, assembly: &mut Assembly, requests: Vec<Request>) -> Result<(), Failure> {
+    fn run(&mut self, generator: &mut Generator, telling: &mut Telling, requests: Vec<Request>) -> Result<(), Failure> {
         let started = Instant::now();
-        self.answers.extend(run(assembly, requests, &mut |_, _| Ok(true))?);
+        let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
+            telling.hear(event);
+            Ok(true)
+        })?;
+        self.answers.extend(answers);
         self.seconds += started.elapsed().as_secs_f64();
         Ok(())
     }

@@ -5,10 +5,12 @@
 
 use std::io;
 
-use foretoken_engine::{RequestError, StoreError};
-use foretoken_model::{ExecutorError, ModelError, Setting};
+use foretoken::store::StoreError;
+use foretoken_model::{ExecutorError, ModelError};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
+
+use crate::names::option_of_error;
 
 /// The end of a command that could not do what was asked.
 #[derive(Debug)]
@@ -69,23 +71,20 @@ macro_rules! other {
 
 other!(TextError, WeightsError, ExecutorError, StoreError);
 
-/// Settings are options here, so errors name these.
+/// The library knows how settings are named in these.
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
-        Self::Other(error.naming(|setting| match setting {
-            Setting::KeyType => "--cache-type-k",
-            Setting::ValueType => "--cache-type-v",
-            Setting::WeightType => "--dtype",
-        }))
+        foretoken::Error::from(error).into()
     }
 }
 
-/// Fields of requests are options here, so errors name these.
-impl From<RequestError> for Failure {
-    fn from(error: RequestError) -> Self {
-        let message = error.to_string();
-        let named = [("logit_bias", "--logit-bias"), ("banned_tokens", "--ban-token")];
-        let option = named.iter().find_map(|(field, option)| Some(format!("{option}{}", message.strip_prefix(field)?)));
-        Self::Other(option.unwrap_or(message))
+/// Settings are options here, so errors name these.
+impl From<foretoken::Error> for Failure {
+    fn from(error: foretoken::Error) -> Self {
+        let line = error.with_names(option_of_error);
+        match error {
+            foretoken::Error::Setting(_) => Self::Usage(line),
+            _ => Self::Other(line),
+        }
     }
 }

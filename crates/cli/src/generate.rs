@@ -7,17 +7,17 @@ use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 use clap::Args;
-use foretoken_engine::{Event, Request};
+use foretoken::prompts::without_tokenizer;
+use foretoken::{Answer, EngineThread, Event, Generator, Prompt, Record, Request, Settings};
 use indicatif::ProgressBar;
 
-use crate::answers::{Answer, run, told};
-use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::progress::{bar, say};
-use crate::prompts::{Prompt, PromptOptions, without_tokenizer};
+use crate::prompts::PromptOptions;
+use crate::telling::{self, Telling, told};
 use crate::{report, sparkline, values};
 
 /// Prompts of more tokens than one pass of the target get a bar.
@@ -33,13 +33,14 @@ pub struct Generate {
     /// Texts generated at a time, of several prompts (also -np)
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
     parallel: usize,
-    /// Colour each token by who produced it: drafted and accepted, or the target's own (brackets under NO_COLOR); =table
-    /// has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and the token
+    /// Colour each token by who produced it: drafted and accepted, or the target's own (brackets under NO_COLOR);
+    /// =table has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and the token
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
     show_drafts: Option<ShowDrafts>,
     /// Print one JSON object a prompt: text, ids with who produced each (origins, depths in the draft tree, numbers of
-    /// passes, probabilities p of the target and q of the drafter), timings, speculation and its drafters
+    /// passes, probabilities p of the target and q of the drafter), timings, speculation and its drafters, and the
+    /// record of the run: all that decided the text, and who decided it
     #[arg(long, conflicts_with = "output_ids")]
     json: bool,
     /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
@@ -70,33 +71,34 @@ impl Generate {
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
         let prompts = self.prompt.read()?;
-        let mut assembly = Assembly::new(&Choices::new(
-            &self.model,
-            &self.speculation,
-            &self.sampling,
-            self.parallel.min(prompts.len()),
-        ))?;
-        if assembly.tokenizer.is_none() && !self.output_ids && !self.json {
-            return Err(without_tokenizer(&assembly.target));
+        let settings = Settings {
+            model: self.model.settings(),
+            sampling: self.sampling.settings(),
+            speculation: self.speculation.settings(),
+            parallel: self.parallel.min(prompts.len()),
+        };
+        let (generator, mut telling) = telling::open(&settings)?;
+        if generator.tokenizer.is_none() && !self.output_ids && !self.json {
+            return Err(without_tokenizer(&generator.target).into());
         }
-        let requests = self.requests(&assembly, &prompts)?;
+        let requests = self.requests(&generator, &prompts)?;
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&assembly.names);
+        marks.legend(&generator.names);
         // What is to be kept is kept although it was interrupted.
-        let interrupts = if assembly.memory.keeps() { Some(Interrupts::listen()?) } else { None };
+        let interrupts = if generator.memory.keeps() { Some(Interrupts::listen()?) } else { None };
         interrupts.iter().for_each(Interrupts::begin);
         let go_on = || interrupts.as_ref().is_none_or(Interrupts::go_on);
         let started = Instant::now();
-        let answers = match prompts.as_slice() {
-            [_] if !self.json && !self.output_ids => {
-                self.stream(&mut assembly, &prompts[0], requests, marks, &go_on)?
+        let (mut generator, answers) = match prompts.as_slice() {
+            [prompt] if !self.json && !self.output_ids => {
+                self.stream(generator, &mut telling, prompt, requests, marks, &go_on)?
             }
-            _ => self.collect(&mut assembly, &prompts, requests, marks, &go_on)?,
+            _ => self.collect(generator, &mut telling, &prompts, requests, marks, &go_on)?,
         };
-        assembly.memory.keep(&answers, &assembly.engine)?;
+        generator.keep(&answers)?;
         let wall = (prompts.len() > 1).then(|| started.elapsed());
         if answers.iter().any(|answer| answer.stats.passes > 0) {
-            say(report::line(&answers, &assembly.names, wall));
+            say(report::line(&answers, &generator.names, wall));
         }
         if let ([answer], true) = (answers.as_slice(), self.sparkline || std::io::stderr().is_terminal())
             && let Some(line) = sparkline::line(&answer.arrivals)
@@ -106,11 +108,10 @@ impl Generate {
         told(&answers)
     }
 
-    fn requests(&self, assembly: &Assembly, prompts: &[Prompt]) -> Result<Vec<Request>, Failure> {
+    fn requests(&self, generator: &Generator, prompts: &[Prompt]) -> Result<Vec<Request>, Failure> {
         let request = |prompt: &Prompt| {
-            let prompt = prompt.tokens(&assembly.target, assembly.tokenizer.as_deref())?;
             let measure = self.json || self.show_drafts.is_some();
-            Ok(Request { prompt, log_probabilities: self.logprobs, measure, ..assembly.request.clone() })
+            Ok(Request { log_probabilities: self.logprobs, measure, ..generator.request(prompt)? })
         };
         prompts.iter().map(request).collect()
     }
@@ -118,18 +119,20 @@ impl Generate {
     /// One prompt, its text as it comes.
     fn stream(
         &self,
-        assembly: &mut Assembly,
+        mut generator: Generator,
+        telling: &mut Telling,
         prompt: &Prompt,
         requests: Vec<Request>,
         marks: Marks,
         go_on: &dyn Fn() -> bool,
-    ) -> Result<Vec<Answer>, Failure> {
+    ) -> Result<(Generator, Vec<Answer>), Failure> {
         let mut stream = Stream::new(marks);
         if self.display_prompt {
             stream.text(prompt.text().unwrap_or_default())?;
         }
         let mut prompt_bar = PromptBar::default();
-        let answers = run(assembly, requests, &mut |_, event| {
+        let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
+            telling.hear(event);
             prompt_bar.watch(event);
             match event {
                 Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
@@ -142,66 +145,77 @@ impl Generate {
             stream.text("\n")?;
         }
         for answer in &answers {
-            stream.text(&self.table(assembly, answer))?;
+            stream.text(&self.table(&generator, answer))?;
         }
-        Ok(answers)
+        Ok((generator, answers))
     }
 
-    /// Prompts whose answers are printed when they are complete, in order.
+    /// Prompts whose answers are printed when they are complete, in order. The engine runs on a thread of its own.
     fn collect(
         &self,
-        assembly: &mut Assembly,
+        generator: Generator,
+        telling: &mut Telling,
         prompts: &[Prompt],
         requests: Vec<Request>,
         marks: Marks,
         go_on: &dyn Fn() -> bool,
-    ) -> Result<Vec<Answer>, Failure> {
+    ) -> Result<(Generator, Vec<Answer>), Failure> {
         let done = bar("prompts", prompts.len());
-        let answers = run(assembly, requests, &mut |_, event| {
+        let record = generator.record();
+        let engine = EngineThread::start(generator);
+        let answers = engine.run(requests, &mut |_, event| -> Result<bool, Failure> {
+            telling.hear(event);
             if matches!(event, Event::Finished { .. }) {
                 done.inc(1);
             }
             Ok(go_on())
         })?;
+        let generator = engine.stop()?;
         done.finish_and_clear();
         let mut out = std::io::stdout().lock();
         // Of a list each prompt has its line, an empty one if it was refused, so that lines can be counted.
         let shown = |answer: &Answer| answers.len() > 1 || answer.failure.is_none() || !answer.emitted.is_empty();
         for (prompt, answer) in prompts.iter().zip(&answers).filter(|(_, answer)| shown(answer)) {
-            writeln!(out, "{}", self.printed(assembly, prompt, answer, marks))?;
+            writeln!(out, "{}", self.printed(&generator, &record, prompt, answer, marks))?;
         }
         out.flush()?;
-        Ok(answers)
+        Ok((generator, answers))
     }
 
     /// A whole answer as it is printed.
-    fn printed(&self, assembly: &Assembly, prompt: &Prompt, answer: &Answer, marks: Marks) -> String {
+    fn printed(
+        &self,
+        generator: &Generator,
+        record: &Record,
+        prompt: &Prompt,
+        answer: &Answer,
+        marks: Marks,
+    ) -> String {
         if self.output_ids {
             let ids: Vec<String> = answer.emitted.iter().map(|emitted| emitted.token.to_string()).collect();
             return ids.join(",");
         }
         if self.json {
-            let has_text = assembly.tokenizer.is_some();
-            let object = report::object(answer, prompt.text(), has_text, assembly.request.seed, &assembly.names);
-            return object.to_string();
+            let has_text = generator.tokenizer.is_some();
+            return report::object(answer, prompt.text(), has_text, record, &generator.names).to_string();
         }
         let shown = if self.display_prompt { prompt.text().unwrap_or_default() } else { "" };
         let marked = answer.emitted.iter().map(|emitted| marks.marked(&emitted.text, emitted.origin));
         let marked_len: usize = answer.emitted.iter().map(|emitted| emitted.text.len()).sum();
         // What was held back until the end belongs to no single token.
         let text = format!("{shown}{}{}", marked.collect::<String>(), &answer.text[marked_len..]);
-        match self.table(assembly, answer).as_str() {
+        match self.table(generator, answer).as_str() {
             "" => text,
             table => format!("{text}\n{table}"),
         }
     }
 
     /// The tokens of an answer behind an empty line, if they are to be listed.
-    fn table(&self, assembly: &Assembly, answer: &Answer) -> String {
-        match (&assembly.tokenizer, self.show_drafts) {
+    fn table(&self, generator: &Generator, answer: &Answer) -> String {
+        match (&generator.tokenizer, self.show_drafts) {
             (Some(tokenizer), Some(ShowDrafts::Table)) if !answer.emitted.is_empty() => {
-                let reliable = reliability(&answer.stats.drafters, &assembly.names);
-                format!("\n{}{reliable}", table(&answer.emitted, &assembly.names, tokenizer))
+                let reliable = reliability(&answer.stats.drafters, &generator.names);
+                format!("\n{}{reliable}", table(&answer.emitted, &generator.names, tokenizer))
             }
             _ => String::new(),
         }

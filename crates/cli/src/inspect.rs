@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use foretoken::models::Opened;
 use foretoken_kernels::Isa;
 use foretoken_model::CacheType;
 use foretoken_model::spec::{Activation, FeedForward, Norm, Positions};
@@ -16,7 +17,6 @@ use foretoken_text::Tokenizer;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::models::Opened;
 use crate::options::{CacheOptions, ModelOptions};
 
 /// Options of `foretoken inspect`.

@@ -12,6 +12,7 @@ use foretoken_weights::safetensors::{Elements, write};
 
 use crate::failure::Failure;
 use crate::options::ModelOptions;
+use crate::progress::Loading;
 use crate::values;
 
 /// Options of `foretoken logits`.
@@ -46,7 +47,8 @@ impl Logits {
         if count > context {
             return Err(Failure::Other(format!("--tokens: expected at most {context} (the context), found {count}")));
         }
-        let mut model = model.load(self.model.run_with(count))?;
+        let mut loading = Loading::default();
+        let mut model = model.load(self.model.run_with(count), &mut |done, of| loading.show(done, of))?;
         let rows_max = model.capacity().rows_max;
         let rows = if self.one_by_one { 1 } else { self.rows.unwrap_or(rows_max).min(rows_max) };
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());

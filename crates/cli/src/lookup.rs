@@ -1,15 +1,14 @@
 //! `foretoken lookup`: texts that drafters learn before the first prompt.
 //!
-//! `build` turns a corpus into a store of texts in a model's tokens; every drafter that learns across texts is built from
-//! it when a program starts. Left out: a server's own store, which grows while it runs.
+//! `build` turns a corpus into a store of texts in a model's tokens; every drafter that learns across texts is built
+//! from it when a program starts. Left out: a server's own store, which grows while it runs.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use foretoken_engine::store::TOKENS_MAX;
-use foretoken_engine::{Document, Store, Vocabulary};
+use foretoken::store::{Document, Store, TOKENS_MAX, Vocabulary};
 use foretoken_text::Tokenizer;
 use serde_json::Value;
 

@@ -1,28 +1,23 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
-//! One file a command (`generate`, `chat`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`, `version`), over a few that they
-//! share: `options` and `values` say what can be given, `models` opens, `assembly` makes an engine, `answers` runs it.
-//! Every error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
+//! One file a command (`generate`, `chat`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`, `version`),
+//! over a few that they share: `options` and `values` say what can be given and turn it into settings, which the
+//! library `foretoken` opens and runs; `telling` says what its user should know. Every error is one line on standard
+//! error; exit code 2 is for a wrong command line, 1 for everything else.
 
 #![forbid(unsafe_code)]
 
-mod answers;
 mod arguments;
-mod assembly;
 mod bench;
 mod chat;
 mod check;
-mod costs;
-mod defaults;
-mod demo;
 mod failure;
 mod generate;
 mod inspect;
 mod interrupts;
 mod logits;
 mod lookup;
-mod memory;
-mod models;
+mod names;
 mod options;
 mod printing;
 mod progress;
@@ -31,6 +26,7 @@ mod quantize;
 mod records;
 mod report;
 mod sparkline;
+mod telling;
 mod values;
 mod version;
 mod vocabulary;

@@ -6,11 +6,9 @@
 mod drafters;
 mod model;
 mod sampling;
-mod spec_type;
 mod speculation;
 
-pub use drafters::{DrafterOptions, MemoryOptions};
+pub use drafters::DrafterOptions;
 pub use model::{CacheOptions, ModelOptions};
 pub use sampling::{LawOptions, SamplingOptions};
-pub use spec_type::{DrafterSpec, Kind, SpecType};
 pub use speculation::{Budget, DraftingOptions, SpeculationOptions, Verify};

@@ -15,6 +15,22 @@ pub fn bar(what: &'static str, steps: usize) -> ProgressBar {
     ProgressBar::with_draw_target(Some(steps as u64), target).with_style(style).with_message(what)
 }
 
+/// A bar while models are loaded, one after the other.
+#[derive(Default)]
+pub struct Loading(Option<ProgressBar>);
+
+impl Loading {
+    /// Shows that so many layers of a model are loaded, of so many.
+    pub fn show(&mut self, done: usize, of: usize) {
+        self.0.get_or_insert_with(|| bar("loading", of)).set_position(done as u64);
+        if done == of
+            && let Some(bar) = self.0.take()
+        {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 /// A line for the person at the terminal. A closed standard error is not worth an error.
 pub fn say(line: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");

@@ -4,8 +4,8 @@
 //!
 //! - token ids: `prompt_ids` with `ids`, as `foretoken generate --json` prints them;
 //! - `prompt` or `question` with `output`, `completion` or `answer`, texts or token ids;
-//! - `prompt` with `response_mistral7b` (prompt-lookup-decoding's recordings of CNN/DM, HAGRID and MT-bench): the greedy
-//!   answers, one record a turn, where a later turn goes on with the conversation so far;
+//! - `prompt` with `response_mistral7b` (prompt-lookup-decoding's recordings of CNN/DM, HAGRID and MT-bench): the
+//!   greedy answers, one record a turn, where a later turn goes on with the conversation so far;
 //! - `query`, `docs` and `result` (LLMA's questions with retrieved documents).
 //!
 //! Prompt and answer become tokens each by itself, so that tokens never lie across the border; no end token is added.

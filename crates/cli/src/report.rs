@@ -5,10 +5,9 @@
 
 use std::time::Duration;
 
+use foretoken::{Answer, Record};
 use foretoken_engine::{DrafterStats, Emitted, FinishReason, Origin, Reliability, Stats};
 use serde_json::{Map, Value, json};
-
-use crate::answers::Answer;
 
 /// Statistics of several answers together. Times are added up, so rates are per text.
 pub fn total<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
@@ -113,8 +112,9 @@ pub fn drafter(stats: &DrafterStats) -> Value {
     })
 }
 
-/// The object of one prompt for `--json`. `prompt` is the prompt's text, `has_text` whether tokens have any.
-pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, seed: u64, names: &[String]) -> Value {
+/// The object of one prompt for `--json`. `prompt` is the prompt's text, `has_text` whether tokens have any, `record`
+/// that of the run.
+pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, record: &Record, names: &[String]) -> Value {
     let stats = &answer.stats;
     let drafters: Map<String, Value> =
         names.iter().zip(&stats.drafters).map(|(name, stats)| (name.clone(), drafter(stats))).collect();
@@ -130,7 +130,8 @@ pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, seed: u64, 
         "q": each(answer, |emitted| json!(emitted.q.map(|q| digits(f64::from(q))))),
         "finish_reason": reason(answer),
         "error": answer.failure,
-        "seed": seed,
+        "seed": record.settings.sampling.seed,
+        "request": answer.request,
         "timings": {
             "prompt_n": stats.prompt_tokens,
             "time_to_first_token_ms": milliseconds(stats.time_to_first_token),
@@ -153,6 +154,7 @@ pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, seed: u64, 
             "accepted_lens": stats.accepted_lens,
             "drafters": drafters,
         },
+        "record": record,
     });
     let logprobs: Option<Vec<f32>> = answer.emitted.iter().map(|emitted| emitted.log_probability).collect();
     if let (Some(logprobs), Some(fields), false) = (logprobs, object.as_object_mut(), answer.emitted.is_empty()) {

@@ -4,6 +4,7 @@
 
 use std::str::FromStr;
 
+use foretoken::settings::Limit;
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::Token;
 use foretoken_speculation::draft::{BRANCH_LENGTH_MAX, BranchSource, Layout};
@@ -97,10 +98,6 @@ pub fn whole_or_unlimited(word: &str) -> Result<Limit, String> {
     Ok(Limit(usize::try_from(number).ok()))
 }
 
-/// A number of tokens, or none for no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit(pub Option<usize>);
-
 /// A seed, or none for a random one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(pub Option<u64>);
@@ -130,17 +127,8 @@ pub fn token(word: &str) -> Result<Token, String> {
     number(word.trim(), "token ids, as 1,2,3", |_: Token| true)
 }
 
-/// llama.cpp's spelling of a bias: `TOKEN_ID+bias` or `TOKEN_ID-bias`, where the bias may be `inf`.
-pub fn logit_bias(word: &str) -> Result<(Token, f32), String> {
-    let wrong = || "expected TOKEN_ID+BIAS or TOKEN_ID-BIAS".to_string();
-    let sign = word.find(['+', '-']).ok_or_else(wrong)?;
-    let token = word[..sign].trim().parse().map_err(|_| wrong())?;
-    let bias: f32 = word[sign..].trim().parse().map_err(|_| wrong())?;
-    if bias.is_nan() || bias == f32::INFINITY {
-        return Err("expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, finite or minus infinity".to_string());
-    }
-    Ok((token, bias))
-}
+/// A bias in llama.cpp's spelling.
+pub use foretoken::settings::logit_bias;
 
 /// A stop string, which must not be empty.
 pub fn stop(word: &str) -> Result<String, String> {
@@ -150,16 +138,6 @@ pub fn stop(word: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bias_is_a_token_and_a_signed_number() {
-        assert_eq!(logit_bias("15043+1"), Ok((15043, 1.0)));
-        assert_eq!(logit_bias("7-0.5"), Ok((7, -0.5)));
-        assert_eq!(logit_bias("7-inf"), Ok((7, f32::NEG_INFINITY)));
-        for wrong in ["7", "7=1", "+1", "7+", "7+inf", "7-nan", "x+1"] {
-            assert!(logit_bias(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_mode_of_the_trie_is_a_layout_and_texts() {

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use clap::Args;
+use foretoken::models::demo;
 use foretoken_kernels::Isa;
 
-use crate::demo;
 use crate::failure::Failure;
 use crate::inspect::instruction_sets;
 

@@ -3,12 +3,12 @@
 //! Texts become tokens in commands that run no model: what is kept for drafters, what was recorded elsewhere. They need
 //! a vocabulary and nothing else, so the weights of a model are neither read nor checked.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use foretoken_text::Tokenizer;
-use foretoken_weights::gguf;
+use foretoken::Tokenizer;
+use foretoken::models::tokenizer_at;
 
 use crate::failure::Failure;
 
@@ -31,20 +31,8 @@ impl VocabularyOptions {
     /// The file or folder has none, or one that cannot be understood.
     pub fn open(&self) -> Result<Arc<Tokenizer>, Failure> {
         match self.vocab.as_ref().or(self.model.as_ref()) {
-            Some(path) => open(path),
+            Some(path) => Ok(tokenizer_at(path)?),
             None => Err(Failure::Usage("--vocab: expected a .gguf file or a folder, found none".into())),
         }
     }
-}
-
-/// The tokenizer of a folder with `tokenizer.json`, or of a GGUF file.
-///
-/// # Errors
-/// It is not there, or cannot be understood.
-pub fn open(path: &Path) -> Result<Arc<Tokenizer>, Failure> {
-    if path.is_dir() {
-        return Ok(Arc::new(Tokenizer::from_dir(path)?));
-    }
-    let file = gguf::open(path)?;
-    Ok(Arc::new(Tokenizer::from_gguf(&path.display().to_string(), &file.metadata)?))
 }

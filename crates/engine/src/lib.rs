@@ -30,7 +30,6 @@ mod sequence;
 mod shared;
 mod stats;
 mod step;
-pub mod store;
 mod translated;
 mod weighing;
 
@@ -42,7 +41,6 @@ pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
 pub use stats::{DrafterStats, Reliability, Stats};
 pub use step::Engine;
-pub use store::{Document, Store, StoreError, Vocabulary};
 pub use translated::{TextTranslator, TranslationSettings, TranslationWay, translated_drafter};
 
 pub use foretoken_speculation::{Costs, SequenceId, Token};

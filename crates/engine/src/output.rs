@@ -91,3 +91,14 @@ pub enum Event {
         stats: Box<Stats>,
     },
 }
+
+impl Event {
+    /// The text that came with it; empty where there is none.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Prompt { .. } | Self::DrafterFailed { .. } => String::new(),
+            Self::Tokens { emitted, .. } => emitted.iter().map(|emitted| emitted.text.as_str()).collect(),
+            Self::Finished { text, .. } => text.clone(),
+        }
+    }
+}

@@ -118,9 +118,9 @@ impl Engine {
     /// Under *rejection* and *block* the seed and this number together are what a request's coins and draws are made of
     /// ([`foretoken_speculation::Pass::request`]): a text can be had again by giving both again. As long as a drafter
     /// remembers a text, no other request of its seed may have its number, or the law of that request's text is not kept.
-    /// So who teaches texts of earlier runs ([`Engine::warm_up`]) continues behind their numbers, which
-    /// are kept beside the texts ([`crate::Store::next_request`]). Under *exact* the number means nothing; the noise of *exact* is that of
-    /// number 0, so who runs requests of both promises with one seed side by side begins with 1.
+    /// So who teaches texts of earlier runs ([`Engine::warm_up`]) keeps the number beside the texts, and continues
+    /// behind it. Under *exact* the number means nothing; the noise of *exact* is that of number 0, so who runs requests
+    /// of both promises with one seed side by side begins with 1.
     pub fn set_next_request(&mut self, number: u64) {
         self.next_request = number;
     }

@@ -4,6 +4,8 @@
 //! since the head is a sixth of a 1 B model and half of a small one. Each row gets the list of slots that it
 //! sees: the committed positions of its sequence, then its ancestors, by logical position.
 
+use std::sync::Arc;
+
 use foretoken_kernels::attention::{CacheType, Places};
 use foretoken_kernels::matmul::product;
 use foretoken_kernels::rope::angles;
@@ -73,7 +75,10 @@ impl Options {
 
 /// A network with its weights, its cache and the threads that compute it.
 pub struct Model {
-    network: Network<Linear>,
+    /// Shared with the models that [`Model::share`] made.
+    network: Arc<Network<Linear>>,
+    /// Its directory or file, for messages.
+    file: String,
     compute: Compute,
     cache: Cache,
     capacity: Capacity,
@@ -116,12 +121,28 @@ impl Model {
         let compute = Compute::new(options.threads);
         let packing = Packing::new(&compute.pool, checkpoint.weights.source(), options.weight_type);
         let network = family::read(checkpoint)?.pack(&packing, progress)?;
+        Self::with(Arc::new(network), compute, &checkpoint.name, options)
+    }
+
+    /// Another executor over the same weights, which are not loaded again: with a cache, threads and buffers of its own.
+    /// The type of the weights is as it is.
+    ///
+    /// # Errors
+    /// There is not memory enough for the cache, or its type does not fit the heads.
+    pub fn share(&self, options: Options) -> Result<Self, ModelError> {
+        options.check_types(&self.file, self.spec().head_dim)?;
+        let mut compute = Compute::new(options.threads);
+        compute.isa = self.compute.isa;
+        Self::with(Arc::clone(&self.network), compute, &self.file, options)
+    }
+
+    fn with(network: Arc<Network<Linear>>, compute: Compute, file: &str, options: Options) -> Result<Self, ModelError> {
         let spec = &network.spec;
         let types = [options.key_type, options.value_type];
         let group = Group::attention(options.page_len.max(1), options.pages.max(1));
         let cache = Cache::new(group, types, spec.layers, [spec.kv_heads, spec.head_dim]).ok_or_else(|| {
             ModelError::Memory {
-                file: checkpoint.name.clone(),
+                file: file.to_string(),
                 positions: group.pages.saturating_mul(group.page_len),
                 position_bytes: spec.cache_bytes_per_position(types),
             }
@@ -134,7 +155,7 @@ impl Model {
         };
         let outputs = HostOutputs { vocabulary: spec.vocabulary, width: spec.width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
-        Ok(Self { network, compute, cache, capacity, buffers, pass, outputs })
+        Ok(Self { network, file: file.to_string(), compute, cache, capacity, buffers, pass, outputs })
     }
 
     /// The network's shape and choices.
@@ -155,7 +176,7 @@ impl Model {
 
     /// Embedding of the pass's tokens, with learned positions where the network has them, into `x`.
     fn embed(&mut self) {
-        let Network { spec, embedding, positions, .. } = &self.network;
+        let Network { spec, embedding, positions, .. } = &*self.network;
         let Pass { tokens, positions: at, x, positional, .. } = &mut self.pass;
         let x = room(x, tokens.len() * spec.width);
         embedding.embed(tokens, x);
@@ -168,7 +189,7 @@ impl Model {
 
     /// Norm and head for the wanted rows of `x`, if there are any.
     fn head(&mut self) {
-        let Network { spec, output_norm, head, .. } = &self.network;
+        let Network { spec, output_norm, head, .. } = &*self.network;
         let Pass { wanted, x, chosen, normed, .. } = &mut self.pass;
         let logits = &mut self.outputs.logits;
         logits.resize(wanted.len() * spec.vocabulary, 0.0);
@@ -251,7 +272,7 @@ impl Executor for Model {
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed();
         let Self { network, compute, cache, buffers, pass, outputs, .. } = self;
-        let Network { spec, layers, .. } = &*network;
+        let Network { spec, layers, .. } = &**network;
         let places: Vec<Places<'_>> = pass
             .ranges
             .iter()

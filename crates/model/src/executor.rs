@@ -94,7 +94,7 @@ pub struct Capacity {
 }
 
 /// A network that can be run: the CPU decoder, a toy table, later another machine. Nothing above knows which.
-pub trait Executor {
+pub trait Executor: Send {
     /// Scores every row of the batch, stores the rows in the cache, and has [`outputs`](Self::outputs) ready.
     ///
     /// # Errors

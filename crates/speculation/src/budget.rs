@@ -70,7 +70,7 @@ impl Outcome<'_> {
 }
 
 /// How much to draft.
-pub trait Budget {
+pub trait Budget: Send {
     /// What the next draft may do.
     fn limits(&self) -> Limits;
 

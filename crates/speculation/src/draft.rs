@@ -115,7 +115,7 @@ pub struct News<'a> {
 ///
 /// The engine calls, per sequence: `open` once; then per pass `draft` and `observe`; and `close`. A pass in which this
 /// drafter was not asked is observed too.
-pub trait Drafter {
+pub trait Drafter: Send {
     /// A short name for metrics, as on the command line.
     fn name(&self) -> &str;
 

@@ -102,7 +102,7 @@ pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
 }
 
 /// A language model with a cache per sequence.
-pub trait Scorer {
+pub trait Scorer: Send {
     /// Gets ready for a sequence, with nothing cached.
     fn open(&mut self, sequence: SequenceId);
 

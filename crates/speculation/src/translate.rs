@@ -66,7 +66,7 @@ impl Reading {
 }
 
 /// Translates between the target's vocabulary and an assistant's, for many sequences.
-pub trait Translator {
+pub trait Translator: Send {
     /// A sequence begins: nothing is read.
     fn open(&mut self, sequence: SequenceId);
 

@@ -5,20 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use foretoken_speculation::{Context, Law, LogitRows, Sampling, ScoreAsk, Scorer, SequenceId, Token};
 
 /// The probability of every text of one length.
 pub type Joint = BTreeMap<Vec<Token>, f64>;
 
-type Row = dyn Fn(&[Token]) -> Vec<f32>;
+type Row = dyn Fn(&[Token]) -> Vec<f32> + Send + Sync;
 
 /// A language model as a function from all tokens so far to logits.
 #[derive(Clone)]
 pub struct Table {
     vocabulary: usize,
-    row: Rc<Row>,
+    row: Arc<Row>,
 }
 
 impl fmt::Debug for Table {
@@ -29,8 +29,8 @@ impl fmt::Debug for Table {
 
 impl Table {
     /// The model with these rows.
-    pub fn new(vocabulary: usize, row: impl Fn(&[Token]) -> Vec<f32> + 'static) -> Table {
-        Table { vocabulary, row: Rc::new(row) }
+    pub fn new(vocabulary: usize, row: impl Fn(&[Token]) -> Vec<f32> + Send + Sync + 'static) -> Table {
+        Table { vocabulary, row: Arc::new(row) }
     }
 
     /// The model whose next token has these probabilities after any context.

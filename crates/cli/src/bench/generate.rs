@@ -18,14 +18,15 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use foretoken::generator::Choices;
+use foretoken::prompts::{self, Listed};
+use foretoken::settings::SpeculationSettings;
+use foretoken::{Answer, Generator, Settings, SpecType};
 use foretoken_engine::{BudgetKind, RequestError, Token};
 
-use crate::answers::Answer;
-use crate::assembly::{Assembly, Choices};
 use crate::failure::Failure;
-use crate::options::{DraftingOptions, LawOptions, ModelOptions, SpecType, Verify};
-use crate::progress::say;
-use crate::prompts::{self, Listed};
+use crate::options::{DraftingOptions, LawOptions, ModelOptions, Verify};
+use crate::telling::{self, Telling};
 use crate::values;
 use measure::Measurement;
 use measured::Measured;
@@ -115,8 +116,8 @@ pub struct Generate {
         default_value = "exact"
     )]
     verify: Vec<Verify>,
-    /// How much to draft, in one way or several: as for generate, or oracle, which knows the plain text and drafts what will
-    /// be accepted; each also with limits of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of
+    /// How much to draft, in one way or several: as for generate, or oracle, which knows the plain text and drafts what
+    /// will be accepted; each also with limits of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of
     /// --spec-draft-n-max and --spec-draft-p-min
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',', default_value = "auto",
         value_parser = str::parse::<Measured>)]
@@ -146,34 +147,37 @@ impl Generate {
             false => self.spec_type.iter().cloned().map(Some).collect(),
         };
         let limit = self.drafting.spec_draft_n_max;
-        let mut assembly = Assembly::new(&Choices {
-            model: &self.model,
-            drafting: &self.drafting,
-            methods: specs.clone(),
+        let mut speculation = SpeculationSettings {
             // Every request of a method says its own.
-            promise: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
-            budget: self.budget.first().map_or(BudgetKind::default(), |budget| budget.kind(limit, None)),
-            law: &self.law,
-            temperature: self.temp.first().copied(),
+            verify: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
+            ..self.drafting.settings()
+        };
+        speculation.memory.shared = true;
+        let settings = Settings {
+            model: self.model.settings(),
+            sampling: self.law.settings(self.temp.first().copied()),
+            speculation,
             parallel: parallel.iter().copied().max().unwrap_or(1),
-            shared_memory: true,
+        };
+        let (mut generator, mut telling) = telling::open_with(&Choices {
+            methods: specs.iter().map(|spec| spec.clone().unwrap_or_default()).collect(),
+            budget: self.budget.first().map_or(BudgetKind::default(), |budget| budget.kind(limit, None)),
+            ..Choices::new(&settings)
         })?;
-        let prompts = tokens(&listed, &assembly)?;
-        if std::mem::take(&mut assembly.untold_seed) {
-            say(format_args!("seed: {}", assembly.request.seed));
-        }
+        let prompts = tokens(&listed, &generator)?;
+        telling.seed();
         let kinds: Vec<Option<String>> = listed.into_iter().map(|listed| listed.kind).collect();
         let page = Page {
-            target: &assembly.target.name.clone(),
-            names: &assembly.names.clone(),
+            target: &generator.target.name.clone(),
+            names: &generator.names.clone(),
             threads: self.model.threads(),
             repeat: self.repeat,
             parallel: &parallel,
-            seed: assembly.request.seed,
+            seed: generator.request.seed,
             kinds: &kinds,
             by_kind: self.by_kind,
         };
-        let differences = self.measured(&mut assembly, &specs, &prompts, &page)?;
+        let differences = self.measured((&mut generator, &mut telling), &specs, &prompts, &page)?;
         match differences.as_slice() {
             [] => Ok(()),
             [one] => Err(Failure::Other(one.clone())),
@@ -184,7 +188,7 @@ impl Generate {
     /// Measures and prints everything. Returns what texts are not as they should be.
     fn measured(
         &self,
-        assembly: &mut Assembly,
+        (generator, telling): (&mut Generator, &mut Telling),
         specs: &[Option<SpecType>],
         prompts: &[Vec<Token>],
         page: &Page<'_>,
@@ -193,12 +197,13 @@ impl Generate {
         if !self.json {
             writeln!(out, "{}", page.title(prompts))?;
         }
-        let default = [assembly.request.sampling.temperature];
+        let default = [generator.request.sampling.temperature];
         let temperatures = if self.temp.is_empty() { &default[..] } else { &self.temp };
         let mut measurement = Measurement {
             prompts,
-            methods: &self.methods(assembly, specs),
-            assembly,
+            methods: &self.methods(generator, specs),
+            generator,
+            telling,
             nodes_max: self.drafting.spec_draft_n_max,
             alpha: self.measure,
             repeat: self.repeat,
@@ -228,18 +233,18 @@ impl Generate {
     }
 
     /// The methods, each under each promise with each budget.
-    fn methods(&self, assembly: &Assembly, specs: &[Option<SpecType>]) -> Vec<Method> {
-        let names = specs.iter().zip(&assembly.methods).map(|(spec, team)| match spec {
+    fn methods(&self, generator: &Generator, specs: &[Option<SpecType>]) -> Vec<Method> {
+        let names = specs.iter().zip(&generator.methods).map(|(spec, team)| match spec {
             Some(spec) => spec.to_string(),
             None => {
-                let names = team.drafters.iter().map(|number| assembly.names[usize::from(*number)].as_str());
+                let names = team.drafters.iter().map(|number| generator.names[usize::from(*number)].as_str());
                 names.collect::<Vec<_>>().join("+")
             }
         });
         let names: Vec<String> = names.collect();
         let ways = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
         let each = |(verify, budget)| {
-            let named = names.iter().zip(&assembly.methods).enumerate();
+            let named = names.iter().zip(&generator.methods).enumerate();
             named.map(move |(number, (name, team))| {
                 let (name, drafters) = (name.clone(), team.drafters.clone());
                 Method { name, number, drafters, verify, budget }
@@ -291,10 +296,10 @@ impl Generate {
 }
 
 /// The prompts as tokens.
-fn tokens(listed: &[Listed], assembly: &Assembly) -> Result<Vec<Vec<Token>>, Failure> {
-    let tokens = |listed: &Listed| listed.prompt.tokens(&assembly.target, assembly.tokenizer.as_deref());
+fn tokens(listed: &[Listed], generator: &Generator) -> Result<Vec<Vec<Token>>, Failure> {
+    let tokens = |listed: &Listed| listed.prompt.tokens(&generator.target, generator.tokenizer.as_deref());
     let tokens: Vec<Vec<Token>> = listed.iter().map(tokens).collect::<Result<_, _>>()?;
-    let context = assembly.engine.context();
+    let context = generator.engine.context();
     if let Some(number) = tokens.iter().position(|tokens| tokens.len() >= context) {
         let error = RequestError::PromptTooLong { found: tokens[number].len(), context };
         return Err(Failure::Other(format!("prompt {}: {error}", number + 1)));

@@ -1,9 +1,9 @@
 //! `foretoken bench replay`: what each drafter would have saved on texts that are known already.
 //!
 //! A record plays the target ([`play`]), so that hundreds of texts pass in seconds and every drafter is judged on the
-//! same ones, through the engine itself. What is said of acceptance and passes is exact for greedy decoding: a model that
-//! writes the record would have needed these passes. Left out: drafters with a network, and what a pass costs, which
-//! `bench pass` measures.
+//! same ones, through the engine itself. What is said of acceptance and passes is exact for greedy decoding: a model
+//! that writes the record would have needed these passes. Left out: drafters with a network, and what a pass costs,
+//! which `bench pass` measures.
 
 mod contestant;
 pub mod play;
@@ -13,8 +13,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use foretoken_engine::store::TOKENS_MAX;
-use foretoken_engine::{BudgetKind, Stats, Store, Vocabulary};
+use foretoken::settings::DrafterSettings;
+use foretoken::store::{Store, TOKENS_MAX, Vocabulary};
+use foretoken_engine::{BudgetKind, Stats};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -135,9 +136,9 @@ impl Replay {
     pub fn run(&self) -> Result<(), Failure> {
         let tokenizer = self.vocabulary.open()?;
         let records = records::read(&self.records, &tokenizer, self.limit)?;
-        let options = self.drafter_options();
-        let contestants = if self.spec_type.is_empty() { Contestant::all(&options) } else { self.spec_type.clone() };
-        let equipment = Equipment { options: &options, nodes_max: self.spec_draft_n_max, tokenizer: &tokenizer };
+        let settings = self.drafter_settings();
+        let contestants = if self.spec_type.is_empty() { Contestant::all(&settings) } else { self.spec_type.clone() };
+        let equipment = Equipment { settings: &settings, nodes_max: self.spec_draft_n_max, tokenizer: &tokenizer };
         let known = match &self.warm_up {
             WarmUp::File(path) => Some(Store::load(path, Vocabulary::from(&*tokenizer), TOKENS_MAX)?),
             WarmUp::None | WarmUp::Half => None,
@@ -170,15 +171,15 @@ impl Replay {
         Ok(out.flush()?)
     }
 
-    /// The drafters' options. How much is drafted is said by `--spec-draft-n-max` alone, so that all are judged alike.
-    fn drafter_options(&self) -> DrafterOptions {
-        let mut options = self.drafters.clone();
-        options.spec_gain_min.get_or_insert(0.0);
-        options.lookup.prompt_lookup_num_tokens = self.spec_draft_n_max;
-        options.trie.decoding_length = self.spec_draft_n_max;
-        options.suffix.suffix_num_tokens = self.spec_draft_n_max;
-        options.ngram.ngram_num_tokens = self.spec_draft_n_max;
-        options
+    /// The drafters' settings. How much is drafted is said by `--spec-draft-n-max` alone, so that all are judged alike.
+    fn drafter_settings(&self) -> DrafterSettings {
+        let mut settings = self.drafters.settings();
+        settings.gain_min.get_or_insert(0.0);
+        settings.lookup.nodes_max = self.spec_draft_n_max;
+        settings.trie.nodes_max = self.spec_draft_n_max;
+        settings.suffix.nodes_max = self.spec_draft_n_max;
+        settings.ngram.depth_max = self.spec_draft_n_max;
+        settings
     }
 
     /// Plays all records with one drafter, or several that share a pass.

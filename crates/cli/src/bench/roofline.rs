@@ -1,7 +1,7 @@
 //! The least that a pass has to read and to compute, and the least time that this takes on a machine of given ceilings.
 //!
-//! Counted from the matrices of the loaded model, in the form in which they are multiplied. Left out: activations, norms,
-//! rows of the embedding and everything else that is small.
+//! Counted from the matrices of the loaded model, in the form in which they are multiplied. Left out: activations,
+//! norms, rows of the embedding and everything else that is small.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! `foretoken bench trie`: trie lookahead over ranges of its settings, as its authors measured them.
 //!
-//! The shapes of Zhao et al. 2024 (section 5.2) on records of one's own: their Figures 4 and 5 (decoding length by branch
-//! length, for each layout), Table 5 (each procedure switched off), Table 6 (capacity in decoding lengths) and the
-//! trie's memory. Each half of the records is played after the other was learned, as they warm up with a dev set.
+//! The shapes of Zhao et al. 2024 (section 5.2) on records of one's own: their Figures 4 and 5 (decoding length by
+//! branch length, for each layout), Table 5 (each procedure switched off), Table 6 (capacity in decoding lengths) and
+//! the trie's memory. Each half of the records is played after the other was learned, as they warm up with a dev set.
 //!
-//! Tokens a pass stand for their speed: on their hardware a pass of up to the critical decoding length costs what a pass
-//! of one row costs. The same number is the effective decoding length of their Figure 5, so one table serves both
+//! Tokens a pass stand for their speed: on their hardware a pass of up to the critical decoding length costs what a
+//! pass of one row costs. The same number is the effective decoding length of their Figure 5, so one table serves both
 //! figures. Left out: time, which depends on a network.
 
 mod watched;

@@ -1,24 +1,26 @@
 //! Options of the single drafters, by the names that papers, transformers and llama.cpp gave them.
 //!
-//! Each group has its defaults from the drafter itself, but for the least gain, which is a choice of each command. Left
-//! out: options that all drafters share.
+//! Defaults are those of the library's settings, which a test checks; they are written here for the help. Left out:
+//! options that all drafters share.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use foretoken::settings::{
+    DrafterSettings, JacobiSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings, TrieSettings,
+};
 use foretoken_speculation::NgramSource;
-use foretoken_speculation::draft::{BranchSource, Layout, TrieOptions};
+use foretoken_speculation::draft::{BranchSource, Layout};
 
-use super::spec_type::Kind;
 use crate::values;
 
 /// Of all drafters that need no model.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct DrafterOptions {
-    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed [default: where it
-    /// does not pay; of budgets that do not weigh costs 0.1; of bench replay, where rows cost nothing, 0]; not of lookup
-    /// with --prompt-lookup-candidates 1
+    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed [default:
+    /// where it does not pay; of budgets that do not weigh costs 0.1; of bench replay, where rows cost nothing, 0]; not
+    /// of lookup with --prompt-lookup-candidates 1
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_gain_min: Option<f32>,
     #[command(flatten)]
@@ -37,18 +39,43 @@ pub struct DrafterOptions {
 }
 
 impl DrafterOptions {
-    /// The least estimated acceptance that is worth a row.
-    pub fn gain_min(&self) -> f32 {
-        self.spec_gain_min.unwrap_or(0.1)
-    }
-
-    /// Whether drafters of this kind learn from texts of before. A draft model does only by an inner drafter.
-    pub fn learns(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Trie => true,
-            Kind::Suffix => self.suffix.suffix_capacity > 0,
-            Kind::Ngram => self.ngram.ngram_source != Counted::Text,
-            Kind::Draft | Kind::Lookup | Kind::Jacobi | Kind::Phrases | Kind::Random => false,
+    /// The library's settings.
+    pub fn settings(&self) -> DrafterSettings {
+        let Self { lookup, trie, suffix, ngram, jacobi, .. } = self;
+        let (layout, source) = trie.decoding_mode;
+        DrafterSettings {
+            gain_min: self.spec_gain_min,
+            lookup: LookupSettings {
+                ngram_max: lookup.max_matching_ngram_size,
+                nodes_max: lookup.prompt_lookup_num_tokens,
+                candidates: lookup.prompt_lookup_candidates,
+            },
+            trie: TrieSettings {
+                nodes_max: trie.decoding_length,
+                branch_length: trie.branch_length,
+                layout,
+                source,
+                capacity: trie.trie_capacity,
+            },
+            suffix: SuffixSettings {
+                nodes_max: suffix.suffix_num_tokens,
+                depth_max: suffix.suffix_max_tree_depth,
+                depth_factor: suffix.suffix_max_spec_factor,
+                token_min: suffix.suffix_min_token_prob,
+                capacity: suffix.suffix_capacity,
+            },
+            ngram: NgramSettings {
+                order: ngram.ngram_order,
+                source: ngram.ngram_source.into(),
+                depth_max: ngram.ngram_num_tokens,
+                branches_max: ngram.ngram_branches,
+            },
+            jacobi: JacobiSettings {
+                window: jacobi.lookahead_window,
+                level: jacobi.lookahead_level,
+                guesses: jacobi.lookahead_guesses,
+            },
+            phrases: self.phrases.clone(),
         }
     }
 }
@@ -65,8 +92,21 @@ pub struct MemoryOptions {
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_dynamic: Option<PathBuf>,
     /// Most tokens kept in that file, those of the last texts; a file that holds more is refused
-    #[arg(long, value_name = "N", default_value = "1048576", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1048576",
+        value_parser = values::one_up, allow_negative_numbers = true)]
     pub lookup_cache_tokens: usize,
+}
+
+impl MemoryOptions {
+    /// The library's settings, with texts of earlier runs for requests of their own tenant.
+    pub fn settings(&self) -> MemorySettings {
+        MemorySettings {
+            lookup_cache_static: self.lookup_cache_static.clone(),
+            lookup_cache_dynamic: self.lookup_cache_dynamic.clone(),
+            lookup_cache_tokens: self.lookup_cache_tokens,
+            shared: false,
+        }
+    }
 }
 
 /// Of lookup.
@@ -92,7 +132,8 @@ pub struct TrieChoices {
     #[arg(long, value_name = "N", default_value = "16", value_parser = values::one_up, allow_negative_numbers = true)]
     pub decoding_length: usize,
     /// trie: tokens that a branch goes on for
-    #[arg(long, value_name = "N", default_value = "12", value_parser = values::branch_length, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "12",
+        value_parser = values::branch_length, allow_negative_numbers = true)]
     pub branch_length: usize,
     /// trie: branches that share their beginnings, that stand side by side, or one alone (hier, par, one), of prompts,
     /// outputs or both (input, output, mix)
@@ -101,23 +142,6 @@ pub struct TrieChoices {
     /// trie: most nodes kept behind each first token when a text has ended [default: 16 times the decoding length]
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     pub trie_capacity: Option<usize>,
-}
-
-impl TrieChoices {
-    /// The drafter's settings.
-    pub fn options(&self) -> TrieOptions {
-        let (layout, source) = self.decoding_mode;
-        let options = TrieOptions::default();
-        TrieOptions {
-            nodes_max: self.decoding_length,
-            branch_length: self.branch_length,
-            layout,
-            source,
-            prefix_max: options.prefix_max.min(self.branch_length),
-            capacity: self.trie_capacity,
-            ..options
-        }
-    }
 }
 
 /// Of suffix matching.
@@ -137,7 +161,8 @@ pub struct SuffixOptions {
     #[arg(long, value_name = "P", default_value = "0", value_parser = values::fraction, allow_negative_numbers = true)]
     pub suffix_min_token_prob: f32,
     /// suffix: most tokens of other texts that are remembered
-    #[arg(long, value_name = "N", default_value = "1000000", value_parser = values::whole, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1000000",
+        value_parser = values::whole, allow_negative_numbers = true)]
     pub suffix_capacity: usize,
 }
 
@@ -166,8 +191,8 @@ impl From<Counted> for NgramSource {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct NgramOptions {
-    /// ngram: length of the longest n-gram that is counted, the proposed token included; 1 proposes the most frequent tokens
-    /// whatever came before
+    /// ngram: length of the longest n-gram that is counted, the proposed token included; 1 proposes the most frequent
+    /// tokens whatever came before
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::order, allow_negative_numbers = true)]
     pub ngram_order: usize,
     /// ngram: what is counted: corpus, text or both
@@ -200,27 +225,19 @@ pub struct JacobiOptions {
 mod tests {
     use super::*;
     use clap::Parser;
-    use foretoken_speculation::{JacobiDrafter, NgramDrafter, SuffixDrafter};
 
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
         own: DrafterOptions,
+        #[command(flatten)]
+        memory: MemoryOptions,
     }
 
     #[test]
-    fn defaults_are_the_drafters_own() {
-        let DrafterOptions { lookup, trie, suffix, ngram, jacobi, .. } = Line::parse_from(["line"]).own;
-        let own = SuffixDrafter::lookup(1, 3, 10);
-        assert_eq!((lookup.prompt_lookup_num_tokens, lookup.prompt_lookup_candidates), (own.nodes_max, own.candidates));
-        assert_eq!(trie.options(), TrieOptions::default());
-        let own = SuffixDrafter::default();
-        assert_eq!((suffix.suffix_num_tokens, suffix.suffix_max_tree_depth), (own.nodes_max, own.depth_max));
-        assert_eq!((suffix.suffix_max_spec_factor, suffix.suffix_min_token_prob), (own.depth_factor, own.token_min));
-        let own = NgramDrafter::default();
-        assert_eq!((ngram.ngram_num_tokens, ngram.ngram_branches), (own.depth_max, own.branches_max));
-        assert_eq!(Counted::Both, ngram.ngram_source);
-        let window = JacobiDrafter::new(jacobi.lookahead_window, jacobi.lookahead_level, jacobi.lookahead_guesses);
-        assert_eq!(window.probes(), JacobiDrafter::default().probes());
+    fn defaults_are_the_librarys() {
+        let Line { own, memory } = Line::parse_from(["line"]);
+        assert_eq!(own.settings(), DrafterSettings::default());
+        assert_eq!(memory.settings(), MemorySettings::default());
     }
 }

@@ -3,16 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use foretoken::models::Opened;
+use foretoken::settings::ModelSettings;
 use foretoken_model::{CacheType, Options, WeightType};
 
-use crate::demo;
 use crate::failure::Failure;
-use crate::models::Opened;
-use crate::progress::say;
 use crate::values;
-
-/// The longest context that is made without being asked for.
-const CONTEXT_DEFAULT: usize = 4096;
 
 /// Which model, and how it is run.
 #[derive(Args, Clone, Debug)]
@@ -46,40 +42,28 @@ pub struct CacheOptions {
 }
 
 impl ModelOptions {
+    /// The library's settings.
+    pub fn settings(&self) -> ModelSettings {
+        let Self { model, ctx_size, threads, dtype, cache } = self.clone();
+        let CacheOptions { cache_type_k, cache_type_v } = cache;
+        ModelSettings { path: model, ctx_size, threads, dtype, cache_type_k, cache_type_v }
+    }
+
     /// Opens the model, or the demo if none is given.
     ///
     /// # Errors
     /// As [`Opened::at`]; or none is given and this build has no demo.
     pub fn open(&self) -> Result<Opened, Failure> {
-        match (&self.model, demo::target()) {
-            (Some(path), _) => Opened::at(path),
-            (None, Some(files)) => Opened::embedded(files),
-            (None, None) => Err(Failure::Usage("--model: expected a directory or a .gguf file, found none".into())),
-        }
+        Ok(self.settings().open()?)
     }
 
     /// How the target is run, with room for `positions` positions.
     pub fn run_with(&self, positions: usize) -> Options {
-        let CacheOptions { cache_type_k, cache_type_v } = self.cache;
-        let options = Options::for_positions(positions, self.threads());
-        Options { key_type: cache_type_k, value_type: cache_type_v, weight_type: self.dtype, ..options }
+        self.settings().run_with(positions)
     }
 
     /// Threads to compute with.
     pub fn threads(&self) -> usize {
-        self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-    }
-
-    /// Tokens that a text may have: what was asked for, but never more than the network can represent.
-    pub fn context(&self, model: &Opened) -> usize {
-        let own = model.spec.context_max;
-        match self.ctx_size {
-            None => own.min(CONTEXT_DEFAULT),
-            Some(asked) if asked > own => {
-                say(format_args!("note: --ctx-size {asked}: {} was made for {own} tokens, which is used", model.name));
-                own
-            }
-            Some(asked) => asked,
-        }
+        self.settings().threads()
     }
 }

@@ -3,22 +3,19 @@
 //! An option that is not given is decided by the model's own files, and else by llama.cpp's default, so it has to be
 //! told from one that is given: hence the `Option`s.
 
-use std::hash::{BuildHasher, RandomState};
-
 use clap::Args;
-use foretoken_speculation::{Sampling, Token};
-use foretoken_text::Tokenizer;
+use foretoken::settings::{Limit, SamplingSettings};
+use foretoken_speculation::Token;
 
-use crate::failure::Failure;
-use crate::models::Opened;
-use crate::values::{self, Limit, Seed};
+use crate::values::{self, Seed};
 
 /// How the next token is chosen, and when to stop.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub struct SamplingOptions {
     /// Temperature; 0 is greedy [default: 0.8]
-    #[arg(long, visible_alias = "temperature", value_name = "T", value_parser = values::zero_up, allow_negative_numbers = true)]
+    #[arg(long, visible_alias = "temperature", value_name = "T",
+        value_parser = values::zero_up, allow_negative_numbers = true)]
     pub temp: Option<f32>,
     #[command(flatten)]
     pub law: LawOptions,
@@ -45,7 +42,8 @@ pub struct LawOptions {
         allow_negative_numbers = true)]
     pub typical: Option<f32>,
     /// Divides the logits of tokens written before; 1 is off [default: 1]
-    #[arg(long, alias = "repetition-penalty", value_name = "X", value_parser = values::positive, allow_negative_numbers = true)]
+    #[arg(long, alias = "repetition-penalty", value_name = "X",
+        value_parser = values::positive, allow_negative_numbers = true)]
     pub repeat_penalty: Option<f32>,
     /// How many last tokens the penalties look at; 0 is off, -1 is all [default: 64]
     #[arg(long, value_name = "N", value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]
@@ -81,55 +79,34 @@ pub struct LawOptions {
     pub n_predict: Limit,
 }
 
+impl SamplingOptions {
+    /// The library's settings.
+    pub fn settings(&self) -> SamplingSettings {
+        self.law.settings(self.temp)
+    }
+}
+
 impl LawOptions {
-    /// The seed, drawn if none is given.
-    pub fn seed(&self) -> u64 {
-        // The standard library seeds its hash tables from the system; 32 bits are easy to type again.
-        self.seed.and_then(|Seed(seed)| seed).unwrap_or_else(|| RandomState::new().hash_one(0) >> 32)
-    }
-
-    /// Whether the seed is one that the user cannot know.
-    pub fn seed_is_random(&self) -> bool {
-        self.seed.is_none_or(|Seed(seed)| seed.is_none())
-    }
-
-    /// The sampling law: options, `temperature` among them, then the model's own files, then llama.cpp's defaults.
-    ///
-    /// # Errors
-    /// The model's files hold a value out of its range.
-    pub fn sampling(
-        &self,
-        temperature: Option<f32>,
-        model: &Opened,
-        tokenizer: Option<&Tokenizer>,
-    ) -> Result<Sampling, Failure> {
-        let own = &model.defaults;
-        let greedy = (own.sample == Some(false)).then_some(0.0);
-        let window = match (self.repeat_last_n, self.repeat_penalty, own.repetition_penalty) {
-            (Some(Limit(window)), _, _) => window,
-            // A penalty of the model's own is transformers', which looks at everything.
-            (None, None, Some(_)) => None,
-            _ => Some(64),
-        };
-        let sampling = Sampling {
-            temperature: temperature.or(greedy).or(own.temperature).unwrap_or(0.8),
-            top_k: self.top_k.or(own.top_k).unwrap_or(40),
-            top_p: self.top_p.or(own.top_p).unwrap_or(0.95),
-            min_p: self.min_p.or(own.min_p).unwrap_or(0.05),
-            typical_p: self.typical.or(own.typical_p).unwrap_or(1.0),
-            repetition_penalty: self.repeat_penalty.or(own.repetition_penalty).unwrap_or(1.0),
+    /// The library's settings, with this temperature.
+    pub fn settings(&self, temperature: Option<f32>) -> SamplingSettings {
+        SamplingSettings {
+            temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            typical_p: self.typical,
+            repetition_penalty: self.repeat_penalty,
+            penalty_window: self.repeat_last_n,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
-            penalty_window: window,
             logit_bias: self.logit_bias.clone(),
             banned_tokens: self.ban_tokens.clone(),
             tokens_min: self.min_tokens,
-            end_tokens: if self.ignore_eos { Vec::new() } else { model.end_tokens(tokenizer) },
-        };
-        match sampling.problem() {
-            // Options were checked one by one, so this value is the file's.
-            Some(problem) => Err(Failure::Other(format!("{}: {problem}", own.file))),
-            None => Ok(sampling),
+            tokens_max: self.n_predict,
+            stop: self.stop.clone(),
+            ignore_eos: self.ignore_eos,
+            special: self.special,
+            seed: self.seed.and_then(|Seed(seed)| seed),
         }
     }
 }

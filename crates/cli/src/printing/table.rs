@@ -1,9 +1,9 @@
-//! Every token of an answer in a line of its own: the pass and the depth that it came from, who produced it, how probable
-//! it was, and how it is spelt.
+//! Every token of an answer in a line of its own: the pass and the depth that it came from, who produced it, how
+//! probable it was, and how it is spelt.
 //!
-//! p is its probability under the target's law, q under that of its drafter, if that has one. Behind them a line for each
-//! drafter: of all that it offered, verified or not, how much was expected to be right and how much was. Left out: which
-//! tokens were drafted and not accepted.
+//! p is its probability under the target's law, q under that of its drafter, if that has one. Behind them a line for
+//! each drafter: of all that it offered, verified or not, how much was expected to be right and how much was. Left out:
+//! which tokens were drafted and not accepted.
 
 use foretoken_engine::{DrafterStats, Emitted, Token};
 use foretoken_text::Tokenizer;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use foretoken::models::Opened;
 use foretoken_model::export::{self, Exported};
 use foretoken_text::{Marks, gguf_vocabulary};
 use foretoken_weights::gguf::{self, Metadata};
 
 use crate::failure::Failure;
-use crate::models::Opened;
 
 /// A source as a GGUF file would hold it.
 pub struct Source {

@@ -54,7 +54,8 @@ fn every_method_has_a_row_under_every_promise_and_temperature() {
 fn alpha_is_measured_if_asked_for() {
     let (_folder, path) = file("prompts.txt", "once upon a time there was\n");
     for (options, measured) in [("--measure", true), ("", false)] {
-        // A fixed budget, here and in other tests that need drafts: whether `auto` drafts at all is for the clock to say.
+        // A fixed budget, here and in other tests that need drafts: whether `auto` drafts at all is for the clock to
+        // say.
         let fixed = "-n 8 --temp 1 --verify rejection --repeat 1 --budget fixed --spec-type draft,lookup";
         let rows = rows(&path, &format!("{fixed} {options}"));
         let alpha = |row: &Value, name: &str| row["drafters"][name]["alpha"].clone();

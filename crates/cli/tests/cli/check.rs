@@ -17,7 +17,8 @@ fn speculative_equals_plain_under_every_law_drafter_and_batch() {
         "--temp 0 -n 24",
         "-s 5 -n 24 -np 3 --spec-type draft,lookup --draft-p-min 0.5",
         "--temp 1 --top-k 0 --top-p 1 --min-p 0 -s 6 -n 24 -np 2 --spec-type lookup",
-        "--temp 1.2 --presence-penalty 0.5 --frequency-penalty 0.2 --repeat-penalty 1.1 -s 7 -n 16 -np 6 --budget fixed",
+        "--temp 1.2 --presence-penalty 0.5 --frequency-penalty 0.2 --repeat-penalty 1.1 -s 7 -n 16 -np 6 \
+         --budget fixed",
         "--temp 0 --verify block -n 16 --stop .",
     ] {
         let out = run(&[&["check", "--prompts", &path], words(options).as_slice()].concat()).ok();

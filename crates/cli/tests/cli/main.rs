@@ -12,6 +12,7 @@ mod logits;
 mod lookup;
 mod page;
 mod quantize;
+mod records;
 mod replay;
 mod speculation;
 mod trie;

@@ -16,7 +16,8 @@ const KINDS: [&str; 20] = [
     "trie",
     "trie --decoding-mode par-output --branch-length 3 --decoding-length 5 --trie-capacity 9",
     "suffix",
-    "suffix,trie --suffix-num-tokens 5 --suffix-max-tree-depth 3 --suffix-max-spec-factor 1 --suffix-min-token-prob 0.1",
+    "suffix,trie --suffix-num-tokens 5 --suffix-max-tree-depth 3 --suffix-max-spec-factor 1 \
+     --suffix-min-token-prob 0.1",
     "ngram",
     "ngram --ngram-branches 3 --ngram-order 3 --ngram-source text --draft-p-split 0.2",
     "ngram --ngram-order 1",
@@ -180,7 +181,8 @@ fn a_file_of_texts_is_everybodys_and_never_cut() {
     let (_prompts, prompts) = file("prompts.txt", "once upon a time\n");
     let passes = |texts: &str| {
         let line = format!(
-            "bench generate --prompts {prompts} -n 32 --temp 0 --spec-type none,trie,suffix --budget fixed --json {texts}"
+            "bench generate --prompts {prompts} -n 32 --temp 0 --spec-type none,trie,suffix --budget fixed --json \
+             {texts}"
         );
         let out = run(&words(&line)).ok();
         let rows = out.lines().map(|line| serde_json::from_str::<Value>(line).expect("the line is JSON"));

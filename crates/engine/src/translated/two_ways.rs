@@ -5,9 +5,8 @@
 //! two are even, and text does not depend on how much the vocabularies share. The way is chosen when a sequence is first
 //! drafted for, and kept. Both ways lend themselves one network, of which a sequence has one cache.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretoken_speculation::{
     Ask, Chance, Drafter, LogitRows, ModelDrafter, Opening, Promise, ScoreAsk, Scorer, SequenceId, SharedScorer,
@@ -19,37 +18,42 @@ use crate::scorer::ExecutorScorer;
 
 /// A scorer that is used by two drafters, never for the same sequence.
 #[derive(Clone)]
-pub(super) struct Lent(Rc<RefCell<ExecutorScorer>>);
+pub(super) struct Lent(Arc<Mutex<ExecutorScorer>>);
 
 impl Lent {
     pub(super) fn new(scorer: ExecutorScorer) -> Self {
-        Self(Rc::new(RefCell::new(scorer)))
+        Self(Arc::new(Mutex::new(scorer)))
+    }
+
+    /// The network, for one call. A drafter that panicked in one is dropped for its request; the others go on.
+    fn network(&self) -> MutexGuard<'_, ExecutorScorer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Scorer for Lent {
     fn open(&mut self, sequence: SequenceId) {
-        self.0.borrow_mut().open(sequence);
+        self.network().open(sequence);
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
-        self.0.borrow_mut().score(asks, rows);
+        self.network().score(asks, rows);
     }
 
     fn keep(&mut self, sequence: SequenceId, len: usize) {
-        self.0.borrow_mut().keep(sequence, len);
+        self.network().keep(sequence, len);
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
-        self.0.borrow_mut().keep_path(sequence, start, rows);
+        self.network().keep_path(sequence, start, rows);
     }
 
     fn close(&mut self, sequence: SequenceId) {
-        self.0.borrow_mut().close(sequence);
+        self.network().close(sequence);
     }
 
     fn context_max(&self) -> usize {
-        self.0.borrow().context_max()
+        self.network().context_max()
     }
 }
 

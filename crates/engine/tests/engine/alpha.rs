@@ -3,8 +3,7 @@
 //! A drafter is watched: where it offered something at a place at which a token was chosen, it had a law there, and that
 //! place must be in the mean, whether the law was drawn from or is a point mass.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use foretoken_engine::{BudgetKind, DrafterStats, Engine, Event, ExecutorScorer, Race, Request};
 use foretoken_speculation::{
@@ -53,7 +52,7 @@ struct Seen {
 }
 
 /// A drafter that is watched.
-struct Watched(Box<dyn Drafter>, Rc<RefCell<Seen>>);
+struct Watched(Box<dyn Drafter>, Arc<Mutex<Seen>>);
 
 impl Drafter for Watched {
     fn name(&self) -> &str {
@@ -66,7 +65,7 @@ impl Drafter for Watched {
         self.0.draft(asks, chance);
     }
     fn observe(&mut self, news: &[News<'_>]) {
-        let mut seen = self.1.borrow_mut();
+        let mut seen = self.1.lock().unwrap();
         for news in news {
             let chosen_at = std::iter::once(None).chain(news.path.iter().map(|node: &NodeId| Some(*node)));
             seen.places += chosen_at.filter(|place| news.tree.offers_under(*place).next().is_some()).count();
@@ -86,9 +85,9 @@ impl Drafter for Watched {
 
 /// What a drafter did over a text of 400 tokens, by the engine's count and by ours.
 fn measured(drafter: Box<dyn Drafter>, sampling: &Sampling, promise: Promise) -> (DrafterStats, Seen) {
-    let seen = Rc::new(RefCell::new(Seen::default()));
+    let seen = Arc::new(Mutex::new(Seen::default()));
     let mut engine = Engine::new(toy(target()), 1, usize::MAX);
-    engine.add_drafter(Box::new(Watched(drafter, Rc::clone(&seen))));
+    engine.add_drafter(Box::new(Watched(drafter, Arc::clone(&seen))));
     let request = Request {
         tokens_max: Some(400),
         sampling: sampling.clone(),
@@ -108,7 +107,7 @@ fn measured(drafter: Box<dyn Drafter>, sampling: &Sampling, promise: Promise) ->
             }
         }
     }
-    (stats.unwrap(), seen.take())
+    (stats.unwrap(), std::mem::take(&mut *seen.lock().unwrap()))
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The budget that weighs: who rests, who comes back, what it costs, and that nothing depends on the clock if costs are held.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use foretoken_engine::{BudgetKind, CostRecord, Costs, Engine, Event, ExecutorScorer, Race, Request, Stats};
 use foretoken_speculation::costs::Curve;
@@ -35,8 +34,8 @@ fn counting(vocabulary: usize) -> Table {
 
 /// A drafter with a network, as far as anybody can see: it says the next tokens rightly or wrongly, as it is told.
 struct Pretender {
-    is_right: Rc<RefCell<bool>>,
-    asked: Rc<RefCell<Vec<usize>>>,
+    is_right: Arc<Mutex<bool>>,
+    asked: Arc<Mutex<Vec<usize>>>,
     read: usize,
     work: Work,
 }
@@ -59,7 +58,7 @@ impl Drafter for Pretender {
             let (mut last, mut parent) = (ask.tokens[ask.tokens.len() - 1], None);
             self.work.read += ask.tokens.len().saturating_sub(self.read) as u64;
             self.read = ask.tokens.len();
-            let away = if *self.is_right.borrow() { 1 } else { 3 };
+            let away = if *self.is_right.lock().unwrap() { 1 } else { 3 };
             for depth in 1..=4 {
                 if !ask.has_room() {
                     break;
@@ -72,7 +71,7 @@ impl Drafter for Pretender {
                     break;
                 }
             }
-            self.asked.borrow_mut().push(ask.tokens.len());
+            self.asked.lock().unwrap().push(ask.tokens.len());
         }
     }
     fn observe(&mut self, _news: &[News<'_>]) {}
@@ -81,13 +80,13 @@ impl Drafter for Pretender {
 
 struct Made {
     engine: Engine,
-    is_right: Rc<RefCell<bool>>,
-    asked: Rc<RefCell<Vec<usize>>>,
+    is_right: Arc<Mutex<bool>>,
+    asked: Arc<Mutex<Vec<usize>>>,
 }
 
 fn with_pretender(costs_of: DrafterCosts) -> Made {
     let mut engine = Engine::new(Box::new(ToyExecutor::new(counting(7), 16, 400, 600)), 4, usize::MAX);
-    let (is_right, asked) = (Rc::new(RefCell::new(true)), Rc::new(RefCell::new(Vec::new())));
+    let (is_right, asked) = (Arc::new(Mutex::new(true)), Arc::new(Mutex::new(Vec::new())));
     let work = Work::default();
     engine.add_drafter(Box::new(Pretender { is_right: is_right.clone(), asked: asked.clone(), read: 0, work }));
     engine.hold_costs(costs(&[costs_of]));
@@ -102,14 +101,14 @@ fn request(prompt: usize, tokens_max: usize) -> Request {
 #[test]
 fn a_drafter_that_is_never_right_rests_and_its_trials_take_a_hundredth_of_the_time() {
     let Made { mut engine, is_right, asked } = with_pretender(step(0.2));
-    *is_right.borrow_mut() = false;
+    *is_right.lock().unwrap() = false;
     let (text, stats) = generate(&mut engine, request(5, 2000));
     assert!(text.windows(2).all(|pair| pair[1] == (pair[0] + 1) % 7));
     assert_eq!(stats.accepted, 0);
-    let early = asked.borrow().iter().filter(|len| **len < 100).count();
+    let early = asked.lock().unwrap().iter().filter(|len| **len < 100).count();
     assert!(early < 20, "{early} times in the first hundred tokens");
     // A trial takes a step and a row, a quarter of a pass, and reads all that was written since.
-    let late = asked.borrow().len() - early;
+    let late = asked.lock().unwrap().len() - early;
     assert!((5..=70).contains(&late), "{late} trials in 1900 passes");
     assert!(stats.modelled_speedup().unwrap() > 0.985, "{:?}", stats.modelled_speedup());
 }
@@ -117,12 +116,12 @@ fn a_drafter_that_is_never_right_rests_and_its_trials_take_a_hundredth_of_the_ti
 #[test]
 fn a_drafter_that_becomes_right_comes_back_and_its_next_request_begins_with_it() {
     let Made { mut engine, is_right, asked } = with_pretender(step(0.02));
-    *is_right.borrow_mut() = false;
+    *is_right.lock().unwrap() = false;
     generate(&mut engine, request(5, 400));
-    let resting = asked.borrow().len();
-    *is_right.borrow_mut() = true;
+    let resting = asked.lock().unwrap().len();
+    *is_right.lock().unwrap() = true;
     generate(&mut engine, request(5, 800));
-    assert!(asked.borrow().len() > resting + 60, "asked {resting} times, then {}", asked.borrow().len());
+    assert!(asked.lock().unwrap().len() > resting + 60, "asked {resting} times, then {}", asked.lock().unwrap().len());
     let (_, stats) = generate(&mut engine, request(5, 60));
     assert!(stats.tokens_per_pass() > 2.0, "{}", stats.tokens_per_pass());
 }
@@ -158,7 +157,7 @@ fn who_rests_for_one_text_is_tried_for_it_though_it_pays_for_another() {
         row
     });
     let mut engine = Engine::new(Box::new(ToyExecutor::new(table, 16, 800, 600)), 2, usize::MAX);
-    let (is_right, asked) = (Rc::new(RefCell::new(true)), Rc::new(RefCell::new(Vec::new())));
+    let (is_right, asked) = (Arc::new(Mutex::new(true)), Arc::new(Mutex::new(Vec::new())));
     engine.add_drafter(Box::new(Pretender { is_right, asked: asked.clone(), read: 0, work: Work::default() }));
     engine.hold_costs(costs(&[step(0.02)]));
     engine.submit(request(3000, 4000)).unwrap();
@@ -167,7 +166,7 @@ fn who_rests_for_one_text_is_tried_for_it_though_it_pays_for_another() {
         engine.step(&mut Race);
     }
     // The texts are told apart by their lengths.
-    let trials = asked.borrow().iter().filter(|len| (1000..1700).contains(*len)).count();
+    let trials = asked.lock().unwrap().iter().filter(|len| (1000..1700).contains(*len)).count();
     assert!((5..150).contains(&trials), "{trials} trials");
 }
 
@@ -177,7 +176,7 @@ fn short_answers_are_not_drafted_for_if_the_prompt_would_have_to_be_read() {
     for (tokens_max, drafts) in [(1, false), (6, false), (300, true)] {
         let Made { mut engine, asked, .. } = with_pretender(DrafterCosts { step: 0.05, catch_up: 0.03, call: 0.0 });
         generate(&mut engine, request(300, tokens_max));
-        assert_eq!(!asked.borrow().is_empty(), drafts, "{tokens_max} tokens");
+        assert_eq!(!asked.lock().unwrap().is_empty(), drafts, "{tokens_max} tokens");
     }
 }
 

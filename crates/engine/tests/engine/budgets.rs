@@ -1,8 +1,6 @@
 //! Budgets through the engine: what the oracle lets stand, where it is refused, and in which order drafters are asked.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Order, Race, Request, Stats};
@@ -114,7 +112,7 @@ struct Says {
     token: Token,
     time: Duration,
     number: u8,
-    asked: Rc<RefCell<Vec<u8>>>,
+    asked: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Drafter for Says {
@@ -123,7 +121,7 @@ impl Drafter for Says {
     }
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         let started = Instant::now();
-        self.asked.borrow_mut().push(self.number);
+        self.asked.lock().unwrap().push(self.number);
         for ask in asks.iter_mut().filter(|ask| ask.has_room()) {
             ask.tree.offer(None, self.token, Proposal::Point, ask.source);
         }
@@ -147,7 +145,7 @@ fn a_learned_order_asks_first_who_is_worth_most() {
         (Order::Learned, Promise::Exact, [2, 0, 1]),
         (Order::Learned, Promise::Rejection, [2, 0, 1]),
     ] {
-        let asked = Rc::new(RefCell::new(Vec::new()));
+        let asked = Arc::new(Mutex::new(Vec::new()));
         let mut engine = Engine::new(Box::new(ToyExecutor::new(counts.clone(), 4, 100, 64)), 1, usize::MAX);
         for (number, token, millis) in [(0, 2, 2), (1, 1, 8), (2, 0, 0)] {
             let time = Duration::from_millis(millis);
@@ -156,7 +154,7 @@ fn a_learned_order_asks_first_who_is_worth_most() {
         let budget = BudgetKind::Fixed { nodes: 8 };
         let (text, _) = generate(&mut engine, Request { order, promise, ..request(&[1, 0], budget, &[0, 1, 2]) });
         assert!(text.chunks(3).all(|three| three == [1, 2, 0]), "{text:?}");
-        let asked = asked.borrow();
+        let asked = asked.lock().unwrap();
         assert_eq!(asked[..3], [0, 1, 2], "nothing is known yet");
         assert_eq!(asked[asked.len() - 3..], expected, "{order:?} under {promise:?}");
     }

@@ -6,6 +6,7 @@ mod files;
 mod forms;
 mod golden;
 mod rows;
+mod shared;
 
 use std::path::{Path, PathBuf};
 

@@ -5,10 +5,10 @@
 
 use std::time::Instant;
 
+use foretoken::Answer;
 use foretoken_engine::Stats;
 
 use super::interval::Sample;
-use crate::answers::Answer;
 use crate::report::total;
 
 /// What came of a group, once.

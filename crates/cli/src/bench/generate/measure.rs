@@ -7,16 +7,16 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use foretoken::{Answer, Generator};
 use foretoken_engine::{Request, Token};
 use foretoken_speculation::{Promise, Sampling, Tenant};
 
 use super::laps::Lap;
 use super::order::order;
 use super::rows::{Method, Runs, Way};
-use crate::answers::{Answer, run};
-use crate::assembly::Assembly;
 use crate::failure::Failure;
 use crate::progress::bar;
+use crate::telling::Telling;
 
 /// So many repetitions come before an interval is believed to be narrow: a median of two is none.
 const REPETITIONS_MIN: usize = 3;
@@ -27,7 +27,9 @@ const WARM_UP_TOKENS: usize = 8;
 /// What is measured, and for how long.
 pub struct Measurement<'a> {
     /// The engine, with the drafters of all methods.
-    pub assembly: &'a mut Assembly,
+    pub generator: &'a mut Generator,
+    /// What the user is told of it.
+    pub telling: &'a mut Telling,
     /// The prompts.
     pub prompts: &'a [Vec<Token>],
     /// The methods, each under each promise and with each budget.
@@ -100,7 +102,7 @@ impl Measurement<'_> {
                     way.laps[number].push(lap);
                     for (prompt, answer) in group.clone().zip(answers) {
                         match &plain[prompt] {
-                            Some(plain) => way.compare(prompt, plain, &answer, self.assembly.tokenizer.as_deref()),
+                            Some(plain) => way.compare(prompt, plain, &answer, self.generator.tokenizer.as_deref()),
                             None => plain[prompt] = Some(answer),
                         }
                     }
@@ -133,7 +135,11 @@ impl Measurement<'_> {
     ) -> Result<(Lap, Vec<Answer>), Failure> {
         let requests = group.clone().map(|prompt| self.request(method, prompt, turn, plain[prompt].as_ref())).collect();
         let started = Instant::now();
-        let answers = run(self.assembly, requests, &mut |_, _| Ok(true))?;
+        let telling = &mut *self.telling;
+        let answers = self.generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
+            telling.hear(event);
+            Ok(true)
+        })?;
         for (prompt, answer) in group.clone().zip(&answers) {
             if let Some(failure) = &answer.failure {
                 return Err(Failure::Other(format!("prompt {}: {failure}", prompt + 1)));
@@ -144,7 +150,7 @@ impl Measurement<'_> {
 
     /// The request for one text. `plain`: what plain decoding wrote, if it is known.
     fn request(&self, method: Option<&Method>, prompt: usize, turn: Turn, plain: Option<&Answer>) -> Request {
-        let base = &self.assembly.request;
+        let base = &self.generator.request;
         let plainly = Request {
             prompt: self.prompts[prompt].clone(),
             sampling: Sampling { temperature: turn.temperature, ..base.sampling.clone() },
@@ -152,12 +158,13 @@ impl Measurement<'_> {
             measure: self.alpha,
             tenant: turn.tenant,
             drafters: Vec::new(),
-            // Under *exact* a text does not depend on which request it is, and can be compared with the next repetition's.
+            // Under *exact* a text does not depend on which request it is, and can be compared with the next
+            // repetition's.
             promise: Promise::Exact,
             ..base.clone()
         };
         let Some(method) = method else { return plainly };
-        let team = &self.assembly.methods[method.number];
+        let team = &self.generator.methods[method.number];
         Request {
             drafters: team.drafters.clone(),
             order: team.order,

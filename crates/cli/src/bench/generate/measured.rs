@@ -1,16 +1,16 @@
 //! The budgets that are measured: those that everybody can choose, each also with limits of its own, and the oracle.
 //!
-//! Written `KIND`, `KIND:NODES` or `KIND:NODES:P`, so that one command sweeps the settings that somebody might find by hand,
-//! all of them interleaved in one run. Left out: what a budget does ([`foretoken_speculation::budget`]).
+//! Written `KIND`, `KIND:NODES` or `KIND:NODES:P`, so that one command sweeps the settings that somebody might find by
+//! hand, all of them interleaved in one run. Left out: what a budget does ([`foretoken_speculation::budget`]).
 
 use std::fmt;
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use foretoken::{Answer, settings};
 use foretoken_engine::BudgetKind;
 use foretoken_speculation::DraftSettings;
 
-use crate::answers::Answer;
 use crate::options::Budget;
 use crate::values;
 
@@ -36,12 +36,12 @@ impl Measured {
         self.budget.is_none()
     }
 
-    /// The budget of a request: of its own number of nodes or else of `limit`. `plain`: what plain decoding wrote, if that is
-    /// known.
+    /// The budget of a request: of its own number of nodes or else of `limit`. `plain`: what plain decoding wrote, if
+    /// that is known.
     pub fn kind(self, limit: Option<usize>, plain: Option<&Answer>) -> BudgetKind {
         let limit = self.nodes_max.or(limit);
         match self.budget {
-            Some(budget) => budget.up_to(limit),
+            Some(budget) => settings::Budget::from(budget).up_to(limit),
             None => BudgetKind::Oracle {
                 text: plain.map_or_else(Vec::new, Answer::ids).into(),
                 nodes_max: limit.unwrap_or(BudgetKind::AUTO_NODES_MAX),

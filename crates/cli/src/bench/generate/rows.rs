@@ -4,13 +4,13 @@
 
 use std::ops::Range;
 
+use foretoken::Answer;
 use foretoken_engine::Stats;
 use foretoken_text::Tokenizer;
 
 use super::interval::{Estimate, Sample, speed};
 use super::laps::{Lap, middle};
 use super::measured::Measured;
-use crate::answers::Answer;
 use crate::check::difference;
 use crate::options::Verify;
 use crate::report::total;

@@ -1,22 +1,24 @@
 //! Who is judged: a drafter that needs no model, or several that share a pass.
 //!
-//! Names are those of `--spec-type`, and two more for prompt lookup as others do it, so that it can be compared; a + joins
-//! names. Left out: drafters with a network, and Jacobi lookahead, which asks the target for what no record holds.
+//! Names are those of `--spec-type`, and two more for prompt lookup as others do it, so that it can be compared; a +
+//! joins names. Left out: drafters with a network, and Jacobi lookahead, which asks the target for what no record
+//! holds.
 
 use std::str::FromStr;
 
+use foretoken::generator::without_model;
+use foretoken::settings::DrafterSettings;
+use foretoken::spec_type::{DrafterKind, DrafterSpec};
 use foretoken_speculation::{Drafter, SuffixDrafter};
 use foretoken_text::Tokenizer;
 
-use crate::assembly::model_free::without_model;
 use crate::failure::Failure;
-use crate::options::{DrafterOptions, DrafterSpec, Kind};
 
 /// A drafter that can be judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Judged {
     /// As everywhere.
-    Own(Kind),
+    Own(DrafterKind),
     /// Plain prompt lookup, a chain behind the latest match.
     LookupLatest,
     /// The same behind the earliest, as transformers has it.
@@ -24,14 +26,14 @@ enum Judged {
 }
 
 const ALL: [Judged; 8] = [
-    Judged::Own(Kind::Lookup),
+    Judged::Own(DrafterKind::Lookup),
     Judged::LookupLatest,
     Judged::LookupFirst,
-    Judged::Own(Kind::Trie),
-    Judged::Own(Kind::Suffix),
-    Judged::Own(Kind::Ngram),
-    Judged::Own(Kind::Phrases),
-    Judged::Own(Kind::Random),
+    Judged::Own(DrafterKind::Trie),
+    Judged::Own(DrafterKind::Suffix),
+    Judged::Own(DrafterKind::Ngram),
+    Judged::Own(DrafterKind::Phrases),
+    Judged::Own(DrafterKind::Random),
 ];
 
 impl Judged {
@@ -47,11 +49,11 @@ impl Judged {
     fn named(word: &str) -> Result<Self, String> {
         let own = [Self::LookupLatest, Self::LookupFirst].into_iter().find(|judged| judged.name() == word.trim());
         match own.map_or_else(|| word.parse::<DrafterSpec>().map(|spec| Self::Own(spec.kind)), Ok) {
-            Ok(Self::Own(Kind::Jacobi)) => {
+            Ok(Self::Own(DrafterKind::Jacobi)) => {
                 let why = "it reads its guesses from rows of the target's passes, which no record holds";
                 Err(format!("expected drafters that need no target, not jacobi: {why}"))
             }
-            Ok(judged) if judged != Self::Own(Kind::Draft) => Ok(judged),
+            Ok(judged) if judged != Self::Own(DrafterKind::Draft) => Ok(judged),
             _ => {
                 let names = ALL.map(Self::name).join(", ");
                 Err(format!("expected drafters without a model ({names}), joined by +"))
@@ -67,8 +69,8 @@ pub struct Contestant(Vec<Judged>);
 /// What drafters are made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Equipment<'a> {
-    /// Their options, with their own maxima as high as `nodes_max`.
-    pub options: &'a DrafterOptions,
+    /// Their settings, with their own maxima as high as `nodes_max`.
+    pub settings: &'a DrafterSettings,
     /// Most nodes a pass.
     pub nodes_max: usize,
     /// Whose tokens they propose.
@@ -77,10 +79,10 @@ pub struct Equipment<'a> {
 
 impl Contestant {
     /// Every drafter that knows something, each alone.
-    pub fn all(options: &DrafterOptions) -> Vec<Self> {
+    pub fn all(settings: &DrafterSettings) -> Vec<Self> {
         let knows = |judged: &Judged| match judged {
-            Judged::Own(Kind::Phrases) => options.phrases.is_some(),
-            judged => *judged != Judged::Own(Kind::Random),
+            Judged::Own(DrafterKind::Phrases) => settings.phrases.is_some(),
+            judged => *judged != Judged::Own(DrafterKind::Random),
         };
         ALL.into_iter().filter(knows).map(|judged| Self(vec![judged])).collect()
     }
@@ -95,12 +97,12 @@ impl Contestant {
     /// # Errors
     /// What one of them needs is not given.
     pub fn drafters(&self, with: Equipment<'_>) -> Result<Vec<Box<dyn Drafter>>, Failure> {
-        let Equipment { options, nodes_max, tokenizer } = with;
-        let chain = || SuffixDrafter::lookup_chain(1, options.lookup.max_matching_ngram_size, nodes_max);
+        let Equipment { settings, nodes_max, tokenizer } = with;
+        let chain = || SuffixDrafter::lookup_chain(1, settings.lookup.ngram_max, nodes_max);
         let make = |judged: &Judged| -> Result<Box<dyn Drafter>, Failure> {
             match judged {
                 Judged::Own(kind) => {
-                    without_model(*kind, options, nodes_max, tokenizer.vocabulary_len(), Some(tokenizer))
+                    Ok(without_model(*kind, settings, nodes_max, tokenizer.vocabulary_len(), Some(tokenizer))?)
                 }
                 Judged::LookupLatest => Ok(Box::new(chain())),
                 Judged::LookupFirst => {

@@ -4,10 +4,10 @@
 //! Rows of a tree that leave the record get the same row as those that follow it; verification never looks at them.
 //! So drafting, verification and counting are the engine's own, and only the arithmetic is missing.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, Stats, Store};
+use foretoken::store::Store;
+use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, Stats};
 use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HostOutputs, Outputs};
 use foretoken_speculation::{Drafter, Token};
 
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::records::Record;
 
 /// What is being played: all tokens of a record.
-type Script = Rc<RefCell<Vec<Token>>>;
+type Script = Arc<Mutex<Vec<Token>>>;
 
 /// A network that says what was recorded.
 struct Player {
@@ -36,7 +36,7 @@ impl Executor for Player {
         if outputs.logits.len() < rows * vocabulary {
             outputs.logits.resize(rows * vocabulary, 0.0);
         }
-        let script = self.script.borrow();
+        let script = self.script.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = batch.spans.iter().flat_map(|span| span.wanted.iter().map(move |row| (span, *row as usize)));
         for (at, (span, row)) in wanted.enumerate() {
             let next = span.start + span.depth(row) + 1;
@@ -102,14 +102,14 @@ impl Stage {
     /// A drafter failed.
     pub fn play(&mut self, record: &Record, budget: BudgetKind) -> Result<Stats, Failure> {
         let (prompt, output) = record.tokens.split_at(record.prompt_len);
-        self.script.borrow_mut().clone_from(&record.tokens);
+        self.script.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&record.tokens);
         let request = Request {
             tokens_max: Some(output.len()),
             budget,
             drafters: (0..self.drafters).collect(),
             ..Request::new(prompt.to_vec())
         };
-        self.engine.submit(request)?;
+        self.engine.submit(request).map_err(foretoken::Error::from)?;
         let mut written = Vec::with_capacity(output.len());
         let mut found = None;
         while !self.engine.is_idle() {
@@ -135,7 +135,8 @@ pub fn longest(records: &[Record]) -> usize {
 }
 
 /// Plays all records in their order on one stage; or, by halves, those of even and of odd numbers each on a stage of
-/// their own that has learned the other half. A conversation is never cut in two: its later turns tell what it said before.
+/// their own that has learned the other half. A conversation is never cut in two: its later turns tell what it said
+/// before.
 ///
 /// # Errors
 /// A stage cannot be made, or as [`Stage::play`].

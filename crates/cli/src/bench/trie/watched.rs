@@ -3,25 +3,29 @@
 //! An engine owns its drafters, so what they hold is written down where it is largest: just before a sequence is
 //! forgotten. Left out: everything else, which is the drafter's own.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretoken_speculation::{Ask, Chance, Drafter, Needs, News, Opening, SequenceId, Tenant, Token, TrieDrafter};
 
 /// The most that drafters held: nodes and bytes.
 #[derive(Clone, Debug, Default)]
-pub struct Memory(Rc<Cell<(usize, usize)>>);
+pub struct Memory(Arc<Mutex<(usize, usize)>>);
 
 impl Memory {
     /// Nodes and bytes, at the moment of most bytes.
     pub fn most(&self) -> (usize, usize) {
-        self.0.get()
+        *self.held()
+    }
+
+    fn held(&self) -> MutexGuard<'_, (usize, usize)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn look(&self, trie: &TrieDrafter) {
         let (nodes, bytes) = (trie.nodes(), trie.memory_bytes());
-        if bytes > self.0.get().1 {
-            self.0.set((nodes, bytes));
+        let mut most = self.held();
+        if bytes > most.1 {
+            *most = (nodes, bytes);
         }
     }
 }

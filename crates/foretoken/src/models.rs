@@ -1,7 +1,10 @@
-//! Opening a model: a directory, a `.gguf` file, or one that is part of the program.
+//! Opening a model: a directory, a `.gguf` file, or one that is part of the library (feature `demo`).
 //!
 //! The three kinds of place differ in where their files lie and in nothing else; what comes out is a checkpoint, its
 //! shape, what its files say about its use, and, on demand, tokenizer and chat template. Left out: hubs.
+
+pub mod defaults;
+pub mod demo;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,12 +13,11 @@ use foretoken_model::checkpoint::Config;
 use foretoken_model::{Checkpoint, Model, Options, Spec, family};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
-use foretoken_weights::Bytes;
+use foretoken_weights::{Bytes, gguf};
 
-use crate::defaults::Defaults;
-use crate::demo::Embedded;
-use crate::failure::Failure;
-use crate::progress;
+use crate::Error;
+use defaults::Defaults;
+use demo::Embedded;
 
 /// Where a model's files are.
 enum Place {
@@ -42,7 +44,7 @@ impl Opened {
     ///
     /// # Errors
     /// A file is missing, malformed, or of a family that is not known.
-    pub fn at(path: &Path) -> Result<Self, Failure> {
+    pub fn at(path: &Path) -> Result<Self, Error> {
         let checkpoint = Checkpoint::open(path)?;
         let spec = family::spec(&checkpoint)?;
         let name = path.display().to_string();
@@ -62,7 +64,7 @@ impl Opened {
     ///
     /// # Errors
     /// None, unless the program was built from damaged files.
-    pub fn embedded(files: &'static Embedded) -> Result<Self, Failure> {
+    pub fn embedded(files: &'static Embedded) -> Result<Self, Error> {
         let checkpoint = Checkpoint::from_parts(files.name, files.config, Bytes::from_static(files.weights))?;
         let spec = family::spec(&checkpoint)?;
         let name = |file: &str| format!("{}/{file}", files.name);
@@ -101,7 +103,7 @@ impl Opened {
     ///
     /// # Errors
     /// Its files are there and cannot be understood.
-    pub fn tokenizer(&self) -> Result<Option<Arc<Tokenizer>>, Failure> {
+    pub fn tokenizer(&self) -> Result<Option<Arc<Tokenizer>>, Error> {
         let tokenizer = match (&self.place, &self.checkpoint.config) {
             (Place::Embedded(files), _) => {
                 Some(Tokenizer::from_json(files.name, files.tokenizer, Some(files.tokenizer_config))?)
@@ -127,7 +129,7 @@ impl Opened {
     ///
     /// # Errors
     /// It is there and cannot be understood.
-    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Failure> {
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, Error> {
         Ok(match (&self.place, &self.checkpoint.config) {
             (Place::Embedded(files), _) => {
                 let name = format!("{}/chat_template.jinja", files.name);
@@ -145,7 +147,9 @@ impl Opened {
     }
 
     /// The tokens that end a text, ascending: what `generation_config.json` says, else `config.json`, else the
-    /// tokenizer. As transformers decides it, so that the same text ends at the same place.
+    /// tokenizer. As transformers decides it, so that the same text ends at the same place. Nothing else decides it; a
+    /// conversation has the [turn's end](Tokenizer::turn_end_tokens) besides, since some models' files name only the
+    /// end of a text.
     pub fn end_tokens(&self, tokenizer: Option<&Tokenizer>) -> Vec<Token> {
         let mut all = match tokenizer {
             Some(tokenizer) if self.defaults.end_tokens.is_empty() => tokenizer.end_tokens().to_vec(),
@@ -157,22 +161,31 @@ impl Opened {
         all
     }
 
-    /// Loads the network, with a bar on a terminal while it takes long.
+    /// Loads the network. `progress` hears of each layer: how many are loaded, of how many.
     ///
     /// # Errors
     /// A tensor is missing or contradicts the configuration.
-    pub fn load(&self, options: Options) -> Result<Model, Failure> {
-        let bar = progress::bar("loading", self.spec.layers);
-        let model = Model::load(&self.checkpoint, options, &mut |done, _| bar.set_position(done as u64));
-        bar.finish_and_clear();
-        Ok(model?)
+    pub fn load(&self, options: Options, progress: &mut dyn FnMut(usize, usize)) -> Result<Model, Error> {
+        Ok(Model::load(&self.checkpoint, options, progress)?)
     }
 }
 
-fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+/// The tokenizer of a folder with `tokenizer.json`, or of a GGUF file; the network is neither read nor checked.
+///
+/// # Errors
+/// It is not there, or cannot be understood.
+pub fn tokenizer_at(path: &Path) -> Result<Arc<Tokenizer>, Error> {
+    if path.is_dir() {
+        return Ok(Arc::new(Tokenizer::from_dir(path)?));
+    }
+    let file = gguf::open(path)?;
+    Ok(Arc::new(Tokenizer::from_gguf(&path.display().to_string(), &file.metadata)?))
+}
+
+fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::file(path, &error)),
+        Err(error) => Err(Error::unreadable(path, &error)),
     }
 }

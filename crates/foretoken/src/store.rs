@@ -1,11 +1,11 @@
 //! What is kept between runs: texts, and how far requests are numbered.
 //!
-//! Drafters that learn (tries, suffix structures, n-gram tables) are not written to disk; the texts that they learned are,
-//! and every drafter is built anew from them at start ([`Store::warm_up`]). Learning costs a few microseconds a token at
-//! most, so a million tokens take seconds, and in return there is one format for all drafters, which outlives every change
-//! of their insides, can be checked completely (a token is in the vocabulary or it is not), and serves drafters that were
-//! not there when it was written. The number of the next request is kept with the texts, because a drafter that remembers
-//! a text must not meet a request of its number ([`Engine::set_next_request`]).
+//! Drafters that learn (tries, suffix structures, n-gram tables) are not written to disk; the texts that they learned
+//! are, and every drafter is built anew from them at start ([`Store::warm_up`]). Learning costs a few microseconds a
+//! token at most, so a million tokens take seconds, and in return there is one format for all drafters, which outlives
+//! every change of their insides, can be checked completely (a token is in the vocabulary or it is not), and serves
+//! drafters that were not there when it was written. The number of the next request is kept with the texts, because a
+//! drafter that remembers a text must not meet a request of its number ([`Engine::set_next_request`]).
 //!
 //! All numbers are little-endian:
 //!
@@ -17,15 +17,15 @@
 //! 24  8   documents
 //! 32  8   tokens of all documents together
 //! 40  8   number of the next request, at most 2^64 - 1 - 2^32
-//! 48      each document: tokens (4), of which prompt (4), whose: 0 everybody's, 1 a tenant's (4), the tenant (8), and the
-//!         tokens, 4 each
+//! 48      each document: tokens (4), of which prompt (4), whose: 0 everybody's, 1 a tenant's (4), the tenant (8),
+//!         and the tokens, 4 each
 //! end 8   XXH3-64 of everything before
 //! ```
 //!
-//! Files of version 1 are read as well: they lack the number of the next request, and their documents begin at 40. A file
-//! says how long it must be (48 + 20 documents + 4 tokens + 8), so a header that lies is refused before anything
-//! is read for it; a text is used only if all of the file was right. Writing goes through a file beside it that takes its
-//! place when it is complete. Left out: compression, and two writers at once (the last one wins, whole).
+//! Files of version 1 are read as well: they lack the number of the next request, and their documents begin at 40. A
+//! file says how long it must be (48 + 20 documents + 4 tokens + 8), so a header that lies is refused before anything
+//! is read for it; a text is used only if all of the file was right. Writing goes through a file beside it that takes
+//! its place when it is complete. Left out: compression, and two writers at once (the last one wins, whole).
 
 mod error;
 mod format;
@@ -36,10 +36,10 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foretoken_engine::Engine;
 use foretoken_speculation::{Tenant, Token};
 use foretoken_text::Tokenizer;
 
-use crate::Engine;
 pub use error::StoreError;
 
 /// Most tokens that a store may hold: 4 GiB of them.
@@ -92,8 +92,8 @@ impl Store {
         Self { vocabulary, documents: VecDeque::new(), tokens: 0, tokens_max, next_request: 0 }
     }
 
-    /// Adds a text as the newest; the oldest ones go where there is no room for all. Whether it was taken: a text without
-    /// tokens, with tokens outside the vocabulary or longer than the whole store is not.
+    /// Adds a text as the newest; the oldest ones go where there is no room for all. Whether it was taken: a text
+    /// without tokens, with tokens outside the vocabulary or longer than the whole store is not.
     ///
     /// # Panics
     /// If the prompt is longer than the text.
@@ -127,8 +127,8 @@ impl Store {
         self.tokens
     }
 
-    /// The number from which requests count on for drafters that learn these texts ([`Engine::set_next_request`]). 0 in a new
-    /// store: its texts were written by nobody's requests.
+    /// The number from which requests count on for drafters that learn these texts ([`Engine::set_next_request`]). 0 in
+    /// a new store: its texts were written by nobody's requests.
     pub fn next_request(&self) -> u64 {
         self.next_request
     }
@@ -151,8 +151,8 @@ impl Store {
         }
     }
 
-    /// Reads a file that was written for this vocabulary. If it holds more than `tokens_max` tokens, the oldest texts are
-    /// left out.
+    /// Reads a file that was written for this vocabulary. If it holds more than `tokens_max` tokens, the oldest texts
+    /// are left out.
     ///
     /// # Errors
     /// The file cannot be read, or one of its fields is not what it must be. Nothing of it is used then.
@@ -169,9 +169,9 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes the file, whole or not at all: who reads it meanwhile reads the old one. What is written is the file that a
-    /// link points to, whether or not there is one yet. On Unix an old file's permissions stay (its owner does not, if
-    /// that is somebody else), and a new one is for its owner alone: it holds what people wrote.
+    /// Writes the file, whole or not at all: who reads it meanwhile reads the old one. What is written is the file that
+    /// a link points to, whether or not there is one yet. On Unix an old file's permissions stay (its owner does not,
+    /// if that is somebody else), and a new one is for its owner alone: it holds what people wrote.
     ///
     /// # Errors
     /// The folder or the file cannot be written, or links go round; an old file is unchanged then.

@@ -1,4 +1,4 @@
-//! `--spec-type`: which drafters fill a pass, in a small language of its own.
+//! The language of `spec_type`: which drafters fill a pass.
 //!
 //! ```text
 //! none | auto | DRAFTER,DRAFTER,..         several fill one tree, asked in this order (`+` is a comma too)
@@ -10,12 +10,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
 /// Most drafters inside one another, the outermost included.
 const DEPTH_MAX: usize = 8;
 
 /// A kind of drafter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DrafterKind {
     /// A draft model.
     Draft,
     /// What followed the last time these tokens were written.
@@ -34,17 +36,17 @@ pub enum Kind {
     Random,
 }
 
-impl Kind {
+impl DrafterKind {
     /// Every kind, with its name and the names that llama.cpp gives to it or to its nearest relative.
-    const NAMES: [(Kind, &str, &[&str]); 8] = [
-        (Kind::Draft, "draft", &["draft-simple"]),
-        (Kind::Lookup, "lookup", &["ngram-simple"]),
-        (Kind::Trie, "trie", &[]),
-        (Kind::Suffix, "suffix", &["ngram-mod"]),
-        (Kind::Ngram, "ngram", &["ngram-cache"]),
-        (Kind::Jacobi, "jacobi", &["lookahead"]),
-        (Kind::Phrases, "phrases", &[]),
-        (Kind::Random, "random", &[]),
+    const NAMES: [(DrafterKind, &str, &[&str]); 8] = [
+        (DrafterKind::Draft, "draft", &["draft-simple"]),
+        (DrafterKind::Lookup, "lookup", &["ngram-simple"]),
+        (DrafterKind::Trie, "trie", &[]),
+        (DrafterKind::Suffix, "suffix", &["ngram-mod"]),
+        (DrafterKind::Ngram, "ngram", &["ngram-cache"]),
+        (DrafterKind::Jacobi, "jacobi", &["lookahead"]),
+        (DrafterKind::Phrases, "phrases", &[]),
+        (DrafterKind::Random, "random", &[]),
     ];
 
     /// Its name on the command line, in requests and in metrics.
@@ -58,8 +60,8 @@ impl Kind {
         self == Self::Draft
     }
 
-    fn named(word: &str) -> Option<Kind> {
-        let named = |(_, name, aliases): &&(Kind, &str, &[&str])| *name == word || aliases.contains(&word);
+    fn named(word: &str) -> Option<DrafterKind> {
+        let named = |(_, name, aliases): &&(DrafterKind, &str, &[&str])| *name == word || aliases.contains(&word);
         Self::NAMES.iter().find(named).map(|(kind, ..)| *kind)
     }
 }
@@ -68,24 +70,24 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrafterSpec {
     /// What it is.
-    pub kind: Kind,
+    pub kind: DrafterKind,
     /// The drafter that speeds up its own generation.
     pub inner: Option<Box<DrafterSpec>>,
 }
 
 impl DrafterSpec {
     /// One without another inside.
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: DrafterKind) -> Self {
         Self { kind, inner: None }
     }
 
     /// Whether it is of this kind, or one inside it is.
-    pub fn has(&self, kind: Kind) -> bool {
+    pub fn has(&self, kind: DrafterKind) -> bool {
         self.any(&|other| other == kind)
     }
 
     /// Whether its kind, or that of one inside it, is `right`.
-    pub fn any(&self, right: &dyn Fn(Kind) -> bool) -> bool {
+    pub fn any(&self, right: &dyn Fn(DrafterKind) -> bool) -> bool {
         right(self.kind) || self.inner.as_ref().is_some_and(|inner| inner.any(right))
     }
 
@@ -111,8 +113,8 @@ impl FromStr for DrafterSpec {
             return Err(format!("expected at most {DEPTH_MAX} drafters inside one another (not {depth})"));
         }
         let (name, inner) = word.split_once(':').map_or((word, None), |(name, inner)| (name, Some(inner)));
-        let names: Vec<&str> = Kind::NAMES.iter().map(|(_, name, _)| *name).collect();
-        let Some(kind) = Kind::named(name.trim()) else {
+        let names: Vec<&str> = DrafterKind::NAMES.iter().map(|(_, name, _)| *name).collect();
+        let Some(kind) = DrafterKind::named(name.trim()) else {
             return Err(match name.trim() {
                 alone @ ("none" | "auto") => format!("expected {alone} alone"),
                 _ => format!("expected one of none, auto, {}", names.join(", ")),
@@ -122,7 +124,7 @@ impl FromStr for DrafterSpec {
         if inner.is_some() && !kind.has_model() {
             return Err(format!("expected a drafter with a model before the colon (not {})", kind.name()));
         }
-        if inner.as_ref().is_some_and(|inner| inner.kind == Kind::Jacobi) {
+        if inner.as_ref().is_some_and(|inner| inner.kind == DrafterKind::Jacobi) {
             let why = "it reads guesses from rows of the target's passes, and passes of a draft model have none for it";
             return Err(format!("expected no jacobi behind a colon: {why}"));
         }
@@ -130,12 +132,13 @@ impl FromStr for DrafterSpec {
     }
 }
 
-/// A whole `--spec-type`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Which drafters a text has, as `draft:lookup+suffix` says it. Written and read as that text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum SpecType {
     /// Plain decoding.
     None,
     /// Those that can be had and go well together, asked in an order that is learned.
+    #[default]
     Auto,
     /// These, in this order.
     Drafters(Vec<DrafterSpec>),
@@ -169,6 +172,19 @@ impl FromStr for SpecType {
             Some((_, spec)) => Err(format!("expected {spec} once")),
             None => Ok(Self::Drafters(all)),
         }
+    }
+}
+
+impl Serialize for SpecType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'a> Deserialize<'a> for SpecType {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        let word = String::deserialize(deserializer)?;
+        word.parse().map_err(|why| de::Error::custom(format!("{why}, found {word:?}")))
     }
 }
 

@@ -179,12 +179,14 @@ fn lies_are_refused_by_name() {
         (
             40,
             u64s(NEXT_REQUEST_MAX + 1),
-            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), found 18446744069414584320",
+            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), \
+             found 18446744069414584320",
         ),
         (
             40,
             u64s(u64::MAX),
-            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), found 18446744073709551615",
+            "next_request: expected at most 18446744069414584319 (2^32 requests are still to come), \
+             found 18446744073709551615",
         ),
         (48, u32s(0), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 0"),
         (48, u32s(7), "document 1: tokens: expected 1 to 6 (what is left of the announced ones), found 7"),
@@ -333,7 +335,7 @@ fn permissions_stay_and_a_new_file_is_its_owners() {
 }
 
 /// A drafter that writes down what it is told.
-struct Listener(std::rc::Rc<std::cell::RefCell<Vec<Document>>>);
+struct Listener(std::sync::Arc<std::sync::Mutex<Vec<Document>>>);
 
 impl Drafter for Listener {
     fn name(&self) -> &str {
@@ -341,7 +343,7 @@ impl Drafter for Listener {
     }
 
     fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
-        self.0.borrow_mut().push(Document { tokens: tokens.to_vec(), prompt_len, tenant });
+        self.0.lock().unwrap().push(Document { tokens: tokens.to_vec(), prompt_len, tenant });
     }
 
     fn draft(&mut self, _asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {}
@@ -351,11 +353,11 @@ impl Drafter for Listener {
 
 #[test]
 fn drafters_learn_every_text_in_order() {
-    let heard = std::rc::Rc::default();
+    let heard = std::sync::Arc::default();
     let network = ToyExecutor::new(Table::constant(&[1.0]), 8, 1, 8);
     let mut engine = Engine::new(Box::new(network), 1, 8);
-    engine.add_drafter(Box::new(Listener(std::rc::Rc::clone(&heard))));
+    engine.add_drafter(Box::new(Listener(std::sync::Arc::clone(&heard))));
     let store = small();
     store.warm_up(&mut engine);
-    assert_eq!(*heard.borrow(), store.documents().cloned().collect::<Vec<_>>());
+    assert_eq!(*heard.lock().unwrap(), store.documents().cloned().collect::<Vec<_>>());
 }

@@ -1,8 +1,8 @@
 //! The bytes of a store's file, read with suspicion.
 //!
-//! Nothing in a file is believed before it was compared: the header with the file's real length, each length with what is
-//! left of the announced tokens, each token with the vocabulary, and all bytes with their checksum. Memory grows with what
-//! was really read. The format stands in `store.rs`.
+//! Nothing in a file is believed before it was compared: the header with the file's real length, each length with what
+//! is left of the announced tokens, each token with the vocabulary, and all bytes with their checksum. Memory grows
+//! with what was really read. The format stands in `store.rs`.
 
 use std::fmt::Display;
 use std::io::{self, Read, Write};
@@ -171,8 +171,8 @@ impl<R: Read> Reader<'_, R> {
             let why = format!("{expected} bytes ({documents} documents with {tokens} tokens)");
             return Err(self.field("length", why, len));
         }
-        // When version 1 was written, all requests drew as number 0 draws now. So any other number is new to its texts, and
-        // one a text is as if they had been counted. A file without texts tells nothing of any request.
+        // When version 1 was written, all requests drew as number 0 draws now. So any other number is new to its texts,
+        // and one a text is as if they had been counted. A file without texts tells nothing of any request.
         let next_request = if version == 1 { documents } else { self.u64("next_request")? };
         if next_request > NEXT_REQUEST_MAX {
             let expected = format!("at most {NEXT_REQUEST_MAX} (2^32 requests are still to come)");

@@ -1,24 +1,27 @@
 //! Drafters from their specifications, each made once however many methods name it.
 //!
-//! Draft models are numbered in the order of `--model-draft`: the n-th draft of a method takes the n-th. Left out: what
-//! methods are made of, which `--spec-type` says.
+//! Draft models are numbered in the order of `model_draft`: the n-th draft of a method takes the n-th. Drafters of one
+//! draft model share its weights, each with a cache of its own. Left out: what methods are made of, which `spec_type`
+//! says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use foretoken_engine::{Engine, ExecutorScorer, TranslationSettings, translated_drafter};
-use foretoken_model::{Options, WeightType};
+use foretoken_model::{Model, Options, WeightType};
 use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter};
 use foretoken_text::Tokenizer;
 
 use super::model_free::without_model;
-use crate::failure::Failure;
+use crate::Error;
+use crate::error::Message;
 use crate::models::Opened;
-use crate::options::{DrafterSpec, DraftingOptions, Kind, ModelOptions};
+use crate::settings::{ModelSettings, SpeculationSettings};
+use crate::spec_type::{DrafterKind, DrafterSpec};
 
 /// Makes drafters.
 pub struct Workshop<'a> {
-    options: &'a DraftingOptions,
+    settings: &'a SpeculationSettings,
     target: &'a Opened,
     tokenizer: Option<Arc<Tokenizer>>,
     /// How draft models are run.
@@ -34,43 +37,45 @@ struct Draft {
     model: Opened,
     /// Its tokenizer, if it speaks other tokens than the target: its drafts are translated.
     foreign: Option<Arc<Tokenizer>>,
+    /// The network once it is loaded, with hardly any cache: drafters get its weights, and caches of their own.
+    loaded: Option<Model>,
 }
 
 impl<'a> Workshop<'a> {
     /// A workshop for a target. `run_with`: how the target is run.
     pub fn new(
-        options: &'a DraftingOptions,
+        settings: &'a SpeculationSettings,
         target: &'a Opened,
         tokenizer: Option<Arc<Tokenizer>>,
         run_with: Options,
     ) -> Self {
         let run_with = Options {
-            key_type: options.cache_type_k_draft,
-            value_type: options.cache_type_v_draft,
-            weight_type: options.dtype_draft,
+            key_type: settings.cache_type_k_draft,
+            value_type: settings.cache_type_v_draft,
+            weight_type: settings.dtype_draft,
             ..run_with
         };
-        Self { options, target, tokenizer, run_with, drafts: BTreeMap::new(), made: Vec::new() }
+        Self { settings, target, tokenizer, run_with, drafts: BTreeMap::new(), made: Vec::new() }
     }
 
-    /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what cannot
-    /// be used is told early.
+    /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what
+    /// cannot be used is told early.
     ///
     /// # Errors
     /// A model cannot be opened, or does not speak the target's tokens.
-    pub fn open_drafts(&mut self, specs: &[DrafterSpec]) -> Result<(), Failure> {
+    pub fn open_drafts(&mut self, specs: &[DrafterSpec]) -> Result<(), Error> {
         for number in 0..specs.iter().map(DrafterSpec::models).sum() {
             if !self.drafts.contains_key(&number) {
-                let model = self.options.open_draft(number)?;
+                let model = self.settings.open_draft(number)?;
                 let foreign = self.foreign(&model)?;
-                self.drafts.insert(number, Draft { model, foreign });
+                self.drafts.insert(number, Draft { model, foreign, loaded: None });
             }
         }
         self.check_nesting(specs)
     }
 
     /// The tokenizer of a draft model that does not speak the target's tokens.
-    fn foreign(&self, draft: &Opened) -> Result<Option<Arc<Tokenizer>>, Failure> {
+    fn foreign(&self, draft: &Opened) -> Result<Option<Arc<Tokenizer>>, Error> {
         let (ours, theirs) = (self.target.spec.vocabulary, draft.spec.vocabulary);
         let tokenizers = self.tokenizer.as_ref().zip(draft.tokenizer()?);
         let same =
@@ -81,20 +86,22 @@ impl<'a> Workshop<'a> {
             None => {
                 let expected = format!("the vocabulary of {}, {ours} tokens", self.target.name);
                 let found = format!("found {theirs}, and no tokenizers to translate by");
-                Err(Failure::Other(format!("draft model {}: expected {expected}, {found}", draft.name)))
+                Err(Error::input(format!("draft model {}: expected {expected}, {found}", draft.name)))
             }
         }
     }
 
     /// A draft that is translated cannot be drafted for.
-    fn check_nesting(&self, specs: &[DrafterSpec]) -> Result<(), Failure> {
+    fn check_nesting(&self, specs: &[DrafterSpec]) -> Result<(), Error> {
         let mut number = 0;
         for spec in specs {
             let mut at = Some(spec);
             while let Some(spec) = at.filter(|spec| spec.kind.has_model()) {
-                if let (Some(_), Draft { model, foreign: Some(_) }) = (&spec.inner, &self.drafts[&number]) {
+                if let (Some(_), Draft { model, foreign: Some(_), .. }) = (&spec.inner, &self.drafts[&number]) {
                     let expected = "expected a draft model with the target's vocabulary outside";
-                    return Err(Failure::Usage(format!("--spec-type {spec}: {expected}, found {}", model.name)));
+                    return Err(Error::Setting(
+                        Message::setting("spec_type").and(format!(" {spec}: {expected}, found {}", model.name)),
+                    ));
                 }
                 number += 1;
                 at = spec.inner.as_deref();
@@ -107,7 +114,12 @@ impl<'a> Workshop<'a> {
     ///
     /// # Errors
     /// A draft model cannot be loaded.
-    pub fn team(&mut self, specs: &[DrafterSpec], engine: &mut Engine) -> Result<Vec<u8>, Failure> {
+    pub fn team(
+        &mut self,
+        specs: &[DrafterSpec],
+        engine: &mut Engine,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Vec<u8>, Error> {
         let mut first = 0;
         let mut team = Vec::with_capacity(specs.len());
         for spec in specs {
@@ -118,7 +130,7 @@ impl<'a> Workshop<'a> {
             team.push(match known {
                 Some(number) => number as u8,
                 None => {
-                    let number = engine.add_drafter(self.make(spec, key.1)?);
+                    let number = engine.add_drafter(self.make(spec, key.1, progress)?);
                     self.made.push(key);
                     number
                 }
@@ -128,37 +140,51 @@ impl<'a> Workshop<'a> {
     }
 
     /// One drafter, whose draft models have the numbers from `first` on.
-    fn make(&self, spec: &DrafterSpec, first: usize) -> Result<Box<dyn Drafter>, Failure> {
+    fn make(
+        &mut self,
+        spec: &DrafterSpec,
+        first: usize,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Box<dyn Drafter>, Error> {
         Ok(match spec.kind {
-            Kind::Draft => {
-                let Draft { model, foreign } = &self.drafts[&first];
-                let executor = Box::new(model.load(self.run_with)?);
-                if let (Some(target), Some(assistant)) = (&self.tokenizer, foreign) {
+            DrafterKind::Draft => {
+                let executor = Box::new(self.executor(first, progress)?);
+                if let (Some(target), Some(assistant)) = (&self.tokenizer, &self.drafts[&first].foreign) {
                     return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
                 }
                 let mut drafter = ModelDrafter::new(ExecutorScorer::new(executor));
-                drafter.depth_max = self.options.branch_max();
+                drafter.depth_max = self.settings.branch_max();
                 match &spec.inner {
-                    Some(inner) => Box::new(drafter.with_inner(self.make(inner, first + 1)?)),
+                    Some(inner) => Box::new(drafter.with_inner(self.make(inner, first + 1, progress)?)),
                     None => Box::new(drafter),
                 }
             }
             kind => {
-                let most = self.options.branch_max();
+                let most = self.settings.branch_max();
                 let vocabulary = self.target.spec.vocabulary;
-                without_model(kind, &self.options.own, most, vocabulary, self.tokenizer.as_deref())?
+                without_model(kind, &self.settings.drafters, most, vocabulary, self.tokenizer.as_deref())?
             }
         })
     }
 
+    /// The draft model of this number with a cache of its own.
+    fn executor(&mut self, number: usize, progress: &mut dyn FnMut(usize, usize)) -> Result<Model, Error> {
+        let Draft { model, loaded, .. } = self.drafts.get_mut(&number).expect("draft models are opened first");
+        let loaded = match loaded {
+            Some(loaded) => loaded,
+            None => loaded.insert(model.load(Options { pages: 1, ..self.run_with }, progress)?),
+        };
+        Ok(loaded.share(self.run_with)?)
+    }
+
     /// All that the costs of a pass depend on besides the machine, for a reader.
-    pub fn key(&self, model: &ModelOptions) -> String {
+    pub fn key(&self, model: &ModelSettings) -> String {
         let Options { threads, key_type, value_type, .. } = self.run_with;
         let named = |model: &Opened, weights: Option<WeightType>| {
             let types = weights.map_or("its own types".to_string(), |weights| format!("{weights:?}"));
             format!("{} ({} bytes, {types})", model.place(), model.weights_bytes())
         };
-        let cache = format!("{:?}/{:?}", model.cache.cache_type_k, model.cache.cache_type_v);
+        let cache = format!("{:?}/{:?}", model.cache_type_k, model.cache_type_v);
         let drafts = self.drafts.values().map(|draft| named(&draft.model, self.run_with.weight_type));
         let drafts: Vec<String> = drafts.collect();
         let target = named(self.target, model.dtype);
@@ -171,10 +197,10 @@ impl<'a> Workshop<'a> {
     /// How drafts are translated.
     fn translation(&self) -> TranslationSettings {
         TranslationSettings {
-            way: self.options.spec_draft_translate.way(),
-            target_lookbehind: self.options.target_lookbehind,
-            assistant_lookbehind: self.options.assistant_lookbehind,
-            depth_max: self.options.branch_max(),
+            way: self.settings.translate,
+            target_lookbehind: self.settings.target_lookbehind,
+            assistant_lookbehind: self.settings.assistant_lookbehind,
+            depth_max: self.settings.branch_max(),
             draft: DraftSettings::default(),
         }
     }

@@ -6,7 +6,7 @@
 use foretoken_speculation::Token;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::Error;
 
 /// The fields that matter, each as far as the model has an opinion.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,7 +38,7 @@ impl Defaults {
     ///
     /// # Errors
     /// A file is not a JSON object, or a field has the wrong type.
-    pub fn read(generation: (&str, Option<&[u8]>), config: (&str, Option<&[u8]>)) -> Result<Self, Failure> {
+    pub fn read(generation: (&str, Option<&[u8]>), config: (&str, Option<&[u8]>)) -> Result<Self, Error> {
         let generation = Fields::parse(generation.0, generation.1)?;
         let config = Fields::parse(config.0, config.1)?;
         let config_ends = config.tokens("eos_token_id")?;
@@ -73,30 +73,30 @@ struct Fields {
 }
 
 impl Fields {
-    fn parse(file: &str, bytes: Option<&[u8]>) -> Result<Self, Failure> {
+    fn parse(file: &str, bytes: Option<&[u8]>) -> Result<Self, Error> {
         let value = match bytes {
             None => Value::Null,
             Some(bytes) => match serde_json::from_slice(bytes) {
                 Ok(value @ Value::Object(_)) => value,
-                Ok(_) => return Err(Failure::Other(format!("{file}: expected a JSON object, found another value"))),
-                Err(error) => return Err(Failure::Other(format!("{file}: expected JSON, found: {error}"))),
+                Ok(_) => return Err(Error::input(format!("{file}: expected a JSON object, found another value"))),
+                Err(error) => return Err(Error::input(format!("{file}: expected JSON, found: {error}"))),
             },
         };
         Ok(Self { file: file.to_string(), value })
     }
 
-    fn get<T>(&self, field: &str, expected: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, Failure> {
+    fn get<T>(&self, field: &str, expected: &str, read: impl Fn(&Value) -> Option<T>) -> Result<Option<T>, Error> {
         let Some(value) = self.value.get(field).filter(|value| !value.is_null()) else { return Ok(None) };
-        let wrong = || Failure::Other(format!("{}: {field}: expected {expected}, found {value}", self.file));
+        let wrong = || Error::input(format!("{}: {field}: expected {expected}, found {value}", self.file));
         read(value).map(Some).ok_or_else(wrong)
     }
 
-    fn number(&self, field: &str) -> Result<Option<f32>, Failure> {
+    fn number(&self, field: &str) -> Result<Option<f32>, Error> {
         self.get(field, "a number", |value| value.as_f64().map(|number| number as f32))
     }
 
     /// One token or a list of them.
-    fn tokens(&self, field: &str) -> Result<Vec<Token>, Failure> {
+    fn tokens(&self, field: &str) -> Result<Vec<Token>, Error> {
         let read = |value: &Value| match value {
             Value::Array(items) => items.iter().map(token).collect(),
             one => token(one).map(|token| vec![token]),
@@ -124,6 +124,6 @@ mod tests {
     fn a_field_of_the_wrong_type_is_named() {
         let wrong = Defaults::read(("g.json", Some(br#"{"top_p": "high"}"#)), ("c", None)).expect_err("top_p is text");
         let expected = "g.json: top_p: expected a number, found \"high\"";
-        assert_eq!(wrong.message().as_deref(), Some(expected));
+        assert_eq!(wrong.to_string(), expected);
     }
 }

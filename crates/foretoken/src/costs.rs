@@ -1,9 +1,10 @@
 //! What passes and drafts cost, kept between runs.
 //!
-//! Drafts are weighed by what they cost on this machine. The first run of a model measures it at the start, in well under a
-//! second; what its passes then teach is kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or `~/.cache/foretoken`),
-//! one small file for each model, way of running it and machine. A file that is damaged or of something else is measured
-//! anew. With `--costs FILE` that file is read and held, so that nothing that is drafted depends on the clock.
+//! Drafts are weighed by what they cost on this machine. The first run of a model measures it at the start, in well
+//! under a second; what its passes then teach is kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or
+//! `~/.cache/foretoken`), one small file for each model, way of running it and machine. A file that is damaged or of
+//! something else is measured anew. A file that the settings name is read and held, so that nothing that is drafted
+//! depends on the clock.
 //!
 //! Left out: what is made of costs, which `speculation` knows.
 
@@ -16,9 +17,9 @@ use foretoken_kernels::Isa;
 use foretoken_speculation::DrafterCosts;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
-use crate::options::Kind;
-use crate::progress::say;
+use crate::Error;
+use crate::error::Message;
+use crate::spec_type::DrafterKind;
 
 /// The version of the file's form.
 const VERSION: u64 = 2;
@@ -33,37 +34,49 @@ const SECONDS_MAX: f64 = 1e6;
 
 /// Where costs are kept, if anywhere.
 #[derive(Debug, Default)]
-pub struct KeptCosts {
+pub(crate) struct KeptCosts {
     path: Option<PathBuf>,
     key: String,
+    /// What a file says whose costs are held.
+    held: Option<Value>,
 }
 
 impl KeptCosts {
-    /// Gives an engine the costs of earlier runs, or measures them. `names`: of its drafters; `held`: the file of `--costs`;
-    /// `key`: all that costs depend on besides the machine.
+    /// Gives an engine the costs of earlier runs, or measures them. `names`: of its drafters; `held`: a file whose
+    /// costs are held; `key`: all that costs depend on besides the machine; `notes`: what a user should know.
     ///
     /// # Errors
     /// A file to be held cannot be used.
-    pub fn prepare(engine: &mut Engine, names: &[String], held: Option<&Path>, key: &str) -> Result<Self, Failure> {
+    pub(crate) fn prepare(
+        engine: &mut Engine,
+        names: &[String],
+        held: Option<&Path>,
+        key: &str,
+        notes: &mut Vec<Message>,
+    ) -> Result<Self, Error> {
         let key = format!("{key}; {}; {}", Isa::chosen().name(), machine());
         if let Some(path) = held {
             if !path.exists() {
                 engine.measure_costs();
                 write(path, &key, &engine.cost_record(), names).map_err(|error| unwritable(path, &error))?;
-                say(format_args!("note: --costs {}: was not there and has been measured", path.display()));
+                let measured = format!(" {}: was not there and has been measured", path.display());
+                notes.push(Message::setting("costs").and(measured));
             }
-            let found = read(path).map_err(|why| Failure::Other(format!("{}: {why}", path.display())))?;
+            let wrong = |why| Error::input(format!("{}: {why}", path.display()));
+            let value = read_value(path).map_err(wrong)?;
+            let found = understood(&value).map_err(wrong)?;
             if found.of != key {
-                say(format_args!("note: --costs {}: measured for {}", path.display(), difference(&found.of, &key)));
+                let measured = format!(" {}: measured for {}", path.display(), difference(&found.of, &key));
+                notes.push(Message::setting("costs").and(measured));
             }
             let missing = names.iter().find(|name| is_model(name) && !found.drafters.contains_key(*name));
             if let Some(name) = missing {
                 let why =
                     format!("drafters: expected one named {name}, found none; name a new file to have it measured");
-                return Err(Failure::Other(format!("{}: {why}", path.display())));
+                return Err(wrong(why));
             }
             engine.hold_costs(found.record(names).costs());
-            return Ok(Self::default());
+            return Ok(Self { held: Some(value), ..Self::default() });
         }
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
@@ -73,17 +86,32 @@ impl KeptCosts {
                 Ok(found) if found.of == key => engine.resume_costs(&found.record(names)),
                 Ok(found) => {
                     let of = difference(&found.of, &key);
-                    say(format_args!("note: {}: measured anew: it is of {of}", path.display()));
+                    notes.push(Message::words(format!("{}: measured anew: it is of {of}", path.display())));
                 }
-                Err(why) => say(format_args!("note: {}: measured anew: {why}", path.display())),
+                Err(why) => notes.push(Message::words(format!("{}: measured anew: {why}", path.display()))),
             }
         }
         engine.measure_costs();
-        Ok(Self { path, key })
+        Ok(Self { path, key, held: None })
+    }
+
+    /// Gives an engine the costs that a record holds.
+    ///
+    /// # Errors
+    /// They are no costs.
+    pub(crate) fn hold(engine: &mut Engine, names: &[String], costs: &Value) -> Result<Self, Error> {
+        let found = understood(costs).map_err(|why| Error::input(format!("record: costs: {why}")))?;
+        engine.hold_costs(found.record(names).costs());
+        Ok(Self { held: Some(costs.clone()), ..Self::default() })
+    }
+
+    /// The costs that are held, as their file has them; none if they are corrected by the clock.
+    pub(crate) fn held(&self) -> Option<&Value> {
+        self.held.as_ref()
     }
 
     /// Keeps what an engine has learned for the next run. It is a cache: where it cannot be written nothing is lost.
-    pub fn keep(&self, engine: &Engine, names: &[String]) {
+    pub(crate) fn keep(&self, engine: &Engine, names: &[String]) {
         if let Some(path) = self.path.as_ref().filter(|_| !engine.costs().curves.is_empty()) {
             write(path, &self.key, &engine.cost_record(), names).ok();
         }
@@ -92,7 +120,7 @@ impl KeptCosts {
 
 /// Whether a drafter of this name runs a network.
 fn is_model(name: &str) -> bool {
-    name.starts_with(Kind::Draft.name())
+    name.starts_with(DrafterKind::Draft.name())
 }
 
 fn folder() -> Option<PathBuf> {
@@ -127,8 +155,8 @@ impl Found {
     }
 }
 
-/// Writes a file beside its place and moves it there, so that nobody reads half of it. What the file that was there says of
-/// other drafters stays.
+/// Writes a file beside its place and moves it there, so that nobody reads half of it. What the file that was there
+/// says of other drafters stays.
 fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::io::Result<()> {
     let before = read(path).ok().filter(|found| found.of == key);
     let mut drafters = before.map_or(BTreeMap::new(), |found| found.drafters);
@@ -137,7 +165,10 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
     for WidthTime { context_min, rows, seconds, times, age } in &record.widths {
         passes.entry(*context_min).or_default().push(json!([rows, seconds, times, age]));
     }
-    let pass = |(context_min, points): (usize, Vec<Value>)| json!({ "context_min": context_min, "rows_seconds_times_age": points });
+    let pass = |(context_min, points): (usize, Vec<Value>)| {
+        let points = Value::from(points);
+        json!({ "context_min": context_min, "rows_seconds_times_age": points })
+    };
     let drafter = |(name, DrafterTime { costs: DrafterCosts { call, step, catch_up }, age })| {
         (name, json!({ "call": call, "step": step, "catch_up": catch_up, "age": age }))
     };
@@ -155,12 +186,17 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
     std::fs::rename(&beside, path).inspect_err(|_| _ = std::fs::remove_file(&beside))
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Other(format!("{}: cannot be written: {error}", path.display()))
+fn unwritable(path: &Path, error: &std::io::Error) -> Error {
+    Error::input(format!("{}: cannot be written: {error}", path.display()))
 }
 
 /// Reads a file.
 fn read(path: &Path) -> Result<Found, String> {
+    understood(&read_value(path)?)
+}
+
+/// The JSON of a file.
+fn read_value(path: &Path) -> Result<Value, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
     let metadata = std::fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() || metadata.len() > SIZE_MAX {
@@ -168,7 +204,11 @@ fn read(path: &Path) -> Result<Found, String> {
         return Err(format!("expected a file of at most {SIZE_MAX} bytes, found {found}"));
     }
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| format!("expected JSON, found: {error}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("expected JSON, found: {error}"))
+}
+
+/// What the JSON of a file says.
+fn understood(value: &Value) -> Result<Found, String> {
     if value["foretoken_costs"] != VERSION {
         return Err(wrong("foretoken_costs", &VERSION.to_string(), &value["foretoken_costs"]));
     }

@@ -1,4 +1,5 @@
-//! The demo pair, a part of the program: a target and its draft, so that the first command needs no file.
+//! The demo pair, a part of the library with the feature `demo`: a target and its draft, so that a first try needs no
+//! file.
 //!
 //! The bytes lie at a multiple of 64, as they would in a mapped file, so that the weights are read where they are.
 //! Both models have one tokenizer, which is embedded once. Left out: the demo with another tokenizer.

@@ -1,0 +1,48 @@
+//! The options that stand for the library's settings, for messages.
+//!
+//! Most have the setting's name with dashes for underlines; the others have the name that llama.cpp, transformers or a
+//! paper gave them.
+
+/// Settings whose options have other names.
+const NAMES: [(&str, &str); 18] = [
+    ("temperature", "--temp"),
+    ("typical_p", "--typical"),
+    ("repetition_penalty", "--repeat-penalty"),
+    ("penalty_window", "--repeat-last-n"),
+    ("banned_tokens", "--ban-token"),
+    ("tokens_min", "--min-tokens"),
+    ("tokens_max", "--n-predict"),
+    ("draft.n_min", "--spec-draft-n-min"),
+    ("draft.n_max", "--spec-draft-n-max"),
+    ("lookup.ngram_max", "--max-matching-ngram-size"),
+    ("lookup.candidates", "--prompt-lookup-candidates"),
+    ("trie.branch_length", "--branch-length"),
+    ("ngram.order", "--ngram-order"),
+    ("ngram.branches_max", "--ngram-branches"),
+    ("jacobi.window", "--lookahead-window"),
+    ("jacobi.level", "--lookahead-level"),
+    ("jacobi.guesses", "--lookahead-guesses"),
+    ("translate", "--spec-draft-translate"),
+];
+
+/// The option of a setting.
+pub fn option(setting: &str) -> String {
+    let other = NAMES.iter().find(|(name, _)| *name == setting).map(|(_, option)| (*option).to_string());
+    other.unwrap_or_else(|| format!("--{}", setting.replace('_', "-")))
+}
+
+/// The same where somebody has to add it: with the short form that nobody would guess.
+pub fn option_of_error(setting: &str) -> String {
+    if setting == "model_draft" { "-md, --model-draft".to_string() } else { option(setting) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_have_the_names_of_options() {
+        let found = ["ctx_size", "temperature", "draft.n_max", "lookup_cache_tokens"].map(option);
+        assert_eq!(found, ["--ctx-size", "--temp", "--spec-draft-n-max", "--lookup-cache-tokens"]);
+    }
+}

@@ -1,0 +1,94 @@
+//! Opening a generator and telling its user what there is to know: how far loading is, notes, the seed, failed
+//! drafters.
+//!
+//! Left out: what came of it, which each command shows in its own way.
+
+use foretoken::generator::Choices;
+use foretoken::{Answer, Event, Generator, Settings};
+
+use crate::failure::Failure;
+use crate::names::option;
+use crate::progress::{Loading, say};
+
+/// What the user of a generator is told while it runs.
+pub struct Telling {
+    names: Vec<String>,
+    /// The seed, if the user cannot know it and has not been told.
+    untold_seed: Option<u64>,
+}
+
+/// Opens a generator and says what its user should know.
+///
+/// # Errors
+/// As [`Generator::open`].
+pub fn open(settings: &Settings) -> Result<(Generator, Telling), Failure> {
+    let (generator, telling) = open_with(&Choices::new(settings))?;
+    if let Some(note) = generator.decided.note() {
+        say(format_args!("note: {}", note.with_names(option)));
+    }
+    Ok((generator, telling))
+}
+
+/// The same, of a command that chooses itself what the model's own file chooses elsewhere.
+///
+/// # Errors
+/// As [`Generator::open`].
+pub fn open_with(choices: &Choices<'_>) -> Result<(Generator, Telling), Failure> {
+    let mut loading = Loading::default();
+    let generator = Generator::with(choices, &mut |done, of| loading.show(done, of))?;
+    generator.notes.iter().for_each(|note| say(format_args!("note: {}", note.with_names(option))));
+    let untold_seed = choices.settings.sampling.seed.is_none().then_some(generator.request.seed);
+    let telling = Telling { names: generator.names.clone(), untold_seed };
+    Ok((generator, telling))
+}
+
+impl Telling {
+    /// Tells the seed, if it was not told yet.
+    pub fn seed(&mut self) {
+        if let Some(seed) = self.untold_seed.take() {
+            say(format_args!("seed: {seed}"));
+        }
+    }
+
+    /// Tells what there is to tell of an event; of the first of them the seed, as late as this so that an error stands
+    /// alone.
+    pub fn hear(&mut self, event: &Event) {
+        self.seed();
+        if let Event::DrafterFailed { drafter, message, .. } = event {
+            let name = self.names.get(usize::from(*drafter)).map_or("unknown", String::as_str);
+            say(warning(name, message));
+        }
+    }
+}
+
+/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1.
+///
+/// # Errors
+/// The last of them, for the caller to tell; there is none if all is well.
+pub fn told(answers: &[Answer]) -> Result<(), Failure> {
+    let line = |(i, answer): (usize, &Answer)| {
+        let message = answer.failure.as_ref()?;
+        Some(if answers.len() == 1 { message.clone() } else { format!("prompt {}: {message}", i + 1) })
+    };
+    let mut lines: Vec<String> = answers.iter().enumerate().filter_map(line).collect();
+    let Some(last) = lines.pop() else { return Ok(()) };
+    lines.iter().for_each(|line| say(format_args!("error: {line}")));
+    Err(Failure::Other(last))
+}
+
+/// What is said of a drafter that failed, in one line.
+fn warning(name: &str, message: &str) -> String {
+    let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    format!("warning: drafter {name} failed, the text goes on without it: {message}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_drafter_is_named_in_one_line() {
+        let expected = "warning: drafter lookup failed, the text goes on without it: 3 of 2 nodes";
+        assert_eq!(warning("lookup", "3 of\n  2 nodes\n"), expected);
+    }
+}

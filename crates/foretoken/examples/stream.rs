@@ -1,0 +1,31 @@
+//! Streams a text while it is written, token by token, with a draft model: `cargo run --release --example stream`.
+//!
+//! The engine runs on a thread of its own; this one prints. Behind the text stands how many passes of the target it
+//! took.
+
+use std::io::Write;
+use std::sync::mpsc::channel;
+
+use foretoken::{EngineThread, Error, Event, Generator, Settings};
+
+fn main() -> Result<(), Error> {
+    let prompt = std::env::args().nth(1).unwrap_or_else(|| "Once upon a time, there was a little".to_string());
+    let mut settings = Settings::default();
+    settings.speculation.spec_type = "draft+suffix".parse().expect("two drafters");
+    settings.sampling.tokens_max = 64.into();
+    let generator = Generator::open(&settings)?;
+    generator.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    let request = generator.request(prompt.as_str())?;
+    let engine = EngineThread::start(generator);
+    let (events, heard) = channel();
+    engine.submit(request, &events)?;
+    for event in heard {
+        print!("{}", event.text());
+        std::io::stdout().flush().ok();
+        if let Event::Finished { stats, reason, .. } = event {
+            println!("\n{} tokens in {} passes: {reason:?}", stats.emitted, stats.passes);
+            break;
+        }
+    }
+    Ok(())
+}

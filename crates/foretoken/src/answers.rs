@@ -1,0 +1,175 @@
+//! Running an engine until all prompts are answered, and what was answered.
+//!
+//! The one loop of every door that waits for whole answers: generating, checking and chatting differ in what they do
+//! with events while they come, and with answers when they are complete. [`EngineThread`](crate::EngineThread) is for
+//! doors that have something else to do meanwhile. Left out: printing.
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use foretoken_engine::{Emitted, Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token};
+
+use crate::Error;
+
+/// All that came of one prompt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Tokens of the prompt.
+    pub prompt: Vec<Token>,
+    /// The request's number, by which the engine draws under rejection and block verification; `None` if it was
+    /// refused.
+    pub request: Option<u64>,
+    /// The new tokens, with who produced them and the text that they complete.
+    pub emitted: Vec<Emitted>,
+    /// When tokens arrived, and how many: one entry an emitting pass. Texts that shared a pass have the same time.
+    pub arrivals: Vec<(Instant, usize)>,
+    /// The new text.
+    pub text: String,
+    /// Why it ended; `None` while it goes on, or if it was refused.
+    pub reason: Option<FinishReason>,
+    /// Why it was refused or could not go on, if so.
+    pub failure: Option<String>,
+    /// What it took.
+    pub stats: Stats,
+}
+
+/// Sees every event with the number of its request among those that run, from 0. Whether to go on is what it returns:
+/// false cancels that request.
+pub type Watch<'a, E> = dyn FnMut(usize, &Event) -> Result<bool, E> + 'a;
+
+/// A request that an engine took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// Its sequence, which events name.
+    pub sequence: SequenceId,
+    /// Its number ([`Engine::next_request`]).
+    pub request: u64,
+}
+
+impl Submitted {
+    /// Hands a request over to an engine.
+    pub(crate) fn to(engine: &mut Engine, request: Request) -> Result<Self, RequestError> {
+        let number = engine.next_request();
+        Ok(Self { sequence: engine.submit(request)?, request: number })
+    }
+}
+
+/// Answers as they grow.
+pub(crate) struct Growing {
+    answers: Vec<Answer>,
+    numbers: HashMap<SequenceId, usize>,
+}
+
+impl Growing {
+    /// Answers to these prompts, with what came of submitting them.
+    ///
+    /// # Errors
+    /// What all requests have in common is refused. A prompt that is refused says so in its answer.
+    pub(crate) fn new(
+        prompts: Vec<Vec<Token>>,
+        submitted: impl IntoIterator<Item = Result<Submitted, RequestError>>,
+    ) -> Result<Self, Error> {
+        let mut growing = Self { answers: Vec::with_capacity(prompts.len()), numbers: HashMap::new() };
+        for (number, (prompt, submitted)) in prompts.into_iter().zip(submitted).enumerate() {
+            let mut answer = Answer { prompt, ..Answer::default() };
+            match submitted {
+                Ok(Submitted { sequence, request }) => {
+                    answer.request = Some(request);
+                    growing.numbers.insert(sequence, number);
+                }
+                Err(
+                    error @ (RequestError::EmptyPrompt
+                    | RequestError::PromptTooLong { .. }
+                    | RequestError::Token { .. }),
+                ) => answer.failure = Some(error.to_string()),
+                Err(error) => return Err(error.into()),
+            }
+            growing.answers.push(answer);
+        }
+        Ok(growing)
+    }
+
+    /// How many of the answers are not complete.
+    pub(crate) fn open(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Takes an event to its answer. Returns the number of the answer, if it is one of these.
+    pub(crate) fn take(&mut self, event: &Event, now: Instant) -> Option<usize> {
+        let sequence = sequence(event);
+        let number = *self.numbers.get(&sequence)?;
+        self.answers[number].take(event, now);
+        if matches!(event, Event::Finished { .. }) {
+            self.numbers.remove(&sequence);
+        }
+        Some(number)
+    }
+
+    /// The answers.
+    pub(crate) fn done(self) -> Vec<Answer> {
+        self.answers
+    }
+}
+
+/// Whose event it is.
+pub(crate) fn sequence(event: &Event) -> SequenceId {
+    let (Event::Prompt { sequence, .. }
+    | Event::Tokens { sequence, .. }
+    | Event::DrafterFailed { sequence, .. }
+    | Event::Finished { sequence, .. }) = event;
+    *sequence
+}
+
+/// Runs requests to their ends. A prompt that is refused or cannot go on says so in its answer, and the others get
+/// theirs.
+///
+/// # Errors
+/// What all requests have in common is refused, or `watch` fails.
+pub fn run<E: From<Error>>(
+    engine: &mut Engine,
+    requests: Vec<Request>,
+    watch: &mut Watch<'_, E>,
+) -> Result<Vec<Answer>, E> {
+    let prompts = requests.iter().map(|request| request.prompt.clone()).collect();
+    let submitted = requests.into_iter().map(|request| Submitted::to(engine, request));
+    let mut growing = Growing::new(prompts, submitted)?;
+    while !engine.is_idle() {
+        let mut cancelled = Vec::new();
+        let events = engine.step(&mut Race);
+        let now = Instant::now();
+        for event in events {
+            let Some(number) = growing.take(event, now) else { continue };
+            if !watch(number, event)? {
+                cancelled.push(sequence(event));
+            }
+        }
+        cancelled.into_iter().for_each(|sequence| engine.cancel(sequence));
+    }
+    Ok(growing.done())
+}
+
+impl Answer {
+    /// The new tokens.
+    pub fn ids(&self) -> Vec<Token> {
+        self.emitted.iter().map(|emitted| emitted.token).collect()
+    }
+
+    fn take(&mut self, event: &Event, now: Instant) {
+        match event {
+            Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+            Event::Tokens { emitted, .. } => {
+                emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));
+                self.emitted.extend_from_slice(emitted);
+                self.arrivals.push((now, emitted.len()));
+            }
+            Event::Finished { reason, text, stats, .. } => {
+                self.text.push_str(text);
+                self.reason = Some(reason.clone());
+                if let FinishReason::Failed(message) = reason {
+                    self.failure = Some(message.clone());
+                }
+                self.stats = (**stats).clone();
+            }
+        }
+    }
+}

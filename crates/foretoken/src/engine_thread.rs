@@ -1,0 +1,215 @@
+//! An engine on a thread of its own, spoken to by channels: submit, cancel, events.
+//!
+//! The idea: whoever submits brings the sending end of a channel, and hears of its requests there; several requests may
+//! share one. Between two steps the thread does all that it was told meanwhile, in the order in which it was told, and
+//! without anything to do it sleeps. Requests that are submitted together begin together, so their texts are those of a
+//! loop that submits them all and then steps. A listener that is gone cancels its requests. If the engine panics, every
+//! request that is alive ends as failed, and whoever submits later is told why. Left out: limits to how much may wait.
+
+use std::any::Any;
+use std::borrow::BorrowMut;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use foretoken_engine::{Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats};
+
+use crate::Error;
+use crate::answers::{Answer, Growing, Submitted, Watch, sequence};
+
+/// What the thread is told.
+enum Command {
+    Submit { requests: Vec<Request>, events: Sender<Event>, reply: Sender<Vec<Result<Submitted, RequestError>>> },
+    Cancel(SequenceId),
+    Stop,
+}
+
+/// An engine that runs on a thread of its own, with whatever owns it (an [`Engine`] or a
+/// [`Generator`](crate::Generator)). Can be shared between threads. Dropping it cancels all requests and stops the
+/// thread.
+pub struct EngineThread<T> {
+    commands: Sender<Command>,
+    /// Gives the owner back; `None` if the engine panicked.
+    thread: Option<JoinHandle<Option<T>>>,
+    /// What the engine's panic said.
+    panic: Arc<OnceLock<String>>,
+}
+
+impl<T: BorrowMut<Engine> + Send + 'static> EngineThread<T> {
+    /// Moves an engine to a new thread.
+    ///
+    /// # Panics
+    /// If the system refuses another thread.
+    pub fn start(owner: T) -> Self {
+        let (commands, told) = channel();
+        let panic = Arc::new(OnceLock::new());
+        let worker = Worker { owner, told, listeners: HashMap::new() };
+        let said = Arc::clone(&panic);
+        let thread = std::thread::Builder::new().name("foretoken-engine".to_string());
+        let thread = thread.spawn(move || worker.run(&said)).expect("the system refuses another thread");
+        Self { commands, thread: Some(thread), panic }
+    }
+
+    /// Cancels all requests, stops the thread and gives the engine's owner back.
+    ///
+    /// # Errors
+    /// The engine panicked.
+    pub fn stop(mut self) -> Result<T, Error> {
+        self.commands.send(Command::Stop).ok();
+        let thread = self.thread.take().expect("only stopping and dropping take it");
+        thread.join().ok().flatten().ok_or_else(|| self.stopped())
+    }
+}
+
+impl<T> EngineThread<T> {
+    /// Submits a request, whose events go to `events`; the last of them is [`Event::Finished`].
+    ///
+    /// # Errors
+    /// The request is refused, or the thread is gone.
+    pub fn submit(&self, request: Request, events: &Sender<Event>) -> Result<Submitted, Error> {
+        let submitted = self.submit_all(vec![request], events)?;
+        Ok(submitted.into_iter().next().expect("one request, one reply")?)
+    }
+
+    /// Submits requests that begin together, in their order. Those that are refused do not keep the others from
+    /// running.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    pub fn submit_all(
+        &self,
+        requests: Vec<Request>,
+        events: &Sender<Event>,
+    ) -> Result<Vec<Result<Submitted, RequestError>>, Error> {
+        let (reply, replied) = channel();
+        let command = Command::Submit { requests, events: events.clone(), reply };
+        self.commands.send(command).map_err(|_| self.stopped())?;
+        replied.recv().map_err(|RecvError| self.stopped())
+    }
+
+    /// Ends a sequence at the next step, with [`FinishReason::Cancelled`]. One that has ended already is ignored.
+    pub fn cancel(&self, sequence: SequenceId) {
+        // A thread that is gone has ended all its sequences.
+        self.commands.send(Command::Cancel(sequence)).ok();
+    }
+
+    /// Runs requests to their ends, as [`answers::run`](crate::answers::run) on this thread: with the same texts.
+    ///
+    /// # Errors
+    /// What all requests have in common is refused, `watch` fails, or the thread is gone.
+    pub fn run<E: From<Error>>(&self, requests: Vec<Request>, watch: &mut Watch<'_, E>) -> Result<Vec<Answer>, E> {
+        let prompts = requests.iter().map(|request| request.prompt.clone()).collect();
+        let (events, heard) = channel();
+        let mut growing = Growing::new(prompts, self.submit_all(requests, &events)?)?;
+        drop(events);
+        while growing.open() > 0 {
+            let event = heard.recv().map_err(|RecvError| self.stopped())?;
+            let Some(number) = growing.take(&event, Instant::now()) else { continue };
+            if !watch(number, &event)? {
+                self.cancel(sequence(&event));
+            }
+        }
+        Ok(growing.done())
+    }
+
+    fn stopped(&self) -> Error {
+        Error::Stopped(self.panic.get().map_or("its thread has ended", String::as_str).to_string())
+    }
+}
+
+impl<T> Drop for EngineThread<T> {
+    fn drop(&mut self) {
+        self.commands.send(Command::Stop).ok();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// What runs on the thread.
+struct Worker<T> {
+    owner: T,
+    told: Receiver<Command>,
+    /// Who hears of the sequences that are alive.
+    listeners: HashMap<SequenceId, Sender<Event>>,
+}
+
+impl<T: BorrowMut<Engine>> Worker<T> {
+    /// Works until it is told to stop. Gives the owner back, unless the engine panics.
+    fn run(mut self, panic: &OnceLock<String>) -> Option<T> {
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            while self.obey() {
+                self.step();
+            }
+        }));
+        let Err(said) = ended else { return Some(self.owner) };
+        let why = message(&*said);
+        // Known before the channels close: whoever waits on one asks for it then.
+        panic.set(why.clone()).ok();
+        for (sequence, listener) in self.listeners.drain() {
+            let reason = FinishReason::Failed(format!("the engine stopped: {why}"));
+            let stats = Box::new(Stats::default());
+            listener.send(Event::Finished { sequence, reason, text: String::new(), stats }).ok();
+        }
+        None
+    }
+
+    /// Does all that it was told, and waits for more while there is nothing to run. Whether to go on.
+    fn obey(&mut self) -> bool {
+        loop {
+            let command = match self.owner.borrow_mut().is_idle() {
+                true => self.told.recv().map_err(|RecvError| TryRecvError::Disconnected),
+                false => self.told.try_recv(),
+            };
+            match command {
+                Ok(Command::Submit { requests, events, reply }) => {
+                    let submitted = requests.into_iter().map(|request| self.submit(request, &events)).collect();
+                    // Who does not wait for the reply has gone, and so has the listener.
+                    reply.send(submitted).ok();
+                }
+                Ok(Command::Cancel(sequence)) => self.owner.borrow_mut().cancel(sequence),
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
+                    for sequence in self.listeners.keys().copied().collect::<Vec<_>>() {
+                        self.owner.borrow_mut().cancel(sequence);
+                    }
+                    self.step();
+                    return false;
+                }
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    fn submit(&mut self, request: Request, events: &Sender<Event>) -> Result<Submitted, RequestError> {
+        let submitted = Submitted::to(self.owner.borrow_mut(), request)?;
+        self.listeners.insert(submitted.sequence, events.clone());
+        Ok(submitted)
+    }
+
+    /// One step, whose events go to those who listen.
+    fn step(&mut self) {
+        let engine = self.owner.borrow_mut();
+        let mut deaf = Vec::new();
+        for event in engine.step(&mut Race) {
+            let sequence = sequence(event);
+            let is_last = matches!(event, Event::Finished { .. });
+            let Some(listener) = self.listeners.get(&sequence) else { continue };
+            if listener.send(event.clone()).is_err() && !is_last {
+                deaf.push(sequence);
+            }
+            if is_last {
+                self.listeners.remove(&sequence);
+            }
+        }
+        deaf.into_iter().for_each(|sequence| engine.cancel(sequence));
+    }
+}
+
+/// What a panic said.
+fn message(said: &(dyn Any + Send)) -> String {
+    let words = said.downcast_ref::<&str>().copied().or(said.downcast_ref::<String>().map(String::as_str));
+    words.unwrap_or("a panic without words").split_whitespace().collect::<Vec<_>>().join(" ")
+}

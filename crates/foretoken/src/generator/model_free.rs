@@ -1,0 +1,101 @@
+//! The drafters that need no model, from their settings.
+//!
+//! Left out: drafters with a network, which a workshop makes.
+
+use std::path::Path;
+
+use foretoken_speculation::draft::TrieOptions;
+use foretoken_speculation::{
+    Drafter, JacobiDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token, TrieDrafter,
+};
+use foretoken_text::Tokenizer;
+
+use crate::Error;
+use crate::error::Message;
+use crate::prompts;
+use crate::settings::DrafterSettings;
+use crate::spec_type::DrafterKind;
+
+/// A drafter of this kind, for texts in a vocabulary of so many tokens. `most`: tokens drafted a pass, at most.
+///
+/// # Errors
+/// What it needs is not given, or is a file that cannot be used.
+///
+/// # Panics
+/// Panics if the kind needs a model.
+pub fn without_model(
+    kind: DrafterKind,
+    settings: &DrafterSettings,
+    most: usize,
+    vocabulary: usize,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<Box<dyn Drafter>, Error> {
+    Ok(match kind {
+        DrafterKind::Draft => panic!("a draft without a model"),
+        DrafterKind::Lookup => {
+            let lookup = &settings.lookup;
+            let (longest, most) = (lookup.ngram_max, lookup.nodes_max);
+            let mut drafter = match lookup.candidates {
+                1 => SuffixDrafter::lookup_chain(1, longest, most),
+                _ => SuffixDrafter::lookup(1, longest, most),
+            };
+            drafter.candidates = lookup.candidates;
+            // Prompt lookup as others have it proposes whatever it finds.
+            drafter.gain_min = if lookup.candidates == 1 { 0.0 } else { settings.gain_min() };
+            Box::new(drafter)
+        }
+        DrafterKind::Trie => {
+            Box::new(TrieDrafter::new(TrieOptions { gain_min: settings.gain_min(), ..settings.trie.options() }))
+        }
+        DrafterKind::Suffix => {
+            let suffix = &settings.suffix;
+            let mut drafter = SuffixDrafter::new(suffix.capacity);
+            drafter.nodes_max = suffix.nodes_max;
+            drafter.depth_max = suffix.depth_max;
+            drafter.depth_factor = suffix.depth_factor;
+            drafter.token_min = suffix.token_min;
+            drafter.gain_min = settings.gain_min();
+            Box::new(drafter)
+        }
+        DrafterKind::Ngram => {
+            let ngram = &settings.ngram;
+            let mut drafter = NgramDrafter::new(ngram.order, ngram.source);
+            drafter.depth_max = ngram.depth_max;
+            drafter.branches_max = ngram.branches_max;
+            Box::new(drafter)
+        }
+        DrafterKind::Jacobi => {
+            let jacobi = &settings.jacobi;
+            Box::new(JacobiDrafter::new(jacobi.window, jacobi.level, jacobi.guesses))
+        }
+        DrafterKind::Phrases => {
+            let missing = || Message::setting("phrases").and(": expected a file of phrases, found none");
+            let path = settings.phrases.as_deref().ok_or_else(|| Error::Setting(missing()))?;
+            Box::new(PhrasesDrafter::new(phrases(path, tokenizer)?))
+        }
+        DrafterKind::Random => {
+            let mut drafter = RandomDrafter::new(vocabulary);
+            drafter.nodes_max = most;
+            Box::new(drafter)
+        }
+    })
+}
+
+/// The phrases of a file as tokens, each as it begins a text and as it goes on behind a space.
+fn phrases(path: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<Token>>, Error> {
+    let missing = || Message::setting("phrases").and(": expected a model with a tokenizer, found one without");
+    let tokenizer = tokenizer.ok_or_else(|| Error::Setting(missing()))?;
+    let mut phrases = Vec::new();
+    for text in prompts::lines(path)? {
+        for text in [format!(" {text}"), text] {
+            let phrase = tokenizer.encode(&text, false)?;
+            if phrase.len() > 1 {
+                phrases.push(phrase);
+            }
+        }
+    }
+    match phrases.is_empty() {
+        true => Err(Error::input(format!("{}: expected phrases of several tokens, found none", path.display()))),
+        false => Ok(phrases),
+    }
+}

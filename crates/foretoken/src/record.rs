@@ -1,0 +1,165 @@
+//! The record of a run: all that decided its texts, and who decided it.
+//!
+//! Under *exact* a seed and the law are enough to have a text again. Under *rejection* and *block* verification the
+//! text of a seed also depends on what is drafted, so the record holds everything that drafting goes by: drafters,
+//! limits, the number of the first request, and the costs, if they were held (without these drafting goes by the clock,
+//! and only the distribution is the same again). Prompts are not in it, nor the files that it names.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use foretoken_speculation::Token;
+use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
+use serde_json::Value;
+
+use crate::settings::{DecidedSampling, Settings};
+
+/// Who decided a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DecidedBy {
+    /// The program: its default.
+    Program,
+    /// The model: its `generation_config.json`.
+    Model,
+    /// The user.
+    User,
+}
+
+/// All that decided the texts of a run. [`Generator::repeat`](crate::Generator::repeat) runs it again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The version of this library.
+    pub version: String,
+    /// The settings, with a value for each that was left open and decides a text; paths are absolute. A target without
+    /// a path is the demo model.
+    #[serde(serialize_with = "in_decimals")]
+    pub settings: Settings,
+    /// Who decided each of them and the end tokens, by its place: `"sampling.temperature": "model"`. A setting that was given with its
+    /// default value counts as the program's, unless `None` is its default.
+    pub decided_by: BTreeMap<String, DecidedBy>,
+    /// The tokens that end a text, which the model's files decide.
+    pub end_tokens: Vec<Token>,
+    /// Names of the drafters, in the order in which they are asked (`auto` learns the order).
+    pub drafters: Vec<String>,
+    /// The number of the run's first request; the others count on.
+    pub first_request: u64,
+    /// What passes and drafts cost, as a file of costs has it, if these were held.
+    pub costs: Option<Value>,
+}
+
+impl Record {
+    /// A record. `asked`: the settings as they were given; `settings`: with a value for each that was left open.
+    pub(crate) fn new(
+        asked: &Settings,
+        mut settings: Settings,
+        decided: &DecidedSampling,
+        drafters: Vec<String>,
+        first_request: u64,
+        costs: Option<Value>,
+    ) -> Self {
+        let mut decided_by = decided_by(asked, &settings, &decided.decided_by_model);
+        let end = if settings.sampling.ignore_eos { DecidedBy::User } else { DecidedBy::Model };
+        decided_by.insert("end_tokens".to_string(), end);
+        make_absolute(&mut settings);
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            settings,
+            decided_by,
+            end_tokens: decided.sampling.end_tokens.clone(),
+            drafters,
+            first_request,
+            costs,
+        }
+    }
+}
+
+/// Writes settings with the decimals that a reader expects: 0.8, and not the number of 64 bits that is nearest to it in
+/// 32.
+fn in_decimals<S: Serializer>(settings: &Settings, serializer: S) -> Result<S::Ok, S::Error> {
+    fn shorten(value: &mut Value) {
+        match value {
+            Value::Object(fields) => fields.values_mut().for_each(shorten),
+            Value::Array(items) => items.iter_mut().for_each(shorten),
+            Value::Number(number) if number.is_f64() => {
+                let shortest = number.as_f64().and_then(|number| (number as f32).to_string().parse::<f64>().ok());
+                if let Some(shortest) = shortest {
+                    *value = Value::from(shortest);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(settings).map_err(S::Error::custom)?;
+    shorten(&mut value);
+    value.serialize(serializer)
+}
+
+/// Who decided each setting.
+fn decided_by(asked: &Settings, settings: &Settings, by_model: &[&str]) -> BTreeMap<String, DecidedBy> {
+    let (asked, default) = (values(asked), values(&Settings::default()));
+    let by = |place: &String| match place.strip_prefix("sampling.") {
+        Some(setting) if by_model.contains(&setting) => DecidedBy::Model,
+        _ if asked.get(place) != default.get(place) => DecidedBy::User,
+        _ => DecidedBy::Program,
+    };
+    values(settings).keys().map(|place| (place.clone(), by(place))).collect()
+}
+
+/// The settings by their places.
+fn values(settings: &Settings) -> BTreeMap<String, Value> {
+    fn collect(place: &str, value: Value, values: &mut BTreeMap<String, Value>) {
+        match value {
+            Value::Object(fields) => {
+                let dot = if place.is_empty() { "" } else { "." };
+                fields.into_iter().for_each(|(name, value)| collect(&format!("{place}{dot}{name}"), value, values));
+            }
+            value => drop(values.insert(place.to_string(), value)),
+        }
+    }
+    let mut all = BTreeMap::new();
+    collect("", serde_json::to_value(settings).expect("settings are plain values"), &mut all);
+    all
+}
+
+/// Makes paths mean the same from everywhere.
+fn make_absolute(settings: &mut Settings) {
+    let Settings { model, speculation, .. } = settings;
+    let memory = &mut speculation.memory;
+    let single = [
+        &mut model.path,
+        &mut speculation.costs,
+        &mut speculation.drafters.phrases,
+        &mut memory.lookup_cache_static,
+        &mut memory.lookup_cache_dynamic,
+    ];
+    let paths = single.into_iter().flatten().chain(&mut speculation.model_draft);
+    let absolute = |path: &mut PathBuf| {
+        if let Ok(whole) = std::path::absolute(&*path) {
+            *path = whole;
+        }
+    };
+    paths.for_each(absolute);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_decided_a_setting_is_named() {
+        let mut asked = Settings::default();
+        asked.sampling.top_p = Some(0.95);
+        asked.parallel = 2;
+        let by = decided_by(&asked, &asked, &["temperature"]);
+        let of = |place: &str| by[place];
+        assert_eq!((of("sampling.temperature"), of("sampling.top_p")), (DecidedBy::Model, DecidedBy::User));
+        assert_eq!((of("sampling.top_k"), of("parallel")), (DecidedBy::Program, DecidedBy::User));
+        assert_eq!(of("speculation.drafters.suffix.nodes_max"), DecidedBy::Program);
+        let mut written = Vec::new();
+        in_decimals(&asked, &mut serde_json::Serializer::new(&mut written)).expect("it can be written");
+        let written = String::from_utf8(written).expect("JSON is text");
+        assert!(written.contains(r#""top_p":0.95,"#), "{written}");
+    }
+}

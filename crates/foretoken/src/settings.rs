@@ -1,0 +1,105 @@
+//! What can be chosen, as plain structs: model, sampling, speculation.
+//!
+//! [`Settings::default`] is what the program does without being told. The structs can be written and read (serde), so
+//! that a configuration file, a request and the record of a run hold the same words; a field that is missing has its
+//! default, and one that is not known is an error. `None` stands for "decided elsewhere": by the model's own files, by
+//! measured costs, or by the drafter. Left out: where settings come from, which is the door's business.
+
+mod drafters;
+mod model;
+mod names;
+mod sampling;
+mod speculation;
+
+pub use drafters::{
+    DrafterSettings, JacobiSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings, TrieSettings,
+};
+pub use model::ModelSettings;
+pub use sampling::{DecidedSampling, FromModel, Limit, SamplingSettings, logit_bias};
+pub use speculation::{Budget, DraftingSettings, SpeculationSettings};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, within};
+
+/// Everything that a [`Generator`](crate::Generator) is made from.
+///
+/// ```
+/// use foretoken::Settings;
+/// let settings: Settings = serde_json::from_str(r#"{
+///     "model": { "path": "models/demo-target" },
+///     "speculation": { "spec_type": "draft+suffix", "verify": "rejection", "model_draft": ["models/demo-draft"] },
+///     "sampling": { "temperature": 0.7, "seed": 7 }
+/// }"#)?;
+/// assert_eq!(settings.parallel, 1);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Which model, and how it is run.
+    pub model: ModelSettings,
+    /// How the next token is chosen, and when a text ends.
+    pub sampling: SamplingSettings,
+    /// Who guesses, how far, and what is promised.
+    pub speculation: SpeculationSettings,
+    /// Texts at a time, at least one.
+    pub parallel: usize,
+}
+
+impl Default for Settings {
+    /// One text at a time, of the demo model, if this build has it.
+    fn default() -> Self {
+        Self {
+            model: ModelSettings::default(),
+            sampling: SamplingSettings::default(),
+            speculation: SpeculationSettings::default(),
+            parallel: 1,
+        }
+    }
+}
+
+impl Settings {
+    /// Checks what can be checked without a model.
+    ///
+    /// # Errors
+    /// The first setting that is out of its range.
+    pub fn check(&self) -> Result<(), Error> {
+        within("parallel", self.parallel, 1, 256)?;
+        within("threads", self.model.threads.unwrap_or(1), 1, 1024)?;
+        within("ctx_size", self.model.ctx_size.unwrap_or(1), 1, 1 << 30)?;
+        within("target_lookbehind", self.speculation.target_lookbehind, 1, 1 << 30)?;
+        within("assistant_lookbehind", self.speculation.assistant_lookbehind, 1, 1 << 30)?;
+        self.speculation.drafters.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_as_they_were_written() {
+        let mut settings = Settings::default();
+        settings.model.dtype = Some(foretoken_model::WeightType::F16);
+        settings.sampling.logit_bias = vec![(7, f32::NEG_INFINITY), (9, 0.1)];
+        settings.sampling.penalty_window = Some(Limit(None));
+        settings.sampling.temperature = Some(0.7);
+        settings.speculation.spec_type = "draft:lookup+suffix".parse().expect("it is well-formed");
+        settings.speculation.verify = foretoken_speculation::Promise::Block;
+        let written = serde_json::to_string(&settings).expect("settings can be written");
+        assert_eq!(serde_json::from_str::<Settings>(&written).expect("and read"), settings);
+        assert_eq!(serde_json::from_str::<Settings>("{}").expect("all is optional"), Settings::default());
+        let wrong = serde_json::from_str::<Settings>(r#"{"sampling": {"temprature": 1}}"#).expect_err("a typo");
+        assert!(wrong.to_string().starts_with("unknown field `temprature`"), "{wrong}");
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        assert_eq!(Settings::default().check(), Ok(()));
+        let mut settings = Settings::default();
+        settings.speculation.drafters.ngram.order = 9;
+        let error = settings.check().expect_err("nine is too long");
+        assert_eq!(error.to_string(), "ngram.order: expected a whole number from 1 to 8, found 9");
+    }
+}

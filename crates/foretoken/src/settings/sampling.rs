@@ -1,0 +1,283 @@
+//! Settings of the law: how the next token is chosen, and when a text ends.
+//!
+//! What is not set is decided by the model's own `generation_config.json`, and else by llama.cpp's default; who decided
+//! is kept ([`DecidedSampling`]), because a model's file changes texts without anybody having asked for it.
+
+use std::hash::{BuildHasher, RandomState};
+
+use foretoken_speculation::{Sampling, Token};
+use foretoken_text::Tokenizer;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Error;
+use crate::error::Message;
+use crate::models::Opened;
+
+/// A number of tokens, or none for no limit, which is written -1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(pub Option<usize>);
+
+impl From<usize> for Limit {
+    fn from(limit: usize) -> Self {
+        Self(Some(limit))
+    }
+}
+
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_i64(self.0.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)))
+    }
+}
+
+impl<'a> Deserialize<'a> for Limit {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        match i64::deserialize(deserializer)? {
+            -1 => Ok(Self(None)),
+            number => usize::try_from(number).map(|limit| Self(Some(limit))).map_err(|_| {
+                D::Error::custom(format!("expected a whole number from 0 up, or -1 for no limit, found {number}"))
+            }),
+        }
+    }
+}
+
+/// How the next token is chosen, and when to stop.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SamplingSettings {
+    /// Temperature; 0 is greedy. `None`: the model's, else 0.8.
+    pub temperature: Option<f32>,
+    /// Only the k most probable tokens; 0 is off. `None`: the model's, else 40.
+    pub top_k: Option<usize>,
+    /// Only the most probable tokens of this mass; 1 is off. `None`: the model's, else 0.95.
+    pub top_p: Option<f32>,
+    /// Only tokens this fraction as probable as the best; 0 is off. `None`: the model's, else 0.05.
+    pub min_p: Option<f32>,
+    /// Only the tokens nearest to the entropy, of this mass; 1 is off. `None`: the model's, else 1.
+    pub typical_p: Option<f32>,
+    /// Divides the logits of tokens written before; 1 is off. `None`: the model's, else 1.
+    pub repetition_penalty: Option<f32>,
+    /// How many last tokens the penalties look at; 0 is off. `None`: all beside a repetition penalty of the model's,
+    /// else
+    /// 64.
+    pub penalty_window: Option<Limit>,
+    /// Subtracted from the logits of tokens written before.
+    pub presence_penalty: f32,
+    /// Subtracted from logits for each time that the token was written before.
+    pub frequency_penalty: f32,
+    /// Added to the logits of tokens; written as llama.cpp does, `"15043+1"` or `"15043-inf"`.
+    #[serde(with = "biases")]
+    pub logit_bias: Vec<(Token, f32)>,
+    /// Tokens that are never written.
+    pub banned_tokens: Vec<Token>,
+    /// No end of the text before so many tokens.
+    pub tokens_min: usize,
+    /// Tokens to generate, at most; without a limit until the text ends or the context is full.
+    pub tokens_max: Limit,
+    /// Strings that end the text and are not part of it.
+    pub stop: Vec<String>,
+    /// Go on past end tokens.
+    pub ignore_eos: bool,
+    /// Show special tokens in the text.
+    pub special: bool,
+    /// Seed of all chance; `None`: a random one.
+    pub seed: Option<u64>,
+}
+
+impl Default for SamplingSettings {
+    fn default() -> Self {
+        Self {
+            temperature: None,
+            top_k: None,
+            top_p: None,
+            min_p: None,
+            typical_p: None,
+            repetition_penalty: None,
+            penalty_window: None,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            banned_tokens: Vec::new(),
+            tokens_min: 0,
+            tokens_max: Limit(None),
+            stop: Vec::new(),
+            ignore_eos: false,
+            special: false,
+            seed: None,
+        }
+    }
+}
+
+/// A setting that a model's `generation_config.json` decided, and that differs from the program's default.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FromModel {
+    /// The setting.
+    pub setting: &'static str,
+    /// Its value.
+    pub value: String,
+}
+
+/// The law of a text, and who decided it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecidedSampling {
+    /// The law, for the engine.
+    pub sampling: Sampling,
+    /// The settings, with a value for each that was left open.
+    pub settings: SamplingSettings,
+    /// The settings that the model's file decided, whether or not they are the program's default as well.
+    pub decided_by_model: Vec<&'static str>,
+    /// Those of them that differ from the program's default.
+    pub from_model: Vec<FromModel>,
+    /// The model's file.
+    pub file: String,
+}
+
+impl DecidedSampling {
+    /// What a user should know of the model's file: it decided something, in one line.
+    pub fn note(&self) -> Option<Message> {
+        let (first, rest) = self.from_model.split_first()?;
+        let values = self.from_model.iter().map(|from| format!("{} {}", from.setting, from.value));
+        let values: Vec<String> = values.collect();
+        let begin = Message::words(format!("from {}: {}; to change: ", self.file, values.join(", ")));
+        let add = |message: Message, from: &FromModel| message.and(", ").and_setting(from.setting);
+        Some(rest.iter().fold(begin.and_setting(first.setting), add))
+    }
+}
+
+/// Decides one setting: what was asked for, else what the model says, else the program's default.
+struct Decider {
+    decided_by_model: Vec<&'static str>,
+    from_model: Vec<FromModel>,
+}
+
+impl Decider {
+    fn decide<T: Copy + PartialEq>(
+        &mut self,
+        setting: &'static str,
+        (asked, models, default): (Option<T>, Option<T>, T),
+        shown: impl Fn(T) -> String,
+    ) -> T {
+        if asked.is_none()
+            && let Some(value) = models
+        {
+            self.decided_by_model.push(setting);
+            if value != default {
+                self.from_model.push(FromModel { setting, value: shown(value) });
+            }
+        }
+        asked.or(models).unwrap_or(default)
+    }
+}
+
+impl SamplingSettings {
+    /// The law: these settings, then the model's own files, then llama.cpp's defaults. A seed that is open is drawn.
+    ///
+    /// # Errors
+    /// The model's files or these settings hold a value out of its range.
+    pub fn decided(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<DecidedSampling, Error> {
+        let own = &model.defaults;
+        let mut decider = Decider { decided_by_model: Vec::new(), from_model: Vec::new() };
+        let greedy = (own.sample == Some(false)).then_some(0.0);
+        let temperature = (self.temperature, greedy.or(own.temperature), 0.8);
+        let temperature = decider.decide("temperature", temperature, |value| match greedy {
+            Some(_) => "0 (do_sample false)".to_string(),
+            None => value.to_string(),
+        });
+        let mut number = |setting, all| decider.decide(setting, all, |value: f32| value.to_string());
+        let top_p = number("top_p", (self.top_p, own.top_p, 0.95));
+        let min_p = number("min_p", (self.min_p, own.min_p, 0.05));
+        let typical_p = number("typical_p", (self.typical_p, own.typical_p, 1.0));
+        let penalty = (self.repetition_penalty, own.repetition_penalty, 1.0);
+        let repetition_penalty = number("repetition_penalty", penalty);
+        let top_k = decider.decide("top_k", (self.top_k, own.top_k, 40), |value: usize| value.to_string());
+        // A penalty of the model's own is transformers', which looks at everything.
+        let everything = (self.repetition_penalty.is_none() && own.repetition_penalty.is_some()).then_some(Limit(None));
+        let window = (self.penalty_window, everything, Limit(Some(64)));
+        let penalty_window = decider.decide("penalty_window", window, |_| "-1".to_string());
+        let sampling = Sampling {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            typical_p,
+            repetition_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            penalty_window: penalty_window.0,
+            logit_bias: self.logit_bias.clone(),
+            banned_tokens: self.banned_tokens.clone(),
+            tokens_min: self.tokens_min,
+            end_tokens: if self.ignore_eos { Vec::new() } else { model.end_tokens(tokenizer) },
+        };
+        if let Some(problem) = sampling.problem() {
+            let of_model = decider.decided_by_model.contains(&problem.field);
+            return Err(match of_model {
+                true => Error::input(format!("{}: {problem}", own.file)),
+                false => Error::Setting(
+                    Message::setting(problem.field)
+                        .and(format!(": expected {}, found {}", problem.expected, problem.found)),
+                ),
+            });
+        }
+        let settings = Self {
+            temperature: Some(temperature),
+            top_k: Some(top_k),
+            top_p: Some(top_p),
+            min_p: Some(min_p),
+            typical_p: Some(typical_p),
+            repetition_penalty: Some(repetition_penalty),
+            penalty_window: Some(penalty_window),
+            // The standard library seeds its hash tables from the system; 32 bits are easy to type again.
+            seed: Some(self.seed.unwrap_or_else(|| RandomState::new().hash_one(0) >> 32)),
+            ..self.clone()
+        };
+        let Decider { decided_by_model, from_model } = decider;
+        Ok(DecidedSampling { sampling, settings, decided_by_model, from_model, file: own.file.clone() })
+    }
+}
+
+/// A bias in llama.cpp's spelling: `TOKEN_ID+BIAS` or `TOKEN_ID-BIAS`, where the bias may be minus infinity.
+///
+/// # Errors
+/// What was expected.
+pub fn logit_bias(word: &str) -> Result<(Token, f32), String> {
+    let wrong = || "expected TOKEN_ID+BIAS or TOKEN_ID-BIAS".to_string();
+    let sign = word.find(['+', '-']).ok_or_else(wrong)?;
+    let token = word[..sign].trim().parse().map_err(|_| wrong())?;
+    let bias: f32 = word[sign..].trim().parse().map_err(|_| wrong())?;
+    if bias.is_nan() || bias == f32::INFINITY {
+        return Err("expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, finite or minus infinity".to_string());
+    }
+    Ok((token, bias))
+}
+
+/// Biases as words, since JSON has no infinity.
+mod biases {
+    use super::{Deserialize, Deserializer, Serializer, Token, logit_bias};
+    use serde::de::Error as _;
+
+    pub(super) fn serialize<S: Serializer>(biases: &[(Token, f32)], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(biases.iter().map(|(token, bias)| format!("{token}{bias:+}")))
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Vec<(Token, f32)>, D::Error> {
+        let words = Vec::<String>::deserialize(deserializer)?;
+        let bias = |word: &String| logit_bias(word).map_err(|why| D::Error::custom(format!("{why}, found {word:?}")));
+        words.iter().map(bias).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bias_is_a_token_and_a_signed_number() {
+        assert_eq!(logit_bias("15043+1"), Ok((15043, 1.0)));
+        assert_eq!(logit_bias("7-0.5"), Ok((7, -0.5)));
+        assert_eq!(logit_bias("7-inf"), Ok((7, f32::NEG_INFINITY)));
+        for wrong in ["7", "7=1", "+1", "7+", "7+inf", "7-nan", "x+1"] {
+            assert!(logit_bias(wrong).is_err(), "{wrong}");
+        }
+    }
+}

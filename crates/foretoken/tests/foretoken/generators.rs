@@ -1,0 +1,63 @@
+//! Generators: models are loaded once, and a record says enough.
+
+use std::path::PathBuf;
+
+use foretoken::generator::Choices;
+use foretoken::{Error, Event, Generator, Promise, Record, Settings};
+
+fn demo(name: &str) -> PathBuf {
+    PathBuf::from(format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR")))
+}
+
+/// The demo pair as folders, with costs in a file of this folder, so that no test writes into a home.
+fn settings(folder: &tempfile::TempDir) -> Settings {
+    let mut settings = Settings::default();
+    settings.model.path = Some(demo("demo-target"));
+    settings.model.ctx_size = Some(128);
+    settings.speculation.model_draft = vec![demo("demo-draft")];
+    settings.speculation.costs = Some(folder.path().join("costs.json"));
+    settings.sampling.tokens_max = 24.into();
+    settings
+}
+
+/// What is written behind some prompts, and the numbers of the requests.
+fn texts(generator: &mut Generator) -> Vec<(Vec<u32>, Option<u64>)> {
+    let prompts = ["once upon a time, there was a", "the little dog", "once upon a time, there was a"];
+    let requests = prompts.map(|prompt| generator.request(prompt).expect("the model has a tokenizer"));
+    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+    let answers = generator.run(requests.to_vec(), go_on).expect("they are good");
+    answers.iter().map(|answer| (answer.ids(), answer.request)).collect()
+}
+
+#[test]
+fn a_draft_model_is_loaded_once_however_many_drafters_have_it() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let settings = settings(&folder);
+    let methods = ["draft", "draft:lookup", "draft:suffix", "draft+suffix"];
+    let methods = methods.map(|method| method.parse().expect("it is well-formed")).to_vec();
+    let mut loaded = 0;
+    let choices = Choices { methods, ..Choices::new(&settings) };
+    let generator = Generator::with(&choices, &mut |done, of| loaded += usize::from(done == of));
+    let names = generator.expect("both are there").names.clone();
+    assert_eq!((loaded, names.join(" ").as_str()), (2, "draft draft:lookup draft:suffix suffix"));
+}
+
+#[test]
+fn a_run_under_rejection_is_repeated_from_its_record_alone() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.speculation.verify = Promise::Rejection;
+    settings.parallel = 2;
+    let mut first = Generator::open(&settings).expect("both are there");
+    let written = serde_json::to_string(&first.record()).expect("a record can be written");
+    let expected = texts(&mut first);
+    assert!(expected[0].0 != expected[2].0, "under rejection each request draws for itself");
+    // Neither the file of costs nor what was settled by chance is needed any more.
+    std::fs::remove_file(folder.path().join("costs.json")).expect("costs were written");
+    let record: Record = serde_json::from_str(&written).expect("a record can be read");
+    assert!(record.settings.sampling.seed.is_some() && record.costs.is_some());
+    assert_eq!(texts(&mut Generator::repeat(&record).expect("nothing has changed")), expected);
+    let later = Record { first_request: 9, ..record };
+    let later = texts(&mut Generator::repeat(&later).expect("nothing has changed"));
+    assert!(later[0].0 != expected[0].0 && later[0].1 == Some(9));
+}

@@ -1,0 +1,155 @@
+//! An engine on a thread writes what a loop writes, and hangs nobody whatever happens to it.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use foretoken::{Answer, Engine, EngineThread, Error, Event, FinishReason, Promise, Request, RequestError, Sampling};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs};
+use foretoken_speculation::{RandomDrafter, SuffixDrafter};
+use foretoken_testkit::table::Table;
+use foretoken_testkit::toy::ToyExecutor;
+
+/// An engine for two texts at a time, with two drafters.
+fn engine(context: usize) -> Engine {
+    let network = ToyExecutor::new(Table::dense(7, 2, 3), 8, 2 * context.div_ceil(8), 64);
+    with(Box::new(network), context)
+}
+
+fn with(network: Box<dyn Executor>, context: usize) -> Engine {
+    let mut engine = Engine::new(network, 2, context);
+    engine.add_drafter(Box::new(SuffixDrafter::new(1000)));
+    engine.add_drafter(Box::new(RandomDrafter::new(7)));
+    engine
+}
+
+fn request(first: u32, tokens_max: usize) -> Request {
+    Request {
+        tokens_max: Some(tokens_max),
+        sampling: Sampling::default(),
+        seed: 5,
+        promise: Promise::Rejection,
+        drafters: vec![0, 1],
+        budget: foretoken_engine::BudgetKind::Fixed { nodes: 4 },
+        ..Request::new(vec![first, 1, 2])
+    }
+}
+
+/// The next event; a test that would hang fails.
+fn next(events: &Receiver<Event>) -> Event {
+    events.recv_timeout(Duration::from_secs(60)).expect("an event comes")
+}
+
+/// The end of the next request that ends.
+fn end(events: &Receiver<Event>) -> FinishReason {
+    loop {
+        if let Event::Finished { reason, .. } = next(events) {
+            return reason;
+        }
+    }
+}
+
+fn go_on(_: usize, _: &Event) -> Result<bool, Error> {
+    Ok(true)
+}
+
+#[test]
+fn the_texts_are_those_of_a_loop() {
+    let requests = || (0..7).map(|i| request(i, 5 + 3 * i as usize)).collect::<Vec<Request>>();
+    let texts = |answers: Vec<Answer>| -> Vec<_> {
+        answers.iter().map(|answer| (answer.ids(), answer.request, answer.stats.passes)).collect()
+    };
+    let looped = texts(foretoken::answers::run(&mut engine(64), requests(), &mut go_on).expect("they are good"));
+    let thread = EngineThread::start(engine(64));
+    assert_eq!(texts(thread.run(requests(), &mut go_on).expect("they are good")), looped);
+    let engine = thread.stop().expect("nothing panicked");
+    assert!(engine.is_idle() && engine.next_request() == 7);
+}
+
+#[test]
+fn a_request_that_is_refused_comes_back_and_the_others_run() {
+    let thread = EngineThread::start(engine(64));
+    let (events, heard) = channel();
+    let submitted = thread.submit_all(vec![request(0, 3), Request::new(Vec::new()), request(1, 3)], &events);
+    let submitted = submitted.expect("the thread lives");
+    assert_eq!(submitted[1], Err(RequestError::EmptyPrompt));
+    assert_eq!(submitted[2].as_ref().map(|submitted| submitted.request), Ok(1));
+    assert_eq!([end(&heard), end(&heard)], [FinishReason::Length, FinishReason::Length]);
+    let refused = thread.submit(request(9, 3), &events).expect_err("the vocabulary has 7 tokens");
+    assert!(matches!(refused, Error::Request(RequestError::Token { found: 9, .. })), "{refused}");
+    let answers = thread.run(vec![Request::new(Vec::new()), request(1, 2)], &mut go_on).expect("one is good");
+    assert!(answers[0].failure.is_some() && answers[1].emitted.len() == 2);
+}
+
+#[test]
+fn what_is_cancelled_or_heard_by_nobody_ends() {
+    let thread = EngineThread::start(engine(1 << 20));
+    let (events, heard) = channel();
+    let endless = thread.submit(request(0, 1 << 20), &events).expect("it fits");
+    assert!(matches!(next(&heard), Event::Prompt { .. }));
+    thread.cancel(endless.sequence);
+    assert_eq!(end(&heard), FinishReason::Cancelled);
+    for _ in 0..2 {
+        thread.submit(request(0, 1 << 20), &channel().0).expect("it fits");
+    }
+    // There is room for two texts: this one begins when one of those ends.
+    thread.submit(request(3, 4), &events).expect("it fits");
+    assert_eq!(end(&heard), FinishReason::Length);
+    let stopped = thread.run(vec![request(2, 1 << 20)], &mut |_, event: &Event| -> Result<bool, Error> {
+        Ok(!matches!(event, Event::Tokens { .. }))
+    });
+    assert_eq!(stopped.expect("it fits")[0].reason, Some(FinishReason::Cancelled));
+}
+
+#[test]
+fn dropping_the_thread_ends_all_requests() {
+    let thread = EngineThread::start(engine(1 << 20));
+    let (events, heard) = channel();
+    for first in 0..3 {
+        thread.submit(request(first, 1 << 20), &events).expect("it fits");
+    }
+    drop(events);
+    drop(thread);
+    let ends = heard.iter().filter(|event| matches!(event, Event::Finished { reason: FinishReason::Cancelled, .. }));
+    assert_eq!(ends.count(), 3);
+}
+
+/// A network that panics in its third pass.
+struct Panics(ToyExecutor, usize);
+
+impl Executor for Panics {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
+        self.1 += 1;
+        assert!(self.1 < 3, "pass {} was one too many", self.1);
+        self.0.forward(batch)
+    }
+
+    fn outputs(&self) -> &dyn Outputs {
+        self.0.outputs()
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        self.0.rows(edit)
+    }
+
+    fn capacity(&self) -> &Capacity {
+        self.0.capacity()
+    }
+}
+
+#[test]
+fn a_panic_is_told_to_everybody_and_hangs_nobody() {
+    let network = Panics(ToyExecutor::new(Table::dense(7, 2, 3), 8, 20, 64), 0);
+    let thread = EngineThread::start(with(Box::new(network), 64));
+    let (events, heard) = channel();
+    let submitted = thread.submit_all((0..4).map(|first| request(first, 30)).collect(), &events).expect("they fit");
+    assert!(submitted.iter().all(Result::is_ok));
+    let expected = FinishReason::Failed("the engine stopped: pass 3 was one too many".to_string());
+    for _ in 0..4 {
+        assert_eq!(end(&heard), expected);
+    }
+    let stopped = Error::Stopped("pass 3 was one too many".to_string());
+    assert_eq!(thread.submit(request(0, 3), &events), Err(stopped.clone()));
+    thread.cancel(submitted[0].as_ref().expect("it was taken").sequence);
+    assert_eq!(thread.run(vec![request(0, 3)], &mut go_on), Err(stopped.clone()));
+    assert_eq!(thread.stop().map(|_| ()), Err(stopped));
+}
