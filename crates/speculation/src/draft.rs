@@ -16,6 +16,7 @@
 
 mod ask;
 mod continuations;
+mod distinct;
 mod frontier;
 mod history;
 mod jacobi;
@@ -27,6 +28,7 @@ mod random;
 mod settings;
 mod suffix;
 mod tenants;
+mod texts;
 mod translated;
 #[cfg(test)]
 mod trial;

@@ -21,6 +21,7 @@
 //! Left out: where occurrences are found ([`super::history`]) and which texts are looked at.
 
 use crate::draft::Ask;
+use crate::draft::distinct::Distinct;
 use crate::draft::frontier::Frontier;
 use crate::draft::history::{END, History};
 use crate::{Evidence, NodeId, Proposal, Token};
@@ -99,9 +100,8 @@ pub(super) struct Continuations {
     /// Votes of the node at hand.
     votes: Vec<Votes>,
     frontier: Frontier<Votes>,
-    /// By hash of a token: when it was put there, and its place in `votes`.
-    slots: Vec<(u32, u32)>,
-    stamp: u32,
+    /// Which of `votes` a token's are.
+    distinct: Distinct,
     path: Vec<Token>,
 }
 
@@ -218,7 +218,8 @@ impl Continuations {
         bounds: Bounds,
         (parent, gain): (Option<NodeId>, f32),
     ) {
-        self.begin_votes(occurrences.len());
+        self.votes.clear();
+        self.distinct.clear(occurrences.len());
         let mut sum = DOUBT;
         // The strongest last, so that it is the first of its votes.
         for at in occurrences.rev() {
@@ -235,8 +236,12 @@ impl Continuations {
             }
             let weight = share * weight(matched, window);
             sum += weight;
-            let index = self.votes_for(token, parent);
-            let votes = &mut self.votes[index];
+            let number = self.distinct.number(token);
+            if number == self.votes.len() {
+                let none = Votes { token, parent, weight: 0.0, acceptance: 0.0, gain: 0.0, occurrence: NONE };
+                self.votes.push(none);
+            }
+            let votes = &mut self.votes[number];
             votes.weight += weight;
             let sibling = std::mem::replace(&mut votes.occurrence, at);
             let occurrence = &mut self.occurrences[at as usize];
@@ -248,37 +253,6 @@ impl Continuations {
             if votes.acceptance >= bounds.token_min && votes.gain >= bounds.gain_min {
                 self.frontier.push(votes.gain, votes);
             }
-        }
-    }
-
-    /// Makes the table of votes empty, with room for so many tokens.
-    fn begin_votes(&mut self, len: usize) {
-        self.votes.clear();
-        let wanted = (2 * len).next_power_of_two().max(64);
-        self.stamp = self.stamp.wrapping_add(1);
-        if self.slots.len() < wanted || self.stamp == 0 {
-            self.slots.clear();
-            self.slots.resize(wanted, (0, 0));
-            self.stamp = 1;
-        }
-    }
-
-    /// The place of a token's votes among those of the node at hand.
-    fn votes_for(&mut self, token: Token, parent: Option<NodeId>) -> usize {
-        let mask = self.slots.len() - 1;
-        let mut slot = (token.wrapping_mul(0x9e37_79b9) >> 7) as usize & mask;
-        loop {
-            let (stamp, place) = self.slots[slot];
-            if stamp != self.stamp {
-                self.slots[slot] = (self.stamp, self.votes.len() as u32);
-                let none = Votes { token, parent, weight: 0.0, acceptance: 0.0, gain: 0.0, occurrence: NONE };
-                self.votes.push(none);
-                return self.votes.len() - 1;
-            }
-            if self.votes[place as usize].token == token {
-                return place as usize;
-            }
-            slot = (slot + 1) & mask;
         }
     }
 }

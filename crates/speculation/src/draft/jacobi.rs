@@ -188,16 +188,15 @@ impl State {
     /// The likeliest token behind the last level of each column, in the order in which [`State::ask`] asked.
     fn results(&mut self, logits: &[&[f32]]) -> Vec<Token> {
         assert!(logits.len() == self.rows(), "{} rows for a window of {}", logits.len(), self.rows());
-        let trunk = self.levels[0].len();
-        let depth = self.levels.len() - 1;
-        let rows: Vec<usize> = match depth {
-            0 => (0..trunk).collect(),
-            _ => (0..self.levels[1].len()).map(|column| trunk + (column + 1) * depth - 1).collect(),
-        };
-        let results: Vec<Token> = rows.into_iter().map(|row| argmax(logits[row]) as Token).collect();
-        let sane =
-            |state: &mut State, token: Token| if state.end_tokens.contains(&token) { state.pick() } else { token };
-        results.into_iter().map(|token| sane(self, token)).collect()
+        let (trunk, depth) = (self.levels[0].len(), self.levels.len() - 1);
+        let columns = self.levels[depth].len();
+        (0..columns)
+            .map(|column| {
+                let row = if depth == 0 { column } else { trunk + (column + 1) * depth - 1 };
+                let token = argmax(logits[row]) as Token;
+                if self.end_tokens.contains(&token) { self.pick() } else { token }
+            })
+            .collect()
     }
 
     /// Moves the window after a pass in which it was run behind the token `pending`; by `columns_max` columns, or its own

@@ -1,37 +1,45 @@
-//! N-gram tables: what followed these tokens most often, in a corpus and in the text itself.
+//! N-gram models: what followed these tokens most often, in a corpus and in the text itself.
 //!
 //! The models of negligible cost of Leviathan et al. 2023 (sections 3.6 and 4.2: with a bigram table T5-XXL accepts one
-//! token in five). The draft's law q is the relative frequency of what followed the longest last tokens that are known,
-//! up to `order` - 1 of them, put through the draft's settings: temperature T makes it proportional to count^(1 / T). It
-//! is a law over the 16 most frequent followers only, which any q may be, and so a draft never costs the vocabulary.
-//! Greedy takes the most frequent, of equals the lowest id. Counts of the corpus (everybody's and the tenant's, learned
-//! by [`Drafter::warm_up`]) and of the running text are added up; the text's are forgotten with its sequence.
+//! token in five). The draft's distribution q is the relative frequency of what followed the longest last tokens that
+//! are known, up to `order` - 1 of them, put through the draft's settings: temperature T makes it proportional to
+//! count^(1 / T). It covers the 16 most frequent followers only, which any q may do, so a draft never costs the
+//! vocabulary. Greedy takes the most frequent, of equals the lowest id.
 //!
-//! A table of order 1 is the unigram model of the paper: it proposes the most frequent tokens of all, whatever came
-//! before. With a longer order these are the last resort, where not even the last token is known or nothing may follow
-//! it, and are proposed only if the first of them is frequent enough (`unigram_min`). In recorded answers of a 7 B model
-//! the most frequent token is right 3 to 6 times in a hundred, and no oftener where the last token is new
-//! (docs/drafters.md). A row costs more than that, so a longer table backs off to single tokens only where one makes up a
-//! tenth of all.
+//! There is no table of counts. The index of [`super::history`] lists where a context occurred, the latest first; the
+//! followers of its latest occurrences (up to [`OCCURRENCES_MAX`] in each text) are counted when they are asked for.
+//! Counts of the corpus (everybody's and the tenant's, learned by [`Drafter::warm_up`]) and of the running text are added
+//! up; the text's are forgotten with its sequence.
+//!
+//! An order of 1 is the unigram model of the paper: it proposes the most frequent tokens, whatever came before. With a
+//! longer order these are the last resort, where not even the last token is known or nothing may follow it, and are
+//! proposed only if the first of them is frequent enough (`unigram_min`). In recorded answers of a 7 B model the most
+//! frequent token is right 3 to 6 times in a hundred, and no oftener where the last token is new (docs/drafters.md). A
+//! row costs more than that, so longer orders back off to single tokens only where one makes up a tenth of all.
 //!
 //! A draft is a chain, or a tree grown best first: always where the product of the confidences is greatest. A confidence
-//! is (count - 1/2) / occurrences of the context: what was seen once is as likely as not to be seen again.
-//!
-//! A table takes 26 to 43 bytes for each n-gram that is different: for 4-grams of 10 million tokens of an encyclopedia 47
-//! bytes a token (`examples/drafting_ngram.rs`).
+//! is (count - 1/2) / occurrences that were counted: what was seen once is as likely as not to be seen again.
 //!
 //! Left out: smoothing between orders, and penalties (banned tokens are respected).
 
-mod table;
-
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::choose::Branch;
+use crate::draft::distinct::Distinct;
 use crate::draft::frontier::Frontier;
+use crate::draft::history::{END, History};
 use crate::draft::tenants::{TENANTS_MAX, Tenants};
+use crate::draft::texts::Texts;
 use crate::draft::{Ask, DraftSettings, Drafter, Draws, Opening};
 use crate::{Chance, Context, Evidence, Law, NodeId, Promise, Proposal, Sampling, Scratch, SequenceId, Tenant, Token};
-use table::{State, Table};
+
+/// Longest n-gram.
+const ORDER_MAX: usize = 8;
+/// Most occurrences of a context that are counted in each text, the latest; a context of no tokens occurs everywhere.
+const OCCURRENCES_MAX: usize = 256;
+/// Most followers of a context that a draft is drawn from.
+const FOLLOWERS_MAX: usize = 16;
 
 /// What an [`NgramDrafter`] counts.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -50,20 +58,23 @@ pub enum NgramSource {
 pub struct NgramDrafter {
     /// Draft length: most tokens of a branch.
     pub depth_max: usize,
-    /// Most tokens proposed under one node; 1 is a chain. Besides the first, only as many as there are further followers of
-    /// a confidence above `p_split` ([`NgramDrafter::P_SPLIT`] if nobody sets it).
+    /// Most tokens proposed under one node; 1 is a chain. Besides the first, only as many as there are further followers
+    /// of a confidence above `p_split` ([`NgramDrafter::P_SPLIT`] if nobody sets it).
     pub branches_max: usize,
-    /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. At first
-    /// 0.1 ([`NgramDrafter::UNIGRAM_MIN`]), and 0 if the order is 1: who asks for nothing but single tokens wants them.
+    /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. At
+    /// first 0.1 ([`NgramDrafter::UNIGRAM_MIN`]), and 0 if the order is 1: who asks for nothing but single tokens wants
+    /// them.
     pub unigram_min: f32,
     /// What requests leave open.
     pub settings: DraftSettings,
-    /// Tokens that the tables of all tenants together have learned at most; then whole tenants are forgotten.
+    /// Tokens that are remembered of texts of all tenants together; then the oldest texts are forgotten.
     pub capacity_tokens: usize,
-    order: usize,
     source: NgramSource,
-    corpus: Tenants<Table>,
-    texts: BTreeMap<SequenceId, (Tenant, Option<Table>)>,
+    /// Lengths of contexts: 1 to the order less 1.
+    lengths: Vec<usize>,
+    corpus: Tenants<Texts>,
+    /// Running texts, without tokens if they are not counted.
+    running: BTreeMap<SequenceId, (Tenant, Option<History>)>,
     frontier: Frontier<Guess>,
     work: Work,
 }
@@ -71,8 +82,12 @@ pub struct NgramDrafter {
 /// Memory that is used again from node to node.
 #[derive(Debug, Default)]
 struct Work {
+    path: Vec<Token>,
+    context: Vec<Token>,
     /// Followers of one context: token, count.
     followers: Vec<(Token, u32)>,
+    /// Which of `followers` a token is.
+    distinct: Distinct,
     logits: Vec<f32>,
     scratch: Scratch,
     draws: Draws,
@@ -90,13 +105,7 @@ struct Guess {
     q: f64,
     /// Its node, if it was drawn and therefore offered already.
     node: Option<NodeId>,
-    /// Contexts in each table before it.
-    states: [State; TABLES],
 }
-
-/// The tenant's, everybody's, the text's.
-const TABLES: usize = 3;
-type Tables<'t> = [Option<&'t Table>; TABLES];
 
 impl Default for NgramDrafter {
     /// 4-grams of corpus and text, chains of up to 5 tokens.
@@ -108,64 +117,58 @@ impl Default for NgramDrafter {
 impl NgramDrafter {
     /// How probable a follower besides the first must be to be proposed too, as in llama.cpp.
     pub const P_SPLIT: f32 = 0.1;
-    /// How frequent a token must be to be proposed where no context is known, by tables of contexts: about what a row
-    /// costs, as a part of a pass.
+    /// How frequent a token must be to be proposed where no context is known, if contexts are counted at all: about what
+    /// a row costs, as a part of a pass.
     pub const UNIGRAM_MIN: f32 = 0.1;
 
-    /// A drafter that counts n-grams of 1 to `order` tokens: 1 is a unigram table, 2 a bigram table.
+    /// A drafter that counts n-grams of 1 to `order` tokens: 1 is a unigram model, 2 a bigram model.
     ///
     /// # Panics
     ///
     /// Panics if `order` is not 1 to 8.
     pub fn new(order: usize, source: NgramSource) -> NgramDrafter {
+        assert!((1..=ORDER_MAX).contains(&order), "n-grams of up to {order} tokens");
         NgramDrafter {
             depth_max: 5,
             branches_max: 1,
             unigram_min: if order == 1 { 0.0 } else { NgramDrafter::UNIGRAM_MIN },
             settings: DraftSettings::default(),
             capacity_tokens: 4_000_000,
-            order,
             source,
-            corpus: Tenants::new(TENANTS_MAX, Table::new(order)),
-            texts: BTreeMap::new(),
+            lengths: (1..order).collect(),
+            corpus: Tenants::new(TENANTS_MAX, Texts::default()),
+            running: BTreeMap::new(),
             frontier: Frontier::default(),
             work: Work::default(),
         }
     }
 
-    /// Bytes of memory of all tables, those reserved included.
+    /// Bytes of memory of all texts and their indexes, those reserved included.
     pub fn bytes(&self) -> usize {
-        let texts = self.texts.values().filter_map(|(_, table)| table.as_ref());
-        self.corpus.all().chain(texts).map(Table::bytes).sum()
-    }
-
-    /// Learns what the sequence has become.
-    fn catch_up(&mut self, sequence: SequenceId, tokens: &[Token]) {
-        let text = self.texts.get_mut(&sequence);
-        let (_, table) = text.unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        table.iter_mut().for_each(|table| table.learn(tokens, table.len().min(tokens.len())));
+        let running = self.running.values().filter_map(|(_, text)| text.as_ref());
+        self.corpus.all().map(Texts::bytes).chain(running.map(History::bytes)).sum()
     }
 
     /// Fills one tree, best guesses first.
     fn fill(&mut self, ask: &mut Ask<'_>, chance: &mut dyn Chance) {
-        let (tenant, text) = &self.texts[&ask.sequence];
-        let mut corpus = self.corpus.seen_by(*tenant);
-        let tables: Tables<'_> = [corpus.next(), corpus.next(), text.as_ref()];
+        let running = self.running.get_mut(&ask.sequence);
+        let (tenant, text) = running.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+        text.iter_mut().for_each(|text| text.extend_to(ask.written()));
         ask.settings = ask.settings.or(self.settings);
         if ask.promise == Promise::Exact {
             // Where draws bind, each has its row whatever it is worth; elsewhere guesses cost next to nothing.
             ask.outlook = None;
         }
-        let rules = Rules {
+        let model = Model {
             sampling: plain_settings(&ask.settings.sampling(ask.sampling)),
             unigram_min: self.unigram_min,
             branches_max: self.branches_max.max(1),
-            tables,
+            context_max: self.lengths.len(),
+            texts: text.iter().chain(self.corpus.seen_by(*tenant).flat_map(Texts::newest_first)).collect(),
         };
-        let states = tables.map(|table| table.map_or(State::START, |table| table.state(ask.tokens)));
         self.frontier.clear();
         if self.depth_max > 0 && ask.has_room() {
-            rules.propose(ask, None, states, &mut self.frontier, &mut self.work, chance);
+            model.propose(ask, None, &mut self.frontier, &mut self.work, chance);
         }
         while let Some(mut best) = self.frontier.pop() {
             let Some(node) = best.node.or_else(|| ask.has_room().then(|| best.offer(ask, Proposal::Point))) else {
@@ -176,17 +179,13 @@ impl NgramDrafter {
             let branch = Branch { gain: f64::from(best.gain), depth: best.depth, nodes, room };
             if best.depth < self.depth_max && room > 0 && ask.goes_on(best.token, (best.confidence, best.gain), branch)
             {
-                let mut states = best.states;
-                for (state, table) in states.iter_mut().zip(tables) {
-                    *state = table.map_or(State::START, |table| table.step(state, best.token));
-                }
-                rules.propose(ask, Some(&best), states, &mut self.frontier, &mut self.work, chance);
+                model.propose(ask, Some(&best), &mut self.frontier, &mut self.work, chance);
             }
         }
     }
 }
 
-/// The settings that mean something for a law made of counts.
+/// The settings that mean something for a distribution made of counts.
 fn plain_settings(sampling: &Sampling) -> Sampling {
     let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = *sampling;
     Sampling { temperature, top_k, top_p, min_p, typical_p, ..Sampling::default() }
@@ -198,29 +197,34 @@ impl Guess {
     }
 }
 
-/// How one tree is filled.
-struct Rules<'t> {
+/// What one tree is filled from.
+struct Model<'t> {
     sampling: Sampling,
     unigram_min: f32,
     branches_max: usize,
-    tables: Tables<'t>,
+    /// Tokens of the longest context.
+    context_max: usize,
+    texts: Vec<&'t History>,
 }
 
-impl Rules<'_> {
+impl Model<'_> {
     /// Finds what may follow a guess (`None`: the root), draws from it as the promise wants it, and adds the guesses to
     /// the frontier.
     fn propose(
         &self,
         ask: &mut Ask<'_>,
         before: Option<&Guess>,
-        states: [State; TABLES],
         frontier: &mut Frontier<Guess>,
         work: &mut Work,
         chance: &mut dyn Chance,
     ) {
-        let Some((total, law)) = self.followers(ask, &states, work) else { return };
         let (parent, depth, gain) = before.map_or((None, 0, 1.0), |before| (before.node, before.depth, before.gain));
-        let confidence = |count: u32| ((count as f32 - 0.5) / total).min(1.0);
+        ask.tree.path_into(parent, &mut work.path);
+        work.context.clear();
+        work.context.extend(&ask.tokens[ask.tokens.len().saturating_sub(self.context_max)..]);
+        work.context.extend(&work.path);
+        let Some((total, law)) = self.followers(&ask.sampling.banned_tokens, work) else { return };
+        let confidence = |count: u32| (count as f32 - 0.5) / total;
         // By the counts and not by what is drawn: how much is drawn may not depend on it.
         let p_split = ask.settings.p_split.unwrap_or(NgramDrafter::P_SPLIT);
         let further = work.followers.iter().skip(1).filter(|&&(_, count)| confidence(count) > p_split).count();
@@ -231,7 +235,7 @@ impl Rules<'_> {
             let count = work.followers.iter().find(|follower| follower.0 == token).map_or(1, |follower| follower.1);
             let confidence = confidence(count);
             let gain = gain * confidence;
-            let mut guess = Guess { parent, token, depth: depth + 1, confidence, gain, q, node: None, states };
+            let mut guess = Guess { parent, token, depth: depth + 1, confidence, gain, q, node: None };
             if work.draws.proposal != Proposal::Point {
                 guess.node = Some(guess.offer(ask, work.draws.proposal));
             }
@@ -239,25 +243,15 @@ impl Rules<'_> {
         }
     }
 
-    /// The followers of the longest known context, the most frequent first, in `work.followers`; occurrences of the
-    /// context, and the draft's law.
-    fn followers(&self, ask: &Ask<'_>, states: &[State; TABLES], work: &mut Work) -> Option<(f32, Law)> {
-        let tables = || self.tables.iter().zip(states).filter_map(|(table, state)| Some(((*table)?, state)));
-        let order = tables().map(|(table, _)| table.order()).max()?;
-        for len in (0..order).rev() {
-            work.followers.clear();
-            let mut total = 0.0;
-            for (table, state) in tables().filter(|(_, state)| state.knows(len)) {
-                total += table.total(state, len) as f32;
-                for (token, count) in table.followers(state, len) {
-                    match work.followers.iter_mut().find(|follower| follower.0 == token) {
-                        Some(follower) => follower.1 = follower.1.saturating_add(count),
-                        None => work.followers.push((token, count)),
-                    }
-                }
-            }
-            work.followers.retain(|(token, _)| !ask.sampling.banned_tokens.contains(token));
-            work.followers.sort_unstable_by_key(|&(token, count)| (std::cmp::Reverse(count), token));
+    /// The followers of the longest end of `work.context` that has any, the most frequent first, in `work.followers`;
+    /// occurrences that were counted, and the draft's distribution.
+    fn followers(&self, banned: &[Token], work: &mut Work) -> Option<(f32, Law)> {
+        for len in (0..=self.context_max.min(work.context.len())).rev() {
+            let context = &work.context[work.context.len() - len..];
+            let total = count(&self.texts, context, &mut work.distinct, &mut work.followers);
+            work.followers.retain(|(token, _)| !banned.contains(token));
+            work.followers.sort_unstable_by_key(|&(token, count)| (Reverse(count), token));
+            work.followers.truncate(FOLLOWERS_MAX);
             let Some(&(_, most)) = work.followers.first() else { continue };
             if len == 0 && (most as f32) < self.unigram_min * total {
                 return None;
@@ -267,7 +261,7 @@ impl Rules<'_> {
         None
     }
 
-    /// The law of the counts under the settings: a row of their logarithms, in order of the tokens, is sampled.
+    /// The distribution of the counts under the settings: a row of their logarithms, in order of the tokens, is sampled.
     fn law(&self, most: u32, work: &mut Work) -> Law {
         let mut tokens: Vec<(Token, u32)> = work.followers.clone();
         tokens.sort_unstable_by_key(|&(token, _)| token);
@@ -278,48 +272,62 @@ impl Rules<'_> {
     }
 }
 
+/// Counts what followed the latest occurrences of a context in each text; how many occurrences these are.
+fn count(texts: &[&History], context: &[Token], distinct: &mut Distinct, followers: &mut Vec<(Token, u32)>) -> f32 {
+    distinct.clear(texts.len() * OCCURRENCES_MAX);
+    followers.clear();
+    let mut total = 0;
+    let mut add = |token: Token| {
+        total += 1;
+        let number = distinct.number(token);
+        match followers.get_mut(number) {
+            Some((_, count)) => *count += 1,
+            None => followers.push((token, 1)),
+        }
+    };
+    for text in texts {
+        let (tokens, is_follower) = (text.tokens(), |token: &&Token| **token != END);
+        if context.is_empty() {
+            let latest = tokens.iter().rev().take(OCCURRENCES_MAX);
+            latest.filter(is_follower).for_each(|&token| add(token));
+        } else {
+            let latest = text.ends(context).take(OCCURRENCES_MAX);
+            latest.filter_map(|end| tokens.get(end + 1)).filter(is_follower).for_each(|&token| add(token));
+        }
+    }
+    total as f32
+}
+
 impl Drafter for NgramDrafter {
     fn name(&self) -> &str {
         "ngram"
     }
 
     fn warm_up(&mut self, tokens: &[Token], _prompt_len: usize, tenant: Option<Tenant>) {
-        if self.source == NgramSource::Text {
-            return;
-        }
-        let order = self.order;
-        let table = self.corpus.memory_mut(tenant, || Table::new(order));
-        if let Some(tenant) = tenant {
-            // Tables cannot forget parts: one that is full begins anew.
-            if table.len() + tokens.len() > self.capacity_tokens {
-                *table = Table::new(order);
-            }
-            let tokens = &tokens[tokens.len().saturating_sub(self.capacity_tokens)..];
-            table.learn(tokens, 0);
-            self.corpus.shrink(tenant, self.capacity_tokens, Table::len);
-        } else {
-            table.learn(tokens, 0);
+        if self.source != NgramSource::Text {
+            // What is everybody's was chosen by whoever started the program, and is kept whole.
+            let capacity_tokens = tenant.map_or(usize::MAX, |_| self.capacity_tokens);
+            self.corpus.learn(tokens, tenant, capacity_tokens, &self.lengths);
         }
     }
 
     fn open(&mut self, opening: &Opening<'_>) {
-        let Opening { sequence, prompt, tenant, .. } = *opening;
-        let text = (self.source != NgramSource::Corpus).then(|| Table::new(self.order));
-        let before = self.texts.insert(sequence, (tenant, text));
-        assert!(before.is_none(), "{sequence:?} was opened twice");
-        self.corpus.touch(tenant);
-        self.catch_up(sequence, prompt);
+        let text = (self.source != NgramSource::Corpus).then(|| {
+            let mut text = History::new(self.lengths.iter().copied());
+            text.extend_to(opening.prompt);
+            text
+        });
+        let before = self.running.insert(opening.sequence, (opening.tenant, text));
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
+        self.corpus.touch(opening.tenant);
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
-        for ask in asks {
-            self.catch_up(ask.sequence, ask.written());
-            self.fill(ask, chance);
-        }
+        asks.iter_mut().for_each(|ask| self.fill(ask, chance));
     }
 
     fn close(&mut self, sequence: SequenceId) {
-        self.texts.remove(&sequence);
+        self.running.remove(&sequence);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Fixed phrases: where one has begun, the rest of it is proposed. After "going" comes "to".
 //!
-//! The phrases are an automaton (Aho & Corasick 1975): a trie of their tokens, where each node also knows the longest
-//! other beginning that its tokens end with. It reads the last tokens of the text, no more than the longest phrase has,
-//! so nothing is kept about a sequence, and a thousand phrases cost what one costs. The longest beginning that the text
-//! ends with comes first; beginnings that continue in several ways are proposed in all of them, in the order of the list.
+//! The phrases are a trie of their tokens. For each of the last tokens of the text, as many as the longest phrase has, it
+//! is asked whether a phrase begins there and has not gone wrong since; so nothing is kept about a sequence, and a
+//! thousand phrases cost what one costs. The longest beginning that the text ends with comes first; beginnings that
+//! continue in several ways are proposed in all of them, in the order of the list.
 //!
 //! A phrase of which n tokens are written is taken to go on with probability n / (n + 1), shared by its ways to go on.
 //! That is a guess; how right it is is learned.
@@ -31,8 +31,6 @@ pub struct PhrasesDrafter {
 struct Beginning {
     /// The tokens with which it goes on, in the order of the list.
     next: Vec<Token>,
-    /// The longest beginning other than itself that its tokens end with.
-    shorter: u32,
     len: usize,
 }
 
@@ -56,7 +54,6 @@ impl PhrasesDrafter {
                 at = drafter.child(at, token);
             }
         }
-        drafter.link();
         drafter
     }
 
@@ -67,34 +64,9 @@ impl PhrasesDrafter {
         let node = u32::try_from(self.nodes.len()).expect("phrases of fewer than 2^32 tokens");
         let len = self.nodes[parent as usize].len + 1;
         self.nodes[parent as usize].next.push(token);
-        self.nodes.push(Beginning { next: Vec::new(), shorter: 0, len });
+        self.nodes.push(Beginning { next: Vec::new(), len });
         self.longer.insert((parent, token), node);
         node
-    }
-
-    /// Finds the shorter beginnings, breadth first, as each is found through those of less length.
-    fn link(&mut self) {
-        let mut queue = std::collections::VecDeque::from([0]);
-        while let Some(node) = queue.pop_front() {
-            for token in self.nodes[node as usize].next.clone() {
-                let longer = self.longer[&(node, token)];
-                if node != 0 {
-                    self.nodes[longer as usize].shorter = self.step(self.nodes[node as usize].shorter, token);
-                }
-                queue.push_back(longer);
-            }
-        }
-    }
-
-    /// The longest beginning that the tokens of this one and another token end with.
-    fn step(&self, mut node: u32, token: Token) -> u32 {
-        loop {
-            match self.longer.get(&(node, token)) {
-                Some(&longer) => return longer,
-                None if node == 0 => return 0,
-                None => node = self.nodes[node as usize].shorter,
-            }
-        }
     }
 
     /// Proposes all that may come after a beginning, one way to its end before the next. `gain`: of the way down to here.
@@ -124,10 +96,9 @@ impl Drafter for PhrasesDrafter {
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         for ask in asks {
             let last = &ask.tokens[ask.tokens.len().saturating_sub(self.len_max)..];
-            let mut node = last.iter().fold(0, |node, &token| self.step(node, token));
-            while node != 0 {
-                self.complete(ask, None, node, 1.0);
-                node = self.nodes[node as usize].shorter;
+            for start in 0..last.len() {
+                let node = last[start..].iter().try_fold(0, |node, &token| self.longer.get(&(node, token)).copied());
+                node.into_iter().for_each(|node| self.complete(ask, None, node, 1.0));
             }
         }
     }

@@ -18,16 +18,14 @@
 //!
 //! Left out: telling prompts from outputs in a history, and keeping an equal text once.
 
-mod texts;
-
 use std::collections::BTreeMap;
 
 use crate::draft::continuations::{Bounds, Continuations, Source};
 use crate::draft::history::History;
 use crate::draft::tenants::{TENANTS_MAX, Tenants};
+use crate::draft::texts::Texts;
 use crate::draft::{Ask, Drafter, News, Opening};
 use crate::{Chance, SequenceId, Tenant, Token};
-use texts::Texts;
 
 /// Lengths of n-grams of running texts and of histories. Single tokens matter where nothing else matches, and long
 /// n-grams find the long matches among many short ones; a fourth length found nothing more.
@@ -148,8 +146,7 @@ impl SuffixDrafter {
 
     fn learn(&mut self, tokens: &[Token], owner: Option<Tenant>) {
         if self.capacity_tokens > 0 {
-            self.texts.memory_mut(owner, Texts::default).add(tokens, self.capacity_tokens, &self.lengths);
-            owner.into_iter().for_each(|tenant| self.texts.shrink(tenant, self.capacity_tokens, Texts::len));
+            self.texts.learn(tokens, owner, self.capacity_tokens, &self.lengths);
         }
     }
 

@@ -1,10 +1,9 @@
-//! The tables against plain counting and against a shadow that never went further; what is proposed, by hand.
+//! The counts against plain counting; what is proposed, by hand.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::table::FOLLOWERS_MAX;
 use super::*;
 use crate::draft::trial::Trial;
 
@@ -18,47 +17,50 @@ fn learned(order: usize, text: &[Token]) -> NgramDrafter {
     drafter
 }
 
-/// What followed the last `len` tokens of `end` in the text, and how often these were seen.
-fn counted(text: &[Token], end: &[Token], len: usize) -> (u32, BTreeMap<Token, u32>) {
-    let context = &end[end.len() - len..];
+/// What followed the latest occurrences of the context in each text, counted by looking at every place.
+fn counted(texts: &[Vec<Token>], context: &[Token]) -> (u32, Vec<(Token, u32)>) {
     let mut followers = BTreeMap::new();
-    let mut total = 0;
-    for i in 0..=text.len() - len {
-        if &text[i..i + len] == context {
-            total += 1;
-            text.get(i + len).map(|&token| *followers.entry(token).or_insert(0) += 1).unwrap_or(());
+    for text in texts {
+        let is_here = |start: &usize| text[*start..].starts_with(context);
+        for start in (0..text.len()).rev().filter(is_here).take(OCCURRENCES_MAX) {
+            if let Some(&token) = text.get(start + context.len()).filter(|token| **token != END) {
+                *followers.entry(token).or_insert(0) += 1;
+            }
         }
     }
-    (total, followers)
+    (followers.values().sum(), followers.into_iter().collect())
 }
 
 proptest! {
     #[test]
-    fn tables_count_as_one_would_by_hand(
+    fn counts_are_as_one_would_count_by_hand(
         order in 1usize..=5,
         vocabulary in prop_oneof![Just(3u32), Just(40)],
-        text in proptest::collection::vec(any::<u32>(), 1..300),
+        texts in proptest::collection::vec(proptest::collection::vec(any::<u32>(), 1..700), 1..3),
     ) {
-        let text: Vec<Token> = text.into_iter().map(|token| token % vocabulary).collect();
-        let mut table = Table::new(order);
-        table.learn(&text, 0);
-        for end in 1..=text.len() {
-            let state = table.state(&text[..end]);
+        // One token of each vocabulary is the end of a text.
+        let token = |token: u32| if token % vocabulary == 0 { END } else { token % vocabulary };
+        let texts: Vec<Vec<Token>> = texts.iter().map(|text| text.iter().copied().map(token).collect()).collect();
+        let histories: Vec<History> = texts.iter().map(|text| {
+            let mut history = History::new(1..order);
+            history.extend_to(text);
+            history
+        }).collect();
+        let histories: Vec<&History> = histories.iter().collect();
+        let (mut distinct, mut followers) = (Distinct::default(), Vec::new());
+        for end in 1..=texts[0].len() {
             for len in 0..order.min(end + 1) {
-                let (total, followers) = counted(&text, &text[..end], len);
-                prop_assert!(state.knows(len));
-                let seen = if len == 0 { text.len() as u32 } else { total };
-                prop_assert_eq!(table.total(&state, len), seen);
-                let podium: Vec<(Token, u32)> = table.followers(&state, len).collect();
-                prop_assert!(podium.iter().all(|(token, count)| followers[token] == *count));
-                let mut counts: Vec<u32> = followers.values().copied().collect();
-                counts.sort_unstable_by(|a, b| b.cmp(a));
-                counts.truncate(FOLLOWERS_MAX);
-                prop_assert_eq!(podium.iter().map(|(_, count)| *count).collect::<Vec<_>>(), counts);
+                let context = &texts[0][end - len..end];
+                if context.contains(&END) {
+                    continue;
+                }
+                let total = count(&histories, context, &mut distinct, &mut followers);
+                followers.sort_unstable();
+                let expected = counted(&texts, context);
+                prop_assert_eq!((total as u32, &followers), (expected.0, &expected.1));
             }
         }
     }
-
 }
 
 #[test]

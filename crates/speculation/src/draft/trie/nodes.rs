@@ -91,8 +91,9 @@ impl Nodes {
     }
 
     /// The children of a node, those added or found last first.
-    pub fn children(&self, node: u32) -> Children<'_> {
-        Children { nodes: &self.0, at: self.0[node as usize].child }
+    pub fn children(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
+        let some = |node: u32| (node != NONE).then_some(node);
+        std::iter::successors(some(self.node(node).child), move |&child| some(self.node(child).sibling))
     }
 
     /// The child of a node with this token.
@@ -129,71 +130,34 @@ impl Nodes {
     ///
     /// No child is more frequent than its parent, so what stays is a trie; it is written anew in the order of a walk, so
     /// that paths lie together.
-    pub fn prune(&mut self, len: usize, scratch: &mut Prune) {
-        if self.0.len() <= len {
+    pub fn prune(&mut self, len: usize) {
+        if self.len() <= len {
             return;
         }
-        let Prune { counts, nodes, open } = scratch;
-        counts.clear();
-        counts.extend(self.0.iter().map(|node| node.counts.total()));
+        let mut counts: Vec<u32> = self.0.iter().map(|node| node.counts.total()).collect();
         let (more, &mut least, _) = counts.select_nth_unstable_by(len - 1, |a, b| b.cmp(a));
         // How many with exactly the least count still fit.
         let mut equals = len - more.iter().filter(|&&count| count > least).count();
-        nodes.clear();
-        open.clear();
-        open.push((0, NONE));
-        // Siblings that stay are linked in the order in which they are met: `last_child` of the new parent.
-        let mut last_child: Vec<u32> = Vec::with_capacity(len);
-        while let Some((old, parent)) = open.pop() {
-            let node = self.0[old as usize];
-            if node.sibling != NONE && old != 0 {
-                open.push((node.sibling, parent));
-            }
+        // What stays, each with the new number of its parent.
+        let mut kept: Vec<(Node, u32)> = Vec::with_capacity(len);
+        let mut open = vec![(0, NONE)];
+        while let Some((at, parent)) = open.pop() {
+            let node = *self.node(at);
             let count = node.counts.total();
             if count < least || (count == least && equals == 0) {
                 continue;
             }
             equals -= usize::from(count == least);
-            let new = nodes.len() as u32;
-            nodes.push(Node { sibling: NONE, child: NONE, ..node });
-            last_child.push(NONE);
-            if parent != NONE {
-                match last_child[parent as usize] {
-                    NONE => nodes[parent as usize].child = new,
-                    last => nodes[last as usize].sibling = new,
-                }
-                last_child[parent as usize] = new;
-            }
-            if node.child != NONE {
-                open.push((node.child, new));
-            }
+            let (new, first) = (kept.len() as u32, open.len());
+            kept.push((Node { sibling: NONE, child: NONE, ..node }, parent));
+            open.extend(self.children(at).map(|child| (child, new)));
+            open[first..].reverse();
         }
         self.0.clear();
-        self.0.extend_from_slice(nodes);
-    }
-}
-
-/// Memory that pruning uses again and again.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Prune {
-    counts: Vec<u32>,
-    nodes: Vec<Node>,
-    /// Nodes to visit, with the new number of their parent.
-    open: Vec<(u32, u32)>,
-}
-
-/// A walk over siblings.
-pub(super) struct Children<'a> {
-    nodes: &'a [Node],
-    at: u32,
-}
-
-impl Iterator for Children<'_> {
-    type Item = u32;
-
-    fn next(&mut self) -> Option<u32> {
-        let at = (self.at != NONE).then_some(self.at)?;
-        self.at = self.nodes[at as usize].sibling;
-        Some(at)
+        self.0.extend(kept.iter().map(|(node, _)| *node));
+        // Each is put in front of its siblings, the last one first.
+        for (new, &(_, parent)) in kept.iter().enumerate().skip(1).rev() {
+            self.0[new].sibling = std::mem::replace(&mut self.0[parent as usize].child, new as u32);
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::nodes::{Counts, Nodes, Prune};
+use super::nodes::{Counts, Nodes};
 use super::*;
 use crate::budget::Limits;
 use crate::draft::trial::NoChance;
@@ -211,7 +211,7 @@ proptest! {
             let Some((nodes, root)) = tries.find(&[token]) else { continue };
             let before = paths(nodes, root);
             let mut pruned = nodes.clone();
-            pruned.prune(len, &mut Prune::default());
+            pruned.prune(len);
             let after = paths(&pruned, 0);
             prop_assert_eq!(after.len(), before.len().min(len));
             prop_assert!(after.iter().all(|(path, counts)| before[path] == *counts), "counts stay");

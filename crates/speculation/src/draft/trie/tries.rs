@@ -6,10 +6,9 @@
 //! so that the cost is shared by the branches that follow.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::Token;
-use crate::draft::trie::nodes::{Counts, Nodes, Prune};
+use crate::draft::trie::nodes::{Counts, Nodes};
 
 /// How many of the commonest first tokens are known.
 const COMMON_MAX: usize = 32;
@@ -20,14 +19,13 @@ pub(super) type End = (u32, u32);
 /// Tries by first token.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tries {
-    roots: HashMap<Token, u32, BuildHasherDefault<TokenHasher>>,
+    roots: HashMap<Token, u32>,
     /// Each begins at its node 0.
     tries: Vec<Nodes>,
     /// The commonest first tokens, most frequent first, of equals the smaller: what follows the empty prefix.
     common: Vec<(Token, Counts)>,
     /// Counts of all first tokens together.
     total: Counts,
-    scratch: Prune,
 }
 
 impl Tries {
@@ -40,7 +38,7 @@ impl Tries {
             let (Some((number, _)), Some(capacity)) = (begun, capacity) else { continue };
             let nodes = &mut self.tries[number as usize];
             if nodes.len() > capacity {
-                nodes.prune((capacity - capacity / 4).max(1), &mut self.scratch);
+                nodes.prune((capacity - capacity / 4).max(1));
             }
         }
     }
@@ -103,24 +101,5 @@ impl Tries {
     pub fn bytes(&self) -> usize {
         let tries = self.tries.iter().map(Nodes::bytes).sum::<usize>() + self.tries.capacity() * size_of::<Nodes>();
         self.roots.capacity() * (size_of::<(Token, u32)>() + 1) + tries
-    }
-}
-
-/// One multiplication: tokens are small numbers of a vocabulary, and no adversary chooses the vocabulary.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TokenHasher(u64);
-
-impl Hasher for TokenHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u32(u32::from(byte)));
-    }
-
-    fn write_u32(&mut self, token: u32) {
-        let product = u128::from(self.0 ^ u64::from(token) ^ 0x9e37_79b9_7f4a_7c15) * 0xa076_1d64_78bd_642f;
-        self.0 = (product as u64) ^ ((product >> 64) as u64);
     }
 }

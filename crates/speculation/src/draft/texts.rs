@@ -3,8 +3,9 @@
 //! They are two histories, an older and a newer one. The newer grows to half of the capacity, then the older is dropped
 //! and a new one begun. So forgetting costs nothing, and no table is ever cleaned.
 
-use crate::Token;
 use crate::draft::history::{END, History};
+use crate::draft::tenants::Tenants;
+use crate::{Tenant, Token};
 
 /// One or two histories, the older first.
 #[derive(Debug, Default)]
@@ -39,5 +40,16 @@ impl Texts {
         }
         let newer = self.0.last_mut().expect("begun just now if there was none");
         tokens.iter().chain([&END]).for_each(|&token| newer.push(token));
+    }
+}
+
+impl Tenants<Texts> {
+    /// Remembers a text of an owner (`None`: everybody's). All tenants together keep at most `capacity_tokens`; where
+    /// that is too little, whole tenants are forgotten.
+    pub(super) fn learn(&mut self, tokens: &[Token], owner: Option<Tenant>, capacity_tokens: usize, lengths: &[usize]) {
+        self.memory_mut(owner, Texts::default).add(tokens, capacity_tokens, lengths);
+        if let Some(tenant) = owner {
+            self.shrink(tenant, capacity_tokens, Texts::len);
+        }
     }
 }
