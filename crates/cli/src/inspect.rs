@@ -192,7 +192,7 @@ fn norm(norm: Norm) -> String {
 
 fn positions(positions: &Positions) -> &'static str {
     match positions {
-        Positions::Rope { .. } => "rotary (RoPE)",
+        Positions::Rope(_) => "rotary (RoPE)",
         Positions::Learned => "learned",
     }
 }

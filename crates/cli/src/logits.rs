@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use foretoken_model::{Batch, Executor, Outputs, PageId, Span};
+use foretoken_model::{Batch, Executor, PageId, Span};
 use foretoken_speculation::Token;
 use foretoken_weights::safetensors::{Elements, write};
 
@@ -54,7 +54,7 @@ impl Logits {
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());
         let tables: Vec<Vec<PageId>> = pages.collect();
         let vocabulary = model.capacity().vocabulary;
-        let (mut outputs, mut logits) = (Outputs::default(), Vec::with_capacity(count * vocabulary));
+        let mut logits = Vec::with_capacity(count * vocabulary);
         for (i, tokens) in self.tokens.chunks(rows).enumerate() {
             let wanted: Vec<u32> = (0..tokens.len() as u32).collect();
             let span = Span {
@@ -65,9 +65,10 @@ impl Logits {
                 parents: &[],
                 computed: 0,
                 wanted: &wanted,
+                hidden: &[],
             };
-            model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut outputs)?;
-            logits.extend_from_slice(&outputs.logits[..tokens.len() * vocabulary]);
+            model.forward(&Batch { spans: &[span], hidden_layers: &[] })?;
+            (0..tokens.len()).for_each(|row| logits.extend_from_slice(model.outputs().row(row)));
         }
         Ok(write(&self.output, &[("logits", &[count, vocabulary], Elements::F32(&logits))])?)
     }

@@ -77,7 +77,7 @@ enum Command {
 
 impl Cli {
     fn run(&self) -> Result<(), Failure> {
-        Isa::forced().map_err(Failure::Usage)?;
+        choose_instruction_set()?;
         match &self.command {
             _ if self.version => version::Version::print(self.verbose),
             None => Err(Failure::Usage("expected a command, found none; --help lists them".into())),
@@ -92,6 +92,16 @@ impl Cli {
             Some(Command::Version(_)) => version::Version::print(true),
         }
     }
+}
+
+/// Computes with the instruction set that the environment names, if it does.
+fn choose_instruction_set() -> Result<(), Failure> {
+    const VARIABLE: &str = "FORETOKEN_ISA";
+    if let Some(name) = std::env::var_os(VARIABLE) {
+        let isa = Isa::named(&name.to_string_lossy());
+        isa.map_err(|problem| Failure::Usage(format!("{VARIABLE}: {problem}")))?.choose();
+    }
+    Ok(())
 }
 
 /// Parses the command line and runs its command.

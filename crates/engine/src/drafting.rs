@@ -25,13 +25,15 @@ use crate::chance::Race;
 use crate::meter::{Call, Meter};
 use crate::output::Event;
 use crate::request::Request;
-use crate::sequence::Sequence;
+use crate::sequence::{HiddenRows, Sequence};
 use crate::weighing::{Trials, Weighing, Who, unique};
 
 /// All drafters of an engine, by number.
 #[derive(Default)]
 pub(crate) struct Team {
     members: Vec<Member>,
+    /// All layers whose hidden states somebody needs, ascending.
+    hidden_layers: Vec<usize>,
 }
 
 struct Member {
@@ -48,7 +50,11 @@ impl Team {
     /// Adds a drafter and returns its number.
     pub(crate) fn add(&mut self, drafter: Box<dyn Drafter>) -> u8 {
         let number = u8::try_from(self.members.len()).ok().filter(|number| *number < u8::MAX);
-        self.members.push(Member { needs: drafter.needs(), drafter, suspect: 0 });
+        let needs = drafter.needs();
+        self.hidden_layers.extend(&needs.hidden_layers);
+        self.hidden_layers.sort_unstable();
+        self.hidden_layers.dedup();
+        self.members.push(Member { drafter, needs, suspect: 0 });
         number.expect("at most 255 drafters")
     }
 
@@ -58,6 +64,16 @@ impl Team {
 
     pub(crate) fn names(&self) -> Vec<&str> {
         self.members.iter().map(|member| member.drafter.name()).collect()
+    }
+
+    /// All layers whose hidden states somebody needs.
+    pub(crate) fn hidden_layers(&self) -> &[usize] {
+        &self.hidden_layers
+    }
+
+    /// Those of these drafters that need the rows of prompts.
+    pub(crate) fn readers(&self, numbers: &[u8]) -> Vec<u8> {
+        numbers.iter().copied().filter(|number| self.members[usize::from(*number)].needs.prompt_rows).collect()
     }
 
     /// Lets every drafter learn a text from before or elsewhere.
@@ -72,7 +88,10 @@ impl Team {
             let Request { prompt, tenant, prediction, .. } = &sequence.request;
             let opening = Opening { sequence: sequence.id, prompt, tenant: *tenant, prediction };
             match guarded(|| member.drafter.open(&opening)) {
-                Ok(()) => sequence.probes_max += member.needs.probes_max,
+                Ok(()) => {
+                    sequence.probes_max += member.needs.probes_max;
+                    sequence.hidden_rows = sequence.hidden_rows.max(hidden_rows(&member.needs));
+                }
                 Err(message) => self.drop_for(number, sequence, message, events),
             }
         }
@@ -87,17 +106,20 @@ impl Team {
         }
     }
 
-    /// Tells these drafters what came of a pass; what those say that failed at it. `news` is given the drafter's number,
-    /// for the rows that it asked for.
-    pub(crate) fn tell<'n>(
+    /// Tells these drafters what came of a pass; what those say that failed at it. `news` is given the drafter's number and
+    /// which of [`Team::hidden_layers`] it needs, for the rows that it asked for.
+    pub(crate) fn tell(
         &mut self,
         numbers: &[u8],
-        news: impl Fn(u8, &mut dyn FnMut(News<'_>)) + 'n,
+        news: impl Fn(u8, &[usize], &mut dyn FnMut(News<'_>)),
     ) -> Vec<(u8, String)> {
         let mut failures = Vec::new();
         for number in numbers {
-            let drafter = &mut self.members[usize::from(*number)].drafter;
-            let told = guarded(|| news(*number, &mut |news| drafter.observe(&[news])));
+            let Member { drafter, needs, .. } = &mut self.members[usize::from(*number)];
+            let all = &self.hidden_layers;
+            let which = |layer: &usize| all.binary_search(layer).expect("added with its drafter");
+            let layers: Vec<usize> = needs.hidden_layers.iter().map(which).collect();
+            let told = guarded(|| news(*number, &layers, &mut |news| drafter.observe(&[news])));
             failures.extend(told.err().map(|message| (*number, message)));
         }
         failures
@@ -238,6 +260,15 @@ impl Team {
             guarded(|| member.rehearse(number, meter, vocabulary)).ok();
             guarded(|| member.drafter.close(REHEARSAL)).ok();
         }
+    }
+}
+
+/// Of which tokens a drafter needs hidden states.
+fn hidden_rows(needs: &Needs) -> HiddenRows {
+    match (needs.hidden_layers.is_empty(), needs.prompt_rows) {
+        (true, _) => HiddenRows::None,
+        (false, false) => HiddenRows::Written,
+        (false, true) => HiddenRows::All,
     }
 }
 

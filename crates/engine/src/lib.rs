@@ -19,6 +19,7 @@
 
 mod chance;
 mod drafting;
+mod law;
 mod meter;
 mod output;
 mod pages;

@@ -30,7 +30,7 @@ impl Pages {
 
     /// Raises a sequence's promise from some number of positions to a larger one; false as [`reserve`](Self::reserve).
     pub fn enlarge(&mut self, from: usize, to: usize) -> bool {
-        let more = |group: &Group| to.div_ceil(group.page_len) - from.div_ceil(group.page_len);
+        let more = |group: &Group| group.pages_for(to) - group.pages_for(from);
         let mut both = self.groups.iter().zip(&self.reserved);
         let fits = both.all(|(group, reserved)| reserved + more(group) <= group.pages);
         if fits {
@@ -50,7 +50,7 @@ impl Pages {
     /// If more was asked for than was reserved, and no page is left.
     pub fn grow(&mut self, tables: &mut [PageTable], positions: usize) {
         for ((group, free), table) in self.groups.iter().zip(&mut self.free).zip(tables) {
-            while table.len() * group.page_len < positions {
+            while table.len() < group.pages_for(positions) {
                 table.push(free.pop().expect("a sequence grows beyond what it reserved"));
             }
         }
@@ -59,8 +59,8 @@ impl Pages {
     /// Gives back the pages that hold nothing but positions from `len` on.
     pub fn keep(&mut self, tables: &mut [PageTable], len: usize) {
         for ((group, free), table) in self.groups.iter().zip(&mut self.free).zip(tables) {
-            let needed = len.div_ceil(group.page_len);
-            free.extend(table.drain(needed.min(table.len())..).rev());
+            let needed = group.pages_for(len).min(table.len());
+            free.extend(table.drain(needed..).rev());
         }
     }
 
@@ -68,7 +68,7 @@ impl Pages {
     pub fn release(&mut self, tables: &mut [PageTable], positions: usize) {
         self.keep(tables, 0);
         for (group, reserved) in self.groups.iter().zip(&mut self.reserved) {
-            let pages = positions.div_ceil(group.page_len);
+            let pages = group.pages_for(positions);
             assert!(*reserved >= pages, "{pages} pages were released of {reserved} reserved");
             *reserved -= pages;
         }
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn no_page_is_ever_lost_or_held_twice() {
-        let group = Group { page_len: 4, pages: 30 };
+        let group = Group::attention(4, 30);
         let mut pages = Pages::new(&[group]);
         let mut sequences: Vec<(Vec<PageTable>, usize)> = Vec::new();
         let mut state = 1u64;

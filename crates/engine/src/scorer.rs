@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, PageTable, Span};
-use foretoken_speculation::{Rows, ScoreAsk, Scorer, SequenceId};
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
+use foretoken_speculation::{LogitRows, ScoreAsk, Scorer, SequenceId};
 
 use crate::pages::Pages;
 
@@ -16,7 +16,6 @@ pub struct ExecutorScorer {
     executor: Box<dyn Executor>,
     pages: Pages,
     sequences: BTreeMap<SequenceId, Held>,
-    outputs: Outputs,
 }
 
 /// What a sequence has of the cache.
@@ -24,6 +23,8 @@ struct Held {
     tables: Vec<PageTable>,
     /// Positions reserved.
     reserved: usize,
+    /// Why its cache is not to be used any more.
+    lost: Option<ExecutorError>,
 }
 
 /// A part of an ask in one pass.
@@ -39,7 +40,7 @@ impl ExecutorScorer {
     /// Takes over an executor, all of whose pages are free.
     pub fn new(executor: Box<dyn Executor>) -> Self {
         let pages = Pages::new(&executor.capacity().groups);
-        Self { executor, pages, sequences: BTreeMap::new(), outputs: Outputs::default() }
+        Self { executor, pages, sequences: BTreeMap::new() }
     }
 
     /// The executor, for questions about it.
@@ -51,6 +52,9 @@ impl ExecutorScorer {
     /// the executor itself refuses positions that it does not have.)
     fn make_room(&mut self, sequence: SequenceId, len: usize) -> bool {
         let held = self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        if held.lost.is_some() {
+            return false;
+        }
         if len > held.reserved {
             if !self.pages.enlarge(held.reserved, len) {
                 return false;
@@ -64,17 +68,18 @@ impl ExecutorScorer {
     /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
     /// wanted rows, the first of all asks being row `first`; an ask that cannot be run counts as done, and its rows are
     /// empty.
-    fn run(&mut self, asks: &[ScoreAsk<'_>], done: &mut [usize], parts: &[Part], rows: &mut Rows, first: usize) {
+    fn run(&mut self, asks: &[ScoreAsk<'_>], done: &mut [usize], parts: &[Part], rows: &mut LogitRows, first: usize) {
         match (self.forward(asks, parts), parts) {
             (Ok(()), parts) => {
                 // An ask is only begun when those before it are complete, so rows come in order; what was passed over
                 // could not be run.
+                let outputs = self.executor.outputs();
                 let mut row = 0;
                 for part in parts {
                     let before = first + asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
                     (rows.len()..before + part.wanted.start).for_each(|_| rows.push(None));
                     for _ in part.wanted.clone() {
-                        rows.push(Some(self.outputs.row(row)));
+                        rows.push(Some(outputs.row(row)));
                         row += 1;
                     }
                     done[part.ask] = part.rows.end;
@@ -104,19 +109,20 @@ impl ExecutorScorer {
                     computed: part.rows.start,
                     parents: &ask.parents[..part.rows.end.min(ask.parents.len())],
                     wanted: &ask.wanted[part.wanted.clone()],
+                    hidden: &[],
                 }
             })
             .collect();
-        self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] }, &mut self.outputs)
+        self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] })
     }
 }
 
 impl Scorer for ExecutorScorer {
     fn open(&mut self, sequence: SequenceId) {
-        self.sequences.insert(sequence, Held { tables: self.pages.tables(), reserved: 0 });
+        self.sequences.insert(sequence, Held { tables: self.pages.tables(), reserved: 0, lost: None });
     }
 
-    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         let first = rows.len();
         let rows_max = self.executor.capacity().rows_max;
         let mut done: Vec<usize> = asks.iter().map(|ask| ask.computed).collect();
@@ -154,7 +160,9 @@ impl Scorer for ExecutorScorer {
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
         if let Some(held) = self.sequences.get_mut(&sequence) {
             let from: Vec<usize> = rows.iter().map(|row| start + *row as usize).collect();
-            self.executor.rows(CacheEdit::Move { tables: &held.tables, from: &from, to: start });
+            // A path whose rows could not be moved is no state to draft from: from now on nothing of this sequence can
+            // be scored, as where there is no room.
+            held.lost = self.executor.rows(CacheEdit::Move { tables: &held.tables, from: &from, to: start }).err();
             self.pages.keep(&mut held.tables, start + from.len());
         }
     }

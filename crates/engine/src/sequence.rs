@@ -17,11 +17,25 @@ use crate::stats::{DrafterStats, Stats};
 
 /// The rows of a sequence in one pass, kept for their memory.
 #[derive(Default)]
-pub(crate) struct Rows {
+pub(crate) struct SpanRows {
     pub(crate) tokens: Vec<Token>,
     /// Empty if the rows are a chain.
     pub(crate) parents: Vec<Option<u32>>,
+    /// Those whose logits are wanted.
     pub(crate) wanted: Vec<u32>,
+    /// Those whose hidden states are wanted: of a prompt's tokens and the pending one or of that alone, then the tree's.
+    pub(crate) hidden: Vec<u32>,
+}
+
+/// Of which tokens the drafters of a sequence need hidden states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum HiddenRows {
+    #[default]
+    None,
+    /// Of the pending token and those that are drafted.
+    Written,
+    /// Of the prompt's too.
+    All,
 }
 
 /// What a sequence is doing.
@@ -63,7 +77,8 @@ pub(crate) struct Sequence {
     pub(crate) turns: Vec<u8>,
     /// Those that were asked.
     pub(crate) asked: Vec<u8>,
-    pub(crate) rows: Rows,
+    pub(crate) rows: SpanRows,
+    pub(crate) hidden_rows: HiddenRows,
     pub(crate) budget: Box<dyn Budget>,
     pub(crate) stats: Stats,
     pub(crate) finished: Option<FinishReason>,
@@ -99,7 +114,8 @@ impl Sequence {
             drafters: request.drafters.clone(),
             turns: Vec::new(),
             asked: Vec::new(),
-            rows: Rows::default(),
+            rows: SpanRows::default(),
+            hidden_rows: HiddenRows::None,
             budget: request.budget.start(),
             stats: Stats {
                 prompt_tokens: prompt_len,
@@ -174,10 +190,14 @@ impl Sequence {
     /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree and the
     /// probes below it. A drafter may have offered tokens that do not exist: their rows hold another, and nobody reads them.
     pub(crate) fn lay_out_rows(&mut self, take: usize, vocabulary: usize) {
-        let Rows { tokens, parents, wanted } = &mut self.rows;
+        let SpanRows { tokens, parents, wanted, hidden } = &mut self.rows;
         tokens.clear();
         parents.clear();
         wanted.clear();
+        hidden.clear();
+        if self.hidden_rows == HiddenRows::All {
+            hidden.extend(0..take as u32);
+        }
         tokens.extend_from_slice(&self.tokens[self.cached..self.cached + take]);
         if self.cached + take < self.tokens.len() {
             return;
@@ -186,6 +206,11 @@ impl Sequence {
         let drafted = self.tree.tokens().iter().chain(self.probes.tokens());
         tokens.extend(drafted.map(|token| if (*token as usize) < vocabulary { *token } else { 0 }));
         wanted.extend(root..tokens.len() as u32);
+        match self.hidden_rows {
+            HiddenRows::None => {}
+            HiddenRows::Written => hidden.extend(root..(take + self.tree.len()) as u32),
+            HiddenRows::All => hidden.extend(take as u32..(take + self.tree.len()) as u32),
+        }
         if !self.tree.is_chain() || !self.probes.is_empty() {
             parents.extend((0..take as u32).map(|row| row.checked_sub(1)));
             let below = |parent: &Option<_>| parent.map_or(root, |node: NodeId| take as u32 + node.index() as u32);

@@ -6,25 +6,28 @@
 
 mod costs;
 mod drafts;
+mod news;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, Span};
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
 use foretoken_speculation::{
-    Chance, Context, Drafter, Law, News, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict,
-    log_probability, verify,
+    Chance, Context, Drafter, Law, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict, log_probability,
+    verify,
 };
 
 use crate::drafting::Team;
+use crate::law::possible_law;
 use crate::meter::{Made, Meter};
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{BudgetKind, Request, RequestError};
 use crate::scheduler::{Part, plan};
-use crate::sequence::{Phase, Sequence};
+use crate::sequence::{Phase, Sequence, SpanRows};
 use crate::shared::Shared;
 use crate::weighing::Trials;
+use news::FirstRows;
 
 /// The loop: sequences, an executor, drafters, and the bookkeeping between them.
 pub struct Engine {
@@ -42,7 +45,6 @@ pub struct Engine {
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
     parts: Vec<Part>,
-    outputs: Outputs,
     scratch: Scratch,
     events: Vec<Event>,
     opened: u64,
@@ -69,7 +71,6 @@ impl Engine {
             waiting: VecDeque::new(),
             running: Vec::new(),
             parts: Vec::new(),
-            outputs: Outputs::default(),
             scratch: Scratch::default(),
             events: Vec::new(),
             opened: 0,
@@ -271,15 +272,16 @@ impl Engine {
                 computed: 0,
                 parents: &sequence.rows.parents,
                 wanted: &sequence.rows.wanted,
+                hidden: &sequence.rows.hidden,
             }
         };
         let spans: Vec<Span<'_>> = parts.iter().map(span).collect();
-        self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] }, &mut self.outputs)
+        self.executor.forward(&Batch { spans: &spans, hidden_layers: self.drafters.hidden_layers() })
     }
 
     /// Draws the consequences of a pass for each sequence in it.
     fn settle(&mut self, parts: &[Part], chance: &mut dyn Chance) {
-        let mut first_row = 0;
+        let mut first_rows = FirstRows::default();
         for part in parts {
             let sequence = &mut self.running[part.at];
             let prompt = sequence.request.prompt.len();
@@ -287,23 +289,27 @@ impl Engine {
                 let done = (sequence.cached + part.take).min(prompt);
                 self.events.push(Event::Prompt { sequence: sequence.id, done, total: prompt });
             }
+            let SpanRows { wanted, hidden, .. } = &sequence.rows;
+            let next = FirstRows { wanted: first_rows.wanted + wanted.len(), hidden: first_rows.hidden + hidden.len() };
             if part.complete {
-                let rows = sequence.rows.wanted.len();
-                self.settle_sequence(*part, first_row, chance);
-                first_row += rows;
+                self.settle_sequence(*part, first_rows, chance);
             } else {
                 sequence.stats.prompt_passes += 1;
                 sequence.cache_rows(part.take);
+                let cached = sequence.cached;
+                self.tell_drafters(*part, first_rows, cached, &[]);
             }
+            first_rows = next;
         }
     }
 
-    /// Verifies one tree and lets everyone forget what was refused. `first_row`: the root's row of the outputs.
-    fn settle_sequence(&mut self, part: Part, first_row: usize, chance: &mut dyn Chance) {
-        let Self { running, outputs, scratch, executor, pages, drafters, events, .. } = self;
+    /// Verifies one tree and lets everyone forget what was refused.
+    fn settle_sequence(&mut self, part: Part, first_rows: FirstRows, chance: &mut dyn Chance) {
+        let Self { running, scratch, executor, pages, events, .. } = self;
+        let outputs = executor.outputs();
         let sequence = &mut running[part.at];
         let old_len = sequence.tokens.len();
-        let row_of = |node: Option<NodeId>| first_row + node.map_or(0, |node| 1 + node.index());
+        let row_of = |node: Option<NodeId>| first_rows.wanted + node.map_or(0, |node| 1 + node.index());
         let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
         let mut impossible = Vec::new();
         let measured = request.measure;
@@ -312,7 +318,7 @@ impl Engine {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
             let constraint = request.constraint.as_ref();
             let context = Context { tokens, prompt_len: request.prompt.len(), path: &path, constraint };
-            let law = request.sampling.possible_law_with(outputs.row(row_of(node)), &context, scratch);
+            let law = possible_law(outputs, row_of(node), &request.sampling, &context, scratch);
             // A place may be asked for again, if what was refused as a part of a block is then accepted by itself.
             let is_new = measured && !overlaps.iter().any(|(asked, ..)| *asked == node);
             if let Some(p) = law.as_ref().filter(|_| is_new) {
@@ -327,22 +333,16 @@ impl Engine {
         let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
         let failed = cut_at_impossible(&mut verdict, &impossible);
 
-        // The accepted rows lie behind the root's in tree order; they close ranks right behind it.
-        let from: Vec<usize> = verdict.path.iter().map(|node| old_len + node.index()).collect();
-        executor.rows(CacheEdit::Move { tables: &sequence.tables, from: &from, to: old_len });
-        sequence.cached = old_len + from.len();
+        let moved = close_ranks(executor, &sequence.tables, &verdict.path, old_len);
+        let outputs = executor.outputs();
+        sequence.cached = if moved.is_ok() { old_len + verdict.path.len() } else { old_len };
         pages.keep(&mut sequence.tables, sequence.cached);
         let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
         sequence.phase = Phase::Writes;
         if let Some(constraint) = &sequence.request.constraint {
             constraint.advance(&sequence.tokens[old_len..]);
         }
-        if failed && sequence.finished.is_none() {
-            let position = sequence.tokens.len();
-            sequence.finished = Some(FinishReason::Failed(format!(
-                "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
-            )));
-        }
+        end_if_stuck(sequence, failed, moved);
         // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come before.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
         overlaps.retain(|(node, ..)| node.is_none_or(|node| places.contains(&node)));
@@ -351,25 +351,7 @@ impl Engine {
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });
         }
-        let probes_from = first_row + 1 + sequence.tree.len();
-        let news = |number: u8, tell: &mut dyn FnMut(News<'_>)| {
-            let own = sequence.probes.sources().iter().enumerate().filter(|(_, source)| **source == number);
-            let probes: Vec<&[f32]> = own.map(|(i, _)| outputs.row(probes_from + i)).collect();
-            tell(News {
-                sequence: sequence.id,
-                tokens: &sequence.tokens,
-                emitted: &sequence.tokens[old_len..],
-                tree: &sequence.tree,
-                path: &verdict.path,
-                probes: &probes,
-                hidden_from: 0,
-                hidden: &[],
-            });
-        };
-        let failures = drafters.tell(&sequence.drafters, news);
-        for (number, message) in failures {
-            drafters.drop_for(number, sequence, message, events);
-        }
+        self.tell_drafters(part, first_rows, old_len, &verdict.path);
     }
 
     /// Lets go of sequences that have ended.
@@ -390,6 +372,34 @@ impl Engine {
             self.events.push(ended(&mut sequence));
         }
     }
+}
+
+/// Moves the accepted rows, which lie behind the root's in tree order, right behind it; if they do not lie there already.
+fn close_ranks(
+    executor: &mut dyn Executor,
+    tables: &[PageTable],
+    path: &[NodeId],
+    old_len: usize,
+) -> Result<(), ExecutorError> {
+    if path.iter().enumerate().all(|(place, node)| node.index() == place) {
+        return Ok(());
+    }
+    let from: Vec<usize> = path.iter().map(|node| old_len + node.index()).collect();
+    executor.rows(CacheEdit::Move { tables, from: &from, to: old_len })
+}
+
+/// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, or its accepted rows could not be
+/// moved. What was verified is written all the same.
+fn end_if_stuck(sequence: &mut Sequence, impossible: bool, moved: Result<(), ExecutorError>) {
+    let position = sequence.tokens.len();
+    let reason = match moved {
+        _ if impossible => format!(
+            "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
+        ),
+        Err(error) => error.to_string(),
+        Ok(()) => return,
+    };
+    sequence.finished.get_or_insert(FinishReason::Failed(reason));
 }
 
 /// Cuts a verdict before the first token that was chosen where no token was possible. Whether there was one.

@@ -1,15 +1,15 @@
 //! Times products of one weight type over numbers of rows, streaming matrices from memory.
 //!
-//! `cargo run --release -p foretoken-kernels --example product -- [FORMAT] [MATRICES] [ROWS,ROWS,...]`: `MATRICES` matrices of
-//! `[5632, 2048]`, enough of them that no cache holds them. Prints the best and the median of rounds in which all numbers
-//! of rows take turns.
+//! `cargo run --release -p foretoken-kernels --example product -- [FORMAT] [MATRICES] [ROWS,ROWS,...]`: `MATRICES`
+//! matrices of `[5632, 2048]`, enough of them that no cache holds them. Prints the best and the median of rounds in
+//! which all numbers of rows take turns. The variable `FORETOKEN_ISA` names another instruction set than the best.
 
 use std::time::Instant;
 
 use foretoken_kernels::block::Format;
 use foretoken_kernels::dtype::{Matrix, bf16};
 use foretoken_kernels::matmul::{Product, product};
-use foretoken_kernels::{Compute, Panels};
+use foretoken_kernels::{Compute, Isa, Panels};
 
 const OUTPUTS: usize = 5632;
 const INPUTS: usize = 2048;
@@ -21,6 +21,9 @@ fn main() {
     let rows = arguments.get(3).map_or("1,2,4,8,16,32,64", String::as_str);
     let rows: Vec<usize> = rows.split(',').map(|n| n.parse().expect("numbers of rows")).collect();
     let threads = arguments.get(4).map_or(2, |n| n.parse().expect("a number of threads"));
+    if let Ok(name) = std::env::var("FORETOKEN_ISA") {
+        Isa::named(&name).expect("FORETOKEN_ISA").choose();
+    }
     let compute = Compute::new(threads);
     let elements = OUTPUTS * INPUTS;
     let (mut bytes, mut all) = (0, Vec::new());

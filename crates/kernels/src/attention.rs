@@ -23,13 +23,12 @@ mod widen;
 
 use std::sync::{Mutex, PoisonError};
 
+use crate::isa::shapes::SPLIT;
 use crate::softmax::exp;
 use crate::{Compute, LANES};
 
-pub(crate) use side::QUANTS;
 pub use side::{CacheType, Side};
-use split::{Desk, Part, SPLIT, Tile, Work, room};
-pub(crate) use split::{FACTORS_STRIDE, Sum};
+use split::{Desk, Part, Tile, Work, room};
 
 /// What all rows of one call share.
 pub struct Arguments<'a> {

@@ -5,7 +5,8 @@
 //! lanes and instantiate them. Whole numbers are exact everywhere, and all sets perform the same IEEE operations in the
 //! same order (a fused multiply-add a lane), so their results are equal to the bit, and a test says so.
 //!
-//! `FORETOKEN_ISA=portable|avx2|avxvnni|avx512` forces one. Left out: NEON, whose file will stand beside these.
+//! A program may choose another than the best ([`Isa::choose`]). What kernels are given is said in `shapes.rs`. Left
+//! out: the environment, which doors read, and NEON, whose file will stand beside these.
 
 mod attention;
 #[cfg(target_arch = "x86_64")]
@@ -13,14 +14,17 @@ pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
 pub(crate) mod floats;
-#[cfg(target_arch = "x86_64")]
-mod operations_256;
 pub(crate) mod panels;
 pub(crate) mod portable;
+mod round;
+pub(crate) mod shapes;
 
 use std::sync::OnceLock;
 
-use crate::panel::Tiles;
+use shapes::Tiles;
+
+/// The one that is computed with, once that is settled.
+static CHOSEN: OnceLock<Isa> = OnceLock::new();
 
 /// An instruction set that this machine was found to have. A value other than
 /// [`Isa::PORTABLE`] proves that its instructions may be executed: only [`Isa::available`] makes them.
@@ -64,44 +68,35 @@ impl Isa {
         all
     }
 
-    /// The best of [`available`](Self::available), or the one that the variable `FORETOKEN_ISA` names.
+    /// The set that this program computes with unless it is told otherwise: the one that was [chosen](Self::choose), or
+    /// the best of [`available`](Self::available).
+    pub fn chosen() -> Isa {
+        *CHOSEN.get_or_init(|| *Isa::available().last().expect("the portable path is always there"))
+    }
+
+    /// Makes this the set that [`chosen`](Self::chosen) says, for the whole program; to be called at its start.
     ///
     /// # Panics
-    /// If the variable names a set that this machine does not have: running another one silently would make
-    /// a measurement a lie. Doors ask [`forced`](Self::forced) first and report it as bad input.
-    pub fn chosen() -> Isa {
-        static CHOSEN: OnceLock<Isa> = OnceLock::new();
-        *CHOSEN.get_or_init(|| match Isa::forced() {
-            Ok(Some(isa)) => isa,
-            Ok(None) => *Isa::available().last().expect("the portable path is always there"),
-            Err(message) => panic!("{message}"),
+    /// If another one was chosen or used already: what was measured with it would be taken for this one's.
+    pub fn choose(self) {
+        let chosen = *CHOSEN.get_or_init(|| self);
+        assert!(chosen == self, "instruction set: {} is in use, and {} was chosen", chosen.name(), self.name());
+    }
+
+    /// The set of this name: portable, avx2, avxvnni or avx512.
+    ///
+    /// # Errors
+    /// This machine has none of this name; the line says which it has. Another one is never taken instead: that would
+    /// make a measurement a lie.
+    pub fn named(name: &str) -> Result<Isa, String> {
+        let available = Isa::available();
+        available.iter().find(|isa| isa.name() == name).copied().ok_or_else(|| {
+            let names: Vec<_> = available.iter().map(|isa| isa.name()).collect();
+            format!("expected one of {} (what this machine has), found {name:?}", names.join(", "))
         })
     }
 
-    /// What `FORETOKEN_ISA` asks for, or a line that says what is wrong with it.
-    ///
-    /// # Errors
-    /// The variable's value is not the name of a set that this machine has.
-    pub fn forced() -> Result<Option<Isa>, String> {
-        let name = match std::env::var("FORETOKEN_ISA") {
-            Ok(name) => name,
-            Err(std::env::VarError::NotPresent) => return Ok(None),
-            Err(std::env::VarError::NotUnicode(name)) => name.to_string_lossy().into_owned(),
-        };
-        let available = Isa::available();
-        match available.iter().find(|isa| isa.name() == name) {
-            Some(isa) => Ok(Some(*isa)),
-            None => {
-                let names: Vec<_> = available.iter().map(|isa| isa.name()).collect();
-                Err(format!(
-                    "FORETOKEN_ISA: expected one of {} (what this machine has), found {name:?}",
-                    names.join(", ")
-                ))
-            }
-        }
-    }
-
-    /// The name as `FORETOKEN_ISA` spells it.
+    /// Its name, as [`named`](Self::named) spells it.
     pub fn name(self) -> &'static str {
         match self.0 {
             Kind::Portable => "portable",
@@ -151,8 +146,5 @@ macro_rules! dispatch {
     };
 }
 pub(crate) use dispatch;
-
-/// Bytes that memory delivers at once.
-pub(crate) const CACHE_LINE: usize = 64;
 
 pub(crate) use attention::{attention_kernels, widen_kernel};

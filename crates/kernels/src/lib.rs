@@ -1,14 +1,17 @@
 //! *How is it computed?* Row-independent arithmetic on slices, and the threads that run it.
 //!
-//! The idea: every kernel here computes row i of a batch by the same sequence of IEEE operations whatever the
-//! other rows are, however many threads run, and wherever its data lies. The order of each reduction is written
-//! in the source. In products the sixteen lanes ([`LANES`]) are outputs, and each adds up its own elements in order
-//! ([`panel`]). Elsewhere lane l takes the elements l, l + 16, l + 32, ... in order, then follows one fixed tree over the
-//! lanes ([`lane_sum`]). Instruction sets differ only in how many lanes one register holds, so they agree to the bit as
-//! well.
+//! The idea: every kernel here computes row i of a batch by the same sequence of IEEE operations whatever the other
+//! rows are, however many threads run, and wherever its data lies. The order of each reduction is written in the
+//! source. In products the sixteen lanes ([`LANES`]) are outputs, and each adds up its own elements in order
+//! ([`panel`]). Elsewhere lane l takes the elements l, l + 16, l + 32, ... in order, then follows one fixed tree over
+//! the lanes ([`lane_sum`]). Instruction sets differ only in how many lanes one register holds, so they agree to the
+//! bit as well.
 //!
 //! Weights are packed into panels when they are loaded. Floats are widened in registers, which is exact; quantized
 //! weights stay in their own form and are multiplied in whole numbers with activations rounded to 8 bits.
+//!
+//! Imports between modules go one way: kernels of an instruction set know only what they are given (`isa/shapes.rs`),
+//! and who prepares it calls them. A module and its own parts (`panel.rs` and `panel/run.rs`) know each other.
 //!
 //! Slices in, slices out. Shapes are arguments, checked by assertions: a wrong shape is a bug of the caller.
 //! This is the only crate of the workspace that may say `unsafe` (file mapping aside).

@@ -1,15 +1,16 @@
 //! Products of activations with weights: `out[row, output] = dot(x[row], w[output]) (+ bias) (+ what was there)`.
 //!
-//! The idea: tasks are blocks of outputs, each block passes once over its weights for all rows, so the weights
-//! come from memory once a pass. Several products of one input (q, k and v; gate and up) are one fork-join. A tile
-//! asks for weights of later ones while it computes, so memory and arithmetic work at the same time. Measured on 2 cores
-//! of a Sapphire Rapids Xeon, 1.1 B weights in bf16: a pass of 8 rows takes 1.21 times a pass of one.
+//! The idea: tasks are blocks of outputs, each block passes once over its weights for all rows, so the weights come
+//! from memory once a pass. Several products of one input (q, k and v; gate and up) are one fork-join. A tile asks for
+//! weights of later ones while it computes, so memory and arithmetic work at the same time. Measured on 2 cores of a
+//! Sapphire Rapids Xeon, 1.1 B weights in bf16: a pass of 8 rows takes 1.21 times a pass of one.
 //!
 //! Weights are packed in panels (`panel.rs`), floats too. Quantized ones are multiplied in whole numbers: their
 //! activations are rounded to 8 bits once for all products of an input.
 //!
 //! Left out: splitting k over threads, which no thread count could then undo.
 
+use crate::panel::columns::Columns;
 use crate::panel::{self, AT_ONCE, Panels};
 use crate::{Compute, LANES};
 
@@ -25,49 +26,9 @@ pub struct Product<'a> {
     pub accumulate: bool,
 }
 
-/// The output of one product, written by several tasks in disjoint columns.
-pub(crate) struct Columns<'a> {
-    out: *mut f32,
-    stride: usize,
-    pub(crate) rows: usize,
-    bias: Option<&'a [f32]>,
-    accumulate: bool,
-}
-
-// SAFETY: tasks write disjoint columns through `set`, whose contract says so; nothing is read across tasks.
-unsafe impl Sync for Columns<'_> {}
-
-impl Columns<'_> {
-    pub(crate) fn outputs(&self) -> usize {
-        self.stride
-    }
-
-    /// Writes the sixteen results of a panel, with bias and residual in this order, or those of them that are columns: the
-    /// last panel may reach beyond.
-    ///
-    /// # Safety
-    /// `row < rows`, `column < stride`, and no other thread touches these elements.
-    #[inline(always)]
-    pub(crate) unsafe fn set_lanes(&self, row: usize, column: usize, lanes: &[f32; LANES]) {
-        let count = LANES.min(self.stride - column);
-        // SAFETY: column + count <= stride, and the row is inside; nobody else touches these elements.
-        let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(row * self.stride + column), count) };
-        let mut lanes = *lanes;
-        if let Some(bias) = self.bias {
-            lanes.iter_mut().zip(&bias[column..]).for_each(|(value, bias)| *value += bias);
-        }
-        if let (Ok(out), false) = (<&mut [f32; LANES]>::try_from(&mut *out), self.accumulate) {
-            *out = lanes; // a whole panel, which is nearly every one: a move of known length
-        } else if self.accumulate {
-            out.iter_mut().zip(lanes).for_each(|(out, value)| *out += value);
-        } else {
-            out.copy_from_slice(&lanes[..count]);
-        }
-    }
-}
-
-/// Outputs a task, a multiple of a panel's: small enough to balance the threads, large enough that a task outweighs its hand-over.
-/// A constant, so that the split does not depend on the number of threads (it would not matter: see the tile).
+/// Outputs a task, a multiple of a panel's: small enough to balance the threads, large enough that a task outweighs its
+/// hand-over. A constant, so that the split does not depend on the number of threads (it would not matter: see the
+/// tile).
 const BLOCK: usize = AT_ONCE * LANES;
 
 /// Work below which threads are not woken: about 5 microseconds of one core.
@@ -93,13 +54,7 @@ pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, produc
         let shape = [product.weights.outputs(), product.weights.inputs()];
         assert_eq!(shape, [outputs, inputs], "product: shape of the weights");
         assert!(product.bias.is_none_or(|bias| bias.len() == outputs), "product: the bias is not [{outputs}]");
-        let columns = Columns {
-            out: product.out.as_mut_ptr(),
-            stride: outputs,
-            rows,
-            bias: product.bias,
-            accumulate: product.accumulate,
-        };
+        let columns = Columns::new(product.out, rows, product.bias, product.accumulate);
         views.prepare(compute, x, inputs, product.weights.form());
         blocks.push((tasks, columns, product.weights));
         tasks += outputs.div_ceil(BLOCK);
@@ -110,7 +65,7 @@ pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, produc
         let at = blocks.partition_point(|(first, ..)| *first <= task) - 1;
         let (first, columns, weights) = &blocks[at];
         let from = (task - first) * BLOCK;
-        let to = (from + BLOCK).min(columns.stride);
+        let to = (from + BLOCK).min(columns.outputs());
         let rows = views.rows(rows, inputs, weights.form(), compute.isa);
         panel::run(compute.isa, &rows, columns, weights, from, to);
     };

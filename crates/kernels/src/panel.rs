@@ -1,31 +1,34 @@
 //! Weights as the products want them: panels of 16 outputs, packed once.
 //!
-//! The idea: sixteen outputs lie side by side, so that one load gives a register a weight of each, and the sums of a row
-//! need no adding up across lanes. Elements of bf16 lie in pairs of k, so that widening takes one instruction each.
+//! The idea: sixteen outputs lie side by side, so that one load gives a register a weight of each, and the sums of a
+//! row need no adding up across lanes. Elements of bf16 lie in pairs of k, so that widening takes one instruction each.
 //! Quantized ones are interleaved by 4 elements of k: one line of 64 bytes holds 4 weights of each output, and one
 //! instruction multiplies it with 4 activations for all of them. Quants are unsigned; what a format takes off them is
 //! taken off the sums instead. Formats of fewer than 8 bits keep their planes of bits: line v of 4 bits holds the
-//! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of
-//! each 256 elements come first, then their scales: a product reads one stream, from front to back.
+//! quants of lines v (low) and v + 4 (high), so that unpacking shifts and masks but moves nothing. The quants of each
+//! 256 elements come first, then their scales: a product reads one stream, from front to back.
 //!
-//! Size: as in the file, but for k-quants with packed scales, which get a byte a scale and a minimum (Q4_K +2.8 %,
-//! Q3_K +3.6 %, Q2_K +19 %).
-//! Packing reads and writes every byte once, on all threads. Left out: using rows of floats where the file was mapped. It
-//! spares a copy, but rows of a power of two fall on the same places of the nearest cache: 8 rows in bf16 then took
-//! 1.5 times one, and half of what the multipliers can do was the most that any number of rows got.
+//! Size: as in the file, but for k-quants with packed scales, which get a byte a scale and a minimum (Q4_K +2.8 %, Q3_K
+//! +3.6 %, Q2_K +19 %). Packing reads and writes every byte once, on all threads. Left out: using rows of floats where
+//! the file was mapped. It spares a copy, but rows of a power of two fall on the same places of the nearest cache: 8
+//! rows in bf16 then took 1.5 times one, and half of what the multipliers can do was the most that any number of rows
+//! got.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::block::{self, Format};
 use crate::dtype::Matrix;
-use crate::rounded::{LARGE, SMALL};
+use crate::isa::shapes::{LARGE, Rows, SMALL, Tile};
 use crate::{LANES, Pool};
 
+pub use crate::isa::shapes::Form;
+
+pub(crate) mod columns;
 mod memory;
 mod rows;
 mod run;
 
-pub(crate) use rows::{Rows, Views};
+pub(crate) use rows::Views;
 pub(crate) use run::run;
 
 use memory::Memory;
@@ -34,55 +37,11 @@ use memory::Memory;
 pub(crate) const AT_ONCE: usize = 2;
 /// Elements of k over which the tiles of several strips of rows pass in turn: two panels of Q8_0 then take 17 kB.
 pub(crate) const CHUNK: usize = 512;
-/// Bytes between asking for a line of weights and reading it: about a microsecond of a core's share of the memory. Found
-/// by trying: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
+/// Bytes between asking for a line of weights and reading it: about a microsecond of a core's share of the memory.
+/// Found by trying: 8 to 26 kB are alike; with 1 kB eight rows take a third longer.
 pub(crate) const FAR: usize = 12 << 10;
 
-/// What the kernels of one instruction set are made for.
-pub(crate) struct Tiles {
-    /// What its dots take off quants of 8 bits by themselves.
-    pub(crate) bias: i32,
-    /// Heights of its tiles of one panel, 1 up to the highest.
-    pub(crate) single: &'static [usize],
-    /// Heights of its tiles of two panels of small blocks. Of several strips, all are made for the highest of these.
-    pub(crate) double: &'static [usize],
-    /// Heights of its tiles of one panel of floats, 1 up to the highest, and of two.
-    pub(crate) floats: &'static [usize],
-    pub(crate) float_pairs: &'static [usize],
-}
-
-/// What the weights of a matrix are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// 32-bit floats.
-    F32,
-    /// IEEE half precision.
-    F16,
-    /// The upper halves of 32-bit floats.
-    BF16,
-    /// Quantized blocks.
-    Blocks(Format),
-}
-
 impl Form {
-    /// The name as GGUF spells it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Form::F32 => "F32",
-            Form::F16 => "F16",
-            Form::BF16 => "BF16",
-            Form::Blocks(format) => format.name(),
-        }
-    }
-
-    /// The format of blocks.
-    pub(crate) fn format(self) -> Format {
-        match self {
-            Form::Blocks(format) => format,
-            floats => unreachable!("{floats:?} has no blocks"),
-        }
-    }
-
     /// Elements of k that a tile computes between two looks ahead.
     const fn step(self) -> usize {
         match self {
@@ -139,28 +98,6 @@ impl Format {
         let factors = if self.is_large() { LANES * self.parts() } else { 0 };
         (LANES * size_of::<u16>() + factors) * if self.has_minimum() { 2 } else { 1 }
     }
-}
-
-/// One panel, or two side by side, as a tile of a product sees them, with the rows that they are multiplied with.
-pub(crate) struct Tile<'a> {
-    pub(crate) form: Form,
-    /// The panel, or the first.
-    pub(crate) panel: *const u8,
-    pub(crate) count: usize,
-    pub(crate) rows: &'a Rows<'a>,
-    /// What is left to be taken off each quant of a large block.
-    pub(crate) offset: i32,
-    /// Bytes from a panel to the next.
-    pub(crate) stride: usize,
-    /// What will be read soon, and how much of it belongs to each step: set for each run of a tile.
-    pub(crate) ahead: *const u8,
-    pub(crate) share: usize,
-    /// Floats, two panels at a time: the step from which what will be read soon is the panel after the other one.
-    pub(crate) turn: usize,
-    /// Whether there is one strip of rows.
-    pub(crate) alone: bool,
-    /// Whether the two panels are computed side by side by a tile that is made for it.
-    pub(crate) paired: bool,
 }
 
 impl Panels {

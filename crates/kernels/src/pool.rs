@@ -1,13 +1,13 @@
 //! Threads that stay alive between operations: spinning inside a pass, parked between passes.
 //!
-//! The idea: one job at a time, and an epoch that tells a new job from the old. Each thread has a range of the tasks and a
-//! counter from which it takes their numbers; when it is through, it takes from the others' ranges. Tasks that follow one
-//! another mostly lie side by side in memory, so what one of them asks memory for ahead is what the same thread reads next.
-//! The caller works too. Workers look for a new job for a while (a pass has a hundred of them,
-//! a few microseconds apart), then yield, then park. The caller waits for those who joined and for nobody else, so
-//! a worker that sleeps, or whose core another program has, delays nothing. Which thread runs which task is left to
-//! chance, and may be, because kernels write the same bits whoever computes them. A fork-join of two threads
-//! that are awake costs 0.7 microseconds (2 cores of a Sapphire Rapids Xeon; the test `fork_join` measures it).
+//! The idea: one job at a time, and an epoch that tells a new job from the old. Each thread has a range of the tasks
+//! and a counter from which it takes their numbers; when it is through, it takes from the others' ranges. Tasks that
+//! follow one another mostly lie side by side in memory, so what one of them asks memory for ahead is what the same
+//! thread reads next. The caller works too. Workers look for a new job for a while (a pass has a hundred of them, a few
+//! microseconds apart), then yield, then park. The caller waits for those who joined and for nobody else, so a worker
+//! that sleeps, or whose core another program has, delays nothing. Which thread runs which task is left to chance, and
+//! may be, because kernels write the same bits whoever computes them. A fork-join of two threads that are awake costs
+//! 0.7 microseconds (2 cores of a Sapphire Rapids Xeon; the test `fork_join` measures it).
 //!
 //! Left out: priorities, nesting (a task must not call [`Pool::run`] on the pool that runs it).
 

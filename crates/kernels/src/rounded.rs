@@ -12,12 +12,8 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 
 use crate::isa::dispatch;
+use crate::isa::shapes::{LARGE, Row};
 use crate::{Compute, Isa};
-
-/// Elements of a small block, and of a part of a large one.
-pub(crate) const SMALL: usize = 32;
-/// Elements of a large block.
-pub(crate) const LARGE: usize = 256;
 
 /// Elements below which the caller rounds all rows alone.
 const ALONE_BELOW: usize = 1 << 15;
@@ -53,14 +49,6 @@ pub(crate) struct Rounded {
     pub(crate) pairs_of_32: Vec<i16>,
 }
 
-/// One row, as the kernels round it.
-pub(crate) struct Row<'a> {
-    pub(crate) quants: &'a mut [i8],
-    pub(crate) scales: &'a mut [f32],
-    pub(crate) sums_of_16: &'a mut [i16],
-    pub(crate) sums_of_32: &'a mut [i16],
-}
-
 /// What a [`Row`] borrows.
 #[derive(Default)]
 struct RowMemory {
@@ -81,8 +69,8 @@ struct Strip<'a> {
 }
 
 impl Rounded {
-    /// Rounds `x` `[rows, inputs]` in blocks of `block` elements, which divide the inputs, for strips of up to `highest`
-    /// rows.
+    /// Rounds `x` `[rows, inputs]` in blocks of `block` elements, which divide the inputs, for strips of up to
+    /// `highest` rows.
     pub(crate) fn fill(&mut self, compute: &Compute, x: &[f32], inputs: usize, block: usize, highest: usize) {
         assert!(inputs.is_multiple_of(block) && x.len().is_multiple_of(inputs));
         let rows = x.len() / inputs;
@@ -203,71 +191,11 @@ fn spread_pairs(from: &[i16], row: usize, height: usize, to: &mut [i16]) {
     }
 }
 
-/// Rounds one row. Compiled once an instruction set, whose vectors the plain loops become.
-#[inline(always)]
-pub(crate) fn round_row(x: &[f32], row: &mut Row<'_>) {
-    let block = x.len() / row.scales.len();
-    for ((x, quants), scale) in x.chunks_exact(block).zip(row.quants.chunks_exact_mut(block)).zip(&mut *row.scales) {
-        *scale = round_block(x, quants);
-    }
-    for (sum, quants) in row.sums_of_16.iter_mut().zip(row.quants.chunks_exact(16)) {
-        *sum = quants.iter().map(|quant| i16::from(*quant)).sum();
-    }
-    for (sum, halves) in row.sums_of_32.iter_mut().zip(row.sums_of_16.chunks_exact(2)) {
-        *sum = halves[0] + halves[1];
-    }
-}
-
-/// Rounds one block, a multiple of 16 elements, and says its scale.
-#[inline(always)]
-fn round_block(x: &[f32], quants: &mut [i8]) -> f32 {
-    // The bits of magnitudes are ordered as their values are, with infinity and NaN above all finite ones.
-    let mut largest = [0u32; 16];
-    for x in x.chunks_exact(16) {
-        for l in 0..16 {
-            largest[l] = largest[l].max(x[l].to_bits() & 0x7fff_ffff);
-        }
-    }
-    let factor = Factor::of(f32::from_bits(largest.into_iter().fold(0, u32::max)));
-    if factor.inverse == 0.0 {
-        quants.fill(0);
-        return factor.scale;
-    }
-    for (quant, x) in quants.iter_mut().zip(x) {
-        // Adding 1.5 x 2^23 rounds to a whole number, ties to even, and leaves it in the lowest bits.
-        const WHOLE: f32 = 12_582_912.0;
-        *quant = (*x * factor.inverse + WHOLE).to_bits() as i8;
-    }
-    factor.scale
-}
-
-/// What a block is multiplied with to be rounded, and what takes it back.
-pub(crate) struct Factor {
-    pub(crate) scale: f32,
-    /// 0 where all quants are 0.
-    pub(crate) inverse: f32,
-}
-
-impl Factor {
-    /// Of a block whose largest magnitude this is.
-    #[inline(always)]
-    pub(crate) fn of(largest: f32) -> Self {
-        let inverse = 127.0 / largest;
-        if !largest.is_finite() {
-            Self { scale: f32::NAN, inverse: 0.0 }
-        } else if !inverse.is_finite() {
-            // Zeros, or numbers below 4e-37: too small for anything that a product adds them to.
-            Self { scale: 0.0, inverse: 0.0 }
-        } else {
-            Self { scale: largest / 127.0, inverse }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Pool;
+    use crate::isa::shapes::SMALL;
 
     fn rounded(x: &[f32], block: usize) -> Vec<Rounded> {
         let fill = |isa| {

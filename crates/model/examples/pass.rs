@@ -5,14 +5,15 @@
 //! memory's speed, which is measured in the same run by adding up a large buffer. What it leaves out: long contexts,
 //! where the cache is read as well, and any text.
 //!
-//! Arguments: threads (2), cached positions (64), rows (all of a list).
+//! Arguments: threads (2), cached positions (64), rows (all of a list). The variable `FORETOKEN_ISA` names another
+//! instruction set than the best.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use foretoken_kernels::Pool;
-use foretoken_model::{Batch, Checkpoint, Executor, Model, Options, Outputs, PageId, Span};
+use foretoken_kernels::{Isa, Pool};
+use foretoken_model::{Batch, Checkpoint, Executor, Model, Options, PageId, Span};
 
 const WIDTH: usize = 768;
 const LAYERS: usize = 12;
@@ -95,11 +96,19 @@ fn memory_speed(threads: usize) -> f64 {
 /// Median and least seconds of a pass of `rows` rows behind `cached` positions.
 fn time_passes(model: &mut Model, cached: usize, rows: usize) -> (f64, f64) {
     let tables = [(0..model.capacity().groups[0].pages as u32).map(PageId).collect()];
-    let mut outputs = Outputs::default();
     let mut forward = |start: usize, len: usize, wanted: &[u32]| {
         let tokens: Vec<u32> = (0..len).map(|i| ((start + i) * 7919 % VOCABULARY) as u32).collect();
-        let span = Span { sequence: 0, tables: &tables, start, tokens: &tokens, parents: &[], computed: 0, wanted };
-        model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut outputs).expect("the batch fits");
+        let span = Span {
+            sequence: 0,
+            tables: &tables,
+            start,
+            tokens: &tokens,
+            parents: &[],
+            computed: 0,
+            wanted,
+            hidden: &[],
+        };
+        model.forward(&Batch { spans: &[span], hidden_layers: &[] }).expect("the batch fits");
     };
     if cached > 0 {
         forward(0, cached, &[]);
@@ -118,6 +127,9 @@ fn time_passes(model: &mut Model, cached: usize, rows: usize) -> (f64, f64) {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if let Ok(name) = std::env::var("FORETOKEN_ISA") {
+        Isa::named(&name)?.choose();
+    }
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<usize>());
     let threads = arguments.next().transpose()?.unwrap_or(2);
     let cached = arguments.next().transpose()?.unwrap_or(64);
@@ -139,7 +151,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (time, least) = time_passes(&mut model, cached, rows);
         single = if single == 0.0 { time } else { single };
         println!(
-            "{rows:3} rows: {:6.2} ms (least {:6.2}), {:5.1} GB/s of weights, {:4.0} % of the memory's, {:.2} x the first line",
+            "{rows:3} rows: {:6.2} ms (least {:6.2}), {:5.1} GB/s of weights, {:4.0} % of the memory's, \
+             {:.2} x the first line",
             time * 1e3,
             least * 1e3,
             read / time / 1e9,

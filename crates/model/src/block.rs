@@ -1,6 +1,6 @@
 //! One block of a decoder: attention, then feed-forward, each added to the residual stream.
 //!
-//! Every choice of the [`Spec`] inside a block is matched here, once. Products of one input are one fork-join
+//! Every choice inside a block is matched here, once. Products of one input are one fork-join
 //! (q, k, v; gate, up), and the two output products add straight into the residual stream.
 
 use foretoken_kernels::activation::{gelu_erf, gelu_tanh, relu, silu_gate};
@@ -11,8 +11,9 @@ use foretoken_kernels::rope::rotate;
 use foretoken_kernels::{Compute, LANES};
 
 use crate::cache::Cache;
-use crate::family::{Layer, NormWeights};
-use crate::spec::{Activation, FeedForward, Norm, Positions, Spec};
+use crate::linear::Linear;
+use crate::network::{Inner, Layer, NormWeights};
+use crate::spec::{Activation, Norm, Rotation, Spec};
 
 /// Buffers of one pass, `[rows, ...]` each, kept between passes.
 #[derive(Default)]
@@ -33,8 +34,23 @@ pub(crate) struct Standing<'a> {
     pub(crate) slots: &'a [u32],
     /// Slots that each row sees, itself included.
     pub(crate) places: &'a [Places<'a>],
-    /// Cosines and sines of each row's position, `[rows, pairs, 2]`; empty without rotary positions.
+    /// How queries and keys are rotated, if they are.
+    pub(crate) rotation: Option<Rotated<'a>>,
+}
+
+/// The rotation of each row of a pass.
+pub(crate) struct Rotated<'a> {
+    pub(crate) rotation: &'a Rotation,
+    /// Cosines and sines of each row's position, `[rows, pairs, 2]`.
     pub(crate) angles: &'a [f32],
+}
+
+impl Rotated<'_> {
+    /// Rotates all heads of `x`, which are of this row.
+    fn rotate(&self, row: usize, head_dim: usize, x: &mut [f32]) {
+        let len = 2 * self.rotation.frequencies.len();
+        rotate(x, head_dim, &self.angles[row * len..][..len], self.rotation.pairing);
+    }
 }
 
 /// The first `len` elements of a buffer that grows when it must.
@@ -56,7 +72,7 @@ pub(crate) fn normalize(spec: &Spec, weights: &NormWeights, x: &[f32], out: &mut
 pub(crate) fn attend(
     compute: &Compute,
     spec: &Spec,
-    (number, layer): (usize, &Layer),
+    (number, layer): (usize, &Layer<Linear>),
     standing: &Standing<'_>,
     cache: &mut Cache,
     buffers: &mut Buffers,
@@ -74,10 +90,9 @@ pub(crate) fn attend(
     products(compute, normed, rows, spec.width, &mut three);
     for row in 0..rows {
         let key = &mut keys[row * kv_width..][..kv_width];
-        if let Positions::Rope { frequencies, pairing } = &spec.positions {
-            let angles = &standing.angles[row * 2 * frequencies.len()..][..2 * frequencies.len()];
-            rotate(&mut queries[row * query_width..][..query_width], spec.head_dim, angles, *pairing);
-            rotate(key, spec.head_dim, angles, *pairing);
+        if let Some(rotated) = &standing.rotation {
+            rotated.rotate(row, spec.head_dim, &mut queries[row * query_width..][..query_width]);
+            rotated.rotate(row, spec.head_dim, key);
         }
         cache.store(number, standing.slots[row], key, &values[row * kv_width..][..kv_width]);
     }
@@ -93,30 +108,36 @@ pub(crate) fn attend(
 }
 
 /// Adds one block's feed-forward to `x` `[rows, width]`.
-pub(crate) fn feed_forward(compute: &Compute, spec: &Spec, layer: &Layer, buffers: &mut Buffers, x: &mut [f32]) {
+pub(crate) fn feed_forward(
+    compute: &Compute,
+    spec: &Spec,
+    layer: &Layer<Linear>,
+    buffers: &mut Buffers,
+    x: &mut [f32],
+) {
     let rows = x.len() / spec.width;
     let normed = room(&mut buffers.normed, rows * spec.width);
     normalize(spec, &layer.ffn_norm, x, normed);
-    let up = room(&mut buffers.up, rows * spec.ffn_width);
-    let inner: &mut [f32] = match (spec.feed_forward, &layer.gate) {
-        (FeedForward::SiluGated, Some(gate)) => {
+    let raised = room(&mut buffers.up, rows * spec.ffn_width);
+    let inner: &mut [f32] = match &layer.inner {
+        Inner::SiluGated { gate, up } => {
             let gated = room(&mut buffers.gate, rows * spec.ffn_width);
-            products(compute, normed, rows, spec.width, &mut [gate.product(gated, false), layer.up.product(up, false)]);
+            let mut two = [gate.product(gated, false), up.product(raised, false)];
+            products(compute, normed, rows, spec.width, &mut two);
             compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
-                silu_gate(chunk, &up[i * ELEMENTS_A_TASK..][..chunk.len()]);
+                silu_gate(chunk, &raised[i * ELEMENTS_A_TASK..][..chunk.len()]);
             });
             gated
         }
-        (FeedForward::Plain(activation), _) => {
-            product(compute, normed, rows, spec.width, layer.up.product(up, false));
-            compute.pool.each_chunk(up, ELEMENTS_A_TASK, &|_, chunk| match activation {
+        Inner::Plain { activation, up } => {
+            product(compute, normed, rows, spec.width, up.product(raised, false));
+            compute.pool.each_chunk(raised, ELEMENTS_A_TASK, &|_, chunk| match activation {
                 Activation::GeluTanh => gelu_tanh(chunk),
                 Activation::GeluErf => gelu_erf(chunk),
                 Activation::Relu => relu(chunk),
             });
-            up
+            raised
         }
-        (FeedForward::SiluGated, None) => unreachable!("the loader gives a gated network its gate"),
     };
     product(compute, inner, rows, spec.ffn_width, layer.down.product(x, true));
 }

@@ -5,9 +5,12 @@
 //! its elements lie is said by the kernels' [`Side`]. Memory is reserved at start and touched by the operating system
 //! page by page, so an unused context costs nothing.
 
+use std::ops::Range;
+
 use foretoken_kernels::attention::{CacheType, Side};
 
-use crate::batch::{Group, PageTable};
+use crate::batch::PageTable;
+use crate::executor::Group;
 
 pub(crate) struct Cache {
     pub(crate) group: Group,
@@ -45,12 +48,21 @@ impl Cache {
 
     /// See [`CacheEdit::Move`](crate::CacheEdit::Move).
     pub(crate) fn move_rows(&mut self, table: &PageTable, from: &[usize], to: usize) {
-        for (i, from) in from.iter().enumerate() {
-            assert!(*from >= to + i, "cache: position {from} cannot move up to {}", to + i);
-            if *from == to + i {
-                continue;
-            }
-            let (source, target) = (self.slot(table, *from), self.slot(table, to + i));
+        for (from, to) in from.iter().copied().zip(to..) {
+            assert!(from >= to, "cache: position {from} cannot move up to {to}");
+            self.copy(self.slot(table, from), self.slot(table, to));
+        }
+    }
+
+    /// See [`CacheEdit::Copy`](crate::CacheEdit::Copy).
+    pub(crate) fn copy_rows(&mut self, from: &PageTable, to: &PageTable, positions: Range<usize>) {
+        for position in positions {
+            self.copy(self.slot(from, position), self.slot(to, position));
+        }
+    }
+
+    fn copy(&mut self, source: u32, target: u32) {
+        if source != target {
             self.keys.iter_mut().chain(&mut self.values).for_each(|side| side.copy(source, target));
         }
     }

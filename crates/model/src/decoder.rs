@@ -11,14 +11,17 @@ use foretoken_kernels::matmul::product;
 use foretoken_kernels::rope::angles;
 use foretoken_kernels::{Compute, Isa};
 
-use crate::batch::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs, Span, Token, check};
-use crate::block::{self, Buffers, Standing, normalize, room};
+use crate::batch::{Batch, Span, Token};
+use crate::block::{self, Buffers, Rotated, Standing, normalize, room};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
-use crate::error::ModelError;
-use crate::family::{self, Layer, Parts, Progress};
-use crate::linear::Linear;
-use crate::spec::{Positions, Spec};
+use crate::error::{ModelError, Setting};
+use crate::executor::{CacheEdit, Capacity, Executor, ExecutorError, Group, check};
+use crate::family;
+use crate::linear::{Linear, Packing};
+use crate::network::{Network, Progress};
+use crate::outputs::{HostOutputs, Outputs};
+use crate::spec::{Rotation, Spec};
 use crate::weight_type::WeightType;
 
 /// How a model is run.
@@ -55,11 +58,15 @@ impl Options {
 
     /// Whether the types can hold heads of `head_dim`.
     fn check_types(&self, file: &str, head_dim: usize) -> Result<(), ModelError> {
-        for (option, kind) in [("--cache-type-k", self.key_type), ("--cache-type-v", self.value_type)] {
+        for (setting, kind) in [(Setting::KeyType, self.key_type), (Setting::ValueType, self.value_type)] {
             if !head_dim.is_multiple_of(kind.block()) {
-                let field = format!("{option} {}", kind.name());
-                let expected = format!("heads whose width is a multiple of {}", kind.block());
-                return Err(ModelError::config(file, field, expected, format!("a width of {head_dim}")));
+                return Err(ModelError::Setting {
+                    place: file.to_string(),
+                    setting,
+                    value: kind.name().to_string(),
+                    expected: format!("heads whose width is a multiple of {}", kind.block()),
+                    found: format!("a width of {head_dim}"),
+                });
             }
         }
         Ok(())
@@ -69,7 +76,7 @@ impl Options {
 /// A network with its weights, its cache and the threads that compute it.
 pub struct Model {
     /// Shared with the models that [`Model::share`] made.
-    parts: Arc<Parts>,
+    network: Arc<Network<Linear>>,
     /// Its directory or file, for messages.
     file: String,
     compute: Compute,
@@ -77,6 +84,7 @@ pub struct Model {
     capacity: Capacity,
     buffers: Buffers,
     pass: Pass,
+    outputs: HostOutputs,
 }
 
 /// What is worked out once a pass, kept between passes for its memory.
@@ -91,8 +99,10 @@ struct Pass {
     tails: Vec<u32>,
     /// For each row its ranges in `prefixes` and `tails`.
     ranges: Vec<[usize; 4]>,
-    /// Rows of the pass that are wanted.
+    /// Rows of the pass whose logits are wanted.
     wanted: Vec<usize>,
+    /// Rows of the pass whose hidden states are wanted.
+    hidden: Vec<usize>,
     angles: Vec<f32>,
     x: Vec<f32>,
     positional: Vec<f32>,
@@ -109,8 +119,9 @@ impl Model {
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
         options.check_types(&checkpoint.name, family::spec(checkpoint)?.head_dim)?;
         let compute = Compute::new(options.threads);
-        let parts = family::load(checkpoint, &compute.pool, options.weight_type, progress)?;
-        Self::with(Arc::new(parts), compute, &checkpoint.name, options)
+        let packing = Packing::new(&compute.pool, checkpoint.weights.source(), options.weight_type);
+        let network = family::read(checkpoint)?.pack(&packing, progress)?;
+        Self::with(Arc::new(network), compute, &checkpoint.name, options)
     }
 
     /// Another executor over the same weights, which are not loaded again: with a cache, threads and buffers of its own.
@@ -122,13 +133,13 @@ impl Model {
         options.check_types(&self.file, self.spec().head_dim)?;
         let mut compute = Compute::new(options.threads);
         compute.isa = self.compute.isa;
-        Self::with(Arc::clone(&self.parts), compute, &self.file, options)
+        Self::with(Arc::clone(&self.network), compute, &self.file, options)
     }
 
-    fn with(parts: Arc<Parts>, compute: Compute, file: &str, options: Options) -> Result<Self, ModelError> {
-        let spec = &parts.spec;
+    fn with(network: Arc<Network<Linear>>, compute: Compute, file: &str, options: Options) -> Result<Self, ModelError> {
+        let spec = &network.spec;
         let types = [options.key_type, options.value_type];
-        let group = Group { page_len: options.page_len.max(1), pages: options.pages.max(1) };
+        let group = Group::attention(options.page_len.max(1), options.pages.max(1));
         let cache = Cache::new(group, types, spec.layers, [spec.kv_heads, spec.head_dim]).ok_or_else(|| {
             ModelError::Memory {
                 file: file.to_string(),
@@ -142,22 +153,20 @@ impl Model {
             rows_max: options.rows_max.max(1),
             groups: vec![group],
         };
+        let outputs = HostOutputs { vocabulary: spec.vocabulary, width: spec.width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
-        Ok(Self { parts, file: file.to_string(), compute, cache, capacity, buffers, pass })
+        let file = file.to_string();
+        Ok(Self { network, file, compute, cache, capacity, buffers, pass, outputs })
     }
 
     /// The network's shape and choices.
     pub fn spec(&self) -> &Spec {
-        &self.parts.spec
+        &self.network.spec
     }
 
     /// Name of the type, number of weights and bytes of every matrix that a pass multiplies with; the head is the last.
     pub fn products(&self) -> impl Iterator<Item = (&'static str, usize, usize)> {
-        let layers = self.parts.layers.iter().flat_map(|layer| {
-            let Layer { query, key, value, attention_output, gate, up, down, .. } = layer;
-            [Some(query), Some(key), Some(value), Some(attention_output), gate.as_ref(), Some(up), Some(down)]
-        });
-        layers.flatten().chain([&self.parts.head]).map(Linear::size)
+        self.network.matrices().map(Linear::size)
     }
 
     /// Computes with another instruction set than the best.
@@ -168,7 +177,7 @@ impl Model {
 
     /// Embedding of the pass's tokens, with learned positions where the network has them, into `x`.
     fn embed(&mut self) {
-        let Parts { spec, embedding, positions, .. } = &*self.parts;
+        let Network { spec, embedding, positions, .. } = &*self.network;
         let Pass { tokens, positions: at, x, positional, .. } = &mut self.pass;
         let x = room(x, tokens.len() * spec.width);
         embedding.embed(tokens, x);
@@ -179,16 +188,19 @@ impl Model {
         }
     }
 
-    /// Norm and head for the wanted rows of `x`.
-    fn head(&mut self, outputs: &mut Outputs) {
-        let Parts { spec, output_norm, head, .. } = &*self.parts;
+    /// Norm and head for the wanted rows of `x`, if there are any.
+    fn head(&mut self) {
+        let Network { spec, output_norm, head, .. } = &*self.network;
         let Pass { wanted, x, chosen, normed, .. } = &mut self.pass;
-        outputs.vocabulary = spec.vocabulary;
-        outputs.logits.resize(wanted.len() * spec.vocabulary, 0.0);
+        let logits = &mut self.outputs.logits;
+        logits.resize(wanted.len() * spec.vocabulary, 0.0);
+        if wanted.is_empty() {
+            return;
+        }
         gather(x, spec.width, wanted, chosen);
         let normed = room(normed, chosen.len());
         normalize(spec, output_norm, chosen, normed);
-        product(&self.compute, normed, wanted.len(), spec.width, head.product(&mut outputs.logits, false));
+        product(&self.compute, normed, wanted.len(), spec.width, head.product(logits, false));
     }
 }
 
@@ -200,7 +212,7 @@ fn gather(x: &[f32], width: usize, rows: &[usize], out: &mut Vec<f32>) {
 
 impl Pass {
     /// Works out tokens, positions, slots and sight of every row of the batch.
-    fn lay_out(&mut self, batch: &Batch<'_>, cache: &Cache, spec: &Spec) {
+    fn lay_out(&mut self, batch: &Batch<'_>, cache: &Cache, rotation: Option<&Rotation>) {
         self.tokens.clear();
         self.positions.clear();
         self.slots.clear();
@@ -208,15 +220,19 @@ impl Pass {
         self.tails.clear();
         self.ranges.clear();
         self.wanted.clear();
+        self.hidden.clear();
         for span in batch.spans {
-            self.wanted.extend(span.wanted.iter().map(|row| self.tokens.len() + *row as usize - span.computed));
+            let first = self.tokens.len();
+            let of_pass = |row: &u32| first + *row as usize - span.computed;
+            self.wanted.extend(span.wanted.iter().map(of_pass));
+            self.hidden.extend(span.hidden.iter().map(of_pass));
             self.tokens.extend_from_slice(&span.tokens[span.computed..]);
             self.lay_out_span(span, cache);
         }
-        if let Positions::Rope { frequencies, .. } = &spec.positions {
-            let pairs = 2 * frequencies.len();
-            let all = room(&mut self.angles, self.positions.len() * pairs);
-            for (position, out) in self.positions.iter().zip(all.chunks_exact_mut(pairs)) {
+        if let Some(Rotation { frequencies, .. }) = rotation {
+            let len = 2 * frequencies.len();
+            let all = room(&mut self.angles, self.positions.len() * len);
+            for (position, out) in self.positions.iter().zip(all.chunks_exact_mut(len)) {
                 angles(*position as usize, frequencies, out);
             }
         }
@@ -244,43 +260,51 @@ impl Pass {
 }
 
 impl Executor for Model {
-    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
-        let layers = self.parts.layers.len();
+        let layers = self.network.layers.len();
         assert!(
             batch.hidden_layers.iter().all(|layer| *layer < layers),
             "batch: hidden layers {:?} of {layers}",
             batch.hidden_layers
         );
-        self.pass.lay_out(batch, &self.cache, &self.parts.spec);
-        outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
+        let rotation = self.network.spec.positions.rotation();
+        self.pass.lay_out(batch, &self.cache, rotation);
+        self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed();
-        let Self { parts, compute, cache, buffers, pass, .. } = self;
-        let Parts { spec, layers, .. } = &**parts;
+        let Self { network, compute, cache, buffers, pass, outputs, .. } = self;
+        let Network { spec, layers, .. } = &**network;
         let places: Vec<Places<'_>> = pass
             .ranges
             .iter()
             .map(|[a, b, c, d]| Places { prefix: &pass.prefixes[*a..*b], tail: &pass.tails[*c..*d] })
             .collect();
-        let standing = Standing { slots: &pass.slots, places: &places, angles: &pass.angles };
+        let rotation = spec.positions.rotation().map(|rotation| Rotated { rotation, angles: &pass.angles });
+        let standing = Standing { slots: &pass.slots, places: &places, rotation };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         for (number, layer) in layers.iter().enumerate() {
             block::attend(compute, spec, (number, layer), &standing, cache, buffers, x);
             block::feed_forward(compute, spec, layer, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
                 if *hidden == number {
-                    gather(x, spec.width, &pass.wanted, out);
+                    gather(x, spec.width, &pass.hidden, out);
                 }
             }
         }
-        self.head(outputs);
+        self.head();
         Ok(())
     }
 
-    fn rows(&mut self, edit: CacheEdit<'_>) {
+    fn outputs(&self) -> &dyn Outputs {
+        &self.outputs
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
         match edit {
             CacheEdit::Move { tables, from, to } => self.cache.move_rows(&tables[0], from, to),
+            CacheEdit::Copy { from, to, positions } => self.cache.copy_rows(&from[0], &to[0], positions),
         }
+        Ok(())
     }
 
     fn capacity(&self) -> &Capacity {

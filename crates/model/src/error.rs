@@ -38,6 +38,19 @@ pub enum ModelError {
         /// The shape in the file.
         found: Vec<usize>,
     },
+    /// A setting of the caller does not fit the model.
+    Setting {
+        /// The model, and the part that it does not fit where that is not all of it.
+        place: String,
+        /// The setting.
+        setting: Setting,
+        /// Its value.
+        value: String,
+        /// What was expected.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
     /// The cache that was asked for is larger than the memory.
     Memory {
         /// The model.
@@ -49,7 +62,53 @@ pub enum ModelError {
     },
 }
 
+/// A setting that may not fit a model, of [`Options`](crate::Options).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// `key_type`.
+    KeyType,
+    /// `value_type`.
+    ValueType,
+    /// `weight_type`.
+    WeightType,
+}
+
+impl Setting {
+    /// Its name, as of the field.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KeyType => "key_type",
+            Self::ValueType => "value_type",
+            Self::WeightType => "weight_type",
+        }
+    }
+}
+
 impl ModelError {
+    /// The message, with settings named as the caller's users know them: by an option of a command line, a field of a
+    /// document. What [`Display`](fmt::Display) writes is `self.naming(Setting::name)`.
+    pub fn naming(&self, name: impl Fn(Setting) -> &'static str) -> String {
+        match self {
+            Self::Weights(error) => error.to_string(),
+            Self::Io { file, message } => format!("{file}: cannot be read: {message}"),
+            Self::Config { file, field, expected, found } => {
+                format!("{file}: {field}: expected {expected}, found {found}")
+            }
+            Self::Shape { file, tensor, expected, found } => {
+                format!("{file}: tensor {tensor}: shape: expected {expected:?}, found {found:?}")
+            }
+            Self::Setting { place, setting, value, expected, found } => {
+                format!("{place}: {} {value}: expected {expected}, found {found}", name(*setting))
+            }
+            Self::Memory { file, positions, position_bytes } => {
+                format!(
+                    "{file}: cache: expected memory for {positions} positions of {position_bytes} bytes each, \
+                     found less"
+                )
+            }
+        }
+    }
+
     pub(crate) fn config(
         file: &str,
         field: impl Into<String>,
@@ -70,22 +129,7 @@ const FOUND_MAX: usize = 120;
 
 impl fmt::Display for ModelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Weights(error) => error.fmt(f),
-            Self::Io { file, message } => write!(f, "{file}: cannot be read: {message}"),
-            Self::Config { file, field, expected, found } => {
-                write!(f, "{file}: {field}: expected {expected}, found {found}")
-            }
-            Self::Shape { file, tensor, expected, found } => {
-                write!(f, "{file}: tensor {tensor}: shape: expected {expected:?}, found {found:?}")
-            }
-            Self::Memory { file, positions, position_bytes } => {
-                write!(
-                    f,
-                    "{file}: cache: expected memory for {positions} positions of {position_bytes} bytes each, found less"
-                )
-            }
-        }
+        f.write_str(&self.naming(Setting::name))
     }
 }
 

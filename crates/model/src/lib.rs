@@ -10,22 +10,29 @@
 
 #![forbid(unsafe_code)]
 
-pub mod batch;
+mod batch;
 mod block;
 mod cache;
 pub mod checkpoint;
 mod decoder;
 mod error;
+pub mod executor;
 pub mod export;
 pub mod family;
 mod linear;
+mod network;
+mod outputs;
 pub mod spec;
+mod storage;
 mod weight_type;
 
-pub use batch::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs, PageId, PageTable, Span, Token};
+pub use batch::{Batch, PageId, PageTable, Span, Token};
 pub use checkpoint::Checkpoint;
 pub use decoder::{Model, Options};
-pub use error::ModelError;
+pub use error::{ModelError, Setting};
+pub use executor::{CacheEdit, Capacity, Executor, ExecutorError, Group, Keep, Kind};
 pub use foretoken_kernels::attention::CacheType;
+pub use network::Progress;
+pub use outputs::{HostOutputs, Outputs};
 pub use spec::Spec;
 pub use weight_type::WeightType;

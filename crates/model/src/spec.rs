@@ -1,7 +1,10 @@
-//! The closed list of ways in which networks differ, decided once when a model is loaded.
+//! What a configuration says about a network: its shape, and the closed list of ways in which networks differ.
 //!
-//! Each of these enums is matched in one place of `block.rs` or `decoder.rs`; a family that would need a second
-//! `match` gets a block file of its own. Left out: everything that a request can choose.
+//! Known before any tensor is read, so a model can be described without being loaded. Where a difference is one of
+//! matrices (feed-forward, learned positions), the loaded network has it in its own form (`network.rs`), and what is
+//! here is the description. Each difference is matched in one place when it is run: the norm and the inner part of the
+//! feed-forward half in `block.rs`, the rotation here. A family that would need a second `match` gets a block file of
+//! its own. Left out: everything that a request can choose.
 
 use foretoken_kernels::attention::CacheType;
 use foretoken_kernels::rope::Pairing;
@@ -25,14 +28,28 @@ pub enum Norm {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Positions {
     /// Rotary embedding of queries and keys.
-    Rope {
-        /// Angle a position, one a pair; scaling is already applied.
-        frequencies: Vec<f32>,
-        /// Which elements of a head form a pair.
-        pairing: Pairing,
-    },
+    Rope(Rotation),
     /// A table of vectors added to the embedding.
     Learned,
+}
+
+impl Positions {
+    /// How queries and keys are rotated, if they are.
+    pub fn rotation(&self) -> Option<&Rotation> {
+        match self {
+            Self::Rope(rotation) => Some(rotation),
+            Self::Learned => None,
+        }
+    }
+}
+
+/// A rotary embedding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rotation {
+    /// Angle a position, one a pair; scaling is already applied.
+    pub frequencies: Vec<f32>,
+    /// Which elements of a head form a pair.
+    pub pairing: Pairing,
 }
 
 /// The feed-forward half of a block.
@@ -58,7 +75,7 @@ pub enum Activation {
 /// A network's shape and its choices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// The family's name, as `model_type` or `general.architecture` spells it.
+    /// The family's name, as `general.architecture` spells it.
     pub family: &'static str,
     /// Tokens.
     pub vocabulary: usize,

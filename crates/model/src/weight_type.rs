@@ -1,4 +1,4 @@
-//! A type that weights are brought to when they are loaded: `--dtype`.
+//! A type that weights are brought to when they are loaded.
 //!
 //! Matrices of floats are rounded or quantized tensor by tensor on all threads, so that no second copy of the model is
 //! ever there. The head loses most by few bits and is kept in Q6_K where the layers get Q4_K, as llama.cpp does. Rows
@@ -12,7 +12,7 @@ use foretoken_kernels::block::{self, Format};
 use foretoken_kernels::dtype::{bf16, f16};
 use foretoken_kernels::{Panels, Pool};
 
-use crate::linear::Storage;
+use crate::storage::Storage;
 
 /// A type of weights that floats can be brought to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

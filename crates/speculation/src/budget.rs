@@ -4,8 +4,8 @@
 //! the output. It is asked in every pass for each sequence, and told what came of it.
 //!
 //! Each budget has its file: [`Fixed`]; [`Heuristic`] (longer after a success); [`Confidence`] (a branch stops behind a
-//! token that looks wrong, where "looks wrong" is learned); [`Threshold`] (a branch stops where all of it together looks
-//! wrong). What an all-knowing budget would do is in `oracle`: it is for measurements and no [`Budget`].
+//! token that looks wrong, where "looks wrong" is learned); [`Threshold`] (a branch stops where all of it together
+//! looks wrong).
 //!
 //! Left out: costs. All of these know how often a draft was right and none what a wider pass takes. What weighs both,
 //! `auto`, is no budget but the choice among all candidates of a pass ([`crate::choose`]).
@@ -13,13 +13,11 @@
 mod confidence;
 mod fixed;
 mod heuristic;
-mod oracle;
 mod threshold;
 
 pub use confidence::Confidence;
 pub use fixed::Fixed;
 pub use heuristic::Heuristic;
-pub use oracle::foreseen;
 pub use threshold::Threshold;
 
 use crate::{DraftTree, NodeId};
@@ -57,7 +55,8 @@ impl Outcome<'_> {
         self.tree.nodes().map(|node| self.tree.depth(node)).max().unwrap_or(0)
     }
 
-    /// The chain that was offered first, and how many of its nodes were accepted; the next of them, if any, was refused.
+    /// The chain that was offered first, and how many of its nodes were accepted; the next of them, if any, was
+    /// refused.
     pub fn main_chain(&self) -> (Vec<NodeId>, usize) {
         let chain = self.tree.main_chain();
         let accepted = chain.iter().zip(self.path).take_while(|(a, b)| a == b).count();

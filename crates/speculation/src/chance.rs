@@ -4,20 +4,21 @@
 //! [`Address`]. Production answers with a counter-based generator, a hash of the address, so that drafting more or less
 //! never shifts the noise of a later token. Tests answer by walking every outcome and adding up exact probabilities.
 //!
-//! The rule about addresses: under *rejection* no two questions ever share one, because the proof needs the draft's draw,
-//! the coin and the last draw to be independent. This includes the questions of different requests: drafters learn from
-//! the texts of earlier requests, and if the coins of such a text came up again, what was learned would tell how they
-//! fall. So each request has a number besides its seed. Under *exact* the opposite is wanted: drafter and target race
-//! with the same noise at the same position, and therefore often agree; the output is the target's own pick whatever the
-//! drafter did with the noise. This noise has no request number: same seed, same text.
+//! The rule about addresses: under *rejection* no two questions ever share one, because the proof (in the crate's head)
+//! needs the draft's draw, the coin and the last draw to be independent. This includes the questions of different
+//! requests of one seed: drafters learn from the texts of earlier requests, and if the coins of such a text came up
+//! again, what was learned would tell how they fall. So each request has a number besides its seed. Under *exact* the
+//! opposite is wanted: drafter and target race with the same noise at the same position, and therefore often agree; the
+//! output is the target's own pick whatever the drafter did with the noise. This noise has no request number: same
+//! seed, same text.
 
 use crate::{Law, LawId, Token};
 
 /// What a draw is for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
-    /// The race at a position: under *exact* the target's pick and the drafter's, else the target's where nothing was
-    /// offered.
+    /// The exponential race at a position: under *exact* the target's pick and the drafter's, else the target's where
+    /// nothing was offered.
     Token,
     /// The drafter's own draw, under *rejection*.
     Draft,
@@ -32,8 +33,8 @@ pub enum Purpose {
 pub struct Pass {
     /// The request's seed.
     pub seed: u64,
-    /// The request's number. Two requests of one seed must not have the same number as long as a drafter of the second
-    /// remembers the first, or *rejection* does not keep the law of the second text. *exact* does not use it.
+    /// The request's number: different for any two requests of one seed of which a drafter may remember the first while
+    /// it drafts for the second. *exact* does not use it.
     pub request: u64,
     /// First position that the pass chooses, prompt included: the length of the sequence with its pending token.
     pub start: u64,

@@ -5,8 +5,8 @@
 //!
 //! Every candidate has a *gain*, the estimated probability that it is accepted (`gains`), and every row has its price:
 //! what the pass takes longer for it ([`Costs::pass`]), times the tokens that a second of plain or speculative decoding
-//! has been writing lately. That rate is what makes passes comparable: time spent on an improbable guess is time that the
-//! next pass does not have. So of all sets of candidates the one with the greatest
+//! has been writing lately. That rate is what makes passes comparable: time spent on an improbable guess is time that
+//! the next pass does not have. So of all sets of candidates the one with the greatest
 //!
 //! ```text
 //! sum of gains - rate * (seconds of the pass with them - seconds without)
@@ -17,9 +17,9 @@
 //! the root on, and all sizes are compared: a pass has steps where a new strip of rows begins, and the first dip is no
 //! reason to stop. In a batch the prefix runs over all sequences, for their rows share one pass.
 //!
-//! What may be dropped is the law's business. Under *exact* everything may: offers are only consulted. Under *rejection* a
-//! drawn token must be offered whatever it is, so all drawn offers go first, in the order in which they were drawn, and
-//! only points are chosen, behind all draws (`copying`).
+//! What may be dropped is the law's business. Under *exact* everything may: offers are only consulted. Under
+//! *rejection* a drawn token must be offered whatever it is, so all drawn offers go first, in the order in which they
+//! were drawn, and only points are chosen, behind all draws (`copying`).
 //!
 //! Left out: how far a drafter goes before this, which is decided as it goes ([`Outlook`]).
 
@@ -27,12 +27,11 @@ mod copying;
 mod gains;
 mod outlook;
 
-use crate::budget::foreseen;
 use crate::{Costs, DraftTree, Experience, NodeId, Promise, Proposal, Token};
 
 use copying::copy;
 pub use copying::{lawful_offers, retain};
-pub use gains::gains;
+use gains::gains;
 pub(crate) use gains::{Company, Siblings};
 pub use outlook::{Branch, Outlook, Prospect};
 
@@ -44,9 +43,10 @@ pub enum Policy<'a> {
     ByCost,
     /// As many as are allowed, the greatest gains first.
     Most,
-    /// Exactly those that will be accepted, of which these tokens tell: what plain decoding writes after the pending one.
-    /// Draws are dropped by their value, so this is for measurements, and only lawful where the target's pick does not
-    /// depend on what was offered.
+    /// Exactly those that will be accepted, of which these tokens tell: what plain decoding writes after the pending
+    /// one. No way to choose nodes gains more, for every row of the pass is kept and no accepted node is lost. Draws
+    /// are dropped by their value, so this is for measurements, and only lawful where the target's pick does not depend
+    /// on what was offered.
     Foreseen(&'a [Token]),
 }
 
@@ -81,7 +81,8 @@ pub struct PassSoFar {
 /// Fills the trees of all sequences of a pass.
 ///
 /// ```
-/// use foretoken_speculation::{Choice, Costs, DraftTree, Evidence, Experience, PassSoFar, Policy, Promise, Proposal, choose};
+/// use foretoken_speculation::{Choice, Costs, DraftTree, Evidence, Experience, PassSoFar};
+/// use foretoken_speculation::{Policy, Promise, Proposal, choose};
 ///
 /// let mut candidates = DraftTree::new();
 /// candidates.suggest(None, 7, Proposal::Point, 0, Evidence::estimate(0.9));
@@ -147,7 +148,7 @@ impl Ranked {
     fn of(choice: &Choice<'_>) -> Ranked {
         let tree = &*choice.candidates;
         if let Policy::Foreseen(text) = choice.policy {
-            let path = foreseen(tree, text).into_iter().take(choice.nodes_max);
+            let path = tree.follow(text).into_iter().take(choice.nodes_max);
             return Ranked { binds: false, bound: 0, nodes: path.map(|node| (1.0, node)).collect() };
         }
         let binds = choice.promise != Promise::Exact;
@@ -176,11 +177,11 @@ impl Ranked {
     }
 }
 
-/// How many nodes the tree of `candidates` nodes may have when the next of several drafters is asked, for a pass of up to
-/// `nodes_max`; `to_come` are asked after it.
+/// How many nodes the tree of `candidates` nodes may have when the next of several drafters is asked, for a pass of up
+/// to `nodes_max`; `to_come` are asked after it.
 ///
-/// Under *exact* each may fill the whole pass, for anything can be dropped. Under the other promises draws cannot, so the
-/// candidates must fit into the pass: a quarter of what is left is kept for those to come.
+/// Under *exact* each may fill the whole pass, for anything can be dropped. Under the other promises draws cannot, so
+/// the candidates must fit into the pass: a quarter of what is left is kept for those to come.
 pub fn share(promise: Promise, nodes_max: usize, candidates: usize, to_come: usize) -> usize {
     let left = nodes_max.saturating_sub(candidates);
     match promise {

@@ -1,10 +1,10 @@
 //! What a pass and a draft take, as plain numbers: what choosing goes by.
 //!
 //! Nothing here reads a clock. Whoever runs passes measures them and writes down what it found; this file only answers
-//! questions: what a pass of so many rows takes after a context of so many tokens, and what a drafter takes for one more
-//! step. Widths that were never measured lie on the line between their measured neighbours. So a width that is really
-//! dearer, because it begins a new strip of rows, looks cheap until it is tried once, and is known from then on; the other
-//! way round it would never be tried.
+//! questions: what a pass of so many rows takes after a context of so many tokens, and what a drafter takes for one
+//! more step. Widths that were never measured lie on the line between their measured neighbours. So a width that is
+//! really dearer, because it begins a new strip of rows, looks cheap until it is tried once, and is known from then on;
+//! the other way round it would never be tried.
 //!
 //! Left out: measuring, files and machines.
 
@@ -17,8 +17,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A curve through these widths in rows and their seconds. What no clock says is left out (a width of no rows, or no time
-    /// above 0), of a width that is there twice the first counts, and more rows are never cheaper.
+    /// A curve through these widths in rows and their seconds. What no clock says is left out (a width of no rows, or
+    /// no time above 0), of a width that is there twice the first counts, and more rows are never cheaper.
     pub fn new(context_min: usize, mut points: Vec<(usize, f64)>) -> Curve {
         points.retain(|(rows, seconds)| *rows > 0 && *seconds > 0.0 && seconds.is_finite());
         points.sort_by_key(|(rows, _)| *rows);

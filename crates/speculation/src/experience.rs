@@ -2,15 +2,15 @@
 //!
 //! One learner for all of it. A drafter says of each guess how probably it will be accepted ([`crate::Evidence`]); what
 //! it said is compared with what came. Guesses are sorted into classes by what was said of them, each with the part
-//! that was right, which is the calibrated acceptance of a guess; gains are made of it (`choose`). A depth corrects it by a
-//! factor, since guesses below guesses are mostly worse than they look.
+//! that was right, which is the calibrated acceptance of a guess; gains are made of it (`choose`). A depth corrects it
+//! by a factor, since guesses below guesses are mostly worse than they look.
 //!
 //! Judged is everything that drafters *offered*, verified or not: the text that was written says whether a guess was
 //! right. So a drafter whose guesses get no rows can prove itself all the same. What was learned is decayed: the last
 //! hundred or so guesses of a class decide.
 //!
-//! It also keeps what speculation was worth lately, tokens over passes' time in plain passes: the price of time in every
-//! choice. Under *rejection* all this comes from earlier passes alone, so whatever is decided by it is lawful.
+//! It also keeps what speculation was worth lately, tokens over passes' time in plain passes: the price of time in
+//! every choice. Under *rejection* all this comes from earlier passes alone, so whatever is decided by it is lawful.
 //!
 //! Left out: seconds ([`crate::Costs`]), and what any of this is used for.
 
@@ -59,13 +59,19 @@ impl Count {
     }
 }
 
-/// What is known of one drafter.
+/// How right guesses were, by what was said of them and by depth.
 #[derive(Copy, Clone, Debug, Default, PartialEq)]
-struct Known {
+struct Calibration {
     all: Count,
     classes: [Count; CLASSES.len()],
     /// Here what is expected is what the classes made of it.
     depths: [Count; DEPTHS],
+}
+
+/// What is known of one drafter.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+struct Known {
+    calibration: Calibration,
     /// Passes in which it was asked, and guesses of it that turned out right in them: a token written counts once.
     asked: f64,
     right: f64,
@@ -73,20 +79,21 @@ struct Known {
     right_alone: f64,
     /// Tokens that it drew in them: these are offered, and verified, whatever they are worth.
     drawn: f64,
-    /// Places at which it offered something and the text went on, by depth: how many, and at how many of them it was right.
-    places: [Count; DEPTHS],
+    /// Positions at which it offered something and the text went on, by depth: how many, and at how many of them it was
+    /// right.
+    positions: [Count; DEPTHS],
     /// The same of all depths.
-    all_places: Count,
+    all_positions: Count,
 }
 
 /// How right each drafter was, and what speculation was worth.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Experience {
     drafters: Vec<Known>,
-    /// Where several drafters say something: what is known of tokens that one of them alone says, by drafter, and of those
-    /// that more say.
-    alone: Vec<Known>,
-    agreed: Known,
+    /// Where several drafters say something: what is known of tokens that one of them alone says, by drafter, and of
+    /// those that more say.
+    alone: Vec<Calibration>,
+    agreed: Calibration,
     /// Tokens written, and the time of their passes in plain passes.
     written: f64,
     spent: f64,
@@ -107,60 +114,64 @@ pub struct Judged {
 }
 
 impl Experience {
-    /// Calibrated probability that the target goes on with a guess of this drafter once it has written what the guess stands
-    /// behind. `depth`: 1 for a child of the root.
+    fn known(&self, source: u8) -> Known {
+        self.drafters.get(usize::from(source)).copied().unwrap_or_default()
+    }
+
+    /// Calibrated probability that the target goes on with a guess of this drafter once it has written what the guess
+    /// stands behind. `depth`: 1 for a child of the root.
     pub fn acceptance(&self, source: u8, evidence: Evidence, depth: usize) -> f32 {
         let said = f64::from(said(evidence));
         match self.drafters.get(usize::from(source)) {
-            Some(known) => known.acceptance(said, depth) as f32,
+            Some(known) => known.calibration.acceptance(said, depth) as f32,
             None => said as f32,
         }
     }
 
-    /// Calibrated probability that the target goes on with a token about which several drafters say something, by the weight
-    /// that this gave it.
+    /// Calibrated probability that the target goes on with a token about which several drafters say something, by the
+    /// weight that this gave it.
     pub(crate) fn together(&self, company: Company, weight: f32, depth: usize) -> f32 {
-        let known = match company {
+        let calibration = match company {
             Company::Agreed => Some(&self.agreed),
             Company::Alone(source) => self.alone.get(usize::from(source)),
         };
-        known.map_or(weight, |known| known.acceptance(f64::from(weight), depth) as f32)
+        calibration.map_or(weight, |calibration| calibration.acceptance(f64::from(weight), depth) as f32)
     }
 
-    /// How probably the text goes on with something that this drafter will offer at a place of this depth, of which nothing
-    /// else is known yet.
+    /// How probably the text goes on with something that this drafter will offer at a position of this depth, of which
+    /// nothing else is known yet.
     pub fn mean_acceptance(&self, source: u8, depth: usize) -> f64 {
         let Some(known) = self.drafters.get(usize::from(source)) else { return UNKNOWN };
-        let all = (known.all_places.found + PRIOR * UNKNOWN) / (known.all_places.judged + PRIOR);
-        let here = &known.places[depth.clamp(1, DEPTHS) - 1];
+        let all = (known.all_positions.found + PRIOR * UNKNOWN) / (known.all_positions.judged + PRIOR);
+        let here = &known.positions[depth.clamp(1, DEPTHS) - 1];
         (here.found + 2.0 * PRIOR * all) / (here.judged + 2.0 * PRIOR)
     }
 
     /// Right guesses of this drafter for each time that it is asked; one a token written.
     pub fn right_per_ask(&self, source: u8) -> f64 {
-        let known = self.drafters.get(usize::from(source)).copied().unwrap_or_default();
+        let known = self.known(source);
         (known.right + PRIOR * UNKNOWN) / (known.asked + PRIOR)
     }
 
     /// Tokens that this drafter draws each time that it is asked, which are verified whatever they are worth.
     pub fn drawn_per_ask(&self, source: u8) -> f64 {
-        let known = self.drafters.get(usize::from(source)).copied().unwrap_or_default();
+        let known = self.known(source);
         known.drawn / (known.asked + PRIOR)
     }
 
     /// Part of the right guesses of this drafter that no other had as well: what it is worth beside them.
     pub fn uniqueness(&self, source: u8) -> f64 {
-        let known = self.drafters.get(usize::from(source)).copied().unwrap_or_default();
+        let known = self.known(source);
         (known.right_alone + PRIOR) / (known.right + PRIOR)
     }
 
     /// Whether this drafter was asked before.
     pub fn knows(&self, source: u8) -> bool {
-        self.drafters.get(usize::from(source)).is_some_and(|known| known.asked > 0.0)
+        self.known(source).asked > 0.0
     }
 
-    /// What speculation was worth lately: time of plain passes that would have written as much, over the time that it took;
-    /// never less than 1, since plain decoding can always be had.
+    /// What speculation was worth lately: time of plain passes that would have written as much, over the time that it
+    /// took; never less than 1, since plain decoding can always be had.
     pub fn speedup(&self) -> f64 {
         ((self.written + PRIOR_PASSES) / (self.spent + PRIOR_PASSES)).max(1.0)
     }
@@ -176,7 +187,7 @@ impl Experience {
         if let Some(most) = asked.iter().max() {
             let drafters = self.drafters.len().max(usize::from(*most) + 1);
             self.drafters.resize(drafters, Known::default());
-            self.alone.resize(drafters, Known::default());
+            self.alone.resize(drafters, Calibration::default());
         }
         for source in asked {
             let known = &mut self.drafters[usize::from(*source)];
@@ -188,17 +199,16 @@ impl Experience {
         let mut parent: Option<NodeId> = None;
         let mut siblings = Siblings::default();
         for (i, token) in written.iter().enumerate() {
-            let mut next = None;
             siblings.weigh(candidates, parent, self);
             for weighed in &siblings.tokens {
                 let right = candidates.token(weighed.node) == *token;
-                let known = match weighed.company {
+                let calibration = match weighed.company {
                     None => None,
                     Some(Company::Agreed) => Some(&mut self.agreed),
                     Some(Company::Alone(source)) => self.alone.get_mut(usize::from(source)),
                 };
-                if let Some(known) = known {
-                    known.learn(f64::from(weighed.weight), i + 1, right);
+                if let Some(calibration) = calibration {
+                    calibration.learn(f64::from(weighed.weight), i + 1, right);
                 }
             }
             for source in asked {
@@ -206,19 +216,20 @@ impl Experience {
                 if own().next().is_some() {
                     let right = own().any(|offer| candidates.token(offer.node) == *token);
                     let known = &mut self.drafters[usize::from(*source)];
-                    let places = [&mut known.places[i.min(DEPTHS - 1)], &mut known.all_places];
-                    places.into_iter().for_each(|count| count.add(0.0, right));
+                    let counts = [&mut known.positions[i.min(DEPTHS - 1)], &mut known.all_positions];
+                    counts.into_iter().for_each(|count| count.add(0.0, right));
                 }
             }
             for offer in candidates.offers_under(parent) {
                 let right = candidates.token(offer.node) == *token;
                 let said = f64::from(said(offer.evidence));
-                let Some(known) = self.drafters.get_mut(usize::from(offer.source)) else { continue };
-                judged(Judged { source: offer.source, acceptance: known.acceptance(said, i + 1) as f32, right });
-                known.learn(said, i + 1, right);
-                next = if right { Some(offer.node) } else { next };
+                let Some(Known { calibration, .. }) = self.drafters.get_mut(usize::from(offer.source)) else {
+                    continue;
+                };
+                judged(Judged { source: offer.source, acceptance: calibration.acceptance(said, i + 1) as f32, right });
+                calibration.learn(said, i + 1, right);
             }
-            let Some(node) = next else { break };
+            let Some(node) = candidates.child(parent, *token) else { break };
             let says = |source: u8| candidates.offers_of(node).any(|offer| offer.source == source);
             let supporters = asked.iter().filter(|source| says(**source)).count();
             for source in asked.iter().filter(|source| says(**source)) {
@@ -230,7 +241,8 @@ impl Experience {
         }
     }
 
-    /// Learns what a pass was worth: tokens written, and its time with all drafting, in plain passes of the same company.
+    /// Learns what a pass was worth: tokens written, and its time with all drafting, in plain passes of the same
+    /// company.
     pub fn learn_pass(&mut self, written: usize, plain_passes: f64) {
         self.written = self.written * DECAY_PASS + written as f64;
         self.spent = self.spent * DECAY_PASS + plain_passes;
@@ -243,14 +255,14 @@ impl Experience {
     }
 }
 
-impl Known {
+impl Calibration {
     fn class(said: f64) -> usize {
         CLASSES.partition_point(|end| f64::from(*end) <= said).min(CLASSES.len() - 1)
     }
 
     /// What was said, corrected by its class.
     fn by_class(&self, said: f64) -> f64 {
-        let class = &self.classes[Known::class(said)];
+        let class = &self.classes[Calibration::class(said)];
         let believed = (said * self.all.factor()).min(1.0);
         (class.found + PRIOR_JUDGED * believed) / (class.judged + PRIOR_JUDGED)
     }
@@ -262,7 +274,7 @@ impl Known {
     fn learn(&mut self, said: f64, depth: usize, right: bool) {
         let by_class = self.by_class(said);
         self.depths[depth.clamp(1, DEPTHS) - 1].add(by_class, right);
-        self.classes[Known::class(said)].add(said, right);
+        self.classes[Calibration::class(said)].add(said, right);
         self.all.add(said, right);
     }
 }
@@ -270,7 +282,8 @@ impl Known {
 /// How probably a guess is accepted, by what its drafter says.
 ///
 /// A token that was drawn is accepted more often than it is drawn: under *exact* because the target races with the same
-/// noise, under *rejection* because of min(1, p / q), which for equal laws is 1 whatever q is. Its square root lies between.
+/// noise, under *rejection* because of min(1, p / q), which for equal laws is 1 whatever q is. Its square root lies
+/// between.
 fn said(evidence: Evidence) -> f32 {
     let acceptance = evidence.sound();
     match evidence.q {

@@ -2,10 +2,22 @@
 //!
 //! # Vocabulary
 //!
-//! The *target* is the model whose output is wanted; a *drafter* is anything that proposes tokens. Proposals form a
-//! [`DraftTree`]; a chain is a tree without forks. One *verify pass* runs the target over the whole tree. *p* is the
-//! target's [`Law`] and *q* the drafter's, both after the [`Sampling`] settings. The *pending token* is the last one
-//! written: it has no cache row yet, and it is the root of the next tree.
+//! The *target* is the model whose output is wanted; a *drafter* is anything that proposes tokens for it, a small model
+//! or a lookup in the text. Proposals form a [`DraftTree`]; a *chain* is a tree without forks, and the *draft length*
+//! is the most tokens that it may have. The *pending token* is the last one written: it is not in the KV cache yet, and
+//! it is the root of the next tree. One *verify pass* runs the target over the pending token and the whole tree, one
+//! *row* each.
+//!
+//! A *law* ([`Law`]) is a probability distribution over the next token, after the [`Sampling`] settings (temperature,
+//! top-k, penalties and so on). *p* is the target's law and *q* the drafter's. A token is drawn from a law by an
+//! *exponential race*, the Gumbel-max trick in another form: each token gets a random time, exponentially distributed
+//! with its probability as the rate, and the earliest wins. An *offer* is a proposal as one drafter made it: *drawn*
+//! from a law q, or a *point*, without any chance that verification would have to know.
+//!
+//! *Verification* accepts offers or refuses them, and writes one token of the target's own behind the accepted ones. A
+//! [`Promise`] says what it keeps of plain decoding: *exact* keeps every token of the same seed, *rejection* keeps the
+//! distribution, by rejection sampling. The *gain* of a node is the estimated probability that it is accepted together
+//! with all nodes above it. A *budget* limits how far drafters go.
 //!
 //! # Why the output does not change
 //!
@@ -24,8 +36,8 @@
 //! premises, and each has been somebody's bug:
 //!
 //! 1. *A drawn token is offered, whatever it is.* Whether to draw may depend on what came before, never on the draw
-//!    itself. With p = q = (0.9, 0.1), dropping draws below 0.5 and resampling from p writes 0.99 where 0.9 is due. So a
-//!    confidence rule stops after the token that fell below, and [`DraftTree`] cannot forget an offer.
+//!    itself. With p = q = (0.9, 0.1), dropping draws below 0.5 and resampling from p writes 0.99 where 0.9 is due. So
+//!    a confidence rule stops after the token that fell below, and [`DraftTree`] cannot forget an offer.
 //! 2. *q is the law it was drawn from*: for later siblings the law without replacement, in the order of drawing, also
 //!    when another drafter proposed the same token in between. So a tree keeps offers apart from nodes.
 //! 3. *Draw, coin and last draw are independent*, of each other and of all that the drafters know. So each has its own
@@ -59,14 +71,14 @@ mod verify;
 
 pub use chance::{Address, Chance, Pass, Purpose};
 pub use choose::{Branch, Choice, Outlook, PassSoFar, Policy, Prospect};
-pub use choose::{choose, gains, lawful_offers, retain, share};
+pub use choose::{choose, lawful_offers, retain, share};
 pub use costs::{Costs, DrafterCosts};
 pub use draft::{Ask, DraftSettings, Drafter, Draws, Needs, News, Opening, Probes, Work};
 pub use draft::{JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter, SharedScorer};
 pub use draft::{SuffixDrafter, TranslatedDrafter, TrieDrafter, TrieOptions};
 pub use experience::{Experience, Judged};
 pub use sampling::{Constrained, Constraint, Context, Law, Sampling, SamplingProblem, Scratch, log_probability};
-pub use scorer::{Rows, ScoreAsk, Scorer};
+pub use scorer::{LogitRows, ScoreAsk, Scorer};
 pub use tree::{DraftTree, Evidence, LawId, NodeId, Offer, Proposal};
 pub use verify::{Promise, TargetLaws, Verdict, verify};
 

@@ -17,12 +17,13 @@
 //! 8. typical-p.
 //!
 //! Ties, so that a law is a function of its logits alone: greedy takes the lowest id; top-k keeps every token that ties
-//! with the k-th, as transformers does; top-p takes the lower id first among equals; min-p and typical-p keep all equals.
+//! with the k-th, as transformers does; top-p takes the lower id first among equals; min-p and typical-p keep all
+//! equals.
 //!
 //! Odd numbers, so that no model can bring the engine down: NaN counts as minus infinity, which is probability zero;
-//! plus infinity as the largest finite number. If nothing is left, [`Sampling::possible_law_with`] says so, and the others
-//! give a point mass on the lowest token that the settings allow, or on token 0 if they allow none. Tokens in settings or
-//! context beyond the row are passed over, because a draft model's row may be shorter.
+//! plus infinity as the largest finite number. If nothing is left, [`Sampling::possible_law_with`] says so, and the
+//! others give a point mass on the lowest token that the settings allow, or on token 0 if they allow none. Tokens in
+//! settings or context beyond the row are passed over, because a draft model's row may be shorter.
 
 mod constraint;
 mod edit;
@@ -141,6 +142,8 @@ pub struct Scratch {
     kept: Vec<(Token, f64)>,
     /// Work of the other filters: tokens that are left and what they are ranked by.
     ranked: Vec<filter::Ranked>,
+    /// Memory of the laws themselves, which comes back when they are dropped.
+    laws: law::LawPool,
 }
 
 impl Scratch {
@@ -217,12 +220,11 @@ impl Sampling {
         filter::top_p(&mut scratch.kept, f64::from(self.top_p), &mut scratch.ranked);
         filter::min_p(&mut scratch.kept, f64::from(self.min_p));
         filter::typical_p(&mut scratch.kept, f64::from(self.typical_p), &mut scratch.ranked);
-        let (tokens, weights) = scratch.kept.iter().copied().unzip();
-        Some(Law::from_sorted(tokens, weights))
+        scratch.laws.law(scratch.kept.iter().copied()).map(|(law, _)| law)
     }
 }
 
-/// The largest logit's place, the lowest of equals. NaN is passed over; of a row without a number it is 0.
+/// The index of the largest logit, the lowest of equals. NaN is passed over; of a row without a number it is 0.
 pub(crate) fn argmax(logits: &[f32]) -> usize {
     // Lanes make it vector code; the largest of numbers is the same in any order.
     let mut lanes = [f32::NEG_INFINITY; 16];
@@ -240,16 +242,12 @@ fn sane(logit: f32) -> f32 {
     if logit.is_nan() { f32::NEG_INFINITY } else { logit.min(f32::MAX) }
 }
 
-/// Natural logarithm of a token's probability under the raw law: the softmax of the logits as the model gave them, before
-/// temperature, filters and penalties, which is what OpenAI reports. Added up in `f64` in the order of the row.
+/// Natural logarithm of a token's probability under the raw law: the softmax of the logits as the model gave them,
+/// before temperature, filters and penalties, which is what OpenAI reports. Added up in `f64` in the order of the row.
 ///
 /// Odd numbers count as in [`Sampling::law`]; minus infinity for a token beyond the row, or if nothing is possible.
 pub fn log_probability(logits: &[f32], token: Token) -> f32 {
-    // A token that is impossible whatever the others are needs no sum.
-    match logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| sane(logit)) {
-        f32::NEG_INFINITY => f32::NEG_INFINITY,
-        _ => RawLaw::new(logits).log_probability(token),
-    }
+    RawLaw::new(logits).log_probability(token)
 }
 
 /// The raw law of a row, for questions about several of its tokens: its sum is added up once.

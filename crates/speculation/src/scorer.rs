@@ -1,9 +1,9 @@
-//! A language model as a drafter sees it: tokens in, logits after them out, and a cache that goes back.
+//! A language model as a drafter sees it: tokens in, logits after them out, and a KV cache that goes back.
 //!
-//! Implemented over an executor in `engine`, and by tables in tests. Batched from the start: one call scores the spans of
-//! all sequences. A span is a chain or a tree behind what is cached, and may grow: rows that an earlier call has computed
-//! are named and not run again. A model that has no room for a sequence says so by empty rows; it is then not drafted
-//! for, and nothing else happens.
+//! Implemented over an executor in `engine`, and by tables in tests. Batched from the start: one call scores the spans
+//! of all sequences. A span is a chain or a tree behind what is cached, and may grow: rows that an earlier call has
+//! computed are named and not run again. A model that has no room for a sequence says so by empty rows; it is then not
+//! drafted for, and nothing else happens.
 //!
 //! Left out: sampling, which is the drafter's, and what to keep, which it says by [`Scorer::keep`] and
 //! [`Scorer::keep_path`].
@@ -19,7 +19,8 @@ pub struct ScoreAsk<'a> {
     pub start: usize,
     /// The tokens of the span, at least one that is not computed.
     pub tokens: &'a [Token],
-    /// For each row the earlier row of the span that it continues, `None`: what is cached for good. Empty means a chain.
+    /// For each row the earlier row of the span that it continues, `None`: what is cached for good. Empty means a
+    /// chain.
     pub parents: &'a [Option<u32>],
     /// So many leading rows of the span were computed by earlier calls, and nothing was kept or forgotten since.
     pub computed: usize,
@@ -29,16 +30,16 @@ pub struct ScoreAsk<'a> {
 
 /// Logits, one row for each wanted one of each ask in turn, in one block of memory that is used again.
 #[derive(Clone, Debug, Default)]
-pub struct Rows {
+pub struct LogitRows {
     values: Vec<f32>,
     /// Start and end of each row in `values`; `None` where nothing could be scored.
     spans: Vec<Option<(usize, usize)>>,
 }
 
-impl Rows {
+impl LogitRows {
     /// No rows.
-    pub fn new() -> Rows {
-        Rows::default()
+    pub fn new() -> LogitRows {
+        LogitRows::default()
     }
 
     /// Forgets the rows and keeps the memory.
@@ -73,7 +74,7 @@ impl Rows {
         self.spans[rows].fill(None);
     }
 
-    /// The row at this place, `None` if it could not be scored.
+    /// The row of this index, `None` if it could not be scored.
     ///
     /// # Panics
     ///
@@ -105,11 +106,11 @@ pub trait Scorer: Send {
     /// Gets ready for a sequence, with nothing cached.
     fn open(&mut self, sequence: SequenceId);
 
-    /// Runs every ask in one pass and appends to `rows` the wanted rows of the first ask, then of the second, and so on:
-    /// logits over the target's vocabulary. Rows of an ask that cannot be run are all `None`, and its
-    /// cache is as before. A single row may be `None` where nothing can be said after its token: it is cached like the
-    /// others of its ask, and the branch is not continued there.
-    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows);
+    /// Runs every ask in one pass and appends to `rows` the wanted rows of the first ask, then of the second, and so
+    /// on: logits over the target's vocabulary. Rows of an ask that cannot be run are all `None`, and its cache is as
+    /// before. A single row may be `None` where nothing can be said after its token: it is cached like the others of
+    /// its ask, and the branch is not continued there.
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows);
 
     /// Forgets what is cached of the sequence beyond its first `len` rows: tokens cached for good, then rows of a span.
     fn keep(&mut self, sequence: SequenceId, len: usize);

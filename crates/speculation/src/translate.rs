@@ -3,8 +3,9 @@
 //! Words are not seen here. Whoever knows what tokens mean as bytes implements [`Translator`]; the drafters under
 //! `draft/translated` are written against it.
 //!
-//! The contract is one sentence: what the assistant reads is a function of the target's tokens alone. It does not depend
-//! on how these were cut into passes, nor on what was read and forgotten in between, and costs no more for a long text.
+//! The contract is one sentence: what the assistant reads is a function of the target's tokens alone. It does not
+//! depend on how these were cut into passes, nor on what was read and forgotten in between, and costs no more for a
+//! long text.
 
 use crate::scorer::common_prefix;
 use crate::{SequenceId, Token};
@@ -78,8 +79,8 @@ pub trait Translator: Send {
     /// What the assistant reads in place of the target's tokens; may be empty.
     fn assistant_tokens(&self, sequence: SequenceId) -> &[Token];
 
-    /// Writes into `pieces` (cleared first) the target's tokens for what the assistant drafts behind what was read. They
-    /// are a chain that begins where the target's tokens end.
+    /// Writes into `pieces` (cleared first) the target's tokens for what the assistant drafts behind what was read.
+    /// They are a chain that begins where the target's tokens end.
     fn propose(&self, sequence: SequenceId, drafted: &[Token], pieces: &mut Vec<Piece>);
 
     /// What an assistant's token is for the target.

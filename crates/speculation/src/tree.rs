@@ -1,22 +1,23 @@
 //! The draft tree: what was proposed, flat, each node with its parent.
 //!
-//! *Nodes* are the rows of a verify pass: a token under a parent, each pair at most once. *Offers* are what verification
-//! walks: who proposed the node, and from which law, in the order in which it happened. The two differ when two drafters
-//! say the same thing: they then share one node (one row to compute) but both offers stand, because under *rejection*
-//! the order and the law of every draw matter. The root is not a node: it is the pending token, which has no cache row
-//! yet, and is written `None`. A chain is a tree without forks.
+//! *Nodes* are the rows of a verify pass: a token under a parent, each pair at most once. *Offers* are what
+//! verification walks: who proposed the node, and from which law, in the order in which it happened. The two differ
+//! when two drafters say the same thing: they then share one node (one row to compute) but both offers stand, because
+//! under *rejection* the order and the law of every draw matter. The root is not a node: it is the pending token, which
+//! has no cache row yet, and is written `None`. A chain is a tree without forks.
 //!
-//! Left out: attention masks and cache rows (the model's business) and any choice of what to keep ([`crate::choose`]'s). A
-//! drafter cannot remove an offer: dropping a drawn token after having looked at it would change the law of the output.
+//! Left out: attention masks and cache rows (the model's business) and any choice of what to keep
+//! ([`crate::choose`]'s). A drafter cannot remove an offer: dropping a drawn token after having looked at it would
+//! change the law of the output.
 
 use crate::{Law, Token};
 
-/// A node of a [`DraftTree`]: its place in [`DraftTree::tokens`].
+/// A node of a [`DraftTree`]: its index in [`DraftTree::tokens`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// The node at this place.
+    /// The node of this index.
     ///
     /// # Panics
     ///
@@ -25,7 +26,7 @@ impl NodeId {
         NodeId(u32::try_from(index).unwrap_or_else(|_| panic!("node {index} does not fit 32 bits")))
     }
 
-    /// Its place in the tree's arrays.
+    /// Its index in the tree's arrays.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -36,7 +37,7 @@ impl NodeId {
 pub struct LawId(u32);
 
 impl LawId {
-    /// Its place among the tree's laws.
+    /// Its index among the laws of its tree.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -51,8 +52,8 @@ pub enum Proposal {
     Drawn(LawId),
 }
 
-/// What a drafter thinks of its own guess. It decides what is kept when there is little room, and is shown to people; it
-/// never decides what is accepted.
+/// What a drafter thinks of its own guess. It decides what is kept when there is little room, and is shown to people;
+/// it never decides what is accepted.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// Estimated probability that the target writes this token once it has written the node's parent, 0 to 1.
@@ -84,7 +85,7 @@ impl Evidence {
 /// One proposal as it was made: a node and the law it came from.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Offer {
-    /// Place in the order of all offers of the tree.
+    /// Index among all offers of the tree, in the order in which they were made.
     pub index: u32,
     /// What is proposed.
     pub node: NodeId,
@@ -116,21 +117,18 @@ pub struct DraftTree {
     depths: Vec<u32>,
     sources: Vec<u8>,
     offers: Vec<Offer>,
-    /// Laws from which offers were drawn, by their ids.
-    laws: Vec<PlacedLaw>,
-    /// Laws that are only kept to be compared: nothing is offered as drawn from them. They have no ids, so that keeping one
-    /// does not change the address of any draw.
-    kept: Vec<PlacedLaw>,
+    /// Laws to draw from, by their ids.
+    laws: Vec<Law>,
+    /// Laws that are only kept to be compared: nothing is offered as drawn from them. They have no ids, so that keeping
+    /// one does not change the address of any draw.
+    kept: Vec<KeptLaw>,
 }
 
 #[derive(Clone, Debug)]
-struct PlacedLaw {
-    law: Law,
-    /// The parent whose continuation it is about; of a drawn law that under which it was first offered, since a law belongs
-    /// to one place.
-    place: Option<Option<NodeId>>,
-    /// The drafter whose law it is, known with its place.
+struct KeptLaw {
+    parent: Option<NodeId>,
     source: u8,
+    law: Law,
 }
 
 impl DraftTree {
@@ -166,38 +164,42 @@ impl DraftTree {
     /// keeps the noise of two drafters, or of two nodes, apart.
     pub fn add_law(&mut self, law: Law) -> LawId {
         let id = u32::try_from(self.laws.len()).expect("fewer than 2^32 laws in a tree");
-        self.laws.push(PlacedLaw { law, place: None, source: 0 });
+        self.laws.push(law);
         LawId(id)
     }
 
-    /// Keeps a draft law of which nothing is offered as drawn, so that it can be compared with the target's: any law under
-    /// *exact*, and a point mass under every promise.
+    /// Keeps a draft law of which nothing is offered as drawn, so that it can be compared with the target's: any law
+    /// under *exact*, and a point mass under every promise.
     pub fn keep_law(&mut self, parent: Option<NodeId>, law: Law, source: u8) {
-        self.kept.push(PlacedLaw { law, place: Some(parent), source });
+        self.kept.push(KeptLaw { parent, source, law });
     }
 
     /// The draft laws under one parent, with the drafters that they belong to.
     pub fn laws_under(&self, parent: Option<NodeId>) -> impl Iterator<Item = (u8, &Law)> {
-        let all = self.laws.iter().chain(&self.kept);
-        all.filter(move |placed| placed.place == Some(parent)).map(|placed| (placed.source, &placed.law))
+        let drawn = (0..).zip(&self.laws).filter_map(move |(id, law)| {
+            let offer = self.offers_under(parent).find(|offer| offer.proposal == Proposal::Drawn(LawId(id)))?;
+            Some((offer.source, law))
+        });
+        let kept = self.kept.iter().filter(move |kept| kept.parent == parent);
+        drawn.chain(kept.map(|kept| (kept.source, &kept.law)))
     }
 
-    /// Takes over the laws of the tree whose offers are about to be copied: ids stay, places are found anew.
+    /// Takes over the laws of the tree whose offers are about to be copied; ids stay.
     pub(crate) fn take_laws(&mut self, other: &mut DraftTree) {
         self.laws.clear();
         self.laws.append(&mut other.laws);
-        self.laws.iter_mut().for_each(|drawn| drawn.place = None);
         self.kept.clear();
         self.kept.append(&mut other.kept);
     }
 
-    /// Where the nodes of the other tree are now: kept laws move along, and those without a place are forgotten.
-    pub(crate) fn settle_laws(&mut self, places: &[Option<NodeId>]) {
-        for kept in &mut self.kept {
-            if let Some(Some(parent)) = kept.place {
-                kept.place = places[parent.index()].map(Some);
-            }
-        }
+    /// Kept laws move along with the nodes of the other tree, of which `copies` are copies; those of nodes that were
+    /// not copied are forgotten.
+    pub(crate) fn settle_laws(&mut self, copies: &[Option<NodeId>]) {
+        self.kept.retain_mut(|kept| {
+            let Some(parent) = kept.parent else { return true };
+            kept.parent = copies[parent.index()];
+            kept.parent.is_some()
+        });
     }
 
     /// The law behind an id.
@@ -206,7 +208,7 @@ impl DraftTree {
     ///
     /// Panics if the id is of another tree, or from before [`DraftTree::clear`].
     pub fn law(&self, id: LawId) -> &Law {
-        &self.laws[id.index()].law
+        &self.laws[id.index()]
     }
 
     /// [`DraftTree::suggest`] by a drafter that has no opinion of its guess.
@@ -236,7 +238,7 @@ impl DraftTree {
             assert!(parent.index() < self.len(), "parent {} of {} nodes", parent.index(), self.len());
         }
         if let Proposal::Drawn(id) = proposal {
-            self.check_draw(parent, token, id, source);
+            self.check_draw(parent, token, id);
         }
         let node = self.child(parent, token).unwrap_or_else(|| {
             let node = NodeId::new(self.len());
@@ -252,16 +254,13 @@ impl DraftTree {
         node
     }
 
-    fn check_draw(&mut self, parent: Option<NodeId>, token: Token, id: LawId, source: u8) {
-        let drawn = &mut self.laws[id.index()];
-        drawn.source = source;
-        assert!(drawn.law.probability(token) > 0.0, "token {token} was drawn from a law that gives it zero");
-        let place = *drawn.place.get_or_insert(parent);
-        assert!(place == parent, "law {} belongs under {place:?} and was offered under {parent:?}", id.index());
-        let twice = |offer: &Offer| {
-            offer.proposal == Proposal::Drawn(id) && offer.parent == parent && self.tokens[offer.node.index()] == token
-        };
-        assert!(!self.offers.iter().any(twice), "token {token} was drawn twice from law {}", id.index());
+    fn check_draw(&self, parent: Option<NodeId>, token: Token, id: LawId) {
+        assert!(self.law(id).probability(token) > 0.0, "token {token} was drawn from a law that gives it zero");
+        for before in self.offers.iter().filter(|offer| offer.proposal == Proposal::Drawn(id)) {
+            let (id, first) = (id.index(), before.parent);
+            assert!(first == parent, "law {id} belongs under {first:?} and was offered under {parent:?}");
+            assert!(self.token(before.node) != token, "token {token} was drawn twice from law {id}");
+        }
     }
 
     /// The child of `parent` with this token, if proposed.
@@ -334,6 +333,15 @@ impl DraftTree {
             chain.push(offer.node);
         }
         chain
+    }
+
+    /// The nodes that say what this text says after the root, downwards, as far as there are any.
+    pub fn follow(&self, text: &[Token]) -> Vec<NodeId> {
+        let mut path: Vec<NodeId> = Vec::new();
+        while let Some(node) = text.get(path.len()).and_then(|token| self.child(path.last().copied(), *token)) {
+            path.push(node);
+        }
+        path
     }
 
     /// Tokens from below the root to the node, the node's included.

@@ -3,10 +3,9 @@
 //! Verification never sees a drafter. It sees a tree, and for each offer the law it was drawn from; it asks for the
 //! target's law only at nodes that it visits. Each promise has its file: `exact` (the target picks, the tree is only
 //! consulted), `rejection` (accept or refuse each offer so that the law stays p) and `block` (the same for the chain
-//! that leads the tree, judged as a whole). With an empty tree all three are plain decoding. Its noise is addressed by seed
-//! and position, under *rejection* and *block* also by the request's number (0 leaves the address as it is). So switching the
-//! drafter off under *exact* changes no byte; under the others a text depends on the drafts, its law does not, and a
-//! request without drafters writes the same text again under the same seed and number.
+//! that leads the tree, judged as a whole). With an empty tree all three are plain decoding: under *exact* switching
+//! the drafter off changes no byte. Under the others a text depends on the drafts and its law does not; without
+//! drafters the same seed and request number write the same text again.
 
 mod block;
 mod exact;
@@ -20,10 +19,9 @@ pub enum Promise {
     /// *exact*: same seed, same text as plain decoding, byte for byte.
     #[default]
     Exact,
-    /// *rejection*: the same distribution as plain decoding (Leviathan et al. 2023, Algorithm 1, and its tree form), also
-    /// for the same seed again with drafters that learned from the earlier text: the number of the request
-    /// ([`Pass::request`]) gives each request coins of its own. The engine counts these numbers. What remains: a request
-    /// that repeats both the seed and the number of a text which its drafters remember.
+    /// *rejection*: the same distribution as plain decoding, by rejection sampling (Leviathan et al. 2023, Algorithm 1,
+    /// and its tree form). It holds as long as no two requests have both seed and number in common ([`Pass::request`];
+    /// the engine counts these numbers).
     Rejection,
     /// *rejection*, where the chain that was offered first is judged as one block (Sun et al. 2025, Algorithm 2), which
     /// accepts at least as many of its tokens; all other offers are judged as under [`Promise::Rejection`].
@@ -37,7 +35,7 @@ pub struct Verdict {
     pub path: Vec<NodeId>,
     /// The tokens to write: those of the path, and exactly one more of the target's own (a correction or a bonus).
     pub tokens: Vec<Token>,
-    /// For each of these tokens, its probability under the target's law p at its place.
+    /// For each of these tokens, its probability under the target's law p at its position.
     pub probabilities: Vec<f64>,
 }
 
@@ -62,8 +60,7 @@ impl<F: FnMut(Option<NodeId>) -> Law> TargetLaws for F {
 
 /// Decides which proposals are kept, and adds the target's own token.
 ///
-/// `pass` says where the noise of its draws is: by the request's seed and number, and the first position to be chosen. The
-/// verdict has at least one token, and one more than its path.
+/// The noise of its draws is addressed by `pass`. The verdict has at least one token, and one more than its path.
 ///
 /// ```
 /// use foretoken_speculation::{Address, Chance, DraftTree, Law, NodeId, Pass, Promise, Proposal, Token, verify};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use foretoken_speculation::{Context, Law, Rows, Sampling, ScoreAsk, Scorer, SequenceId, Token};
+use foretoken_speculation::{Context, Law, LogitRows, Sampling, ScoreAsk, Scorer, SequenceId, Token};
 
 /// The probability of every text of one length.
 pub type Joint = BTreeMap<Vec<Token>, f64>;
@@ -160,7 +160,7 @@ impl Scorer for TableScorer {
         assert!(self.caches.insert(sequence, Vec::new()).is_none(), "{sequence:?} was opened twice");
     }
 
-    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         self.counts.0 += 1;
         for ask in asks {
             let cache = self.caches.get_mut(&ask.sequence).expect("an open sequence");

@@ -5,11 +5,13 @@
 //! that is lost, a row that is not moved or a sibling that is seen shows up as another context, and another text.
 //! [`Fault`] makes such mistakes on purpose.
 
-use foretoken_model::batch::check;
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs, PageTable, Span};
+use foretoken_model::executor::check;
+use foretoken_model::{
+    Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HostOutputs, Outputs, PageTable, Span,
+};
 use foretoken_speculation::Token;
 
-use crate::table::Table;
+use crate::table::{Table, mix};
 
 /// A mistake that an executor can make. Each must turn a test red.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,7 @@ pub struct ToyExecutor {
     table: Table,
     capacity: Capacity,
     slots: Vec<Token>,
+    outputs: HostOutputs,
     fault: Fault,
 }
 
@@ -44,9 +47,10 @@ impl ToyExecutor {
             vocabulary: table.vocabulary(),
             context_max: page_len * pages,
             rows_max,
-            groups: vec![Group { page_len, pages }],
+            groups: vec![Group::attention(page_len, pages)],
         };
-        Self { table, slots: vec![NOTHING; page_len * pages], capacity, fault: Fault::None }
+        let outputs = HostOutputs { vocabulary: capacity.vocabulary, ..HostOutputs::default() };
+        Self { table, slots: vec![NOTHING; page_len * pages], capacity, outputs, fault: Fault::None }
     }
 
     /// The same with a mistake.
@@ -58,6 +62,12 @@ impl ToyExecutor {
     fn slot(&self, table: &PageTable, position: usize) -> usize {
         let page_len = self.capacity.groups[0].page_len;
         table[position / page_len].0 as usize * page_len + position % page_len
+    }
+
+    /// Copies the row of a position in one table to a position in another.
+    fn copy(&mut self, [from, to]: [&PageTable; 2], [source, target]: [usize; 2]) {
+        let (source, target) = (self.slot(from, source), self.slot(to, target));
+        self.slots[target] = self.slots[source];
     }
 
     /// The tokens that row `i` of a span sees, itself included, read from the cache.
@@ -80,16 +90,33 @@ impl ToyExecutor {
     }
 }
 
+/// Elements of a toy's hidden state.
+const HIDDEN_WIDTH: usize = 3;
+
+/// The hidden state behind a layer of the last of these tokens, made up: it depends on all of them.
+pub fn hidden_state(layer: usize, tokens: &[Token]) -> [f32; HIDDEN_WIDTH] {
+    let state = tokens.iter().fold(layer as u64, |state, token| mix(state ^ u64::from(*token)));
+    [tokens.len() as f32, layer as f32, (state >> 40) as f32]
+}
+
 impl Executor for ToyExecutor {
-    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
-        outputs.vocabulary = self.capacity.vocabulary;
-        outputs.logits.clear();
+        self.outputs.logits.clear();
+        self.outputs.width = HIDDEN_WIDTH;
+        self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
+        self.outputs.hidden.iter_mut().for_each(Vec::clear);
         let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
         for span in batch.spans {
             for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
                 let slot = self.slot(&span.tables[0], span.start + i);
                 self.slots[slot] = *token;
+            }
+            for row in span.hidden {
+                let context = self.context(span, *row as usize);
+                for (layer, out) in batch.hidden_layers.iter().zip(&mut self.outputs.hidden) {
+                    out.extend(hidden_state(*layer, &context));
+                }
             }
             for row in span.wanted {
                 let context = self.context(span, *row as usize);
@@ -97,21 +124,59 @@ impl Executor for ToyExecutor {
                 if self.fault == Fault::RowsKnowTheirNeighbours {
                     logits.iter_mut().for_each(|logit| *logit += rows as f32 * 1e-6 * *logit);
                 }
-                outputs.logits.extend(logits);
+                self.outputs.logits.extend(logits);
             }
         }
         Ok(())
     }
 
-    fn rows(&mut self, edit: CacheEdit<'_>) {
-        let CacheEdit::Move { tables, from, to } = edit;
-        for (i, from) in from.iter().enumerate().filter(|_| self.fault != Fault::RowsNotMoved) {
-            let (source, target) = (self.slot(&tables[0], *from), self.slot(&tables[0], to + i));
-            self.slots[target] = self.slots[source];
+    fn outputs(&self) -> &dyn Outputs {
+        &self.outputs
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        match edit {
+            CacheEdit::Move { .. } if self.fault == Fault::RowsNotMoved => {}
+            CacheEdit::Move { tables, from, to } => {
+                for (from, to) in from.iter().zip(to..) {
+                    self.copy([&tables[0], &tables[0]], [*from, to]);
+                }
+            }
+            CacheEdit::Copy { from, to, positions } => {
+                for position in positions {
+                    self.copy([&from[0], &to[0]], [position; 2]);
+                }
+            }
         }
+        Ok(())
     }
 
     fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foretoken_model::PageId;
+
+    use super::*;
+
+    #[test]
+    fn a_copied_prefix_is_a_computed_one() {
+        let mut toy = ToyExecutor::new(Table::seeded(7, 40, 3), 4, 20, 32);
+        let tables: [[PageTable; 1]; 3] = [[0, 1, 2], [7, 3, 5], [9, 8, 6]].map(|pages| [pages.map(PageId).to_vec()]);
+        let tokens: Vec<Token> = (0..10).map(|i| i * 3 % 7).collect();
+        let say = |toy: &mut ToyExecutor, table: usize, start: usize| {
+            let (tables, tokens, wanted) = (&tables[table], &tokens[start..], &[(9 - start) as u32]);
+            let span = Span { sequence: 0, tables, start, tokens, computed: 0, parents: &[], wanted, hidden: &[] };
+            toy.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap();
+            toy.outputs().row(0).to_vec()
+        };
+        let computed = say(&mut toy, 0, 0);
+        toy.rows(CacheEdit::Copy { from: &tables[0], to: &tables[1], positions: 0..9 }).unwrap();
+        assert_eq!(say(&mut toy, 1, 9), computed);
+        toy.rows(CacheEdit::Copy { from: &tables[0], to: &tables[2], positions: 0..8 }).unwrap();
+        assert_ne!(say(&mut toy, 2, 9), computed, "one row is missing");
     }
 }

@@ -4,8 +4,9 @@
 use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, ModelDrafter, News, NodeId, Offer, Opening, Pass,
-    Probes, Promise, Rows, Sampling, ScoreAsk, Scorer, SequenceId, SharedScorer, SuffixDrafter, Token, Verdict, verify,
+    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, LogitRows, ModelDrafter, News, NodeId, Offer,
+    Opening, Pass, Probes, Promise, Sampling, ScoreAsk, Scorer, SequenceId, SharedScorer, SuffixDrafter, Token,
+    Verdict, verify,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
 use foretoken_testkit::vocabulary::translator;
@@ -303,7 +304,7 @@ impl Scorer for BreakingScorer {
         self.0.open(sequence);
     }
 
-    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         let goes_well = self.1 > 0;
         self.1 = self.1.wrapping_sub(1);
         self.0.score(if goes_well { asks } else { &asks[..1] }, rows);

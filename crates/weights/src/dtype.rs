@@ -1,9 +1,9 @@
 //! Element types: how many bytes hold how many elements.
 //!
-//! Three types of floats and twelve of quantized blocks can be computed with. Every other type of either format is known
-//! by name and size, so that a file which holds one (an integer buffer, an IQ1_S matrix) still opens, and an error about
-//! it can name it. Types that ggml has removed, or whose size is not public, are known by name only. Leaves out what the
-//! bytes of a block mean.
+//! Three types of floats and twelve of quantized blocks can be computed with. Every other type of either format is
+//! known by name and size, so that a file which holds one (an integer buffer, an IQ1_S matrix) still opens, and an
+//! error about it can name it. Types that ggml has removed, or whose size is not public, are known by name only. Leaves
+//! out what the bytes of a block mean.
 
 use std::fmt;
 

@@ -92,8 +92,8 @@ impl Bytes {
             const PAGE: usize = 1 << 12; // of larger pages the system takes whole ones, with some neighbours in them
             let (start, end) = (self.start.next_multiple_of(PAGE), self.end / PAGE * PAGE);
             if start < end {
-                // SAFETY: the mapping is of a file and read-only, so the pages, and neighbours that a large one takes along,
-                // come back with the same content.
+                // SAFETY: the mapping is of a file and read-only, so the pages, and neighbours that a large one takes
+                // along, come back with the same content.
                 let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             }
         }

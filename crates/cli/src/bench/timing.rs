@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use foretoken_model::{Batch, Executor, ExecutorError, Model, Outputs, PageId, PageTable, Span, Token};
+use foretoken_model::{Batch, Executor, ExecutorError, Model, PageId, PageTable, Span, Token};
 
 use super::{ROWS_WITH_LOGITS, logits};
 use crate::progress;
@@ -36,7 +36,6 @@ impl Times {
 pub struct Timer {
     model: Model,
     tables: Vec<PageTable>,
-    outputs: Outputs,
     /// Positions of the cache that hold the text.
     cached: usize,
 }
@@ -46,7 +45,7 @@ impl Timer {
     pub fn new(model: Model) -> Self {
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());
         let tables = pages.collect();
-        Self { model, tables, outputs: Outputs::default(), cached: 0 }
+        Self { model, tables, cached: 0 }
     }
 
     /// The times of passes of each of `rows` behind `context` tokens; contexts of one timer ascend.
@@ -110,8 +109,9 @@ impl Timer {
             parents: &[],
             computed: 0,
             wanted,
+            hidden: &[],
         };
-        self.model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut self.outputs)
+        self.model.forward(&Batch { spans: &[span], hidden_layers: &[] })
     }
 }
 

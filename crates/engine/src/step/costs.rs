@@ -66,9 +66,10 @@ impl Engine {
                 computed: 0,
                 parents: &[],
                 wanted: &wanted[..rows],
+                hidden: &[],
             };
             let started = Instant::now();
-            if self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut self.outputs).is_ok() {
+            if self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }).is_ok() {
                 let seconds = started.elapsed().as_secs_f64();
                 self.meter.learn_pass(Made { rows, wanted: rows, seconds }, 0);
             }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretoken_speculation::{
-    Ask, Chance, Drafter, ModelDrafter, Opening, Promise, Rows, ScoreAsk, Scorer, SequenceId, SharedScorer, Tenant,
-    TranslatedDrafter, Work,
+    Ask, Chance, Drafter, LogitRows, ModelDrafter, Opening, Promise, ScoreAsk, Scorer, SequenceId, SharedScorer,
+    Tenant, TranslatedDrafter, Work,
 };
 
 use super::TextTranslator;
@@ -36,7 +36,7 @@ impl Scorer for Lent {
         self.network().open(sequence);
     }
 
-    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         self.network().score(asks, rows);
     }
 

@@ -1,5 +1,6 @@
-//! Drafters that fail: in every call, for one sequence or now and then, by panic or by doing what they may not do. The texts
-//! are those of no drafter, neighbours keep theirs, and the failure is counted and told.
+//! Drafters that fail: in every call, for one sequence or now and then, by panic or by doing what they may not do. The
+//! texts are those of no drafter, neighbours keep theirs, and the failure is counted and told. (Executors that fail are
+//! in `broken`.)
 
 use std::collections::BTreeMap;
 use std::panic;

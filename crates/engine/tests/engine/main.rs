@@ -2,12 +2,14 @@
 
 mod alpha;
 mod auto;
+mod broken;
 mod budgets;
 mod canaries;
 mod checkpoints;
 mod company;
 mod conformance;
 mod failing;
+mod hidden;
 mod probes;
 mod requests;
 mod translated;

@@ -117,14 +117,18 @@ fn dropping_the_thread_ends_all_requests() {
 struct Panics(ToyExecutor, usize);
 
 impl Executor for Panics {
-    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         self.1 += 1;
         assert!(self.1 < 3, "pass {} was one too many", self.1);
-        self.0.forward(batch, outputs)
+        self.0.forward(batch)
     }
 
-    fn rows(&mut self, edit: CacheEdit<'_>) {
-        self.0.rows(edit);
+    fn outputs(&self) -> &dyn Outputs {
+        self.0.outputs()
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        self.0.rows(edit)
     }
 
     fn capacity(&self) -> &Capacity {

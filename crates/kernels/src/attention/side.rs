@@ -1,4 +1,5 @@
-//! One side of a layer's cache, its keys or its values: how they lie in memory, and their rounding when they are stored.
+//! One side of a layer's cache, its keys or its values: how they lie in memory, and their rounding when they are
+//! stored.
 //!
 //! The idea: sixteen slots of one key-value head are a block, and blocks are what attention reads. A block of keys is
 //! `[head_dim][16]`, so sixteen scores are sixteen lanes and need no sum across them; a block of values is
@@ -14,7 +15,7 @@ use half::{bf16, f16};
 
 use crate::LANES;
 use crate::dtype::f16_to_f32;
-use crate::isa::CACHE_LINE;
+use crate::isa::shapes::{CACHE_LINE, QUANTS};
 
 /// In what form keys or values are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,9 +30,6 @@ pub enum CacheType {
     /// Blocks of 32 elements of a head: an f16 scale and signed bytes.
     Q8_0,
 }
-
-/// Elements of a head that share a scale in [`CacheType::Q8_0`].
-pub(crate) const QUANTS: usize = 32;
 
 impl CacheType {
     /// Every type, the widest first.

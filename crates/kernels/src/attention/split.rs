@@ -8,40 +8,14 @@
 //!
 //! Left out: slots out of order are right, but slow: each run of neighbours costs as much as a block.
 
-use super::widen::{Ahead, widen_keys, widen_values};
+use super::widen::{widen_keys, widen_values};
 use super::{Arguments, Places};
-use crate::isa::{CACHE_LINE, dispatch};
+use crate::isa::dispatch;
+use crate::isa::shapes::{Ahead, CACHE_LINE, FACTORS_STRIDE, SPLIT, Sum};
 use crate::{Isa, LANES};
-
-/// Positions of a split; the first is a multiple of it. A constant: how long texts are cut is part of their bits.
-pub(super) const SPLIT: usize = 512;
-
-/// Between rows of numbers in a [`Sum`]. A constant, so that one register finds them all.
-pub(crate) const FACTORS_STRIDE: usize = SPLIT + LANES;
 
 /// Elements of a head that are widened at once: 16 KB, which leaves room in the nearest cache.
 const WIDENED: usize = 4096;
-
-/// `sums[r][v] += factors[r][t] * terms[t][v]`, where v numbers vectors of sixteen, with t ascending from 0 to `count`.
-pub(crate) struct Sum<'a> {
-    /// `[rows, FACTORS_STRIDE]`.
-    pub(crate) factors: *const f32,
-    pub(crate) terms: *const f32,
-    /// Elements between terms.
-    pub(crate) terms_step: usize,
-    /// Elements between vectors of a term.
-    pub(crate) terms_next: usize,
-    pub(crate) count: usize,
-    pub(crate) sums: *mut f32,
-    /// Elements between rows of sums; vectors are neighbours.
-    pub(crate) sums_stride: usize,
-    pub(crate) rows: usize,
-    pub(crate) vectors: usize,
-    /// The sums begin at zero instead of what is there.
-    pub(crate) fresh: bool,
-    /// What to ask the memory for meanwhile.
-    pub(crate) ahead: Option<&'a Ahead>,
-}
 
 /// Rows that share what they read: the prefix of each is the beginning of `shared`.
 pub(super) struct Tile<'a> {

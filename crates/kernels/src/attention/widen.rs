@@ -4,8 +4,9 @@
 //! elements, which is what two queries do with them; from a memory of 17 GB/s a core they take three times as long.
 //! Left out: arithmetic on narrow elements.
 
-use super::side::{Elements, QUANTS, Side};
-use crate::isa::{CACHE_LINE, dispatch};
+use super::side::{Elements, Side};
+use crate::isa::dispatch;
+use crate::isa::shapes::{Ahead, CACHE_LINE, QUANTS};
 use crate::{Isa, LANES};
 
 /// Widens the block of keys `[panel, head]` into `[head_dim, 16]`.
@@ -51,15 +52,6 @@ fn widen(
             quantized(quants[at..at + count].as_ptr(), scales.as_ptr().cast(), to);
         }
     }
-}
-
-/// The cache lines of some blocks of a side, to be asked for while something else is computed.
-#[derive(Default)]
-pub(crate) struct Ahead {
-    /// Addresses of the blocks' first bytes.
-    pub(crate) blocks: Vec<usize>,
-    /// Lines of a block.
-    pub(crate) lines: usize,
 }
 
 impl Ahead {

@@ -2,7 +2,8 @@
 //!
 //! The idea: only this file knows where ggml puts which bit. Quants come out in the order of the elements, one byte
 //! each; scales of parts come out as small whole numbers; the f16 scales stay bits. Every pattern of bits is a block,
-//! so nothing here can fail. The layouts are those of ggml's `ggml-common.h` and of the Python package `gguf`, `quants`.
+//! so nothing here can fail. The layouts are those of ggml's `ggml-common.h` and of the Python package `gguf`,
+//! `quants`.
 //!
 //! Left out: floats, which [`super::dequantize`] makes.
 

@@ -1,6 +1,6 @@
 //! Attention's arithmetic, written once over the vector operations of an instruction set.
 //!
-//! The idea: scores and weighted sums are the same operation, [`Sum`](crate::attention::Sum): rows of numbers, each
+//! The idea: scores and weighted sums are the same operation, [`Sum`](crate::isa::shapes::Sum): rows of numbers, each
 //! times a vector, added up in order. A tile of R rows by N vectors keeps R x N accumulators in registers, so each
 //! vector that is loaded serves R rows, each number N vectors, and the chains are enough to hide the latency of a
 //! multiply-add. Which tile an accumulator lies in cannot change its bits: it has a chain of its own.
@@ -15,12 +15,12 @@ macro_rules! attention_kernels {
         $(#[$feature:meta])*
         one: [$($one:literal),*], two: [$($two:literal),*], four: [$($four:literal),*]
     ) => {
-        /// See [`Sum`](crate::attention::Sum), for all rows and vectors of it.
+        /// See [`Sum`](crate::isa::shapes::Sum), for all rows and vectors of it.
         ///
         /// # Safety
         /// The features of this module are there, and the sum's pointers lead to what its fields say.
         $(#[$feature])*
-        pub(crate) unsafe fn accumulate(sum: &$crate::attention::Sum<'_>) {
+        pub(crate) unsafe fn accumulate(sum: &$crate::isa::shapes::Sum<'_>) {
             const ONE: usize = [$($one),*].len();
             const TWO: usize = [$($two),*].len();
             const FOUR: usize = [$($four),*].len();
@@ -57,7 +57,7 @@ macro_rules! attention_kernels {
         $(#[$feature])*
         #[inline(never)] // registers are allocated for this loop alone; inside a larger function they spill
         unsafe fn sum_tile<const R: usize, const N: usize>(
-            sum: &$crate::attention::Sum<'_>,
+            sum: &$crate::isa::shapes::Sum<'_>,
             row: usize,
             vector: usize,
         ) {
@@ -75,7 +75,8 @@ macro_rules! attention_kernels {
                 }
             }
             let share = left.div_ceil(sum.count);
-            // SAFETY: as many lines are left as the blocks from `blocks` on have; row + R <= rows and vector + N <= vectors, and so each address is one of the sum's.
+            // SAFETY: as many lines are left as the blocks from `blocks` on have; row + R <= rows and vector + N <=
+            // vectors, and so each address is one of the sum's.
             unsafe {
                 let out = sum.sums.add(row * sum.sums_stride + vector * $crate::LANES);
                 if !sum.fresh {
@@ -85,11 +86,11 @@ macro_rules! attention_kernels {
                         }
                     }
                 }
-                let mut factors = sum.factors.add(row * $crate::attention::FACTORS_STRIDE);
+                let mut factors = sum.factors.add(row * $crate::isa::shapes::FACTORS_STRIDE);
                 let mut terms = sum.terms.add(vector * sum.terms_next);
                 for _ in 0..sum.count {
                     for _ in 0..share.min(left) {
-                        prefetch(std::ptr::without_provenance(*blocks + line * $crate::isa::CACHE_LINE));
+                        prefetch(std::ptr::without_provenance(*blocks + line * $crate::isa::shapes::CACHE_LINE));
                         (line, left) = (line + 1, left - 1);
                         if line == lines {
                             (line, blocks) = (0, blocks.add(1));
@@ -100,7 +101,7 @@ macro_rules! attention_kernels {
                         vectors[n] = load_f32(terms.add(n * sum.terms_next));
                     }
                     for r in 0..R {
-                        let factor = splat(*factors.add(r * $crate::attention::FACTORS_STRIDE));
+                        let factor = splat(*factors.add(r * $crate::isa::shapes::FACTORS_STRIDE));
                         for n in 0..N {
                             sums[r][n] = fma(factor, vectors[n], sums[r][n]);
                         }
@@ -131,18 +132,18 @@ macro_rules! attention_kernels {
             to: *mut f32,
             dim: usize,
         ) {
-            for first in (0..dim).step_by($crate::attention::QUANTS) {
+            for first in (0..dim).step_by($crate::isa::shapes::QUANTS) {
                 // SAFETY: the caller's promise.
-                let scale = unsafe { load_f16(scales.add(first / $crate::attention::QUANTS * $crate::LANES)) };
-                for at in (first..first + $crate::attention::QUANTS).map(|d| d * $crate::LANES) {
+                let scale = unsafe { load_f16(scales.add(first / $crate::isa::shapes::QUANTS * $crate::LANES)) };
+                for at in (first..first + $crate::isa::shapes::QUANTS).map(|d| d * $crate::LANES) {
                     // SAFETY: the caller's promise.
                     unsafe { store(to.add(at), fma(load_i8(from.add(at)), scale, zero())) };
                 }
             }
         }
 
-        /// `count` rows of values `[count, dim]` in bytes times their scales, from number `lane` on of those of a block,
-        /// `[dim / 32, 16]`.
+        /// `count` rows of values `[count, dim]` in bytes times their scales, from number `lane` on of those of a
+        /// block, `[dim / 32, 16]`.
         ///
         /// # Safety
         /// As `widen_q8_keys`.
@@ -155,16 +156,16 @@ macro_rules! attention_kernels {
             lane: usize,
             count: usize,
         ) {
-            for first in (0..dim).step_by($crate::attention::QUANTS) {
+            for first in (0..dim).step_by($crate::isa::shapes::QUANTS) {
                 let mut wide = [0f32; $crate::LANES];
                 // SAFETY: the caller's promise; the array has sixteen elements.
                 unsafe {
-                    let scales = load_f16(scales.add(first / $crate::attention::QUANTS * $crate::LANES));
+                    let scales = load_f16(scales.add(first / $crate::isa::shapes::QUANTS * $crate::LANES));
                     store(wide.as_mut_ptr(), scales);
                 }
                 for row in 0..count {
                     let scale = splat(wide[lane + row]);
-                    for half in 0..$crate::attention::QUANTS / $crate::LANES {
+                    for half in 0..$crate::isa::shapes::QUANTS / $crate::LANES {
                         let at = row * dim + first + half * $crate::LANES;
                         // SAFETY: the caller's promise.
                         unsafe { store(to.add(at), fma(load_i8(from.add(at)), scale, zero())) };

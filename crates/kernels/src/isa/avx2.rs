@@ -2,6 +2,7 @@
 //!
 //! Tiles of one panel by up to 4 rows, or of floats two panels by up to 2: 8 of the 16 registers accumulate.
 
+mod operations_256;
 mod products;
 pub(crate) mod vnni;
 

@@ -1,7 +1,7 @@
 //! Sixteen lanes as one 512-bit register: AVX-512 with BW and VNNI.
 //!
-//! Tiles of floats of up to 12 rows by two panels: 24 of the 32 registers accumulate, in as many independent chains. What
-//! the tiles of quantized weights keep in registers, `avx512/products.rs` says.
+//! Tiles of floats of up to 12 rows by two panels: 24 of the 32 registers accumulate, in as many independent chains.
+//! What the tiles of quantized weights keep in registers, `avx512/products.rs` says.
 
 mod products;
 

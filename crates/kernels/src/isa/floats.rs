@@ -2,14 +2,14 @@
 //!
 //! Over the vector operations of the module that instantiates it: `zero`, `splat`, `fma`, `load_f32`, `load_f16`,
 //! `two_bf16` (a line of pairs, as two vectors), `store`, `prefetch_far`. Weights are widened in registers, which is
-//! exact; each (row, output) is one chain of fused multiply-adds in order of k, on every instruction set, so its bits do
-//! not depend on anything else.
+//! exact; each (row, output) is one chain of fused multiply-adds in order of k, on every instruction set, so its bits
+//! do not depend on anything else.
 //!
 //! Estimate, 16 outputs by one element of k by one row: one multiply-add; and for all rows together one load, and for
-//! half types one or two conversions. A core with two multipliers (Sapphire Rapids) computes 8 rows in 4 cycles while its share of the
-//! memory delivers 32 bytes of bf16 in 5 to 8: memory decides up to some 10 rows, on one with one multiplier (Zen 4) up to
-//! 6 or 7. `vdpbf16ps` would double that on Zen 4, and halve it on Sapphire Rapids, where it was measured at a quarter of
-//! the rate; it rounds activations, and is left out.
+//! half types one or two conversions. A core with two multipliers (Sapphire Rapids) computes 8 rows in 4 cycles while
+//! its share of the memory delivers 32 bytes of bf16 in 5 to 8: memory decides up to some 10 rows, on one with one
+//! multiplier (Zen 4) up to 6 or 7. `vdpbf16ps` would double that on Zen 4, and halve it on Sapphire Rapids, where it
+//! was measured at a quarter of the rate; it rounds activations, and is left out.
 
 /// See the file's head. `single` and `double` list the heights of tiles of one panel and of two.
 macro_rules! float_kernels {
@@ -32,9 +32,18 @@ macro_rules! float_kernels {
             [unsafe { load_f16(from.cast()) }]
         }
 
-        $crate::isa::floats::float_tile!($(#[$feature])* tile_f32, strip_f32, f32, 1, one_f32, [$($single),*], [$($double),*]);
-        $crate::isa::floats::float_tile!($(#[$feature])* tile_f16, strip_f16, half::f16, 1, one_f16, [$($single),*], [$($double),*]);
-        $crate::isa::floats::float_tile!($(#[$feature])* tile_bf16, strip_bf16, half::bf16, 2, two_bf16, [$($single),*], [$($double),*]);
+        $crate::isa::floats::float_tile!(
+            $(#[$feature])*
+            tile_f32, strip_f32, f32, 1, one_f32, [$($single),*], [$($double),*]
+        );
+        $crate::isa::floats::float_tile!(
+            $(#[$feature])*
+            tile_f16, strip_f16, half::f16, 1, one_f16, [$($single),*], [$($double),*]
+        );
+        $crate::isa::floats::float_tile!(
+            $(#[$feature])*
+            tile_bf16, strip_bf16, half::bf16, 2, two_bf16, [$($single),*], [$($double),*]
+        );
     };
 }
 pub(crate) use float_kernels;
@@ -42,10 +51,12 @@ pub(crate) use float_kernels;
 /// The tile of one type, and the choice of its height.
 macro_rules! float_tile {
     (
-        $(#[$feature:meta])* $tile:ident, $strip:ident, $type:ty, $unit:literal, $load:ident, [$($single:literal),*], [$($double:literal),*]
+        $(#[$feature:meta])*
+        $tile:ident, $strip:ident, $type:ty, $unit:literal, $load:ident,
+        [$($single:literal),*], [$($double:literal),*]
     ) => {
-        /// P panels by R rows over a chunk of k; added to `out`, where the 16 sums of each row follow one another, and the
-        /// panels' lie `apart`.
+        /// P panels by R rows over a chunk of k; added to `out`, where the 16 sums of each row follow one another, and
+        /// the panels' lie `apart`.
         ///
         /// # Safety
         /// The features of this module are there; P panels and a strip of R rows from `row` lie where `tile` says, and

@@ -6,14 +6,14 @@
 //! `widen_pairs`, `first_of_pairs`, `second_of_pairs`, `splat_ints`, `load_splat`, `multiply_add`, `floats`.
 //!
 //! Everything in integers is exact. The float part of each (row, output) is one fixed sequence over the blocks in order
-//! of k, whatever the tile, so a row's result does not know its neighbours:
-//! small blocks: `sum = fma(dot, scale_w * scale_x, sum)`, then, with a minimum, `sum = fma(minimum, scale_x * sum_x, sum)`;
-//! large blocks: with minimums `sum = fma(minimums . sums_x, -minimum_w * scale_x, sum)`, then as above.
+//! of k, whatever the tile, so a row's result does not know its neighbours: small blocks: `sum = fma(dot, scale_w *
+//! scale_x, sum)`, then, with a minimum, `sum = fma(minimum, scale_x * sum_x, sum)`; large blocks: with minimums `sum =
+//! fma(minimums . sums_x, -minimum_w * scale_x, sum)`, then as above.
 //!
-//! Estimate, a panel of 16 outputs by 32 elements by one row: 8 dots, a conversion, a multiplication, an addition. A core
-//! with two dot units (Sapphire Rapids) needs 5.5 cycles for these 512 products, one with one (Zen 4) 10; reading the 544
-//! bytes of Q8_0 takes about 130 cycles of a core's share of memory. So memory decides up to some 20 (12) rows, and
-//! with 4 bits a weight up to half as many.
+//! Estimate, a panel of 16 outputs by 32 elements by one row: 8 dots, a conversion, a multiplication, an addition. A
+//! core with two dot units (Sapphire Rapids) needs 5.5 cycles for these 512 products, one with one (Zen 4) 10; reading
+//! the 544 bytes of Q8_0 takes about 130 cycles of a core's share of memory. So memory decides up to some 20 (12) rows,
+//! and with 4 bits a weight up to half as many.
 
 /// See the file's head. `single` lists the heights of tiles of one panel, 1 up to the highest; `double` those of two
 /// panels, of small blocks, which need each activation once for both; `bias` is what `dot_wide` takes off each quant by
@@ -27,10 +27,10 @@ macro_rules! panel_kernels {
     ) => {
         use std::ops::Range;
 
-        use $crate::panel::Tile;
+        use $crate::isa::shapes::Tile;
 
         /// What the panels of this module are made for.
-        pub(crate) const TILES: $crate::panel::Tiles = $crate::panel::Tiles {
+        pub(crate) const TILES: $crate::isa::shapes::Tiles = $crate::isa::shapes::Tiles {
             bias: $bias,
             single: &[$($single),*],
             double: &[$($double),*],
@@ -39,12 +39,12 @@ macro_rules! panel_kernels {
         };
 
         /// Adds 32 elements of 16 outputs of P panels to the sums of R rows; elements 16 to 31 to the second ones, if
-        /// there are two. `LOW` bits of each quant lie in as many lines at `from`, `HIGH` more above these in as many lines
-        /// after them. A line is unpacked once and multiplied with all rows: independent sums hide the time that each dot
-        /// takes.
+        /// there are two. `LOW` bits of each quant lie in as many lines at `from`, `HIGH` more above these in as many
+        /// lines after them. A line is unpacked once and multiplied with all rows: independent sums hide the time that
+        /// each dot takes.
         ///
-        /// Between the lines as much is asked for at `ahead`, in steps of `step` bytes: a burst would fill the few buffers in
-        /// which requests wait.
+        /// Between the lines as much is asked for at `ahead`, in steps of `step` bytes: a burst would fill the few
+        /// buffers in which requests wait.
         ///
         /// # Safety
         /// The 64 (LOW + HIGH) bytes at each place of `from` can be read, and the 32 R activations at `x`.
@@ -77,7 +77,8 @@ macro_rules! panel_kernels {
                         let four = unsafe { splat4(x.add(4 * (i * R + r))) };
                         for p in 0..P {
                             let sum = &mut sums[p][i / 4 * SUMS / 2][r];
-                            *sum = if LOW == 8 || TABLE { dot_wide(*sum, lines[p], four) } else { dot(*sum, lines[p], four) };
+                            let line = lines[p];
+                            *sum = if LOW == 8 || TABLE { dot_wide(*sum, line, four) } else { dot(*sum, line, four) };
                         }
                     }
                     if i < LOW + HIGH + 1 {
@@ -113,16 +114,16 @@ macro_rules! panel_kernels {
         fn ask(tile: &Tile<'_>, step: usize, here: *const u8) -> (*const u8, usize) {
             let next = tile.ahead.wrapping_add(step * tile.share);
             if tile.alone {
-                return (next, $crate::isa::CACHE_LINE);
+                return (next, $crate::isa::shapes::CACHE_LINE);
             }
-            for line in (0..tile.share).step_by($crate::isa::CACHE_LINE) {
+            for line in (0..tile.share).step_by($crate::isa::shapes::CACHE_LINE) {
                 prefetch_far(next.wrapping_add(line).cast());
             }
             (here, 0)
         }
 
-        /// P panels of small blocks by R rows, over a chunk of k that is whole groups; added to `out`, where the 16 sums
-        /// of each row follow one another, and the panels' lie `apart`.
+        /// P panels of small blocks by R rows, over a chunk of k that is whole groups; added to `out`, where the 16
+        /// sums of each row follow one another, and the panels' lie `apart`.
         ///
         /// # Safety
         /// The features of this module are there; P panels and a strip of R rows from `row` lie where `tile` says, and
@@ -243,8 +244,8 @@ macro_rules! panel_kernels {
             }
         }
 
-        /// What a large block adds beside its dots: the parts' minimums times their sums of activations, added to `out`;
-        /// or, where quants have an offset instead, what the sums of dots start with.
+        /// What a large block adds beside its dots: the parts' minimums times their sums of activations, added to
+        /// `out`; or, where quants have an offset instead, what the sums of dots start with.
         ///
         /// # Safety
         /// As `large_tile`, which calls it.

@@ -1,9 +1,9 @@
 //! Activations as the panels of one format want them: views of rounded rows, made once for all products that share
 //! an input, and kept for their memory.
 
-use super::{Form, Tiles};
 use crate::block::Format;
-use crate::rounded::{self, LARGE, Rounded, SMALL};
+use crate::isa::shapes::{Form, LARGE, Rows, SMALL, Tiles};
+use crate::rounded::{self, Rounded};
 use crate::{Compute, Isa};
 
 /// Rows in the one, two or three ways that the products of an input ask for.
@@ -22,22 +22,6 @@ pub(crate) struct Views {
     floats: Vec<f32>,
     /// Which of the three are filled.
     filled: [bool; 3],
-}
-
-/// What a tile reads of its rows: strips of up to `highest` of them. The shapes are those of [`Rounded`].
-pub(crate) struct Rows<'a> {
-    pub(crate) inputs: usize,
-    pub(crate) highest: usize,
-    /// For weights that are floats, `[strip][inputs][rows of the strip]`.
-    pub(crate) floats: &'a [f32],
-    pub(crate) quants: &'a [i8],
-    pub(crate) scales: &'a [f32],
-    /// Small blocks: what each sum starts with.
-    pub(crate) starts: &'a [i32],
-    /// Small blocks, read for those with minimums.
-    pub(crate) weighted_sums: &'a [f32],
-    /// Large blocks: sums of the quants of each part.
-    pub(crate) part_sums: &'a [i16],
 }
 
 /// What the starts of a format take off, given what the instruction set takes off by itself.

@@ -1,15 +1,16 @@
 //! A task of a product: all rows against one or two panels.
 //!
-//! The idea: rows go in strips, as many as the registers of a tile hold. Where there are several strips, they pass in turn
-//! over chunks of k, which stay in the nearest cache meanwhile; the sums wait in memory between chunks, which changes no
-//! bit of them. One strip reads its weights from memory, and asks for what it will read itself a little later. Several read
-//! from a cache, while in equal parts they ask memory for the panels after these.
+//! The idea: rows go in strips, as many as the registers of a tile hold. Where there are several strips, they pass in
+//! turn over chunks of k, which stay in the nearest cache meanwhile; the sums wait in memory between chunks, which
+//! changes no bit of them. One strip reads its weights from memory, and asks for what it will read itself a little
+//! later. Several read from a cache, while in equal parts they ask memory for the panels after these.
 
 use std::ops::Range;
 
-use super::{AT_ONCE, CHUNK, FAR, Form, Panels, Rows, Tile};
+use super::columns::Columns;
+use super::{AT_ONCE, CHUNK, FAR, Panels};
 use crate::isa::dispatch;
-use crate::matmul::Columns;
+use crate::isa::shapes::{Form, Rows, Tile};
 use crate::rounded::{ROWS_AT_ONCE, strip_count, strip_height};
 use crate::{Isa, LANES};
 
@@ -104,8 +105,8 @@ fn run_strip<const ROWS: usize>(
         tile.ahead = ahead.wrapping_add(number * tile.stride);
         let (tile, chunk) = (&*tile, chunk.clone());
         let out = sums.as_mut_ptr().cast::<f32>().wrapping_add(number * apart + at * LANES);
-        // SAFETY (of the pointer contract in all four): `Panels::tile` and `Rows::check` have checked the shapes, and the
-        // strip's sums of as many panels as the tile has lie in `sums`.
+        // SAFETY (of the pointer contract in all four): `Panels::tile` and `Rows::check` have checked the shapes, and
+        // the strip's sums of as many panels as the tile has lie in `sums`.
         match tile.form {
             Form::F32 => dispatch!(isa, strip_f32(tile, strip, chunk, out, apart)),
             Form::F16 => dispatch!(isa, strip_f16(tile, strip, chunk, out, apart)),

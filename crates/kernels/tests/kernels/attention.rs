@@ -380,7 +380,8 @@ fn cost_of_attention() {
                 let seen: usize = places.iter().map(|place| place.prefix.len()).sum();
                 let bytes = 2 * kind.bytes(64) * kv_heads * slots.len();
                 println!(
-                    "{kv_heads:2} x {group} heads, {}, {rows:3} rows behind {prefix:4}: {:6.3} ms, {:5.2} ns, {:5.1} GB/s",
+                    "{kv_heads:2} x {group} heads, {}, {rows:3} rows behind {prefix:4}: \
+                     {:6.3} ms, {:5.2} ns, {:5.1} GB/s",
                     kind.name(),
                     times[0] * 1e3,
                     times[0] * 1e9 * compute.pool.threads() as f64 / (seen * scene.heads) as f64,

@@ -152,9 +152,9 @@ fn quants_and_halves(format: Format) -> (std::ops::Range<usize>, &'static [usize
 /// What the search promises of a block of 256, from the scales that it wrote.
 ///
 /// Each element is at its nearest level. Of each part the weighted squares of what is lost are no more than those of
-/// plain rounding between the part's extremes, whose elements are off by half a step at most (in Q6_K, whose extreme has
-/// no level opposite, by a whole one), with scale and minimum then moved to a whole number of units of the block. No
-/// single element is promised half a step: the search may clip an extreme if the others gain more.
+/// plain rounding between the part's extremes, whose elements are off by half a step at most (in Q6_K, whose extreme
+/// has no level opposite, by a whole one), with scale and minimum then moved to a whole number of units of the block.
+/// No single element is promised half a step: the search may clip an extreme if the others gain more.
 fn check_parts(format: Format, values: &[f32], blocks: &[u8]) -> Result<(), String> {
     let (places, halves) = quants_and_halves(format);
     let levels = |fill: Option<u8>| {

@@ -129,7 +129,8 @@ proptest! {
                 let format = Format::ALL[numbers.below(Format::ALL.len())];
                 let outputs = 1 + numbers.below(50);
                 let bytes = blocks(&mut numbers, format, outputs * inputs);
-                (Panels::pack(&pool, format, outputs, inputs, &bytes), numbers.units(outputs), numbers.units(rows * outputs))
+                let panels = Panels::pack(&pool, format, outputs, inputs, &bytes);
+                (panels, numbers.units(outputs), numbers.units(rows * outputs))
             })
             .collect();
         for compute in COMPUTES.iter() {

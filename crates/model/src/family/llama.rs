@@ -5,14 +5,21 @@
 //! there if the configuration says so.
 
 use foretoken_kernels::rope::Pairing;
-use foretoken_weights::{Weights, gguf::Metadata};
+use foretoken_weights::Weights;
+use foretoken_weights::gguf::{Metadata, Value};
 
-use super::{
-    Bias, Layer, Parts, Progress, Tensors, check_epsilon, check_head_dim, check_heads, count, optional_vector, rope,
-};
+use super::checks::{check_epsilon, check_head_dim, check_heads, count, gguf_vocabulary};
+use super::rope;
+use super::tensors::{Bias, Tensors, optional_vector};
 use crate::checkpoint::{Config, JsonConfig};
 use crate::error::ModelError;
-use crate::spec::{FeedForward, Norm, Positions, Spec};
+use crate::export::collected::{Collected, Keys, Order, common, number};
+use crate::linear::Unpacked;
+use crate::network::{Inner, Layer, Network};
+use crate::spec::{FeedForward, Norm, Positions, Rotation, Spec};
+
+pub(super) const MODEL_TYPE: &str = "llama";
+pub(super) const ARCHITECTURE: &str = "llama";
 
 pub(super) fn spec_of_json(config: &JsonConfig) -> Result<Spec, ModelError> {
     let file = config.file();
@@ -42,7 +49,7 @@ pub(super) fn spec_of_json(config: &JsonConfig) -> Result<Spec, ModelError> {
     }
     let frequencies = rope::of_json(config, head_dim)?;
     Ok(Spec {
-        family: "llama",
+        family: ARCHITECTURE,
         vocabulary: field("vocab_size")?,
         width,
         layers: field("num_hidden_layers")?,
@@ -58,7 +65,7 @@ pub(super) fn spec_of_json(config: &JsonConfig) -> Result<Spec, ModelError> {
         norm: Norm::Rms {
             epsilon: check_epsilon(file, "rms_norm_eps", config.optional_f32("rms_norm_eps")?.unwrap_or(1e-6))?,
         },
-        positions: Positions::Rope { frequencies, pairing: Pairing::Halves },
+        positions: Positions::Rope(Rotation { frequencies, pairing: Pairing::Halves }),
         feed_forward: FeedForward::SiluGated,
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
         tied_head: config.optional_bool("tie_word_embeddings")?.unwrap_or(false),
@@ -93,8 +100,8 @@ pub(super) fn spec_of_gguf(metadata: &Metadata, weights: &Weights) -> Result<Spe
         return Err(ModelError::config(file, "llama.expert_count", "0 (a dense network)", experts));
     }
     Ok(Spec {
-        family: "llama",
-        vocabulary: super::gguf_vocabulary(metadata, weights)?,
+        family: ARCHITECTURE,
+        vocabulary: gguf_vocabulary(metadata, weights)?,
         width,
         layers: field("llama.block_count")?,
         heads,
@@ -103,10 +110,10 @@ pub(super) fn spec_of_gguf(metadata: &Metadata, weights: &Weights) -> Result<Spe
         ffn_width: field("llama.feed_forward_length")?,
         context_max: field("llama.context_length")?,
         norm: Norm::Rms { epsilon: check_epsilon(file, EPSILON, metadata.f32(EPSILON)?)? },
-        positions: Positions::Rope {
+        positions: Positions::Rope(Rotation {
             frequencies: gguf_frequencies(metadata, weights, head_dim)?,
             pairing: Pairing::Neighbours,
-        },
+        }),
         feed_forward: FeedForward::SiluGated,
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
         tied_head: weights.get("output.weight").is_none(),
@@ -158,12 +165,7 @@ fn biases(config: &Config) -> Result<[Bias; 2], ModelError> {
     Ok([bias("attention_bias")?, bias("mlp_bias")?])
 }
 
-pub(super) fn load(
-    spec: Spec,
-    tensors: Tensors<'_>,
-    config: &Config,
-    progress: Progress<'_>,
-) -> Result<Parts, ModelError> {
+pub(super) fn read(spec: Spec, tensors: Tensors<'_>, config: &Config) -> Result<Network<Unpacked>, ModelError> {
     let Spec { vocabulary, width, heads, kv_heads, head_dim, ffn_width, .. } = spec;
     let (gguf, [attention, ffn]) = (matches!(config, Config::Gguf(_)), biases(config)?);
     let prefix = if gguf || !tensors.has("model.embed_tokens.weight") { "" } else { "model." };
@@ -180,20 +182,97 @@ pub(super) fn load(
             value: tensors.linear(&part("self_attn.v_proj", "attn_v"), width, keys, attention)?,
             attention_output: tensors.linear(&part("self_attn.o_proj", "attn_output"), queries, width, attention)?,
             ffn_norm: tensors.norm(&part("post_attention_layernorm", "ffn_norm"), width, false)?,
-            gate: Some(tensors.linear(&part("mlp.gate_proj", "ffn_gate"), width, ffn_width, ffn)?),
-            up: tensors.linear(&part("mlp.up_proj", "ffn_up"), width, ffn_width, ffn)?,
+            inner: Inner::SiluGated {
+                gate: tensors.linear(&part("mlp.gate_proj", "ffn_gate"), width, ffn_width, ffn)?,
+                up: tensors.linear(&part("mlp.up_proj", "ffn_up"), width, ffn_width, ffn)?,
+            },
             down: tensors.linear(&part("mlp.down_proj", "ffn_down"), ffn_width, width, ffn)?,
         });
-        progress(i + 1, spec.layers);
     }
     let head = if gguf { "output" } else { "lm_head" };
-    let embedding = tensors.table(&name("embed_tokens", "token_embd"), width, vocabulary)?;
-    Ok(Parts {
+    let in_file = name("embed_tokens", "token_embd");
+    let embedding = tensors.table(&in_file, width, vocabulary)?;
+    Ok(Network {
         positions: None,
         layers,
         output_norm: tensors.norm(&name("norm", "output_norm"), width, false)?,
-        head: tensors.head((!spec.tied_head).then_some(head), &embedding, &spec)?,
+        head: tensors.head(head, &in_file, &spec)?,
         embedding,
         spec,
     })
+}
+
+/// The checkpoint in GGUF's words. Rows of q and k are interleaved, head by head, because GGUF rotates neighbours where
+/// transformers rotates halves.
+pub(super) fn export(config: &JsonConfig, spec: &Spec, all: &mut Collected<'_>) -> Result<Keys, ModelError> {
+    let mut metadata = common(spec);
+    let mut say = |field: &str, value: Value| metadata.push((format!("{ARCHITECTURE}.{field}"), value));
+    say("attention.head_count_kv", number(spec.kv_heads));
+    say("vocab_size", number(spec.vocabulary));
+    say("rope.dimension_count", number(spec.head_dim));
+    say("attention.key_length", number(spec.head_dim));
+    say("attention.value_length", number(spec.head_dim));
+    export_rotation(config, spec, &mut say, all)?;
+
+    let prefix = if all.has("model.embed_tokens.weight") { "model." } else { "" };
+    let bias = |field: &str| Ok::<bool, ModelError>(config.optional_bool(field)?.unwrap_or(false));
+    let (attention, ffn) = (bias("attention_bias")?, bias("mlp_bias")?);
+    let Spec { vocabulary, width, ffn_width, head_dim, .. } = *spec;
+    let (queries, keys) = (spec.heads * head_dim, spec.kv_heads * head_dim);
+    let (same, rotated) = (Order::Same, Order::Interleaved(head_dim));
+    all.add(&format!("{prefix}embed_tokens.weight"), "token_embd.weight".into(), &[vocabulary, width], same)?;
+    all.add(&format!("{prefix}norm.weight"), "output_norm.weight".into(), &[width], same)?;
+    all.head("lm_head", spec)?;
+    for i in 0..spec.layers {
+        let names = |from: &str, to: &str| (format!("{prefix}layers.{i}.{from}"), format!("blk.{i}.{to}"));
+        for (from, to) in [("input_layernorm", "attn_norm"), ("post_attention_layernorm", "ffn_norm")] {
+            let (from, to) = names(from, to);
+            all.add(&format!("{from}.weight"), format!("{to}.weight"), &[width], same)?;
+        }
+        all.linear(names("self_attn.q_proj", "attn_q"), [queries, width], attention, rotated)?;
+        all.linear(names("self_attn.k_proj", "attn_k"), [keys, width], attention, rotated)?;
+        all.linear(names("self_attn.v_proj", "attn_v"), [keys, width], attention, same)?;
+        all.linear(names("self_attn.o_proj", "attn_output"), [width, queries], attention, same)?;
+        all.linear(names("mlp.gate_proj", "ffn_gate"), [ffn_width, width], ffn, same)?;
+        all.linear(names("mlp.up_proj", "ffn_up"), [ffn_width, width], ffn, same)?;
+        all.linear(names("mlp.down_proj", "ffn_down"), [width, ffn_width], ffn, same)?;
+        // Old checkpoints store the frequencies of every layer; they follow from the configuration.
+        all.used.push(format!("{prefix}layers.{i}.self_attn.rotary_emb.inv_freq"));
+    }
+    Ok(metadata)
+}
+
+/// Base and scaling of the rotation: keys for a linear one, a tensor of divisors for any other.
+fn export_rotation(
+    config: &JsonConfig,
+    spec: &Spec,
+    say: &mut impl FnMut(&str, Value),
+    all: &mut Collected<'_>,
+) -> Result<(), ModelError> {
+    let parameters = match config.optional_object("rope_parameters")? {
+        Some(parameters) => Some(parameters),
+        None => config.optional_object("rope_scaling")?,
+    };
+    let within = parameters.as_ref().filter(|parameters| parameters.has("rope_theta")).unwrap_or(config);
+    let base = within.optional_f32("rope_theta")?.unwrap_or(10_000.0);
+    say("rope.freq_base", base.into());
+    let kind = match &parameters {
+        Some(parameters) => parameters
+            .optional_str(if parameters.has("rope_type") { "rope_type" } else { "type" })?
+            .unwrap_or("default"),
+        None => "default",
+    };
+    match (kind, &parameters) {
+        ("default", _) => {}
+        ("linear", Some(parameters)) => {
+            say("rope.scaling.type", "linear".into());
+            say("rope.scaling.factor", parameters.f32("factor")?.into());
+        }
+        _ => {
+            let (plain, scaled) = (rope::plain(base, spec.head_dim), rope::of_json(config, spec.head_dim)?);
+            let divisors: Vec<f32> = plain.iter().zip(scaled).map(|(plain, scaled)| plain / scaled).collect();
+            all.add_floats("rope_freqs.weight", &divisors);
+        }
+    }
+    Ok(())
 }

@@ -205,7 +205,7 @@ fn a_cache_type_that_does_not_fit_the_heads_is_refused() {
     let plain = Options::for_positions(32, 1);
     let keys = Options { key_type: CacheType::Q8_0, ..plain };
     let values = Options { value_type: CacheType::Q8_0, ..plain };
-    for (options, option) in [(keys, "--cache-type-k q8_0"), (values, "--cache-type-v q8_0")] {
+    for (options, option) in [(keys, "key_type q8_0"), (values, "value_type q8_0")] {
         let start = Instant::now();
         let result = Model::load(&checkpoint, options, &mut |_, _| ());
         assert_says(result, &["llama", option, "a multiple of 32", "found a width of 8"], start);

@@ -1,7 +1,7 @@
 //! Whole models in each of the twelve formats of blocks, and in blocks that no sane program would write.
 //!
-//! A small Llama whose rows are whole blocks of 256, of random bytes under sane scales, so that every bit of a format is
-//! in use. What it says is compared with the f32 model of the floats that its blocks stand for, and its rows with
+//! A small Llama whose rows are whole blocks of 256, of random bytes under sane scales, so that every bit of a format
+//! is in use. What it says is compared with the f32 model of the floats that its blocks stand for, and its rows with
 //! themselves in other company. Left out: how much quantizing loses, which the kernels' tests say.
 
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use crate::rows::{Subject, play_subject};
 const WIDTH: usize = 256;
 const VOCABULARY: usize = 96;
 
-/// What logits may be off by, as a part of the largest: activations are rounded, to 8 bits a block of 32 or 256, so each
-/// is off by up to a 254th of its block's largest, before every product. Up to 0.031 was seen.
+/// What logits may be off by, as a part of the largest: activations are rounded, to 8 bits a block of 32 or 256, so
+/// each is off by up to a 254th of its block's largest, before every product. Up to 0.031 was seen.
 const NEAR: f32 = 0.05;
 
 /// ggml's number of a format.
@@ -338,7 +338,7 @@ fn a_type_to_load_in() {
             let weight_type: Option<WeightType> = Some(wanted.parse().unwrap());
             let options = Options { weight_type, ..Options::for_positions(32, 1) };
             let found = format!("expected weights in F32, F16 or BF16, found {}", format.name());
-            assert_refused(&path, options, &["blk.0.attn_q.weight", &format!("--dtype {wanted}"), &found]);
+            assert_refused(&path, options, &["blk.0.attn_q.weight", &format!("weight_type {wanted}"), &found]);
         }
     }
     let wide = Blocks::random(Format::Q8_0).widened();

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use foretoken_kernels::rope::Pairing;
-use foretoken_model::spec::Positions;
 use foretoken_model::{CacheType, Checkpoint, Model, Options};
 use foretoken_weights::Bytes;
 use serde_json::{Value, json};
@@ -275,7 +274,7 @@ fn gguf_pairs_are_neighbours() {
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, llama_gguf(&config(&fixture("llama")), &read(&fixture("llama")), Form::F32).bytes()).unwrap();
     let spec = foretoken_model::family::spec(&Checkpoint::open(&path).unwrap()).unwrap();
-    assert!(matches!(spec.positions, Positions::Rope { pairing: Pairing::Neighbours, .. }));
+    assert_eq!(spec.positions.rotation().map(|rotation| rotation.pairing), Some(Pairing::Neighbours));
     assert_eq!((spec.vocabulary, spec.width, spec.layers, spec.heads, spec.kv_heads), (96, 32, 2, 4, 2));
 }
 

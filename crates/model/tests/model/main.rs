@@ -10,7 +10,7 @@ mod shared;
 
 use std::path::{Path, PathBuf};
 
-use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, Outputs, PageId, Span};
+use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, Span};
 
 /// A folder of the crate's tests.
 pub fn fixture(name: &str) -> PathBuf {
@@ -32,14 +32,15 @@ pub fn load_with(path: &Path, options: Options) -> Model {
 pub fn logits(model: &mut Model, tokens: &[u32], lengths: &[usize]) -> Vec<f32> {
     let page_len = model.capacity().groups[0].page_len;
     let tables = [(0..tokens.len().div_ceil(page_len) as u32).map(PageId).collect()];
-    let (mut start, mut all, mut outputs, mut pass) = (0, Vec::new(), Outputs::default(), 0);
+    let (mut start, mut all, mut pass) = (0, Vec::new(), 0);
     while start < tokens.len() {
         let len = lengths[pass.min(lengths.len() - 1)].min(tokens.len() - start);
         let wanted: Vec<u32> = (0..len as u32).collect();
         let tokens = &tokens[start..start + len];
-        let span = Span { sequence: 0, tables: &tables, start, tokens, parents: &[], computed: 0, wanted: &wanted };
-        model.forward(&Batch { spans: &[span], hidden_layers: &[] }, &mut outputs).unwrap_or_else(|e| panic!("{e}"));
-        all.extend_from_slice(&outputs.logits);
+        let (parents, wanted, hidden) = (&[], &wanted[..], &[]);
+        let span = Span { sequence: 0, tables: &tables, start, tokens, parents, computed: 0, wanted, hidden };
+        model.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap_or_else(|e| panic!("{e}"));
+        (0..len).for_each(|row| all.extend_from_slice(model.outputs().row(row)));
         (start, pass) = (start + len, pass + 1);
     }
     all

@@ -10,9 +10,7 @@ use std::path::{Path, PathBuf};
 
 use foretoken_kernels::Isa;
 use foretoken_model::CacheType::{self, BF16, F16, F32, Q8_0};
-use foretoken_model::{
-    Batch, CacheEdit, Checkpoint, Executor, Model, Options, Outputs, PageId, PageTable, Span, WeightType,
-};
+use foretoken_model::{Batch, CacheEdit, Checkpoint, Executor, Model, Options, PageId, PageTable, Span, WeightType};
 use foretoken_testkit::rows::{Numbers, first_difference};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -72,21 +70,22 @@ impl Subject {
         }
         let tables = [vec![PageId(0)]];
         let (mut plain, mut known) = (self.plain.borrow_mut(), self.known.borrow_mut());
-        let mut outputs = Outputs::default();
         for start in 0..tokens.len() {
             let one = &tokens[start..=start];
-            let span =
-                Span { sequence: 0, tables: &tables, start, tokens: one, parents: &[], computed: 0, wanted: &[0] };
-            forward(&mut plain, &[span], &self.layers, &mut outputs);
-            known.insert(tokens[..=start].to_vec(), said(&outputs, 0));
+            let (parents, wanted, hidden) = (&[], &[0], &[0]);
+            let span = Span { sequence: 0, tables: &tables, start, tokens: one, parents, computed: 0, wanted, hidden };
+            forward(&mut plain, &[span], &self.layers);
+            let said = [plain.outputs().row(0).to_vec(), hidden_states(&plain, &self.layers, 0)].concat();
+            known.insert(tokens[..=start].to_vec(), said);
         }
         known[tokens].clone()
     }
 
+    /// Compares what a row says, from an element of [`Said`] on.
     #[track_caller]
-    fn check(&self, tokens: &[u32], found: &[f32], what: &str) {
-        let expected = self.plainly(tokens);
-        if let Some(at) = first_difference(found, &expected) {
+    fn check(&self, tokens: &[u32], from: usize, found: &[f32], what: &str) {
+        let expected = &self.plainly(tokens)[from..][..found.len()];
+        if let Some(at) = first_difference(found, expected) {
             let name = &self.name;
             panic!("{name}: {what}: token {}, element {at}: {:e}, plainly {:e}", tokens.len(), found[at], expected[at]);
         }
@@ -97,19 +96,13 @@ fn load(checkpoint: &Checkpoint, options: Options) -> Model {
     Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn forward(model: &mut Model, spans: &[Span<'_>], hidden_layers: &[usize], outputs: &mut Outputs) {
-    model.forward(&Batch { spans, hidden_layers }, outputs).unwrap_or_else(|error| panic!("{error}"));
+fn forward(model: &mut Model, spans: &[Span<'_>], hidden_layers: &[usize]) {
+    model.forward(&Batch { spans, hidden_layers }).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Everything that the `row`th wanted row of a pass says.
-fn said(outputs: &Outputs, row: usize) -> Said {
-    let rows = outputs.logits.len() / outputs.vocabulary;
-    let mut all = outputs.row(row).to_vec();
-    for layer in &outputs.hidden {
-        let width = layer.len() / rows;
-        all.extend_from_slice(&layer[row * width..][..width]);
-    }
-    all
+/// The residual stream behind the layers at the `row`th of the pass's hidden rows.
+fn hidden_states(model: &Model, layers: &[usize], row: usize) -> Said {
+    (0..layers.len()).flat_map(|layer| model.outputs().hidden(layer, row)).copied().collect()
 }
 
 /// A sequence in the cache of the model under test.
@@ -127,6 +120,7 @@ struct Piece {
     computed: usize,
     parents: Vec<Option<u32>>,
     wanted: Vec<u32>,
+    hidden: Vec<u32>,
 }
 
 impl Piece {
@@ -134,25 +128,28 @@ impl Piece {
     fn chain(numbers: &mut Numbers, tokens: Vec<u32>) -> Self {
         let rows = tokens.len() as u32;
         let parents = if numbers.below(3) == 0 { (0..rows).map(|i| i.checked_sub(1)).collect() } else { vec![] };
-        let wanted = (0..rows).filter(|_| numbers.below(3) > 0).collect();
-        Self { tokens, computed: 0, parents, wanted }
+        let mut some = || (0..rows).filter(|_| numbers.below(3) > 0).collect();
+        let (wanted, hidden) = (some(), some());
+        Self { tokens, computed: 0, parents, wanted, hidden }
     }
 
     fn tree(numbers: &mut Numbers, tokens: Vec<u32>) -> Self {
         // 0 stands for the cached positions, so a tree may have several roots.
         let parents = (0..tokens.len()).map(|i| (numbers.below(i + 1) as u32).checked_sub(1)).collect();
-        let wanted = (0..tokens.len() as u32).filter(|_| numbers.below(4) > 0).collect();
-        Self { tokens, computed: 0, parents, wanted }
+        let mut some = |of| (0..tokens.len() as u32).filter(|_| numbers.below(of) > 0).collect();
+        let (wanted, hidden) = (some(4), some(2));
+        Self { tokens, computed: 0, parents, wanted, hidden }
     }
 
     /// The rows up to `to`, of which those before `from` are computed.
     fn part(&self, from: usize, to: usize) -> Self {
-        let wanted = self.wanted.iter().filter(|row| (from..to).contains(&(**row as usize)));
+        let new = |rows: &[u32]| rows.iter().copied().filter(|row| (from..to).contains(&(*row as usize))).collect();
         Self {
             tokens: self.tokens[..to].to_vec(),
             computed: from,
             parents: self.parents.iter().take(to).copied().collect(),
-            wanted: wanted.copied().collect(),
+            wanted: new(&self.wanted),
+            hidden: new(&self.hidden),
         }
     }
 
@@ -165,6 +162,7 @@ impl Piece {
             computed: self.computed,
             parents: &self.parents,
             wanted: &self.wanted,
+            hidden: &self.hidden,
         }
     }
 
@@ -183,7 +181,6 @@ struct Scene<'a> {
     what: String,
     model: Model,
     sequences: Vec<Sequence>,
-    outputs: Outputs,
 }
 
 impl<'a> Scene<'a> {
@@ -214,23 +211,29 @@ impl<'a> Scene<'a> {
             })
             .collect();
         let what = format!("pages of {page_len}, {threads} threads, {}", isa.name());
-        Self { subject, what, model, sequences, outputs: Outputs::default() }
+        Self { subject, what, model, sequences }
     }
 
     /// One pass over pieces of some sequences, in the order given; every wanted row must say what it says plainly.
     fn pass(&mut self, pieces: &[(usize, Piece)]) {
         let spans: Vec<Span<'_>> = pieces.iter().map(|(who, piece)| piece.span(&self.sequences[*who])).collect();
-        forward(&mut self.model, &spans, &self.subject.layers, &mut self.outputs);
-        let mut row_of_pass = 0;
+        forward(&mut self.model, &spans, &self.subject.layers);
+        let (mut logits, mut hidden) = (0.., 0..);
         for (who, piece) in pieces {
             let sequence = &self.sequences[*who];
-            for row in &piece.wanted {
+            let tokens_to = |row: &u32| {
                 let path = piece.path(sequence, *row as usize);
                 let mut tokens = sequence.tokens.clone();
                 tokens.extend(path.iter().map(|row| piece.tokens[*row]));
-                let what = format!("row {row} of {} of sequence {who}, {}", piece.tokens.len(), self.what);
-                self.subject.check(&tokens, &said(&self.outputs, row_of_pass), &what);
-                row_of_pass += 1;
+                tokens
+            };
+            let what = |row| format!("row {row} of {} of sequence {who}, {}", piece.tokens.len(), self.what);
+            for (row, at) in piece.wanted.iter().zip(logits.by_ref()) {
+                self.subject.check(&tokens_to(row), 0, self.model.outputs().row(at), &what(row));
+            }
+            for (row, at) in piece.hidden.iter().zip(hidden.by_ref()) {
+                let found = hidden_states(&self.model, &self.subject.layers, at);
+                self.subject.check(&tokens_to(row), self.subject.vocabulary, &found, &what(row));
             }
         }
     }
@@ -259,7 +262,8 @@ impl<'a> Scene<'a> {
         let path = piece.path(sequence, row);
         let start = sequence.tokens.len();
         let from: Vec<usize> = path.iter().map(|row| start + row).collect();
-        self.model.rows(CacheEdit::Move { tables: &sequence.tables, from: &from, to: start });
+        let edit = CacheEdit::Move { tables: &sequence.tables, from: &from, to: start };
+        self.model.rows(edit).unwrap_or_else(|error| panic!("{error}"));
         sequence.tokens.extend(path.iter().map(|row| piece.tokens[*row]));
     }
 
@@ -373,6 +377,58 @@ fn a_long_sequence_may_be_cut_anywhere() {
     }
 }
 
+/// A prefix that was copied says what one that was computed says: both sequences go on from it, each in its own pages.
+#[test]
+fn a_copied_prefix_is_a_computed_one() {
+    for (path, types) in [(fixture("llama"), [F16, F32]), (fixture("gpt2"), [F32, BF16]), (demo(), [Q8_0, F16])] {
+        let subject = Subject::new(&path, types);
+        let mut numbers = Numbers::new(8);
+        for len in [1, 2, 17, 33] {
+            let mut scene = Scene::random(&subject, &mut numbers);
+            scene.sequences.truncate(1);
+            let page_len = scene.model.capacity().groups[0].page_len;
+            let pages = scene.sequences[0].tables[0].len() as u32;
+            let own: Vec<PageId> = scene.sequences[0].tables[0].clone();
+            let others = (0..(POSITIONS / page_len) as u32).map(PageId).filter(|page| !own.contains(page));
+            let table = others.take(pages as usize).collect();
+            scene.sequences.push(Sequence { number: 1, tables: [table], tokens: Vec::new() });
+            let tokens = subject.tokens(&mut numbers, len + 3);
+            let prefix = Piece::chain(&mut numbers, tokens);
+            scene.pass(&[(0, prefix.part(0, len + 3))]);
+            scene.sequences[0].tokens.clone_from(&prefix.tokens);
+            let [from, to] = [0, 1].map(|who: usize| scene.sequences[who].tables.clone());
+            let edit = CacheEdit::Copy { from: &from, to: &to, positions: 0..len };
+            scene.model.rows(edit).unwrap();
+            scene.sequences[1].tokens = prefix.tokens[..len].to_vec();
+            scene.play(&mut numbers);
+        }
+    }
+}
+
+/// Hidden states of rows without logits are those of rows that have both, and no row of logits is there.
+#[test]
+fn hidden_states_do_not_ask_for_the_head() {
+    let tables = [vec![PageId(0)]];
+    for path in [fixture("llama"), fixture("gpt2"), demo()] {
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let mut model = load(&checkpoint, Options { page_len: 32, ..Options::for_positions(32, 2) });
+        let layers: Vec<usize> = (0..model.spec().layers).rev().collect();
+        let said = |model: &mut Model, wanted: &[u32], hidden: &[u32]| -> Said {
+            let (tokens, parents) = (&[5, 3, 8, 1, 9], &[]);
+            let span = Span { sequence: 0, tables: &tables, start: 0, tokens, parents, computed: 0, wanted, hidden };
+            forward(model, &[span], &layers);
+            (0..hidden.len()).flat_map(|row| hidden_states(model, &layers, row)).collect()
+        };
+        let together = said(&mut model, &[0, 1, 2, 3, 4], &[0, 1, 2, 3, 4]);
+        let last = model.outputs().row(4).to_vec();
+        assert_eq!(first_difference(&said(&mut model, &[4], &[0, 1, 2, 3, 4]), &together), None);
+        assert_eq!(first_difference(model.outputs().row(0), &last), None);
+        assert_eq!(first_difference(&said(&mut model, &[], &[0, 1, 2, 3, 4]), &together), None);
+        let row = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model.outputs().row(0).len()));
+        assert!(row.is_err(), "logits that nobody asked for");
+    }
+}
+
 /// The instrument itself: a scene that reads the wrong row of the cache is seen.
 #[test]
 #[should_panic(expected = "plainly")]
@@ -380,11 +436,12 @@ fn a_path_that_was_not_moved_is_seen() {
     let subject = Subject::new(&fixture("llama"), [F16; 2]);
     let mut numbers = Numbers::new(5);
     let mut scene = Scene::random(&subject, &mut numbers);
-    let fork = Piece { tokens: vec![3, 4, 5], computed: 0, parents: vec![None, None, Some(1)], wanted: vec![] };
+    let parents = vec![None, None, Some(1)];
+    let fork = Piece { tokens: vec![3, 4, 5], computed: 0, parents, wanted: vec![], hidden: vec![] };
     scene.pass(&[(0, fork)]);
     // The path 4, 5 was accepted, but its rows still lie one place too far.
     scene.sequences[0].tokens = vec![4, 5];
-    scene.pass(&[(0, Piece { tokens: vec![6], computed: 0, parents: vec![], wanted: vec![0] })]);
+    scene.pass(&[(0, Piece { tokens: vec![6], computed: 0, parents: vec![], wanted: vec![0], hidden: vec![] })]);
 }
 
 /// The same for a tree that grows: a computed row that is not where the span says is seen.
@@ -394,8 +451,10 @@ fn a_grown_tree_over_another_computed_row_is_seen() {
     let subject = Subject::new(&fixture("llama"), [F16; 2]);
     let mut numbers = Numbers::new(5);
     let mut scene = Scene::random(&subject, &mut numbers);
-    let tree =
-        |second| Piece { tokens: vec![3, second, 5], computed: 0, parents: vec![None, None, Some(1)], wanted: vec![2] };
+    let tree = |second| {
+        let parents = vec![None, None, Some(1)];
+        Piece { tokens: vec![3, second, 5], computed: 0, parents, wanted: vec![2], hidden: vec![] }
+    };
     scene.pass(&[(0, tree(4).part(0, 2))]);
     scene.pass(&[(0, tree(7).part(2, 3))]);
 }

@@ -1,12 +1,14 @@
 //! The budget that stops behind a token that looks wrong, and learns how a wrong token looks.
 //!
 //! A branch ends behind the first token whose confidence is below a threshold (transformers'
-//! `assistant_confidence_threshold`). The threshold is tuned while generating, as transformers' dynamic speculation does
-//! (Mamou et al. 2024): judged tokens are kept as pairs of confidence and outcome, and of all thresholds that the pairs
-//! allow the one with the least cost is taken, where a good token that would not have been drafted costs three times a bad
-//! one that would. Confidence is what the drafter says: its raw probability, or, for one without a law, its estimate.
+//! `assistant_confidence_threshold`). The threshold is tuned while generating, as transformers' dynamic speculation
+//! does (Mamou et al. 2024): judged tokens are kept as pairs of confidence and outcome, and of all thresholds that the
+//! pairs allow the one with the least cost is taken, where a good token that would not have been drafted costs three
+//! times a bad one that would. Confidence is what the drafter says: its raw probability, or, for one without a law, its
+//! estimate.
 //!
-//! Old pairs leave by a window of fixed length, so memory and work do not grow with the text; transformers keeps them all.
+//! Old pairs leave by a window of fixed length, so memory and work do not grow with the text; transformers keeps them
+//! all.
 //!
 //! Left out: what is behind the numbers three and 0.4. A budget that knows what a pass costs need not guess them.
 
@@ -145,7 +147,8 @@ mod tests {
             }
             let rate = |wanted: bool, passes: &dyn Fn(f32) -> bool| {
                 let of: Vec<_> = drafts.iter().filter(|(_, accepted)| *accepted == wanted).collect();
-                of.iter().filter(|(confidence, _)| passes(f32::from(*confidence) / 8.0)).count() as f64 / of.len() as f64
+                let passed = of.iter().filter(|(confidence, _)| passes(f32::from(*confidence) / 8.0)).count();
+                passed as f64 / of.len() as f64
             };
             let cost = |threshold: f32| rate(false, &|c| c >= threshold) + 3.0 * rate(true, &|c| c < threshold);
             let both = drafts.iter().any(|draft| draft.1) && drafts.iter().any(|draft| !draft.1);

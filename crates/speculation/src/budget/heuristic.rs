@@ -1,20 +1,17 @@
 //! The budget that goes by success alone: longer after a draft that was right, shorter after one that was not.
 //!
-//! transformers has this rule under two names: `heuristic` goes on from text to text for as long as the model is loaded, and
-//! `heuristic_transient` begins again with each text. This is the second: every request begins at 5. So how far a request
-//! drafts does not depend on who ran before it, and one long easy text does not make the next short one pay for drafts that
-//! are too long for it.
+//! This is transformers' `heuristic_transient`: every request begins at 5, so how far it drafts does not depend on who
+//! ran before it. (Its `heuristic` goes on from text to text.)
 //!
-//! In a tree a draft counts as accepted whole if its longest branch was. A wide tree seldom is, since its longest branch is
-//! one of many, so this budget soon gives it few nodes, however often a shorter branch was right: tries, whose trees are
-//! wide, come down from their decoding length to a handful. For them the budget `fixed` keeps the room they ask for.
+//! In a tree a draft counts as accepted whole if its longest branch was. A wide tree seldom is, however often a shorter
+//! branch was right, so tries, whose trees are wide, come down to a handful of nodes. For them the budget `fixed` keeps
+//! the room they ask for.
 //!
 //! Left out: how sure the drafter was, and what a pass costs.
 
 use super::{Budget, Limits, Outcome};
 
-/// transformers' `heuristic_transient` schedule: from 5 in each request, two more after a draft that was accepted whole (of a
-/// tree: its longest branch), one less after any other.
+/// From 5 nodes in each request, two more after a draft that was accepted whole, one less after any other.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Heuristic {
     /// Never more nodes than this.

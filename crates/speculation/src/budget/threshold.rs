@@ -1,10 +1,10 @@
 //! The budget that stops where the whole branch has become improbable: threshold decoding.
 //!
-//! A branch goes on while the product of its confidences, from the root on, is not below a moving threshold. If all of the
-//! chain was right the threshold is lowered a little, for it was probably too careful; if not, it moves half way to the
-//! product at the first token that was wrong: there the branch should have ended. So it climbs where guesses are bad, and
-//! drafts long where the text is easy. Idea and constants: "How to make LLMs go fast" (vgel, 2023), for chains; over a tree
-//! the chain that was offered first is what counts.
+//! A branch goes on while the product of its confidences, from the root on, is not below a moving threshold. If all of
+//! the chain was right the threshold is lowered a little, for it was probably too careful; if not, it moves half way to
+//! the product at the first token that was wrong: there the branch should have ended. So it climbs where guesses are
+//! bad, and drafts long where the text is easy. Idea and constants: "How to make LLMs go fast" (vgel, 2023), for
+//! chains; over a tree the chain that was offered first is what counts.
 //!
 //! Left out: anything principled about the update. [`super::Confidence`] goes by counts of what was right.
 

@@ -1,8 +1,8 @@
 //! Gains: how probably each candidate is accepted.
 //!
 //! The gain of a node is the product along its path of what is thought of each token there: what its drafters say,
-//! corrected by how right they were ([`Experience`]), added up where several say the same, less where they contradict each
-//! other.
+//! corrected by how right they were ([`Experience`]), added up where several say the same, less where they contradict
+//! each other.
 
 use crate::{DraftTree, Experience, NodeId, Offer};
 
@@ -10,7 +10,7 @@ use crate::{DraftTree, Experience, NodeId, Offer};
 const CLAIM_MAX: f32 = 0.95;
 
 /// By node: the estimated probability that verification accepts it.
-pub fn gains(candidates: &DraftTree, experience: &Experience) -> Vec<f32> {
+pub(super) fn gains(candidates: &DraftTree, experience: &Experience) -> Vec<f32> {
     let mut gains: Vec<f32> = vec![0.0; candidates.len()];
     let mut siblings = Siblings::default();
     let mut judge = |parent: Option<NodeId>, gains: &mut [f32]| {
@@ -40,13 +40,13 @@ pub(crate) enum Company {
     Agreed,
 }
 
-/// A token that is proposed at one place.
+/// A token that is proposed under some node.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Weighed {
     pub(crate) node: NodeId,
     /// How probably it is accepted there, by what all drafters say.
     pub(crate) weight: f32,
-    /// `None` if only one drafter says anything at this place.
+    /// `None` if only one drafter says anything there.
     pub(crate) company: Option<Company>,
     /// The drafter that said it first.
     source: u8,
@@ -54,7 +54,7 @@ pub(crate) struct Weighed {
     supporters: usize,
 }
 
-/// What several drafters say at one place. Memory that is used again from place to place.
+/// What several drafters say under one node. Memory that is used again from node to node.
 #[derive(Default)]
 pub(crate) struct Siblings {
     /// By drafter: the sum of what it says here, less than 1.
@@ -67,10 +67,10 @@ impl Siblings {
     /// Weighs the children of `parent` against each other.
     ///
     /// Who proposes the same adds up. Who proposes something else contradicts: a token's weight is what is said for it
-    /// times, for each drafter that is silent about it, what that drafter leaves to others. Weights are brought to sum 1
-    /// with that of no guess being right. That treats drafters as if they knew nothing of the same, which they do: how far
-    /// such weights are right is learned as well ([`Experience`]). A drafter without rivals is taken at its word, as long as
-    /// the sum of its words is a probability.
+    /// times, for each drafter that is silent about it, what that drafter leaves to others. Weights are brought to sum
+    /// 1 with that of no guess being right. That treats drafters as if they knew nothing of the same, which they do:
+    /// how far such weights are right is learned as well ([`Experience`]). A drafter without rivals is taken at its
+    /// word, as long as the sum of its words is a probability.
     pub(crate) fn weigh(&mut self, candidates: &DraftTree, parent: Option<NodeId>, experience: &Experience) {
         self.claims.clear();
         self.tokens.clear();

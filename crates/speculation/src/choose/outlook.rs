@@ -1,13 +1,13 @@
 //! Whether another step of drafting pays, before it is made.
 //!
-//! A draft model pays for each depth before its tokens are known, so what comes is estimated from what came: the gain of
-//! the branch so far, and the mean acceptance of this drafter at the depths below. The next step pays if for some number of
-//! further steps what they are expected to add is worth their time and that of the rows that the pass gets by them: not
-//! only for the next one, because a step may be followed by a better bargain (a pass has steps where a strip of rows
-//! begins).
+//! A draft model pays for each depth before its tokens are known, so what comes is estimated from what came: the gain
+//! of the branch so far, and the mean acceptance of this drafter at the depths below. The next step pays if for some
+//! number of further steps what they are expected to add is worth their time and that of the rows that the pass gets by
+//! them: not only for the next one, because a step may be followed by a better bargain (a pass has steps where a strip
+//! of rows begins).
 //!
-//! The answer depends on earlier passes and on what was offered already, and the branch stops *behind* a token: so it is
-//! lawful under every promise.
+//! The answer depends on earlier passes and on what was offered already, and the branch stops *behind* a token: so it
+//! is lawful under every promise.
 //!
 //! Left out: what other drafters say of this very branch; only how often they say the same is known.
 
@@ -69,8 +69,8 @@ const STEPS_MAX: usize = 32;
 const GAIN_MIN: f64 = 0.002;
 
 impl Outlook<'_> {
-    /// Calibrated probability that a guess of this drafter is accepted once what it stands behind is; `depth` is 1 below
-    /// the root.
+    /// Calibrated probability that a guess of this drafter is accepted once what it stands behind is; `depth` is 1
+    /// below the root.
     pub fn acceptance(&self, source: u8, evidence: Evidence, depth: usize) -> f64 {
         f64::from(self.experience.acceptance(source, evidence, depth))
     }

@@ -1,5 +1,5 @@
-//! Choosing: what stays, in which order, and what is worth its row. (That the law stays is proved by enumeration, in the
-//! workshop's tests.)
+//! Choosing: what stays, in which order, and what is worth its row. (That the law stays is proved by enumeration, in
+//! the workshop's tests.)
 
 use super::*;
 use crate::costs::Curve;
@@ -200,7 +200,8 @@ fn a_guess_is_verified_if_it_is_worth_its_row() {
     let mut candidates = DraftTree::new();
     chain(&mut candidates, None, &[1, 2, 3, 4], 0, 0.5);
     chain(&mut candidates, None, &[7], 0, 0.09);
-    // A row costs a tenth of a pass, which is worth a tenth of a token: 0.5, 0.25 and 0.125 are more, 0.0625 and 0.09 less.
+    // A row costs a tenth of a pass, which is worth a tenth of a token: 0.5, 0.25 and 0.125 are more, 0.0625 and 0.09
+    // less.
     let tree = chosen(Promise::Exact, Policy::ByCost, &candidates, 9);
     assert_eq!(paths(&tree), [vec![1], vec![1, 2], vec![1, 2, 3]]);
     assert_eq!(chosen(Promise::Exact, Policy::ByCost, &candidates, 2).len(), 2);

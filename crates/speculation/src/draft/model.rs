@@ -11,9 +11,10 @@
 //! best first, several leaves a pass (`grow`).
 //!
 //! The draft can be drafted for in turn (Chen et al. 2023, cascade speculative drafting, the vertical cascade; Spector
-//! and Re 2023, staged speculative decoding): whenever a pass of the draft model is due, an inner drafter proposes what it
-//! will say from there on, and the pass runs all of that ahead. So it costs a pass only where the inner drafter was wrong
-//! (`ahead`). The inner drafter fills a cache and nothing else: the draft is the same, token by token, with any or none.
+//! and Re 2023, staged speculative decoding): whenever a pass of the draft model is due, an inner drafter proposes what
+//! it will say from there on, and the pass runs all of that ahead. So it costs a pass only where the inner drafter was
+//! wrong (`ahead`). The inner drafter fills a cache and nothing else: the draft is the same, token by token, with any
+//! or none.
 //!
 //! Its cache goes by what it ran, not by what was accepted: rows run ahead are remembered, compared with what the
 //! sequence became, and kept where they agree (`cache`). So another drafter's branch may win without confusing it.
@@ -30,7 +31,7 @@ use std::fmt;
 use crate::choose::{Branch, Outlook};
 use crate::draft::{Ask, DraftSettings, Drafter, Draws, News, Opening, Work};
 use crate::sampling::RawLaw;
-use crate::{Chance, DraftTree, Evidence, NodeId, Rows, ScoreAsk, Scorer, Scratch, SequenceId, Tenant, Token};
+use crate::{Chance, DraftTree, Evidence, LogitRows, NodeId, ScoreAsk, Scorer, Scratch, SequenceId, Tenant, Token};
 
 use ahead::Inner;
 use cache::{Cached, TreeSpan};
@@ -44,8 +45,8 @@ pub struct ModelDrafter<S> {
     pub scorer: S,
     /// Draft length: most tokens of a branch.
     pub depth_max: usize,
-    /// What requests leave open. (`n_min`: llama.cpp throws shorter drafts away instead of going on, which looks at what
-    /// was drawn and so is not lawful under *rejection*.)
+    /// What requests leave open. (`n_min`: llama.cpp throws shorter drafts away instead of going on, which looks at
+    /// what was drawn and so is not lawful under *rejection*.)
     pub settings: DraftSettings,
     /// Most tokens that the inner drafter may have run ahead, per sequence and pass of the draft model.
     pub ahead_max: usize,
@@ -54,7 +55,7 @@ pub struct ModelDrafter<S> {
     inner: Option<Inner>,
     caches: BTreeMap<SequenceId, Cached>,
     /// Logits of the passes of one draft. Only what is run ahead is wanted later than in the next moment.
-    rows: Rows,
+    rows: LogitRows,
     memory: Memory,
 }
 
@@ -89,7 +90,7 @@ impl<S: Scorer> ModelDrafter<S> {
             work: Work::default(),
             inner: None,
             caches: BTreeMap::new(),
-            rows: Rows::new(),
+            rows: LogitRows::new(),
             memory: Memory::default(),
         }
     }
@@ -158,8 +159,8 @@ impl<S: Scorer> ModelDrafter<S> {
         }
     }
 
-    /// Continues the picked leaves, and picks the next, until one of them is missing. Whether there is any. A leaf whose
-    /// row has no logits, or was refused, ends its branch; others go on.
+    /// Continues the picked leaves, and picks the next, until one of them is missing. Whether there is any. A leaf
+    /// whose row has no logits, or was refused, ends its branch; others go on.
     fn advance(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, chance: &mut dyn Chance) -> bool {
         if growth.missing().is_some() {
             let cached = self.caches.get_mut(&ask.sequence).expect("opened, or catching up had failed");
@@ -185,8 +186,8 @@ impl<S: Scorer> ModelDrafter<S> {
         true
     }
 
-    /// Draws and offers the tokens after a leaf. How many siblings there are is a function of the law alone, one for each
-    /// token whose raw probability is above `p_split`, and at least one: it never looks at what was drawn.
+    /// Draws and offers the tokens after a leaf. How many siblings there are is a function of the law alone, one for
+    /// each token whose raw probability is above `p_split`, and at least one: it never looks at what was drawn.
     fn expand(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, leaf: Leaf, chance: &mut dyn Chance) {
         let row =
             growth.logits(&leaf).unwrap_or_else(|| panic!("row {:?} of {:?} was not run", leaf.row, ask.sequence));

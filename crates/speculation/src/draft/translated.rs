@@ -2,15 +2,15 @@
 //! Assisted Generation, Intel Labs and Hugging Face 2024; string-level matching in Timor et al. 2025).
 //!
 //! The assistant reads the target's text in its own tokens and drafts a chain of them as any draft model does
-//! ([`ModelDrafter`]), into a tree that is thrown away; the chain is translated back. All proposals are points: a target
-//! token made of assistant tokens has no simple law, and without one there is nothing to weigh, so under *rejection* a
-//! guess is right only if the target would have drawn it. The best guess is then the most probable one, which is why the
-//! assistant is greedy unless it is told otherwise. (Its noise could not be the target's anyhow, whose race is between
-//! other tokens.) [`SharedScorer`] is the other way, with a law.
+//! ([`ModelDrafter`]), into a tree that is thrown away; the chain is translated back. All proposals are points: a
+//! target token made of assistant tokens has no simple law, and without one there is nothing to weigh, so under
+//! *rejection* a guess is right only if the target would have drawn it. The best guess is then the most probable one,
+//! which is why the assistant is greedy unless it is told otherwise. (Its noise could not be the target's anyhow, whose
+//! race is between other tokens.) [`SharedScorer`] is the other way, with a law.
 //!
 //! The last token of a draft is uncertain: the next character could still become part of it. So the assistant drafts a
-//! few tokens more than there is room for; where the draft ends with an uncertain token it is proposed all the same, which
-//! is lawful as any point, at a discount of what is thought of it.
+//! few tokens more than there is room for; where the draft ends with an uncertain token it is proposed all the same,
+//! which is lawful as any point, at a discount of what is thought of it.
 //!
 //! Left out: branching. Depths and unread tokens are counted in each side's own tokens, whose lengths hardly differ by
 //! more than a third: what is weighed by them is an estimate anyway. Penalties, bias, bans and constraints speak of the
@@ -136,8 +136,8 @@ impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
                 sampling,
                 constraint: None,
                 settings: DraftSettings { p_split: Some(1.0), ..ask.settings },
-                // What it draws is not offered as drawn. The noise is its own, in each of the target's passes: two of them
-                // may have the same assistant tokens.
+                // What it draws is not offered as drawn. The noise is its own, in each of the target's passes: two of
+                // them may have the same assistant tokens.
                 promise: Promise::Rejection,
                 seed: ask.seed ^ SEED_FLIP.rotate_left(u32::from(ask.source)) ^ ask.position() << 32,
                 limits: Limits { nodes_max: *nodes_max, ..ask.limits },

@@ -2,8 +2,8 @@
 //!
 //! A grammar, a schema or a list decides token by token what may come next. It stands in the context of a law
 //! ([`super::Context`]), so the target, every drafter with a law, and verification see the same mask at each node of a
-//! draft tree. A constraint is walked: it accepts tokens and takes them back, and [`Constrained`] brings it from node to
-//! node by the shortest way.
+//! draft tree. A constraint is walked: it accepts tokens and takes them back, and [`Constrained`] brings it from node
+//! to node by the shortest way.
 //!
 //! Left out: grammars. Whoever has one implements [`Constraint`].
 
@@ -58,8 +58,8 @@ impl Constrained {
         Constrained(RefCell::new(Walk { constraint, path: Vec::new() }))
     }
 
-    /// Sets the logits of tokens that may not follow this path to minus infinity; all of them where the path itself may not
-    /// be written.
+    /// Sets the logits of tokens that may not follow this path to minus infinity; all of them where the path itself may
+    /// not be written.
     pub fn mask(&self, path: &[Token], logits: &mut [f32]) {
         let mut walk = self.0.borrow_mut();
         match walk.go_to(path) {

@@ -1,7 +1,8 @@
 //! The settings that change single logits: bias, penalties, bans.
 //!
 //! They touch few tokens, so the row is copied once and edited in place. Counting tokens uses an array over the
-//! vocabulary that is cleared by walking the same tokens again, so that its cost is the window's and not the vocabulary's.
+//! vocabulary that is cleared by walking the same tokens again, so that its cost is the window's and not the
+//! vocabulary's.
 
 use super::{Context, Sampling, Scratch, sane};
 use crate::Token;

@@ -1,21 +1,98 @@
 //! A law: which tokens can come next, with what probability.
 //!
 //! Sparse and sorted by token, so that after top-k or top-p everything that follows costs the few tokens that are left.
-//! Probabilities are `f64`: they are added up, subtracted from each other and compared, and tests hold the sums to 1e-12.
+//! Without such a filter a law lists the whole vocabulary, 12 bytes a token. So laws take their memory from a pool and
+//! give it back when they are dropped, and whatever is made of a law comes from the same pool: passes allocate nothing
+//! in proportion to the vocabulary, and nobody has to think of it. Copies share their memory.
+//!
+//! Probabilities are `f64`: they are added up, subtracted from each other and compared, and tests hold the sums to
+//! 1e-12.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use crate::Token;
 
-/// A probability distribution over tokens: those of positive probability in ascending order, summing to 1 up to rounding.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Law {
+/// A probability distribution over the next token, after all sampling settings: the tokens of positive probability in
+/// ascending order, summing to 1 up to rounding. Cheap to clone.
+#[derive(Clone)]
+pub struct Law(Support);
+
+/// A point mass needs no memory, so greedy decoding allocates no law.
+#[derive(Clone)]
+enum Support {
+    Point([Token; 1]),
+    Several(Arc<Several>),
+}
+
+/// At least two tokens and their probabilities, in memory that goes back to its pool.
+struct Several {
     tokens: Vec<Token>,
     probabilities: Vec<f64>,
+    pool: LawPool,
+}
+
+/// Memory of laws that were dropped, for those to come: as many as were in use at once. Copies are the same pool.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LawPool(Arc<Mutex<Vec<LawMemory>>>);
+
+type LawMemory = (Vec<Token>, Vec<f64>);
+
+impl LawPool {
+    /// The law proportional to positive weights of ascending tokens, with the sum of the weights; `None` if there is no
+    /// token.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the sum is not finite.
+    pub(super) fn law(&self, weights: impl IntoIterator<Item = (Token, f64)>) -> Option<(Law, f64)> {
+        let mut memory: LawMemory = self.0.lock().ok().and_then(|mut unused| unused.pop()).unwrap_or_default();
+        let weights = weights.into_iter();
+        // Room for all that there may be, so that it is found once and not by doubling.
+        let most = weights.size_hint().1.unwrap_or(0);
+        memory.0.reserve(most);
+        memory.1.reserve(most);
+        memory.extend(weights);
+        let (tokens, probabilities) = memory;
+        let mut law = Several { tokens, probabilities, pool: self.clone() };
+        debug_assert!(law.tokens.is_sorted_by(|a, b| a < b) && law.probabilities.iter().all(|&weight| weight > 0.0));
+        if law.tokens.is_empty() {
+            return None;
+        }
+        let sum: f64 = law.probabilities.iter().sum();
+        assert!(sum > 0.0 && sum.is_finite(), "the weights of a law sum to {sum}");
+        for weight in &mut law.probabilities {
+            *weight /= sum;
+        }
+        // Dividing may underflow a weight to zero, and a token of the support has positive probability by definition.
+        if law.probabilities.contains(&0.0) {
+            let mut is_possible = law.probabilities.iter().map(|&probability| probability > 0.0);
+            law.tokens.retain(|_| is_possible.next().expect("as many as tokens"));
+            law.probabilities.retain(|&probability| probability > 0.0);
+        }
+        match law.tokens[..] {
+            [token] => Some((Law::point(token), sum)),
+            _ => Some((Law(Support::Several(Arc::new(law))), sum)),
+        }
+    }
+}
+
+impl Drop for Several {
+    fn drop(&mut self) {
+        let (mut tokens, mut probabilities) =
+            (std::mem::take(&mut self.tokens), std::mem::take(&mut self.probabilities));
+        tokens.clear();
+        probabilities.clear();
+        if let Ok(mut unused) = self.pool.0.lock() {
+            unused.push((tokens, probabilities));
+        }
+    }
 }
 
 impl Law {
     /// The point mass: this token for certain. What greedy decoding samples from.
     pub fn point(token: Token) -> Law {
-        Law { tokens: vec![token], probabilities: vec![1.0] }
+        Law(Support::Point([token]))
     }
 
     /// The law proportional to these weights, in any order; zero weights are left out.
@@ -32,67 +109,83 @@ impl Law {
         for pair in pairs.windows(2) {
             assert!(pair[0].0 != pair[1].0, "token {} comes twice", pair[0].0);
         }
-        let (tokens, weights) = pairs.into_iter().filter(|&(_, weight)| weight > 0.0).unzip();
-        Law::from_sorted(tokens, weights)
-    }
-
-    /// The law proportional to positive weights of ascending tokens.
-    pub(crate) fn from_sorted(tokens: Vec<Token>, mut weights: Vec<f64>) -> Law {
-        debug_assert!(tokens.is_sorted_by(|a, b| a < b) && weights.iter().all(|&weight| weight > 0.0));
-        let sum: f64 = weights.iter().sum();
-        assert!(sum > 0.0 && sum.is_finite(), "the weights of a law sum to {sum}");
-        for weight in &mut weights {
-            *weight /= sum;
-        }
-        // Dividing may underflow a weight to zero, and a token of the support has positive probability by definition.
-        if weights.contains(&0.0) {
-            let (tokens, probabilities) = tokens.into_iter().zip(weights).filter(|&(_, weight)| weight > 0.0).unzip();
-            return Law { tokens, probabilities };
-        }
-        Law { tokens, probabilities: weights }
+        let positive = pairs.into_iter().filter(|&(_, weight)| weight > 0.0);
+        let (law, _) = LawPool::default().law(positive).expect("at least one weight of a law is positive");
+        law
     }
 
     /// The tokens of positive probability, ascending.
     pub fn tokens(&self) -> &[Token] {
-        &self.tokens
+        match &self.0 {
+            Support::Point(token) => token,
+            Support::Several(law) => &law.tokens,
+        }
     }
 
     /// Their probabilities, in the same order.
     pub fn probabilities(&self) -> &[f64] {
-        &self.probabilities
+        match &self.0 {
+            Support::Point(_) => &[1.0],
+            Support::Several(law) => &law.probabilities,
+        }
     }
 
     /// The probability of a token; zero outside the support.
     pub fn probability(&self, token: Token) -> f64 {
-        self.tokens.binary_search(&token).map_or(0.0, |i| self.probabilities[i])
+        self.tokens().binary_search(&token).map_or(0.0, |i| self.probabilities()[i])
     }
 
     /// Tokens with their probabilities, ascending by token.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Token, f64)> + '_ {
-        self.tokens.iter().copied().zip(self.probabilities.iter().copied())
+        self.tokens().iter().copied().zip(self.probabilities().iter().copied())
     }
 
-    /// Sum of min(p, q) over all tokens: alpha at one place (Leviathan et al. 2023, Theorem 3.5). 1 for equal laws.
+    /// Sum of min(p, q) over all tokens: the probability that a token drawn from the other law is accepted, alpha at
+    /// one position (Leviathan et al. 2023, Theorem 3.5). 1 for equal laws.
     pub fn overlap(&self, other: &Law) -> f64 {
-        let (mut sum, mut at) = (0.0, 0);
-        for (token, p) in self.iter() {
-            while other.tokens.get(at).is_some_and(|&theirs| theirs < token) {
-                at += 1;
-            }
-            if other.tokens.get(at) == Some(&token) {
-                sum += p.min(other.probabilities[at]);
-            }
-        }
-        sum
+        self.beside(other.iter()).map(|(_, p, q)| p.min(q)).sum()
+    }
+
+    /// What is left of `weight` times this law where `other` is taken away: the law norm((w p - q)+), and the sum that
+    /// it had before it was normalised; `None` if nothing is left. `other` is ascending by token.
+    pub(crate) fn minus(&self, weight: f64, other: impl Iterator<Item = (Token, f64)>) -> Option<(Law, f64)> {
+        let pool = match &self.0 {
+            Support::Point(_) => LawPool::default(),
+            Support::Several(law) => law.pool.clone(),
+        };
+        let left = self.beside(other).map(|(token, p, q)| (token, weight * p - q));
+        pool.law(left.filter(|&(_, left)| left > 0.0))
+    }
+
+    /// The tokens of this law, each with its probabilities here and in `other`, which is ascending by token.
+    fn beside(&self, other: impl Iterator<Item = (Token, f64)>) -> impl Iterator<Item = (Token, f64, f64)> {
+        let mut other = other.peekable();
+        self.iter().map(move |(token, p)| {
+            while other.next_if(|&(theirs, _)| theirs < token).is_some() {}
+            let q = other.next_if(|&(theirs, _)| theirs == token).map_or(0.0, |(_, q)| q);
+            (token, p, q)
+        })
     }
 
     /// Number of tokens of positive probability, at least 1.
     pub fn support_len(&self) -> usize {
-        self.tokens.len()
+        self.tokens().len()
     }
 
     /// Whether only one token is possible.
     pub fn is_point(&self) -> bool {
-        self.tokens.len() == 1
+        self.support_len() == 1
+    }
+}
+
+impl PartialEq for Law {
+    fn eq(&self, other: &Law) -> bool {
+        self.tokens() == other.tokens() && self.probabilities() == other.probabilities()
+    }
+}
+
+impl fmt::Debug for Law {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_map().entries(self.iter()).finish()
     }
 }

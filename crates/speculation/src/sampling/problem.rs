@@ -1,7 +1,7 @@
 //! Settings out of range, said in a way that a door can pass on to its user.
 //!
-//! Values come from command lines and requests, so they are bad input and not a bug; but this crate has no `Result`, and
-//! a law must not fail. So the settings are checked once where they enter, and laws assert that they were.
+//! Values come from command lines and requests, so they are bad input and not a bug; but this crate has no `Result`,
+//! and a law must not fail. So the settings are checked once where they enter, and laws assert that they were.
 
 use std::fmt;
 
@@ -29,27 +29,17 @@ impl std::error::Error for SamplingProblem {}
 impl Sampling {
     /// The first setting that is out of range, if any. NaN is out of every range.
     pub fn problem(&self) -> Option<SamplingProblem> {
-        let zero_up = |value: f32| value >= 0.0 && value.is_finite();
+        let &Sampling { temperature, top_p, min_p, typical_p, repetition_penalty, .. } = self;
         let checks = [
-            ("temperature", "a number from 0 up", self.temperature, zero_up(self.temperature)),
-            ("top_p", "a number from 0 to 1", self.top_p, (0.0..=1.0).contains(&self.top_p)),
-            ("min_p", "a number from 0 to 1", self.min_p, (0.0..=1.0).contains(&self.min_p)),
-            (
-                "typical_p",
-                "a number above 0 and up to 1",
-                self.typical_p,
-                self.typical_p > 0.0 && self.typical_p <= 1.0,
-            ),
-            (
-                "repetition_penalty",
-                "a number above 0",
-                self.repetition_penalty,
-                zero_up(self.repetition_penalty) && self.repetition_penalty > 0.0,
-            ),
-            ("presence_penalty", "a finite number", self.presence_penalty, self.presence_penalty.is_finite()),
-            ("frequency_penalty", "a finite number", self.frequency_penalty, self.frequency_penalty.is_finite()),
+            ("temperature", "a number from 0 up", temperature, temperature >= 0.0),
+            ("top_p", "a number from 0 to 1", top_p, (0.0..=1.0).contains(&top_p)),
+            ("min_p", "a number from 0 to 1", min_p, (0.0..=1.0).contains(&min_p)),
+            ("typical_p", "a number above 0 and up to 1", typical_p, typical_p > 0.0 && typical_p <= 1.0),
+            ("repetition_penalty", "a number above 0", repetition_penalty, repetition_penalty > 0.0),
+            ("presence_penalty", "a finite number", self.presence_penalty, true),
+            ("frequency_penalty", "a finite number", self.frequency_penalty, true),
         ];
-        let wrong = checks.into_iter().find(|&(.., right)| !right);
+        let wrong = checks.into_iter().find(|&(.., value, in_range)| !in_range || !value.is_finite());
         if let Some((field, expected, found, _)) = wrong {
             return Some(SamplingProblem { field, expected, found: found.to_string() });
         }

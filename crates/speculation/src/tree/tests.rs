@@ -100,3 +100,14 @@ proptest! {
         prop_assert_eq!(tree.is_chain(), widest == Some(1));
     }
 }
+
+#[test]
+fn the_branch_that_says_a_text_is_found() {
+    let mut tree = DraftTree::new();
+    let one = tree.offer(None, 1, Proposal::Point, 0);
+    tree.offer(Some(one), 9, Proposal::Point, 0);
+    let two = tree.offer(Some(one), 2, Proposal::Point, 0);
+    assert_eq!(tree.follow(&[1, 2, 3]), [one, two]);
+    assert_eq!(tree.follow(&[1]), [one]);
+    assert!(tree.follow(&[7, 1]).is_empty() && tree.follow(&[]).is_empty());
+}

@@ -13,43 +13,53 @@
 //!
 //! Every node's law along the chain is asked for, where token by token would stop at the first refusal.
 
-use super::rejection::{self, Place};
+use super::rejection::{self, OfferLaw, Visit};
 use super::{TargetLaws, Verdict};
-use crate::{Address, Chance, DraftTree, Law, Offer, Pass, Proposal, Token};
+use crate::{Address, Chance, DraftTree, Law, Offer, Pass};
 
 pub(super) fn verify(tree: &DraftTree, target: &mut dyn TargetLaws, pass: Pass, chance: &mut dyn Chance) -> Verdict {
     let chain = leading_chain(tree);
+    // (w p - q)+ after a prefix of the chain, if the chain goes on there: as a law, and what it adds up to.
+    let owed = |len: usize, law: &Law, weight: f64| law.minus(weight, OfferLaw::new(tree, chain.get(len)?).iter());
     let mut law = target.law(None);
-    let mut owed = chain.first().map(|offer| Owed::new(tree, offer, &law, 1.0));
-    // The longest accepted prefix: its length, the law after it, and what is owed there if the chain went on.
-    let mut cut = (0, law.clone(), owed.take());
+    // The longest accepted prefix: its length, the law after it, and what is owed there.
+    let mut cut = (0, law.clone(), owed(0, &law, 1.0));
     let mut weight = 1.0_f64;
     let mut probabilities = Vec::with_capacity(chain.len());
     for (i, offer) in chain.iter().enumerate() {
         let token = tree.token(offer.node);
         probabilities.push(law.probability(token));
-        weight = (weight * law.probability(token) / drafted_probability(tree, offer, token)).min(1.0);
+        weight = (weight * law.probability(token) / OfferLaw::new(tree, offer).probability(token)).min(1.0);
         if weight == 0.0 {
             break; // every longer prefix has acceptance zero as well
         }
         law = target.law(Some(offer.node));
-        owed = chain.get(i + 1).map(|next| Owed::new(tree, next, &law, weight));
-        let accept = owed.as_ref().map_or(weight, |owed| owed.acceptance(weight));
-        let position = pass.start + i as u64;
-        if chance.coin(accept, Address::coin(pass, position, offer.index)) {
-            cut = (i + 1, law.clone(), owed.take());
+        let len = i + 1;
+        let owed = owed(len, &law, weight);
+        let accept = match len < chain.len() {
+            true => acceptance(owed.as_ref().map_or(0.0, |(_, sum)| *sum), weight),
+            false => weight,
+        };
+        if chance.coin(accept, Address::coin(pass, pass.start + i as u64, offer.index)) {
+            cut = (len, law.clone(), owed);
         }
     }
     let (accepted, law, owed) = cut;
     let path: Vec<_> = chain[..accepted].iter().map(|offer| offer.node).collect();
     let tokens = path.iter().map(|&node| tree.token(node)).collect();
     probabilities.truncate(accepted);
-    let place = match owed {
-        None => Place { law, owed: None, offers_from: 0 },
-        // The leading offer under the cut is refused; the others there are still to be judged.
-        Some(owed) => Place { law, owed: owed.law(), offers_from: chain[accepted].index + 1 },
-    };
-    rejection::descend(tree, target, pass, Verdict { path, tokens, probabilities }, place, chance)
+    // The leading offer under the cut is refused; the others there are still to be judged. Where nothing is owed under
+    // it, p = q and the chain should have gone on: rounding alone led here.
+    let offers_from = chain.get(accepted).map_or(0, |refused| refused.index + 1);
+    let owed = owed.map_or_else(|| law.clone(), |(owed, _)| owed);
+    rejection::descend(
+        tree,
+        target,
+        pass,
+        Verdict { path, tokens, probabilities },
+        Visit { law, owed, offers_from },
+        chance,
+    )
 }
 
 /// The first offers of the tree, as long as each is made under the one before.
@@ -60,37 +70,9 @@ fn leading_chain(tree: &DraftTree) -> &[Offer] {
     &offers[..len]
 }
 
-/// (w p - q)+, not normalised.
-struct Owed {
-    tokens: Vec<Token>,
-    weights: Vec<f64>,
-}
-
-impl Owed {
-    fn new(tree: &DraftTree, offer: &Offer, target: &Law, weight: f64) -> Owed {
-        let left = target.iter().map(|(token, p)| (token, weight * p - drafted_probability(tree, offer, token)));
-        let (tokens, weights) = left.filter(|&(_, left)| left > 0.0).unzip();
-        Owed { tokens, weights }
-    }
-
-    /// h_i of the paper: owed / (owed + 1 - w). Where both vanish p = q at full weight, and any answer is right because
-    /// the next prefix is accepted for certain.
-    fn acceptance(&self, weight: f64) -> f64 {
-        let owed: f64 = self.weights.iter().sum();
-        let refused = 1.0 - weight;
-        if owed + refused > 0.0 { (owed / (owed + refused)).min(1.0) } else { 1.0 }
-    }
-
-    /// The law of what is owed; `None` if rounding alone led here, because p = q and the chain should have gone on.
-    fn law(self) -> Option<Law> {
-        (!self.tokens.is_empty()).then(|| Law::from_sorted(self.tokens, self.weights))
-    }
-}
-
-/// q of a token under the law of an offer. Along the leading chain nothing was drawn from that law before.
-fn drafted_probability(tree: &DraftTree, offer: &Offer, token: Token) -> f64 {
-    match offer.proposal {
-        Proposal::Drawn(law) => tree.law(law).probability(token),
-        Proposal::Point => f64::from(u8::from(tree.token(offer.node) == token)),
-    }
+/// h_i of the paper: owed / (owed + 1 - w). Where both vanish p = q at full weight, and any answer is right because the
+/// next prefix is accepted for certain.
+fn acceptance(owed: f64, weight: f64) -> f64 {
+    let refused = 1.0 - weight;
+    if owed + refused > 0.0 { (owed / (owed + refused)).min(1.0) } else { 1.0 }
 }

@@ -164,7 +164,9 @@ proptest! {
     #[test]
     fn whatever_is_written_is_read_back(
         entries in prop::collection::btree_map("[a-zé.]{0,8}", value(), 0..8),
-        tensors in prop::collection::btree_map("[a-zé.]{0,8}", (prop::collection::vec(0..4_usize, 1..=4), 0..4_usize), 0..6),
+        tensors in prop::collection::btree_map(
+            "[a-zé.]{0,8}", (prop::collection::vec(0..4_usize, 1..=4), 0..4_usize), 0..6,
+        ),
         exponent in prop::option::of(0..8u32),
     ) {
         let mut entries = entries;

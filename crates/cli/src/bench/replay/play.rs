@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foretoken::store::Store;
 use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, Stats};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, Outputs};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HostOutputs, Outputs};
 use foretoken_speculation::{Drafter, Token};
 
 use crate::failure::Failure;
@@ -21,17 +21,18 @@ type Script = Arc<Mutex<Vec<Token>>>;
 struct Player {
     script: Script,
     capacity: Capacity,
+    outputs: HostOutputs,
     /// Elements of the outputs that are one; all others are zero.
     hot: Vec<usize>,
 }
 
 impl Executor for Player {
-    fn forward(&mut self, batch: &Batch<'_>, outputs: &mut Outputs) -> Result<(), ExecutorError> {
-        let vocabulary = self.capacity.vocabulary;
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
+        let Self { capacity: Capacity { vocabulary, .. }, outputs, hot, .. } = self;
+        let vocabulary = *vocabulary;
         let rows: usize = batch.spans.iter().map(|span| span.wanted.len()).sum();
         // Clearing what was set costs nothing; clearing all would cost more than everything else here.
-        self.hot.drain(..).for_each(|hot| outputs.logits[hot] = 0.0);
-        outputs.vocabulary = vocabulary;
+        hot.drain(..).for_each(|hot| outputs.logits[hot] = 0.0);
         if outputs.logits.len() < rows * vocabulary {
             outputs.logits.resize(rows * vocabulary, 0.0);
         }
@@ -40,14 +41,19 @@ impl Executor for Player {
         for (at, (span, row)) in wanted.enumerate() {
             let next = span.start + span.depth(row) + 1;
             let token = script.get(next).copied().unwrap_or(0);
-            let hot = at * vocabulary + token as usize;
-            outputs.logits[hot] = 1.0;
-            self.hot.push(hot);
+            hot.push(at * vocabulary + token as usize);
         }
+        hot.iter().for_each(|hot| outputs.logits[*hot] = 1.0);
         Ok(())
     }
 
-    fn rows(&mut self, _edit: CacheEdit<'_>) {}
+    fn outputs(&self) -> &dyn Outputs {
+        &self.outputs
+    }
+
+    fn rows(&mut self, _edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        Ok(())
+    }
 
     fn capacity(&self) -> &Capacity {
         &self.capacity
@@ -68,9 +74,10 @@ impl Stage {
         let script = Script::default();
         // One page holds a text with its tree: nothing is stored in it, so its size costs nothing.
         let room = context + nodes_max + 1;
-        let groups = vec![Group { page_len: room, pages: 1 }];
+        let groups = vec![Group::attention(room, 1)];
         let capacity = Capacity { vocabulary, context_max: room, rows_max: room, groups };
-        let player = Player { script: script.clone(), capacity, hot: Vec::new() };
+        let outputs = HostOutputs { vocabulary, ..HostOutputs::default() };
+        let player = Player { script: script.clone(), capacity, outputs, hot: Vec::new() };
         let mut engine = Engine::new(Box::new(player), 1, room);
         let count = drafters.len() as u8;
         drafters.into_iter().for_each(|drafter| {

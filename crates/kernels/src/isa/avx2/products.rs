@@ -1,6 +1,6 @@
 //! Products of quantized weights with AVX2 alone.
 
-crate::isa::operations_256::operations_256!(#[target_feature(enable = "avx2,fma,f16c")]);
+super::operations_256::operations_256!(#[target_feature(enable = "avx2,fma,f16c")]);
 
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -17,7 +17,14 @@ fn dot_wide_32(sum: __m256i, quants: __m256i, four: __m256i) -> __m256i {
     dot_32(sum, _mm256_abs_epi8(signed), _mm256_sign_epi8(four, signed))
 }
 
-crate::isa::panels::panel_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], floats: [1, 2, 3, 4], float_pairs: [1, 2], bias: 128);
+crate::isa::panels::panel_kernels!(
+    #[target_feature(enable = "avx2,fma,f16c")]
+    single: [1, 2, 3, 4],
+    double: [],
+    floats: [1, 2, 3, 4],
+    float_pairs: [1, 2],
+    bias: 128
+);
 
 /// A line of pairs of bf16 as the first and the second of each: halves of 32 bits, moved and masked into place.
 ///
@@ -35,13 +42,17 @@ unsafe fn two_bf16(from: *const u8) -> [Vector; 2] {
     ]
 }
 
-crate::isa::floats::float_kernels!(#[target_feature(enable = "avx2,fma,f16c")] single: [1, 2, 3, 4], double: [1, 2]);
+crate::isa::floats::float_kernels!(
+    #[target_feature(enable = "avx2,fma,f16c")]
+    single: [1, 2, 3, 4],
+    double: [1, 2]
+);
 
 /// See `rounded.rs`.
 ///
 /// # Safety
 /// The features of this module are there.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(crate) unsafe fn round_row(x: &[f32], row: &mut crate::rounded::Row<'_>) {
-    crate::rounded::round_row(x, row);
+pub(crate) unsafe fn round_row(x: &[f32], row: &mut crate::isa::shapes::Row<'_>) {
+    crate::isa::round::round_row(x, row);
 }

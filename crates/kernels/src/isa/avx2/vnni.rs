@@ -4,7 +4,7 @@ pub(crate) use super::*;
 pub(crate) use products::{TILES, strip_blocks};
 
 mod products {
-    crate::isa::operations_256::operations_256!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")]);
+    crate::isa::avx2::operations_256::operations_256!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")]);
 
     #[inline]
     #[target_feature(enable = "avxvnni,avx2,fma,f16c")]
@@ -18,5 +18,12 @@ mod products {
         _mm256_dpbusd_avx_epi32(sum, quants, four)
     }
 
-    crate::isa::panels::panel_kernels!(#[target_feature(enable = "avxvnni,avx2,fma,f16c")] single: [1, 2, 3, 4], double: [], floats: [1, 2, 3, 4], float_pairs: [1, 2], bias: 0);
+    crate::isa::panels::panel_kernels!(
+        #[target_feature(enable = "avxvnni,avx2,fma,f16c")]
+        single: [1, 2, 3, 4],
+        double: [],
+        floats: [1, 2, 3, 4],
+        float_pairs: [1, 2],
+        bias: 0
+    );
 }

@@ -1,14 +1,16 @@
 //! Products of quantized weights in 512-bit registers: AVX-512 with VNNI, whose `vpdpbusd` adds 64 exact products.
 //!
-//! Tiles of one panel by up to 8 rows, of two panels by up to 6, and of two panels of floats by up to 12: a line of weights
-//! is unpacked once for all rows, and each row's activations come from memory as the broadcast operand of the dot.
+//! Tiles of one panel by up to 8 rows, of two panels by up to 6, and of two panels of floats by up to 12: a line of
+//! weights is unpacked once for all rows, and each row's activations come from memory as the broadcast operand of the
+//! dot.
 
 use std::arch::x86_64::*;
 
 use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
 use crate::block::IQ4_UNSIGNED;
-use crate::rounded::{Factor, Row, SMALL};
+use crate::isa::round::Factor;
+use crate::isa::shapes::{Row, SMALL};
 
 type Line = __m512i;
 type Ints = __m512i;
@@ -166,7 +168,12 @@ fn prefetch_far(address: *const i8) {
 }
 
 crate::isa::panels::panel_kernels!(
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8], double: [4, 5, 6], floats: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], float_pairs: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], bias: 0
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+    single: [1, 2, 3, 4, 5, 6, 7, 8],
+    double: [4, 5, 6],
+    floats: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
+    float_pairs: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
+    bias: 0
 );
 
 /// A line of pairs of bf16 as the first and the second of each: halves of 32 bits, moved and masked into place.
@@ -182,7 +189,11 @@ unsafe fn two_bf16(from: *const u8) -> [Vector; 2] {
     [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second)]
 }
 
-crate::isa::floats::float_kernels!(#[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")] single: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], double: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+crate::isa::floats::float_kernels!(
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
+    single: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
+    double: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+);
 
 /// See `rounded.rs`, whose plain loops this equals: two registers a small block. Cost: some 30 instructions for 32
 /// elements, a tenth of a nanosecond an element.

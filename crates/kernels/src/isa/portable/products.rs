@@ -155,6 +155,6 @@ crate::isa::floats::float_kernels!(single: [1, 2], double: []);
 ///
 /// # Safety
 /// The features of this module are there.
-pub(crate) unsafe fn round_row(x: &[f32], row: &mut crate::rounded::Row<'_>) {
-    crate::rounded::round_row(x, row);
+pub(crate) unsafe fn round_row(x: &[f32], row: &mut crate::isa::shapes::Row<'_>) {
+    crate::isa::round::round_row(x, row);
 }

@@ -1,9 +1,9 @@
 //! What a draft model has cached of one sequence: tokens for good, and behind them the rows of its last tree.
 //!
 //! A row is known by the tokens that lead to it, so it is right whatever became of the draft: the longest path of rows
-//! that says what the sequence came to say is kept, and the rest forgotten. The tokens cached for good are compared with
-//! the sequence as well: they may be a draft themselves, of a draft model that this one drafts for. Left out: the bytes,
-//! which are the scorer's.
+//! that says what the sequence came to say is kept, and the rest forgotten. The tokens cached for good are compared
+//! with the sequence as well: they may be a draft themselves, of a draft model that this one drafts for. Left out: the
+//! bytes, which are the scorer's.
 
 use std::borrow::Cow;
 

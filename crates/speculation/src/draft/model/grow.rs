@@ -1,13 +1,13 @@
 //! How a draft grows: leaves, and which of them are continued together.
 //!
 //! A leaf's gain is the product of the confidences on the way to it. The draft is grown best first, but a pass of the
-//! draft model costs nearly the same for one row as for several, so a round continues all leaves that are expected to be
-//! continued before the tree is full: if each next token is as sure as this draft's first choices were on average, every
-//! leaf that has a child among the best of the nodes that still fit. Leaves of equal gain come in the order in which
-//! they were offered. A chain has one leaf, and a round for every token.
+//! draft model costs nearly the same for one row as for several, so a round continues all leaves that are expected to
+//! be continued before the tree is full: if each next token is as sure as this draft's first choices were on average,
+//! every leaf that has a child among the best of the nodes that still fit. Leaves of equal gain come in the order in
+//! which they were offered. A chain has one leaf, and a round for every token.
 //!
-//! All of this is a function of tokens that are offered already, as the law demands, and of nothing that the cache holds:
-//! rows that are there before they are needed save passes and change no draft.
+//! All of this is a function of tokens that are offered already, as the law demands, and of nothing that the cache
+//! holds: rows that are there before they are needed save passes and change no draft.
 
 use crate::{NodeId, Token};
 

@@ -6,8 +6,8 @@ use crate::budget::Limits;
 use crate::draft::trial::Likeliest;
 use crate::{Address, DraftTree, Law, Probes, Promise, Proposal, Sampling};
 
-/// Says that token t is followed by t + 1, with this logit against zeros, or by t + 2, with a logit of its own; notes what
-/// it was asked.
+/// Says that token t is followed by t + 1, with this logit against zeros, or by t + 2, with a logit of its own; notes
+/// what it was asked.
 struct Successor {
     logit: f32,
     second: f32,
@@ -40,7 +40,7 @@ impl Scorer for Successor {
     fn open(&mut self, sequence: SequenceId) {
         self.cached.insert(sequence, Vec::new());
     }
-    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         self.passes.push(asks.len());
         for ask in asks {
             let cached = self.cached.get_mut(&ask.sequence).unwrap();

@@ -2,20 +2,21 @@
 //! Algorithm 4): a [`Scorer`] of the target's vocabulary over one of another.
 //!
 //! The target's tokens are translated, the assistant runs them, and its logits are dealt out to the target's tokens of
-//! the same bytes or role; all others get minus infinity, so that any law made of the row is the assistant's, restricted
-//! and renormalised. That is a law over target tokens like any other: whatever drafts with it draws and offers with q,
-//! and under *exact* races with the target's own noise. Where several assistant tokens stand for one of the target's, the
-//! most probable counts.
+//! the same bytes or role; all others get minus infinity, so that any law made of the row is the assistant's,
+//! restricted and renormalised. That is a law over target tokens like any other: whatever drafts with it draws and
+//! offers with q, and under *exact* races with the target's own noise. Where several assistant tokens stand for one of
+//! the target's, the most probable counts.
 //!
-//! A drafted token can merge with the text before it in the assistant's vocabulary; the cache goes by what it ran, and is
-//! then set back to what agrees. In the middle of a character there is no row. A tree is run branch by branch, since its branches may be cut
-//! into different tokens: the assistant has one text at a time, and rows of one sequence cost a pass each.
+//! A drafted token can merge with the text before it in the assistant's vocabulary; the cache goes by what it ran, and
+//! is then set back to what agrees. In the middle of a character there is no row. A tree is run branch by branch, since
+//! its branches may be cut into different tokens: the assistant has one text at a time, and rows of one sequence cost a
+//! pass each.
 
 use std::collections::BTreeMap;
 
 use crate::scorer::common_prefix;
 use crate::translate::{Reading, Translator};
-use crate::{Rows, ScoreAsk, Scorer, SequenceId, Token};
+use crate::{LogitRows, ScoreAsk, Scorer, SequenceId, Token};
 
 /// A [`Scorer`] in the target's vocabulary, over an assistant with another one.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub struct SharedScorer<S, T> {
     /// Translates between the target and the assistant.
     pub translator: T,
     texts: BTreeMap<SequenceId, Text>,
-    rows: Rows,
+    rows: LogitRows,
 }
 
 /// What a sequence has come to.
@@ -67,7 +68,7 @@ impl Text {
 impl<S: Scorer, T: Translator> SharedScorer<S, T> {
     /// A scorer of the target's vocabulary.
     pub fn new(scorer: S, translator: T) -> SharedScorer<S, T> {
-        SharedScorer { scorer, translator, texts: BTreeMap::new(), rows: Rows::new() }
+        SharedScorer { scorer, translator, texts: BTreeMap::new(), rows: LogitRows::new() }
     }
 
     fn text(&mut self, sequence: SequenceId) -> &mut Text {
@@ -102,7 +103,7 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
     }
 
     /// One pass over rows of different sequences.
-    fn run(&mut self, wanted: &[(SequenceId, u32)], rows: &mut Rows) {
+    fn run(&mut self, wanted: &[(SequenceId, u32)], rows: &mut LogitRows) {
         let can_run: Vec<bool> = wanted.iter().map(|&(sequence, row)| self.catch_up(sequence, row)).collect();
         let running =
             || wanted.iter().zip(&can_run).filter(|(_, can_run)| **can_run).map(|((sequence, _), _)| *sequence);
@@ -145,7 +146,7 @@ impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
         self.scorer.open(sequence);
     }
 
-    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut Rows) {
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         asks.iter().for_each(|ask| self.begin(ask));
         let mut pass: Vec<(SequenceId, u32)> = Vec::with_capacity(asks.len());
         for (ask, row) in asks.iter().flat_map(|ask| ask.wanted.iter().map(move |row| (ask, *row))) {

@@ -1,8 +1,8 @@
 //! The 256-bit operations of products of quantized weights, for AVX2 with and without VNNI.
 //!
 //! A line is two registers. Of the two instruction sets only the dots differ: without VNNI a dot of up to 7 bits is
-//! `vpmaddubsw` (127 x 127 x 2 fits 16 bits) and a widening sum of pairs; quants of 8 bits would saturate it, so they are made
-//! signed, their sign moved to the activation, and the offset of 128 is gone (`bias`).
+//! `vpmaddubsw` (127 x 127 x 2 fits 16 bits) and a widening sum of pairs; quants of 8 bits would saturate it, so they
+//! are made signed, their sign moved to the activation, and the offset of 128 is gone (`bias`).
 
 /// Instantiates the operations, given the features and the two dots of 32 bytes.
 macro_rules! operations_256 {

@@ -1,0 +1,234 @@
+//! Who runs a batch: a trait, and what it says of its cache.
+//!
+//! An executor keeps the bytes of the cache in pages, and knows nothing of whose they are. It may be this machine's
+//! processor, a table of a test, or a device or machine that can be lost, so both ways of changing it can fail.
+//!
+//! Left out: any particular network, and page bookkeeping, which is the engine's.
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::batch::{Batch, PageTable, Span, Token};
+use crate::outputs::Outputs;
+
+/// A change of the cache's bytes, all groups at once.
+#[derive(Clone, Debug)]
+pub enum CacheEdit<'a> {
+    /// Copies the rows at the positions `from` to the positions `to`, `to + 1`, ... of the same sequence. The
+    /// positions ascend and none lies before its destination: an accepted path closing its ranks.
+    Move {
+        /// The sequence's page tables.
+        tables: &'a [PageTable],
+        /// Where the rows are.
+        from: &'a [usize],
+        /// Where the first of them goes.
+        to: usize,
+    },
+    /// Copies rows of one sequence to the same positions of another: a prefix that both have. What is seen from there
+    /// on is bit-identical to having computed the rows again.
+    Copy {
+        /// Page tables of the sequence that has the rows.
+        from: &'a [PageTable],
+        /// Page tables of the one that gets them, with room for the positions.
+        to: &'a [PageTable],
+        /// Which rows, by position.
+        positions: Range<usize>,
+    },
+}
+
+/// What the rows of a cache group hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Keys and values of attention, one row a position.
+    Attention,
+}
+
+/// Which rows of a cache group later rows can still see, so which have to be kept.
+///
+/// This is where a sliding window will be said. It will need page tables that begin behind position 0, because pages
+/// are given back at the front, and reservations by the window and not by the length of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// All of them.
+    All,
+}
+
+/// One kind of cache, with its own pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// What a row holds.
+    pub kind: Kind,
+    /// Which rows are kept.
+    pub keep: Keep,
+    /// Positions a page.
+    pub page_len: usize,
+    /// Pages there are, numbered from 0.
+    pub pages: usize,
+}
+
+impl Group {
+    /// Keys and values of attention over the whole text.
+    pub fn attention(page_len: usize, pages: usize) -> Self {
+        Self { kind: Kind::Attention, keep: Keep::All, page_len, pages }
+    }
+
+    /// Pages that a sequence of so many positions holds at least.
+    pub fn pages_for(&self, positions: usize) -> usize {
+        match self.keep {
+            Keep::All => positions.div_ceil(self.page_len),
+        }
+    }
+}
+
+/// How much an executor can hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Tokens there are.
+    pub vocabulary: usize,
+    /// Positions the network can represent.
+    pub context_max: usize,
+    /// Rows of one pass.
+    pub rows_max: usize,
+    /// The cache groups, at least one.
+    pub groups: Vec<Group>,
+}
+
+/// A network that can be run: the CPU decoder, a toy table, later another machine. Nothing above knows which.
+pub trait Executor: Send {
+    /// Scores every row of the batch, stores the rows in the cache, and has [`outputs`](Self::outputs) ready.
+    ///
+    /// # Errors
+    /// [`ExecutorError`] if the batch cannot be run; then nothing of it counts as stored.
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError>;
+
+    /// What the latest pass says, for the rows that it was asked for; until the next pass. Changing the cache does not
+    /// change it. Of no pass, or of one that failed, nothing is said here.
+    fn outputs(&self) -> &dyn Outputs;
+
+    /// Changes rows of the cache.
+    ///
+    /// # Errors
+    /// [`ExecutorError`] if it cannot be done. Then the rows that were to be written hold nothing that can be used, and
+    /// all others are as before.
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError>;
+
+    /// How much there is room for.
+    fn capacity(&self) -> &Capacity;
+}
+
+impl<E: Executor + ?Sized> Executor for Box<E> {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
+        (**self).forward(batch)
+    }
+
+    fn outputs(&self) -> &dyn Outputs {
+        (**self).outputs()
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        (**self).rows(edit)
+    }
+
+    fn capacity(&self) -> &Capacity {
+        (**self).capacity()
+    }
+}
+
+/// Why an executor cannot do what was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecutorError {
+    /// A token that the network does not have.
+    Token {
+        /// The token.
+        found: Token,
+        /// Tokens there are.
+        vocabulary: usize,
+    },
+    /// A position behind the last that the network can represent.
+    Position {
+        /// The position.
+        found: usize,
+        /// Positions there are.
+        context_max: usize,
+    },
+    /// More rows than one pass can have.
+    Rows {
+        /// Rows of the batch.
+        found: usize,
+        /// Rows there is room for.
+        rows_max: usize,
+    },
+    /// The executor itself failed, whatever it was asked: a device that was lost, a machine that does not answer.
+    Failed {
+        /// What failed, and how.
+        message: String,
+    },
+}
+
+impl fmt::Display for ExecutorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token { found, vocabulary } => {
+                write!(f, "token: expected a number below {vocabulary} (the vocabulary), found {found}")
+            }
+            Self::Position { found, context_max } => {
+                write!(f, "position: expected at most {} (the context), found {found}", context_max.saturating_sub(1))
+            }
+            Self::Rows { found, rows_max } => write!(f, "rows of one pass: expected at most {rows_max}, found {found}"),
+            Self::Failed { message } => write!(f, "executor: failed: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for ExecutorError {}
+
+/// Checks a batch against a capacity, as every executor must before it touches its cache.
+///
+/// # Errors
+/// The first thing that does not fit.
+///
+/// # Panics
+/// If a span is malformed (a bug of the caller): a parent that is not an earlier row, a wanted row that does not
+/// exist, a page table without room, or a page that there is not.
+pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError> {
+    let computed = batch.spans.iter().find(|span| span.computed > span.tokens.len());
+    assert!(computed.is_none(), "span: more rows computed than there are: {computed:?}");
+    let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
+    if rows > capacity.rows_max {
+        return Err(ExecutorError::Rows { found: rows, rows_max: capacity.rows_max });
+    }
+    for span in batch.spans {
+        assert_span(span, &capacity.groups);
+        let new = span.computed..span.tokens.len();
+        if let Some(found) = span.tokens[new.clone()].iter().find(|token| **token as usize >= capacity.vocabulary) {
+            return Err(ExecutorError::Token { found: *found, vocabulary: capacity.vocabulary });
+        }
+        let last = new.map(|i| span.start + span.depth(i)).max().unwrap_or(0);
+        if last >= capacity.context_max {
+            return Err(ExecutorError::Position { found: last, context_max: capacity.context_max });
+        }
+    }
+    Ok(())
+}
+
+/// That a span makes sense, and has its pages.
+fn assert_span(span: &Span<'_>, groups: &[Group]) {
+    let (len, parents) = (span.tokens.len(), span.parents);
+    assert!(parents.is_empty() || parents.len() == len, "span: {len} tokens, {} parents", parents.len());
+    for (i, parent) in parents.iter().enumerate() {
+        assert!(parent.is_none_or(|parent| (parent as usize) < i), "span: row {i} has parent {parent:?}");
+    }
+    let new = span.computed..len;
+    for (what, asked) in [("wanted", span.wanted), ("hidden", span.hidden)] {
+        let there = asked.iter().all(|row| new.contains(&(*row as usize)));
+        assert!(there, "span: {what} rows {asked:?} of {new:?}");
+    }
+    assert_eq!(span.tables.len(), groups.len(), "span: page tables, one a cache group");
+    for (table, group) in span.tables.iter().zip(groups) {
+        let positions = span.start + len;
+        let room = table.len() * group.page_len;
+        assert!(table.len() >= group.pages_for(positions), "span: rows up to {positions} in pages for {room}");
+        let beyond = table.iter().find(|page| page.0 as usize >= group.pages);
+        assert!(beyond.is_none(), "span: page {beyond:?} of {}", group.pages);
+    }
+}

@@ -1,0 +1,62 @@
+//! Checks of configurations that all families need, with errors that name the field.
+
+use foretoken_weights::Weights;
+use foretoken_weights::gguf::Metadata;
+
+use crate::error::ModelError;
+
+/// Bounds that keep a hostile configuration from overflowing products of its fields. Far beyond any network.
+const FIELD_MAX: usize = 1 << 24;
+
+/// Checks a field that counts something.
+pub(super) fn count(file: &str, field: &str, found: usize) -> Result<usize, ModelError> {
+    if (1..=FIELD_MAX).contains(&found) {
+        Ok(found)
+    } else {
+        Err(ModelError::config(file, field, format!("a number from 1 to {FIELD_MAX}"), found))
+    }
+}
+
+/// Widest head believed; the widest known have 256.
+const HEAD_DIM_MAX: usize = 1 << 12;
+
+/// Checks the width of a head: rotary frequencies are worked out before any tensor can contradict it.
+pub(super) fn check_head_dim(file: &str, field: &str, found: usize) -> Result<usize, ModelError> {
+    if (1..=HEAD_DIM_MAX).contains(&found) {
+        Ok(found)
+    } else {
+        Err(ModelError::config(file, field, format!("a width of heads from 1 to {HEAD_DIM_MAX}"), found))
+    }
+}
+
+/// Checks what is added to a variance: NaN or a negative number would make every row NaN.
+pub(super) fn check_epsilon(file: &str, field: &str, found: f32) -> Result<f32, ModelError> {
+    if found >= 0.0 && found.is_finite() {
+        Ok(found)
+    } else {
+        Err(ModelError::config(file, field, "a finite number of at least 0", found))
+    }
+}
+
+/// Checks the fields that must divide one another, whatever the family.
+pub(super) fn check_heads(file: &str, fields: [&str; 2], heads: usize, kv_heads: usize) -> Result<(), ModelError> {
+    if heads.is_multiple_of(kv_heads) {
+        return Ok(());
+    }
+    let expected = format!("a divisor of {} = {heads}", fields[0]);
+    Err(ModelError::config(file, fields[1], expected, kv_heads))
+}
+
+/// Rows of the embedding: what a GGUF file's vocabulary has, whatever its keys say.
+pub(super) fn gguf_vocabulary(metadata: &Metadata, weights: &Weights) -> Result<usize, ModelError> {
+    let embedding = weights.require("token_embd.weight")?;
+    match embedding.shape.as_slice() {
+        [rows, _] => count(metadata.source(), "rows of tensor token_embd.weight", *rows),
+        other => Err(ModelError::config(
+            metadata.source(),
+            "shape of tensor token_embd.weight",
+            "two dimensions",
+            other.len(),
+        )),
+    }
+}

@@ -1,0 +1,107 @@
+//! How families find their tensors: by name, with their shapes checked against the configuration.
+
+use foretoken_weights::{Tensor, Weights};
+
+use crate::error::ModelError;
+use crate::linear::{Table, Unpacked};
+use crate::network::NormWeights;
+use crate::spec::Spec;
+use crate::storage::Storage;
+
+/// Whether a linear layer has a bias. A tensor that the configuration promises and the file lacks is an error: a
+/// network without it would still talk, and be wrong.
+#[derive(Clone, Copy)]
+pub(super) enum Bias {
+    Required,
+    /// Left alone even if the file has one, as transformers does.
+    None,
+    /// The file decides: formats whose configuration does not say.
+    IfThere,
+}
+
+/// The tensor of this name, which must be there and have this shape.
+fn require<'a>(weights: &'a Weights, name: &str, shape: &[usize]) -> Result<&'a Tensor, ModelError> {
+    let tensor = weights.require(name)?;
+    if tensor.shape != shape {
+        return Err(ModelError::Shape {
+            file: weights.source().to_string(),
+            tensor: name.to_string(),
+            expected: shape.to_vec(),
+            found: tensor.shape.clone(),
+        });
+    }
+    Ok(tensor)
+}
+
+/// A vector, widened: norms and biases are small and used by element-wise kernels.
+fn vector(weights: &Weights, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+    let storage = Storage::new(require(weights, name, &[len])?);
+    let mut out = vec![0.0; len];
+    storage.widen(0..len, &mut out);
+    Ok(out)
+}
+
+/// A vector that may be missing.
+pub(super) fn optional_vector(weights: &Weights, name: &str, len: usize) -> Result<Option<Vec<f32>>, ModelError> {
+    if weights.get(name).is_some() { vector(weights, name, len).map(Some) } else { Ok(None) }
+}
+
+/// The tensors of a checkpoint, as parts of a network.
+#[derive(Clone, Copy)]
+pub(super) struct Tensors<'a> {
+    pub(super) weights: &'a Weights,
+}
+
+impl Tensors<'_> {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.weights.get(name).is_some()
+    }
+
+    fn bias(&self, name: &str, len: usize, bias: Bias) -> Result<Option<Vec<f32>>, ModelError> {
+        let name = format!("{name}.bias");
+        match bias {
+            Bias::Required => vector(self.weights, &name, len).map(Some),
+            Bias::None => Ok(None),
+            Bias::IfThere => optional_vector(self.weights, &name, len),
+        }
+    }
+
+    /// `name.weight` `[rows, width]`, of which single rows are read.
+    pub(super) fn table(&self, name: &str, width: usize, rows: usize) -> Result<Table, ModelError> {
+        let tensor = require(self.weights, &format!("{name}.weight"), &[rows, width])?;
+        Ok(Table::new(Storage::new(tensor), width, rows))
+    }
+
+    /// The head: `head.weight` `[vocabulary, width]`, or the embedding where the network has none of its own.
+    pub(super) fn head(&self, head: &str, embedding: &str, spec: &Spec) -> Result<Unpacked, ModelError> {
+        if spec.tied_head {
+            let table = self.linear(embedding, spec.width, spec.vocabulary, Bias::None)?;
+            return Ok(table.called("the embedding, which is the head"));
+        }
+        self.linear(head, spec.width, spec.vocabulary, Bias::None)
+    }
+
+    /// `name.weight` `[outputs, inputs]` and `name.bias`.
+    pub(super) fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Unpacked, ModelError> {
+        let tensor = require(self.weights, &format!("{name}.weight"), &[outputs, inputs])?;
+        Ok(Unpacked::new(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
+    }
+
+    /// The same of a weight that is stored `[inputs, outputs]`.
+    pub(super) fn transposed(
+        &self,
+        name: &str,
+        inputs: usize,
+        outputs: usize,
+        bias: Bias,
+    ) -> Result<Unpacked, ModelError> {
+        let tensor = require(self.weights, &format!("{name}.weight"), &[inputs, outputs])?;
+        Ok(Unpacked::transposed(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
+    }
+
+    /// `name.weight` and, if `biased`, `name.bias`, of a normalization.
+    pub(super) fn norm(&self, name: &str, width: usize, biased: bool) -> Result<NormWeights, ModelError> {
+        let bias = if biased { vector(self.weights, &format!("{name}.bias"), width)? } else { Vec::new() };
+        Ok(NormWeights { weight: vector(self.weights, &format!("{name}.weight"), width)?, bias })
+    }
+}

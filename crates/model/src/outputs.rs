@@ -1,0 +1,110 @@
+//! What a pass says: rows of logits, and hidden states apart from them.
+//!
+//! Outputs belong to the executor and are asked for row by row, so nothing is copied on the way to who reads them: a
+//! row of a vocabulary of 128 k tokens is 512 KB. [`HostOutputs`] are those of an executor that computes in this
+//! process's memory. One whose rows lie elsewhere may bring each over when it is first asked for, and answer
+//! [`argmax`](Outputs::argmax) where the row lies.
+//!
+//! Left out: laws. What settings make of a row is not known here.
+
+use crate::batch::Token;
+
+/// What the latest pass of an executor says. Rows are in order of the spans, and within a span in order of
+/// [`Span::wanted`](crate::Span::wanted) (logits) or of [`Span::hidden`](crate::Span::hidden) (hidden states).
+pub trait Outputs {
+    /// Logits of the `row`th wanted row of the pass, one a token of the vocabulary.
+    ///
+    /// A row that cannot be had any more (its device was lost after the pass) is all NaN: no token is possible there,
+    /// so who reads it ends, and the executor's next call says why.
+    ///
+    /// # Panics
+    /// If there are not so many rows.
+    fn row(&self, row: usize) -> &[f32];
+
+    /// The token with the largest logit of the `row`th wanted row: the lowest of equals; NaN is passed over, and plus
+    /// infinity counts as the largest finite number. Nothing if no logit is a number above minus infinity.
+    ///
+    /// # Panics
+    /// As [`row`](Self::row).
+    fn argmax(&self, row: usize) -> Option<Token> {
+        argmax(self.row(row))
+    }
+
+    /// The residual stream behind the `layer`th layer of [`Batch::hidden_layers`](crate::Batch::hidden_layers), at the
+    /// `row`th of the `hidden` rows of the pass: as many numbers as the network is wide.
+    ///
+    /// # Panics
+    /// If there are not so many layers or rows.
+    fn hidden(&self, layer: usize, row: usize) -> &[f32];
+}
+
+/// The place of the largest number, the lowest of equals, as [`Outputs::argmax`].
+fn argmax(logits: &[f32]) -> Option<Token> {
+    // Lanes make it vector code; the largest of numbers is the same in any order.
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    for chunk in logits.chunks(lanes.len()) {
+        for (lane, &logit) in lanes.iter_mut().zip(chunk) {
+            *lane = if logit > *lane { logit } else { *lane };
+        }
+    }
+    let largest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max).min(f32::MAX);
+    if largest == f32::NEG_INFINITY {
+        return None;
+    }
+    logits.iter().position(|&logit| logit >= largest).map(|token| token as Token)
+}
+
+/// Outputs in this process's memory, which is kept from pass to pass.
+#[derive(Clone, Default, Debug)]
+pub struct HostOutputs {
+    /// Elements of one row of logits.
+    pub vocabulary: usize,
+    /// `[wanted rows, vocabulary]`.
+    pub logits: Vec<f32>,
+    /// Elements of one hidden state.
+    pub width: usize,
+    /// For each layer of `hidden_layers`: `[hidden rows, width]`.
+    pub hidden: Vec<Vec<f32>>,
+}
+
+impl Outputs for HostOutputs {
+    fn row(&self, row: usize) -> &[f32] {
+        let rows = self.logits.len() / self.vocabulary.max(1);
+        assert!(row < rows, "outputs: row {row} of {rows} with logits");
+        &self.logits[row * self.vocabulary..][..self.vocabulary]
+    }
+
+    fn hidden(&self, layer: usize, row: usize) -> &[f32] {
+        let layers = self.hidden.len();
+        assert!(layer < layers, "outputs: layer {layer} of {layers} with hidden states");
+        let rows = self.hidden[layer].len() / self.width.max(1);
+        assert!(row < rows, "outputs: row {row} of {rows} with hidden states");
+        &self.hidden[layer][row * self.width..][..self.width]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_is_the_lowest_of_equals_and_a_number() {
+        const NO: f32 = f32::NEG_INFINITY;
+        for (row, expected) in [
+            (&[1.0, 3.0, 3.0, 2.0][..], Some(1)),
+            (&[f32::NAN, NO, -5.0, f32::NAN], Some(2)),
+            (&[f32::MAX, f32::INFINITY], Some(0)),
+            (&[0.0, f32::INFINITY, f32::INFINITY], Some(1)),
+            (&[NO, f32::NAN, NO], None),
+        ] {
+            let outputs = HostOutputs { vocabulary: row.len(), logits: row.to_vec(), ..HostOutputs::default() };
+            assert_eq!(outputs.argmax(0), expected, "{row:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "outputs: row 1 of 1 with logits")]
+    fn a_row_that_was_not_asked_for_is_a_bug() {
+        HostOutputs { vocabulary: 2, logits: vec![0.0; 2], ..HostOutputs::default() }.row(1);
+    }
+}

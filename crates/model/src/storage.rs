@@ -1,0 +1,159 @@
+//! Elements of a tensor where they lie: in the mapped file, or owned.
+//!
+//! Floats of a file are used where they are mapped unless they lie askew; blocks always are. Left out: what a tensor
+//! means.
+
+use std::ops::Range;
+
+use bytemuck::{AnyBitPattern, try_cast_slice};
+use foretoken_kernels::block::{self, Format};
+use foretoken_kernels::dtype::{Matrix, bf16, f16};
+use foretoken_kernels::{Panels, Pool};
+use foretoken_weights::{Bytes, Dtype, Tensor};
+
+/// Elements of one type, mapped or owned.
+#[derive(Clone)]
+pub(crate) enum Storage {
+    MappedF32(Bytes),
+    MappedF16(Bytes),
+    MappedBF16(Bytes),
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+    BF16(Vec<bf16>),
+    Blocks(Format, Bytes),
+}
+
+/// What a [`Storage`] holds, wherever it lies.
+enum View<'a> {
+    Floats(Matrix<'a>),
+    Blocks(Format, &'a [u8]),
+}
+
+/// Elements of `bytes` that lie where such elements may not lie, copied.
+fn copied<T: AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+}
+
+/// Columns `range` of `elements` `[_, columns]`, one after another.
+fn transposed<T: Copy>(elements: &[T], range: Range<usize>, columns: usize) -> Vec<T> {
+    let rows = elements.len() / columns.max(1);
+    let mut out = Vec::with_capacity(rows * range.len());
+    for column in range {
+        out.extend((0..rows).map(|row| elements[row * columns + column]));
+    }
+    out
+}
+
+/// The kernels' name of a quantized type.
+fn format(dtype: Dtype) -> Option<Format> {
+    Format::ALL.into_iter().find(|format| format.name() == dtype.name())
+}
+
+impl Storage {
+    /// The elements of `tensor`, which is of a type that can be computed with.
+    ///
+    /// # Panics
+    /// On any other type: `Weights::require` refuses those.
+    pub(crate) fn new(tensor: &Tensor) -> Self {
+        let bytes = &tensor.bytes;
+        match tensor.dtype {
+            Dtype::F32 if try_cast_slice::<u8, f32>(bytes).is_ok() => Self::MappedF32(bytes.clone()),
+            Dtype::F16 if try_cast_slice::<u8, f16>(bytes).is_ok() => Self::MappedF16(bytes.clone()),
+            Dtype::BF16 if try_cast_slice::<u8, bf16>(bytes).is_ok() => Self::MappedBF16(bytes.clone()),
+            Dtype::F32 => Self::F32(copied(bytes)),
+            Dtype::F16 => Self::F16(copied(bytes)),
+            Dtype::BF16 => Self::BF16(copied(bytes)),
+            other => match format(other) {
+                Some(format) => Self::Blocks(format, bytes.clone()),
+                None => panic!("tensor {}: type {} was let through", tensor.name, other.name()),
+            },
+        }
+    }
+
+    /// The elements, wherever they lie.
+    fn view(&self) -> View<'_> {
+        match self {
+            Self::MappedF32(bytes) => View::Floats(Matrix::F32(bytemuck::cast_slice(bytes))),
+            Self::MappedF16(bytes) => View::Floats(Matrix::F16(bytemuck::cast_slice(bytes))),
+            Self::MappedBF16(bytes) => View::Floats(Matrix::BF16(bytemuck::cast_slice(bytes))),
+            Self::F32(elements) => View::Floats(Matrix::F32(elements)),
+            Self::F16(elements) => View::Floats(Matrix::F16(elements)),
+            Self::BF16(elements) => View::Floats(Matrix::BF16(elements)),
+            Self::Blocks(format, bytes) => View::Blocks(*format, bytes),
+        }
+    }
+
+    /// The format of the blocks, if it is quantized.
+    pub(crate) fn format(&self) -> Option<Format> {
+        match self.view() {
+            View::Floats(_) => None,
+            View::Blocks(format, _) => Some(format),
+        }
+    }
+
+    /// Panels of a matrix `[outputs, inputs]`, in the form in which it lies.
+    pub(crate) fn pack(&self, pool: &Pool, outputs: usize, inputs: usize) -> Panels {
+        match self.view() {
+            View::Floats(matrix) => Panels::pack_floats(pool, matrix, outputs, inputs),
+            View::Blocks(format, bytes) => Panels::pack(pool, format, outputs, inputs, bytes),
+        }
+    }
+
+    /// Number of elements.
+    pub(crate) fn elements(&self) -> usize {
+        match self.view() {
+            View::Floats(matrix) => matrix.len(),
+            View::Blocks(format, bytes) => bytes.len() / format.bytes() * format.elements(),
+        }
+    }
+
+    /// Elements `range`, which is whole blocks, as floats.
+    pub(crate) fn widen(&self, range: Range<usize>, out: &mut [f32]) {
+        match self.view() {
+            View::Floats(matrix) => matrix.slice(range).widen(out),
+            View::Blocks(format, bytes) => {
+                let at = |element: usize| element / format.elements() * format.bytes();
+                block::dequantize(format, &bytes[at(range.start)..at(range.end)], out);
+            }
+        }
+    }
+
+    /// Columns `range` of a matrix of so many columns, as the rows of another. Of blocks, as floats.
+    pub(crate) fn columns(&self, range: Range<usize>, columns: usize) -> Self {
+        match self.view() {
+            View::Floats(Matrix::F32(w)) => Self::F32(transposed(w, range, columns)),
+            View::Floats(Matrix::F16(w)) => Self::F16(transposed(w, range, columns)),
+            View::Floats(Matrix::BF16(w)) => Self::BF16(transposed(w, range, columns)),
+            View::Blocks(..) => {
+                let mut all = vec![0.0; self.elements()];
+                self.widen(0..all.len(), &mut all);
+                Self::F32(transposed(&all, range, columns))
+            }
+        }
+    }
+
+    /// Elements `range`, which is whole blocks: a view of a mapping, a copy of an owned matrix.
+    pub(crate) fn part(&self, range: Range<usize>) -> Self {
+        let bytes = |size: usize| range.start * size..range.end * size;
+        match self {
+            Self::MappedF32(all) => Self::MappedF32(all.slice(bytes(4))),
+            Self::MappedF16(all) => Self::MappedF16(all.slice(bytes(2))),
+            Self::MappedBF16(all) => Self::MappedBF16(all.slice(bytes(2))),
+            Self::F32(all) => Self::F32(all[range].to_vec()),
+            Self::F16(all) => Self::F16(all[range].to_vec()),
+            Self::BF16(all) => Self::BF16(all[range].to_vec()),
+            Self::Blocks(format, all) => {
+                let at = |element: usize| element / format.elements() * format.bytes();
+                Self::Blocks(*format, all.slice(at(range.start)..at(range.end)))
+            }
+        }
+    }
+
+    /// Gives the pages of a mapped file back to the system.
+    pub(crate) fn release(&self) {
+        if let Self::MappedF32(bytes) | Self::MappedF16(bytes) | Self::MappedBF16(bytes) | Self::Blocks(_, bytes) = self
+        {
+            bytes.release();
+        }
+    }
+}
