@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::Path;
 
 use foretoken_engine::RequestError;
-use foretoken_model::{ExecutorError, ModelError};
+use foretoken_model::{ExecutorError, ModelError, Setting};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
 
@@ -140,7 +140,16 @@ input!(TextError, WeightsError, ExecutorError, StoreError);
 
 impl From<ModelError> for Error {
     fn from(error: ModelError) -> Self {
-        Self::input(error.to_string())
+        let ModelError::Setting { place, setting, value, expected, found } = error else {
+            return Self::input(error.to_string());
+        };
+        let setting = match setting {
+            Setting::KeyType => "cache_type_k",
+            Setting::ValueType => "cache_type_v",
+            Setting::WeightType => "dtype",
+        };
+        let found = format!(" {value}: expected {expected}, found {found}");
+        Self::Input(Message::words(format!("{place}: ")).and_setting(setting).and(found))
     }
 }
 
