@@ -73,7 +73,8 @@ class Growth:
         self.heads = self.width // head_dim
         self.kv_heads = self.heads // group
         if self.width % head_dim or self.heads % group or self.width < self.width_before:
-            raise SystemExit(f"--width {self.width}: expected a multiple of {head_dim * group}, at least {self.width_before}")
+            expected = f"a multiple of {head_dim * group}, at least {self.width_before}"
+            raise SystemExit(f"--width {self.width}: expected {expected}")
         if self.layers < self.layers_before or self.ffn < config["intermediate_size"]:
             raise SystemExit("--layers, --ffn: expected no less than the model has")
         self.query, self.kv = self.heads * head_dim, self.kv_heads * head_dim
@@ -112,7 +113,7 @@ class Growth:
         return shapes
 
     def tensor(self, name):
-        """The old values in the corner; elsewhere zeros where they reach the residual stream, noise where they do not."""
+        """The old values in the corner; elsewhere zeros where they reach the residual stream, else noise."""
         shape, old = self.shapes()[name], self.old.get(name)
         if len(shape) == 1:
             grown = np.ones(shape, np.float32)

@@ -4,11 +4,10 @@
     foretoken quantize models/demo-target /tmp/demo-q8_0.gguf --type q8_0
     /tmp/gguf/bin/python bench/peers/same_text.py /tmp/demo-q8_0.gguf -n 60
 
-For each file one line: whether foretoken goes on in the same way from the text as from llama.cpp's tokens of it, and how
-many tokens of its answer llama.cpp would have written too. Where they
-part, llama.cpp's logits for its own token and for ours are shown: a near tie there is rounding (each program has its own
-order of additions, and both round activations for quantized weights), a wide margin is a mistake. Needs llama-cpp-python
-(README.md). Exit code 1 if a prompt is cut otherwise, or texts part at a margin above --margin.
+For each file one line: whether foretoken goes on in the same way from the text as from llama.cpp's tokens of it, and
+how many tokens of its answer llama.cpp would have written too. Where they part, llama.cpp's logits for its own token
+and for ours are shown: a near tie there is rounding (each program has its own order of additions, and both round
+activations for quantized weights), a wide margin is a mistake. Needs llama-cpp-python (README.md). Exit code 1 if a prompt is cut otherwise, or texts part at a margin above --margin.
 """
 
 import argparse
@@ -62,10 +61,12 @@ def main():
         by_tokens = ours(options.foretoken, model, ["-n", str(options.n), "--prompt-ids", ",".join(map(str, theirs))])
         same_prompt = text == by_tokens
         agreed, parted = greedy(llama, theirs, options.n, by_tokens)
-        line = f"{model}: prompt {'alike' if same_prompt else 'CUT OTHERWISE'}, {agreed} of {len(by_tokens)} tokens agree"
+        prompt = "alike" if same_prompt else "CUT OTHERWISE"
+        line = f"{model}: prompt {prompt}, {agreed} of {len(by_tokens)} tokens agree"
         if parted:
             margin = parted[0] - parted[1]
-            line += f"; then {parted[0]:.3f} against {parted[1]:.3f}, {'a near tie' if margin <= options.margin else 'NO TIE'}"
+            verdict = "a near tie" if margin <= options.margin else "NO TIE"
+            line += f"; then {parted[0]:.3f} against {parted[1]:.3f}, {verdict}"
             wrong |= bool(margin > options.margin)
         wrong |= not same_prompt
         print(line, flush=True)

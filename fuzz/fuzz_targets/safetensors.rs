@@ -1,5 +1,5 @@
-//! Any bytes read as safetensors: no panic, no view outside the file, errors of one line. What is checked is in `probe`,
-//! which the ordinary tests of the crate share.
+//! Any bytes read as safetensors: no panic, no view outside the file, errors of one line. What is checked is in
+//! `probe`, which the ordinary tests of the crate share.
 
 #![no_main]
 

@@ -1,15 +1,16 @@
 //! The drafters of an engine, and how they are asked: in order, in batches, by the clock, and at their own risk.
 //!
-//! A drafter can do no harm. If it panics in a batch it is asked one request at a time for a while; if it panics for one
-//! request alone, it is dropped for that request, whose text goes on without it, and a counter shows it. What it had
-//! offered before stands: a drawn token must be offered whatever it is, and a tree is whole after every offer. A drafter
-//! that goes on without room is dropped too, and its offers are cut where the room ended ([`lawful_offers`]). One that
-//! offers a token that does not exist is dropped as well; the offer stands and is refused, since its probability is zero.
-//! (One thing cannot be mended: who draws, looks, and panics instead of offering bends the law of *rejection* by that draw.)
+//! A drafter can do no harm. If it panics in a batch it is asked one request at a time for a while; if it panics for
+//! one request alone, it is dropped for that request, whose text goes on without it, and a counter shows it. What it
+//! had offered before stands: a drawn token must be offered whatever it is, and a tree is whole after every offer. A
+//! drafter that goes on without room is dropped too, and its offers are cut where the room ended ([`lawful_offers`]).
+//! One that offers a token that does not exist is dropped as well; the offer stands and is refused, since its
+//! probability is zero. (One thing cannot be mended: who draws, looks, and panics instead of offering bends the law of
+//! *rejection* by that draw.)
 //!
-//! All drafters of a request fill one tree of candidates, of which [`foretoken_speculation::choose`] takes what is verified.
-//! Under *exact* each may fill the whole budget; under the other promises, where draws cannot be taken back, they share it
-//! ([`share`]). Where drafts are weighed by their costs, whoever does not pay is not asked (`weighing`).
+//! All drafters of a request fill one tree of candidates, of which [`foretoken_speculation::choose`] takes what is
+//! verified. Under *exact* each may fill the whole budget; under the other promises, where draws cannot be taken back,
+//! they share it ([`share`]). Where drafts are weighed by their costs, whoever does not pay is not asked (`weighing`).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -106,8 +107,8 @@ impl Team {
         }
     }
 
-    /// Tells these drafters what came of a pass; what those say that failed at it. `news` is given the drafter's number and
-    /// which of [`Team::hidden_layers`] it needs, for the rows that it asked for.
+    /// Tells these drafters what came of a pass; what those say that failed at it. `news` is given the drafter's number
+    /// and which of [`Team::hidden_layers`] it needs, for the rows that it asked for.
     pub(crate) fn tell(
         &mut self,
         numbers: &[u8],
@@ -247,8 +248,8 @@ impl Team {
         }
     }
 
-    /// Measures what a step of each drafter with a network takes, and what it takes to read, on a text that is forgotten.
-    /// `vocabulary`: tokens there are.
+    /// Measures what a step of each drafter with a network takes, and what it takes to read, on a text that is
+    /// forgotten. `vocabulary`: tokens there are.
     pub(crate) fn measure(&mut self, meter: &mut Meter, vocabulary: usize) {
         for number in 0..self.members.len() as u8 {
             let member = &mut self.members[usize::from(number)];
@@ -285,7 +286,8 @@ impl Member {
 
     /// Drafts a few steps, then reads a few tokens.
     fn rehearse(&mut self, number: u8, meter: &mut Meter, vocabulary: usize) {
-        // Any tokens: one alone could be without a text, which an assistant with other tokens would have nothing to do for.
+        // Any tokens: one alone could be without a text, which an assistant with other tokens would have nothing to do
+        // for.
         let tokens: Vec<Token> =
             (0..3 + REHEARSAL_LEN).map(|i| (7919 * (i + 1) % vocabulary.max(1)) as Token).collect();
         self.drafter.open(&Opening::new(REHEARSAL, &tokens[..1]));

@@ -1,8 +1,8 @@
 //! A row of a network's outputs as a law: the one place where the two meet.
 //!
-//! Where nothing but the likeliest token is asked for, the row itself is not looked at: [`Outputs::argmax`] says it, and
-//! an executor whose logits lie far away need not bring them over. One that could say whole laws would be asked here.
-//! Left out: the settings and what they mean (`speculation`).
+//! Where nothing but the likeliest token is asked for, the row itself is not looked at: [`Outputs::argmax`] says it,
+//! and an executor whose logits lie far away need not bring them over. One that could say whole laws would be asked
+//! here. Left out: the settings and what they mean (`speculation`).
 
 use foretoken_model::Outputs;
 use foretoken_speculation::{Context, Law, Sampling, Scratch};

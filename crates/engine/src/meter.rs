@@ -1,11 +1,11 @@
 //! What passes and drafts take on this machine, learned from those that are made anyway.
 //!
 //! Of all that decides what is drafted the engine alone reads a clock; here its times become the plain numbers of
-//! [`Costs`]. Machines are noisy, and mostly in one direction: something else runs, and a pass takes twice its time. So each width and each
-//! drafter is known by the median of its last times, a width of which there are few times is held near its neighbours,
-//! and what was not measured for long is forgotten, so that a width that once met a bad moment is tried again. When the
-//! whole machine becomes slower, all widths do: they are compared as if all had been measured at one speed. Contexts are told
-//! apart by powers of two, as attention's part of a pass grows with them.
+//! [`Costs`]. Machines are noisy, and mostly in one direction: something else runs, and a pass takes twice its time. So
+//! each width and each drafter is known by the median of its last times, a width of which there are few times is held
+//! near its neighbours, and what was not measured for long is forgotten, so that a width that once met a bad moment is
+//! tried again. When the whole machine becomes slower, all widths do: they are compared as if all had been measured at
+//! one speed. Contexts are told apart by powers of two, as attention's part of a pass grows with them.
 //!
 //! Costs that are given and held stay as they are: then nothing here goes by the clock.
 //!
@@ -23,8 +23,8 @@ pub use record::{CostRecord, DrafterTime, WidthTime};
 
 /// Times of which the median counts.
 const TIMES: usize = 9;
-/// With fewer times than this, what was found is held near what the neighbours say, which count as so many times: of many
-/// widths that were tried once, the one that met a good moment would be chosen.
+/// With fewer times than this, what was found is held near what the neighbours say, which count as so many times: of
+/// many widths that were tried once, the one that met a good moment would be chosen.
 const TIMES_SURE: usize = 3;
 /// As near as this, up or down.
 const NEAR: f64 = 1.5;
@@ -32,14 +32,14 @@ const NEAR: f64 = 1.5;
 const SLOWNESS_TIMES: usize = 5;
 /// A machine is hardly ever slower or faster than usual by more; what differs by more was not usual.
 const SLOWNESS_MAX: f64 = 2.0;
-/// Times older than so many passes are forgotten, whatever they were: a width that looks too dear is not run again, and a
-/// drafter that looks too slow is not asked again, so nothing else could correct them.
+/// Times older than so many passes are forgotten, whatever they were: a width that looks too dear is not run again, and
+/// a drafter that looks too slow is not asked again, so nothing else could correct them.
 const AGE_MAX: u64 = 1024;
-/// Those of a width that is not sure are forgotten after so many: it may have met one bad moment. After so many passes without
-/// a plain one such a pass is made for its time.
+/// Those of a width that is not sure are forgotten after so many: it may have met one bad moment. After so many passes
+/// without a plain one such a pass is made for its time.
 const AGE_MAX_UNSURE: u64 = 256;
-/// After the first passes so many are learned together: what runs once a pass finds neither its code nor its numbers in the
-/// cache, which would take a hundredth of a small model's pass.
+/// After the first passes so many are learned together: what runs once a pass finds neither its code nor its numbers in
+/// the cache, which would take a hundredth of a small model's pass.
 const TOGETHER: usize = 16;
 /// The first passes, which are learned one by one.
 const FIRST: u64 = 64;
@@ -167,8 +167,8 @@ impl Call {
         Self { sequences, passes, read, seconds: time.as_secs_f64() }
     }
 
-    /// What it should have taken, by what is known: plain numbers, whatever the clock said. Reading what the text became
-    /// elsewhere happens once, and is weighed before.
+    /// What it should have taken, by what is known: plain numbers, whatever the clock said. Reading what the text
+    /// became elsewhere happens once, and is weighed before.
     pub(crate) fn expected(&self, costs: DrafterCosts) -> f64 {
         self.sequences as f64 * (costs.call + self.passes as f64 * costs.step)
     }
@@ -229,8 +229,8 @@ impl Meter {
         for width in record.widths.iter().filter(is_sound) {
             let known = meter.passes.entry(width.context_min).or_default();
             let times = known.entry(width.rows).or_default();
-            // As sure as it was: how fast the machine is now is judged by widths that are known well, and by these are then
-            // corrected those that this run does not meet.
+            // As sure as it was: how fast the machine is now is judged by widths that are known well, and by these are
+            // then corrected those that this run does not meet.
             (times.last.len()..width.times.clamp(1, TIMES)).for_each(|_| times.last.add(width.seconds));
             times.at = before - width.age.min(before);
         }
@@ -263,8 +263,8 @@ impl Meter {
         CostRecord { widths: kept.filter_map(width).collect(), drafters: drafters.collect() }
     }
 
-    /// Learns what a pass over so many tokens of context took, soon. One of which not all rows were wanted, as a prompt's, took
-    /// less than others of its width: it counts only until there is another.
+    /// Learns what a pass over so many tokens of context took, soon. One of which not all rows were wanted, as a
+    /// prompt's, took less than others of its width: it counts only until there is another.
     pub(crate) fn learn_pass(&mut self, made: Made, context: usize) {
         if self.is_held || made.rows == 0 || !made.seconds.is_finite() {
             return;
@@ -334,8 +334,8 @@ impl Meter {
         }
     }
 
-    /// Makes drafters that were not asked for long look half as dear, so that they are tried again before long, whatever they
-    /// looked like. The trial says what they take.
+    /// Makes drafters that were not asked for long look half as dear, so that they are tried again before long,
+    /// whatever they looked like. The trial says what they take.
     fn doubt_drafters(&mut self) {
         for (times, costs) in self.drafters.iter_mut().zip(&mut self.costs.drafters) {
             let age = self.now - times.at();
@@ -376,8 +376,8 @@ impl Meter {
             times.step.add(seconds / (passes as f64 * sequences as f64), self.now);
             costs.step = times.step.median().unwrap_or_default();
         } else {
-            // Whatever it read, no step took longer than this. (A drafter that looks too dear rests, and whenever it is tried
-            // it has much to read.)
+            // Whatever it read, no step took longer than this. (A drafter that looks too dear rests, and whenever it is
+            // tried it has much to read.)
             let most = seconds / (passes as f64 * sequences as f64);
             if most < costs.step {
                 times.step.add(most, self.now);
@@ -393,8 +393,8 @@ impl Meter {
 
 /// A factor that all times have in common now, 1 in the hour in which they were first measured.
 ///
-/// It is the median of few passes, each next to what its width usually takes: so it follows before the widths' own medians
-/// do, which then stay what they were.
+/// It is the median of few passes, each next to what its width usually takes: so it follows before the widths' own
+/// medians do, which then stay what they were.
 #[derive(Clone, Debug, Default)]
 struct Slowness(Last<SLOWNESS_TIMES>);
 

@@ -72,15 +72,15 @@ impl Request {
     }
 }
 
-/// In which order the drafters of a request are asked. Who comes first sets the tone: of equal guesses its stands first,
-/// and where a pass is shared it gets most of the room.
+/// In which order the drafters of a request are asked. Who comes first sets the tone: of equal guesses its stands
+/// first, and where a pass is shared it gets most of the room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// As the request names them.
     #[default]
     Given,
-    /// By what each was worth in earlier passes: right guesses for the time that it takes to draft. Who has not shown yet what
-    /// it is worth comes first. It goes by measured costs: under *exact* the text cannot depend on it, under
+    /// By what each was worth in earlier passes: right guesses for the time that it takes to draft. Who has not shown
+    /// yet what it is worth comes first. It goes by measured costs: under *exact* the text cannot depend on it, under
     /// *rejection* the text of a seed can, its law cannot.
     Learned,
 }
@@ -88,8 +88,8 @@ pub enum Order {
 /// The budgets there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BudgetKind {
-    /// As much as pays, down to nothing, by what passes and drafts take and how often drafters are right. Under *rejection*
-    /// the text of a seed then depends on costs; its law does not.
+    /// As much as pays, down to nothing, by what passes and drafts take and how often drafters are right. Under
+    /// *rejection* the text of a seed then depends on costs; its law does not.
     Auto {
         /// Most nodes.
         nodes_max: usize,
@@ -114,8 +114,8 @@ pub enum BudgetKind {
         /// Most nodes.
         nodes_max: usize,
     },
-    /// Exactly those nodes that will be accepted: the most that any choice of nodes can gain, for measurements. Only where
-    /// the text cannot depend on what is drafted: under *exact*, or at temperature 0.
+    /// Exactly those nodes that will be accepted: the most that any choice of nodes can gain, for measurements. Only
+    /// where the text cannot depend on what is drafted: under *exact*, or at temperature 0.
     Oracle {
         /// What plain decoding wrote after the prompt. Where it is wrong or ends, nothing is drafted.
         text: Arc<[Token]>,

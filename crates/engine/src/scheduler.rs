@@ -1,9 +1,9 @@
 //! Who takes part in the next pass, and with how many rows.
 //!
-//! Sequences whose text is being written come first: each gets its row before any gets a tree, so that nobody's
-//! guesses keep another waiting. Trees leave a quarter of the rows to prompts, where these have a use for it. Prompts
-//! share the rows that are left, in order of arrival. Because rows do not know their neighbours, no choice made here can
-//! change a text.
+//! Sequences whose text is being written come first: each gets its row before any gets a tree, so that nobody's guesses
+//! keep another waiting. Trees leave a quarter of the rows to prompts, where these have a use for it. Prompts share the
+//! rows that are left, in order of arrival. Because rows do not know their neighbours, no choice made here can change a
+//! text.
 
 use crate::sequence::{Phase, Sequence};
 

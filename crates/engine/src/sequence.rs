@@ -23,7 +23,8 @@ pub(crate) struct SpanRows {
     pub(crate) parents: Vec<Option<u32>>,
     /// Those whose logits are wanted.
     pub(crate) wanted: Vec<u32>,
-    /// Those whose hidden states are wanted: of a prompt's tokens and the pending one or of that alone, then the tree's.
+    /// Those whose hidden states are wanted: of a prompt's tokens and the pending one or of that alone, then the
+    /// tree's.
     pub(crate) hidden: Vec<u32>,
 }
 
@@ -187,8 +188,8 @@ impl Sequence {
         Choice { promise: request.promise, policy, nodes_max: *nodes_max, experience, candidates, tree }
     }
 
-    /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree and the
-    /// probes below it. A drafter may have offered tokens that do not exist: their rows hold another, and nobody reads them.
+    /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree and the probes
+    /// below it. A drafter may have offered tokens that do not exist: their rows hold another, and nobody reads them.
     pub(crate) fn lay_out_rows(&mut self, take: usize, vocabulary: usize) {
         let SpanRows { tokens, parents, wanted, hidden } = &mut self.rows;
         tokens.clear();
@@ -230,8 +231,8 @@ impl Sequence {
         }
     }
 
-    /// Learns from the candidates of the pass how right its drafters were, now that so many last tokens are written; and lets
-    /// those who begin on the same terms know.
+    /// Learns from the candidates of the pass how right its drafters were, now that so many last tokens are written;
+    /// and lets those who begin on the same terms know.
     pub(crate) fn learn(&mut self, written: usize, shared: &mut Experience) {
         if self.drafters.is_empty() && self.asked.is_empty() {
             return;

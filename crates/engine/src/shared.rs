@@ -1,8 +1,8 @@
 //! What the engine knows of its drafters from all its requests: where a new request begins.
 //!
-//! Every request learns for itself, and what it learns is learned here too, apart for requests that are judged in different
-//! ways: by promise, by budget, by temperature, and by the drafters in whose company each is. Acceptance rates tell of
-//! drafters and not of texts, so they are shared by all tenants.
+//! Every request learns for itself, and what it learns is learned here too, apart for requests that are judged in
+//! different ways: by promise, by budget, by temperature, and by the drafters in whose company each is. Acceptance
+//! rates tell of drafters and not of texts, so they are shared by all tenants.
 
 use std::collections::VecDeque;
 use std::mem::{Discriminant, discriminant};

@@ -55,9 +55,9 @@ impl DrafterStats {
     /// Corollary 3.6: alpha = E(min(p, q))). `None` if it was not measured.
     ///
     /// The mean is over all places of the text where a token was chosen and the drafter had a law q: behind the pending
-    /// token and behind each accepted one. p and q are laws after all sampling settings. A q that is a point mass counts as
-    /// any other (under greedy settings all are), and every promise has the same places, so figures can be compared.
-    /// Drafters without a law, as a lookup, have no alpha.
+    /// token and behind each accepted one. p and q are laws after all sampling settings. A q that is a point mass
+    /// counts as any other (under greedy settings all are), and every promise has the same places, so figures can be
+    /// compared. Drafters without a law, as a lookup, have no alpha.
     pub fn alpha(&self) -> Option<f64> {
         (self.overlap.1 > 0).then(|| self.overlap.0 / self.overlap.1 as f64)
     }
@@ -131,11 +131,11 @@ pub struct Stats {
     pub accepted: usize,
     /// How many drafts had 0, 1, 2, ... accepted nodes.
     pub accepted_lens: Vec<usize>,
-    /// Tokens of passes of which is known what they cost, the first left out, and the time of these passes with all drafting
-    /// in plain passes: both by [`foretoken_speculation::Costs`], not by the clock.
+    /// Tokens of passes of which is known what they cost, the first left out, and the time of these passes with all
+    /// drafting in plain passes: both by [`foretoken_speculation::Costs`], not by the clock.
     pub modelled: (usize, f64),
-    /// Its part of the time in which was decided what to draft and verify, and learned what came of it; not the drafters'
-    /// own time.
+    /// Its part of the time in which was decided what to draft and verify, and learned what came of it; not the
+    /// drafters' own time.
     pub bookkeeping: Duration,
     /// One a drafter of the engine.
     pub drafters: Vec<DrafterStats>,
@@ -197,7 +197,8 @@ impl Stats {
         if self.drafts == 0 { 1.0 } else { 1.0 + self.accepted as f64 / self.drafts as f64 }
     }
 
-    /// How much faster than plain decoding, if everything costs what it is thought to; `None` before there is a second pass.
+    /// How much faster than plain decoding, if everything costs what it is thought to; `None` before there is a second
+    /// pass.
     pub fn modelled_speedup(&self) -> Option<f64> {
         (self.modelled.1 > 0.0).then(|| self.modelled.0 as f64 / self.modelled.1)
     }

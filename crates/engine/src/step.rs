@@ -107,8 +107,8 @@ impl Engine {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// The number that the next request gets. Requests are numbered in the order in which they are submitted, from 0 on if
-    /// [`Engine::set_next_request`] says nothing else; one that is refused takes no number.
+    /// The number that the next request gets. Requests are numbered in the order in which they are submitted, from 0 on
+    /// if [`Engine::set_next_request`] says nothing else; one that is refused takes no number.
     pub fn next_request(&self) -> u64 {
         self.next_request
     }
@@ -117,10 +117,10 @@ impl Engine {
     ///
     /// Under *rejection* and *block* the seed and this number together are what a request's coins and draws are made of
     /// ([`foretoken_speculation::Pass::request`]): a text can be had again by giving both again. As long as a drafter
-    /// remembers a text, no other request of its seed may have its number, or the law of that request's text is not kept.
-    /// So who teaches texts of earlier runs ([`Engine::warm_up`]) keeps the number beside the texts, and continues
-    /// behind it. Under *exact* the number means nothing; the noise of *exact* is that of number 0, so who runs requests
-    /// of both promises with one seed side by side begins with 1.
+    /// remembers a text, no other request of its seed may have its number, or the law of that request's text is not
+    /// kept. So who teaches texts of earlier runs ([`Engine::warm_up`]) keeps the number beside the texts, and
+    /// continues behind it. Under *exact* the number means nothing; the noise of *exact* is that of number 0, so who
+    /// runs requests of both promises with one seed side by side begins with 1.
     pub fn set_next_request(&mut self, number: u64) {
         self.next_request = number;
     }
@@ -232,8 +232,8 @@ impl Engine {
     }
 
     /// A pass over these parts, and its consequences. If the executor refuses it, each part gets a pass of its own, so
-    /// that only those end that cannot be run; to the others it makes no difference in whose company they are.
-    /// Only the network's time is noted: the law of a token that is written has to be made whether the token was drafted or not.
+    /// that only those end that cannot be run; to the others it makes no difference in whose company they are. Only the
+    /// network's time is noted: the law of a token that is written has to be made whether the token was drafted or not.
     fn run(&mut self, parts: &[Part], chance: &mut dyn Chance) {
         let started = Instant::now();
         match (self.forward(parts), parts) {
@@ -343,7 +343,8 @@ impl Engine {
             constraint.advance(&sequence.tokens[old_len..]);
         }
         end_if_stuck(sequence, failed, moved);
-        // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come before.
+        // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come
+        // before.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
         overlaps.retain(|(node, ..)| node.is_none_or(|node| places.contains(&node)));
         let overlaps: Vec<(u8, f64)> = overlaps.into_iter().map(|(_, source, overlap)| (source, overlap)).collect();
@@ -374,7 +375,8 @@ impl Engine {
     }
 }
 
-/// Moves the accepted rows, which lie behind the root's in tree order, right behind it; if they do not lie there already.
+/// Moves the accepted rows, which lie behind the root's in tree order, right behind it; if they do not lie there
+/// already.
 fn close_ranks(
     executor: &mut dyn Executor,
     tables: &[PageTable],
@@ -388,8 +390,8 @@ fn close_ranks(
     executor.rows(CacheEdit::Move { tables, from: &from, to: old_len })
 }
 
-/// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, or its accepted rows could not be
-/// moved. What was verified is written all the same.
+/// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, or its accepted rows could not
+/// be moved. What was verified is written all the same.
 fn end_if_stuck(sequence: &mut Sequence, impossible: bool, moved: Result<(), ExecutorError>) {
     let position = sequence.tokens.len();
     let reason = match moved {

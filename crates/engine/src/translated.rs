@@ -1,8 +1,8 @@
 //! Draft models with a vocabulary of their own: an executor and two tokenizers become a drafter.
 //!
-//! `text` knows what tokens mean as bytes, `speculation` drafts without knowing; here the one is handed to the other. Of
-//! the two ways to draft, [`TranslationWay`] says which; the default goes by what the request is promised (`two_ways`). Left
-//! out: loading the assistant, and models of the target's own vocabulary.
+//! `text` knows what tokens mean as bytes, `speculation` drafts without knowing; here the one is handed to the other.
+//! Of the two ways to draft, [`TranslationWay`] says which; the default goes by what the request is promised
+//! (`two_ways`). Left out: loading the assistant, and models of the target's own vocabulary.
 
 mod two_ways;
 
@@ -20,8 +20,8 @@ use two_ways::{Lent, TwoWays};
 /// How an assistant with another vocabulary drafts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TranslationWay {
-    /// By text under *exact* and for greedy requests, over shared tokens for all others (by text, if there are few): what
-    /// was measured to be right more often.
+    /// By text under *exact* and for greedy requests, over shared tokens for all others (by text, if there are few):
+    /// what was measured to be right more often.
     #[default]
     ByPromise,
     /// Its text is translated (Universal Assisted Generation): any text can be drafted, as points.

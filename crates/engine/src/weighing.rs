@@ -1,12 +1,12 @@
 //! Who is asked for a draft in a pass, and what a step of drafting must be worth.
 //!
-//! Everything is weighed against the rate at which decoding writes tokens: as fast as plain decoding in the same company,
-//! times what speculation was worth to each sequence lately. A drafter without a network is asked while its right guesses,
-//! less the rows that they need, are worth the time that it takes, and less often after a while in which none of its offers
-//! got a row; one with a network while its first step pays, and, if it has much to read first,
-//! while that pays within what is left of the answer. A drafter that is not worth it rests. It is tried again when a
-//! hundredth of the time since is as much as the trial takes, so trials take at most a hundredth. (One that takes longer than
-//! [`ACCOUNT_MAX`] is never made.)
+//! Everything is weighed against the rate at which decoding writes tokens: as fast as plain decoding in the same
+//! company, times what speculation was worth to each sequence lately. A drafter without a network is asked while its
+//! right guesses, less the rows that they need, are worth the time that it takes, and less often after a while in which
+//! none of its offers got a row; one with a network while its first step pays, and, if it has much to read first, while
+//! that pays within what is left of the answer. A drafter that is not worth it rests. It is tried again when a
+//! hundredth of the time since is as much as the trial takes, so trials take at most a hundredth. (One that takes
+//! longer than [`ACCOUNT_MAX`] is never made.)
 //!
 //! Left out: how many steps are made (the drafter asks [`Outlook`]) and which candidates are verified
 //! ([`foretoken_speculation::choose`]).
@@ -31,10 +31,11 @@ const OFFER: f64 = 2.0;
 /// No account of trials grows beyond this, in seconds.
 const ACCOUNT_MAX: f64 = 10.0;
 
-/// In company time is dearer by up to this part. A row costs next to nothing for a text alone and nearly a token's time among
-/// eight, so that only guesses that look all but certain would be worth theirs; the best of many guesses look better than they
-/// are, and a text that ends earlier than the others saves only its own rows. Measured with eight texts that can hardly be
-/// drafted for, five runs each: 0.91 to 0.97 of plain decoding without it, 0.95 to 1.03 with it.
+/// In company time is dearer by up to this part. A row costs next to nothing for a text alone and nearly a token's time
+/// among eight, so that only guesses that look all but certain would be worth theirs; the best of many guesses look
+/// better than they are, and a text that ends earlier than the others saves only its own rows. Measured with eight
+/// texts that can hardly be drafted for, five runs each: 0.91 to 0.97 of plain decoding without it, 0.95 to 1.03 with
+/// it.
 const COMPANY: f64 = 0.25;
 
 /// What the decisions of one pass go by.
@@ -84,8 +85,8 @@ impl Weighing {
         (self.rows, self.context)
     }
 
-    /// What a drafter goes by for a sequence that had so many nodes in the last pass: the others are taken to have theirs
-    /// again.
+    /// What a drafter goes by for a sequence that had so many nodes in the last pass: the others are taken to have
+    /// theirs again.
     pub(crate) fn outlook<'a>(
         &self,
         nodes_before: usize,
@@ -97,8 +98,8 @@ impl Weighing {
         Outlook { costs, experience, rate, rows: self.rows + self.nodes - nodes_before, context, unique, row_min }
     }
 
-    /// What a pass took in all, in plain passes of the same writers: `nodes` of all trees and `drafting` seconds. Rows of
-    /// prompts are not counted, which plain decoding would have had as well.
+    /// What a pass took in all, in plain passes of the same writers: `nodes` of all trees and `drafting` seconds. Rows
+    /// of prompts are not counted, which plain decoding would have had as well.
     pub(crate) fn plain_passes(&self, costs: &Costs, nodes: usize, drafting: f64) -> f64 {
         (costs.pass(self.writers + nodes, self.context) + drafting) / self.plain
     }
@@ -128,7 +129,8 @@ impl Weighing {
         prospect.steps > 0 && sequence.left() * saved > unread * drafter.catch_up
     }
 
-    /// Whether a drafter without a network is to be asked in this pass: always, unless it was asked in vain for a while.
+    /// Whether a drafter without a network is to be asked in this pass: always, unless it was asked in vain for a
+    /// while.
     pub(crate) fn is_due(&self, sequence: &Sequence, costs: &Costs, who: Who) -> bool {
         if who.has_network || sequence.asked_in_vain(who.number) < IN_VAIN_MIN {
             return true;
@@ -156,8 +158,9 @@ impl Weighing {
     }
 }
 
-/// Part of what a drafter adds to those that were asked before it: the square root of that of its right guesses which nobody
-/// else has, between nothing and all of it, since agreeing makes a guess surer. (Of the three the root measured best.)
+/// Part of what a drafter adds to those that were asked before it: the square root of that of its right guesses which
+/// nobody else has, between nothing and all of it, since agreeing makes a guess surer. (Of the three the root measured
+/// best.)
 pub(crate) fn unique(experience: &Experience, asked: &[u8], number: u8) -> f64 {
     if asked.is_empty() { 1.0 } else { experience.uniqueness(number).sqrt() }
 }

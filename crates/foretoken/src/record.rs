@@ -36,8 +36,8 @@ pub struct Record {
     /// a path is the demo model.
     #[serde(serialize_with = "in_decimals")]
     pub settings: Settings,
-    /// Who decided each of them and the end tokens, by its place: `"sampling.temperature": "model"`. A setting that was given with its
-    /// default value counts as the program's, unless `None` is its default.
+    /// Who decided each of them and the end tokens, by its place: `"sampling.temperature": "model"`. A setting that was
+    /// given with its default value counts as the program's, unless `None` is its default.
     pub decided_by: BTreeMap<String, DecidedBy>,
     /// The tokens that end a text, which the model's files decide.
     pub end_tokens: Vec<Token>,

@@ -124,8 +124,8 @@ impl Model {
         Self::with(Arc::new(network), compute, &checkpoint.name, options)
     }
 
-    /// Another executor over the same weights, which are not loaded again: with a cache, threads and buffers of its own.
-    /// The type of the weights is as it is.
+    /// Another executor over the same weights, which are not loaded again: with a cache, threads and buffers of its
+    /// own. The type of the weights is as it is.
     ///
     /// # Errors
     /// There is not memory enough for the cache, or its type does not fit the heads.

@@ -2,8 +2,8 @@
 //!
 //! A context of 4096 tokens and a history of 10 million (or as many millions as the first argument says), of two kinds:
 //! words as in a language (Zipf's law, each word with followers of its own, phrases that come back), and the worst case
-//! of one phrase that is repeated for ever. Times are the least of several series; each series of the first kind reads a
-//! text that was not read before, so that the history is not in a cache already.
+//! of one phrase that is repeated for ever. Times are the least of several series; each series of the first kind reads
+//! a text that was not read before, so that the history is not in a cache already.
 //!
 //! ```text
 //! cargo run --release -p foretoken-speculation --example drafting_lookup

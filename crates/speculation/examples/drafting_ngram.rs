@@ -1,8 +1,8 @@
 //! What n-gram tables cost: bytes and time to learn a token, and time of a draft.
 //!
-//! `cargo run --release -p foretoken-speculation --example drafting_ngram -- [tokens] [file]`. Without a file the text is
-//! made up: words by Zipf's law, each of which prefers a few followers, so that it repeats itself about as natural text
-//! does. A file is read as one token for every four bytes of text, by a hash of words and their pieces.
+//! `cargo run --release -p foretoken-speculation --example drafting_ngram -- [tokens] [file]`. Without a file the text
+//! is made up: words by Zipf's law, each of which prefers a few followers, so that it repeats itself about as natural
+//! text does. A file is read as one token for every four bytes of text, by a hash of words and their pieces.
 
 use std::time::Instant;
 

@@ -1,9 +1,9 @@
 //! What trie lookahead costs: time of a retrieval, time of an insertion, memory; each next to its limit.
 //!
 //! The store holds synthetic text: words by Zipf's law, and after each word mostly one of a few successors of its own,
-//! again by Zipf's law, so that branches repeat as in a real text and the tail never ends. Times are the least of several
-//! repetitions. `cargo run --release -p foretoken-speculation --example drafting_trie [million tokens]`; the exit status
-//! is 1 if a limit is exceeded.
+//! again by Zipf's law, so that branches repeat as in a real text and the tail never ends. Times are the least of
+//! several repetitions. `cargo run --release -p foretoken-speculation --example drafting_trie [million tokens]`; the
+//! exit status is 1 if a limit is exceeded.
 
 use std::time::Instant;
 

@@ -1,14 +1,14 @@
 //! Speculation without a language model: a slow function and a fast one that is nearly right.
 //!
-//! Leviathan et al. (2023, section 6) suggest their method for any two slow functions f and g where the input of g is drawn
-//! from a law that f computes: guess that input from a fast approximation of f, and run both at once. A chain of steps is
-//! this again and again, with f of the next minute as g.
+//! Leviathan et al. (2023, section 6) suggest their method for any two slow functions f and g where the input of g is
+//! drawn from a law that f computes: guess that input from a fast approximation of f, and run both at once. A chain of
+//! steps is this again and again, with f of the next minute as g.
 //!
-//! Here it is a bakery. Every minute up to four customers come and some are served; what matters is how many are waiting.
-//! The exact law of the next minute is a sum over all the ways in which people may come and be served; the approximation
-//! says that not much changes. The tokens are the numbers of people waiting. A *round* computes the slow law at several
-//! places, which several machines can do at the same time, so the time of a simulation is its rounds. Plain simulation needs
-//! one a minute.
+//! Here it is a bakery. Every minute up to four customers come and some are served; what matters is how many are
+//! waiting. The exact law of the next minute is a sum over all the ways in which people may come and be served; the
+//! approximation says that not much changes. The tokens are the numbers of people waiting. A *round* computes the slow
+//! law at several places, which several machines can do at the same time, so the time of a simulation is its rounds.
+//! Plain simulation needs one a minute.
 //!
 //! ```text
 //! cargo run -p foretoken-speculation --example two_functions
@@ -80,8 +80,9 @@ impl Chance for Hash {
     }
 }
 
-/// Guesses the next minutes from the approximation. Under *exact* guess and truth race with the same noise, so that they
-/// agree oftener than chance would have it; under *rejection* the guess is a draw of its own, offered with its law.
+/// Guesses the next minutes from the approximation. Under *exact* guess and truth race with the same noise, so that
+/// they agree oftener than chance would have it; under *rejection* the guess is a draw of its own, offered with its
+/// law.
 fn draft(now: Token, position: u64, minutes: usize, promise: Promise) -> DraftTree {
     let (mut tree, mut at, mut waiting) = (DraftTree::new(), None, now);
     for i in 0..minutes as u64 {

@@ -1,7 +1,8 @@
 //! What laws without a filter cost in a large vocabulary: milliseconds and allocated bytes, of one law and of a pass.
 //!
-//! At temperature 1, without top-k and the like, a law is a probability for every token of the vocabulary. A pass here is
-//! what a draft of four tokens needs: four laws of the drafter, drawn from, up to five of the target, and verification.
+//! At temperature 1, without top-k and the like, a law is a probability for every token of the vocabulary. A pass here
+//! is what a draft of four tokens needs: four laws of the drafter, drawn from, up to five of the target, and
+//! verification.
 //!
 //! `cargo run -p foretoken-speculation --example unfiltered_laws [-- 131072]`
 

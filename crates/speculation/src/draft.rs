@@ -57,7 +57,8 @@ pub struct Opening<'a> {
     pub prompt: &'a [Token],
     /// Whose it is: what is learned from it is shown to nobody else.
     pub tenant: Tenant,
-    /// What the user expects to be written after the prompt, as far as anybody said so; else empty. It may be all wrong.
+    /// What the user expects to be written after the prompt, as far as anybody said so; else empty. It may be all
+    /// wrong.
     pub prediction: &'a [Token],
 }
 

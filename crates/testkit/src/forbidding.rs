@@ -26,7 +26,8 @@ impl Forbidding {
         ((2 * last + written.len() / 2 + 1) % vocabulary) as Token
     }
 
-    /// The same model without what is forbidden after a prompt of so many tokens: what a constrained text is decoded from.
+    /// The same model without what is forbidden after a prompt of so many tokens: what a constrained text is decoded
+    /// from.
     pub fn applied_to(table: &Table, prompt_len: usize) -> Table {
         let (table, vocabulary) = (table.clone(), table.vocabulary());
         Table::new(vocabulary, move |tokens| {

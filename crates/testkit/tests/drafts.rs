@@ -349,7 +349,8 @@ fn a_panic_of_one_sequence_leaves_nothing_wrong_in_another() {
             let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&mut attempt));
             broken += usize::from(caught.is_err());
             drafter.scorer.1 = usize::MAX;
-            // Asked again, or after a token that no branch had; or after another text, which only networks know to compare.
+            // Asked again, or after a token that no branch had; or after another text, which only networks know to
+            // compare.
             let texts: [&[Token]; 4] = [texts[0], &[1, 2, 3, 1, 2, 3, 5], &[1, 2, 3, 1, 2, 3, 5, 3], &[1, 2, 0]];
             for text in texts.into_iter().take(if has_inner { 3 } else { 4 }) {
                 let expected = play.draft(&mut make(usize::MAX, false), text);

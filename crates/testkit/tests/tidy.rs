@@ -119,6 +119,42 @@ fn files_open_with_prose_and_stay_small() {
     none(&offenders);
 }
 
+/// Columns of a line.
+const COLUMNS_MAX: usize = 120;
+
+#[test]
+fn lines_fit_on_a_screen() {
+    let mut offenders = Vec::new();
+    for ending in [".rs", ".py", ".md"] {
+        for (name, text) in files(ending) {
+            let mut in_code = false;
+            for (i, line) in text.lines().enumerate() {
+                // Tables and commands of a document are lines by nature.
+                in_code ^= ending == ".md" && line.trim_start().starts_with("```");
+                let is_free = ending == ".md" && (in_code || line.starts_with('|'));
+                let columns = line.chars().count();
+                if columns > COLUMNS_MAX && !is_free {
+                    offenders.push(format!("{name}:{}: {columns} columns", i + 1));
+                }
+            }
+        }
+    }
+    none(&offenders);
+}
+
+#[test]
+fn where_to_put_things_is_where_things_are() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let table = text.split("## Where to put things").nth(1).expect("the table").split("\n## ").next().unwrap();
+    // A path begins with a crate, or stands under the folder of the one before it.
+    let named: Vec<&str> =
+        table.split('`').skip(1).step_by(2).filter(|name| name.contains('/') || name.ends_with(".rs")).collect();
+    let is_there = |name: &&str| root().join("crates").join(name).exists() || root().join(name).exists();
+    assert!(named.len() > 15, "{named:?}");
+    let missing: Vec<String> = named.iter().filter(|name| !is_there(name)).map(|name| name.to_string()).collect();
+    none(&missing);
+}
+
 #[test]
 fn functions_fit_on_a_screen() {
     let mut offenders = Vec::new();

@@ -17,88 +17,48 @@ pub struct Pushed {
     pub stopped: bool,
 }
 
-/// State after a push, so that the matcher can go back to it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Mark {
-    /// Bytes of text seen.
-    seen: usize,
-    /// Bytes of text released.
-    released: usize,
-    /// Index of the stop string that was found.
-    stop: Option<usize>,
-}
-
-/// Finds stop strings in text that arrives in pieces, and can go back to any earlier piece.
+/// Finds stop strings in text that arrives in pieces.
 #[derive(Clone, Debug)]
 pub struct StopMatcher {
     stops: Vec<String>,
-    text: String,
-    marks: Vec<Mark>,
+    /// Text that may still be the beginning of a stop string.
+    held: String,
+    /// Index of the stop string that was found.
+    found: Option<usize>,
 }
 
 impl StopMatcher {
     /// Makes a matcher for these strings. Empty strings are ignored: they would stop everything at once.
     pub fn new(stops: Vec<String>) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
-        Self { stops, text: String::new(), marks: Vec::new() }
+        Self { stops, held: String::new(), found: None }
     }
 
     /// Adds a piece of text and says what may be shown. After a stop, every further push releases nothing.
     pub fn push(&mut self, piece: &str) -> Pushed {
-        let mut mark = self.last();
-        if mark.stop.is_some() {
-            self.marks.push(mark);
+        if self.found.is_some() {
             return Pushed { text: String::new(), stopped: true };
         }
-        self.text.push_str(piece);
-        mark.seen = self.text.len();
-        let held = &self.text[mark.released..];
-        let keep = match self.first_match(held) {
+        self.held.push_str(piece);
+        let released = match self.first_match(&self.held) {
             Some((start, stop)) => {
-                mark.stop = Some(stop);
+                self.found = Some(stop);
+                self.held.truncate(start);
                 start
             }
-            None => held.len() - self.open_tail(held),
+            None => self.held.len() - self.open_tail(&self.held),
         };
-        let text = held[..keep].to_owned();
-        mark.released += keep;
-        self.marks.push(mark);
-        Pushed { text, stopped: mark.stop.is_some() }
+        Pushed { text: self.held.drain(..released).collect(), stopped: self.found.is_some() }
     }
 
     /// The text still held back, for when generation ends without a stop string. Empty after a stop.
     pub fn finish(&self) -> &str {
-        let mark = self.last();
-        if mark.stop.is_some() { "" } else { &self.text[mark.released..] }
+        &self.held
     }
 
     /// The stop string that ended the text, if one did.
     pub fn matched(&self) -> Option<&str> {
-        self.last().stop.map(|stop| self.stops[stop].as_str())
-    }
-
-    /// Number of pieces pushed.
-    pub fn len(&self) -> usize {
-        self.marks.len()
-    }
-
-    /// Whether nothing has been pushed.
-    pub fn is_empty(&self) -> bool {
-        self.marks.is_empty()
-    }
-
-    /// Goes back to the state after the first `len` pieces, as if the others had never come.
-    ///
-    /// # Panics
-    /// If fewer than `len` pieces have been pushed.
-    pub fn keep(&mut self, len: usize) {
-        assert!(len <= self.marks.len(), "cannot keep {len} pieces of {}", self.marks.len());
-        self.marks.truncate(len);
-        self.text.truncate(self.last().seen);
-    }
-
-    fn last(&self) -> Mark {
-        self.marks.last().copied().unwrap_or_default()
+        self.found.map(|stop| self.stops[stop].as_str())
     }
 
     /// Start and index of the stop string that is complete first; of several that end together, the longest.
@@ -167,24 +127,6 @@ mod tests {
                 for &second in starts.iter().filter(|&&second| second >= first) {
                     let (found, _) = run(stops, &[&text[..first], &text[first..second], &text[second..]]);
                     assert_eq!(&found, expected, "{stops:?} in {text:?} cut at {first} and {second}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn going_back_equals_never_having_gone_further() {
-        let stops = || vec!["stop".to_owned(), "to".to_owned()];
-        let pieces = ["a s", "t", "x", "st", "op", "b"];
-        for far in 0..=pieces.len() {
-            for near in 0..=far {
-                let (mut travelled, mut shadow) = (StopMatcher::new(stops()), StopMatcher::new(stops()));
-                pieces[..far].iter().for_each(|piece| drop(travelled.push(piece)));
-                travelled.keep(near);
-                pieces[..near].iter().for_each(|piece| drop(shadow.push(piece)));
-                assert_eq!((travelled.len(), travelled.finish()), (shadow.len(), shadow.finish()));
-                for piece in ["t", "o", "p"] {
-                    assert_eq!(travelled.push(piece), shadow.push(piece), "from {far} back to {near}");
                 }
             }
         }

@@ -6,22 +6,18 @@
 //!
 //! Tokenizers of the SentencePiece kind write an invented space before the first word. It is dropped where the text
 //! begins, and only there: a continuation of a prompt keeps its space. That is why the stream is told the prompt.
-//!
-//! Whoever feeds it guesses can take steps back: the state before every token is kept (a few bytes each).
 
 use std::sync::Arc;
 
 use crate::Token;
 use crate::tokenizer::{Decoding, Tokenizer};
 
-/// Turns generated tokens into text, one at a time, and can go back to any earlier token.
+/// Turns generated tokens into text, one at a time.
 #[derive(Clone, Debug)]
 pub struct TextStream {
     tokenizer: Arc<Tokenizer>,
     skip_special: bool,
     now: Decoding,
-    /// The state before each token.
-    before: Vec<Decoding>,
 }
 
 impl TextStream {
@@ -30,16 +26,12 @@ impl TextStream {
         let mut now = Decoding::START;
         now.at_start =
             prompt.iter().all(|&token| tokenizer.is_special(token) || tokenizer.token_bytes(token).is_empty());
-        Self { tokenizer, skip_special: true, now, before: Vec::new() }
+        Self { tokenizer, skip_special: true, now }
     }
 
     /// Says whether special tokens are left out of the text (`true`, as a new stream does) or spelt out.
-    ///
-    /// # Panics
-    /// If tokens have been pushed already.
     #[must_use]
     pub fn skip_special(mut self, skip: bool) -> Self {
-        assert!(self.before.is_empty(), "skip_special after {} tokens", self.before.len());
         self.skip_special = skip;
         self
     }
@@ -47,7 +39,6 @@ impl TextStream {
     /// Adds a token and returns the text that it completes, possibly none.
     pub fn push(&mut self, token: Token) -> String {
         let mut text = String::new();
-        self.before.push(self.now);
         self.now.push(self.tokenizer.parts(), token, self.skip_special, &mut text);
         text
     }
@@ -55,28 +46,6 @@ impl TextStream {
     /// The text still held back, for when generation has ended: U+FFFD if a character was left unfinished.
     pub fn finish(&self) -> &'static str {
         self.now.rest()
-    }
-
-    /// Number of tokens pushed.
-    pub fn len(&self) -> usize {
-        self.before.len()
-    }
-
-    /// Whether nothing has been pushed.
-    pub fn is_empty(&self) -> bool {
-        self.before.is_empty()
-    }
-
-    /// Goes back to the state after the first `len` tokens, as if the others had never come.
-    ///
-    /// # Panics
-    /// If fewer than `len` tokens have been pushed.
-    pub fn keep(&mut self, len: usize) {
-        assert!(len <= self.before.len(), "cannot keep {len} tokens of {}", self.before.len());
-        if let Some(&state) = self.before.get(len) {
-            self.now = state;
-            self.before.truncate(len);
-        }
     }
 
     /// The tokenizer that the text is made with.

@@ -1,8 +1,9 @@
 //! What is known of costs, to be kept between runs.
 //!
 //! Costs as they are used are smooth: widths that were hardly measured are held near others, and more rows are never
-//! cheaper. Kept is what was found instead, with how often it was found, so that a later run can tell what is sure. A time
-//! that is not sure is kept by the run that found it alone: what met one bad moment is forgotten unless it is found again.
+//! cheaper. Kept is what was found instead, with how often it was found, so that a later run can tell what is sure. A
+//! time that is not sure is kept by the run that found it alone: what met one bad moment is forgotten unless it is
+//! found again.
 
 use std::collections::BTreeMap;
 

@@ -10,8 +10,8 @@ use foretoken_speculation::Costs;
 use super::Engine;
 use crate::meter::{CostRecord, Made};
 
-/// Rows of the passes that are measured at the start. The first meets cold caches; that one row looked dear would make all
-/// others look free, so it comes last.
+/// Rows of the passes that are measured at the start. The first meets cold caches; that one row looked dear would make
+/// all others look free, so it comes last.
 const MEASURED: [usize; 3] = [8, 16, 1];
 /// The most of them.
 const MEASURED_MAX: usize = 16;
@@ -22,7 +22,8 @@ impl Engine {
         self.meter.costs()
     }
 
-    /// Goes by these costs, the drafters by number, whatever passes take: then nothing that is drafted depends on the clock.
+    /// Goes by these costs, the drafters by number, whatever passes take: then nothing that is drafted depends on the
+    /// clock.
     pub fn hold_costs(&mut self, costs: Costs) {
         self.meter.hold(costs);
     }
@@ -37,8 +38,9 @@ impl Engine {
         self.meter.record()
     }
 
-    /// Measures what passes of 1, 8 and 16 rows and steps of drafters take, each once, as far as nothing like it is known.
-    /// Without it the passes that are made teach the same, a little later. To be called before the first request.
+    /// Measures what passes of 1, 8 and 16 rows and steps of drafters take, each once, as far as nothing like it is
+    /// known. Without it the passes that are made teach the same, a little later. To be called before the first
+    /// request.
     pub fn measure_costs(&mut self) {
         if !self.is_idle() {
             return;

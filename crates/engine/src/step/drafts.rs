@@ -1,7 +1,7 @@
 //! The drafts of a step: who is asked, what is chosen of it, and what came of it.
 //!
-//! Everything here is decided by [`foretoken_speculation::choose`] and its kin; the engine brings together what they need:
-//! who writes in the pass, what it costs, and what is known of the drafters. Left out: the pass itself.
+//! Everything here is decided by [`foretoken_speculation::choose`] and its kin; the engine brings together what they
+//! need: who writes in the pass, what it costs, and what is known of the drafters. Left out: the pass itself.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,8 @@ impl Engine {
         Drafted { weighing, seconds, bookkeeping: started.elapsed().saturating_sub(time) }
     }
 
-    /// Learns what the pass was worth to those who wrote in it. `written`: what each running sequence had written before.
+    /// Learns what the pass was worth to those who wrote in it. `written`: what each running sequence had written
+    /// before.
     pub(super) fn learn(&mut self, parts: &[Part], drafted: &Drafted, written: &[usize]) {
         let started = Instant::now();
         let Drafted { weighing, seconds: drafting, bookkeeping } = *drafted;

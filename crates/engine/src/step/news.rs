@@ -16,8 +16,8 @@ pub(super) struct FirstRows {
 }
 
 impl Engine {
-    /// Tells the drafters of a sequence what came of its part of a pass: of a whole one the tokens from `old_len` on; of a
-    /// part of a prompt, up to `old_len`, only those who need its rows.
+    /// Tells the drafters of a sequence what came of its part of a pass: of a whole one the tokens from `old_len` on;
+    /// of a part of a prompt, up to `old_len`, only those who need its rows.
     pub(super) fn tell_drafters(&mut self, part: Part, first_rows: FirstRows, old_len: usize, path: &[NodeId]) {
         let Self { running, executor, drafters, events, .. } = self;
         let (sequence, outputs) = (&mut running[part.at], executor.outputs());

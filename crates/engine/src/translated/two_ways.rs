@@ -1,9 +1,9 @@
 //! One assistant, two ways of drafting with it: each sequence goes the way that suits what it is promised.
 //!
 //! Measured on the demo pair (`docs/log.md`): translated text is right more often where the target is greedy, since any
-//! text can be said; the law over shared tokens where tokens are drawn and weighed with it. Under *exact* with chance the
-//! two are even, and text does not depend on how much the vocabularies share. The way is chosen when a sequence is first
-//! drafted for, and kept. Both ways lend themselves one network, of which a sequence has one cache.
+//! text can be said; the law over shared tokens where tokens are drawn and weighed with it. Under *exact* with chance
+//! the two are even, and text does not depend on how much the vocabularies share. The way is chosen when a sequence is
+//! first drafted for, and kept. Both ways lend themselves one network, of which a sequence has one cache.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! alpha, the mean overlap of the drafter's law with the target's, has one definition under every promise.
 //!
-//! A drafter is watched: where it offered something at a place at which a token was chosen, it had a law there, and that
-//! place must be in the mean, whether the law was drawn from or is a point mass.
+//! A drafter is watched: where it offered something at a place at which a token was chosen, it had a law there, and
+//! that place must be in the mean, whether the law was drawn from or is a point mass.
 
 use std::sync::{Arc, Mutex};
 
@@ -159,7 +159,8 @@ fn every_place_where_a_token_was_chosen_and_the_drafter_had_a_law_is_compared() 
 
 #[test]
 fn alphas_of_all_promises_are_near_each_other() {
-    // The texts differ, so the places do; over 400 tokens a mean of numbers between 0 and 1 is known to a few hundredths.
+    // The texts differ, so the places do; over 400 tokens a mean of numbers between 0 and 1 is known to a few
+    // hundredths.
     let sampling = Sampling { top_k: 3, min_p: 0.5, ..Sampling::default() };
     let alphas = PROMISES.map(|promise| measured(model(), &sampling, promise).0.alpha().unwrap());
     let (low, high) = alphas.iter().fold((1.0_f64, 0.0_f64), |(low, high), alpha| (low.min(*alpha), high.max(*alpha)));

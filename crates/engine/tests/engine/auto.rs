@@ -1,4 +1,5 @@
-//! The budget that weighs: who rests, who comes back, what it costs, and that nothing depends on the clock if costs are held.
+//! The budget that weighs: who rests, who comes back, what it costs, and that nothing depends on the clock if costs are
+//! held.
 
 use std::sync::{Arc, Mutex};
 

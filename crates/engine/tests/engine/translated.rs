@@ -38,9 +38,9 @@ fn generate(engine: &mut Engine, requests: &[Request]) -> (Vec<Vec<Token>>, Stat
 }
 
 const PROMPTS: [&str; 2] = [
-    "<|system|>Services: Restaurants_2<|end|><|user|>Hi, could you get me a restaurant booking on the 8th please?<|end|>\
-     <|assistant|>Any preference on the restaurant, location and time?<|end|><|user|>Could you get me a reservation at P.f. \
-     Chang's in Corte Madera at afternoon 12?<|end|><|assistant|>",
+    "<|system|>Services: Restaurants_2<|end|><|user|>Hi, could you get me a restaurant booking on the 8th please?\
+     <|end|><|assistant|>Any preference on the restaurant, location and time?<|end|><|user|>Could you get me a \
+     reservation at P.f. Chang's in Corte Madera at afternoon 12?<|end|><|assistant|>",
     "once upon a time there was a little dog who lived in a big house. one day",
 ];
 

@@ -16,7 +16,8 @@ PROMPTS = [
     "<|end|><|assistant|>",
     "<|user|>Anna has 12 apples. She gives 5 of them to Ben and buys 9 more. How many apples does she have?<|end|>"
     "<|assistant|>",
-    "<|system|>Services: Weather_1<|end|><|user|>What will the weather be like in Oakland on Sunday?<|end|><|assistant|>",
+    "<|system|>Services: Weather_1<|end|><|user|>What will the weather be like in Oakland on Sunday?<|end|>"
+    "<|assistant|>",
 ]
 
 goldens = []

@@ -90,8 +90,8 @@ impl<'a> Ask<'a> {
         Context { tokens: self.tokens, prompt_len: self.prompt_len, path, constraint: self.constraint }
     }
 
-    /// Draws up to `count` tokens to follow `parent` as the promise wants it, into `draws`. All of them are to be offered
-    /// under `draws.proposal`, whatever they are, unless it is [`Proposal::Point`].
+    /// Draws up to `count` tokens to follow `parent` as the promise wants it, into `draws`. All of them are to be
+    /// offered under `draws.proposal`, whatever they are, unless it is [`Proposal::Point`].
     ///
     /// - *exact*: the first places of the race with the target's own noise, as point masses. The next places are the
     ///   tokens that win where the target's law differs a little, which the next most probable ones are not.
@@ -137,8 +137,8 @@ impl<'a> Ask<'a> {
         acceptance >= token_min && gain >= self.limits.path_min
     }
 
-    /// Whether a branch should go on behind this token, the last of `branch`: it is sure enough and the next step is worth
-    /// its time, or it is shorter than drafts are to be at least; and the text does not end there.
+    /// Whether a branch should go on behind this token, the last of `branch`: it is sure enough and the next step is
+    /// worth its time, or it is shorter than drafts are to be at least; and the text does not end there.
     pub fn goes_on(&self, token: Token, (acceptance, gain): (f32, f32), branch: Branch) -> bool {
         let pays = || self.outlook.is_none_or(|outlook| outlook.pays(self.source, branch));
         let is_short = branch.depth < self.settings.n_min.unwrap_or(0);

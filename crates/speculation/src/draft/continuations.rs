@@ -1,4 +1,5 @@
-//! Continuations: what followed earlier occurrences of the last tokens, merged into one tree, the likeliest nodes first.
+//! Continuations: what followed earlier occurrences of the last tokens, merged into one tree, the likeliest nodes
+//! first.
 //!
 //! Every occurrence votes for the token that followed it, with a weight that grows with the length of its match, as the
 //! orders of a PPM compressor do:
@@ -13,10 +14,10 @@
 //! agree add their odds. Below a node only the occurrences that said it go on, their matches one token longer. Of all
 //! nodes the one of the highest gain is offered next, so a sure chain goes deep and doubt makes a tree wide.
 //!
-//! Two more votes that were found by replaying recorded answers. A match that goes on behind a gap of one or two tokens,
-//! as a copy with one word exchanged, counts as longer by half of what follows the gap. And the empty match is an occurrence
-//! too, everywhere: the last tokens of the text vote with a common weight of 1, so that where nothing matches the
-//! commonest words are tried, each with its likeliest follower, as far as there is room.
+//! Two more votes that were found by replaying recorded answers. A match that goes on behind a gap of one or two
+//! tokens, as a copy with one word exchanged, counts as longer by half of what follows the gap. And the empty match is
+//! an occurrence too, everywhere: the last tokens of the text vote with a common weight of 1, so that where nothing
+//! matches the commonest words are tried, each with its likeliest follower, as far as there is room.
 //!
 //! Left out: where occurrences are found ([`super::history`]) and which texts are looked at.
 
@@ -118,8 +119,9 @@ impl Continuations {
     }
 
     /// Finds up to `most` occurrences of the end of `context` in a history, those of the longest n-gram first and the
-    /// latest of each first; with `first`, the very first of the longest before all others. `source`: its number; number
-    /// 0 is the context's own. `depth`: most tokens copied from an occurrence, a multiple of its match and a constant.
+    /// latest of each first; with `first`, the very first of the longest before all others. `source`: its number;
+    /// number 0 is the context's own. `depth`: most tokens copied from an occurrence, a multiple of its match and a
+    /// constant.
     pub(super) fn gather(
         &mut self,
         source: usize,

@@ -1,7 +1,7 @@
 //! Numbers for tokens in the order in which they first come: the index of a list with one entry for each token.
 //!
-//! A draft makes such a list for each of its nodes, so making it empty costs nothing: what is left of the list before is
-//! told by an older stamp.
+//! A draft makes such a list for each of its nodes, so making it empty costs nothing: what is left of the list before
+//! is told by an older stamp.
 //!
 //! Left out: the list.
 

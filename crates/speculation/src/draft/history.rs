@@ -1,10 +1,10 @@
 //! A log of tokens that knows where every short run of them ended before.
 //!
-//! For a few lengths n, every n-gram of the log is a *node*: the position where it ended first. Nodes hang in buckets by
-//! the hash of the n-gram; all later ends of an n-gram are a list, from the latest to the first. Two numbers a position
-//! hold both: `links` is the bucket's next node at a first end and the end before at any other, and `marks` is the
-//! latest end at a first end and the first end at any other. N-grams are compared with the log itself, so hashes may
-//! collide, and no n-gram is hidden by a more frequent one, as it would be in a hash chain of positions.
+//! For a few lengths n, every n-gram of the log is a *node*: the position where it ended first. Nodes hang in buckets
+//! by the hash of the n-gram; all later ends of an n-gram are a list, from the latest to the first. Two numbers a
+//! position hold both: `links` is the bucket's next node at a first end and the end before at any other, and `marks` is
+//! the latest end at a first end and the first end at any other. N-grams are compared with the log itself, so hashes
+//! may collide, and no n-gram is hidden by a more frequent one, as it would be in a hash chain of positions.
 //!
 //! The table of buckets doubles by being written out a second time behind itself: nodes then hang in both halves, and
 //! only new ones in one. Nothing is hashed again.

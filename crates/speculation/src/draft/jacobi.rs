@@ -1,18 +1,19 @@
 //! Jacobi lookahead: the target guesses its own future, several places at once, beside the pass that it does anyway.
 //!
-//! Lookahead decoding (Fu, Bailis, Stoica & Zhang 2024, "Break the Sequential Dependency of LLM Inference Using Lookahead
-//! Decoding", arXiv 2402.02057) without a draft model. A *window* of W columns stands behind the pending token. Its level
-//! 0 is a guess of the next tokens, a chain: the *trunk*, of which the pending token itself is column 0. From each trunk
-//! token hang levels 1 to N - 2 of its column. All of them are probes of one pass ([`crate::Probes`]); what the target
-//! finds likeliest behind the last level of a column completes an n-gram of N tokens, from the trunk token before down to
-//! it. These n-grams go into a *pool*, and each level moves up by one: a Jacobi iteration whose history is the n-grams. In
-//! the same pass the n-grams of the pool that begin with the pending token are verified, as branches of the draft tree.
+//! Lookahead decoding (Fu, Bailis, Stoica & Zhang 2024, "Break the Sequential Dependency of LLM Inference Using
+//! Lookahead Decoding", arXiv 2402.02057) without a draft model. A *window* of W columns stands behind the pending
+//! token. Its level 0 is a guess of the next tokens, a chain: the *trunk*, of which the pending token itself is column
+//! 0. From each trunk token hang levels 1 to N - 2 of its column. All of them are probes of one pass
+//! ([`crate::Probes`]); what the target finds likeliest behind the last level of a column completes an n-gram of N
+//! tokens, from the trunk token before down to it. These n-grams go into a *pool*, and each level moves up by one: a
+//! Jacobi iteration whose history is the n-grams. In the same pass the n-grams of the pool that begin with the pending
+//! token are verified, as branches of the draft tree.
 //!
 //! As in the authors' code: the first N - 2 passes fill the levels one by one, starting from tokens of the prompt; the
 //! pool keeps for each first token the G latest n-grams, an n-gram found again counting as new; end tokens do not stay
-//! in the window, where they would lead to nothing; and the window moves on by one column a pass however many tokens are
-//! accepted (their `ALWAYS_FWD_ONE`), unless `keeps_pace` is set. Where theirs draws tokens of the prompt at random, a
-//! hash chooses here, so that a text is a function of its request.
+//! in the window, where they would lead to nothing; and the window moves on by one column a pass however many tokens
+//! are accepted (their `ALWAYS_FWD_ONE`), unless `keeps_pace` is set. Where theirs draws tokens of the prompt at
+//! random, a hash chooses here, so that a text is a function of its request.
 //!
 //! Where a pass has no room for the whole window (near the end of the context, or among many sequences) it goes without
 //! it, and the window waits.
@@ -75,8 +76,9 @@ impl Default for JacobiDrafter {
 }
 
 impl JacobiDrafter {
-    /// A drafter with a window of `columns` (W) columns, n-grams of `ngram` (N) tokens, and at most `guesses_max` (G) of
-    /// them verified in a pass. The authors use W = 15, N = 5 and G = 15 for a 7 B model on a GPU, where rows are free.
+    /// A drafter with a window of `columns` (W) columns, n-grams of `ngram` (N) tokens, and at most `guesses_max` (G)
+    /// of them verified in a pass. The authors use W = 15, N = 5 and G = 15 for a 7 B model on a GPU, where rows are
+    /// free.
     ///
     /// # Panics
     ///
@@ -199,8 +201,8 @@ impl State {
             .collect()
     }
 
-    /// Moves the window after a pass in which it was run behind the token `pending`; by `columns_max` columns, or its own
-    /// number if that is less.
+    /// Moves the window after a pass in which it was run behind the token `pending`; by `columns_max` columns, or its
+    /// own number if that is less.
     fn advance(&mut self, pending: Token, results: Vec<Token>, columns_max: usize) {
         let ngram = self.pool.ngram();
         if self.levels.len() < ngram - 1 {

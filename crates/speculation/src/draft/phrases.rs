@@ -1,15 +1,15 @@
 //! Fixed phrases: where one has begun, the rest of it is proposed. After "going" comes "to".
 //!
-//! The phrases are a trie of their tokens. For each of the last tokens of the text, as many as the longest phrase has, it
-//! is asked whether a phrase begins there and has not gone wrong since; so nothing is kept about a sequence, and a
+//! The phrases are a trie of their tokens. For each of the last tokens of the text, as many as the longest phrase has,
+//! it is asked whether a phrase begins there and has not gone wrong since; so nothing is kept about a sequence, and a
 //! thousand phrases cost what one costs. The longest beginning that the text ends with comes first; beginnings that
 //! continue in several ways are proposed in all of them, in the order of the list.
 //!
 //! A phrase of which n tokens are written is taken to go on with probability n / (n + 1), shared by its ways to go on.
 //! That is a guess; how right it is is learned.
 //!
-//! Left out: tokenizing. A phrase that can be written in several tokens, as with and without the space before it, is given
-//! once for each.
+//! Left out: tokenizing. A phrase that can be written in several tokens, as with and without the space before it, is
+//! given once for each.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,8 @@ struct Beginning {
 }
 
 impl PhrasesDrafter {
-    /// A drafter of these phrases, the most wanted first. Phrases of one token or none have no beginning, and say nothing.
+    /// A drafter of these phrases, the most wanted first. Phrases of one token or none have no beginning, and say
+    /// nothing.
     ///
     /// ```
     /// use foretoken_speculation::PhrasesDrafter;
@@ -69,7 +70,8 @@ impl PhrasesDrafter {
         node
     }
 
-    /// Proposes all that may come after a beginning, one way to its end before the next. `gain`: of the way down to here.
+    /// Proposes all that may come after a beginning, one way to its end before the next. `gain`: of the way down to
+    /// here.
     fn complete(&self, ask: &mut Ask<'_>, parent: Option<NodeId>, node: u32, gain: f32) {
         let beginning = &self.nodes[node as usize];
         let written = beginning.len as f32;

@@ -1,8 +1,8 @@
 //! Probes: rows that a drafter wants computed beside the draft tree.
 //!
 //! A probe is a token under the root or under another probe. Its row is computed in the same pass as the tree and its
-//! logits go back to the drafter that asked, through [`crate::News`]. Probes are never verified and never kept: no other
-//! row can see them, so they change nothing for anybody else. Jacobi lookahead lives on them.
+//! logits go back to the drafter that asked, through [`crate::News`]. Probes are never verified and never kept: no
+//! other row can see them, so they change nothing for anybody else. Jacobi lookahead lives on them.
 //!
 //! Left out: probes under nodes of the draft tree. They would have to be asked for after all drafters are done.
 

@@ -1,11 +1,12 @@
 //! Random tokens: the drafter that knows nothing, of which even so something is accepted.
 //!
-//! Leviathan et al. 2023 (section 3.6) name it as the model of negligible cost that improves every target a little: its q
-//! is uniform, so a token is accepted with probability sum of min(p, 1/V), at least about 1/V. It is of use as a test: it
-//! draws laws, forks and depths that no sensible drafter would.
+//! Leviathan et al. 2023 (section 3.6) name it as the model of negligible cost that improves every target a little: its
+//! q is uniform, so a token is accepted with probability sum of min(p, 1/V), at least about 1/V. It is of use as a
+//! test: it draws laws, forks and depths that no sensible drafter would.
 //!
-//! With a large vocabulary a law over all of it would cost more than it is worth. The law is then uniform over a window of
-//! `support_max` tokens, whose place is a hash of seed, position and node: over many passes every token has its turn.
+//! With a large vocabulary a law over all of it would cost more than it is worth. The law is then uniform over a window
+//! of `support_max` tokens, whose place is a hash of seed, position and node: over many passes every token has its
+//! turn.
 //!
 //! Left out: any thought.
 

@@ -2,15 +2,15 @@
 //!
 //! SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975) keeps suffix trees of the running request and of earlier
 //! outputs, follows the longest match, drafts at most `alpha` times as many tokens as matched, and takes the likeliest
-//! nodes greedily, by frequency. SAM decoding (Hu et al. 2024, arXiv 2411.10666) does the same for one chain with suffix
-//! automata. Here it is an index of a few lengths of n-grams ([`super::history`]): the latest ends of the longest n-gram
-//! that matches are compared backwards, so a match has its true length, and what followed a few dozen of them votes, as
-//! in a tree of counts that is made for one pass ([`super::continuations`]). That takes a sixth of the memory of an
-//! automaton, and its work is bounded whatever the texts are.
+//! nodes greedily, by frequency. SAM decoding (Hu et al. 2024, arXiv 2411.10666) does the same for one chain with
+//! suffix automata. Here it is an index of a few lengths of n-grams ([`super::history`]): the latest ends of the
+//! longest n-gram that matches are compared backwards, so a match has its true length, and what followed a few dozen of
+//! them votes, as in a tree of counts that is made for one pass ([`super::continuations`]). That takes a sixth of the
+//! memory of an automaton, and its work is bounded whatever the texts are.
 //!
-//! *Prompt lookup* (Saxena 2023) is the same without other texts ([`SuffixDrafter::lookup`]); of one occurrence it is the
-//! chain that transformers and others propose ([`SuffixDrafter::lookup_chain`]). Where a copy reaches the end of the text
-//! it goes on reading what it just proposed, as LZ77 does, so that a text of period 1 gets a whole chain.
+//! *Prompt lookup* (Saxena 2023) is the same without other texts ([`SuffixDrafter::lookup`]); of one occurrence it is
+//! the chain that transformers and others propose ([`SuffixDrafter::lookup_chain`]). Where a copy reaches the end of
+//! the text it goes on reading what it just proposed, as LZ77 does, so that a text of period 1 gets a whole chain.
 //!
 //! A sequence that ends becomes history of its tenant, and is never shown to another; texts of `warm_up` without a
 //! tenant are everybody's. An occurrence in another text counts less than one in the running text ([`SHARE`]); a
@@ -80,8 +80,8 @@ impl Default for SuffixDrafter {
 }
 
 impl SuffixDrafter {
-    /// A drafter that remembers up to `capacity_tokens` tokens of ended and learned texts, and as many of texts that are
-    /// everybody's, and forgets the oldest.
+    /// A drafter that remembers up to `capacity_tokens` tokens of ended and learned texts, and as many of texts that
+    /// are everybody's, and forgets the oldest.
     pub fn new(capacity_tokens: usize) -> SuffixDrafter {
         SuffixDrafter {
             nodes_max: 16,

@@ -1,16 +1,16 @@
 //! Trie lookahead: branches of prompts and outputs, retrieved by the last tokens and verified as a tree.
 //!
-//! Zhao et al. 2024 ("Lookahead: an inference acceleration framework", section 4). Every window of a text is a *branch*;
-//! branches that begin with the same token share a trie. Those of a prompt are *inserted* when its sequence begins and
-//! *eliminated* when it ends; those of outputs are inserted as they are written, and stay. What stays is *pruned* by
-//! frequency, trie by trie. A draft *retrieves* what followed the last tokens, from longer to shorter prefixes, prompts
-//! *weighted up*, and lays it out as a tree ([`Layout`]).
+//! Zhao et al. 2024 ("Lookahead: an inference acceleration framework", section 4). Every window of a text is a
+//! *branch*; branches that begin with the same token share a trie. Those of a prompt are *inserted* when its sequence
+//! begins and *eliminated* when it ends; those of outputs are inserted as they are written, and stay. What stays is
+//! *pruned* by frequency, trie by trie. A draft *retrieves* what followed the last tokens, from longer to shorter
+//! prefixes, prompts *weighted up*, and lays it out as a tree ([`Layout`]).
 //!
-//! Here a sequence's own branches, prompt and output, live with the sequence (`live`). When it ends, the branches of its
-//! output move to its tenant's tries, behind the last token of the prompt, as the authors' warm-up has them; eliminating
-//! those of the prompt is forgetting the sequence. What it costs: sequences that run at the same time learn from each
-//! other only when one ends. A tenant sees its own branches and everybody's (those of a warm-up without a tenant), never
-//! another tenant's.
+//! Here a sequence's own branches, prompt and output, live with the sequence (`live`). When it ends, the branches of
+//! its output move to its tenant's tries, behind the last token of the prompt, as the authors' warm-up has them;
+//! eliminating those of the prompt is forgetting the sequence. What it costs: sequences that run at the same time learn
+//! from each other only when one ends. A tenant sees its own branches and everybody's (those of a warm-up without a
+//! tenant), never another tenant's.
 //!
 //! Left out: stop words (the authors never match some tokens alone), and drafts longer than a branch.
 
@@ -31,7 +31,8 @@ use live::Live;
 use retrieve::Retrieval;
 use tries::Tries;
 
-/// A [`Drafter`] that remembers what was written, across sequences. Proposes point masses; needs no model and no chance.
+/// A [`Drafter`] that remembers what was written, across sequences. Proposes point masses; needs no model and no
+/// chance.
 #[derive(Debug)]
 pub struct TrieDrafter {
     options: TrieOptions,

@@ -44,28 +44,6 @@ proptest! {
             prop_assert_eq!(stream_text(tokenizer, &tokens, true), tokenizer.decode(&tokens, true));
         }
     }
-
-    #[test]
-    fn going_back_equals_never_having_gone_further(
-        tokens in prop::collection::vec(0_u32..4100, 0..12),
-        wrong in prop::collection::vec(0_u32..4100, 1..6),
-        cut in any::<prop::sample::Index>(),
-    ) {
-        for tokenizer in [&*TARGET, &*OTHER] {
-            let at = cut.index(tokens.len() + 1);
-            let mut travelled = TextStream::new(Arc::clone(tokenizer), &[]);
-            let mut shadow = travelled.clone();
-            for &token in &tokens[..at] {
-                prop_assert_eq!(travelled.push(token), shadow.push(token));
-            }
-            wrong.iter().for_each(|&token| drop(travelled.push(token)));
-            travelled.keep(at);
-            prop_assert_eq!((travelled.len(), travelled.finish()), (shadow.len(), shadow.finish()));
-            for &token in &tokens[at..] {
-                prop_assert_eq!(travelled.push(token), shadow.push(token));
-            }
-        }
-    }
 }
 
 #[test]

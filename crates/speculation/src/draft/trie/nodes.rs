@@ -1,8 +1,8 @@
 //! Trie nodes in one array: twenty bytes each, children as sibling lists.
 //!
-//! A list has few entries nearly everywhere, and where it has many they lie in one array: a scan beats a map per node by
-//! an order of magnitude in memory and loses little time. A child that is found or added is put in front of its siblings,
-//! so the list says which of two equally frequent children was seen later.
+//! A list has few entries nearly everywhere, and where it has many they lie in one array: a scan beats a map per node
+//! by an order of magnitude in memory and loses little time. A child that is found or added is put in front of its
+//! siblings, so the list says which of two equally frequent children was seen later.
 //!
 //! Left out: freeing of single nodes. [`Nodes::prune`] writes the array anew.
 
@@ -10,8 +10,8 @@ use crate::Token;
 
 /// No node.
 const NONE: u32 = u32::MAX;
-/// Most children of a node: later ones are not learned. It bounds what one draft or one addition costs however long texts
-/// are, and only concerns contexts so common that each continuation is improbable.
+/// Most children of a node: later ones are not learned. It bounds what one draft or one addition costs however long
+/// texts are, and only concerns contexts so common that each continuation is improbable.
 pub(super) const FAN_MAX: usize = 256;
 
 /// How often a path of tokens was seen, by where it was seen.
@@ -128,8 +128,8 @@ impl Nodes {
 
     /// Keeps the `len` most frequent nodes of the trie; of equals those in front.
     ///
-    /// No child is more frequent than its parent, so what stays is a trie; it is written anew in the order of a walk, so
-    /// that paths lie together.
+    /// No child is more frequent than its parent, so what stays is a trie; it is written anew in the order of a walk,
+    /// so that paths lie together.
     pub fn prune(&mut self, len: usize) {
         if self.len() <= len {
             return;

@@ -107,7 +107,8 @@ pub struct TrieOptions {
 
 impl Default for TrieOptions {
     /// What accepted most on recorded news summaries with 7 and 15 nodes a pass, and whose estimates came true: of
-    /// branches of 8 to 16 tokens, prefixes of up to 4 to 8, weights of 2 to 8 and backoffs of 2 to 16 few do much worse.
+    /// branches of 8 to 16 tokens, prefixes of up to 4 to 8, weights of 2 to 8 and backoffs of 2 to 16 few do much
+    /// worse.
     fn default() -> TrieOptions {
         TrieOptions {
             nodes_max: 16,

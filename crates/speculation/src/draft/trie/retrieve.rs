@@ -21,8 +21,8 @@ use crate::draft::trie::options::{BranchSource, Layout, TrieOptions};
 use crate::draft::trie::tries::Tries;
 use crate::{Evidence, NodeId, Proposal, Token};
 
-/// What is left of the backoff below the root: if a branch was right so far, its prefix is longer than it was, and what a
-/// longer prefix says comes true more often.
+/// What is left of the backoff below the root: if a branch was right so far, its prefix is longer than it was, and what
+/// a longer prefix says comes true more often.
 const BACKOFF_BELOW: f32 = 0.5;
 
 /// A node in somebody's tries, where a prefix of the text and what was drafted behind it ends.

@@ -2,8 +2,8 @@
 //!
 //! The authors' code keeps a dict of trees by token and counts the nodes of each: a capacity per first token bounds the
 //! memory by the vocabulary, and no frequent token can crowd out the others. Each trie here is one array of its own, so
-//! adding a branch touches one small piece of memory, whatever else is held. One that is full is pruned to three quarters,
-//! so that the cost is shared by the branches that follow.
+//! adding a branch touches one small piece of memory, whatever else is held. One that is full is pruned to three
+//! quarters, so that the cost is shared by the branches that follow.
 
 use std::collections::HashMap;
 
