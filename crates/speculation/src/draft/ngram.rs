@@ -36,8 +36,10 @@ use crate::{Chance, Context, Evidence, Law, NodeId, Promise, Proposal, Sampling,
 
 /// Longest n-gram.
 const ORDER_MAX: usize = 8;
-/// Most occurrences of a context that are counted in each text, the latest; a context of no tokens occurs everywhere.
-const OCCURRENCES_MAX: usize = 256;
+/// Most occurrences of a context that are counted in each text, the latest.
+const OCCURRENCES_MAX: usize = 128;
+/// The same of the context of no tokens, which occurs everywhere.
+const UNIGRAMS_MAX: usize = 512;
 /// Most followers of a context that a draft is drawn from.
 const FOLLOWERS_MAX: usize = 16;
 
@@ -84,8 +86,10 @@ pub struct NgramDrafter {
 struct Work {
     path: Vec<Token>,
     context: Vec<Token>,
-    /// Followers of one context: token, count.
+    /// Followers of one context, the most frequent first: token, count.
     followers: Vec<(Token, u32)>,
+    /// Occurrences that were counted.
+    total: f32,
     /// Which of `followers` a token is.
     distinct: Distinct,
     logits: Vec<f32>,
@@ -223,7 +227,12 @@ impl Model<'_> {
         work.context.clear();
         work.context.extend(&ask.tokens[ask.tokens.len().saturating_sub(self.context_max)..]);
         work.context.extend(&work.path);
-        let Some((total, law)) = self.followers(&ask.sampling.banned_tokens, work) else { return };
+        // Without contexts the same follows every guess.
+        let is_counted = self.context_max == 0 && before.is_some();
+        if !is_counted && !self.find_followers(&ask.sampling.banned_tokens, work) {
+            return;
+        }
+        let (law, total) = (self.law(work), work.total);
         let confidence = |count: u32| (count as f32 - 0.5) / total;
         // By the counts and not by what is drawn: how much is drawn may not depend on it.
         let p_split = ask.settings.p_split.unwrap_or(NgramDrafter::P_SPLIT);
@@ -243,26 +252,28 @@ impl Model<'_> {
         }
     }
 
-    /// The followers of the longest end of `work.context` that has any, the most frequent first, in `work.followers`;
-    /// occurrences that were counted, and the draft's distribution.
-    fn followers(&self, banned: &[Token], work: &mut Work) -> Option<(f32, Law)> {
+    /// Finds what followed the longest end of `work.context` that anything followed; whether something may be proposed.
+    fn find_followers(&self, banned: &[Token], work: &mut Work) -> bool {
         for len in (0..=self.context_max.min(work.context.len())).rev() {
             let context = &work.context[work.context.len() - len..];
-            let total = count(&self.texts, context, &mut work.distinct, &mut work.followers);
+            work.total = count(&self.texts, context, &mut work.distinct, &mut work.followers);
             work.followers.retain(|(token, _)| !banned.contains(token));
-            work.followers.sort_unstable_by_key(|&(token, count)| (Reverse(count), token));
-            work.followers.truncate(FOLLOWERS_MAX);
-            let Some(&(_, most)) = work.followers.first() else { continue };
-            if len == 0 && (most as f32) < self.unigram_min * total {
-                return None;
+            let rank = |&(token, count): &(Token, u32)| (Reverse(count), token);
+            if work.followers.len() > FOLLOWERS_MAX {
+                work.followers.select_nth_unstable_by_key(FOLLOWERS_MAX, rank);
+                work.followers.truncate(FOLLOWERS_MAX);
             }
-            return Some((total, self.law(most, work)));
+            work.followers.sort_unstable_by_key(rank);
+            if let Some(&(_, most)) = work.followers.first() {
+                return len > 0 || most as f32 >= self.unigram_min * work.total;
+            }
         }
-        None
+        false
     }
 
     /// The distribution of the counts under the settings: a row of their logarithms, in order of the tokens, is sampled.
-    fn law(&self, most: u32, work: &mut Work) -> Law {
+    fn law(&self, work: &mut Work) -> Law {
+        let most = work.followers[0].1;
         let mut tokens: Vec<(Token, u32)> = work.followers.clone();
         tokens.sort_unstable_by_key(|&(token, _)| token);
         work.logits.clear();
@@ -274,25 +285,27 @@ impl Model<'_> {
 
 /// Counts what followed the latest occurrences of a context in each text; how many occurrences these are.
 fn count(texts: &[&History], context: &[Token], distinct: &mut Distinct, followers: &mut Vec<(Token, u32)>) -> f32 {
-    distinct.clear(texts.len() * OCCURRENCES_MAX);
+    let occurrences_max = if context.is_empty() { UNIGRAMS_MAX } else { OCCURRENCES_MAX };
+    distinct.clear(texts.len() * occurrences_max);
     followers.clear();
     let mut total = 0;
     let mut add = |token: Token| {
-        total += 1;
-        let number = distinct.number(token);
-        match followers.get_mut(number) {
-            Some((_, count)) => *count += 1,
-            None => followers.push((token, 1)),
+        if token != END {
+            total += 1;
+            let number = distinct.number(token);
+            match followers.get_mut(number) {
+                Some((_, count)) => *count += 1,
+                None => followers.push((token, 1)),
+            }
         }
     };
     for text in texts {
-        let (tokens, is_follower) = (text.tokens(), |token: &&Token| **token != END);
+        let tokens = text.tokens();
         if context.is_empty() {
-            let latest = tokens.iter().rev().take(OCCURRENCES_MAX);
-            latest.filter(is_follower).for_each(|&token| add(token));
+            tokens.iter().rev().take(occurrences_max).for_each(|&token| add(token));
         } else {
-            let latest = text.ends(context).take(OCCURRENCES_MAX);
-            latest.filter_map(|end| tokens.get(end + 1)).filter(is_follower).for_each(|&token| add(token));
+            let ends = text.ends(context).take(occurrences_max);
+            ends.filter_map(|end| tokens.get(end + 1)).for_each(|&token| add(token));
         }
     }
     total as f32

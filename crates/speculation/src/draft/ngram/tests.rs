@@ -19,10 +19,11 @@ fn learned(order: usize, text: &[Token]) -> NgramDrafter {
 
 /// What followed the latest occurrences of the context in each text, counted by looking at every place.
 fn counted(texts: &[Vec<Token>], context: &[Token]) -> (u32, Vec<(Token, u32)>) {
+    let most = if context.is_empty() { UNIGRAMS_MAX } else { OCCURRENCES_MAX };
     let mut followers = BTreeMap::new();
     for text in texts {
         let is_here = |start: &usize| text[*start..].starts_with(context);
-        for start in (0..text.len()).rev().filter(is_here).take(OCCURRENCES_MAX) {
+        for start in (0..text.len()).rev().filter(is_here).take(most) {
             if let Some(&token) = text.get(start + context.len()).filter(|token| **token != END) {
                 *followers.entry(token).or_insert(0) += 1;
             }
