@@ -185,6 +185,15 @@ pub enum RequestError {
         /// Tokens there are.
         vocabulary: usize,
     },
+    /// A token of the prediction that the network does not have.
+    Prediction {
+        /// Its place in the prediction.
+        index: usize,
+        /// The token.
+        found: Token,
+        /// Tokens there are.
+        vocabulary: usize,
+    },
     /// A sampling setting out of its range.
     Sampling(SamplingProblem),
     /// A sampling setting that names a token the network does not have.
@@ -233,6 +242,10 @@ impl fmt::Display for RequestError {
             }
             Self::Token { index, found, vocabulary } => {
                 write!(f, "prompt: token {index}: expected a number below {vocabulary} (the vocabulary), found {found}")
+            }
+            Self::Prediction { index, found, vocabulary } => {
+                let expected = format!("expected a number below {vocabulary} (the vocabulary)");
+                write!(f, "prediction: token {index}: {expected}, found {found}")
             }
             Self::Sampling(problem) => write!(f, "{problem}"),
             Self::SamplingToken { field, found, vocabulary } => {

@@ -162,7 +162,8 @@ impl Scorer for ExecutorScorer {
             let from: Vec<usize> = rows.iter().map(|row| start + *row as usize).collect();
             // A path whose rows could not be moved is no state to draft from: from now on nothing of this sequence can
             // be scored, as where there is no room.
-            held.lost = self.executor.rows(CacheEdit::Move { tables: &held.tables, from: &from, to: start }).err();
+            let moved = self.executor.rows(CacheEdit::Move { tables: &held.tables, from: &from, to: start });
+            held.lost = held.lost.take().or(moved.err());
             self.pages.keep(&mut held.tables, start + from.len());
         }
     }

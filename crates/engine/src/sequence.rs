@@ -159,6 +159,7 @@ impl Sequence {
         self.nodes_max = 0;
         self.tree.clear();
         self.candidates.clear();
+        self.candidates.compare_laws(self.request.measure);
         self.probes.clear(0);
         self.asked.clear();
         self.turns.clone_from(&self.drafters);

@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
 use foretoken_speculation::{
-    Chance, Context, Drafter, Law, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict, log_probability,
-    verify,
+    Chance, Constrained, Context, Drafter, Law, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict,
+    log_probability, verify,
 };
 
 use crate::drafting::Team;
@@ -129,10 +129,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`RequestError`] if it could never run; nothing is changed then.
-    pub fn submit(&mut self, request: Request) -> Result<SequenceId, RequestError> {
+    pub fn submit(&mut self, mut request: Request) -> Result<SequenceId, RequestError> {
         self.check(&request)?;
         let id = SequenceId(self.opened);
         self.opened += 1;
+        // No more of it can come true.
+        request.prediction.truncate(self.context);
         let mut sequence = Sequence::new(id, request, self.context, self.drafters.len());
         sequence.number = self.next_request;
         self.next_request = self.next_request.wrapping_add(1);
@@ -148,6 +150,9 @@ impl Engine {
         }
         if request.prompt.len() >= self.context {
             return Err(RequestError::PromptTooLong { found: request.prompt.len(), context: self.context });
+        }
+        if let Some(index) = request.prediction.iter().position(unknown) {
+            return Err(RequestError::Prediction { index, found: request.prediction[index], vocabulary });
         }
         if let Some(index) = request.prompt.iter().position(unknown) {
             return Err(RequestError::Token { index, found: request.prompt[index], vocabulary });
@@ -339,9 +344,8 @@ impl Engine {
         pages.keep(&mut sequence.tables, sequence.cached);
         let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
         sequence.phase = Phase::Writes;
-        if let Some(constraint) = &sequence.request.constraint {
-            constraint.advance(&sequence.tokens[old_len..]);
-        }
+        let goes_on = |constraint: &Constrained| constraint.advance(&sequence.tokens[old_len..]);
+        let failed = !sequence.request.constraint.as_ref().is_none_or(goes_on) || failed;
         end_if_stuck(sequence, failed, moved);
         // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come
         // before.
@@ -396,7 +400,7 @@ fn end_if_stuck(sequence: &mut Sequence, impossible: bool, moved: Result<(), Exe
     let position = sequence.tokens.len();
     let reason = match moved {
         _ if impossible => format!(
-            "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned"
+            "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned or forbidden"
         ),
         Err(error) => error.to_string(),
         Ok(()) => return,

@@ -134,16 +134,27 @@ pub fn run<E: From<Error>>(
     let submitted = requests.into_iter().map(|request| Submitted::to(engine, request));
     let mut growing = Growing::new(prompts, submitted)?;
     while !engine.is_idle() {
-        let mut cancelled = Vec::new();
+        let (mut cancelled, mut failure) = (Vec::new(), None);
         let events = engine.step(&mut Race);
         let now = Instant::now();
         for event in events {
             let Some(number) = growing.take(event, now) else { continue };
-            if !watch(number, event)? {
-                cancelled.push(sequence(event));
+            match watch(number, event) {
+                Ok(true) => {}
+                Ok(false) => cancelled.push(sequence(event)),
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
             }
         }
         cancelled.into_iter().for_each(|sequence| engine.cancel(sequence));
+        if let Some(error) = failure {
+            // Nobody waits for the others: they shall not run in the company of later ones.
+            growing.numbers.keys().for_each(|sequence| engine.cancel(*sequence));
+            engine.step(&mut Race);
+            return Err(error);
+        }
     }
     Ok(growing.done())
 }

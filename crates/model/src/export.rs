@@ -7,13 +7,11 @@
 use foretoken_weights::gguf::Value;
 
 use crate::checkpoint::Checkpoint;
+use crate::collected::Collected;
 use crate::error::ModelError;
 use crate::family;
-use collected::Collected;
 
-pub(crate) mod collected;
-
-pub use collected::{Exported, Rows};
+pub use crate::collected::{Exported, Rows};
 
 /// A checkpoint as a GGUF file would hold it.
 pub struct Export {

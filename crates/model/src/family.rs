@@ -9,8 +9,8 @@ use foretoken_weights::Weights;
 use foretoken_weights::gguf::Metadata;
 
 use crate::checkpoint::{Checkpoint, Config, JsonConfig};
+use crate::collected::{Collected, Keys};
 use crate::error::ModelError;
-use crate::export::collected::{Collected, Keys};
 use crate::linear::Unpacked;
 use crate::network::Network;
 use crate::spec::Spec;

@@ -14,6 +14,7 @@ mod batch;
 mod block;
 mod cache;
 pub mod checkpoint;
+mod collected;
 mod decoder;
 mod error;
 pub mod executor;

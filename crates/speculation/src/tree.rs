@@ -122,6 +122,8 @@ pub struct DraftTree {
     /// Laws that are only kept to be compared: nothing is offered as drawn from them. They have no ids, so that keeping
     /// one does not change the address of any draw.
     kept: Vec<KeptLaw>,
+    /// Whether they are forgotten at once, since nobody compares them.
+    compares_nothing: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -171,7 +173,15 @@ impl DraftTree {
     /// Keeps a draft law of which nothing is offered as drawn, so that it can be compared with the target's: any law
     /// under *exact*, and a point mass under every promise.
     pub fn keep_law(&mut self, parent: Option<NodeId>, law: Law, source: u8) {
-        self.kept.push(KeptLaw { parent, source, law });
+        if !self.compares_nothing {
+            self.kept.push(KeptLaw { parent, source, law });
+        }
+    }
+
+    /// Whether laws are kept to be compared ([`DraftTree::keep_law`]), as they are at first. Without a filter each takes
+    /// 12 bytes a token of the vocabulary.
+    pub fn compare_laws(&mut self, compares: bool) {
+        self.compares_nothing = !compares;
     }
 
     /// The draft laws under one parent, with the drafters that they belong to.

@@ -11,5 +11,6 @@ mod conformance;
 mod failing;
 mod hidden;
 mod probes;
+mod refused;
 mod requests;
 mod translated;

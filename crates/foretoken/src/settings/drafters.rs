@@ -59,6 +59,8 @@ impl DrafterSettings {
         within("lookup.ngram_max", self.lookup.ngram_max, 1, 64)?;
         within("lookup.candidates", self.lookup.candidates, 1, 1 << 30)?;
         within("trie.branch_length", self.trie.branch_length, 1, BRANCH_LENGTH_MAX)?;
+        within("trie.nodes_max", self.trie.nodes_max, 1, 1 << 30)?;
+        within("trie.capacity", self.trie.capacity.unwrap_or(1), 1, 1 << 31)?;
         within("ngram.order", self.ngram.order, 1, 8)?;
         within("ngram.branches_max", self.ngram.branches_max, 1, 1 << 30)?;
         within("jacobi.window", self.jacobi.window, 1, 64)?;

@@ -12,8 +12,8 @@ use super::checks::{check_epsilon, check_head_dim, check_heads, count, gguf_voca
 use super::rope;
 use super::tensors::{Bias, Tensors, optional_vector};
 use crate::checkpoint::{Config, JsonConfig};
+use crate::collected::{Collected, Keys, Order, common, number};
 use crate::error::ModelError;
-use crate::export::collected::{Collected, Keys, Order, common, number};
 use crate::linear::Unpacked;
 use crate::network::{Inner, Layer, Network};
 use crate::spec::{FeedForward, Norm, Positions, Rotation, Spec};

@@ -31,6 +31,9 @@ use live::Live;
 use retrieve::Retrieval;
 use tries::Tries;
 
+/// Most nodes of all tenants together, 20 bytes each; beyond them whole tenants are forgotten.
+const NODES_MAX: usize = 4_000_000;
+
 /// A [`Drafter`] that remembers what was written, across sequences. Proposes point masses; needs no model and no
 /// chance.
 #[derive(Debug)]
@@ -89,6 +92,7 @@ impl TrieDrafter {
         if !text.is_empty() {
             let tries = self.memories.memory_mut(tenant, Tries::default);
             tries.insert_all(text, self.options.branch_length + 1, is_output, self.options.trie_capacity());
+            tenant.into_iter().for_each(|tenant| self.memories.shrink(tenant, NODES_MAX, Tries::nodes));
         }
     }
 }

@@ -9,15 +9,17 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::Token;
 
 /// What may come next, after the tokens accepted so far. What is masked depends on these tokens alone.
 pub trait Constraint: Send {
-    /// Sets the logits of tokens that may not come next to minus infinity, and leaves the others as they are.
+    /// Sets the logits of tokens that may not come next to minus infinity, and leaves the others as they are. A draft
+    /// model's row may be shorter than the vocabulary. Where the text may end, end tokens are among those left.
     fn mask(&mut self, logits: &mut [f32]);
 
-    /// Goes on with a token; false, and nothing is changed, if it may not come next.
+    /// Goes on with a token, also with one that ends the text; false, and nothing is changed, if it may not come next.
     fn accept(&mut self, token: Token) -> bool;
 
     /// Takes back so many of the tokens that were accepted last.
@@ -34,6 +36,8 @@ struct Walk {
     constraint: Box<dyn Constraint>,
     /// The tokens behind the pending one that were accepted on the way to the node that was asked for last.
     path: Vec<Token>,
+    /// It panicked.
+    is_broken: bool,
 }
 
 impl Walk {
@@ -55,24 +59,44 @@ impl Walk {
 impl Constrained {
     /// A constraint that has accepted nothing yet, for a sequence that has written nothing yet.
     pub fn new(constraint: Box<dyn Constraint>) -> Constrained {
-        Constrained(RefCell::new(Walk { constraint, path: Vec::new() }))
+        Constrained(RefCell::new(Walk { constraint, path: Vec::new(), is_broken: false }))
     }
 
     /// Sets the logits of tokens that may not follow this path to minus infinity; all of them where the path itself may
     /// not be written.
     pub fn mask(&self, path: &[Token], logits: &mut [f32]) {
-        let mut walk = self.0.borrow_mut();
-        match walk.go_to(path) {
-            true => walk.constraint.mask(logits),
-            false => logits.fill(f32::NEG_INFINITY),
+        let is_there = self.walk(|walk| {
+            let is_there = walk.go_to(path);
+            if is_there {
+                walk.constraint.mask(logits);
+            }
+            is_there
+        });
+        if !is_there {
+            logits.fill(f32::NEG_INFINITY);
         }
     }
 
-    /// These tokens were written: the last of them is the pending token now.
-    pub fn advance(&self, written: &[Token]) {
+    /// These tokens were written: the last of them is the pending token now. False if one of them may not be written,
+    /// behind which the constraint cannot go.
+    pub fn advance(&self, written: &[Token]) -> bool {
+        self.walk(|walk| {
+            let accepted = walk.go_to(written);
+            walk.path.clear();
+            accepted
+        })
+    }
+
+    /// Walks. A constraint that panics is somebody else's code and ends its own text alone: from then on nothing may be
+    /// written.
+    fn walk(&self, go: impl FnOnce(&mut Walk) -> bool) -> bool {
         let mut walk = self.0.borrow_mut();
-        walk.go_to(written);
-        walk.path.clear();
+        if walk.is_broken {
+            return false;
+        }
+        let gone = catch_unwind(AssertUnwindSafe(|| go(&mut walk)));
+        walk.is_broken = gone.is_err();
+        gone.unwrap_or(false)
     }
 }
 

@@ -69,6 +69,8 @@ impl<S: Scorer> ModelDrafter<S> {
             .map(|((((growth, ..), (sampling, seed)), text), (tree, probes))| Ask {
                 tokens: text,
                 sampling,
+                // It stands at the text, and these tokens lie beyond. A guess that may not be written costs a row.
+                constraint: None,
                 settings: DraftSettings::default(),
                 promise: Promise::Exact,
                 seed: *seed,

@@ -40,7 +40,7 @@ proptest! {
         texts in proptest::collection::vec(proptest::collection::vec(any::<u32>(), 1..700), 1..3),
     ) {
         // One token of each vocabulary is the end of a text.
-        let token = |token: u32| if token % vocabulary == 0 { END } else { token % vocabulary };
+        let token = |token: u32| if token.is_multiple_of(vocabulary) { END } else { token % vocabulary };
         let texts: Vec<Vec<Token>> = texts.iter().map(|text| text.iter().copied().map(token).collect()).collect();
         let histories: Vec<History> = texts.iter().map(|text| {
             let mut history = History::new(1..order);

@@ -220,8 +220,7 @@ proptest! {
             let all: Vec<Token> = taught.iter().filter(|(of, tokens)| *of == Some(owner) && tokens.len() > 1)
                 .flat_map(|(_, tokens)| {
                     let kept = &tokens[(tokens.len() + 1).saturating_sub(capacity / 2).min(tokens.len())..];
-                    let kept = if kept.len() > 1 { [kept, &[END]].concat() } else { Vec::new() };
-                    kept
+                    if kept.len() > 1 { [kept, &[END]].concat() } else { Vec::new() }
                 })
                 .collect();
             let seen: Vec<&Texts> = drafter.texts.seen_by(owner).collect();

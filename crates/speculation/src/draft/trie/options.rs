@@ -136,7 +136,7 @@ impl Default for TrieOptions {
 impl TrieOptions {
     /// Most nodes of a trie that outlives its sequence, if bounded.
     pub fn trie_capacity(&self) -> Option<usize> {
-        self.prune.then(|| self.capacity.unwrap_or(16 * self.nodes_max))
+        self.prune.then(|| self.capacity.unwrap_or(self.nodes_max.saturating_mul(16)))
     }
 
     /// What is wrong with these settings, if something is: the name of the field, what is expected, what was found.

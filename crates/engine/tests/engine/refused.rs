@@ -1,0 +1,63 @@
+//! What comes with a request and is somebody else's: constraints that break down, predictions that cannot be.
+
+use std::collections::BTreeMap;
+
+use foretoken_engine::{Engine, Event, FinishReason, Race, Request};
+use foretoken_speculation::{Constrained, Constraint, Token};
+use foretoken_testkit::table::Table;
+use foretoken_testkit::toy::ToyExecutor;
+
+/// Forbids nothing, and breaks down at its third token: by a panic, or by refusing what was allowed.
+#[derive(Clone)]
+struct Breaking(usize, bool);
+
+impl Constraint for Breaking {
+    fn mask(&mut self, _logits: &mut [f32]) {}
+
+    fn accept(&mut self, _token: Token) -> bool {
+        self.0 += 1;
+        assert!(self.0 < 3 || !self.1, "a constraint that breaks down");
+        self.0 < 3
+    }
+
+    fn roll_back(&mut self, tokens: usize) {
+        self.0 -= tokens;
+    }
+
+    fn duplicate(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
+    }
+}
+
+#[test]
+fn a_constraint_that_breaks_down_ends_its_text_and_no_other() {
+    let table = Table::dense(7, 2, 4);
+    for panics in [true, false] {
+        let mut engine = Engine::new(Box::new(ToyExecutor::new(table.clone(), 4, 60, 30)), 2, usize::MAX);
+        let request =
+            |constraint: Option<Constrained>| Request { tokens_max: Some(20), constraint, ..Request::new(vec![1, 2]) };
+        let broken = engine.submit(request(Some(Constrained::new(Box::new(Breaking(0, panics)))))).unwrap();
+        let whole = engine.submit(request(None)).unwrap();
+        let (mut texts, mut reasons) = (BTreeMap::<_, usize>::new(), BTreeMap::new());
+        while !engine.is_idle() {
+            for event in engine.step(&mut Race) {
+                match event {
+                    Event::Tokens { sequence, emitted } => *texts.entry(*sequence).or_default() += emitted.len(),
+                    Event::Finished { sequence, reason, .. } => drop(reasons.insert(*sequence, reason.clone())),
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!((texts[&broken], texts[&whole]), (3, 20));
+        assert!(matches!(&reasons[&broken], FinishReason::Failed(_)), "{reasons:?}");
+        assert_eq!(reasons[&whole], FinishReason::Length);
+    }
+}
+
+#[test]
+fn a_prediction_of_tokens_that_do_not_exist_is_refused() {
+    let mut engine = Engine::new(Box::new(ToyExecutor::new(Table::dense(7, 2, 4), 4, 60, 30)), 1, usize::MAX);
+    let request = Request { prediction: vec![3, 7], ..Request::new(vec![1]) };
+    let refused = engine.submit(request).unwrap_err().to_string();
+    assert_eq!(refused, "prediction: token 1: expected a number below 7 (the vocabulary), found 7");
+}
