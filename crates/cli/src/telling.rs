@@ -36,7 +36,10 @@ pub fn open(settings: &Settings) -> Result<(Generator, Telling), Failure> {
 pub fn open_with(choices: &Choices<'_>) -> Result<(Generator, Telling), Failure> {
     let mut loading = Loading::default();
     let generator = Generator::with(choices, &mut |done, of| loading.show(done, of))?;
-    generator.notes.iter().for_each(|note| say(format_args!("note: {}", note.with_names(option))));
+    // Folders may be named anything, and a note is one line.
+    let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
+    let shown = |line: String| line.chars().flat_map(escaped).collect::<String>();
+    generator.notes.iter().for_each(|note| say(format_args!("note: {}", shown(note.with_names(option)))));
     let untold_seed = choices.settings.sampling.seed.is_none().then_some(generator.request.seed);
     let telling = Telling { names: generator.names.clone(), untold_seed };
     Ok((generator, telling))

@@ -112,8 +112,10 @@ impl KeptCosts {
 
     /// Keeps what an engine has learned for the next run. It is a cache: where it cannot be written nothing is lost.
     pub(crate) fn keep(&self, engine: &Engine, names: &[String]) {
-        if let Some(path) = self.path.as_ref().filter(|_| !engine.costs().curves.is_empty()) {
-            write(path, &self.key, &engine.cost_record(), names).ok();
+        let record = engine.cost_record();
+        // A run that failed before its first pass has found nothing that a later one could go by.
+        if let Some(path) = self.path.as_ref().filter(|_| !record.widths.is_empty()) {
+            write(path, &self.key, &record, names).ok();
         }
     }
 }

@@ -59,10 +59,11 @@ impl Record {
         first_request: u64,
         costs: Option<Value>,
     ) -> Self {
-        let mut decided_by = decided_by(asked, &settings, &decided.decided_by_model);
+        let mut asked = asked.clone();
+        [&mut asked, &mut settings].into_iter().for_each(make_absolute);
+        let mut decided_by = decided_by(&asked, &settings, &decided.decided_by_model);
         let end = if settings.sampling.ignore_eos { DecidedBy::User } else { DecidedBy::Model };
         decided_by.insert("end_tokens".to_string(), end);
-        make_absolute(&mut settings);
         Self {
             version: env!("CARGO_PKG_VERSION").to_string(),
             settings,
@@ -123,7 +124,7 @@ fn values(settings: &Settings) -> BTreeMap<String, Value> {
     all
 }
 
-/// Makes paths mean the same from everywhere.
+/// Makes paths mean the same from everywhere, and text: one that is no Unicode is shown as far as it is.
 fn make_absolute(settings: &mut Settings) {
     let Settings { model, speculation, .. } = settings;
     let memory = &mut speculation.memory;
@@ -136,9 +137,8 @@ fn make_absolute(settings: &mut Settings) {
     ];
     let paths = single.into_iter().flatten().chain(&mut speculation.model_draft);
     let absolute = |path: &mut PathBuf| {
-        if let Ok(whole) = std::path::absolute(&*path) {
-            *path = whole;
-        }
+        let whole = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
+        *path = PathBuf::from(whole.to_string_lossy().into_owned());
     };
     paths.for_each(absolute);
 }
@@ -146,6 +146,19 @@ fn make_absolute(settings: &mut Settings) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_is_no_unicode_is_no_bug() {
+        use std::os::unix::ffi::OsStrExt;
+        let mut settings = Settings::default();
+        settings.model.path = Some(PathBuf::from(std::ffi::OsStr::from_bytes(b"models/bad\xff")));
+        make_absolute(&mut settings);
+        assert_eq!(
+            values(&settings)["model.path"].as_str().map(|path| path.ends_with("models/bad\u{fffd}")),
+            Some(true)
+        );
+    }
 
     #[test]
     fn whoever_decided_a_setting_is_named() {

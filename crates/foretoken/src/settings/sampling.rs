@@ -194,6 +194,10 @@ impl SamplingSettings {
         let everything = (self.repetition_penalty.is_none() && own.repetition_penalty.is_some()).then_some(Limit(None));
         let window = (self.penalty_window, everything, Limit(Some(64)));
         let penalty_window = decider.decide("penalty_window", window, |_| "-1".to_string());
+        if (repetition_penalty, self.presence_penalty, self.frequency_penalty) == (1.0, 0.0, 0.0) {
+            // Without penalties it changes nothing, and is not worth a word.
+            decider.from_model.retain(|from| from.setting != "penalty_window");
+        }
         let sampling = Sampling {
             temperature,
             top_k,
