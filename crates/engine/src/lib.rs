@@ -1,6 +1,6 @@
 //! *Who runs next, and what happened?* Sequences, a scheduler, page bookkeeping, and the one step.
 //!
-//! [`Engine::step`] is the whole loop: plan, draft, one forward pass, verify, forget to the same length, report.
+//! [`Engine::step`] is the whole loop: plan, draft, one forward pass, verify, keep what was accepted, report.
 //! Plain decoding is the step with empty trees; a prompt is a span without wanted rows; nothing else exists that
 //! could disagree. The engine is written against the traits of its means, so a toy network, a trained one and a
 //! remote one run through the same lines, and so do the proofs by enumeration.

@@ -1,7 +1,7 @@
 //! The step: plan, draft, one pass, verify, keep, report. The one caller of `verify`.
 //!
-//! Everybody forgets to the same length in the same place: cache rows are moved behind the pending token's, pages
-//! beyond them are given back, drafters are told. A sequence that cannot go on ends with a reason; the others do
+//! What was accepted is kept in one place: its cache rows are moved behind the pending token's, pages beyond them are
+//! given back, drafters are told what was written. A sequence that cannot go on ends with a reason; the others do
 //! not notice.
 
 mod costs;
@@ -308,7 +308,7 @@ impl Engine {
         }
     }
 
-    /// Verifies one tree and lets everyone forget what was refused.
+    /// Verifies one tree, and keeps what was accepted.
     fn settle_sequence(&mut self, part: Part, first_rows: FirstRows, chance: &mut dyn Chance) {
         let Self { running, scratch, executor, pages, events, .. } = self;
         let outputs = executor.outputs();

@@ -1,8 +1,8 @@
 //! From a row of logits to a law: the settings that users know, in transformers' order.
 //!
 //! The law that speculation preserves is the law *after* all of these, so drafter and target go through this one
-//! function, at every position of a draft tree, with the context of that position. Nothing is kept between calls:
-//! penalties are counted again from the context each time, so going back costs nothing and cannot go wrong.
+//! function, at every position of a draft tree, with the context of that position. Nothing is kept between calls
+//! but where a constraint stands: penalties are counted again from the context each time.
 //!
 //! Order of application (transformers 5.23, `_get_logits_processor`; presence and frequency penalties, which it lacks,
 //! stand where llama.cpp and vLLM have them, after the repetition penalty):

@@ -178,8 +178,8 @@ impl DraftTree {
         }
     }
 
-    /// Whether laws are kept to be compared ([`DraftTree::keep_law`]), as they are at first. Without a filter each takes
-    /// 12 bytes a token of the vocabulary.
+    /// Whether laws are kept to be compared ([`DraftTree::keep_law`]), as they are at first. Without a filter each
+    /// takes 12 bytes a token of the vocabulary.
     pub fn compare_laws(&mut self, compares: bool) {
         self.compares_nothing = !compares;
     }

@@ -48,7 +48,8 @@ impl Verdict {
 
 /// The target's laws p over the nodes of a tree, after all sampling settings.
 pub trait TargetLaws {
-    /// The law of the token after this node (`None`: after the root). Asked once, and only for nodes visited.
+    /// The law of the token after this node (`None`: after the root). Asked only for nodes visited; *block* may
+    /// ask again for one.
     fn law(&mut self, node: Option<NodeId>) -> Law;
 }
 

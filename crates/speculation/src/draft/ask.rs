@@ -28,7 +28,8 @@ pub struct Ask<'a> {
     pub prompt_len: usize,
     /// The settings that the target's logits will go through.
     pub sampling: &'a Sampling,
-    /// What may be written at all, if not everything: every law of target and draft respects it.
+    /// What may be written at all, if not everything. Laws of the target respect it, and those of draft models in the
+    /// target's tokens; other drafters may offer what is refused then.
     pub constraint: Option<&'a Constrained>,
     /// What the request says about drafting.
     pub settings: DraftSettings,

@@ -8,8 +8,8 @@
 //!
 //! There is no table of counts. The index of [`super::history`] lists where a context occurred, the latest first; the
 //! followers of its latest occurrences (up to [`OCCURRENCES_MAX`] in each text) are counted when they are asked for.
-//! Counts of the corpus (everybody's and the tenant's, learned by [`Drafter::warm_up`]) and of the running text are added
-//! up; the text's are forgotten with its sequence.
+//! Counts of the corpus (everybody's and the tenant's, learned by [`Drafter::warm_up`]) and of the running text are
+//! added up; the text's are forgotten with its sequence.
 //!
 //! An order of 1 is the unigram model of the paper: it proposes the most frequent tokens, whatever came before. With a
 //! longer order these are the last resort, where not even the last token is known or nothing may follow it, and are
@@ -17,8 +17,9 @@
 //! frequent token is right 3 to 6 times in a hundred, and no oftener where the last token is new (docs/drafters.md). A
 //! row costs more than that, so longer orders back off to single tokens only where one makes up a tenth of all.
 //!
-//! A draft is a chain, or a tree grown best first: always where the product of the confidences is greatest. A confidence
-//! is (count - 1/2) / occurrences that were counted: what was seen once is as likely as not to be seen again.
+//! A draft is a chain, or a tree grown best first: always where the product of the confidences is greatest. A
+//! confidence is (count - 1/2) / occurrences that were counted: what was seen once is as likely as not to be seen
+//! again.
 //!
 //! Left out: smoothing between orders, and penalties (banned tokens are respected).
 
@@ -60,8 +61,8 @@ pub enum NgramSource {
 pub struct NgramDrafter {
     /// Draft length: most tokens of a branch.
     pub depth_max: usize,
-    /// Most tokens proposed under one node; 1 is a chain. Besides the first, only as many as there are further followers
-    /// of a confidence above `p_split` ([`NgramDrafter::P_SPLIT`] if nobody sets it).
+    /// Most tokens proposed under one node; 1 is a chain. Besides the first, only as many as there are further
+    /// followers of a confidence above `p_split` ([`NgramDrafter::P_SPLIT`] if nobody sets it).
     pub branches_max: usize,
     /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. At
     /// first 0.1 ([`NgramDrafter::UNIGRAM_MIN`]), and 0 if the order is 1: who asks for nothing but single tokens wants
@@ -121,8 +122,8 @@ impl Default for NgramDrafter {
 impl NgramDrafter {
     /// How probable a follower besides the first must be to be proposed too, as in llama.cpp.
     pub const P_SPLIT: f32 = 0.1;
-    /// How frequent a token must be to be proposed where no context is known, if contexts are counted at all: about what
-    /// a row costs, as a part of a pass.
+    /// How frequent a token must be to be proposed where no context is known, if contexts are counted at all: about
+    /// what a row costs, as a part of a pass.
     pub const UNIGRAM_MIN: f32 = 0.1;
 
     /// A drafter that counts n-grams of 1 to `order` tokens: 1 is a unigram model, 2 a bigram model.
@@ -271,7 +272,8 @@ impl Model<'_> {
         false
     }
 
-    /// The distribution of the counts under the settings: a row of their logarithms, in order of the tokens, is sampled.
+    /// The distribution of the counts under the settings: a row of their logarithms, in order of the tokens, is
+    /// sampled.
     fn law(&self, work: &mut Work) -> Law {
         let most = work.followers[0].1;
         let mut tokens: Vec<(Token, u32)> = work.followers.clone();

@@ -1,4 +1,4 @@
-//! What a request may say about drafting with a model. Each setting is optional: the drafter has values of its own.
+//! What a request may say about drafting. Each setting is optional: the drafter has values of its own.
 //!
 //! The draft's law need not go through the target's settings (Leviathan et al. 2023, section 6, leave other
 //! transformations open): a sharper draft often agrees more. Under every promise any q is lawful.

@@ -75,7 +75,8 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         for token in &ask.sampling.end_tokens {
             self.translator.specials(*token, &mut sampling.end_tokens);
         }
-        // Half more than fit, in case the assistant's tokens are shorter, and some for the last one, which is uncertain.
+        // Half more than fit, in case the assistant's tokens are shorter, and some for the last one, which is
+        // uncertain.
         let nodes_max = ask.room() + ask.room() / 2 + 2;
         Some(Draft { ask: i, sampling, nodes_max, tree: DraftTree::new(), probes: Probes::default() })
     }

@@ -1,9 +1,9 @@
 //! Constraints: what may be written at all, whatever the model says.
 //!
 //! A grammar, a schema or a list decides token by token what may come next. It stands in the context of a law
-//! ([`super::Context`]), so the target, every drafter with a law, and verification see the same mask at each node of a
-//! draft tree. A constraint is walked: it accepts tokens and takes them back, and [`Constrained`] brings it from node
-//! to node by the shortest way.
+//! ([`super::Context`]), so the target, draft models, and verification see the same mask at each node of a draft tree.
+//! A constraint is walked: it accepts tokens and takes them back, and [`Constrained`] brings it from node to node by
+//! the shortest way.
 //!
 //! Left out: grammars. Whoever has one implements [`Constraint`].
 
