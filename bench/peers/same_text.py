@@ -7,7 +7,8 @@
 For each file one line: whether foretoken goes on in the same way from the text as from llama.cpp's tokens of it, and
 how many tokens of its answer llama.cpp would have written too. Where they part, llama.cpp's logits for its own token
 and for ours are shown: a near tie there is rounding (each program has its own order of additions, and both round
-activations for quantized weights), a wide margin is a mistake. Needs llama-cpp-python (README.md). Exit code 1 if a prompt is cut otherwise, or texts part at a margin above --margin.
+activations for quantized weights), a wide margin is a mistake. Needs llama-cpp-python (README.md). Exit code 1 if a
+prompt is cut otherwise, or texts part at a margin above --margin.
 """
 
 import argparse

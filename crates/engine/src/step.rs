@@ -400,7 +400,8 @@ fn end_if_stuck(sequence: &mut Sequence, impossible: bool, moved: Result<(), Exe
     let position = sequence.tokens.len();
     let reason = match moved {
         _ if impossible => format!(
-            "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned or forbidden"
+            "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned or \
+             forbidden"
         ),
         Err(error) => error.to_string(),
         Ok(()) => return,
