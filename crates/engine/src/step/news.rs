@@ -21,10 +21,8 @@ impl Engine {
     pub(super) fn tell_drafters(&mut self, part: Part, first_rows: FirstRows, old_len: usize, path: &[NodeId]) {
         let Self { running, executor, drafters, events, .. } = self;
         let (sequence, outputs) = (&mut running[part.at], executor.outputs());
-        let numbers: Vec<u8> = match part.complete {
-            true => sequence.drafters.clone(),
-            false => drafters.readers(&sequence.drafters),
-        };
+        let readers = if part.complete { Vec::new() } else { drafters.readers(&sequence.drafters) };
+        let numbers = if part.complete { &sequence.drafters } else { &readers };
         if numbers.is_empty() {
             return;
         }
@@ -35,7 +33,7 @@ impl Engine {
         let before = sequence.rows.hidden.len().saturating_sub(tree.len());
         let kept = (0..before).chain(path.iter().filter(|_| before > 0).map(|node| before + node.index()));
         let kept: Vec<usize> = kept.map(|row| first_rows.hidden + row).collect();
-        let failures = drafters.tell(&numbers, |number, layers, observe| {
+        let failures = drafters.tell(numbers, |number, layers, observe| {
             let own = sequence.probes.sources().iter().enumerate().filter(|(_, source)| **source == number);
             let probes: Vec<&[f32]> = match part.complete {
                 true => own.map(|(i, _)| outputs.row(probes_from + i)).collect(),

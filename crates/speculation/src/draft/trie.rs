@@ -90,8 +90,8 @@ impl TrieDrafter {
     /// Inserts a text into the tries of a tenant, or everybody's.
     fn insert(&mut self, tenant: Option<Tenant>, text: &[Token], is_output: bool) {
         if !text.is_empty() {
-            let tries = self.memories.memory_mut(tenant, Tries::default);
-            tries.insert_all(text, self.options.branch_length + 1, is_output, self.options.trie_capacity());
+            let (window, capacity) = (self.window(), self.options.trie_capacity());
+            self.memories.memory_mut(tenant, Tries::default).insert_all(text, window, is_output, capacity);
             tenant.into_iter().for_each(|tenant| self.memories.shrink(tenant, NODES_MAX, Tries::nodes));
         }
     }
