@@ -5,9 +5,9 @@
 use std::str::FromStr;
 
 use foretoken::settings::Limit;
+use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout};
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::Token;
-use foretoken_speculation::draft::{BRANCH_LENGTH_MAX, BranchSource, Layout};
 
 /// A number that satisfies a condition; `expected` describes the condition.
 fn number<T: FromStr + Copy>(word: &str, expected: &str, right: impl Fn(T) -> bool) -> Result<T, String> {

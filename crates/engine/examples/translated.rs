@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use foretoken_drafters::ModelDrafter;
 use foretoken_engine::{
     BudgetKind, Engine, Event, ExecutorScorer, Race, Request, Stats, TranslationSettings, TranslationWay,
     translated_drafter,
 };
 use foretoken_model::{Checkpoint, Model, Options};
-use foretoken_speculation::{DraftSettings, ModelDrafter, Promise, Sampling};
+use foretoken_speculation::{DraftSettings, Promise, Sampling};
 use foretoken_text::Tokenizer;
 
 type Failure = Box<dyn std::error::Error>;

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
-use foretoken_speculation::{LogitRows, ScoreAsk, Scorer, SequenceId};
+use foretoken_speculation::SequenceId;
 
 use crate::pages::Pages;
 

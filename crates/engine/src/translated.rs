@@ -9,9 +9,10 @@ mod two_ways;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use foretoken_drafters::translate::{Meaning, Piece, Translator};
+use foretoken_drafters::{ModelDrafter, SharedScorer, TranslatedDrafter};
 use foretoken_model::Executor;
-use foretoken_speculation::translate::{Meaning, Piece, Translator};
-use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter, SequenceId, SharedScorer, Token, TranslatedDrafter};
+use foretoken_speculation::{DraftSettings, Drafter, SequenceId, Token};
 use foretoken_text::{Counterpart, TextError, Tokenizer, Translation, Vocabularies};
 
 use crate::scorer::ExecutorScorer;

@@ -15,36 +15,12 @@
 //! ([`crate::choose`]) and who is asked (the engine's business).
 
 mod ask;
-mod continuations;
-mod distinct;
-mod frontier;
-mod history;
-mod jacobi;
-mod model;
-mod ngram;
-mod phrases;
 mod probes;
-mod random;
 mod settings;
-mod suffix;
-mod tenants;
-mod texts;
-mod translated;
-#[cfg(test)]
-mod trial;
-mod trie;
 
 pub use ask::{Ask, Draws};
-pub use jacobi::JacobiDrafter;
-pub use model::ModelDrafter;
-pub use ngram::{NgramDrafter, NgramSource};
-pub use phrases::PhrasesDrafter;
 pub use probes::Probes;
-pub use random::RandomDrafter;
 pub use settings::DraftSettings;
-pub use suffix::SuffixDrafter;
-pub use translated::{SharedScorer, TranslatedDrafter};
-pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};
 
 use crate::{Chance, DraftTree, NodeId, SequenceId, Tenant, Token};
 

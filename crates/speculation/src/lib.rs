@@ -1,4 +1,4 @@
-//! What a correct speculative step is: trees, laws, drafters, verification, budgets.
+//! What a correct speculative step is: trees, laws, the trait of drafters, verification, budgets.
 //!
 //! # Vocabulary
 //!
@@ -52,7 +52,8 @@
 //! # What is not here
 //!
 //! No I/O, no clock, no random numbers, no dependency, no `Result`: a violated contract is an assertion with the values
-//! in its message. Networks are seen through [`Scorer`]; words and grammar are not seen at all.
+//! in its message. No drafter either: they stand behind the trait [`Drafter`] in `foretoken_drafters`, and nothing here
+//! knows any of them. Networks, words and grammar are not seen at all.
 
 #![forbid(unsafe_code)]
 
@@ -60,12 +61,10 @@ pub mod budget;
 mod chance;
 mod choose;
 pub mod costs;
-pub mod draft;
+mod draft;
 mod experience;
 mod sampling;
-mod scorer;
 pub mod theory;
-pub mod translate;
 mod tree;
 mod verify;
 
@@ -74,11 +73,9 @@ pub use choose::{Branch, Choice, Outlook, PassSoFar, Policy, Prospect};
 pub use choose::{choose, lawful_offers, retain, share};
 pub use costs::{Costs, DrafterCosts};
 pub use draft::{Ask, DraftSettings, Drafter, Draws, Needs, News, Opening, Probes, Work};
-pub use draft::{JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter, SharedScorer};
-pub use draft::{SuffixDrafter, TranslatedDrafter, TrieDrafter, TrieOptions};
 pub use experience::{Experience, Judged};
-pub use sampling::{Constrained, Constraint, Context, Law, Sampling, SamplingProblem, Scratch, log_probability};
-pub use scorer::{LogitRows, ScoreAsk, Scorer};
+pub use sampling::{Constrained, Constraint, Context, Law, RawLaw, Sampling, SamplingProblem, Scratch};
+pub use sampling::{argmax, log_probability};
 pub use tree::{DraftTree, Evidence, LawId, NodeId, Offer, Proposal};
 pub use verify::{Promise, TargetLaws, Verdict, verify};
 

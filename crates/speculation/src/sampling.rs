@@ -149,7 +149,7 @@ pub struct Scratch {
 impl Scratch {
     /// Writes into `out` (cleared first) the `count` likeliest tokens of the row whose law was asked for last, as its
     /// settings left it: the best first, the lowest of equals, no impossible ones.
-    pub(crate) fn likeliest(&self, count: usize, out: &mut Vec<Token>) {
+    pub fn likeliest(&self, count: usize, out: &mut Vec<Token>) {
         out.clear();
         let mut least = f32::NEG_INFINITY;
         for (token, &logit) in (0..).zip(&self.logits) {
@@ -225,7 +225,7 @@ impl Sampling {
 }
 
 /// The index of the largest logit, the lowest of equals. NaN is passed over; of a row without a number it is 0.
-pub(crate) fn argmax(logits: &[f32]) -> usize {
+pub fn argmax(logits: &[f32]) -> usize {
     // Lanes make it vector code; the largest of numbers is the same in any order.
     let mut lanes = [f32::NEG_INFINITY; 16];
     for chunk in logits.chunks(lanes.len()) {
@@ -252,21 +252,22 @@ pub fn log_probability(logits: &[f32], token: Token) -> f32 {
 
 /// The raw law of a row, for questions about several of its tokens: its sum is added up once.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct RawLaw<'a> {
+pub struct RawLaw<'a> {
     logits: &'a [f32],
     largest: f64,
     log_sum: f64,
 }
 
 impl<'a> RawLaw<'a> {
-    pub(crate) fn new(logits: &'a [f32]) -> RawLaw<'a> {
+    /// The raw law of a row of logits.
+    pub fn new(logits: &'a [f32]) -> RawLaw<'a> {
         let largest = f64::from(logits.iter().map(|&logit| sane(logit)).fold(f32::NEG_INFINITY, f32::max));
         let sum: f64 = logits.iter().map(|&logit| (f64::from(sane(logit)) - largest).exp()).sum();
         RawLaw { logits, largest, log_sum: sum.ln() }
     }
 
     /// As [`log_probability`].
-    pub(crate) fn log_probability(&self, token: Token) -> f32 {
+    pub fn log_probability(&self, token: Token) -> f32 {
         match self.logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| sane(logit)) {
             f32::NEG_INFINITY => f32::NEG_INFINITY,
             logit => (f64::from(logit) - self.largest - self.log_sum) as f32,
@@ -274,7 +275,7 @@ impl<'a> RawLaw<'a> {
     }
 
     /// How many tokens have a probability above this.
-    pub(crate) fn count_above(&self, probability: f32) -> usize {
+    pub fn count_above(&self, probability: f32) -> usize {
         let least = (f64::from(probability).ln() + self.log_sum + self.largest) as f32;
         self.logits.iter().filter(|&&logit| logit > least).count()
     }

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use foretoken_speculation::{Context, Law, LogitRows, Sampling, ScoreAsk, Scorer, SequenceId, Token};
+use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
+use foretoken_speculation::{Context, Law, Sampling, SequenceId, Token};
 
 /// The probability of every text of one length.
 pub type Joint = BTreeMap<Vec<Token>, f64>;

@@ -1,12 +1,12 @@
 //! The draft model at work, pass after pass, over tables whose rows depend on everything before them: a row that is
 //! computed ahead, kept or closed up in the wrong place shows as another draft.
 
+use foretoken_drafters::{LogitRows, ModelDrafter, ScoreAsk, Scorer, SharedScorer, SuffixDrafter};
 use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, LogitRows, ModelDrafter, News, NodeId, Offer,
-    Opening, Pass, Probes, Promise, Sampling, ScoreAsk, Scorer, SequenceId, SharedScorer, SuffixDrafter, Token,
-    Verdict, verify,
+    Address, Ask, Chance, DraftSettings, DraftTree, Drafter, Law, News, NodeId, Offer, Opening, Pass, Probes, Promise,
+    Sampling, SequenceId, Token, Verdict, verify,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
 use foretoken_testkit::vocabulary::translator;

@@ -23,11 +23,9 @@ mod translated;
 #[path = "laws/twin.rs"]
 mod twin;
 
+use foretoken_drafters::{ModelDrafter, NgramDrafter, NgramSource, RandomDrafter, SuffixDrafter};
 use foretoken_speculation::budget::{Budget, Confidence, Fixed, Heuristic, Outcome, Threshold};
-use foretoken_speculation::{
-    DraftTree, Drafter, Evidence, ModelDrafter, NgramDrafter, NgramSource, Promise, Proposal, RandomDrafter, Sampling,
-    SuffixDrafter, Token, theory,
-};
+use foretoken_speculation::{DraftTree, Drafter, Evidence, Promise, Proposal, Sampling, Token, theory};
 use foretoken_testkit::table::{Table, TableScorer, mix};
 
 use harness::{Setup, Team};

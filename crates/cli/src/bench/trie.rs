@@ -14,9 +14,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use foretoken_drafters::{BRANCH_LENGTH_MAX, Layout};
+use foretoken_drafters::{TrieDrafter, TrieOptions};
 use foretoken_engine::{BudgetKind, Stats};
-use foretoken_speculation::draft::{BRANCH_LENGTH_MAX, Layout};
-use foretoken_speculation::{TrieDrafter, TrieOptions};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 

@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use foretoken::settings::{
     DrafterSettings, JacobiSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings, TrieSettings,
 };
-use foretoken_speculation::NgramSource;
-use foretoken_speculation::draft::{BranchSource, Layout};
+use foretoken_drafters::NgramSource;
+use foretoken_drafters::{BranchSource, Layout};
 
 use crate::values;
 

@@ -8,10 +8,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foretoken_speculation::{
-    Ask, Chance, Drafter, LogitRows, ModelDrafter, Opening, Promise, ScoreAsk, Scorer, SequenceId, SharedScorer,
-    Tenant, TranslatedDrafter, Work,
-};
+use foretoken_drafters::{LogitRows, ModelDrafter, ScoreAsk, Scorer, SharedScorer, TranslatedDrafter};
+use foretoken_speculation::{Ask, Chance, Drafter, Opening, Promise, SequenceId, Tenant, Work};
 
 use super::TextTranslator;
 use crate::scorer::ExecutorScorer;

@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use foretoken_drafters::{ModelDrafter, NgramDrafter, NgramSource, RandomDrafter};
 use foretoken_engine::{BudgetKind, DrafterStats, Engine, Event, ExecutorScorer, Race, Request};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, ModelDrafter, News, NgramDrafter, NgramSource, NodeId, Opening, Promise, Proposal,
-    RandomDrafter, Sampling, SequenceId, Token,
+    Ask, Chance, Drafter, News, NodeId, Opening, Promise, Proposal, Sampling, SequenceId, Token,
 };
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;

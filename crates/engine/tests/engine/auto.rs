@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use foretoken_drafters::{ModelDrafter, RandomDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, CostRecord, Costs, Engine, Event, ExecutorScorer, Race, Request, Stats};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{
-    Ask, Chance, Drafter, DrafterCosts, ModelDrafter, News, Opening, Promise, Proposal, RandomDrafter, Sampling,
-    SequenceId, SuffixDrafter, Token, Work,
+    Ask, Chance, Drafter, DrafterCosts, News, Opening, Promise, Proposal, Sampling, SequenceId, Token, Work,
 };
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, SequenceId, Token};
 use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs};
-use foretoken_speculation::{Drafter, ModelDrafter, Sampling, SuffixDrafter};
+use foretoken_speculation::{Drafter, Sampling};
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;

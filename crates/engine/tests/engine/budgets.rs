@@ -3,10 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Order, Race, Request, Stats};
-use foretoken_speculation::{
-    Ask, Chance, Drafter, ModelDrafter, Promise, Proposal, Sampling, SequenceId, SuffixDrafter, Token,
-};
+use foretoken_speculation::{Ask, Chance, Drafter, Promise, Proposal, Sampling, SequenceId, Token};
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;

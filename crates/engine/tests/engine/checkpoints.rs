@@ -6,9 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use foretoken_drafters::{JacobiDrafter, ModelDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request};
 use foretoken_model::{Checkpoint, Model, Options};
-use foretoken_speculation::{JacobiDrafter, ModelDrafter, Promise, Sampling, SuffixDrafter, Token};
+use foretoken_speculation::{Promise, Sampling, Token};
 use foretoken_text::Tokenizer;
 use foretoken_weights::gguf;
 

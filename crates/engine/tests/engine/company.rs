@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, RequestError};
 use foretoken_model::{Batch, CacheEdit, Capacity, Checkpoint, Executor, ExecutorError, Model, Options, Outputs};
-use foretoken_speculation::{ModelDrafter, Promise, Sampling, SequenceId, SuffixDrafter, Token};
+use foretoken_speculation::{Promise, Sampling, SequenceId, Token};
 use foretoken_testkit::conform::run;
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::{Table, mix};

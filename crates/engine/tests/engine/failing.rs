@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::panic;
 use std::sync::Once;
 
+use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, Stats};
 use foretoken_speculation::{
-    Ask, Chance, Drafter, ModelDrafter, Needs, News, Opening, Promise, Proposal, Sampling, SequenceId, SuffixDrafter,
-    Token,
+    Ask, Chance, Drafter, Needs, News, Opening, Promise, Proposal, Sampling, SequenceId, Token,
 };
 use foretoken_testkit::conform::{Case, Registered, Setting, law_error};
 use foretoken_testkit::oracle::decode;

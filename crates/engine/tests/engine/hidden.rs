@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use foretoken_drafters::SuffixDrafter;
 use foretoken_engine::{BudgetKind, Engine, Race, Request};
-use foretoken_speculation::{
-    Ask, Chance, Drafter, Needs, News, Opening, Promise, Sampling, SequenceId, SuffixDrafter, Token,
-};
+use foretoken_speculation::{Ask, Chance, Drafter, Needs, News, Opening, Promise, Sampling, SequenceId, Token};
 use foretoken_testkit::conform::run;
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::{Table, mix};

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use foretoken_drafters::{JacobiDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, FinishReason, Race, Request};
-use foretoken_speculation::{
-    Ask, Chance, Drafter, JacobiDrafter, Needs, News, Promise, Sampling, SequenceId, SuffixDrafter, Token,
-};
+use foretoken_speculation::{Ask, Chance, Drafter, Needs, News, Promise, Sampling, SequenceId, Token};
 use foretoken_testkit::conform::run;
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::{Table, mix};

@@ -3,9 +3,10 @@
 //! The laws of several requests are computed by enumeration in `testkit/tests/laws/requests.rs`, with numbers that the
 //! test gives. Here the engine gives them: once more by enumeration, and with the production noise over many seeds.
 
+use foretoken_drafters::SuffixDrafter;
+use foretoken_drafters::TrieDrafter;
 use foretoken_engine::{BudgetKind, Engine, Event, Race, Request};
-use foretoken_speculation::draft::TrieDrafter;
-use foretoken_speculation::{Chance, Drafter, Promise, Sampling, SuffixDrafter, Token};
+use foretoken_speculation::{Chance, Drafter, Promise, Sampling, Token};
 use foretoken_testkit::dial::{enumerate, enumerate_by_address};
 use foretoken_testkit::table::{Joint, Table, distance};
 use foretoken_testkit::toy::ToyExecutor;

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use foretoken_drafters::ModelDrafter;
 use foretoken_engine::{Engine, ExecutorScorer, TranslationSettings, translated_drafter};
 use foretoken_model::{Model, Options, WeightType};
-use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter};
+use foretoken_speculation::{DraftSettings, Drafter};
 use foretoken_text::Tokenizer;
 
 use super::model_free::without_model;

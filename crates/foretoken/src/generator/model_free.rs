@@ -4,10 +4,9 @@
 
 use std::path::Path;
 
-use foretoken_speculation::draft::TrieOptions;
-use foretoken_speculation::{
-    Drafter, JacobiDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, Token, TrieDrafter,
-};
+use foretoken_drafters::TrieOptions;
+use foretoken_drafters::{JacobiDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, TrieDrafter};
+use foretoken_speculation::{Drafter, Token};
 use foretoken_text::Tokenizer;
 
 use crate::Error;

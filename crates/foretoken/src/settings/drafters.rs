@@ -6,8 +6,8 @@
 
 use std::path::PathBuf;
 
-use foretoken_speculation::NgramSource;
-use foretoken_speculation::draft::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieOptions};
+use foretoken_drafters::NgramSource;
+use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieOptions};
 use serde::{Deserialize, Serialize};
 
 use super::names;
@@ -214,7 +214,7 @@ impl Default for MemorySettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foretoken_speculation::{JacobiDrafter, NgramDrafter, SuffixDrafter};
+    use foretoken_drafters::{JacobiDrafter, NgramDrafter, SuffixDrafter};
 
     #[test]
     fn defaults_are_the_drafters_own() {

@@ -2,10 +2,11 @@
 //!
 //! The crates below know no serialization, and should not; so their values are written here by name.
 
+use foretoken_drafters::NgramSource;
+use foretoken_drafters::{BranchSource, Layout};
 use foretoken_engine::TranslationWay;
 use foretoken_model::{CacheType, WeightType};
-use foretoken_speculation::draft::{BranchSource, Layout};
-use foretoken_speculation::{NgramSource, Promise};
+use foretoken_speculation::Promise;
 use serde::{Deserialize, Deserializer, Serializer, de};
 
 /// A value with a name.

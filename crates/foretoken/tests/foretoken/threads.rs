@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use foretoken::{Answer, Engine, EngineThread, Error, Event, FinishReason, Promise, Request, RequestError, Sampling};
+use foretoken_drafters::{RandomDrafter, SuffixDrafter};
 use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs};
-use foretoken_speculation::{RandomDrafter, SuffixDrafter};
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
 

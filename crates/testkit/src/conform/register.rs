@@ -2,12 +2,13 @@
 //!
 //! Each with the settings that matter. Left out: what they are held to.
 
-use foretoken_engine::ExecutorScorer;
-use foretoken_speculation::draft::{BranchSource, Layout, TrieDrafter, TrieOptions};
-use foretoken_speculation::{
-    Ask, Chance, Drafter, JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, NodeId, PhrasesDrafter, Proposal,
-    RandomDrafter, Sampling, SharedScorer, SuffixDrafter, Token, TranslatedDrafter,
+use foretoken_drafters::{BranchSource, Layout, TrieDrafter, TrieOptions};
+use foretoken_drafters::{
+    JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter, SharedScorer, SuffixDrafter,
+    TranslatedDrafter,
 };
+use foretoken_engine::ExecutorScorer;
+use foretoken_speculation::{Ask, Chance, Drafter, NodeId, Proposal, Sampling, Token};
 
 use crate::table::{Table, mix};
 use crate::toy::ToyExecutor;

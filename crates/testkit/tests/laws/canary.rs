@@ -1,9 +1,10 @@
 //! The classic mistakes. Each must be seen, or the laws above prove nothing.
 
+use foretoken_drafters::SuffixDrafter;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
     Address, Ask, Chance, Context, DraftSettings, DraftTree, Drafter, Law, Opening, Probes, Promise, Proposal,
-    Sampling, SequenceId, SuffixDrafter, TargetLaws, Token, verify,
+    Sampling, SequenceId, TargetLaws, Token, verify,
 };
 use foretoken_testkit::dial::Dial;
 use foretoken_testkit::table::{Table, logits_of};

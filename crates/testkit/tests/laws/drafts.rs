@@ -3,7 +3,8 @@
 //! Over three tokens a threshold of 0.1 draws nearly always all siblings, and 0.3 now one and now two, as the law at
 //! the place says. Budgets are chosen so that trees are cut where leaves of near gains compete.
 
-use foretoken_speculation::{DraftSettings, Drafter, ModelDrafter, Promise, Sampling, SuffixDrafter};
+use foretoken_drafters::{ModelDrafter, SuffixDrafter};
+use foretoken_speculation::{DraftSettings, Drafter, Promise, Sampling};
 use foretoken_testkit::table::{Table, TableScorer};
 
 use crate::harness::Setup;

@@ -7,9 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use foretoken_speculation::draft::TrieDrafter;
+use foretoken_drafters::SuffixDrafter;
+use foretoken_drafters::TrieDrafter;
 use foretoken_speculation::{
-    Address, Ask, Chance, Drafter, Law, News, Opening, Promise, Proposal, Sampling, SequenceId, SuffixDrafter, Token,
+    Address, Ask, Chance, Drafter, Law, News, Opening, Promise, Proposal, Sampling, SequenceId, Token,
 };
 use foretoken_testkit::dial::{enumerate, enumerate_by_address};
 use foretoken_testkit::table::{Joint, Table, distance};

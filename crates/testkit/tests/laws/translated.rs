@@ -1,10 +1,10 @@
 //! Assistants with a vocabulary of their own: both ways keep the law, and draft what they should.
 
+use foretoken_drafters::{ModelDrafter, SharedScorer, TranslatedDrafter};
 use foretoken_engine::Race;
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
-    Ask, DraftSettings, DraftTree, Drafter, ModelDrafter, Opening, Probes, Promise, Sampling, SequenceId, SharedScorer,
-    Token, TranslatedDrafter,
+    Ask, DraftSettings, DraftTree, Drafter, Opening, Probes, Promise, Sampling, SequenceId, Token,
 };
 use foretoken_testkit::table::{Table, TableScorer, mix};
 use foretoken_testkit::vocabulary::{spaced_translator, translator};

@@ -9,7 +9,8 @@ use std::str::FromStr;
 use foretoken::generator::without_model;
 use foretoken::settings::DrafterSettings;
 use foretoken::spec_type::{DrafterKind, DrafterSpec};
-use foretoken_speculation::{Drafter, SuffixDrafter};
+use foretoken_drafters::SuffixDrafter;
+use foretoken_speculation::Drafter;
 use foretoken_text::Tokenizer;
 
 use crate::failure::Failure;

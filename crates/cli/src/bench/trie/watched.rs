@@ -5,7 +5,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use foretoken_speculation::{Ask, Chance, Drafter, Needs, News, Opening, SequenceId, Tenant, Token, TrieDrafter};
+use foretoken_drafters::TrieDrafter;
+use foretoken_speculation::{Ask, Chance, Drafter, Needs, News, Opening, SequenceId, Tenant, Token};
 
 /// The most that drafters held: nodes and bytes.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,175 @@
+//! A log of tokens that knows where every short run of them ended before.
+//!
+//! For a few lengths n, every n-gram of the log is a *node*: the position where it ended first. Nodes hang in buckets
+//! by the hash of the n-gram; all later ends of an n-gram are a list, from the latest to the first. Two numbers a
+//! position hold both: `links` is the bucket's next node at a first end and the end before at any other, and `marks` is
+//! the latest end at a first end and the first end at any other. N-grams are compared with the log itself, so hashes
+//! may collide, and no n-gram is hidden by a more frequent one, as it would be in a hash chain of positions.
+//!
+//! The table of buckets doubles by being written out a second time behind itself: nodes then hang in both halves, and
+//! only new ones in one. Nothing is hashed again.
+//!
+//! A suffix automaton would know the longest match at once, but takes hundreds of bytes a token; here it takes
+//! `4 + 8 L` bytes for L lengths, and 4 to 8 a length for buckets. The true length of a match is found by comparing
+//! backwards, from the ends of the longest n-gram that matches.
+//!
+//! Left out: forgetting the oldest texts (whoever keeps histories drops whole ones).
+
+use foretoken_speculation::Token;
+
+/// Stands between two texts of one log. No n-gram contains it, and no match or continuation goes past it.
+pub(super) const END: Token = Token::MAX;
+
+/// No position.
+const NONE: u32 = u32::MAX;
+/// Fewest buckets.
+const BUCKETS_MIN: usize = 16;
+/// Most nodes of a bucket that are looked at, so that tokens chosen to collide cost no more than others. An n-gram
+/// behind them gets a second node, and what is behind the first is hidden. Honest buckets have about one.
+const NODES_MAX: usize = 32;
+
+/// A log of tokens and the ends of its n-grams.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct History {
+    tokens: Vec<Token>,
+    /// One per length, shortest first.
+    lengths: Vec<Ends>,
+}
+
+/// The ends of all n-grams of one length.
+#[derive(Clone, Debug, PartialEq)]
+struct Ends {
+    n: usize,
+    /// By hash: the newest node.
+    buckets: Vec<u32>,
+    links: Vec<u32>,
+    marks: Vec<u32>,
+}
+
+impl History {
+    /// An empty log that indexes n-grams of these lengths, shortest first.
+    pub(super) fn new(lengths: impl IntoIterator<Item = usize>) -> History {
+        let ends = |n| Ends { n, buckets: vec![NONE; BUCKETS_MIN], links: Vec::new(), marks: Vec::new() };
+        let lengths: Vec<Ends> = lengths.into_iter().map(ends).collect();
+        assert!(lengths.is_sorted_by_key(|ends| ends.n), "lengths of n-grams, shortest first: {lengths:?}");
+        History { tokens: Vec::new(), lengths }
+    }
+
+    /// All tokens.
+    pub(super) fn tokens(&self) -> &[Token] {
+        &self.tokens
+    }
+
+    /// Number of tokens.
+    pub(super) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn bytes(&self) -> usize {
+        let numbers = |ends: &Ends| ends.buckets.capacity() + ends.links.capacity() + ends.marks.capacity();
+        4 * (self.tokens.capacity() + self.lengths.iter().map(numbers).sum::<usize>())
+    }
+
+    /// Appends the tokens beyond those known; the known ones are taken to be the same.
+    pub(super) fn extend_to(&mut self, tokens: &[Token]) {
+        for &token in tokens.get(self.len()..).unwrap_or(&[]) {
+            self.push(token);
+        }
+    }
+
+    /// Appends a token.
+    pub(super) fn push(&mut self, token: Token) {
+        assert!(self.len() < NONE as usize, "a history of fewer than 2^32 tokens");
+        push_exactly(&mut self.tokens, token);
+        self.lengths.iter_mut().for_each(|ends| ends.push(&self.tokens));
+    }
+
+    /// The lengths of n-grams that are indexed, the longest first.
+    pub(super) fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
+        self.lengths.iter().rev().map(|ends| ends.n)
+    }
+
+    /// The position of the last token of this n-gram where it was written first.
+    pub(super) fn first_end(&self, ngram: &[Token]) -> Option<usize> {
+        let ends = self.lengths.iter().find(|ends| ends.n == ngram.len())?;
+        ends.node(&self.tokens, ngram).map(|first| first as usize)
+    }
+
+    /// The positions of the last token of this n-gram wherever it was written, the latest first.
+    pub(super) fn ends(&self, ngram: &[Token]) -> impl Iterator<Item = usize> + '_ {
+        let ends = self.lengths.iter().find(|ends| ends.n == ngram.len());
+        let start = ends.and_then(|ends| {
+            let first = ends.node(&self.tokens, ngram)?;
+            Some((ends, first, ends.marks[first as usize]))
+        });
+        std::iter::successors(start, |&(ends, first, end)| {
+            (end != first).then(|| (ends, first, ends.links[end as usize]))
+        })
+        .map(|(_, _, end)| end as usize)
+    }
+}
+
+impl Ends {
+    fn bucket(&self, ngram: &[Token]) -> usize {
+        hash(ngram) as usize & (self.buckets.len() - 1)
+    }
+
+    /// The first end of this n-gram.
+    fn node(&self, tokens: &[Token], ngram: &[Token]) -> Option<u32> {
+        let mut node = self.buckets[self.bucket(ngram)];
+        for _ in 0..NODES_MAX {
+            if node == NONE {
+                return None;
+            }
+            let after = node as usize + 1;
+            if tokens[after - self.n..after] == *ngram {
+                return Some(node);
+            }
+            node = self.links[node as usize];
+        }
+        None
+    }
+
+    /// Indexes the n-gram at the end of `tokens`.
+    fn push(&mut self, tokens: &[Token]) {
+        if tokens.len() > self.buckets.len() {
+            self.buckets.extend_from_within(..);
+        }
+        let end = tokens.len() as u32 - 1;
+        let (mut link, mut mark) = (NONE, NONE);
+        let ngram = &tokens[tokens.len().saturating_sub(self.n)..];
+        if ngram.len() == self.n && !ngram.contains(&END) {
+            if let Some(first) = self.node(tokens, ngram) {
+                let latest = &mut self.marks[first as usize];
+                (link, mark) = (*latest, first);
+                *latest = end;
+            } else {
+                let bucket = self.bucket(ngram);
+                (link, mark) = (self.buckets[bucket], end);
+                self.buckets[bucket] = end;
+            }
+        }
+        push_exactly(&mut self.links, link);
+        push_exactly(&mut self.marks, mark);
+    }
+}
+
+/// Pushes with an eighth of slack, where [`Vec::push`] would double.
+fn push_exactly<T>(vec: &mut Vec<T>, value: T) {
+    if vec.len() == vec.capacity() {
+        vec.reserve_exact((vec.len() / 8).max(64));
+    }
+    vec.push(value);
+}
+
+/// A 64-bit hash of an n-gram: multiply and fold, as in wyhash. Quality matters little, since matches are compared.
+fn hash(ngram: &[Token]) -> u64 {
+    ngram.iter().fold(0x9e37_79b9_7f4a_7c15, |state, &token| {
+        let product = u128::from(state ^ u64::from(token)) * 0xa076_1d64_78bd_642f;
+        (product as u64) ^ ((product >> 64) as u64)
+    })
+}
+
+#[cfg(test)]
+mod tests;

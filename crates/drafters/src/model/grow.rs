@@ -1,0 +1,117 @@
+//! How a draft grows: leaves, and which of them are continued together.
+//!
+//! A leaf's gain is the product of the confidences on the way to it. The draft is grown best first, but a pass of the
+//! draft model costs nearly the same for one row as for several, so a round continues all leaves that are expected to
+//! be continued before the tree is full: if each next token is as sure as this draft's first choices were on average,
+//! every leaf that has a child among the best of the nodes that still fit. Leaves of equal gain come in the order in
+//! which they were offered. A chain has one leaf, and a round for every token.
+//!
+//! All of this is a function of tokens that are offered already, as the law demands, and of nothing that the cache
+//! holds: rows that are there before they are needed save passes and change no draft.
+
+use foretoken_speculation::{NodeId, Token};
+
+/// A token that may be continued.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Leaf {
+    /// `None`: the root.
+    pub node: Option<NodeId>,
+    pub token: Token,
+    /// The scorer's row of its parent, `None` where that is the root.
+    pub parent_row: Option<u32>,
+    /// Its own row, once it is to be continued; the root has none.
+    pub row: Option<u32>,
+    pub depth: usize,
+    /// Product of the confidences from the root on.
+    pub gain: f32,
+    /// The same of what is expected when they are corrected by experience; 1 where nobody asks for it.
+    pub worth: f64,
+}
+
+/// The draft of one ask while it grows.
+#[derive(Debug)]
+pub(super) struct Growth {
+    /// Which of the asks it is.
+    pub ask: usize,
+    /// In order of offer.
+    pub leaves: Vec<Leaf>,
+    /// What this round continues, greatest gain first.
+    pub picked: Vec<Leaf>,
+    /// So many rows of the tree must be computed for this round; what the cache lists beyond is run ahead.
+    pub needed: usize,
+    /// Which of the drafter's rows the root's logits are, once they are computed.
+    pub root: Option<usize>,
+    /// The same of the rows of the tree.
+    pub rows: Vec<usize>,
+    /// Nodes that were offered.
+    pub nodes: usize,
+    /// Sum and number of the confidences of first choices.
+    pub choices: (f32, usize),
+}
+
+impl Growth {
+    /// Nothing but a root that is to be continued.
+    pub(super) fn new(ask: usize) -> Growth {
+        let root = Leaf { node: None, token: 0, parent_row: None, row: None, depth: 0, gain: 1.0, worth: 1.0 };
+        let (leaves, picked, rows) = (Vec::new(), vec![root], Vec::new());
+        Growth { ask, leaves, picked, needed: 0, root: None, rows, nodes: 0, choices: (0.0, 0) }
+    }
+
+    /// Which of the drafter's rows a leaf's logits are, if they are computed.
+    pub(super) fn logits(&self, leaf: &Leaf) -> Option<usize> {
+        match leaf.row {
+            None => self.root,
+            Some(row) => self.rows.get(row as usize).copied(),
+        }
+    }
+
+    /// The first leaf of this round that is not computed.
+    pub(super) fn missing(&self) -> Option<&Leaf> {
+        self.picked.iter().find(|leaf| self.logits(leaf).is_none())
+    }
+
+    /// Leaves of this round that are not computed are not continued.
+    pub(super) fn drop_missing(&mut self) {
+        let mut picked = std::mem::take(&mut self.picked);
+        picked.retain(|leaf| self.logits(leaf).is_some());
+        self.picked = picked;
+    }
+
+    /// Whether nothing that was computed before is wanted any more.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.leaves.is_empty() && self.picked.iter().all(|leaf| self.logits(leaf).is_none())
+    }
+
+    /// Takes out the leaves that are to be continued together, where `room` more nodes fit and branches end at
+    /// `depth_max`: the greatest gain first.
+    pub(super) fn take(&mut self, room: usize, depth_max: usize) -> Vec<Leaf> {
+        if room == 0 {
+            return Vec::new();
+        }
+        if self.leaves.len() <= 1 {
+            return std::mem::take(&mut self.leaves);
+        }
+        // The gain of each leaf's next expected descendant, and how many it can still have.
+        let sure = self.choices.0 / self.choices.1.max(1) as f32;
+        let mut next: Vec<(f32, usize)> = self.leaves.iter().map(|leaf| (leaf.gain, depth_max - leaf.depth)).collect();
+        let mut order: Vec<usize> = Vec::new();
+        for _ in 0..room {
+            let better = |best: Option<usize>, at: usize| match best {
+                Some(best) if next[best].0 >= next[at].0 => Some(best),
+                _ => Some(at),
+            };
+            let Some(best) = (0..next.len()).filter(|&at| next[at].1 > 0).fold(None, better) else { break };
+            next[best] = (next[best].0 * sure, next[best].1 - 1);
+            if !order.contains(&best) {
+                order.push(best);
+            }
+        }
+        let taken = order.iter().map(|&at| self.leaves[at]).collect();
+        let mut at = 0;
+        self.leaves.retain(|_| {
+            at += 1;
+            !order.contains(&(at - 1))
+        });
+        taken
+    }
+}

@@ -1,0 +1,352 @@
+//! N-gram models: what followed these tokens most often, in a corpus and in the text itself.
+//!
+//! The models of negligible cost of Leviathan et al. 2023 (sections 3.6 and 4.2: with a bigram table T5-XXL accepts one
+//! token in five). The draft's distribution q is the relative frequency of what followed the longest last tokens that
+//! are known, up to `order` - 1 of them, put through the draft's settings: temperature T makes it proportional to
+//! count^(1 / T). It covers the 16 most frequent followers only, which any q may do, so a draft never costs the
+//! vocabulary. Greedy takes the most frequent, of equals the lowest id.
+//!
+//! There is no table of counts. The index of [`super::history`] lists where a context occurred, the latest first; the
+//! followers of its latest occurrences (up to [`OCCURRENCES_MAX`] in each text) are counted when they are asked for.
+//! Counts of the corpus (everybody's and the tenant's, learned by [`Drafter::warm_up`]) and of the running text are
+//! added up; the text's are forgotten with its sequence.
+//!
+//! An order of 1 is the unigram model of the paper: it proposes the most frequent tokens, whatever came before. With a
+//! longer order these are the last resort, where not even the last token is known or nothing may follow it, and are
+//! proposed only if the first of them is frequent enough (`unigram_min`). In recorded answers of a 7 B model the most
+//! frequent token is right 3 to 6 times in a hundred, and no oftener where the last token is new (docs/drafters.md). A
+//! row costs more than that, so longer orders back off to single tokens only where one makes up a tenth of all.
+//!
+//! A draft is a chain, or a tree grown best first: always where the product of the confidences is greatest. A
+//! confidence is (count - 1/2) / occurrences that were counted: what was seen once is as likely as not to be seen
+//! again.
+//!
+//! Left out: smoothing between orders, and penalties (banned tokens are respected).
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::distinct::Distinct;
+use crate::frontier::Frontier;
+use crate::history::{END, History};
+use crate::tenants::{TENANTS_MAX, Tenants};
+use crate::texts::Texts;
+use foretoken_speculation::Branch;
+use foretoken_speculation::{Ask, DraftSettings, Drafter, Draws, Opening};
+use foretoken_speculation::{
+    Chance, Context, Evidence, Law, NodeId, Promise, Proposal, Sampling, Scratch, SequenceId, Tenant, Token,
+};
+
+/// Longest n-gram.
+const ORDER_MAX: usize = 8;
+/// Most occurrences of a context that are counted in each text, the latest.
+const OCCURRENCES_MAX: usize = 128;
+/// The same of the context of no tokens, which occurs everywhere.
+const UNIGRAMS_MAX: usize = 512;
+/// Most followers of a context that a draft is drawn from.
+const FOLLOWERS_MAX: usize = 16;
+
+/// What an [`NgramDrafter`] counts.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum NgramSource {
+    /// Texts from before and elsewhere ([`Drafter::warm_up`]).
+    Corpus,
+    /// The running text, prompt included.
+    Text,
+    /// Both.
+    #[default]
+    Both,
+}
+
+/// A [`Drafter`] that looks up what followed most often.
+#[derive(Debug)]
+pub struct NgramDrafter {
+    /// Draft length: most tokens of a branch.
+    pub depth_max: usize,
+    /// Most tokens proposed under one node; 1 is a chain. Besides the first, only as many as there are further
+    /// followers of a confidence above `p_split` ([`NgramDrafter::P_SPLIT`] if nobody sets it).
+    pub branches_max: usize,
+    /// Without a known context the most frequent tokens are proposed if the first has at least this share, 0 to 1. At
+    /// first 0.1 ([`NgramDrafter::UNIGRAM_MIN`]), and 0 if the order is 1: who asks for nothing but single tokens wants
+    /// them.
+    pub unigram_min: f32,
+    /// What requests leave open.
+    pub settings: DraftSettings,
+    /// Tokens that are remembered of texts of all tenants together; then the oldest texts are forgotten.
+    pub capacity_tokens: usize,
+    source: NgramSource,
+    /// Lengths of contexts: 1 to the order less 1.
+    lengths: Vec<usize>,
+    corpus: Tenants<Texts>,
+    /// Running texts, without tokens if they are not counted.
+    running: BTreeMap<SequenceId, (Tenant, Option<History>)>,
+    frontier: Frontier<Guess>,
+    work: Work,
+}
+
+/// Memory that is used again from node to node.
+#[derive(Debug, Default)]
+struct Work {
+    path: Vec<Token>,
+    context: Vec<Token>,
+    /// Followers of one context, the most frequent first: token, count.
+    followers: Vec<(Token, u32)>,
+    /// Occurrences that were counted.
+    total: f32,
+    /// Which of `followers` a token is.
+    distinct: Distinct,
+    logits: Vec<f32>,
+    scratch: Scratch,
+    draws: Draws,
+}
+
+/// A guess that is to be offered, or was offered because it was drawn, and may be gone on from.
+#[derive(Debug)]
+struct Guess {
+    parent: Option<NodeId>,
+    token: Token,
+    depth: usize,
+    confidence: f32,
+    /// Product of the confidences down to it.
+    gain: f32,
+    q: f64,
+    /// Its node, if it was drawn and therefore offered already.
+    node: Option<NodeId>,
+}
+
+impl Default for NgramDrafter {
+    /// 4-grams of corpus and text, chains of up to 5 tokens.
+    fn default() -> NgramDrafter {
+        NgramDrafter::new(4, NgramSource::Both)
+    }
+}
+
+impl NgramDrafter {
+    /// How probable a follower besides the first must be to be proposed too, as in llama.cpp.
+    pub const P_SPLIT: f32 = 0.1;
+    /// How frequent a token must be to be proposed where no context is known, if contexts are counted at all: about
+    /// what a row costs, as a part of a pass.
+    pub const UNIGRAM_MIN: f32 = 0.1;
+
+    /// A drafter that counts n-grams of 1 to `order` tokens: 1 is a unigram model, 2 a bigram model.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `order` is not 1 to 8.
+    pub fn new(order: usize, source: NgramSource) -> NgramDrafter {
+        assert!((1..=ORDER_MAX).contains(&order), "n-grams of up to {order} tokens");
+        NgramDrafter {
+            depth_max: 5,
+            branches_max: 1,
+            unigram_min: if order == 1 { 0.0 } else { NgramDrafter::UNIGRAM_MIN },
+            settings: DraftSettings::default(),
+            capacity_tokens: 4_000_000,
+            source,
+            lengths: (1..order).collect(),
+            corpus: Tenants::new(TENANTS_MAX, Texts::default()),
+            running: BTreeMap::new(),
+            frontier: Frontier::default(),
+            work: Work::default(),
+        }
+    }
+
+    /// Bytes of memory of all texts and their indexes, those reserved included.
+    pub fn bytes(&self) -> usize {
+        let running = self.running.values().filter_map(|(_, text)| text.as_ref());
+        self.corpus.all().map(Texts::bytes).chain(running.map(History::bytes)).sum()
+    }
+
+    /// Fills one tree, best guesses first.
+    fn fill(&mut self, ask: &mut Ask<'_>, chance: &mut dyn Chance) {
+        let running = self.running.get_mut(&ask.sequence);
+        let (tenant, text) = running.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+        text.iter_mut().for_each(|text| text.extend_to(ask.written()));
+        ask.settings = ask.settings.or(self.settings);
+        if ask.promise == Promise::Exact {
+            // Where draws bind, each has its row whatever it is worth; elsewhere guesses cost next to nothing.
+            ask.outlook = None;
+        }
+        let model = Model {
+            sampling: plain_settings(&ask.settings.sampling(ask.sampling)),
+            unigram_min: self.unigram_min,
+            branches_max: self.branches_max.max(1),
+            context_max: self.lengths.len(),
+            texts: text.iter().chain(self.corpus.seen_by(*tenant).flat_map(Texts::newest_first)).collect(),
+        };
+        self.frontier.clear();
+        if self.depth_max > 0 && ask.has_room() {
+            model.propose(ask, None, &mut self.frontier, &mut self.work, chance);
+        }
+        while let Some(mut best) = self.frontier.pop() {
+            let Some(node) = best.node.or_else(|| ask.has_room().then(|| best.offer(ask, Proposal::Point))) else {
+                break;
+            };
+            best.node = Some(node);
+            let (nodes, room) = (ask.tree.len(), ask.room());
+            let branch = Branch { gain: f64::from(best.gain), depth: best.depth, nodes, room };
+            if best.depth < self.depth_max && room > 0 && ask.goes_on(best.token, (best.confidence, best.gain), branch)
+            {
+                model.propose(ask, Some(&best), &mut self.frontier, &mut self.work, chance);
+            }
+        }
+    }
+}
+
+/// The settings that mean something for a distribution made of counts.
+fn plain_settings(sampling: &Sampling) -> Sampling {
+    let Sampling { temperature, top_k, top_p, min_p, typical_p, .. } = *sampling;
+    Sampling { temperature, top_k, top_p, min_p, typical_p, ..Sampling::default() }
+}
+
+impl Guess {
+    fn offer(&self, ask: &mut Ask<'_>, proposal: Proposal) -> NodeId {
+        ask.tree.suggest(self.parent, self.token, proposal, ask.source, Evidence::of_law(self.confidence, self.q))
+    }
+}
+
+/// What one tree is filled from.
+struct Model<'t> {
+    sampling: Sampling,
+    unigram_min: f32,
+    branches_max: usize,
+    /// Tokens of the longest context.
+    context_max: usize,
+    texts: Vec<&'t History>,
+}
+
+impl Model<'_> {
+    /// Finds what may follow a guess (`None`: the root), draws from it as the promise wants it, and adds the guesses to
+    /// the frontier.
+    fn propose(
+        &self,
+        ask: &mut Ask<'_>,
+        before: Option<&Guess>,
+        frontier: &mut Frontier<Guess>,
+        work: &mut Work,
+        chance: &mut dyn Chance,
+    ) {
+        let (parent, depth, gain) = before.map_or((None, 0, 1.0), |before| (before.node, before.depth, before.gain));
+        ask.tree.path_into(parent, &mut work.path);
+        work.context.clear();
+        work.context.extend(&ask.tokens[ask.tokens.len().saturating_sub(self.context_max)..]);
+        work.context.extend(&work.path);
+        // Without contexts the same follows every guess.
+        let is_counted = self.context_max == 0 && before.is_some();
+        if !is_counted && !self.find_followers(&ask.sampling.banned_tokens, work) {
+            return;
+        }
+        let (law, total) = (self.law(work), work.total);
+        let confidence = |count: u32| (count as f32 - 0.5) / total;
+        // By the counts and not by what is drawn: how much is drawn may not depend on it.
+        let p_split = ask.settings.p_split.unwrap_or(NgramDrafter::P_SPLIT);
+        let further = work.followers.iter().skip(1).filter(|&&(_, count)| confidence(count) > p_split).count();
+        let width = (1 + further).min(self.branches_max).min(ask.room());
+        let beside: Vec<Token> = work.followers.iter().map(|follower| follower.0).collect();
+        ask.draw(parent, law, width, &beside, chance, &mut work.draws);
+        for &(token, q) in &work.draws.tokens {
+            let count = work.followers.iter().find(|follower| follower.0 == token).map_or(1, |follower| follower.1);
+            let confidence = confidence(count);
+            let gain = gain * confidence;
+            let mut guess = Guess { parent, token, depth: depth + 1, confidence, gain, q, node: None };
+            if work.draws.proposal != Proposal::Point {
+                guess.node = Some(guess.offer(ask, work.draws.proposal));
+            }
+            frontier.push(gain, guess);
+        }
+    }
+
+    /// Finds what followed the longest end of `work.context` that anything followed; whether something may be proposed.
+    fn find_followers(&self, banned: &[Token], work: &mut Work) -> bool {
+        for len in (0..=self.context_max.min(work.context.len())).rev() {
+            let context = &work.context[work.context.len() - len..];
+            work.total = count(&self.texts, context, &mut work.distinct, &mut work.followers);
+            work.followers.retain(|(token, _)| !banned.contains(token));
+            let rank = |&(token, count): &(Token, u32)| (Reverse(count), token);
+            if work.followers.len() > FOLLOWERS_MAX {
+                work.followers.select_nth_unstable_by_key(FOLLOWERS_MAX, rank);
+                work.followers.truncate(FOLLOWERS_MAX);
+            }
+            work.followers.sort_unstable_by_key(rank);
+            if let Some(&(_, most)) = work.followers.first() {
+                return len > 0 || most as f32 >= self.unigram_min * work.total;
+            }
+        }
+        false
+    }
+
+    /// The distribution of the counts under the settings: a row of their logarithms, in order of the tokens, is
+    /// sampled.
+    fn law(&self, work: &mut Work) -> Law {
+        let most = work.followers[0].1;
+        let mut tokens: Vec<(Token, u32)> = work.followers.clone();
+        tokens.sort_unstable_by_key(|&(token, _)| token);
+        work.logits.clear();
+        work.logits.extend(tokens.iter().map(|&(_, count)| (f64::from(count) / f64::from(most)).ln() as f32));
+        let law = self.sampling.law_with(&work.logits, &Context::EMPTY, &mut work.scratch);
+        Law::from_pairs(law.iter().map(|(i, q)| (tokens[i as usize].0, q)))
+    }
+}
+
+/// Counts what followed the latest occurrences of a context in each text; how many occurrences these are.
+fn count(texts: &[&History], context: &[Token], distinct: &mut Distinct, followers: &mut Vec<(Token, u32)>) -> f32 {
+    let occurrences_max = if context.is_empty() { UNIGRAMS_MAX } else { OCCURRENCES_MAX };
+    distinct.clear(texts.len() * occurrences_max);
+    followers.clear();
+    let mut total = 0;
+    let mut add = |token: Token| {
+        if token != END {
+            total += 1;
+            let number = distinct.number(token);
+            match followers.get_mut(number) {
+                Some((_, count)) => *count += 1,
+                None => followers.push((token, 1)),
+            }
+        }
+    };
+    for text in texts {
+        let tokens = text.tokens();
+        if context.is_empty() {
+            tokens.iter().rev().take(occurrences_max).for_each(|&token| add(token));
+        } else {
+            let ends = text.ends(context).take(occurrences_max);
+            ends.filter_map(|end| tokens.get(end + 1)).for_each(|&token| add(token));
+        }
+    }
+    total as f32
+}
+
+impl Drafter for NgramDrafter {
+    fn name(&self) -> &str {
+        "ngram"
+    }
+
+    fn warm_up(&mut self, tokens: &[Token], _prompt_len: usize, tenant: Option<Tenant>) {
+        if self.source != NgramSource::Text {
+            // What is everybody's was chosen by whoever started the program, and is kept whole.
+            let capacity_tokens = tenant.map_or(usize::MAX, |_| self.capacity_tokens);
+            self.corpus.learn(tokens, tenant, capacity_tokens, &self.lengths);
+        }
+    }
+
+    fn open(&mut self, opening: &Opening<'_>) {
+        let text = (self.source != NgramSource::Corpus).then(|| {
+            let mut text = History::new(self.lengths.iter().copied());
+            text.extend_to(opening.prompt);
+            text
+        });
+        let before = self.running.insert(opening.sequence, (opening.tenant, text));
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
+        self.corpus.touch(opening.tenant);
+    }
+
+    fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
+        asks.iter_mut().for_each(|ask| self.fill(ask, chance));
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.running.remove(&sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests;

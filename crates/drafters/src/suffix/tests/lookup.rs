@@ -1,0 +1,183 @@
+//! Prompt lookup against its definition.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::trial::NoChance;
+use foretoken_speculation::budget::Limits;
+use foretoken_speculation::{DraftSettings, DraftTree, Probes, Promise, Proposal, Sampling};
+
+const SEQUENCE: SequenceId = SequenceId(4);
+
+fn propose(drafter: &mut SuffixDrafter, tokens: &[Token], nodes_max: usize, tree: &mut DraftTree) {
+    let sampling = Sampling::default();
+    let ask = Ask {
+        sequence: SEQUENCE,
+        tokens,
+        prompt_len: 1,
+        written_len: tokens.len(),
+        constraint: None,
+        sampling: &sampling,
+        settings: DraftSettings::default(),
+        promise: Promise::Exact,
+        seed: 0,
+        outlook: None,
+        request: 0,
+        limits: Limits::nodes(nodes_max),
+        tree,
+        probes: &mut Probes::default(),
+        source: 2,
+    };
+    drafter.draft(&mut [ask], &mut NoChance);
+}
+
+fn proposed(drafter: &mut SuffixDrafter, tokens: &[Token], nodes_max: usize) -> Vec<Token> {
+    let mut tree = DraftTree::new();
+    propose(drafter, tokens, nodes_max, &mut tree);
+    assert!(tree.is_chain());
+    tree.tokens().to_vec()
+}
+
+/// Prompt lookup in the words of its definition.
+fn naive(tokens: &[Token], ngram_min: usize, ngram_max: usize, len: usize) -> Vec<Token> {
+    for n in (ngram_min..=ngram_max.min(tokens.len() - 1)).rev() {
+        let last = &tokens[tokens.len() - n..];
+        for start in (0..tokens.len() - n).rev() {
+            if &tokens[start..start + n] == last {
+                let mut text = tokens.to_vec();
+                for i in 0..len {
+                    text.push(text[start + n + i]);
+                }
+                return text.split_off(tokens.len());
+            }
+        }
+    }
+    Vec::new()
+}
+
+#[test]
+fn the_longest_match_wins_and_then_the_latest() {
+    let mut drafter = SuffixDrafter::lookup_chain(1, 2, 3);
+    let text = [1, 2, 7, 7, 1, 2, 8, 8, 3, 2, 9, 9, 1, 2];
+    drafter.open(&Opening::new(SEQUENCE, &text));
+    assert_eq!(proposed(&mut drafter, &text, 9), [8, 8, 3]);
+    assert_eq!(proposed(&mut drafter, &text, 2), [8, 8]);
+    assert_eq!(proposed(&mut drafter, &text, 0), []);
+}
+
+#[test]
+fn the_earliest_occurrence_leads_if_asked_to() {
+    let text = [1, 2, 7, 1, 2, 8, 2, 9, 1, 2];
+    let mut drafter = SuffixDrafter { first: true, ..SuffixDrafter::lookup_chain(1, 2, 2) };
+    drafter.open(&Opening::new(SEQUENCE, &text));
+    assert_eq!(proposed(&mut drafter, &text, 9), [7, 1]);
+    assert_eq!(proposed(&mut SuffixDrafter { candidates: 0, ..drafter }, &text, 9), []);
+}
+
+#[test]
+fn occurrences_that_part_make_a_tree_and_equal_ones_share_nodes() {
+    let text = [1, 2, 7, 4, 1, 2, 7, 5, 1, 2, 8, 6, 1, 2];
+    let mut drafter = SuffixDrafter { window: 0, ..SuffixDrafter::lookup(2, 2, 30) };
+    drafter.open(&Opening::new(SEQUENCE, &text));
+    let mut tree = DraftTree::new();
+    propose(&mut drafter, &text, 30, &mut tree);
+    let seven = tree.child(None, 7).expect("said twice");
+    let eight = tree.child(None, 8).expect("said once");
+    assert_eq!((seven.index(), tree.acceptance(seven) > tree.acceptance(eight)), (0, true));
+    assert!(tree.child(Some(seven), 4).is_some() && tree.child(Some(seven), 5).is_some());
+    assert!(tree.child(Some(eight), 6).is_some());
+    drafter.gain_min = tree.acceptance(eight) + 0.01;
+    let mut sure = DraftTree::new();
+    propose(&mut drafter, &text, 30, &mut sure);
+    assert_eq!(sure.child(None, 8), None);
+}
+
+#[test]
+fn where_nothing_matches_the_commonest_words_are_tried() {
+    let text = [5, 6, 5, 6, 5, 6, 7, 9];
+    let mut drafter = SuffixDrafter { window: 6, ..SuffixDrafter::lookup(1, 3, 3) };
+    drafter.open(&Opening::new(SEQUENCE, &text));
+    let mut tree = DraftTree::new();
+    propose(&mut drafter, &text, 3, &mut tree);
+    // Among the last six, 6 stands twice and the others but for 5 once; and 5 follows 6.
+    assert_eq!(tree.tokens()[0], 6);
+    assert_eq!(tree.len(), 3);
+}
+
+#[test]
+fn a_branch_ends_behind_the_token_that_falls_below_the_limits() {
+    let text = [1, 2, 3, 4, 9, 9, 1];
+    let mut drafter = SuffixDrafter { window: 0, ..SuffixDrafter::lookup(1, 3, 6) };
+    drafter.open(&Opening::new(SEQUENCE, &text));
+    for (token_min, path_min, len) in [(0.0, 0.0, 6), (0.4, 0.0, 1), (0.0, 0.3, 2)] {
+        let (sampling, mut tree) = (Sampling::default(), DraftTree::new());
+        let ask = Ask {
+            sequence: SEQUENCE,
+            tokens: &text,
+            prompt_len: 1,
+            written_len: (text).len(),
+            constraint: None,
+            sampling: &sampling,
+            settings: DraftSettings::default(),
+            promise: Promise::Exact,
+            seed: 0,
+            outlook: None,
+            request: 0,
+            limits: Limits { nodes_max: 9, token_min, path_min },
+            tree: &mut tree,
+            probes: &mut Probes::default(),
+            source: 0,
+        };
+        drafter.draft(&mut [ask], &mut NoChance);
+        assert_eq!(tree.len(), len, "{token_min} {path_min}");
+    }
+}
+
+#[test]
+fn a_copy_runs_on_into_itself() {
+    let mut drafter = SuffixDrafter::lookup_chain(1, 3, 10);
+    drafter.open(&Opening::new(SEQUENCE, &[5, 6, 5, 6, 5]));
+    assert_eq!(proposed(&mut drafter, &[5, 6, 5, 6, 5], 5), [6, 5, 6, 5, 6]);
+}
+
+#[test]
+fn it_joins_a_tree_and_stops_where_that_is_full() {
+    let mut drafter = SuffixDrafter::lookup_chain(1, 3, 10);
+    drafter.open(&Opening::new(SEQUENCE, &[5, 6, 5]));
+    let mut tree = DraftTree::new();
+    tree.offer(None, 6, Proposal::Point, 0);
+    propose(&mut drafter, &[5, 6, 5], 1, &mut tree);
+    assert_eq!((tree.len(), tree.offers().len()), (1, 2), "a second opinion takes no room");
+    propose(&mut drafter, &[5, 6, 5], 2, &mut tree);
+    assert_eq!((tree.tokens(), tree.offers().len()), (&[6, 5][..], 4));
+}
+
+#[test]
+fn new_text_has_no_match_and_a_closed_sequence_is_forgotten() {
+    let mut drafter = SuffixDrafter::lookup_chain(1, 3, 10);
+    drafter.open(&Opening::new(SEQUENCE, &[1]));
+    assert_eq!(proposed(&mut drafter, &[1], 5), []);
+    assert_eq!(proposed(&mut drafter, &[1, 2, 3], 5), []);
+    drafter.close(SEQUENCE);
+    drafter.open(&Opening::new(SEQUENCE, &[3]));
+    assert_eq!(drafter.running[&SEQUENCE].history.len(), 1);
+}
+
+proptest! {
+    /// Grows at random; always agrees with the naive scan.
+    #[test]
+    fn the_index_is_the_naive_scan_at_every_length(
+        more in prop::collection::vec(prop::collection::vec(0..3_u32, 1..12), 1..12),
+        ngram_min in 1..3_usize,
+        longer in 0..3_usize,
+    ) {
+        let ngram_max = ngram_min + longer;
+        let mut drafter = SuffixDrafter::lookup_chain(ngram_min, ngram_max, 6);
+        let mut text: Vec<Token> = vec![0];
+        drafter.open(&Opening::new(SEQUENCE, &text));
+        for new in more {
+            text.extend(new);
+            prop_assert_eq!(proposed(&mut drafter, &text, 10), naive(&text, ngram_min, ngram_max, 6));
+        }
+    }
+}

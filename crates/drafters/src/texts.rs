@@ -1,0 +1,55 @@
+//! Texts from before of one owner, up to a number of tokens, of which the oldest are forgotten.
+//!
+//! They are two histories, an older and a newer one. The newer grows to half of the capacity, then the older is dropped
+//! and a new one begun. So forgetting costs nothing, and no table is ever cleaned.
+
+use crate::history::{END, History};
+use crate::tenants::Tenants;
+use foretoken_speculation::{Tenant, Token};
+
+/// One or two histories, the older first.
+#[derive(Debug, Default)]
+pub(super) struct Texts(Vec<History>);
+
+impl Texts {
+    /// Tokens remembered, ends of texts included.
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(History::len).sum()
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.iter().map(History::bytes).sum()
+    }
+
+    /// What is remembered.
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &History> {
+        self.0.iter().rev()
+    }
+
+    /// Remembers a text, indexed by n-grams of these lengths; of one that is longer than half of the capacity, its end.
+    pub(super) fn add(&mut self, tokens: &[Token], capacity_tokens: usize, lengths: &[usize]) {
+        let half = capacity_tokens / 2;
+        let tokens = &tokens[(tokens.len() + 1).saturating_sub(half).min(tokens.len())..];
+        if tokens.len() < 2 {
+            return; // Nothing follows anything.
+        }
+        if self.0.last().is_none_or(|newer| newer.len() + tokens.len() + 1 > half) {
+            self.0.drain(..self.0.len().saturating_sub(1));
+            self.0.push(History::new(lengths.iter().copied()));
+        }
+        let newer = self.0.last_mut().expect("begun just now if there was none");
+        tokens.iter().chain([&END]).for_each(|&token| newer.push(token));
+    }
+}
+
+impl Tenants<Texts> {
+    /// Remembers a text of an owner (`None`: everybody's). All tenants together keep at most `capacity_tokens`; where
+    /// that is too little, whole tenants are forgotten.
+    pub(super) fn learn(&mut self, tokens: &[Token], owner: Option<Tenant>, capacity_tokens: usize, lengths: &[usize]) {
+        self.memory_mut(owner, Texts::default).add(tokens, capacity_tokens, lengths);
+        if let Some(tenant) = owner {
+            self.shrink(tenant, capacity_tokens, Texts::len);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Another vocabulary, as drafters see it: what an assistant reads of a target's text, and what its drafts mean there.
+//!
+//! Words are not seen here. Whoever knows what tokens mean as bytes implements [`Translator`]; the drafters under
+//! `draft/translated` are written against it.
+//!
+//! The contract is one sentence: what the assistant reads is a function of the target's tokens alone. It does not
+//! depend on how these were cut into passes, nor on what was read and forgotten in between, and costs no more for a
+//! long text.
+
+use crate::scorer::common_prefix;
+use foretoken_speculation::{SequenceId, Token};
+
+/// What an assistant's token is for the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Ordinary text, a part of one or more of the target's tokens.
+    Text,
+    /// This special token of the target.
+    Special(Token),
+    /// Nothing that the target could write.
+    Nothing,
+}
+
+/// A target token made from drafted assistant tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The target's token.
+    pub token: Token,
+    /// How many of the drafted tokens begin before this one ends.
+    pub drafted_end: usize,
+    /// More text could still become part of it.
+    pub is_open: bool,
+}
+
+/// What a translator has read of one sequence. Texts differ from the last one read only at their ends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading(Vec<Token>);
+
+impl Reading {
+    /// Target tokens that were read.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Lets the translator read exactly this text, given in two parts.
+    pub(crate) fn read(&mut self, translator: &mut impl Translator, sequence: SequenceId, text: [&[Token]; 2]) {
+        let mut same = 0;
+        for part in text {
+            let common = common_prefix(&self.0[same..], part);
+            same += common;
+            if same < self.0.len() && common < part.len() {
+                break;
+            }
+        }
+        if same < self.0.len() {
+            translator.keep(sequence, same);
+            self.0.truncate(same);
+        }
+        for part in text {
+            let new = &part[same.min(part.len())..];
+            same -= same.min(part.len());
+            translator.read(sequence, new);
+            self.0.extend_from_slice(new);
+        }
+    }
+}
+
+/// Translates between the target's vocabulary and an assistant's, for many sequences.
+pub trait Translator: Send {
+    /// A sequence begins: nothing is read.
+    fn open(&mut self, sequence: SequenceId);
+
+    /// Reads the target tokens that follow.
+    fn read(&mut self, sequence: SequenceId, tokens: &[Token]);
+
+    /// Forgets all but the first `len` target tokens.
+    fn keep(&mut self, sequence: SequenceId, len: usize);
+
+    /// What the assistant reads in place of the target's tokens; may be empty.
+    fn assistant_tokens(&self, sequence: SequenceId) -> &[Token];
+
+    /// Writes into `pieces` (cleared first) the target's tokens for what the assistant drafts behind what was read.
+    /// They are a chain that begins where the target's tokens end.
+    fn propose(&self, sequence: SequenceId, drafted: &[Token], pieces: &mut Vec<Piece>);
+
+    /// What an assistant's token is for the target.
+    fn meaning(&self, token: Token) -> Meaning;
+
+    /// Appends to `out` the assistant's tokens that stand for this special token of the target.
+    fn specials(&self, target: Token, out: &mut Vec<Token>);
+
+    /// The tokens of both vocabularies that may come next, as (assistant, target); several assistant tokens may go with
+    /// one target token. Nothing where the assistant's next token cannot be one of the target's.
+    fn shared(&self, sequence: SequenceId) -> &[(Token, Token)];
+
+    /// Number of tokens of the target's vocabulary.
+    fn target_vocabulary(&self) -> usize;
+
+    /// The sequence has ended.
+    fn close(&mut self, sequence: SequenceId);
+}

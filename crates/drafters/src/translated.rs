@@ -1,0 +1,164 @@
+//! An assistant with a vocabulary of its own drafts text, and the text is proposed in the target's tokens (Universal
+//! Assisted Generation, Intel Labs and Hugging Face 2024; string-level matching in Timor et al. 2025).
+//!
+//! The assistant reads the target's text in its own tokens and drafts a chain of them as any draft model does
+//! ([`ModelDrafter`]), into a tree that is thrown away; the chain is translated back. All proposals are points: a
+//! target token made of assistant tokens has no simple law, and without one there is nothing to weigh, so under
+//! *rejection* a guess is right only if the target would have drawn it. The best guess is then the most probable one,
+//! which is why the assistant is greedy unless it is told otherwise. (Its noise could not be the target's anyhow, whose
+//! race is between other tokens.) [`SharedScorer`] is the other way, with a law.
+//!
+//! The last token of a draft is uncertain: the next character could still become part of it. So the assistant drafts a
+//! few tokens more than there is room for; where the draft ends with an uncertain token it is proposed all the same,
+//! which is lawful as any point, at a discount of what is thought of it.
+//!
+//! Left out: branching. Depths and unread tokens are counted in each side's own tokens, whose lengths hardly differ by
+//! more than a third: what is weighed by them is an estimate anyway. Penalties, bias, bans and constraints speak of the
+//! target's tokens and are not applied to the assistant's.
+
+mod shared;
+
+use std::collections::BTreeMap;
+
+use crate::Scorer;
+use crate::model::{ModelDrafter, SEED_FLIP};
+use crate::translate::{Meaning, Piece, Reading, Translator};
+use foretoken_speculation::budget::Limits;
+use foretoken_speculation::{Ask, DraftSettings, Drafter, Opening, Probes, Work};
+use foretoken_speculation::{Chance, DraftTree, Evidence, NodeId, Promise, Proposal, Sampling, SequenceId, Token};
+
+pub use shared::SharedScorer;
+
+/// What is thought of a last token that more text could still change, as a part of what would be thought otherwise.
+const OPEN_DISCOUNT: f32 = 0.8;
+
+/// A [`Drafter`] that asks a [`Scorer`] of another vocabulary, and translates.
+#[derive(Debug)]
+pub struct TranslatedDrafter<S, T> {
+    /// The assistant, in its own vocabulary. Where neither a request nor its settings name a temperature it is greedy,
+    /// whatever the target's is.
+    pub assistant: ModelDrafter<S>,
+    /// Translates between the target and the assistant.
+    pub translator: T,
+    readings: BTreeMap<SequenceId, Reading>,
+    pieces: Vec<Piece>,
+}
+
+/// What the assistant is asked for one ask, and what it drafts.
+struct Draft {
+    /// Which of the asks it is.
+    ask: usize,
+    sampling: Sampling,
+    nodes_max: usize,
+    tree: DraftTree,
+    probes: Probes,
+}
+
+impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
+    /// A drafter of up to 10 assistant tokens, greedy, without a confidence rule.
+    pub fn new(scorer: S, translator: T) -> TranslatedDrafter<S, T> {
+        let mut assistant = ModelDrafter::new(scorer);
+        assistant.depth_max = 10;
+        TranslatedDrafter { assistant, translator, readings: BTreeMap::new(), pieces: Vec::new() }
+    }
+
+    /// What the assistant is to be asked, once it has read what the target wrote; `None` if there is nothing to draft
+    /// behind.
+    fn prepare(&mut self, i: usize, ask: &Ask<'_>) -> Option<Draft> {
+        let reading = self.readings.get_mut(&ask.sequence);
+        let reading = reading.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+        reading.read(&mut self.translator, ask.sequence, [ask.tokens, &[]]);
+        if !ask.has_room() || self.translator.assistant_tokens(ask.sequence).is_empty() {
+            return None;
+        }
+        let Sampling { top_k, top_p, min_p, typical_p, .. } = *ask.sampling;
+        let mut sampling = Sampling { temperature: 0.0, top_k, top_p, min_p, typical_p, ..Sampling::default() };
+        for token in &ask.sampling.end_tokens {
+            self.translator.specials(*token, &mut sampling.end_tokens);
+        }
+        // Half more than fit, in case the assistant's tokens are shorter, and some for the last one, which is
+        // uncertain.
+        let nodes_max = ask.room() + ask.room() / 2 + 2;
+        Some(Draft { ask: i, sampling, nodes_max, tree: DraftTree::new(), probes: Probes::default() })
+    }
+
+    /// Translates a chain and offers it.
+    fn offer(&mut self, ask: &mut Ask<'_>, tree: &DraftTree) {
+        let is_said = |token: &&Token| self.translator.meaning(**token) != Meaning::Nothing;
+        let path: Vec<Token> = tree.tokens().iter().take_while(is_said).copied().collect();
+        self.translator.propose(ask.sequence, &path, &mut self.pieces);
+        let (mut parent, mut drafted): (Option<NodeId>, usize) = (None, 0);
+        for piece in &self.pieces {
+            if !ask.has_room_for(parent, piece.token) {
+                break;
+            }
+            // A token's confidence is that of all assistant tokens that begin in it.
+            let begin = drafted..piece.drafted_end.max(drafted);
+            let confidence: f32 = begin.map(|at| tree.acceptance(NodeId::new(at))).product();
+            drafted = drafted.max(piece.drafted_end);
+            let evidence = Evidence::estimate(if piece.is_open { confidence * OPEN_DISCOUNT } else { confidence });
+            parent = Some(ask.tree.suggest(parent, piece.token, Proposal::Point, ask.source, evidence));
+            if ask.sampling.end_tokens.contains(&piece.token) {
+                break;
+            }
+        }
+    }
+}
+
+impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
+    fn name(&self) -> &str {
+        "draft"
+    }
+
+    fn work(&self) -> Option<Work> {
+        self.assistant.work()
+    }
+
+    fn unread(&self, sequence: SequenceId, len: usize) -> usize {
+        len - self.readings.get(&sequence).map_or(0, |reading| reading.len().min(len))
+    }
+
+    fn open(&mut self, opening: &Opening<'_>) {
+        let before = self.readings.insert(opening.sequence, Reading::default());
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
+        self.translator.open(opening.sequence);
+        self.assistant.open(&Opening { prompt: &[], prediction: &[], ..*opening });
+    }
+
+    fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
+        let mut drafts: Vec<Draft> = asks.iter().enumerate().filter_map(|(i, ask)| self.prepare(i, ask)).collect();
+        let mut assistant_asks: Vec<Ask<'_>> = Vec::with_capacity(drafts.len());
+        for Draft { ask, sampling, nodes_max, tree, probes } in &mut drafts {
+            let ask = &asks[*ask];
+            let tokens = self.translator.assistant_tokens(ask.sequence);
+            assistant_asks.push(Ask {
+                tokens,
+                written_len: tokens.len(),
+                prompt_len: tokens.len(),
+                sampling,
+                constraint: None,
+                settings: DraftSettings { p_split: Some(1.0), ..ask.settings },
+                // What it draws is not offered as drawn. The noise is its own, in each of the target's passes: two of
+                // them may have the same assistant tokens.
+                promise: Promise::Rejection,
+                seed: ask.seed ^ SEED_FLIP.rotate_left(u32::from(ask.source)) ^ ask.position() << 32,
+                limits: Limits { nodes_max: *nodes_max, ..ask.limits },
+                tree,
+                probes,
+                ..*ask
+            });
+        }
+        self.assistant.draft(&mut assistant_asks, chance);
+        drop(assistant_asks);
+        for draft in &drafts {
+            self.offer(&mut asks[draft.ask], &draft.tree);
+        }
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        if self.readings.remove(&sequence).is_some() {
+            self.translator.close(sequence);
+            self.assistant.close(sequence);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! For unit tests of drafters: one ask of one sequence, with a chance that draws the likeliest or none.
+
+use foretoken_speculation::budget::Limits;
+use foretoken_speculation::{Address, Chance, DraftTree, Law, Promise, Sampling, SequenceId, Token};
+use foretoken_speculation::{Ask, DraftSettings, Drafter, Probes};
+
+/// Draws the most probable tokens in order, of equals the lowest, and notes where it was asked.
+#[derive(Default)]
+pub(super) struct Likeliest {
+    pub(super) asked: Vec<Address>,
+}
+
+impl Chance for Likeliest {
+    fn draw(&mut self, law: &Law, count: usize, address: Address, out: &mut Vec<Token>) {
+        self.asked.push(address);
+        let mut tokens: Vec<(Token, f64)> = law.iter().collect();
+        tokens.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        out.clear();
+        out.extend(tokens.iter().take(count).map(|(token, _)| *token));
+    }
+
+    fn coin(&mut self, _probability: f64, address: Address) -> bool {
+        panic!("a drafter tosses no coin, at {address:?}");
+    }
+}
+
+/// For drafters that need no chance: none is given.
+pub(super) struct NoChance;
+
+impl Chance for NoChance {
+    fn draw(&mut self, _law: &Law, _count: usize, address: Address, _out: &mut Vec<Token>) {
+        panic!("a draw at {address:?}");
+    }
+    fn coin(&mut self, _probability: f64, address: Address) -> bool {
+        panic!("a coin at {address:?}");
+    }
+}
+
+/// What is asked.
+#[derive(Clone)]
+pub(super) struct Trial {
+    pub(super) sequence: SequenceId,
+    pub(super) promise: Promise,
+    pub(super) sampling: Sampling,
+    pub(super) settings: DraftSettings,
+    pub(super) limits: Limits,
+    pub(super) seed: u64,
+    /// So many last tokens are guesses.
+    pub(super) guessed: usize,
+}
+
+impl Trial {
+    /// Greedy, *exact*, up to so many nodes.
+    pub(super) fn greedy(nodes_max: usize) -> Trial {
+        Trial {
+            sequence: SequenceId(1),
+            promise: Promise::Exact,
+            sampling: Sampling { temperature: 0.0, ..Sampling::default() },
+            settings: DraftSettings::default(),
+            limits: Limits::nodes(nodes_max),
+            seed: 3,
+            guessed: 0,
+        }
+    }
+
+    /// The tree that the drafter proposes after these tokens.
+    pub(super) fn draft(&self, drafter: &mut dyn Drafter, tokens: &[Token]) -> DraftTree {
+        self.draft_with(drafter, tokens, &mut Probes::default())
+    }
+
+    /// The same with room for probes.
+    pub(super) fn draft_with(&self, drafter: &mut dyn Drafter, tokens: &[Token], probes: &mut Probes) -> DraftTree {
+        let mut tree = DraftTree::new();
+        let ask = Ask {
+            sequence: self.sequence,
+            tokens,
+            prompt_len: 1,
+            written_len: tokens.len() - self.guessed,
+            constraint: None,
+            sampling: &self.sampling,
+            settings: self.settings,
+            promise: self.promise,
+            seed: self.seed,
+            outlook: None,
+            request: 0,
+            limits: self.limits,
+            tree: &mut tree,
+            probes,
+            source: 2,
+        };
+        drafter.draft(&mut [ask], &mut Likeliest::default());
+        assert!(tree.len() <= self.limits.nodes_max, "{} nodes of {}", tree.len(), self.limits.nodes_max);
+        tree
+    }
+}

@@ -1,0 +1,152 @@
+//! Trie lookahead: branches of prompts and outputs, retrieved by the last tokens and verified as a tree.
+//!
+//! Zhao et al. 2024 ("Lookahead: an inference acceleration framework", section 4). Every window of a text is a
+//! *branch*; branches that begin with the same token share a trie. Those of a prompt are *inserted* when its sequence
+//! begins and *eliminated* when it ends; those of outputs are inserted as they are written, and stay. What stays is
+//! *pruned* by frequency, trie by trie. A draft *retrieves* what followed the last tokens, from longer to shorter
+//! prefixes, prompts *weighted up*, and lays it out as a tree ([`Layout`]).
+//!
+//! Here a sequence's own branches, prompt and output, live with the sequence (`live`). When it ends, the branches of
+//! its output move to its tenant's tries, behind the last token of the prompt, as the authors' warm-up has them;
+//! eliminating those of the prompt is forgetting the sequence. What it costs: sequences that run at the same time learn
+//! from each other only when one ends. A tenant sees its own branches and everybody's (those of a warm-up without a
+//! tenant), never another tenant's.
+//!
+//! Left out: stop words (the authors never match some tokens alone), and drafts longer than a branch.
+
+mod live;
+mod nodes;
+mod options;
+mod retrieve;
+mod tries;
+
+pub use options::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieOptions};
+
+use std::collections::BTreeMap;
+
+use crate::tenants::Tenants;
+use foretoken_speculation::{Ask, Drafter, News, Opening};
+use foretoken_speculation::{Chance, SequenceId, Tenant, Token};
+use live::Live;
+use retrieve::Retrieval;
+use tries::Tries;
+
+/// Most nodes of all tenants together, 20 bytes each; beyond them whole tenants are forgotten.
+const NODES_MAX: usize = 4_000_000;
+
+/// A [`Drafter`] that remembers what was written, across sequences. Proposes point masses; needs no model and no
+/// chance.
+#[derive(Debug)]
+pub struct TrieDrafter {
+    options: TrieOptions,
+    sequences: BTreeMap<SequenceId, (Tenant, Live)>,
+    memories: Tenants<Tries>,
+}
+
+impl Default for TrieDrafter {
+    fn default() -> TrieDrafter {
+        TrieDrafter::new(TrieOptions::default())
+    }
+}
+
+impl TrieDrafter {
+    /// An empty one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the options have a [`TrieOptions::problem`].
+    pub fn new(options: TrieOptions) -> TrieDrafter {
+        if let Some(problem) = options.problem() {
+            panic!("{problem}");
+        }
+        let memories = Tenants::new(options.tenants_max, Tries::default());
+        TrieDrafter { options, sequences: BTreeMap::new(), memories }
+    }
+
+    /// Its settings.
+    pub fn options(&self) -> &TrieOptions {
+        &self.options
+    }
+
+    /// Bytes held by all tries.
+    pub fn memory_bytes(&self) -> usize {
+        self.tries().map(Tries::bytes).sum()
+    }
+
+    /// Number of nodes of all tries.
+    pub fn nodes(&self) -> usize {
+        self.tries().map(Tries::nodes).sum()
+    }
+
+    fn tries(&self) -> impl Iterator<Item = &Tries> {
+        self.sequences.values().map(|(_, live)| live.tries()).chain(self.memories.all())
+    }
+
+    /// Tokens of a branch, the first included.
+    fn window(&self) -> usize {
+        self.options.branch_length + 1
+    }
+
+    /// Inserts a text into the tries of a tenant, or everybody's.
+    fn insert(&mut self, tenant: Option<Tenant>, text: &[Token], is_output: bool) {
+        if !text.is_empty() {
+            let (window, capacity) = (self.window(), self.options.trie_capacity());
+            self.memories.memory_mut(tenant, Tries::default).insert_all(text, window, is_output, capacity);
+            tenant.into_iter().for_each(|tenant| self.memories.shrink(tenant, NODES_MAX, Tries::nodes));
+        }
+    }
+}
+
+impl Drafter for TrieDrafter {
+    fn name(&self) -> &str {
+        "trie"
+    }
+
+    /// Inserts what was written, behind the last token of its prompt; a prompt is no guide to other prompts.
+    fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
+        if self.options.insert_output {
+            self.insert(tenant, tokens.get(prompt_len.saturating_sub(1)..).unwrap_or(&[]), true);
+        }
+    }
+
+    fn open(&mut self, opening: &Opening<'_>) {
+        let TrieOptions { insert_prompt, insert_output, .. } = self.options;
+        let mut live = Live::new(opening.prompt.len(), self.window(), insert_prompt, insert_output);
+        live.extend(opening.prompt);
+        let before = self.sequences.insert(opening.sequence, (opening.tenant, live));
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
+        self.memories.touch(opening.tenant);
+    }
+
+    fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
+        for ask in asks {
+            let sequence = self.sequences.get_mut(&ask.sequence);
+            let (tenant, live) = sequence.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+            live.extend(ask.written());
+            let mut retrieval = Retrieval::new(&self.options);
+            retrieval.find(ask.tokens, live.tries(), self.memories.seen_by(*tenant));
+            retrieval.offer(ask);
+        }
+    }
+
+    fn observe(&mut self, news: &[News<'_>]) {
+        for news in news {
+            if let Some((_, live)) = self.sequences.get_mut(&news.sequence) {
+                live.extend(news.tokens);
+            }
+        }
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        let Some((tenant, live)) = self.sequences.remove(&sequence) else { return };
+        if self.options.insert_output {
+            self.insert(Some(tenant), live.written(), true);
+        }
+        if self.options.insert_prompt && !self.options.eliminate {
+            self.insert(Some(tenant), live.prompt(), false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! The branches of one live sequence: its prompt's, eliminated with it, and those of its output while that is written.
+//!
+//! Tokens come one at a time. The windows that end at a token are each extended by one node, so every window is counted
+//! once, and the text can be matched up to its last token. Nothing is pruned here: it goes with its sequence.
+
+use std::collections::VecDeque;
+
+use crate::trie::tries::{End, Tries};
+use foretoken_speculation::Token;
+
+/// The tries of one sequence.
+#[derive(Clone, Debug)]
+pub(super) struct Live {
+    /// All its tokens, prompt and output.
+    tokens: Vec<Token>,
+    prompt_len: usize,
+    /// Tokens of a branch, the first included.
+    window: usize,
+    learns_prompt: bool,
+    learns_output: bool,
+    tries: Tries,
+    /// Where each window that can still grow ends, the longest first; `None` where a node was full.
+    ends: VecDeque<Option<End>>,
+}
+
+impl Live {
+    /// Nothing of a sequence whose prompt will have so many tokens.
+    pub fn new(prompt_len: usize, window: usize, learns_prompt: bool, learns_output: bool) -> Live {
+        let (tokens, tries, ends) = (Vec::new(), Tries::default(), VecDeque::with_capacity(window));
+        Live { tokens, prompt_len, window, learns_prompt, learns_output, tries, ends }
+    }
+
+    /// Its prompt, or as much as is known of it.
+    pub fn prompt(&self) -> &[Token] {
+        &self.tokens[..self.prompt_len.min(self.tokens.len())]
+    }
+
+    /// What was written, behind the prompt's last token.
+    pub fn written(&self) -> &[Token] {
+        match self.tokens.len() > self.prompt_len {
+            true => &self.tokens[self.prompt_len.saturating_sub(1)..],
+            false => &[],
+        }
+    }
+
+    /// Its branches.
+    pub fn tries(&self) -> &Tries {
+        &self.tries
+    }
+
+    /// Learns the tokens beyond those known; the known ones are taken to be the same.
+    pub fn extend(&mut self, tokens: &[Token]) {
+        for &token in tokens.get(self.tokens.len()..).unwrap_or(&[]) {
+            self.push(token);
+        }
+    }
+
+    fn push(&mut self, token: Token) {
+        let is_output = self.tokens.len() >= self.prompt_len;
+        self.tokens.push(token);
+        if !(if is_output { self.learns_output } else { self.learns_prompt }) {
+            self.ends.clear();
+            return;
+        }
+        if self.ends.len() == self.window {
+            self.ends.pop_front();
+        }
+        for end in &mut self.ends {
+            *end = end.and_then(|end| self.tries.extend(end, token, is_output));
+        }
+        self.ends.push_back(Some(self.tries.begin(token, is_output)));
+    }
+}

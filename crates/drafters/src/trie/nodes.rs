@@ -1,0 +1,163 @@
+//! Trie nodes in one array: twenty bytes each, children as sibling lists.
+//!
+//! A list has few entries nearly everywhere, and where it has many they lie in one array: a scan beats a map per node
+//! by an order of magnitude in memory and loses little time. A child that is found or added is put in front of its
+//! siblings, so the list says which of two equally frequent children was seen later.
+//!
+//! Left out: freeing of single nodes. [`Nodes::prune`] writes the array anew.
+
+use foretoken_speculation::Token;
+
+/// No node.
+const NONE: u32 = u32::MAX;
+/// Most children of a node: later ones are not learned. It bounds what one draft or one addition costs however long
+/// texts are, and only concerns contexts so common that each continuation is improbable.
+pub(super) const FAN_MAX: usize = 256;
+
+/// How often a path of tokens was seen, by where it was seen.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// In prompts.
+    pub prompt: u32,
+    /// In outputs.
+    pub output: u32,
+}
+
+impl Counts {
+    /// Counts one more.
+    pub fn add(&mut self, is_output: bool) {
+        let count = if is_output { &mut self.output } else { &mut self.prompt };
+        *count = count.saturating_add(1);
+    }
+
+    /// Both together.
+    pub fn total(self) -> u32 {
+        self.prompt.saturating_add(self.output)
+    }
+}
+
+/// One token of a path.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Node {
+    pub token: Token,
+    pub counts: Counts,
+    sibling: u32,
+    child: u32,
+}
+
+/// Nodes of a trie.
+#[derive(Clone, Debug)]
+pub(super) struct Nodes(Vec<Node>);
+
+impl Nodes {
+    /// The trie of a first token, which is node 0, seen never yet.
+    pub fn new(first: Token) -> Nodes {
+        let mut nodes = Nodes(Vec::new());
+        nodes.push(first, NONE);
+        nodes
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Node>()
+    }
+
+    /// A node by its number.
+    pub fn node(&self, node: u32) -> &Node {
+        &self.0[node as usize]
+    }
+
+    /// Counts a node once more; its counts now.
+    pub fn count(&mut self, node: u32, is_output: bool) -> Counts {
+        let counts = &mut self.0[node as usize].counts;
+        counts.add(is_output);
+        *counts
+    }
+
+    /// A new node. Room grows by half: doubling would leave half of the memory idle.
+    fn push(&mut self, token: Token, sibling: u32) -> u32 {
+        let node = self.0.len() as u32;
+        assert!(node < NONE, "fewer than 2^32 - 1 nodes");
+        if self.0.len() == self.0.capacity() {
+            self.0.reserve_exact((self.0.len() / 2).max(2));
+        }
+        self.0.push(Node { token, counts: Counts::default(), sibling, child: NONE });
+        node
+    }
+
+    /// The children of a node, those added or found last first.
+    pub fn children(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
+        let some = |node: u32| (node != NONE).then_some(node);
+        std::iter::successors(some(self.node(node).child), move |&child| some(self.node(child).sibling))
+    }
+
+    /// The child of a node with this token.
+    pub fn child(&self, parent: u32, token: Token) -> Option<u32> {
+        self.children(parent).find(|&child| self.0[child as usize].token == token)
+    }
+
+    /// The child with this token, added if it is new, and in front of its siblings now; `None` if the parent has
+    /// [`FAN_MAX`] others already.
+    pub fn enter(&mut self, parent: u32, token: Token) -> Option<u32> {
+        let first = self.0[parent as usize].child;
+        let (mut before, mut at, mut fan) = (NONE, first, 0);
+        while at != NONE {
+            let node = self.0[at as usize];
+            if node.token == token {
+                if before != NONE {
+                    self.0[before as usize].sibling = node.sibling;
+                    self.0[at as usize].sibling = first;
+                    self.0[parent as usize].child = at;
+                }
+                return Some(at);
+            }
+            (before, at, fan) = (at, node.sibling, fan + 1);
+        }
+        if fan >= FAN_MAX {
+            return None;
+        }
+        let child = self.push(token, first);
+        self.0[parent as usize].child = child;
+        Some(child)
+    }
+
+    /// Keeps the `len` most frequent nodes of the trie; of equals those in front.
+    ///
+    /// No child is more frequent than its parent, so what stays is a trie; it is written anew in the order of a walk,
+    /// so that paths lie together.
+    pub fn prune(&mut self, len: usize) {
+        if self.len() <= len {
+            return;
+        }
+        let mut counts: Vec<u32> = self.0.iter().map(|node| node.counts.total()).collect();
+        let (more, &mut least, _) = counts.select_nth_unstable_by(len - 1, |a, b| b.cmp(a));
+        // How many with exactly the least count still fit.
+        let mut equals = len - more.iter().filter(|&&count| count > least).count();
+        // What stays, each with the new number of its parent.
+        let mut kept: Vec<(Node, u32)> = Vec::with_capacity(len);
+        let mut open = vec![(0, NONE)];
+        while let Some((at, parent)) = open.pop() {
+            let node = *self.node(at);
+            let count = node.counts.total();
+            if count < least || (count == least && equals == 0) {
+                continue;
+            }
+            equals -= usize::from(count == least);
+            let (new, first) = (kept.len() as u32, open.len());
+            kept.push((Node { sibling: NONE, child: NONE, ..node }, parent));
+            open.extend(self.children(at).map(|child| (child, new)));
+            open[first..].reverse();
+        }
+        self.0.clear();
+        self.0.extend(kept.iter().map(|(node, _)| *node));
+        // Each is put in front of its siblings, the last one first.
+        for (new, &(_, parent)) in kept.iter().enumerate().skip(1).rev() {
+            self.0[new].sibling = std::mem::replace(&mut self.0[parent as usize].child, new as u32);
+        }
+    }
+}

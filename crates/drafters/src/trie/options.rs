@@ -1,0 +1,179 @@
+//! What a trie drafter can be told: lengths, modes, weights, and which procedures run.
+
+/// How the retrieved branches are laid out in the draft.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// Hierarchical: branches share the nodes of their common prefix.
+    #[default]
+    Hier,
+    /// Parallel: as many branches as would fit side by side, each paying for all of its tokens. (A draft tree holds a
+    /// shared prefix once, so the rows that it would repeat are left empty.)
+    Par,
+    /// A single branch, the most probable one, as in LLMA.
+    One,
+}
+
+impl Layout {
+    /// All of them, in the order of this type.
+    pub const ALL: [Layout; 3] = [Layout::Hier, Layout::Par, Layout::One];
+
+    /// Its name, as the authors spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Hier => "hier",
+            Layout::Par => "par",
+            Layout::One => "one",
+        }
+    }
+
+    /// The layout of this name.
+    pub fn from_name(name: &str) -> Option<Layout> {
+        Layout::ALL.into_iter().find(|layout| layout.name() == name)
+    }
+}
+
+/// Which branches are retrieved.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum BranchSource {
+    /// Of prompts only.
+    Input,
+    /// Of outputs only.
+    Output,
+    /// Of both, those of prompts weighing more.
+    #[default]
+    Mix,
+}
+
+impl BranchSource {
+    /// All of them, in the order of this type.
+    pub const ALL: [BranchSource; 3] = [BranchSource::Input, BranchSource::Output, BranchSource::Mix];
+
+    /// Its name, as the authors spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            BranchSource::Input => "input",
+            BranchSource::Output => "output",
+            BranchSource::Mix => "mix",
+        }
+    }
+
+    /// The source of this name.
+    pub fn from_name(name: &str) -> Option<BranchSource> {
+        BranchSource::ALL.into_iter().find(|source| source.name() == name)
+    }
+}
+
+/// Settings of a [`crate::TrieDrafter`]. The names are the authors' (Zhao et al. 2024) where they have one.
+#[derive(Copy, Clone, Debug, PartialEq)]
+pub struct TrieOptions {
+    /// Draft length (the authors' `decoding_length`): most nodes drafted per pass, which has a limit of its own.
+    pub nodes_max: usize,
+    /// Tokens of a branch behind its first one, from 1.
+    pub branch_length: usize,
+    /// First half of the authors' `decoding_mode`: how branches are laid out.
+    pub layout: Layout,
+    /// Second half of the authors' `decoding_mode`: which branches are retrieved.
+    pub source: BranchSource,
+    /// Longest run of last tokens that is matched; at most `branch_length`.
+    pub prefix_max: usize,
+    /// Shortest run of last tokens that is matched; 0 offers the commonest tokens where longer runs leave room.
+    pub prefix_min: usize,
+    /// What an occurrence in a prompt counts for; one in the output of another sequence counts 1.
+    pub prompt_weight: f32,
+    /// What an occurrence in the sequence's own output counts for.
+    pub own_weight: f32,
+    /// What all occurrences of a prefix in shared branches count for at most.
+    pub shared_max: f32,
+    /// A prefix seen n times leaves backoff / (n + backoff) of the probability to the next shorter one, from 0.
+    pub backoff: f32,
+    /// A continuation less probable than this, given what it continues, is not drafted; 0 to 1.
+    pub share_min: f32,
+    /// A continuation that is accepted less often than this, given nothing but the text so far, is not drafted; 0 to 1.
+    pub gain_min: f32,
+    /// Most nodes of a trie that outlives its sequence (there is one per first token); `None`: 16 times
+    /// `nodes_max`.
+    pub capacity: Option<usize>,
+    /// Most tenants whose tries are kept, from 1; the least recently used go first. Everybody's do not count.
+    pub tenants_max: usize,
+    /// Whether branches of prompts are inserted.
+    pub insert_prompt: bool,
+    /// Whether branches of outputs are inserted.
+    pub insert_output: bool,
+    /// Whether a prompt's branches go when its sequence ends. Otherwise the tenant's later sequences see them.
+    pub eliminate: bool,
+    /// Whether tries that outlive their sequence are held to their capacity.
+    pub prune: bool,
+}
+
+impl Default for TrieOptions {
+    /// What accepted most on recorded news summaries with 7 and 15 nodes a pass, and whose estimates came true: of
+    /// branches of 8 to 16 tokens, prefixes of up to 4 to 8, weights of 2 to 8 and backoffs of 2 to 16 few do much
+    /// worse.
+    fn default() -> TrieOptions {
+        TrieOptions {
+            nodes_max: 16,
+            branch_length: 12,
+            layout: Layout::Hier,
+            source: BranchSource::Mix,
+            prefix_max: 4,
+            prefix_min: 0,
+            prompt_weight: 4.0,
+            own_weight: 4.0,
+            shared_max: 128.0,
+            backoff: 8.0,
+            share_min: 0.01,
+            gain_min: 0.0,
+            capacity: None,
+            tenants_max: 64,
+            insert_prompt: true,
+            insert_output: true,
+            eliminate: true,
+            prune: true,
+        }
+    }
+}
+
+impl TrieOptions {
+    /// Most nodes of a trie that outlives its sequence, if bounded.
+    pub fn trie_capacity(&self) -> Option<usize> {
+        self.prune.then(|| self.capacity.unwrap_or(self.nodes_max.saturating_mul(16)))
+    }
+
+    /// What is wrong with these settings, if something is: the name of the field, what is expected, what was found.
+    pub fn problem(&self) -> Option<String> {
+        let lengths = (1..=BRANCH_LENGTH_MAX).contains(&self.branch_length);
+        if !lengths {
+            return Some(format!("branch_length: expected 1 to {BRANCH_LENGTH_MAX}, found {}", self.branch_length));
+        }
+        if !(1..=self.branch_length).contains(&self.prefix_max) {
+            let most = self.branch_length;
+            return Some(format!(
+                "prefix_max: expected 1 to branch_length, which is {most}, found {}",
+                self.prefix_max
+            ));
+        }
+        if self.prefix_min > self.prefix_max {
+            let most = self.prefix_max;
+            return Some(format!("prefix_min: expected 0 to prefix_max, which is {most}, found {}", self.prefix_min));
+        }
+        if self.trie_capacity() == Some(0) {
+            return Some("capacity: expected at least 1 node, found 0".to_string());
+        }
+        if self.tenants_max == 0 {
+            return Some("tenants_max: expected at least 1, found 0".to_string());
+        }
+        let numbers = [
+            ("prompt_weight", self.prompt_weight),
+            ("own_weight", self.own_weight),
+            ("shared_max", self.shared_max),
+            ("backoff", self.backoff),
+            ("share_min", self.share_min),
+            ("gain_min", self.gain_min),
+        ];
+        let bad = numbers.into_iter().find(|(_, number)| !(number.is_finite() && *number >= 0.0));
+        bad.map(|(name, number)| format!("{name}: expected a number from 0, found {number}"))
+    }
+}
+
+/// Longest branch: every token costs as many nodes while its sequence lives.
+pub const BRANCH_LENGTH_MAX: usize = 256;
