@@ -23,23 +23,32 @@ fn settings() -> Vec<Setting> {
     all
 }
 
+/// Runs a check on every target, each on a thread: they are the longest tests there are.
+fn each_target(check: impl Fn((u64, usize, usize)) + Sync) {
+    std::thread::scope(|scope| {
+        for target in TARGETS {
+            let check = &check;
+            scope.spawn(move || check(target));
+        }
+    });
+}
+
 #[test]
 fn exact_gives_the_oracles_tokens_and_bits_with_any_drafters() {
-    let all = drafters();
-    for target in TARGETS {
-        let cases = cases(target);
+    each_target(|target| {
+        let (all, cases) = (drafters(), cases(target));
         for setting in settings() {
             for drafters in selections(&all) {
                 exact(&cases, &setting, &drafters).unwrap_or_else(|message| panic!("{message}"));
             }
         }
-    }
+    });
 }
 
 #[test]
 fn rejection_and_block_are_exact_where_the_law_is_a_point_mass() {
-    let all = drafters();
-    for target in TARGETS {
+    each_target(|target| {
+        let all = drafters();
         let greedy: Vec<Case> = cases(target)
             .into_iter()
             .map(|mut case| {
@@ -53,7 +62,7 @@ fn rejection_and_block_are_exact_where_the_law_is_a_point_mass() {
                 exact(&greedy, &setting, &drafters).unwrap_or_else(|message| panic!("{message}"));
             }
         }
-    }
+    });
 }
 
 #[test]
