@@ -32,7 +32,7 @@ pub struct Record {
 
 /// A part of a record before it is tokens.
 #[derive(Clone, Debug, PartialEq)]
-enum Part {
+enum RecordPart {
     Text(String),
     Ids(Vec<Token>),
 }
@@ -110,7 +110,7 @@ pub fn of_object(place: &str, object: &Value, tokenizer: &Tokenizer) -> Result<V
 }
 
 /// Prompts and answers of one object.
-fn parts(place: &str, object: &Value) -> Result<Vec<(Part, Part)>, Failure> {
+fn parts(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)>, Failure> {
     if !object.is_object() {
         return Err(wrong(place, "record", "an object", Some(object)));
     }
@@ -127,12 +127,12 @@ fn parts(place: &str, object: &Value) -> Result<Vec<(Part, Part)>, Failure> {
 }
 
 /// The first of these fields that is there.
-fn part(place: &str, object: &Value, fields: &[&str]) -> Result<Part, Failure> {
+fn part(place: &str, object: &Value, fields: &[&str]) -> Result<RecordPart, Failure> {
     let found = fields.iter().find_map(|field| object.get(field).filter(|value| !value.is_null()));
     let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
     let part = match found {
-        Some(Value::String(text)) => Some(Part::Text(text.clone())),
-        Some(Value::Array(ids)) => ids.iter().map(id).collect::<Option<_>>().map(Part::Ids),
+        Some(Value::String(text)) => Some(RecordPart::Text(text.clone())),
+        Some(Value::Array(ids)) => ids.iter().map(id).collect::<Option<_>>().map(RecordPart::Ids),
         _ => None,
     };
     part.ok_or_else(|| wrong(place, &either(fields), "a text or token ids", found))
@@ -152,7 +152,7 @@ fn text<'a>(place: &str, object: &'a Value, field: &str) -> Result<&'a str, Fail
 }
 
 /// The greedy answers, each behind its prompt and, in a conversation, all that was said before.
-fn recorded_turns(place: &str, object: &Value) -> Result<Vec<(Part, Part)>, Failure> {
+fn recorded_turns(place: &str, object: &Value) -> Result<Vec<(RecordPart, RecordPart)>, Failure> {
     let field = "response_mistral7b";
     let answers = object.get(field);
     let list = answers.and_then(Value::as_array).ok_or_else(|| wrong(place, field, "a list of answers", answers))?;
@@ -171,7 +171,7 @@ fn recorded_turns(place: &str, object: &Value) -> Result<Vec<(Part, Part)>, Fail
         };
         let answer = text(place, answer, "response_text")?;
         before = format!("{prompt}{answer}</s>");
-        turns.push((Part::Text(prompt), Part::Text(answer.to_string())));
+        turns.push((RecordPart::Text(prompt), RecordPart::Text(answer.to_string())));
     }
     match turns.is_empty() {
         true => Err(Failure::Other(format!("{place}: {field}: expected a greedy answer, found none"))),
@@ -180,21 +180,21 @@ fn recorded_turns(place: &str, object: &Value) -> Result<Vec<(Part, Part)>, Fail
 }
 
 /// The documents, the question, and the answer.
-fn question_with_documents(place: &str, object: &Value) -> Result<(Part, Part), Failure> {
+fn question_with_documents(place: &str, object: &Value) -> Result<(RecordPart, RecordPart), Failure> {
     let found = object.get("docs");
     let texts = found.and_then(Value::as_array).and_then(|docs| docs.iter().map(Value::as_str).collect());
     let docs: Vec<&str> = texts.ok_or_else(|| wrong(place, "docs", "a list of texts", found))?;
     let question = text(place, object, "query")?;
     let result = object.get("result").ok_or_else(|| wrong(place, "result", "an object", None))?;
     let prompt = format!("{}\n\nQuestion: {question}\nAnswer:", docs.join("\n"));
-    Ok((Part::Text(prompt), Part::Text(text(&format!("{place}: result"), result, "text")?.to_string())))
+    Ok((RecordPart::Text(prompt), RecordPart::Text(text(&format!("{place}: result"), result, "text")?.to_string())))
 }
 
 /// The tokens of one prompt and its answer.
-fn record(place: &str, prompt: Part, output: Part, tokenizer: &Tokenizer) -> Result<Record, Failure> {
+fn record(place: &str, prompt: RecordPart, output: RecordPart, tokenizer: &Tokenizer) -> Result<Record, Failure> {
     let ids = |part, special| match part {
-        Part::Text(text) => tokenizer.encode(&text, special),
-        Part::Ids(ids) => Ok(ids),
+        RecordPart::Text(text) => tokenizer.encode(&text, special),
+        RecordPart::Ids(ids) => Ok(ids),
     };
     let mut tokens = ids(prompt, true)?;
     let prompt_len = tokens.len();

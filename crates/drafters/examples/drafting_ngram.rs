@@ -1,4 +1,4 @@
-//! What n-gram tables cost: bytes and time to learn a token, and time of a draft.
+//! What n-gram models cost: bytes and time to learn a token, and time of a draft.
 //!
 //! `cargo run --release -p foretoken-speculation --example drafting_ngram -- [tokens] [file]`. Without a file the text
 //! is made up: words by Zipf's law, each of which prefers a few followers, so that it repeats itself about as natural

@@ -57,12 +57,12 @@ pub struct ModelDrafter<S> {
     caches: BTreeMap<SequenceId, Cached>,
     /// Logits of the passes of one draft. Only what is run ahead is wanted later than in the next moment.
     rows: LogitRows,
-    memory: Memory,
+    buffers: Buffers,
 }
 
-/// Memory that is used again from node to node.
+/// Buffers that is used again from node to node.
 #[derive(Default)]
-struct Memory {
+struct Buffers {
     scratch: Scratch,
     path: Vec<Token>,
     /// The likeliest tokens of a greedy law.
@@ -92,7 +92,7 @@ impl<S: Scorer> ModelDrafter<S> {
             inner: None,
             caches: BTreeMap::new(),
             rows: LogitRows::new(),
-            memory: Memory::default(),
+            buffers: Buffers::default(),
         }
     }
 
@@ -193,7 +193,7 @@ impl<S: Scorer> ModelDrafter<S> {
         let row =
             growth.logits(&leaf).unwrap_or_else(|| panic!("row {:?} of {:?} was not run", leaf.row, ask.sequence));
         let Some(logits) = self.rows.row(row) else { return };
-        let Memory { scratch, path, likeliest, draws, children } = &mut self.memory;
+        let Buffers { scratch, path, likeliest, draws, children } = &mut self.buffers;
         ask.tree.path_into(leaf.node, path);
         let (context, settings) = (ask.context(path), ask.settings);
         let law = match settings.has_filters() {

@@ -81,12 +81,12 @@ pub struct NgramDrafter {
     /// Running texts, without tokens if they are not counted.
     running: BTreeMap<SequenceId, (Tenant, Option<History>)>,
     frontier: Frontier<Guess>,
-    work: Work,
+    buffers: Buffers,
 }
 
 /// Memory that is used again from node to node.
 #[derive(Debug, Default)]
-struct Work {
+struct Buffers {
     path: Vec<Token>,
     context: Vec<Token>,
     /// Followers of one context, the most frequent first: token, count.
@@ -146,7 +146,7 @@ impl NgramDrafter {
             corpus: Tenants::new(TENANTS_MAX, Texts::default()),
             running: BTreeMap::new(),
             frontier: Frontier::default(),
-            work: Work::default(),
+            buffers: Buffers::default(),
         }
     }
 
@@ -175,7 +175,7 @@ impl NgramDrafter {
         };
         self.frontier.clear();
         if self.depth_max > 0 && ask.has_room() {
-            model.propose(ask, None, &mut self.frontier, &mut self.work, chance);
+            model.propose(ask, None, &mut self.frontier, &mut self.buffers, chance);
         }
         while let Some(mut best) = self.frontier.pop() {
             let Some(node) = best.node.or_else(|| ask.has_room().then(|| best.offer(ask, Proposal::Point))) else {
@@ -186,7 +186,7 @@ impl NgramDrafter {
             let branch = Branch { gain: f64::from(best.gain), depth: best.depth, nodes, room };
             if best.depth < self.depth_max && room > 0 && ask.goes_on(best.token, (best.confidence, best.gain), branch)
             {
-                model.propose(ask, Some(&best), &mut self.frontier, &mut self.work, chance);
+                model.propose(ask, Some(&best), &mut self.frontier, &mut self.buffers, chance);
             }
         }
     }
@@ -222,53 +222,54 @@ impl Model<'_> {
         ask: &mut Ask<'_>,
         before: Option<&Guess>,
         frontier: &mut Frontier<Guess>,
-        work: &mut Work,
+        buffers: &mut Buffers,
         chance: &mut dyn Chance,
     ) {
         let (parent, depth, gain) = before.map_or((None, 0, 1.0), |before| (before.node, before.depth, before.gain));
-        ask.tree.path_into(parent, &mut work.path);
-        work.context.clear();
-        work.context.extend(&ask.tokens[ask.tokens.len().saturating_sub(self.context_max)..]);
-        work.context.extend(&work.path);
+        ask.tree.path_into(parent, &mut buffers.path);
+        buffers.context.clear();
+        buffers.context.extend(&ask.tokens[ask.tokens.len().saturating_sub(self.context_max)..]);
+        buffers.context.extend(&buffers.path);
         // Without contexts the same follows every guess.
         let is_counted = self.context_max == 0 && before.is_some();
-        if !is_counted && !self.find_followers(&ask.sampling.banned_tokens, work) {
+        if !is_counted && !self.find_followers(&ask.sampling.banned_tokens, buffers) {
             return;
         }
-        let (law, total) = (self.law(work), work.total);
+        let (law, total) = (self.law(buffers), buffers.total);
         let confidence = |count: u32| (count as f32 - 0.5) / total;
         // By the counts and not by what is drawn: how much is drawn may not depend on it.
         let p_split = ask.settings.p_split.unwrap_or(NgramDrafter::P_SPLIT);
-        let further = work.followers.iter().skip(1).filter(|&&(_, count)| confidence(count) > p_split).count();
+        let further = buffers.followers.iter().skip(1).filter(|&&(_, count)| confidence(count) > p_split).count();
         let width = (1 + further).min(self.branches_max).min(ask.room());
-        let beside: Vec<Token> = work.followers.iter().map(|follower| follower.0).collect();
-        ask.draw(parent, law, width, &beside, chance, &mut work.draws);
-        for &(token, q) in &work.draws.tokens {
-            let count = work.followers.iter().find(|follower| follower.0 == token).map_or(1, |follower| follower.1);
+        let beside: Vec<Token> = buffers.followers.iter().map(|follower| follower.0).collect();
+        ask.draw(parent, law, width, &beside, chance, &mut buffers.draws);
+        for &(token, q) in &buffers.draws.tokens {
+            let count = buffers.followers.iter().find(|follower| follower.0 == token).map_or(1, |follower| follower.1);
             let confidence = confidence(count);
             let gain = gain * confidence;
             let mut guess = Guess { parent, token, depth: depth + 1, confidence, gain, q, node: None };
-            if work.draws.proposal != Proposal::Point {
-                guess.node = Some(guess.offer(ask, work.draws.proposal));
+            if buffers.draws.proposal != Proposal::Point {
+                guess.node = Some(guess.offer(ask, buffers.draws.proposal));
             }
             frontier.push(gain, guess);
         }
     }
 
-    /// Finds what followed the longest end of `work.context` that anything followed; whether something may be proposed.
-    fn find_followers(&self, banned: &[Token], work: &mut Work) -> bool {
-        for len in (0..=self.context_max.min(work.context.len())).rev() {
-            let context = &work.context[work.context.len() - len..];
-            work.total = count(&self.texts, context, &mut work.distinct, &mut work.followers);
-            work.followers.retain(|(token, _)| !banned.contains(token));
+    /// Finds what followed the longest end of `buffers.context` that anything followed; whether something may be
+    /// proposed.
+    fn find_followers(&self, banned: &[Token], buffers: &mut Buffers) -> bool {
+        for len in (0..=self.context_max.min(buffers.context.len())).rev() {
+            let context = &buffers.context[buffers.context.len() - len..];
+            buffers.total = count(&self.texts, context, &mut buffers.distinct, &mut buffers.followers);
+            buffers.followers.retain(|(token, _)| !banned.contains(token));
             let rank = |&(token, count): &(Token, u32)| (Reverse(count), token);
-            if work.followers.len() > FOLLOWERS_MAX {
-                work.followers.select_nth_unstable_by_key(FOLLOWERS_MAX, rank);
-                work.followers.truncate(FOLLOWERS_MAX);
+            if buffers.followers.len() > FOLLOWERS_MAX {
+                buffers.followers.select_nth_unstable_by_key(FOLLOWERS_MAX, rank);
+                buffers.followers.truncate(FOLLOWERS_MAX);
             }
-            work.followers.sort_unstable_by_key(rank);
-            if let Some(&(_, most)) = work.followers.first() {
-                return len > 0 || most as f32 >= self.unigram_min * work.total;
+            buffers.followers.sort_unstable_by_key(rank);
+            if let Some(&(_, most)) = buffers.followers.first() {
+                return len > 0 || most as f32 >= self.unigram_min * buffers.total;
             }
         }
         false
@@ -276,13 +277,13 @@ impl Model<'_> {
 
     /// The distribution of the counts under the settings: a row of their logarithms, in order of the tokens, is
     /// sampled.
-    fn law(&self, work: &mut Work) -> Law {
-        let most = work.followers[0].1;
-        let mut tokens: Vec<(Token, u32)> = work.followers.clone();
+    fn law(&self, buffers: &mut Buffers) -> Law {
+        let most = buffers.followers[0].1;
+        let mut tokens: Vec<(Token, u32)> = buffers.followers.clone();
         tokens.sort_unstable_by_key(|&(token, _)| token);
-        work.logits.clear();
-        work.logits.extend(tokens.iter().map(|&(_, count)| (f64::from(count) / f64::from(most)).ln() as f32));
-        let law = self.sampling.law_with(&work.logits, &Context::EMPTY, &mut work.scratch);
+        buffers.logits.clear();
+        buffers.logits.extend(tokens.iter().map(|&(_, count)| (f64::from(count) / f64::from(most)).ln() as f32));
+        let law = self.sampling.law_with(&buffers.logits, &Context::EMPTY, &mut buffers.scratch);
         Law::from_pairs(law.iter().map(|(i, q)| (tokens[i as usize].0, q)))
     }
 }

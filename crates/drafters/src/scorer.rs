@@ -5,7 +5,7 @@
 //! computed are named and not run again. A model that has no room for a sequence says so by empty rows; it is then not
 //! drafted for, and nothing else happens.
 //!
-//! Left out: sampling, which is the drafter's, and what to keep, which it says by [`Scorer::keep`] and
+//! Left out: sampling, which is the drafter's, and what to keep, which it says by [`Scorer::truncate`] and
 //! [`Scorer::keep_path`].
 
 use foretoken_speculation::{SequenceId, Token};
@@ -113,7 +113,7 @@ pub trait Scorer: Send {
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows);
 
     /// Forgets what is cached of the sequence beyond its first `len` rows: tokens cached for good, then rows of a span.
-    fn keep(&mut self, sequence: SequenceId, len: usize);
+    fn truncate(&mut self, sequence: SequenceId, len: usize);
 
     /// Of the span behind the first `start` tokens, keeps these rows for good and forgets the others. `rows`: from the
     /// span's first level downwards, each the parent of the next.

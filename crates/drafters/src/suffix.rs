@@ -37,7 +37,7 @@ const SHARE: f32 = 0.15;
 /// and no chance.
 #[derive(Debug)]
 pub struct SuffixDrafter {
-    /// Draft length: most tokens proposed per pass, in all branches together.
+    /// Most tokens proposed per pass, in all branches together.
     pub nodes_max: usize,
     /// Most occurrences that vote, of the running text and of other texts each; 1 proposes a chain.
     pub candidates: usize,

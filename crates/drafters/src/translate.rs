@@ -53,7 +53,7 @@ impl Reading {
             }
         }
         if same < self.0.len() {
-            translator.keep(sequence, same);
+            translator.truncate(sequence, same);
             self.0.truncate(same);
         }
         for part in text {
@@ -74,7 +74,7 @@ pub trait Translator: Send {
     fn read(&mut self, sequence: SequenceId, tokens: &[Token]);
 
     /// Forgets all but the first `len` target tokens.
-    fn keep(&mut self, sequence: SequenceId, len: usize);
+    fn truncate(&mut self, sequence: SequenceId, len: usize);
 
     /// What the assistant reads in place of the target's tokens; may be empty.
     fn assistant_tokens(&self, sequence: SequenceId) -> &[Token];

@@ -31,7 +31,7 @@ use crate::weighing::{Trials, Weighing, Who, unique};
 
 /// All drafters of an engine, by number.
 #[derive(Default)]
-pub(crate) struct Team {
+pub(crate) struct Drafters {
     members: Vec<Member>,
     /// All layers whose hidden states somebody needs, ascending.
     hidden_layers: Vec<usize>,
@@ -47,7 +47,7 @@ struct Member {
 /// For how many calls a drafter that panicked in a batch is asked one request at a time.
 const SUSPECT_CALLS: usize = 64;
 
-impl Team {
+impl Drafters {
     /// Adds a drafter and returns its number.
     pub(crate) fn add(&mut self, drafter: Box<dyn Drafter>) -> u8 {
         let number = u8::try_from(self.members.len()).ok().filter(|number| *number < u8::MAX);
@@ -108,7 +108,7 @@ impl Team {
     }
 
     /// Tells these drafters what came of a pass; what those say that failed at it. `news` is given the drafter's number
-    /// and which of [`Team::hidden_layers`] it needs, for the rows that it asked for.
+    /// and which of [`Drafters::hidden_layers`] it needs, for the rows that it asked for.
     pub(crate) fn tell(
         &mut self,
         numbers: &[u8],

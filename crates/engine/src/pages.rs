@@ -57,7 +57,7 @@ impl Pages {
     }
 
     /// Gives back the pages that hold nothing but positions from `len` on.
-    pub fn keep(&mut self, tables: &mut [PageTable], len: usize) {
+    pub fn truncate(&mut self, tables: &mut [PageTable], len: usize) {
         for ((group, free), table) in self.groups.iter().zip(&mut self.free).zip(tables) {
             let needed = group.pages_for(len).min(table.len());
             free.extend(table.drain(needed..).rev());
@@ -66,7 +66,7 @@ impl Pages {
 
     /// Gives back everything of a sequence that had reserved so many positions.
     pub fn release(&mut self, tables: &mut [PageTable], positions: usize) {
-        self.keep(tables, 0);
+        self.truncate(tables, 0);
         for (group, reserved) in self.groups.iter().zip(&mut self.reserved) {
             let pages = group.pages_for(positions);
             assert!(*reserved >= pages, "{pages} pages were released of {reserved} reserved");
@@ -117,7 +117,7 @@ mod tests {
                     let at = random(sequences.len() as u64) as usize;
                     let len = random(sequences[at].1 as u64 + 1) as usize;
                     let before = sequences[at].0[0].clone();
-                    pages.keep(&mut sequences[at].0, len);
+                    pages.truncate(&mut sequences[at].0, len);
                     let after = &sequences[at].0[0];
                     assert_eq!(after[..], before[..after.len()], "kept pages keep their order");
                     assert_eq!(after.len(), before.len().min(len.div_ceil(4)));

@@ -7,9 +7,9 @@
 
 use crate::sequence::{Phase, Sequence};
 
-/// One sequence's part in a pass.
+/// One sequence as it is scheduled for a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct Scheduled {
     /// Its place among the running sequences.
     pub(crate) at: usize,
     /// Uncached tokens that it runs.
@@ -26,8 +26,8 @@ pub(crate) struct Part {
 const PROMPT_PART: usize = 4;
 
 /// Deals out the rows of one pass.
-pub(crate) fn plan(running: &[Sequence], rows_max: usize, parts: &mut Vec<Part>) {
-    parts.clear();
+pub(crate) fn plan(running: &[Sequence], rows_max: usize, scheduled: &mut Vec<Scheduled>) {
+    scheduled.clear();
     let mut left = rows_max;
     let of = |phase: Phase| running.iter().filter(move |sequence| sequence.phase == phase);
     // Rows that belong to those who write and have not had their turn.
@@ -53,7 +53,7 @@ pub(crate) fn plan(running: &[Sequence], rows_max: usize, parts: &mut Vec<Part>)
             // Part of a window is of no use, so there is room for all probes or for none.
             let probes_max = if sequence.probes_max <= beside { sequence.probes_max } else { 0 };
             left -= nodes_max + probes_max;
-            parts.push(Part { at, take, complete, nodes_max, probes_max });
+            scheduled.push(Scheduled { at, take, complete, nodes_max, probes_max });
         }
     }
 }
@@ -74,9 +74,9 @@ mod tests {
         let running: Vec<Sequence> =
             [8, 1, 1, 1].iter().map(|prompt| Sequence::new(SequenceId(0), request(*prompt), 100, 1)).collect();
         let dealt = |rows_max: usize| {
-            let mut parts = Vec::new();
-            plan(&running, rows_max, &mut parts);
-            parts.iter().map(|part| (part.at, part.take, part.nodes_max)).collect::<Vec<_>>()
+            let mut scheduled = Vec::new();
+            plan(&running, rows_max, &mut scheduled);
+            scheduled.iter().map(|entry| (entry.at, entry.take, entry.nodes_max)).collect::<Vec<_>>()
         };
         assert_eq!(dealt(2), [(1, 1, 0), (2, 1, 0)]);
         assert_eq!(dealt(5), [(1, 1, 1), (2, 1, 0), (3, 1, 0), (0, 1, 0)]);

@@ -29,7 +29,7 @@ struct Held {
 }
 
 /// A part of an ask in one pass.
-struct Part {
+struct AskPart {
     ask: usize,
     /// The rows of the span that it computes.
     rows: Range<usize>,
@@ -69,7 +69,14 @@ impl ExecutorScorer {
     /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
     /// wanted rows, the first of all asks being row `first`; an ask that cannot be run counts as done, and its rows are
     /// empty.
-    fn run(&mut self, asks: &[ScoreAsk<'_>], done: &mut [usize], parts: &[Part], rows: &mut LogitRows, first: usize) {
+    fn run(
+        &mut self,
+        asks: &[ScoreAsk<'_>],
+        done: &mut [usize],
+        parts: &[AskPart],
+        rows: &mut LogitRows,
+        first: usize,
+    ) {
         match (self.forward(asks, parts), parts) {
             (Ok(()), parts) => {
                 // An ask is only begun when those before it are complete, so rows come in order; what was passed over
@@ -97,7 +104,7 @@ impl ExecutorScorer {
         }
     }
 
-    fn forward(&mut self, asks: &[ScoreAsk<'_>], parts: &[Part]) -> Result<(), ExecutorError> {
+    fn forward(&mut self, asks: &[ScoreAsk<'_>], parts: &[AskPart]) -> Result<(), ExecutorError> {
         let spans: Vec<Span<'_>> = parts
             .iter()
             .map(|part| {
@@ -140,7 +147,7 @@ impl Scorer for ExecutorScorer {
                     left -= end - done[i];
                     let wanted =
                         [done[i], end].map(|row| ask.wanted.partition_point(|wanted| (*wanted as usize) < row));
-                    parts.push(Part { ask: i, rows: done[i]..end, wanted: wanted[0]..wanted[1] });
+                    parts.push(AskPart { ask: i, rows: done[i]..end, wanted: wanted[0]..wanted[1] });
                 }
             }
             if parts.is_empty() {
@@ -152,9 +159,9 @@ impl Scorer for ExecutorScorer {
         (rows.len()..first + all).for_each(|_| rows.push(None));
     }
 
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
+    fn truncate(&mut self, sequence: SequenceId, len: usize) {
         if let Some(held) = self.sequences.get_mut(&sequence) {
-            self.pages.keep(&mut held.tables, len);
+            self.pages.truncate(&mut held.tables, len);
         }
     }
 
@@ -165,7 +172,7 @@ impl Scorer for ExecutorScorer {
             // be scored, as where there is no room.
             let moved = self.executor.rows(CacheEdit::Move { tables: &held.tables, from: &from, to: start });
             held.lost = held.lost.take().or(moved.err());
-            self.pages.keep(&mut held.tables, start + from.len());
+            self.pages.truncate(&mut held.tables, start + from.len());
         }
     }
 

@@ -17,13 +17,13 @@ use foretoken_speculation::{
     log_probability, verify,
 };
 
-use crate::drafting::Team;
+use crate::drafting::Drafters;
 use crate::law::possible_law;
 use crate::meter::{Made, Meter};
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{BudgetKind, Request, RequestError};
-use crate::scheduler::{Part, plan};
+use crate::scheduler::{Scheduled, plan};
 use crate::sequence::{Phase, Sequence, SpanRows};
 use crate::shared::Shared;
 use crate::weighing::Trials;
@@ -32,7 +32,7 @@ use news::FirstRows;
 /// The loop: sequences, an executor, drafters, and the bookkeeping between them.
 pub struct Engine {
     executor: Box<dyn Executor>,
-    drafters: Team,
+    drafters: Drafters,
     /// What all sequences have learned of the drafters.
     shared: Shared,
     meter: Meter,
@@ -44,7 +44,7 @@ pub struct Engine {
     sequences_max: usize,
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
-    parts: Vec<Part>,
+    scheduled: Vec<Scheduled>,
     scratch: Scratch,
     events: Vec<Event>,
     opened: u64,
@@ -63,14 +63,14 @@ impl Engine {
             context: context.min(capacity.context_max).min(room),
             sequences_max: sequences_max.max(1),
             executor,
-            drafters: Team::default(),
+            drafters: Drafters::default(),
             shared: Shared::default(),
             meter: Meter::default(),
             trials: Trials::default(),
             made: Vec::new(),
             waiting: VecDeque::new(),
             running: Vec::new(),
-            parts: Vec::new(),
+            scheduled: Vec::new(),
             scratch: Scratch::default(),
             events: Vec::new(),
             opened: 0,
@@ -199,13 +199,13 @@ impl Engine {
     pub fn step(&mut self, chance: &mut dyn Chance) -> &[Event] {
         self.events.clear();
         self.admit();
-        plan(&self.running, self.executor.capacity().rows_max, &mut self.parts);
-        let parts = std::mem::take(&mut self.parts);
-        let drafted = self.draft(&parts, chance);
+        plan(&self.running, self.executor.capacity().rows_max, &mut self.scheduled);
+        let scheduled = std::mem::take(&mut self.scheduled);
+        let drafted = self.draft(&scheduled, chance);
         let written: Vec<usize> = self.running.iter().map(|sequence| sequence.stats.emitted).collect();
-        self.run(&parts, chance);
-        self.learn(&parts, &drafted, &written);
-        self.parts = parts;
+        self.run(&scheduled, chance);
+        self.learn(&scheduled, &drafted, &written);
+        self.scheduled = scheduled;
         self.retire();
         &self.events
     }
@@ -236,39 +236,40 @@ impl Engine {
         }
     }
 
-    /// A pass over these parts, and its consequences. If the executor refuses it, each part gets a pass of its own, so
-    /// that only those end that cannot be run; to the others it makes no difference in whose company they are. Only the
-    /// network's time is noted: the law of a token that is written has to be made whether the token was drafted or not.
-    fn run(&mut self, parts: &[Part], chance: &mut dyn Chance) {
+    /// A pass over what is scheduled, and its consequences. If the executor refuses it, each sequence gets a pass of
+    /// its own, so that only those end that cannot be run; to the others it makes no difference in whose company they
+    /// are. Only the network's time is noted: the law of a token that is written has to be made whether the token was
+    /// drafted or not.
+    fn run(&mut self, scheduled: &[Scheduled], chance: &mut dyn Chance) {
         let started = Instant::now();
-        match (self.forward(parts), parts) {
+        match (self.forward(scheduled), scheduled) {
             (Ok(()), _) => {
                 let seconds = started.elapsed().as_secs_f64();
-                let of = || parts.iter().map(|part| &self.running[part.at].rows);
+                let of = || scheduled.iter().map(|entry| &self.running[entry.at].rows);
                 let rows = of().map(|rows| rows.tokens.len()).sum();
                 let wanted = of().map(|rows| rows.wanted.len()).sum();
                 self.made.push(Made { rows, wanted, seconds });
-                self.settle(parts, chance);
+                self.settle(scheduled, chance);
             }
-            (Err(error), [part]) => self.running[part.at].finished = Some(FinishReason::Failed(error.to_string())),
-            (Err(_), parts) => parts.iter().for_each(|part| self.run(std::slice::from_ref(part), chance)),
+            (Err(error), [entry]) => self.running[entry.at].finished = Some(FinishReason::Failed(error.to_string())),
+            (Err(_), scheduled) => scheduled.iter().for_each(|entry| self.run(std::slice::from_ref(entry), chance)),
         }
     }
 
-    fn forward(&mut self, parts: &[Part]) -> Result<(), ExecutorError> {
-        if parts.is_empty() {
+    fn forward(&mut self, scheduled: &[Scheduled]) -> Result<(), ExecutorError> {
+        if scheduled.is_empty() {
             return Ok(());
         }
         let vocabulary = self.executor.capacity().vocabulary;
-        for part in parts {
-            let sequence = &mut self.running[part.at];
-            assert!(sequence.tree.len() <= part.nodes_max, "{} nodes of {}", sequence.tree.len(), part.nodes_max);
-            sequence.lay_out_rows(part.take, vocabulary);
+        for entry in scheduled {
+            let sequence = &mut self.running[entry.at];
+            assert!(sequence.tree.len() <= entry.nodes_max, "{} nodes of {}", sequence.tree.len(), entry.nodes_max);
+            sequence.lay_out_rows(entry.take, vocabulary);
             self.pages.grow(&mut sequence.tables, sequence.cached + sequence.rows.tokens.len());
         }
         let running = &self.running;
-        let span = |part: &Part| {
-            let sequence = &running[part.at];
+        let span = |entry: &Scheduled| {
+            let sequence = &running[entry.at];
             Span {
                 sequence: sequence.id.0,
                 tables: &sequence.tables,
@@ -280,39 +281,39 @@ impl Engine {
                 hidden: &sequence.rows.hidden,
             }
         };
-        let spans: Vec<Span<'_>> = parts.iter().map(span).collect();
+        let spans: Vec<Span<'_>> = scheduled.iter().map(span).collect();
         self.executor.forward(&Batch { spans: &spans, hidden_layers: self.drafters.hidden_layers() })
     }
 
     /// Draws the consequences of a pass for each sequence in it.
-    fn settle(&mut self, parts: &[Part], chance: &mut dyn Chance) {
+    fn settle(&mut self, scheduled: &[Scheduled], chance: &mut dyn Chance) {
         let mut first_rows = FirstRows::default();
-        for part in parts {
-            let sequence = &mut self.running[part.at];
+        for entry in scheduled {
+            let sequence = &mut self.running[entry.at];
             let prompt = sequence.request.prompt.len();
             if sequence.cached < prompt {
-                let done = (sequence.cached + part.take).min(prompt);
+                let done = (sequence.cached + entry.take).min(prompt);
                 self.events.push(Event::Prompt { sequence: sequence.id, done, total: prompt });
             }
             let SpanRows { wanted, hidden, .. } = &sequence.rows;
             let next = FirstRows { wanted: first_rows.wanted + wanted.len(), hidden: first_rows.hidden + hidden.len() };
-            if part.complete {
-                self.settle_sequence(*part, first_rows, chance);
+            if entry.complete {
+                self.settle_sequence(*entry, first_rows, chance);
             } else {
                 sequence.stats.prompt_passes += 1;
-                sequence.cache_rows(part.take);
+                sequence.cache_rows(entry.take);
                 let cached = sequence.cached;
-                self.tell_drafters(*part, first_rows, cached, &[]);
+                self.tell_drafters(*entry, first_rows, cached, &[]);
             }
             first_rows = next;
         }
     }
 
     /// Verifies one tree, and keeps what was accepted.
-    fn settle_sequence(&mut self, part: Part, first_rows: FirstRows, chance: &mut dyn Chance) {
+    fn settle_sequence(&mut self, entry: Scheduled, first_rows: FirstRows, chance: &mut dyn Chance) {
         let Self { running, scratch, executor, pages, events, .. } = self;
         let outputs = executor.outputs();
-        let sequence = &mut running[part.at];
+        let sequence = &mut running[entry.at];
         let old_len = sequence.tokens.len();
         let row_of = |node: Option<NodeId>| first_rows.wanted + node.map_or(0, |node| 1 + node.index());
         let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
@@ -341,7 +342,7 @@ impl Engine {
         let moved = close_ranks(executor, &sequence.tables, &verdict.path, old_len);
         let outputs = executor.outputs();
         sequence.cached = if moved.is_ok() { old_len + verdict.path.len() } else { old_len };
-        pages.keep(&mut sequence.tables, sequence.cached);
+        pages.truncate(&mut sequence.tables, sequence.cached);
         let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
         sequence.phase = Phase::Writes;
         let goes_on = |constraint: &Constrained| constraint.advance(&sequence.tokens[old_len..]);
@@ -356,7 +357,7 @@ impl Engine {
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });
         }
-        self.tell_drafters(part, first_rows, old_len, &verdict.path);
+        self.tell_drafters(entry, first_rows, old_len, &verdict.path);
     }
 
     /// Lets go of sequences that have ended.

@@ -130,8 +130,8 @@ impl Translator for TextTranslator {
         self.vocabularies.read(translation, tokens);
     }
 
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
-        self.of_mut(sequence).keep(len);
+    fn truncate(&mut self, sequence: SequenceId, len: usize) {
+        self.of_mut(sequence).truncate(len);
     }
 
     fn assistant_tokens(&self, sequence: SequenceId) -> &[Token] {

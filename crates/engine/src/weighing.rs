@@ -13,7 +13,7 @@
 
 use foretoken_speculation::{Branch, Costs, Experience, Outlook, PassSoFar};
 
-use crate::scheduler::Part;
+use crate::scheduler::Scheduled;
 use crate::sequence::Sequence;
 
 /// Part of the time that may be spent on drafters that do not pay.
@@ -58,15 +58,15 @@ pub(crate) struct Weighing {
 }
 
 impl Weighing {
-    /// Weighs a pass of these parts.
-    pub(crate) fn new(running: &[Sequence], parts: &[Part], costs: &Costs) -> Self {
-        let writers = parts.iter().filter(|part| part.complete).count();
-        let tokens: usize = parts.iter().map(|part| running[part.at].tokens.len()).sum();
-        let context = tokens / parts.len().max(1);
+    /// Weighs a pass of what is scheduled.
+    pub(crate) fn new(running: &[Sequence], scheduled: &[Scheduled], costs: &Costs) -> Self {
+        let writers = scheduled.iter().filter(|entry| entry.complete).count();
+        let tokens: usize = scheduled.iter().map(|entry| running[entry.at].tokens.len()).sum();
+        let context = tokens / scheduled.len().max(1);
         let plain = costs.pass(writers.max(1), context);
         let speedups: f64 =
-            parts.iter().filter(|part| part.complete).map(|part| running[part.at].experience.speedup()).sum();
-        let rows = parts.iter().map(|part| part.take).sum();
+            scheduled.iter().filter(|entry| entry.complete).map(|entry| running[entry.at].experience.speedup()).sum();
+        let rows = scheduled.iter().map(|entry| entry.take).sum();
         let rate = speedups / plain * (1.0 + COMPANY * (1.0 - 1.0 / writers.max(1) as f64));
         // Where nobody drafts nobody asks for it.
         let drafts = running.iter().any(|sequence| !sequence.drafters.is_empty());

@@ -1,6 +1,6 @@
 //! What is kept between runs: texts, and how far requests are numbered.
 //!
-//! Drafters that learn (tries, suffix structures, n-gram tables) are not written to disk; the texts that they learned
+//! Drafters that learn (tries, suffix structures, n-gram models) are not written to disk; the texts that they learned
 //! are, and every drafter is built anew from them at start ([`Store::warm_up`]). Learning costs a few microseconds a
 //! token at most, so a million tokens take seconds, and in return there is one format for all drafters, which outlives
 //! every change of their insides, can be checked completely (a token is in the vocabulary or it is not), and serves

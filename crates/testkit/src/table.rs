@@ -184,7 +184,7 @@ impl Scorer for TableScorer {
         }
     }
 
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
+    fn truncate(&mut self, sequence: SequenceId, len: usize) {
         self.caches.get_mut(&sequence).expect("an open sequence").truncate(len);
     }
 

@@ -343,7 +343,7 @@ impl Translation {
     ///
     /// # Panics
     /// If fewer than `len` tokens have been read.
-    pub fn keep(&mut self, len: usize) -> usize {
+    pub fn truncate(&mut self, len: usize) -> usize {
         assert!(len <= self.target.len(), "cannot keep {len} tokens of {}", self.target.len());
         let mut unchanged = self.assistant.len();
         for step in self.steps.drain(len..).rev() {

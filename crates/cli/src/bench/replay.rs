@@ -49,7 +49,7 @@ whose first, second, ... token was accepted), drafted_at (nodes by depth), draft
 
 /// How much is drafted a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Budget {
+enum ReplayBudget {
     /// Always the maximum.
     Fixed,
     /// Two more after a draft that was right, one less after another.
@@ -62,7 +62,7 @@ enum Budget {
     Oracle,
 }
 
-impl Budget {
+impl ReplayBudget {
     /// As the engine knows it, for one record.
     fn kind(self, nodes_max: usize, record: &Record) -> BudgetKind {
         match self {
@@ -114,7 +114,7 @@ pub struct Replay {
     spec_draft_n_max: usize,
     /// How much to draft, up to the maximum
     #[arg(long, value_name = "KIND", default_value = "fixed")]
-    budget: Budget,
+    budget: ReplayBudget,
     /// What is learned before: none, half (of the records), or a file that `foretoken lookup build` wrote
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = warm_up)]
     warm_up: WarmUp,

@@ -25,7 +25,7 @@ impl Matrices {
 }
 
 /// What there is to do in passes of one network.
-pub struct Work {
+pub struct PassWork {
     /// Type to matrices of the layers.
     layers: BTreeMap<&'static str, Matrices>,
     /// Type and matrix of the head.
@@ -55,7 +55,7 @@ impl Least {
     }
 }
 
-impl Work {
+impl PassWork {
     /// Counts a model's matrices; a position of its cache takes `cache_bytes_per_position`.
     pub fn of(model: &Model, cache_bytes_per_position: usize) -> Self {
         let Spec { layers: blocks, heads, head_dim, .. } = *model.spec();
@@ -137,7 +137,7 @@ mod tests {
             let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
             let feed_forward = if spec.family == "llama" { 3 } else { 2 };
             let layer = 2 * spec.width * (queries + keys) + feed_forward * spec.width * spec.ffn_width;
-            let work = Work::of(&model, 0);
+            let work = PassWork::of(&model, 0);
             let found: usize = work.layers.values().map(|matrices| matrices.elements).sum();
             assert_eq!(found, spec.layers * layer, "{name}");
             assert_eq!(work.head.1.elements, spec.vocabulary * spec.width, "{name}");
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_pass_takes_the_longer_of_bytes_and_operations() {
-        let work = Work {
+        let work = PassWork {
             layers: [
                 ("Q8_0", Matrices { elements: 4_000_000, bytes: 4_250_000 }),
                 ("BF16", Matrices { elements: 1_000_000, bytes: 2_000_000 }),

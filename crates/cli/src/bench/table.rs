@@ -7,7 +7,7 @@ use foretoken_model::CacheType;
 use serde_json::{Map, Value, json};
 
 use super::logits;
-use super::roofline::{Least, Work};
+use super::roofline::{Least, PassWork};
 use super::timing::Times;
 
 /// What is the same for all contexts.
@@ -21,7 +21,7 @@ pub struct Page<'a> {
     /// Of keys and values.
     pub cache_types: [CacheType; 2],
     /// What passes have to do.
-    pub work: &'a Work,
+    pub work: &'a PassWork,
 }
 
 /// A number of rows with everything that is said about it.

@@ -27,7 +27,7 @@ use crate::progress;
 use crate::records::{self, Record};
 use crate::values;
 use crate::vocabulary::VocabularyOptions;
-use watched::{Memory, Watched};
+use watched::{TrieMemory, Watched};
 
 /// Capacities of Table 6, in decoding lengths.
 const CAPACITIES: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
@@ -76,7 +76,7 @@ pub struct Trie {
 struct Found {
     options: TrieOptions,
     stats: Stats,
-    memory: Memory,
+    memory: TrieMemory,
 }
 
 /// The records, and how they are played.
@@ -91,7 +91,7 @@ impl Bench<'_> {
         // A short branch can only be found by a shorter prefix.
         let prefix_max = options.prefix_max.min(options.branch_length);
         let options = TrieOptions { prefix_max, ..options };
-        let (nodes, memory) = (options.nodes_max, Memory::default());
+        let (nodes, memory) = (options.nodes_max, TrieMemory::default());
         let stage = || {
             let watched = Watched::new(TrieDrafter::new(options), memory.clone());
             Ok(Stage::new(vec![Box::new(watched)], nodes, play::longest(self.records), self.vocabulary))

@@ -166,7 +166,7 @@ pub struct SuffixOptions {
     pub suffix_capacity: usize,
 }
 
-/// What n-gram tables count, as `--ngram-source` names it.
+/// What n-gram models count, as `--ngram-source` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Counted {
     /// Texts from before and elsewhere.
@@ -187,7 +187,7 @@ impl From<Counted> for NgramSource {
     }
 }
 
-/// Of n-gram tables.
+/// Of n-gram models.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct NgramOptions {

@@ -119,7 +119,7 @@ pub struct DraftingOptions {
     #[arg(long, aliases = ["draft-max", "draft"], value_name = "N",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_max: Option<usize>,
-    /// Fewest tokens that a draft model or an n-gram table drafts when it drafts, however improbable they are (see
+    /// Fewest tokens that a draft model or an n-gram model drafts when it drafts, however improbable they are (see
     /// --spec-draft-p-min); --budget auto may let it rest, verifies only those that are worth it, and heuristic may
     /// allow fewer
     #[arg(long, alias = "draft-min", value_name = "N", default_value = "0",

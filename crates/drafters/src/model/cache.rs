@@ -37,7 +37,7 @@ impl Cached {
         // A draft that ended in a panic, of whichever sequence, left rows that were never run, or perhaps.
         self.truncate(self.computed);
         if std::mem::take(&mut self.in_pass) {
-            scorer.keep(sequence, self.len());
+            scorer.truncate(sequence, self.len());
         }
         let tokens = &tokens[..tokens.len() - 1];
         let same = common_prefix(&self.ran, tokens);
@@ -46,7 +46,7 @@ impl Cached {
         if path.iter().enumerate().any(|(i, row)| *row as usize != i) {
             scorer.keep_path(sequence, same, &path);
         } else if kept < self.len() {
-            scorer.keep(sequence, kept);
+            scorer.truncate(sequence, kept);
         }
         self.ran.truncate(same);
         self.ran.extend_from_slice(&tokens[same..kept]);

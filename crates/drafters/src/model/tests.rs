@@ -62,7 +62,7 @@ impl Scorer for Successor {
             }
         }
     }
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
+    fn truncate(&mut self, sequence: SequenceId, len: usize) {
         self.cached.get_mut(&sequence).unwrap().truncate(len);
     }
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {

@@ -97,7 +97,7 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         let same = common_prefix(&text.ran, &assistant[..assistant.len().saturating_sub(1)]);
         if same < text.ran.len() {
             text.ran.truncate(same);
-            self.scorer.keep(sequence, same);
+            self.scorer.truncate(sequence, same);
         }
         let has_row = !self.translator.shared(sequence).is_empty();
         has_row && !assistant.is_empty() && assistant.len() <= self.scorer.context_max()
@@ -162,7 +162,7 @@ impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
         }
     }
 
-    fn keep(&mut self, sequence: SequenceId, len: usize) {
+    fn truncate(&mut self, sequence: SequenceId, len: usize) {
         let text = self.text(sequence);
         let rows = len.saturating_sub(text.kept.len());
         text.tokens.truncate(rows);

@@ -66,7 +66,7 @@ impl BranchSource {
 /// Settings of a [`crate::TrieDrafter`]. The names are the authors' (Zhao et al. 2024) where they have one.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct TrieOptions {
-    /// Draft length (the authors' `decoding_length`): most nodes drafted per pass, which has a limit of its own.
+    /// Most nodes (the authors' `decoding_length`) drafted per pass, which has a limit of its own.
     pub nodes_max: usize,
     /// Tokens of a branch behind its first one, from 1.
     pub branch_length: usize,

@@ -9,7 +9,7 @@ use foretoken_speculation::{Chance, Choice, choose};
 
 use super::Engine;
 use crate::drafting::DraftPass;
-use crate::scheduler::Part;
+use crate::scheduler::Scheduled;
 use crate::sequence::Sequence;
 use crate::weighing::Weighing;
 
@@ -25,20 +25,20 @@ pub(super) struct Drafted {
 
 impl Engine {
     /// Lets drafters offer candidates, and chooses of them what is verified.
-    pub(super) fn draft(&mut self, parts: &[Part], chance: &mut dyn Chance) -> Drafted {
+    pub(super) fn draft(&mut self, scheduled: &[Scheduled], chance: &mut dyn Chance) -> Drafted {
         let started = Instant::now();
         let Self { running, meter, trials, drafters, executor, events, .. } = self;
         running.iter_mut().for_each(|sequence| sequence.clear_draft(meter.costs()));
-        let weighing = Weighing::new(running, parts, meter.costs());
+        let weighing = Weighing::new(running, scheduled, meter.costs());
         let (rows, context) = weighing.undrafted();
-        let by_costs = |part: &Part| running[part.at].request.budget.is_auto() || part.nodes_max == 0;
+        let by_costs = |entry: &Scheduled| running[entry.at].request.budget.is_auto() || entry.nodes_max == 0;
         // What plain decoding takes must be known for drafts to be weighed against it.
-        let is_plain_without = rows == weighing.writers && parts.iter().all(by_costs);
+        let is_plain_without = rows == weighing.writers && scheduled.iter().all(by_costs);
         let plain = is_plain_without && meter.plain_is_due(rows, context);
-        for part in parts {
-            let sequence = &mut running[part.at];
-            sequence.nodes_max = if plain { 0 } else { part.nodes_max };
-            sequence.probes.clear(part.probes_max);
+        for entry in scheduled {
+            let sequence = &mut running[entry.at];
+            sequence.nodes_max = if plain { 0 } else { entry.nodes_max };
+            sequence.probes.clear(entry.probes_max);
         }
         let vocabulary = executor.capacity().vocabulary;
         let mut pass = DraftPass {
@@ -63,7 +63,7 @@ impl Engine {
 
     /// Learns what the pass was worth to those who wrote in it. `written`: what each running sequence had written
     /// before.
-    pub(super) fn learn(&mut self, parts: &[Part], drafted: &Drafted, written: &[usize]) {
+    pub(super) fn learn(&mut self, scheduled: &[Scheduled], drafted: &Drafted, written: &[usize]) {
         let started = Instant::now();
         let Drafted { weighing, seconds: drafting, bookkeeping } = *drafted;
         // Without drafters nobody asks what a pass takes.
@@ -78,16 +78,16 @@ impl Engine {
         let nodes = self.running.iter().map(|sequence| sequence.tree.len() + sequence.probes.len()).sum();
         let plain_passes = weighing.plain_passes(costs, nodes, drafting);
         let mut weighed: Vec<u8> = Vec::new();
-        for part in parts.iter().filter(|part| part.complete) {
-            let sequence = &mut self.running[part.at];
+        for entry in scheduled.iter().filter(|entry| entry.complete) {
+            let sequence = &mut self.running[entry.at];
             if sequence.request.drafters.is_empty() {
                 continue;
             }
-            let tokens = sequence.stats.emitted - written[part.at];
+            let tokens = sequence.stats.emitted - written[entry.at];
             let shared = self.shared.of(&sequence.request);
             sequence.learn(tokens, shared);
             // The pass of a prompt says nothing about passes that decode.
-            if part.take == 1 && !sequence.drafters.is_empty() {
+            if entry.take == 1 && !sequence.drafters.is_empty() {
                 shared.learn_pass(tokens, plain_passes);
                 sequence.experience.learn_pass(tokens, plain_passes);
                 let (all, time) = sequence.stats.modelled;
@@ -99,7 +99,7 @@ impl Engine {
         }
         self.trials.earn(&weighed, weighing.seconds(costs, nodes));
         let each = (bookkeeping + started.elapsed()) / weighing.writers as u32;
-        let writers = parts.iter().filter(|part| part.complete);
-        writers.for_each(|part| self.running[part.at].stats.bookkeeping += each);
+        let writers = scheduled.iter().filter(|entry| entry.complete);
+        writers.for_each(|entry| self.running[entry.at].stats.bookkeeping += each);
     }
 }

@@ -5,7 +5,7 @@
 use foretoken_speculation::{DraftTree, News, NodeId};
 
 use super::Engine;
-use crate::scheduler::Part;
+use crate::scheduler::Scheduled;
 
 /// The first rows of a sequence among those of the pass: of those whose logits are wanted, and of those whose hidden
 /// states are.
@@ -18,16 +18,16 @@ pub(super) struct FirstRows {
 impl Engine {
     /// Tells the drafters of a sequence what came of its part of a pass: of a whole one the tokens from `old_len` on;
     /// of a part of a prompt, up to `old_len`, only those who need its rows.
-    pub(super) fn tell_drafters(&mut self, part: Part, first_rows: FirstRows, old_len: usize, path: &[NodeId]) {
+    pub(super) fn tell_drafters(&mut self, entry: Scheduled, first_rows: FirstRows, old_len: usize, path: &[NodeId]) {
         let Self { running, executor, drafters, events, .. } = self;
-        let (sequence, outputs) = (&mut running[part.at], executor.outputs());
-        let readers = if part.complete { Vec::new() } else { drafters.readers(&sequence.drafters) };
-        let numbers = if part.complete { &sequence.drafters } else { &readers };
+        let (sequence, outputs) = (&mut running[entry.at], executor.outputs());
+        let readers = if entry.complete { Vec::new() } else { drafters.readers(&sequence.drafters) };
+        let numbers = if entry.complete { &sequence.drafters } else { &readers };
         if numbers.is_empty() {
             return;
         }
         let nothing = DraftTree::new();
-        let tree = if part.complete { &sequence.tree } else { &nothing };
+        let tree = if entry.complete { &sequence.tree } else { &nothing };
         let probes_from = first_rows.wanted + 1 + tree.len();
         // Hidden states: of prompt tokens and the pending one, which end at `old_len`, then of the nodes of the tree.
         let before = sequence.rows.hidden.len().saturating_sub(tree.len());
@@ -35,7 +35,7 @@ impl Engine {
         let kept: Vec<usize> = kept.map(|row| first_rows.hidden + row).collect();
         let failures = drafters.tell(numbers, |number, layers, observe| {
             let own = sequence.probes.sources().iter().enumerate().filter(|(_, source)| **source == number);
-            let probes: Vec<&[f32]> = match part.complete {
+            let probes: Vec<&[f32]> = match entry.complete {
                 true => own.map(|(i, _)| outputs.row(probes_from + i)).collect(),
                 false => Vec::new(),
             };
@@ -43,7 +43,7 @@ impl Engine {
             observe(News {
                 sequence: sequence.id,
                 tokens: &sequence.tokens,
-                emitted: if part.complete { &sequence.tokens[old_len..] } else { &[] },
+                emitted: if entry.complete { &sequence.tokens[old_len..] } else { &[] },
                 tree,
                 path,
                 probes: &probes,

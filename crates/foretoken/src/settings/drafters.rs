@@ -27,7 +27,7 @@ pub struct DrafterSettings {
     pub trie: TrieSettings,
     /// Of suffix matching.
     pub suffix: SuffixSettings,
-    /// Of n-gram tables.
+    /// Of n-gram models.
     pub ngram: NgramSettings,
     /// Of Jacobi lookahead.
     pub jacobi: JacobiSettings,
@@ -150,7 +150,7 @@ impl Default for SuffixSettings {
     }
 }
 
-/// Of n-gram tables.
+/// Of n-gram models.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NgramSettings {

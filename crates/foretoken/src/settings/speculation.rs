@@ -118,7 +118,7 @@ impl Default for SpeculationSettings {
 pub struct DraftingSettings {
     /// Most tokens drafted a pass; `None`: as many as pay, and of the other budgets 16.
     pub n_max: Option<usize>,
-    /// Fewest tokens that a draft model or an n-gram table drafts when it drafts, however improbable they are.
+    /// Fewest tokens that a draft model or an n-gram model drafts when it drafts, however improbable they are.
     pub n_min: usize,
     /// Drafting stops after a token that a drafter finds less probable than this; `None`: where it does not pay, and of
     /// the other budgets 0.

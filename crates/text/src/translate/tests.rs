@@ -187,7 +187,7 @@ proptest! {
                 let wrong: Vec<Token> = wrong.iter().map(|t| t % pair.target().vocabulary_len() as Token).collect();
                 pair.read(&mut translation, &wrong);
                 let further = translation.assistant().to_vec();
-                let unchanged = translation.keep(cut);
+                let unchanged = translation.truncate(cut);
                 prop_assert_eq!(&translation, &here);
                 prop_assert_eq!(&further[..unchanged], &translation.assistant()[..unchanged]);
             }

@@ -10,9 +10,9 @@ use foretoken_speculation::{Ask, Chance, Drafter, Needs, News, Opening, Sequence
 
 /// The most that drafters held: nodes and bytes.
 #[derive(Clone, Debug, Default)]
-pub struct Memory(Arc<Mutex<(usize, usize)>>);
+pub struct TrieMemory(Arc<Mutex<(usize, usize)>>);
 
-impl Memory {
+impl TrieMemory {
     /// Nodes and bytes, at the moment of most bytes.
     pub fn most(&self) -> (usize, usize) {
         *self.held()
@@ -34,12 +34,12 @@ impl Memory {
 /// The drafter, and where its memory is written down.
 pub struct Watched {
     trie: TrieDrafter,
-    memory: Memory,
+    memory: TrieMemory,
 }
 
 impl Watched {
     /// A drafter that tells its memory.
-    pub fn new(trie: TrieDrafter, memory: Memory) -> Self {
+    pub fn new(trie: TrieDrafter, memory: TrieMemory) -> Self {
         Self { trie, memory }
     }
 }
