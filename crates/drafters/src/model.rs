@@ -196,10 +196,7 @@ impl<S: Scorer> ModelDrafter<S> {
         let Buffers { scratch, path, likeliest, draws, children } = &mut self.buffers;
         ask.tree.path_into(leaf.node, path);
         let (context, settings) = (ask.context(path), ask.settings);
-        let law = match settings.has_filters() {
-            false => ask.sampling.law_with(logits, &context, scratch),
-            true => settings.sampling(ask.sampling).law_with(logits, &context, scratch),
-        };
+        let law = growth.sampling.as_ref().unwrap_or(ask.sampling).law_with(logits, &context, scratch);
         let raw = RawLaw::new(logits);
         let count = match settings.p_split.unwrap_or(1.0) {
             p_split if p_split < 1.0 && ask.room() > 1 => raw.count_above(p_split).clamp(1, ask.room()),
@@ -273,7 +270,9 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
                 let cached = self.caches.get_mut(&ask.sequence);
                 let cached = cached.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
                 cached.catch_up(ask.sequence, ask.tokens, &mut self.scorer);
-                growths.push(Growth::new(i));
+                let settings = ask.settings;
+                let sampling = settings.has_filters().then(|| settings.sampling(ask.sampling));
+                growths.push(Growth::new(i, sampling));
             }
         }
         while !growths.is_empty() {

@@ -88,14 +88,19 @@ impl Drafters {
             let member = &mut self.members[usize::from(number)];
             let Request { prompt, tenant, prediction, .. } = &sequence.request;
             let opening = Opening { sequence: sequence.id, prompt, tenant: *tenant, prediction };
-            match guarded(|| member.drafter.open(&opening)) {
-                Ok(()) => {
-                    sequence.probes_max += member.needs.probes_max;
-                    sequence.hidden_rows = sequence.hidden_rows.max(hidden_rows(&member.needs));
-                }
-                Err(message) => self.drop_for(number, sequence, message, events),
+            if let Err(message) = guarded(|| member.drafter.open(&opening)) {
+                self.drop_for(number, sequence, message, events);
             }
         }
+        self.reserve(sequence);
+    }
+
+    /// Says what rows the drafters that a sequence still has need besides their trees.
+    fn reserve(&self, sequence: &mut Sequence) {
+        let needs = || sequence.drafters.iter().map(|number| &self.members[usize::from(*number)].needs);
+        let probes_max = needs().map(|needs| needs.probes_max).sum();
+        let hidden_rows = needs().map(hidden_rows).max().unwrap_or(HiddenRows::None);
+        (sequence.probes_max, sequence.hidden_rows) = (probes_max, hidden_rows);
     }
 
     /// Tells the drafters of a sequence that it has ended.
@@ -132,6 +137,7 @@ impl Drafters {
         sequence.stats.drafters[usize::from(number)].failures += 1;
         let drafter = &mut self.members[usize::from(number)].drafter;
         guarded(|| drafter.close(sequence.id)).ok();
+        self.reserve(sequence);
         events.push(Event::DrafterFailed { sequence: sequence.id, drafter: number, message });
     }
 

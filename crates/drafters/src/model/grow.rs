@@ -9,7 +9,7 @@
 //! All of this is a function of tokens that are offered already, as the law demands, and of nothing that the cache
 //! holds: rows that are there before they are needed save passes and change no draft.
 
-use foretoken_speculation::{NodeId, Token};
+use foretoken_speculation::{NodeId, Sampling, Token};
 
 /// A token that may be continued.
 #[derive(Copy, Clone, Debug)]
@@ -33,6 +33,8 @@ pub(super) struct Leaf {
 pub(super) struct Growth {
     /// Which of the asks it is.
     pub ask: usize,
+    /// What the draft's logits go through, where that is not what the target's go through.
+    pub sampling: Option<Sampling>,
     /// In order of offer.
     pub leaves: Vec<Leaf>,
     /// What this round continues, greatest gain first.
@@ -51,10 +53,10 @@ pub(super) struct Growth {
 
 impl Growth {
     /// Nothing but a root that is to be continued.
-    pub(super) fn new(ask: usize) -> Growth {
+    pub(super) fn new(ask: usize, sampling: Option<Sampling>) -> Growth {
         let root = Leaf { node: None, token: 0, parent_row: None, row: None, depth: 0, gain: 1.0, worth: 1.0 };
         let (leaves, picked, rows) = (Vec::new(), vec![root], Vec::new());
-        Growth { ask, leaves, picked, needed: 0, root: None, rows, nodes: 0, choices: (0.0, 0) }
+        Growth { ask, sampling, leaves, picked, needed: 0, root: None, rows, nodes: 0, choices: (0.0, 0) }
     }
 
     /// Which of the drafter's rows a leaf's logits are, if they are computed.

@@ -268,7 +268,7 @@ fn greedy_siblings_are_the_next_likeliest_that_are_allowed() {
 #[test]
 fn a_round_continues_the_leaves_that_are_expected_to_be_continued() {
     let growth = |gains: &[(f32, usize)]| {
-        let mut growth = Growth::new(0);
+        let mut growth = Growth::new(0, None);
         growth.choices = (1.5, 3);
         let leaf = |&(gain, depth): &(f32, usize)| Leaf {
             node: None,
