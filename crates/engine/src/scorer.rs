@@ -40,7 +40,7 @@ struct AskPart {
 impl ExecutorScorer {
     /// Takes over an executor, all of whose pages are free.
     pub fn new(executor: Box<dyn Executor>) -> Self {
-        let pages = Pages::new(&executor.capacity().groups);
+        let pages = Pages::that_keep_all(executor.capacity());
         Self { executor, pages, sequences: BTreeMap::new() }
     }
 

@@ -57,9 +57,9 @@ impl Engine {
     /// `context` tokens each (never more than the network or its cache can hold).
     pub fn new(executor: Box<dyn Executor>, sequences_max: usize, context: usize) -> Self {
         let capacity = executor.capacity();
-        let room = capacity.groups.iter().map(|group| group.pages * group.page_len).min().unwrap_or(0);
+        let room = capacity.groups.iter().map(|group| group.room(capacity.rows_max)).min().unwrap_or(0);
         Self {
-            pages: Pages::new(&capacity.groups),
+            pages: Pages::new(capacity),
             context: context.min(capacity.context_max).min(room),
             sequences_max: sequences_max.max(1),
             executor,
@@ -303,6 +303,7 @@ impl Engine {
                 sequence.stats.prompt_passes += 1;
                 sequence.cache_rows(entry.take);
                 let cached = sequence.cached;
+                self.pages.commit(&mut sequence.tables, cached);
                 self.tell_drafters(*entry, first_rows, cached, &[]);
             }
             first_rows = next;
@@ -342,7 +343,7 @@ impl Engine {
         let moved = close_ranks(executor, &sequence.tables, &verdict.path, old_len);
         let outputs = executor.outputs();
         sequence.cached = if moved.is_ok() { old_len + verdict.path.len() } else { old_len };
-        pages.truncate(&mut sequence.tables, sequence.cached);
+        pages.commit(&mut sequence.tables, sequence.cached);
         let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
         sequence.phase = Phase::Writes;
         let goes_on = |constraint: &Constrained| constraint.advance(&sequence.tokens[old_len..]);

@@ -14,7 +14,13 @@ pub type Token = u32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageId(pub u32);
 
-/// The pages of one sequence in one cache group, in order of position.
+impl PageId {
+    /// In a page table: the page that was here was given back, because no later row can see its positions.
+    pub const GONE: Self = Self(u32::MAX);
+}
+
+/// The pages of one sequence in one cache group, in order of position. Where a group keeps a window of the text, those
+/// behind the window are [`PageId::GONE`].
 pub type PageTable = Vec<PageId>;
 
 /// New tokens of one sequence, to be scored on top of what is cached.

@@ -44,13 +44,13 @@ pub enum Kind {
 }
 
 /// Which rows of a cache group later rows can still see, so which have to be kept.
-///
-/// This is where a sliding window will be said. It will need page tables that begin behind position 0, because pages
-/// are given back at the front, and reservations by the window and not by the length of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// All of them.
     All,
+    /// Those of the last positions: a row sees so many, its own included. Pages behind them are given back once the
+    /// rows that moved the window on are committed, never for a draft.
+    Window(usize),
 }
 
 /// One kind of cache, with its own pages.
@@ -72,10 +72,46 @@ impl Group {
         Self { kind: Kind::Attention, keep: Keep::All, page_len, pages }
     }
 
-    /// Pages that a sequence of so many positions holds at least.
+    /// The same of layers that see the last `window` positions.
+    pub fn window(window: usize, page_len: usize, pages: usize) -> Self {
+        Self { keep: Keep::Window(window.max(1)), ..Self::attention(page_len, pages) }
+    }
+
+    /// Entries of a page table for so many positions.
     pub fn pages_for(&self, positions: usize) -> usize {
+        positions.div_ceil(self.page_len)
+    }
+
+    /// Most pages that a sequence of so many positions holds at a time, if a pass has up to `rows_max` rows of it.
+    pub fn pages_held(&self, positions: usize, rows_max: usize) -> usize {
+        let all = self.pages_for(positions);
         match self.keep {
-            Keep::All => positions.div_ceil(self.page_len),
+            Keep::All => all,
+            // What the next row sees begins and ends anywhere in a page.
+            Keep::Window(window) => {
+                all.min((window - 1).saturating_add(rows_max).div_ceil(self.page_len).saturating_add(1))
+            }
+        }
+    }
+
+    /// The first position that a row at this position sees.
+    pub fn first_seen(&self, position: usize) -> usize {
+        match self.keep {
+            Keep::All => 0,
+            Keep::Window(window) => (position + 1).saturating_sub(window),
+        }
+    }
+
+    /// Pages that no later row sees once so many positions are committed, counted from the front.
+    pub fn pages_gone(&self, committed: usize) -> usize {
+        self.first_seen(committed) / self.page_len
+    }
+
+    /// Positions of one text that there is room for.
+    pub fn room(&self, rows_max: usize) -> usize {
+        match self.pages >= self.pages_held(usize::MAX, rows_max) {
+            true => usize::MAX,
+            false => self.pages * self.page_len,
         }
     }
 }
@@ -228,7 +264,8 @@ fn assert_span(span: &Span<'_>, groups: &[Group]) {
         let positions = span.start + len;
         let room = table.len() * group.page_len;
         assert!(table.len() >= group.pages_for(positions), "span: rows up to {positions} in pages for {room}");
-        let beyond = table.iter().find(|page| page.0 as usize >= group.pages);
+        let seen = &table[group.pages_gone(span.start)..];
+        let beyond = seen.iter().find(|page| page.0 as usize >= group.pages);
         assert!(beyond.is_none(), "span: page {beyond:?} of {}", group.pages);
     }
 }

@@ -52,6 +52,9 @@ pub struct Setting {
     pub page_len: usize,
     /// Rows a pass.
     pub rows_max: usize,
+    /// How many last tokens the executor sees, if it does not see all: at least as many as the table depends on. Pages
+    /// behind them are given back.
+    pub window: Option<usize>,
     /// A mistake of the executor.
     pub fault: Fault,
 }
@@ -60,7 +63,7 @@ impl Setting {
     /// *exact*, the heuristic budget, one text at a time.
     pub fn plain() -> Self {
         let budget = BudgetKind::Heuristic { nodes_max: 9 };
-        Self { promise: Promise::Exact, budget, batch: 1, page_len: 4, rows_max: 64, fault: Fault::None }
+        Self { promise: Promise::Exact, budget, batch: 1, page_len: 4, rows_max: 64, window: None, fault: Fault::None }
     }
 }
 
@@ -119,7 +122,11 @@ fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
 }
 
 fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine {
-    let toy = ToyExecutor::new(table.clone(), setting.page_len, 600usize.div_ceil(setting.page_len), setting.rows_max);
+    let pages = 600usize.div_ceil(setting.page_len);
+    let mut toy = ToyExecutor::new(table.clone(), setting.page_len, pages, setting.rows_max);
+    if let Some(window) = setting.window {
+        toy = toy.with_window(window, setting.batch);
+    }
     let mut engine = Engine::new(Box::new(toy.with_fault(setting.fault)), setting.batch, usize::MAX);
     for drafter in drafters {
         engine.add_drafter((drafter.make)(table));

@@ -7,7 +7,7 @@
 
 use foretoken_model::executor::check;
 use foretoken_model::{
-    Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HostOutputs, Outputs, PageTable, Span,
+    Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HostOutputs, Keep, Outputs, PageId, PageTable, Span,
 };
 use foretoken_speculation::Token;
 
@@ -35,7 +35,8 @@ const NOTHING: Token = Token::MAX;
 pub struct ToyExecutor {
     table: Table,
     capacity: Capacity,
-    slots: Vec<Token>,
+    /// By cache group.
+    slots: Vec<Vec<Token>>,
     outputs: HostOutputs,
     fault: Fault,
 }
@@ -50,7 +51,18 @@ impl ToyExecutor {
             groups: vec![Group::attention(page_len, pages)],
         };
         let outputs = HostOutputs { vocabulary: capacity.vocabulary, ..HostOutputs::default() };
-        Self { table, slots: vec![NOTHING; page_len * pages], capacity, outputs, fault: Fault::None }
+        Self { table, slots: vec![vec![NOTHING; page_len * pages]], capacity, outputs, fault: Fault::None }
+    }
+
+    /// The same with a second cache group, which keeps the last `window` positions: the table is read from there. It
+    /// has as many pages as `sequences` sequences need.
+    pub fn with_window(mut self, window: usize, sequences: usize) -> Self {
+        let page_len = self.capacity.groups[0].page_len;
+        let held = Group::window(window, page_len, 0).pages_held(usize::MAX, self.capacity.rows_max);
+        let group = Group::window(window, page_len, held * sequences);
+        self.slots.push(vec![NOTHING; page_len * group.pages]);
+        self.capacity.groups.push(group);
+        self
     }
 
     /// The same with a mistake.
@@ -59,20 +71,28 @@ impl ToyExecutor {
         self
     }
 
-    fn slot(&self, table: &PageTable, position: usize) -> usize {
-        let page_len = self.capacity.groups[0].page_len;
+    /// The slot of a position in a cache group.
+    fn slot(&self, group: usize, table: &PageTable, position: usize) -> usize {
+        let page_len = self.capacity.groups[group].page_len;
         table[position / page_len].0 as usize * page_len + position % page_len
     }
 
-    /// Copies the row of a position in one table to a position in another.
-    fn copy(&mut self, [from, to]: [&PageTable; 2], [source, target]: [usize; 2]) {
-        let (source, target) = (self.slot(from, source), self.slot(to, target));
-        self.slots[target] = self.slots[source];
+    /// Copies the row of a position in one sequence to a position in another, in all groups that have it.
+    fn copy(&mut self, [from, to]: [&[PageTable]; 2], [source, target]: [usize; 2]) {
+        for (group, (from, to)) in from.iter().zip(to).enumerate() {
+            let pages = [(from, source), (to, target)];
+            let page_len = self.capacity.groups[group].page_len;
+            if pages.iter().any(|(table, position)| table[position / page_len] == PageId::GONE) {
+                continue;
+            }
+            let (source, target) = (self.slot(group, from, source), self.slot(group, to, target));
+            self.slots[group][target] = self.slots[group][source];
+        }
     }
 
-    /// The tokens that row `i` of a span sees, itself included, read from the cache.
-    fn context(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
-        let table = &span.tables[0];
+    /// The tokens that row `i` of a span sees in a cache group, itself included, read from the cache.
+    fn context(&self, group: usize, span: &Span<'_>, i: usize) -> Vec<Token> {
+        let table = &span.tables[group];
         let mut places: Vec<usize> = Vec::new();
         let mut at = Some(i);
         while let Some(row) = at {
@@ -82,11 +102,14 @@ impl ToyExecutor {
         places.extend((0..span.start).rev());
         if self.fault == Fault::PageForgotten
             && span.start > 0
-            && span.start.is_multiple_of(self.capacity.groups[0].page_len)
+            && span.start.is_multiple_of(self.capacity.groups[group].page_len)
         {
             places.retain(|place| *place != span.start - 1);
         }
-        places.iter().rev().map(|place| self.slots[self.slot(table, *place)]).collect()
+        if let Keep::Window(window) = self.capacity.groups[group].keep {
+            places.truncate(window);
+        }
+        places.iter().rev().map(|place| self.slots[group][self.slot(group, table, *place)]).collect()
     }
 }
 
@@ -109,17 +132,19 @@ impl Executor for ToyExecutor {
         let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
         for span in batch.spans {
             for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
-                let slot = self.slot(&span.tables[0], span.start + i);
-                self.slots[slot] = *token;
+                for (group, table) in span.tables.iter().enumerate() {
+                    let slot = self.slot(group, table, span.start + i);
+                    self.slots[group][slot] = *token;
+                }
             }
             for row in span.hidden {
-                let context = self.context(span, *row as usize);
+                let context = self.context(0, span, *row as usize);
                 for (layer, out) in batch.hidden_layers.iter().zip(&mut self.outputs.hidden) {
                     out.extend(hidden_state(*layer, &context));
                 }
             }
             for row in span.wanted {
-                let context = self.context(span, *row as usize);
+                let context = self.context(self.slots.len() - 1, span, *row as usize);
                 let mut logits = self.table.logits(&context);
                 if self.fault == Fault::RowsKnowTheirNeighbours {
                     logits.iter_mut().for_each(|logit| *logit += rows as f32 * 1e-6 * *logit);
@@ -139,12 +164,12 @@ impl Executor for ToyExecutor {
             CacheEdit::Move { .. } if self.fault == Fault::RowsNotMoved => {}
             CacheEdit::Move { tables, from, to } => {
                 for (from, to) in from.iter().zip(to..) {
-                    self.copy([&tables[0], &tables[0]], [*from, to]);
+                    self.copy([tables, tables], [*from, to]);
                 }
             }
             CacheEdit::Copy { from, to, positions } => {
                 for position in positions {
-                    self.copy([&from[0], &to[0]], [position; 2]);
+                    self.copy([from, to], [position; 2]);
                 }
             }
         }
@@ -158,8 +183,6 @@ impl Executor for ToyExecutor {
 
 #[cfg(test)]
 mod tests {
-    use foretoken_model::PageId;
-
     use super::*;
 
     #[test]

@@ -52,7 +52,7 @@ impl Engine {
         if unknown.is_empty() {
             return;
         }
-        let (len, mut tables) = (self.context.min(MEASURED_MAX), self.pages.tables());
+        let (len, mut tables) = (self.context.min(MEASURED_MAX).min(rows_max), self.pages.tables());
         if !self.pages.reserve(len) {
             return;
         }

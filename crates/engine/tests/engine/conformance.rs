@@ -8,17 +8,18 @@ use foretoken_testkit::table::Table;
 /// Targets: easy to guess, hard to guess, with a long memory.
 const TARGETS: [(u64, usize, usize); 3] = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
 
-fn settings() -> Vec<Setting> {
+/// `window`: what some of the executors see, at least as many tokens as the target's rows depend on.
+fn settings(window: Option<usize>) -> Vec<Setting> {
     let mut all = Vec::new();
     let others =
         [BudgetKind::Heuristic { nodes_max: 9 }, BudgetKind::Fixed { nodes: 3 }, BudgetKind::Fixed { nodes: 0 }];
     for ((batch, page_len, rows_max), other) in [(1, 4, 64), (7, 1, 64), (16, 16, 24)].into_iter().zip(others) {
-        for budget in [BudgetKind::default(), other] {
-            all.push(Setting { batch, page_len, rows_max, budget, ..Setting::plain() });
+        for (budget, window) in [(BudgetKind::default(), None), (other, window)] {
+            all.push(Setting { batch, page_len, rows_max, window, budget, ..Setting::plain() });
         }
     }
     for budget in [BudgetKind::Confidence { nodes_max: 9 }, BudgetKind::Threshold { nodes_max: 9 }] {
-        all.push(Setting { batch: 5, page_len: 3, budget, ..Setting::plain() });
+        all.push(Setting { batch: 5, page_len: 3, window, budget, ..Setting::plain() });
     }
     all
 }
@@ -37,7 +38,7 @@ fn each_target(check: impl Fn((u64, usize, usize)) + Sync) {
 fn exact_gives_the_oracles_tokens_and_bits_with_any_drafters() {
     each_target(|target| {
         let (all, cases) = (drafters(), cases(target));
-        for setting in settings() {
+        for setting in settings(Some(target.2)) {
             for drafters in selections(&all) {
                 exact(&cases, &setting, &drafters).unwrap_or_else(|message| panic!("{message}"));
             }
