@@ -128,6 +128,9 @@ CASES = {
                                   num_ln_in_parallel_attn=1, tie_word_embeddings=False)),
     "falcon-rw": ("Falcon", dict(BASE, ffn_hidden_size=64, alibi=True, bias=True, multi_query=False,
                                  parallel_attn=False, new_decoder_architecture=False)),
+    "falcon-rw-rounded": ("Falcon", dict(BASE, hidden_size=36, num_attention_heads=9, ffn_hidden_size=48, alibi=True,
+                                         bias=True, multi_query=False, parallel_attn=False,
+                                         new_decoder_architecture=False)),
     # GLM, StableLM, OLMo, SmolLM, Granite, Command-R.
     "glm": ("Glm", APART),
     "glm4": ("Glm4", APART),
