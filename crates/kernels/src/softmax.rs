@@ -66,7 +66,7 @@ pub fn tanh(x: f32) -> f32 {
     let p = p * square + 2.063_908_8e-2;
     let p = p * square - 5.373_971_5e-2;
     let p = p * square + 1.333_144_2e-1;
-    let p = p * square - 3.333_328_2e-1;
+    let p = p * square - 3.333_328e-1;
     let near = p * square * x + x;
     let far = (1.0 - 2.0 / (exp(2.0 * magnitude) + 1.0)).copysign(x);
     if magnitude < 0.625 { near } else { far }

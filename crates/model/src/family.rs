@@ -17,19 +17,31 @@ use gguf::Gguf;
 use layout::Layout;
 use tensors::Tensors;
 
+mod alibi;
+mod baichuan;
+mod bloom;
 mod checks;
+mod cohere;
+mod falcon;
 mod gemma;
 mod gguf;
+mod glm;
 mod gpt2;
 mod gpt_neox;
 mod gptj;
+mod granite;
+mod internlm2;
 mod json;
 mod layout;
 mod llama;
 mod mistral;
+mod olmo;
+mod opt;
 mod phi;
 mod qwen;
 mod rope;
+mod smollm3;
+mod stablelm;
 mod starcoder;
 mod tensors;
 
@@ -44,6 +56,17 @@ const FAMILIES: &[&[Family]] = &[
     gpt_neox::FAMILIES,
     gptj::FAMILIES,
     starcoder::FAMILIES,
+    opt::FAMILIES,
+    bloom::FAMILIES,
+    falcon::FAMILIES,
+    stablelm::FAMILIES,
+    olmo::FAMILIES,
+    glm::FAMILIES,
+    smollm3::FAMILIES,
+    granite::FAMILIES,
+    cohere::FAMILIES,
+    internlm2::FAMILIES,
+    baichuan::FAMILIES,
 ];
 
 /// What is known of a family.

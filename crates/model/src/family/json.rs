@@ -12,6 +12,7 @@ use crate::spec::{Activation, FeedForward, LayerAttention, Norm, Positions, Resi
 /// The names of a family's fields, and what holds where a field is missing.
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
+    pub(super) vocabulary: &'static str,
     pub(super) width: &'static str,
     pub(super) layers: &'static str,
     pub(super) heads: &'static str,
@@ -48,6 +49,7 @@ pub(super) fn layer(epsilon: f32) -> Norm {
 
 /// As Llama has them.
 pub(super) const HUGGING: Fields = Fields {
+    vocabulary: "vocab_size",
     width: "hidden_size",
     layers: "num_hidden_layers",
     heads: "num_attention_heads",
@@ -86,7 +88,7 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
     let epsilon = config.optional_f32(fields.epsilon)?.unwrap_or(fields.epsilon_default);
     Ok(Spec {
         family,
-        vocabulary: field("vocab_size")?,
+        vocabulary: field(fields.vocabulary)?,
         width,
         embedding_width: width,
         layers: field(fields.layers)?,
@@ -161,14 +163,6 @@ pub(super) fn refuse_true(config: &JsonConfig, fields: &[&str]) -> Result<(), Mo
         }
     }
     Ok(())
-}
-
-/// Refuses a number that is there and not this one.
-pub(super) fn refuse_other_than(config: &JsonConfig, field: &str, only: f32) -> Result<(), ModelError> {
-    match config.optional_f32(field)?.filter(|found| *found != only) {
-        None => Ok(()),
-        Some(found) => Err(config.refuse(field, only, found)),
-    }
 }
 
 /// Refuses a text that is there and not this one.

@@ -79,9 +79,9 @@ pub(super) enum Pieces {
     None,
     /// One `[head_dim]` for every head.
     EveryHead([&'static str; 2]),
-    /// A row of `[heads, head_dim]` for each head.
+    /// A row of `[heads, head_dim]` for each head, without biases.
     EachHead([&'static str; 2]),
-    /// A tensor for each head, by its number, `{name}.{head}`.
+    /// A tensor for each head, by its number, `{name}.{head}`, without biases.
     Listed([&'static str; 2]),
     /// One of the whole row.
     Whole([&'static str; 2]),
@@ -302,7 +302,8 @@ impl Reader<'_> {
                 Ok(rows.chunks_exact(head_dim).map(|row| self.with_bias(row.to_vec())).collect())
             }),
             Pieces::Listed(names) => both(names, &|name, heads| {
-                (0..heads).map(|head| self.norm(&format!("{name}.{head}"), head_dim)).collect()
+                let weight = |head| self.tensors.vector(&format!("{name}.{head}.weight"), head_dim);
+                (0..heads).map(|head| Ok(self.with_bias(weight(head)?))).collect()
             }),
         }
     }

@@ -11,7 +11,7 @@ use foretoken_weights::safetensors;
 use crate::{fixture, load_with, logits};
 
 /// Every golden folder, by the families of the register.
-pub(crate) const GOLDENS: [&[&str]; 8] = [
+pub(crate) const GOLDENS: [&[&str]; 12] = [
     &["llama", "llama-tied", "llama-biased", "llama-head-dim", "gpt2"],
     &["llama3-rope", "linear-rope", "yarn-rope", "dynamic-rope-below", "dynamic-rope-above", "longrope"],
     &["qwen2", "qwen2-yarn", "qwen2-window", "qwen3"],
@@ -20,6 +20,10 @@ pub(crate) const GOLDENS: [&[&str]; 8] = [
     &["phi3", "phi3-long-below", "phi3-long-above", "phi4-mini", "phi", "phi-qk-norm"],
     &["gpt_neox", "gpt_neox-sequential", "gptj", "codegen"],
     &["gpt_bigcode", "gpt_bigcode-multi-head", "starcoder2", "starcoder2-window"],
+    &["opt", "opt-350m", "bloom", "falcon", "falcon-new", "falcon-11b", "falcon-rw"],
+    &["stablelm", "stablelm-parallel", "olmo2", "olmo3", "glm", "glm4"],
+    &["smollm3", "granite"],
+    &["cohere", "cohere-qk-norm", "cohere2"],
 ];
 
 fn floats(weights: &foretoken_weights::Weights, name: &str) -> Vec<f32> {
