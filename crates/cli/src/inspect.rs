@@ -194,12 +194,17 @@ fn positions(positions: &Positions) -> &'static str {
     match positions {
         Positions::Rope(_) => "rotary (RoPE)",
         Positions::Learned => "learned",
+        Positions::Alibi(_) => "ALiBi",
     }
 }
 
 fn feed_forward(feed_forward: FeedForward) -> &'static str {
     match feed_forward {
-        FeedForward::SiluGated => "SwiGLU",
+        FeedForward::Gated(Activation::Silu) => "SwiGLU",
+        FeedForward::Gated(Activation::GeluTanh) => "GeGLU, tanh",
+        FeedForward::Gated(Activation::GeluErf) => "GeGLU",
+        FeedForward::Gated(Activation::Relu) => "ReGLU",
+        FeedForward::Plain(Activation::Silu) => "SiLU",
         FeedForward::Plain(Activation::GeluTanh) => "GELU, tanh",
         FeedForward::Plain(Activation::GeluErf) => "GELU",
         FeedForward::Plain(Activation::Relu) => "ReLU",

@@ -118,7 +118,7 @@ impl Generator {
         let mut notes = Vec::from_iter(model.note(&target));
         // A page belongs to one text, so each text's share is a whole number of pages.
         let positions = context.next_multiple_of(Options::for_positions(1, 1).page_len) * parallel;
-        let options = model.run_with(positions);
+        let options = Options { context: Some(context), ..model.run_with(positions) };
         let mut workshop = Workshop::new(speculation, &target, tokenizer.clone(), options);
         for specs in &specs {
             workshop.open_drafts(specs)?;

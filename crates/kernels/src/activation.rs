@@ -13,6 +13,23 @@ pub fn silu_gate(gate: &mut [f32], up: &[f32]) {
     }
 }
 
+/// silu(x) = x / (1 + e^-x).
+pub fn silu(x: &mut [f32]) {
+    for x in x {
+        *x /= 1.0 + exp(-*x);
+    }
+}
+
+/// `gate[i] = f(gate[i]) * up[i]` for an activation f that is not SiLU.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn gate(f: fn(&mut [f32]), gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len(), "gate: lengths");
+    f(gate);
+    gate.iter_mut().zip(up).for_each(|(gate, up)| *gate *= up);
+}
+
 /// GELU in its tanh form (`gelu_new`, `gelu_pytorch_tanh`): x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 ///
 /// With tanh(u) = 1 - 2 / (e^2u + 1) this is x - x / (e^2u + 1).

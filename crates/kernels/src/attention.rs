@@ -15,12 +15,19 @@
 //! Rapids Xeon that had other work, one layer of 12 heads of 64 over 1000 positions in f16: 0.11 ms for one row (28
 //! GB/s), 0.20 for 8, 0.34 for 16; of 4 heads for 32 queries: 0.06, 0.36 and 0.66 ms, 2.6 ns a query and position.
 //!
-//! Left out: dots of narrow types, windows, soft caps and biases ([`Arguments`] is where they will go).
+//! What families add to it is said in [`Arguments`]: a cap of the scores, a slope over the distance (ALiBi), a window of
+//! the latest positions. A window changes which positions a row sees and nothing else: splits begin where they always
+//! do, a row's first one is that of the first position it sees, and positions before it are neither scored nor weighed.
+//! So its bits follow from its logical position alone, like those of any row.
+//!
+//! Left out: dots of narrow types, sinks, and rows behind a window that are not there any more (their slots may hold
+//! anything finite, but have to be named).
 
 mod side;
 mod split;
 mod widen;
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use crate::isa::shapes::SPLIT;
@@ -36,10 +43,24 @@ pub struct Arguments<'a> {
     pub heads: usize,
     /// Multiplies every score.
     pub scale: f32,
+    /// Scaled scores are brought below this, as cap * tanh(score / cap).
+    pub soft_cap: Option<f32>,
+    /// For each query head what a scaled score loses for each position that its key lies before the query (ALiBi).
+    /// Empty: nothing.
+    pub slopes: &'a [f32],
+    /// A row sees so many positions at most, the latest, its own included.
+    pub window: Option<usize>,
     /// The keys of every slot.
     pub keys: &'a Side,
     /// The values of every slot, of the same heads.
     pub values: &'a Side,
+}
+
+impl<'a> Arguments<'a> {
+    /// Attention to all positions, by scaled scores as they are.
+    pub fn new(heads: usize, scale: f32, keys: &'a Side, values: &'a Side) -> Self {
+        Self { heads, scale, soft_cap: None, slopes: &[], window: None, keys, values }
+    }
 }
 
 /// Where the positions of one row lie in the cache: slot numbers in order of position.
@@ -54,6 +75,11 @@ pub struct Places<'a> {
 impl Places<'_> {
     fn len(&self) -> usize {
         self.prefix.len() + self.tail.len()
+    }
+
+    /// The first position that the row sees through a window.
+    fn first(&self, window: Option<usize>) -> usize {
+        window.map_or(0, |window| self.len().saturating_sub(window))
     }
 }
 
@@ -145,13 +171,13 @@ impl Call<'_> {
         work.compute(&mut self.desks[worker].lock().unwrap_or_else(PoisonError::into_inner), &mut part);
     }
 
-    /// Splits that the rows of an item reach.
-    fn splits(&self, item: usize) -> usize {
-        let longest = self.item(item).0.places.iter().map(Places::len).max();
-        longest.unwrap_or(0).div_ceil(SPLIT)
+    /// Splits that the rows of an item see.
+    fn splits(&self, item: usize) -> Range<usize> {
+        splits(self.item(item).0.places, self.arguments.window)
     }
 
-    /// Takes the next split of an item into the state that lies in another slab; the first one is the state.
+    /// Takes the next split of an item into the state that lies in another slab. The first one that a row sees is its
+    /// state.
     fn merge(&self, item: usize, split: usize, [state, next]: [usize; 2]) {
         let (tile, _) = self.item(item);
         let (group, width) = (self.group(), self.width());
@@ -160,6 +186,13 @@ impl Call<'_> {
         let [state, next] = [state, next].map(|slab| unsafe { self.parts.range(slab * self.slab, self.slab) });
         let (state, next) = (Part::new(state, queries, width), Part::new(next, queries, width));
         for q in (0..queries).filter(|q| tile.places[q / group].len() > split * SPLIT) {
+            let begins = tile.places[q / group].first(self.arguments.window) / SPLIT;
+            if split <= begins {
+                // What the state holds of this row is of positions that it does not see.
+                (state.highest[q], state.totals[q]) = (next.highest[q], next.totals[q]);
+                state.sums[q * width..][..width].copy_from_slice(&next.sums[q * width..][..width]);
+                continue;
+            }
             let (ours, theirs) = (state.highest[q], next.highest[q]);
             let highest = if theirs > ours { theirs } else { ours };
             let (a, b) = (exp(ours - highest), exp(theirs - highest));
@@ -187,11 +220,19 @@ impl Call<'_> {
     }
 }
 
+/// Splits that some rows see.
+fn splits(places: &[Places<'_>], window: Option<usize>) -> Range<usize> {
+    let first = places.iter().map(|place| place.first(window)).min().unwrap_or(0);
+    let longest = places.iter().map(Places::len).max().unwrap_or(0);
+    first / SPLIT..longest.div_ceil(SPLIT)
+}
+
 /// Attends `queries` `[rows, heads, head_dim]` to the positions named by `places` (one a row), into `out` of
 /// the same shape.
 ///
 /// # Panics
-/// If a shape does not fit, a row sees no position, or a slot lies outside the cache.
+/// If a shape does not fit, a row sees no position (of none, or through a window of none), or a slot lies outside the
+/// cache.
 pub fn attention(
     compute: &Compute,
     arguments: &Arguments<'_>,
@@ -200,13 +241,15 @@ pub fn attention(
     scratch: &mut Scratch,
     out: &mut [f32],
 ) {
-    let Arguments { heads, keys, values, .. } = *arguments;
+    let Arguments { heads, keys, values, window, slopes, .. } = *arguments;
     let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, places.len());
     assert!(heads % kv_heads == 0, "attention: {heads} heads over {kv_heads} key-value heads");
     assert!([values.kv_heads, values.head_dim] == [kv_heads, head_dim], "attention: keys and values");
     assert_eq!(keys.slots(), values.slots(), "attention: keys and values");
     assert!(queries.len() == rows * heads * head_dim && out.len() == queries.len(), "attention: shape of queries");
     assert!(places.iter().all(|place| place.len() > 0), "attention: a row without positions");
+    assert!(window != Some(0), "attention: a window of no positions");
+    assert!([0, heads].contains(&slopes.len()), "attention: {} slopes for {heads} heads", slopes.len());
     if rows == 0 {
         return;
     }
@@ -217,7 +260,7 @@ pub fn attention(
         assert!(last < keys.slots(), "attention: slot {last} of {}", keys.slots());
     }
     let (threads, items) = (compute.pool.threads(), tiles.len() * kv_heads);
-    let splits = places.iter().map(|place| place.len().div_ceil(SPLIT)).max().unwrap_or(0);
+    let splits = tiles.iter().map(|tile| splits(tile.places, window).len()).max().unwrap_or(0);
     let tallest = tiles.iter().map(|tile| tile.places.len()).max().unwrap_or(0) * heads / kv_heads;
     let slab = Part::len(tallest, head_dim.next_multiple_of(LANES)).next_multiple_of(LANES);
     // Few items are given out split by split, and their parts kept until all are there; of many, each is one task that
@@ -231,24 +274,27 @@ pub fn attention(
     let call = Call { compute, arguments, queries, tiles, desks, parts, slab, out };
     let item = |item: usize, worker: usize| {
         let [state, next] = [2 * worker, 2 * worker + 1];
-        call.part(item, 0, state, worker);
-        for split in 1..call.splits(item) {
+        let mut splits = call.splits(item);
+        splits.next().into_iter().for_each(|split| call.part(item, split, state, worker));
+        for split in splits {
             call.part(item, split, next, worker);
             call.merge(item, split, [state, next]);
         }
         call.finish(item, state);
     };
     let part = |task: usize, worker: usize| {
-        let (item, split) = (task / splits, task % splits);
-        if split < call.splits(item) {
+        let item = task / splits;
+        if let Some(split) = call.splits(item).nth(task % splits) {
             call.part(item, split, task, worker);
         }
     };
     let merged = |item: usize| {
-        (1..call.splits(item)).for_each(|split| call.merge(item, split, [item * splits, item * splits + split]));
+        let others = call.splits(item).enumerate().skip(1);
+        others.for_each(|(i, split)| call.merge(item, split, [item * splits, item * splits + i]));
         call.finish(item, item * splits);
     };
-    let alone = 2 * places.iter().map(Places::len).sum::<usize>() * heads * head_dim < ALONE_BELOW;
+    let seen = places.iter().map(|place| place.len() - place.first(window)).sum::<usize>();
+    let alone = 2 * seen * heads * head_dim < ALONE_BELOW;
     match (alone, apart) {
         (true, _) if !apart => (0..items).for_each(|number| item(number, 0)),
         (_, false) => compute.pool.run_as(items, &item),

@@ -16,10 +16,30 @@ pub fn product(x: &[f32], w: Matrix<'_>, inputs: usize) -> Vec<f32> {
     out
 }
 
-/// One query `[head_dim]` over keys and values `[positions][head_dim]`.
-pub fn attention(query: &[f32], keys: &[&[f32]], values: &[&[f32]], scale: f32) -> Vec<f32> {
+/// What becomes of the scores of one query head; see [`Arguments`](crate::attention::Arguments).
+#[derive(Clone, Copy)]
+pub struct Scores {
+    /// Multiplies them.
+    pub scale: f32,
+    /// What they are brought below.
+    pub soft_cap: Option<f32>,
+    /// What they lose for each position of distance.
+    pub slope: f32,
+    /// How many of the latest are seen.
+    pub window: Option<usize>,
+}
+
+/// One query `[head_dim]` over keys and values `[positions][head_dim]`, of which the last are its own.
+pub fn attention(query: &[f32], keys: &[&[f32]], values: &[&[f32]], how: Scores) -> Vec<f32> {
+    let hidden = how.window.map_or(0, |window| keys.len().saturating_sub(window));
+    let (keys, values) = (&keys[hidden..], &values[hidden..]);
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
-    let scores: Vec<f64> = keys.iter().map(|key| dot(query, key) * f64::from(scale)).collect();
+    let score = |(j, key): (usize, &&[f32])| {
+        let score = dot(query, key) * f64::from(how.scale);
+        let capped = how.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh());
+        capped - f64::from(how.slope) * (keys.len() - 1 - j) as f64
+    };
+    let scores: Vec<f64> = keys.iter().enumerate().map(score).collect();
     let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = scores.iter().map(|s| (s - highest).exp()).collect();
     let total: f64 = weights.iter().sum();

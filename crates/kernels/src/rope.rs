@@ -6,21 +6,22 @@
 /// Which two elements of a head are turned together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
-    /// Element i and element i + half: Hugging Face checkpoints.
+    /// Element i and element i + half: most Hugging Face checkpoints.
     Halves,
-    /// Elements 2i and 2i + 1: GGUF files of the `llama` architecture, whose q and k rows are permuted for it.
+    /// Elements 2i and 2i + 1: GPT-J and its like, and GGUF files whose q and k rows are permuted for it (`llama`).
     Neighbours,
 }
 
-/// Writes cosine and sine of `position * frequency` for each frequency: `[2, frequencies.len()]`.
+/// Writes cosine and sine of `position * frequency` for each frequency, times `magnitude`: `[2, frequencies.len()]`.
 ///
 /// # Panics
 /// If `out` is not twice as long as `frequencies`.
-pub fn angles(position: usize, frequencies: &[f32], out: &mut [f32]) {
+pub fn angles(position: usize, frequencies: &[f32], magnitude: f32, out: &mut [f32]) {
     let (cosines, sines) = out.split_at_mut(frequencies.len());
     assert_eq!(cosines.len(), sines.len(), "angles: shape of the output");
     for i in 0..frequencies.len() {
-        (sines[i], cosines[i]) = (position as f32 * frequencies[i]).sin_cos();
+        let (sine, cosine) = (position as f32 * frequencies[i]).sin_cos();
+        (sines[i], cosines[i]) = (sine * magnitude, cosine * magnitude);
     }
 }
 

@@ -1,9 +1,12 @@
-//! One block of a decoder: attention, then feed-forward, each added to the residual stream.
+//! One block of a decoder: attention and feed-forward, each added to the residual stream.
 //!
-//! Every choice inside a block is matched here, once. Products of one input are one fork-join
-//! (q, k, v; gate, up), and the two output products add straight into the residual stream.
+//! Every choice inside a block is matched here, once. Products of one input are one fork-join (q, k, v; gate, up), and
+//! the two output products add straight into the residual stream unless something lies between: a norm behind the half
+//! or a multiplier. What a network does not have costs it one comparison a layer, nothing a row.
+//!
+//! Left out: in a parallel block the products of both halves could be one fork-join, where they read the same rows.
 
-use foretoken_kernels::activation::{gelu_erf, gelu_tanh, relu, silu_gate};
+use foretoken_kernels::activation::{gate, gelu_erf, gelu_tanh, relu, silu, silu_gate};
 use foretoken_kernels::attention::{Arguments, Places, Scratch, attention};
 use foretoken_kernels::matmul::{product, products};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
@@ -13,19 +16,42 @@ use foretoken_kernels::{Compute, LANES};
 use crate::cache::Cache;
 use crate::linear::Linear;
 use crate::network::{Inner, Layer, NormWeights};
-use crate::spec::{Activation, Norm, Rotation, Spec};
+use crate::spec::{Activation, Norm, Residual, Rotation, Spec};
 
 /// Buffers of one pass, `[rows, ...]` each, kept between passes.
 #[derive(Default)]
 pub(crate) struct Buffers {
+    /// What a half reads; in a parallel block what attention reads.
     normed: Vec<f32>,
+    /// What the feed-forward half of a parallel block reads, if it is something else.
+    second: Vec<f32>,
+    attention: AttentionBuffers,
+    inner: InnerBuffers,
+    added: AddedBuffers,
+}
+
+#[derive(Default)]
+struct AttentionBuffers {
     queries: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
+    /// Queries or keys before they are normalized.
+    raw: Vec<f32>,
     attended: Vec<f32>,
+    scratch: Scratch,
+}
+
+#[derive(Default)]
+struct InnerBuffers {
     gate: Vec<f32>,
     up: Vec<f32>,
-    scratch: Scratch,
+}
+
+/// Of halves whose output is not added as it is.
+#[derive(Default)]
+struct AddedBuffers {
+    out: Vec<f32>,
+    normed: Vec<f32>,
 }
 
 /// Where the rows of a pass stand.
@@ -34,14 +60,14 @@ pub(crate) struct Standing<'a> {
     pub(crate) slots: &'a [u32],
     /// Slots that each row sees, itself included.
     pub(crate) places: &'a [Places<'a>],
-    /// How queries and keys are rotated, if they are.
-    pub(crate) rotation: Option<Rotated<'a>>,
+    /// The network's rotations.
+    pub(crate) rotations: &'a [Rotated<'a>],
 }
 
 /// The rotation of each row of a pass.
 pub(crate) struct Rotated<'a> {
     pub(crate) rotation: &'a Rotation,
-    /// Cosines and sines of each row's position, `[rows, pairs, 2]`.
+    /// Cosines and sines of each row's position, `[rows, 2, pairs]`.
     pub(crate) angles: &'a [f32],
 }
 
@@ -68,79 +94,189 @@ pub(crate) fn normalize(spec: &Spec, weights: &NormWeights, x: &[f32], out: &mut
     }
 }
 
-/// Adds one block's attention to `x` `[rows, width]`, and stores the rows' keys and values.
-pub(crate) fn attend(
-    compute: &Compute,
+/// `x`, normalized in a buffer if there is a norm.
+pub(crate) fn normalized<'a>(
     spec: &Spec,
-    (number, layer): (usize, &Layer<Linear>),
-    standing: &Standing<'_>,
-    cache: &mut Cache,
-    buffers: &mut Buffers,
-    x: &mut [f32],
-) {
-    let rows = standing.slots.len();
-    let (query_width, kv_width) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
-    let normed = room(&mut buffers.normed, rows * spec.width);
-    normalize(spec, &layer.attention_norm, x, normed);
-    let queries = room(&mut buffers.queries, rows * query_width);
-    let keys = room(&mut buffers.keys, rows * kv_width);
-    let values = room(&mut buffers.values, rows * kv_width);
-    let mut three =
-        [layer.query.product(queries, false), layer.key.product(keys, false), layer.value.product(values, false)];
-    products(compute, normed, rows, spec.width, &mut three);
-    for row in 0..rows {
-        let key = &mut keys[row * kv_width..][..kv_width];
-        if let Some(rotated) = &standing.rotation {
-            rotated.rotate(row, spec.head_dim, &mut queries[row * query_width..][..query_width]);
-            rotated.rotate(row, spec.head_dim, key);
-        }
-        cache.store(number, standing.slots[row], key, &values[row * kv_width..][..kv_width]);
-    }
-    let arguments = Arguments {
-        heads: spec.heads,
-        scale: spec.attention_scale,
-        keys: &cache.keys[number],
-        values: &cache.values[number],
-    };
-    let attended = room(&mut buffers.attended, rows * query_width);
-    attention(compute, &arguments, queries, standing.places, &mut buffers.scratch, attended);
-    product(compute, attended, rows, query_width, layer.attention_output.product(x, true));
+    norm: Option<&NormWeights>,
+    x: &'a [f32],
+    buffer: &'a mut Vec<f32>,
+) -> &'a [f32] {
+    let Some(norm) = norm else { return x };
+    let normed = room(buffer, x.len());
+    normalize(spec, norm, x, normed);
+    normed
 }
 
-/// Adds one block's feed-forward to `x` `[rows, width]`.
-pub(crate) fn feed_forward(
-    compute: &Compute,
-    spec: &Spec,
-    layer: &Layer<Linear>,
-    buffers: &mut Buffers,
-    x: &mut [f32],
-) {
-    let rows = x.len() / spec.width;
-    let normed = room(&mut buffers.normed, rows * spec.width);
-    normalize(spec, &layer.ffn_norm, x, normed);
-    let raised = room(&mut buffers.up, rows * spec.ffn_width);
-    let inner: &mut [f32] = match &layer.inner {
-        Inner::SiluGated { gate, up } => {
-            let gated = room(&mut buffers.gate, rows * spec.ffn_width);
-            let mut two = [gate.product(gated, false), up.product(raised, false)];
-            products(compute, normed, rows, spec.width, &mut two);
-            compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
-                silu_gate(chunk, &raised[i * ELEMENTS_A_TASK..][..chunk.len()]);
-            });
-            gated
+/// How a half of a block ends.
+struct Half<'a> {
+    output: &'a Linear,
+    /// Inputs of that matrix.
+    inputs: usize,
+    norm: Option<&'a NormWeights>,
+}
+
+/// What all blocks of a pass share.
+pub(crate) struct Block<'a> {
+    pub(crate) compute: &'a Compute,
+    pub(crate) spec: &'a Spec,
+    pub(crate) standing: Standing<'a>,
+}
+
+impl Block<'_> {
+    fn rows(&self) -> usize {
+        self.standing.slots.len()
+    }
+
+    /// Runs one block on `x` `[rows, width]`, and stores the rows' keys and values.
+    pub(crate) fn run(
+        &self,
+        (number, layer): (usize, &Layer<Linear>),
+        cache: &mut Cache,
+        buffers: &mut Buffers,
+        x: &mut [f32],
+    ) {
+        let Buffers { normed, second, attention, inner, added } = buffers;
+        let [attention_norm, ffn_norm] = [layer.attention_norm.as_ref(), layer.ffn_norm.as_ref()];
+        let attended = Half {
+            output: &layer.attention_output,
+            inputs: self.spec.heads * self.spec.head_dim,
+            norm: layer.attention_post_norm.as_ref(),
+        };
+        let fed = Half { output: &layer.down, inputs: self.spec.ffn_width, norm: layer.ffn_post_norm.as_ref() };
+        match self.spec.residual {
+            Residual::Sequential => {
+                let read = normalized(self.spec, attention_norm, x, normed);
+                self.add(&attended, self.attend((number, layer), read, cache, attention), added, x);
+                let read = normalized(self.spec, ffn_norm, x, normed);
+                self.add(&fed, self.feed(layer, read, inner), added, x);
+            }
+            Residual::Parallel => {
+                let first = normalized(self.spec, attention_norm, x, normed);
+                let second = if ffn_norm.is_some() { normalized(self.spec, ffn_norm, x, second) } else { first };
+                let heads = self.attend((number, layer), first, cache, attention);
+                let raised = self.feed(layer, second, inner);
+                self.add(&attended, heads, added, x);
+                self.add(&fed, raised, added, x);
+            }
+            Residual::NormedSum => {
+                self.add(&attended, self.attend((number, layer), x, cache, attention), added, x);
+                let sum = normalized(self.spec, attention_norm, x, normed).len();
+                x.copy_from_slice(&normed[..sum]);
+                self.add(&fed, self.feed(layer, x, inner), added, x);
+                let sum = normalized(self.spec, ffn_norm, x, normed).len();
+                x.copy_from_slice(&normed[..sum]);
+            }
         }
-        Inner::Plain { activation, up } => {
-            product(compute, normed, rows, spec.width, up.product(raised, false));
-            compute.pool.each_chunk(raised, ELEMENTS_A_TASK, &|_, chunk| match activation {
-                Activation::GeluTanh => gelu_tanh(chunk),
-                Activation::GeluErf => gelu_erf(chunk),
-                Activation::Relu => relu(chunk),
-            });
-            raised
+    }
+
+    /// Adds the output of a half to `x`: its last matrix times `from`, normalized if there is a norm behind it,
+    /// multiplied.
+    fn add(&self, half: &Half<'_>, from: &[f32], buffers: &mut AddedBuffers, x: &mut [f32]) {
+        let (rows, multiplier) = (self.rows(), self.spec.residual_multiplier);
+        let Half { output: matrix, inputs, norm } = *half;
+        if norm.is_none() && multiplier == 1.0 {
+            return product(self.compute, from, rows, inputs, matrix.product(x, true));
         }
-    };
-    product(compute, inner, rows, spec.ffn_width, layer.down.product(x, true));
+        let out = room(&mut buffers.out, x.len());
+        product(self.compute, from, rows, inputs, matrix.product(out, false));
+        let out = normalized(self.spec, norm, out, &mut buffers.normed);
+        x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
+    }
+
+    /// What the heads say of rows `read` `[rows, width]`: `[rows, heads, head_dim]`.
+    fn attend<'b>(
+        &self,
+        (number, layer): (usize, &Layer<Linear>),
+        read: &[f32],
+        cache: &mut Cache,
+        buffers: &'b mut AttentionBuffers,
+    ) -> &'b [f32] {
+        let Self { compute, spec, .. } = *self;
+        let (rows, head_dim) = (self.rows(), spec.head_dim);
+        let (query_width, kv_width) = (spec.heads * head_dim, spec.kv_heads * head_dim);
+        let AttentionBuffers { queries, keys, values, raw, attended, scratch } = buffers;
+        let queries = room(queries, rows * query_width);
+        let keys = room(keys, rows * kv_width);
+        let values = room(values, rows * kv_width);
+        let mut three =
+            [layer.query.product(queries, false), layer.key.product(keys, false), layer.value.product(values, false)];
+        products(compute, read, rows, spec.width, &mut three);
+        self.normalize_pieces(&layer.query_norm, queries, raw);
+        self.normalize_pieces(&layer.key_norm, keys, raw);
+        let choices = spec.attention_of(number);
+        let rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
+        for row in 0..rows {
+            let key = &mut keys[row * kv_width..][..kv_width];
+            if let Some(rotated) = rotated {
+                rotated.rotate(row, head_dim, &mut queries[row * query_width..][..query_width]);
+                rotated.rotate(row, head_dim, key);
+            }
+            cache.store(number, self.standing.slots[row], key, &values[row * kv_width..][..kv_width]);
+        }
+        let arguments = Arguments {
+            soft_cap: spec.attention_soft_cap,
+            slopes: spec.positions.slopes(),
+            window: choices.window,
+            ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[number], &cache.values[number])
+        };
+        let attended = room(attended, rows * query_width);
+        attention(compute, &arguments, queries, self.standing.places, scratch, attended);
+        attended
+    }
+
+    /// Normalizes queries or keys piece by piece, if the network does that.
+    fn normalize_pieces(&self, norms: &[NormWeights], x: &mut [f32], raw: &mut Vec<f32>) {
+        let Some(first) = norms.first() else { return };
+        let raw = room(raw, x.len());
+        raw.copy_from_slice(x);
+        if norms.len() == 1 {
+            return normalize(self.spec, first, raw, x);
+        }
+        let width = first.weight.len();
+        let pieces = raw.chunks_exact(width).zip(x.chunks_exact_mut(width));
+        for ((raw, x), norm) in pieces.zip(norms.iter().cycle()) {
+            normalize(self.spec, norm, raw, x);
+        }
+    }
+
+    /// The inner part of the feed-forward half for rows `read` `[rows, width]`: `[rows, ffn_width]`.
+    fn feed<'b>(&self, layer: &Layer<Linear>, read: &[f32], buffers: &'b mut InnerBuffers) -> &'b [f32] {
+        let Self { compute, spec, .. } = *self;
+        let rows = self.rows();
+        let raised = room(&mut buffers.up, rows * spec.ffn_width);
+        match &layer.inner {
+            Inner::Gated { activation, gate: matrix, up } => {
+                let gated = room(&mut buffers.gate, rows * spec.ffn_width);
+                let mut two = [matrix.product(gated, false), up.product(raised, false)];
+                products(compute, read, rows, spec.width, &mut two);
+                compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
+                    let raised = &raised[i * ELEMENTS_A_TASK..][..chunk.len()];
+                    match activation {
+                        Activation::Silu => silu_gate(chunk, raised),
+                        other => gate(function(*other), chunk, raised),
+                    }
+                });
+                gated
+            }
+            Inner::Plain { activation, up } => {
+                product(compute, read, rows, spec.width, up.product(raised, false));
+                let function = function(*activation);
+                compute.pool.each_chunk(raised, ELEMENTS_A_TASK, &|_, chunk| function(chunk));
+                raised
+            }
+        }
+    }
+}
+
+/// The kernel of an activation.
+fn function(activation: Activation) -> fn(&mut [f32]) {
+    match activation {
+        Activation::Silu => silu,
+        Activation::GeluTanh => gelu_tanh,
+        Activation::GeluErf => gelu_erf,
+        Activation::Relu => relu,
+    }
 }
 
 /// Elements of an activation that one thread takes at a time: some 10 microseconds. A multiple of the lanes.
-const ELEMENTS_A_TASK: usize = 512 * LANES;
+pub(crate) const ELEMENTS_A_TASK: usize = 512 * LANES;

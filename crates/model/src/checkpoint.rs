@@ -94,6 +94,11 @@ impl JsonConfig {
         self.get(field).is_some()
     }
 
+    /// Whether the field is there, be it null.
+    pub fn names(&self, field: &str) -> bool {
+        self.value.get(field).is_some()
+    }
+
     fn wrong(&self, field: &str, expected: &str) -> ModelError {
         let found = self.get(field).map_or("nothing".to_string(), kind);
         ModelError::config(&self.file, format!("{}{field}", self.path), expected, found)
@@ -151,6 +156,45 @@ impl JsonConfig {
     pub fn optional_str(&self, field: &str) -> Result<Option<&str>, ModelError> {
         let Some(value) = self.get(field) else { return Ok(None) };
         value.as_str().map(Some).ok_or_else(|| self.wrong(field, "a string"))
+    }
+
+    /// An array, if the field is there, whose elements `convert` makes something of.
+    fn optional_array<T>(
+        &self,
+        field: &str,
+        expected: &str,
+        convert: impl Fn(&Value) -> Option<T>,
+    ) -> Result<Option<Vec<T>>, ModelError> {
+        let Some(value) = self.get(field) else { return Ok(None) };
+        let converted = value.as_array().and_then(|items| items.iter().map(convert).collect());
+        converted.map(Some).ok_or_else(|| self.wrong(field, expected))
+    }
+
+    /// An array of strings, if the field is there.
+    ///
+    /// # Errors
+    /// The field is there and is something else.
+    pub fn optional_strings(&self, field: &str) -> Result<Option<Vec<String>>, ModelError> {
+        self.optional_array(field, "an array of strings", |value| value.as_str().map(str::to_string))
+    }
+
+    /// An array of whole numbers, if the field is there.
+    ///
+    /// # Errors
+    /// The field is there and is something else.
+    pub fn optional_usizes(&self, field: &str) -> Result<Option<Vec<usize>>, ModelError> {
+        let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
+        self.optional_array(field, "an array of whole numbers", number)
+    }
+
+    /// An array of finite numbers.
+    ///
+    /// # Errors
+    /// The field is missing or something else.
+    pub fn f32s(&self, field: &str) -> Result<Vec<f32>, ModelError> {
+        const EXPECTED: &str = "an array of finite numbers";
+        let number = |value: &Value| value.as_f64().map(|number| number as f32).filter(|number| number.is_finite());
+        self.optional_array(field, EXPECTED, number)?.ok_or_else(|| self.wrong(field, EXPECTED))
     }
 
     /// An object within, if the field is there.

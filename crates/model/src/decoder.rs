@@ -9,10 +9,11 @@ use std::sync::Arc;
 use foretoken_kernels::attention::{CacheType, Places};
 use foretoken_kernels::matmul::product;
 use foretoken_kernels::rope::angles;
+use foretoken_kernels::softmax::cap_scores;
 use foretoken_kernels::{Compute, Isa};
 
 use crate::batch::{Batch, Span, Token};
-use crate::block::{self, Buffers, Rotated, Standing, normalize, room};
+use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Standing, normalized, room};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::error::{ModelError, Setting};
@@ -41,6 +42,10 @@ pub struct Options {
     pub value_type: CacheType,
     /// What matrices of floats are brought to when they are loaded; none: they are used as they are.
     pub weight_type: Option<WeightType>,
+    /// The longest text that is meant to be run; none: as long as the network was made for. Some rotary embeddings
+    /// (dynamic, longrope) have other frequencies for long texts than for short ones. They are chosen by this, once,
+    /// and never by how long a text has become: or a row would depend on what follows it.
+    pub context: Option<usize>,
 }
 
 impl Options {
@@ -48,7 +53,7 @@ impl Options {
     pub fn for_positions(positions: usize, threads: usize) -> Self {
         let (key_type, value_type) = (CacheType::default(), CacheType::default());
         let (page_len, pages) = (32, positions.div_ceil(32));
-        Self { threads, page_len, pages, rows_max: 512, key_type, value_type, weight_type: None }
+        Self { threads, page_len, pages, rows_max: 512, key_type, value_type, weight_type: None, context: None }
     }
 
     /// The same with both halves of the cache in one type.
@@ -103,11 +108,16 @@ struct Pass {
     wanted: Vec<usize>,
     /// Rows of the pass whose hidden states are wanted.
     hidden: Vec<usize>,
-    angles: Vec<f32>,
+    /// Of each rotation of the network.
+    angles: Vec<Vec<f32>>,
     x: Vec<f32>,
+    /// Embeddings of another width than the stream's.
+    embedded: Vec<f32>,
     positional: Vec<f32>,
     chosen: Vec<f32>,
     normed: Vec<f32>,
+    /// What the head reads, if it is of another width than the stream.
+    projected: Vec<f32>,
 }
 
 impl Model {
@@ -120,7 +130,7 @@ impl Model {
         options.check_types(&checkpoint.name, family::spec(checkpoint)?.head_dim)?;
         let compute = Compute::new(options.threads);
         let packing = Packing::new(&compute.pool, checkpoint.weights.source(), options.weight_type);
-        let network = family::read(checkpoint)?.pack(&packing, progress)?;
+        let network = family::read(checkpoint, options.context)?.pack(&packing, progress)?;
         Self::with(Arc::new(network), compute, &checkpoint.name, options)
     }
 
@@ -174,32 +184,59 @@ impl Model {
         self
     }
 
-    /// Embedding of the pass's tokens, with learned positions where the network has them, into `x`.
+    /// Embedding of the pass's tokens into `x`, with all that the network does to it before the first block.
     fn embed(&mut self) {
-        let Network { spec, embedding, positions, .. } = &*self.network;
-        let Pass { tokens, positions: at, x, positional, .. } = &mut self.pass;
-        let x = room(x, tokens.len() * spec.width);
-        embedding.embed(tokens, x);
+        let Network { spec, embedding, positions, embedding_projection, embedding_norm, .. } = &*self.network;
+        let Pass { tokens, positions: at, x, embedded, positional, .. } = &mut self.pass;
+        let (rows, elements) = (tokens.len(), tokens.len() * spec.width);
+        if let Some(projection) = embedding_projection {
+            let embedded = room(embedded, rows * spec.embedding_width);
+            embedding.embed(tokens, embedded);
+            let out = projection.product(room(x, elements), false);
+            product(&self.compute, embedded, rows, spec.embedding_width, out);
+        } else {
+            embedding.embed(tokens, room(x, elements));
+        }
+        if spec.embedding_multiplier != 1.0 {
+            room(x, elements).iter_mut().for_each(|x| *x *= spec.embedding_multiplier);
+        }
         if let Some(table) = positions {
-            let positional = room(positional, x.len());
+            let positional = room(positional, elements);
             table.embed(at, positional);
-            x.iter_mut().zip(positional).for_each(|(x, position)| *x += *position);
+            room(x, elements).iter_mut().zip(positional).for_each(|(x, position)| *x += *position);
+        }
+        if embedding_norm.is_some() {
+            let raw = room(embedded, elements);
+            raw.copy_from_slice(&x[..elements]);
+            normalized(spec, embedding_norm.as_ref(), raw, x);
         }
     }
 
     /// Norm and head for the wanted rows of `x`, if there are any.
     fn head(&mut self) {
-        let Network { spec, output_norm, head, .. } = &*self.network;
-        let Pass { wanted, x, chosen, normed, .. } = &mut self.pass;
+        let Network { spec, output_norm, output_projection, head, .. } = &*self.network;
+        let Pass { wanted, x, chosen, normed, projected, .. } = &mut self.pass;
         let logits = &mut self.outputs.logits;
         logits.resize(wanted.len() * spec.vocabulary, 0.0);
         if wanted.is_empty() {
             return;
         }
         gather(x, spec.width, wanted, chosen);
-        let normed = room(normed, chosen.len());
-        normalize(spec, output_norm, chosen, normed);
-        product(&self.compute, normed, wanted.len(), spec.width, head.product(logits, false));
+        let mut read = normalized(spec, output_norm.as_ref(), chosen, normed);
+        if let Some(projection) = output_projection {
+            let out = room(projected, wanted.len() * spec.embedding_width);
+            product(&self.compute, read, wanted.len(), spec.width, projection.product(out, false));
+            read = out;
+        }
+        product(&self.compute, read, wanted.len(), spec.embedding_width, head.product(logits, false));
+        if spec.logit_multiplier != 1.0 {
+            self.compute.pool.each_chunk(logits, ELEMENTS_A_TASK, &|_, logits| {
+                logits.iter_mut().for_each(|logit| *logit *= spec.logit_multiplier);
+            });
+        }
+        if let Some(cap) = spec.logit_soft_cap {
+            self.compute.pool.each_chunk(logits, ELEMENTS_A_TASK, &|_, logits| cap_scores(logits, 1.0, cap));
+        }
     }
 }
 
@@ -211,7 +248,7 @@ fn gather(x: &[f32], width: usize, rows: &[usize], out: &mut Vec<f32>) {
 
 impl Pass {
     /// Works out tokens, positions, slots and sight of every row of the batch.
-    fn lay_out(&mut self, batch: &Batch<'_>, cache: &Cache, rotation: Option<&Rotation>) {
+    fn lay_out(&mut self, batch: &Batch<'_>, cache: &Cache, rotations: &[Rotation]) {
         self.tokens.clear();
         self.positions.clear();
         self.slots.clear();
@@ -228,11 +265,12 @@ impl Pass {
             self.tokens.extend_from_slice(&span.tokens[span.computed..]);
             self.lay_out_span(span, cache);
         }
-        if let Some(Rotation { frequencies, .. }) = rotation {
+        self.angles.resize_with(rotations.len(), Vec::new);
+        for (Rotation { frequencies, magnitude, .. }, all) in rotations.iter().zip(&mut self.angles) {
             let len = 2 * frequencies.len();
-            let all = room(&mut self.angles, self.positions.len() * len);
+            let all = room(all, self.positions.len() * len);
             for (position, out) in self.positions.iter().zip(all.chunks_exact_mut(len)) {
-                angles(*position as usize, frequencies, out);
+                angles(*position as usize, frequencies, *magnitude, out);
             }
         }
     }
@@ -267,8 +305,7 @@ impl Executor for Model {
             "batch: hidden layers {:?} of {layers}",
             batch.hidden_layers
         );
-        let rotation = self.network.spec.positions.rotation();
-        self.pass.lay_out(batch, &self.cache, rotation);
+        self.pass.lay_out(batch, &self.cache, self.network.spec.positions.rotations());
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed();
         let Self { network, compute, cache, buffers, pass, outputs, .. } = self;
@@ -278,12 +315,13 @@ impl Executor for Model {
             .iter()
             .map(|[a, b, c, d]| Places { prefix: &pass.prefixes[*a..*b], tail: &pass.tails[*c..*d] })
             .collect();
-        let rotation = spec.positions.rotation().map(|rotation| Rotated { rotation, angles: &pass.angles });
-        let standing = Standing { slots: &pass.slots, places: &places, rotation };
+        let rotations = spec.positions.rotations().iter().zip(&pass.angles);
+        let rotations: Vec<_> = rotations.map(|(rotation, angles)| Rotated { rotation, angles }).collect();
+        let standing = Standing { slots: &pass.slots, places: &places, rotations: &rotations };
+        let block = Block { compute, spec, standing };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         for (number, layer) in layers.iter().enumerate() {
-            block::attend(compute, spec, (number, layer), &standing, cache, buffers, x);
-            block::feed_forward(compute, spec, layer, buffers, x);
+            block.run((number, layer), cache, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
                 if *hidden == number {
                     gather(x, spec.width, &pass.hidden, out);

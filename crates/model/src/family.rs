@@ -1,12 +1,11 @@
-//! The families that can be run: one file each, and one entry of the register here (`FAMILIES`).
+//! The families that can be run: one file each, and one line of the register here ([`FAMILIES`]).
 //!
 //! Everything that is particular to a format stops in a family's file: names, permuted rows, transposed matrices, fused
-//! tensors, scaling of frequencies. What comes out is the same for all: a [`Spec`] of the configuration, a network
-//! whose matrices are described and not yet read, and, the way back, the keys and tensors of a GGUF file. Left out:
-//! packing, which is the backend's.
-
-use foretoken_weights::Weights;
-use foretoken_weights::gguf::Metadata;
+//! tensors, scaling of frequencies. A family says what its network computes (a [`Spec`]) and where its tensors lie (a
+//! [`Layout`]); most say it as changes to what many have in common (`json.rs`, `gguf.rs`, `layout.rs`, `rope.rs`). What
+//! comes out is the same for all: a network whose matrices are described and not yet read, and, the way back, the keys
+//! and tensors of a GGUF file. How a family is added: `docs/adding-a-family.md`. Left out: packing, which is the
+//! backend's.
 
 use crate::checkpoint::{Checkpoint, Config, JsonConfig};
 use crate::collected::{Collected, Keys};
@@ -14,66 +13,136 @@ use crate::error::ModelError;
 use crate::linear::Unpacked;
 use crate::network::Network;
 use crate::spec::Spec;
+use gguf::Gguf;
+use layout::Layout;
 use tensors::Tensors;
 
+mod alibi;
+mod baichuan;
+mod bloom;
 mod checks;
+mod cohere;
+mod falcon;
+mod gemma;
+mod gguf;
+mod glm;
 mod gpt2;
+mod gpt_neox;
+mod gptj;
+mod granite;
+mod internlm2;
+mod json;
+mod layout;
 mod llama;
+mod mistral;
+mod olmo;
+mod opt;
+mod phi;
+mod qwen;
 mod rope;
+mod smollm3;
+mod stablelm;
+mod starcoder;
 mod tensors;
+
+/// The register, the most used first.
+const FAMILIES: &[&[Family]] = &[
+    llama::FAMILIES,
+    gpt2::FAMILIES,
+    qwen::FAMILIES,
+    mistral::FAMILIES,
+    gemma::FAMILIES,
+    phi::FAMILIES,
+    gpt_neox::FAMILIES,
+    gptj::FAMILIES,
+    starcoder::FAMILIES,
+    opt::FAMILIES,
+    bloom::FAMILIES,
+    falcon::FAMILIES,
+    stablelm::FAMILIES,
+    olmo::FAMILIES,
+    glm::FAMILIES,
+    smollm3::FAMILIES,
+    granite::FAMILIES,
+    cohere::FAMILIES,
+    internlm2::FAMILIES,
+    baichuan::FAMILIES,
+];
 
 /// What is known of a family.
 struct Family {
-    /// Its name in `config.json`, as `model_type` spells it.
-    model_type: &'static str,
-    /// Its name in GGUF files, as `general.architecture` spells it; also [`Spec::family`].
-    architecture: &'static str,
-    /// What a `config.json` says.
-    spec_of_json: fn(&JsonConfig) -> Result<Spec, ModelError>,
-    /// What a GGUF file's metadata says, and its tensors' shapes.
-    spec_of_gguf: fn(&Metadata, &Weights) -> Result<Spec, ModelError>,
-    /// The network of a configuration that one of the two has read.
-    read: fn(Spec, Tensors<'_>, &Config) -> Result<Network<Unpacked>, ModelError>,
-    /// Keys of a GGUF file for a Hugging Face checkpoint, whose tensors are added to those collected.
-    export: fn(&JsonConfig, &Spec, &mut Collected<'_>) -> Result<Keys, ModelError>,
+    /// Its name in `config.json`, as `model_type` spells it, and what such a file says.
+    json: Option<(&'static str, OfJson)>,
+    /// Its name in GGUF files, as `general.architecture` spells it, and what such a file says.
+    gguf: Option<(&'static str, OfGguf)>,
+    /// Keys of a GGUF file for a Hugging Face checkpoint, whose tensors are added to those collected; none: such a file
+    /// cannot be written yet.
+    export: Option<Export>,
 }
 
-/// An entry of the register: what every family's file has, by these names.
-macro_rules! family {
-    ($file:ident) => {
-        Family {
-            model_type: $file::MODEL_TYPE,
-            architecture: $file::ARCHITECTURE,
-            spec_of_json: $file::spec_of_json,
-            spec_of_gguf: $file::spec_of_gguf,
-            read: $file::read,
-            export: $file::export,
-        }
-    };
+type OfJson = fn(&JsonConfig, Asked) -> Result<Plan, ModelError>;
+type OfGguf = fn(Gguf<'_>) -> Result<Plan, ModelError>;
+type Export = fn(&JsonConfig, &Spec, &mut Collected<'_>) -> Result<Keys, ModelError>;
+
+impl Family {
+    /// A family by its names in the two formats, which cannot be written.
+    const fn new(json: Option<(&'static str, OfJson)>, gguf: Option<(&'static str, OfGguf)>) -> Self {
+        Self { json, gguf, export: None }
+    }
+
+    fn model_type(&self) -> Option<&'static str> {
+        self.json.map(|(name, _)| name)
+    }
+
+    fn architecture(&self) -> Option<&'static str> {
+        self.gguf.map(|(name, _)| name)
+    }
 }
 
-/// The register.
-const FAMILIES: &[Family] = &[family!(llama), family!(gpt2)];
+/// What a configuration says: what the network computes, and where its tensors lie.
+struct Plan {
+    spec: Spec,
+    layout: Layout,
+}
 
-/// The family of a checkpoint, by the name that its format gives it.
-fn family_of(checkpoint: &Checkpoint) -> Result<&'static Family, ModelError> {
-    let one_of = |name: fn(&Family) -> &'static str| {
-        let names: Vec<_> = FAMILIES.iter().map(name).collect();
-        format!("one of {}", names.join(", "))
+/// What is asked of a network before it is read.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    /// The longest text that is meant to be run; see [`Options::context`](crate::Options::context).
+    context: Option<usize>,
+}
+
+fn families() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().copied().flatten()
+}
+
+/// What a checkpoint's configuration says, by the family that it names.
+fn plan(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
+    let one_of = |name: fn(&Family) -> Option<&'static str>| {
+        format!("one of {}", families().filter_map(name).collect::<Vec<_>>().join(", "))
     };
     match &checkpoint.config {
         Config::Json(config) => {
             const FIELD: &str = "model_type";
-            let expected = || one_of(|family| family.model_type);
+            let expected = || one_of(Family::model_type);
             let name = config.optional_str(FIELD)?.ok_or_else(|| config.refuse(FIELD, expected(), "nothing"))?;
-            let family = FAMILIES.iter().find(|family| family.model_type == name);
-            family.ok_or_else(|| config.refuse(FIELD, expected(), format!("{name:?}")))
+            let found =
+                families().find_map(|family| Some((family, family.json.filter(|(known, _)| *known == name)?.1)));
+            let (family, of_json) = found.ok_or_else(|| config.refuse(FIELD, expected(), format!("{name:?}")))?;
+            if config.has("quantization_config") {
+                return Err(config.refuse("quantization_config", "nothing (unquantized weights)", "a quantization"));
+            }
+            Ok((family, of_json(config, asked)?))
         }
         Config::Gguf(metadata) => {
             const KEY: &str = "general.architecture";
-            let (name, expected) = (metadata.str(KEY)?, one_of(|family| family.architecture));
-            let family = FAMILIES.iter().find(|family| family.architecture == name);
-            family.ok_or_else(|| ModelError::config(&checkpoint.name, KEY, expected, format!("{name:?}")))
+            let name = metadata.str(KEY)?;
+            let found =
+                families().find_map(|family| Some((family, family.gguf.filter(|(known, _)| *known == name)?.1)));
+            let (family, of_gguf) = found.ok_or_else(|| {
+                ModelError::config(&checkpoint.name, KEY, one_of(Family::architecture), format!("{name:?}"))
+            })?;
+            Ok((family, of_gguf(Gguf { metadata, weights: &checkpoint.weights, asked })?))
         }
     }
 }
@@ -83,27 +152,16 @@ fn family_of(checkpoint: &Checkpoint) -> Result<&'static Family, ModelError> {
 /// # Errors
 /// The family is unknown, or a field is missing, impossible or asks for something that is not implemented.
 pub fn spec(checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
-    spec_by(family_of(checkpoint)?, checkpoint)
+    Ok(plan(checkpoint, Asked::default())?.1.spec)
 }
 
-fn spec_by(family: &Family, checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
-    match &checkpoint.config {
-        Config::Json(config) if config.has("quantization_config") => {
-            Err(config.refuse("quantization_config", "nothing (unquantized weights)", "a quantization"))
-        }
-        Config::Json(config) => (family.spec_of_json)(config),
-        Config::Gguf(metadata) => (family.spec_of_gguf)(metadata, &checkpoint.weights),
-    }
-}
-
-/// Describes a whole network; of its tensors only vectors are read.
+/// Describes a whole network for texts of up to so many tokens; of its tensors only vectors are read.
 ///
 /// # Errors
 /// As [`spec`], or a tensor is missing or contradicts the configuration.
-pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Network<Unpacked>, ModelError> {
-    let family = family_of(checkpoint)?;
-    let spec = spec_by(family, checkpoint)?;
-    (family.read)(spec, Tensors { weights: &checkpoint.weights }, &checkpoint.config)
+pub(crate) fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
+    let (_, Plan { spec, layout }) = plan(checkpoint, Asked { context })?;
+    layout.read(spec, Tensors { weights: &checkpoint.weights })
 }
 
 /// Keys of a GGUF file for a Hugging Face checkpoint, whose tensors are added to those collected.
@@ -115,8 +173,13 @@ pub(crate) fn read(checkpoint: &Checkpoint) -> Result<Network<Unpacked>, ModelEr
 /// If the checkpoint is a GGUF file.
 pub(crate) fn export(checkpoint: &Checkpoint, collected: &mut Collected<'_>) -> Result<Keys, ModelError> {
     let Config::Json(config) = &checkpoint.config else { panic!("export: {} is GGUF already", checkpoint.name) };
-    let family = family_of(checkpoint)?;
-    (family.export)(config, &spec_by(family, checkpoint)?, collected)
+    let (family, Plan { spec, .. }) = plan(checkpoint, Asked::default())?;
+    let Some(export) = family.export else {
+        let written = families().filter(|family| family.export.is_some()).filter_map(Family::model_type);
+        let expected = format!("a family that can be written as GGUF: {}", written.collect::<Vec<_>>().join(", "));
+        return Err(config.refuse("model_type", expected, spec.family));
+    };
+    export(config, &spec, collected)
 }
 
 #[cfg(test)]
@@ -125,8 +188,8 @@ mod tests {
 
     #[test]
     fn no_name_comes_twice() {
-        for name in [|family: &Family| family.model_type, |family: &Family| family.architecture] {
-            let mut names: Vec<_> = FAMILIES.iter().map(name).collect();
+        for name in [Family::model_type, Family::architecture] {
+            let mut names: Vec<_> = families().filter_map(name).collect();
             names.sort_unstable();
             assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
         }

@@ -31,6 +31,12 @@ impl Table {
         Self { storage, width }
     }
 
+    /// The table of the rows from this one on.
+    pub(crate) fn from_row(self, first: usize) -> Self {
+        let elements = self.storage.elements();
+        Self { storage: self.storage.part(first * self.width..elements), width: self.width }
+    }
+
     /// Row `tokens[i]`, widened, to row i of `out` `[tokens.len(), width]`.
     pub(crate) fn embed(&self, tokens: &[u32], out: &mut [f32]) {
         for (token, out) in tokens.iter().zip(out.chunks_exact_mut(self.width)) {
@@ -41,10 +47,12 @@ impl Table {
 }
 
 /// How a matrix `[outputs, inputs]` lies in its tensor.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Lies {
     /// As the rows from `first` on.
     Rows { first: usize },
+    /// As these stretches of rows, one after another.
+    Stretches(Vec<Range<usize>>),
     /// As the columns from `first` on, of so many.
     Columns { first: usize, columns: usize },
 }
@@ -59,6 +67,8 @@ pub(crate) struct Unpacked {
     bias: Option<Vec<f32>>,
     inputs: usize,
     outputs: usize,
+    /// Whether rows are brought to length 1.
+    unit_rows: bool,
 }
 
 impl Unpacked {
@@ -66,14 +76,14 @@ impl Unpacked {
     pub(crate) fn new(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [outputs, inputs], "linear: shape");
         let (name, lies) = (format!("tensor {}", tensor.name), Lies::Rows { first: 0 });
-        Self { name, tensor: tensor.clone(), lies, bias, inputs, outputs }
+        Self { name, tensor: tensor.clone(), lies, bias, inputs, outputs, unit_rows: false }
     }
 
     /// From a tensor `[inputs, outputs]`.
     pub(crate) fn transposed(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [inputs, outputs], "linear: shape");
         let (name, lies) = (format!("tensor {}", tensor.name), Lies::Columns { first: 0, columns: outputs });
-        Self { name, tensor: tensor.clone(), lies, bias, inputs, outputs }
+        Self { name, tensor: tensor.clone(), lies, bias, inputs, outputs, unit_rows: false }
     }
 
     /// The same by another name in messages.
@@ -86,9 +96,32 @@ impl Unpacked {
         let bias = self.bias.as_ref().map(|bias| bias[range.clone()].to_vec());
         let lies = match self.lies {
             Lies::Rows { first } => Lies::Rows { first: first + range.start },
+            Lies::Stretches(_) => unreachable!("outputs of outputs that are no neighbours: {}", self.name),
             Lies::Columns { first, columns } => Lies::Columns { first: first + range.start, columns },
         };
         Self { bias, lies, outputs: range.len(), ..self.clone() }
+    }
+
+    /// The layer that computes these stretches of the outputs of this one: heads of queries that lie between those of
+    /// keys and values, say.
+    pub(crate) fn stretches(&self, stretches: &[Range<usize>]) -> Self {
+        let neighbours = stretches.windows(2).all(|two| two[0].end == two[1].start);
+        let (Some(first), Some(last)) = (stretches.first(), stretches.last()) else {
+            unreachable!("no outputs of {}", self.name)
+        };
+        if neighbours {
+            return self.outputs(first.start..last.end);
+        }
+        let Lies::Rows { first: offset } = self.lies else { unreachable!("stretches of columns: {}", self.name) };
+        let of_bias = |bias: &Vec<f32>| stretches.iter().flat_map(|range| bias[range.clone()].to_vec()).collect();
+        let lies = stretches.iter().map(|range| offset + range.start..offset + range.end).collect();
+        let outputs = stretches.iter().map(Range::len).sum();
+        Self { bias: self.bias.as_ref().map(of_bias), lies: Lies::Stretches(lies), outputs, ..self.clone() }
+    }
+
+    /// The same with rows of weights that are brought to length 1, as floats (Baichuan 2's head).
+    pub(crate) fn with_unit_rows(self) -> Self {
+        Self { unit_rows: true, ..self }
     }
 
     /// Brings the weights to the form in which they are multiplied: the type that is asked for, or the file's own.
@@ -96,7 +129,7 @@ impl Unpacked {
     /// # Errors
     /// A type is asked for, and the weights are not floats.
     pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
-        let Self { name, tensor, lies, bias, inputs, outputs } = self;
+        let Self { name, tensor, lies, bias, inputs, outputs, unit_rows } = self;
         let whole = Storage::new(&tensor);
         if let (Some(wanted), Some(format)) = (packing.wanted, whole.format()) {
             return Err(ModelError::Setting {
@@ -110,12 +143,16 @@ impl Unpacked {
         let matrix = match lies {
             Lies::Rows { .. } if whole.elements() == inputs * outputs => whole,
             Lies::Rows { first } => whole.part(first * inputs..(first + outputs) * inputs),
+            Lies::Stretches(stretches) => {
+                whole.gather(stretches.iter().map(|rows| rows.start * inputs..rows.end * inputs))
+            }
             Lies::Columns { first, columns } => {
                 let matrix = whole.columns(first..first + outputs, columns);
                 whole.release();
                 matrix
             }
         };
+        let matrix = if unit_rows { matrix.unit_rows(inputs) } else { matrix };
         let weights = match packing.used {
             Some(kind) => kind.convert(packing.pool, &matrix, outputs, inputs),
             None => matrix.pack(packing.pool, outputs, inputs),

@@ -2,9 +2,11 @@
 //!
 //! Known before any tensor is read, so a model can be described without being loaded. Where a difference is one of
 //! matrices (feed-forward, learned positions), the loaded network has it in its own form (`network.rs`), and what is
-//! here is the description. Each difference is matched in one place when it is run: the norm and the inner part of the
-//! feed-forward half in `block.rs`, the rotation here. A family that would need a second `match` gets a block file of
-//! its own. Left out: everything that a request can choose.
+//! here is the description. Each difference is matched in one place when it is run, all but a few in `block.rs`. A
+//! family that would need a second `match` gets a block file of its own.
+//!
+//! What is a number and not a choice (a multiplier, a cap) has a value that changes nothing, and is skipped then.
+//! Left out: everything that a request can choose.
 
 use foretoken_kernels::attention::CacheType;
 use foretoken_kernels::rope::Pairing;
@@ -17,7 +19,7 @@ pub enum Norm {
         /// Added to the mean square.
         epsilon: f32,
     },
-    /// Mean and variance, weight and bias.
+    /// Mean and variance, weight and, if the network has one, bias.
     Layer {
         /// Added to the variance.
         epsilon: f32,
@@ -27,18 +29,29 @@ pub enum Norm {
 /// How the network learns where a token stands.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Positions {
-    /// Rotary embedding of queries and keys.
-    Rope(Rotation),
+    /// Rotary embedding of queries and keys: the rotations of the network, of which each layer has one or none
+    /// ([`LayerAttention::rotation`]).
+    Rope(Vec<Rotation>),
     /// A table of vectors added to the embedding.
     Learned,
+    /// Scores fall with distance (ALiBi): by so much a position, for each query head.
+    Alibi(Vec<f32>),
 }
 
 impl Positions {
-    /// How queries and keys are rotated, if they are.
-    pub fn rotation(&self) -> Option<&Rotation> {
+    /// How queries and keys are rotated: in most networks one way or none.
+    pub fn rotations(&self) -> &[Rotation] {
         match self {
-            Self::Rope(rotation) => Some(rotation),
-            Self::Learned => None,
+            Self::Rope(rotations) => rotations,
+            Self::Learned | Self::Alibi(_) => &[],
+        }
+    }
+
+    /// What each head's scores lose a position of distance; empty: nothing.
+    pub fn slopes(&self) -> &[f32] {
+        match self {
+            Self::Alibi(slopes) => slopes,
+            Self::Learned | Self::Rope(_) => &[],
         }
     }
 }
@@ -46,24 +59,50 @@ impl Positions {
 /// A rotary embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rotation {
-    /// Angle a position, one a pair; scaling is already applied.
+    /// Angle a position, one a pair; scaling is already applied. Where they are fewer than half a head's elements, the
+    /// last elements of the head are not rotated.
     pub frequencies: Vec<f32>,
     /// Which elements of a head form a pair.
     pub pairing: Pairing,
+    /// Multiplies what is rotated: the attention factor of yarn and longrope, otherwise 1.
+    pub magnitude: f32,
+}
+
+/// What the attention of one layer does that that of another may not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerAttention {
+    /// Which of the network's rotations; none: queries and keys stay as they are.
+    pub rotation: Option<usize>,
+    /// A row sees so many positions, the latest, its own included; none: all of them.
+    pub window: Option<usize>,
+}
+
+/// How the two halves of a block are added to the residual stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Residual {
+    /// Attention first; the feed-forward half reads what it has changed.
+    #[default]
+    Sequential,
+    /// Both read what came into the block.
+    Parallel,
+    /// Sequential, and each sum is normalized, instead of what the halves read (OPT-350m).
+    NormedSum,
 }
 
 /// The feed-forward half of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedForward {
-    /// down(silu(gate(x)) * up(x)).
-    SiluGated,
+    /// down(f(gate(x)) * up(x)).
+    Gated(Activation),
     /// down(f(up(x))).
     Plain(Activation),
 }
 
-/// An activation without a gate.
+/// An activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
+    /// x / (1 + e^-x), also called swish.
+    Silu,
     /// GELU through tanh.
     GeluTanh,
     /// GELU through the error function.
@@ -81,6 +120,8 @@ pub struct Spec {
     pub vocabulary: usize,
     /// Width of the residual stream.
     pub width: usize,
+    /// Width of the embedding and of what the head reads: that of the residual stream, unless matrices lie between.
+    pub embedding_width: usize,
     /// Blocks.
     pub layers: usize,
     /// Query heads.
@@ -97,15 +138,34 @@ pub struct Spec {
     pub norm: Norm,
     /// Positions.
     pub positions: Positions,
+    /// What layers differ in, over and over: layer i does as element i modulo the length says.
+    pub attention: Vec<LayerAttention>,
     /// Feed-forward.
     pub feed_forward: FeedForward,
+    /// How the halves of a block are added up.
+    pub residual: Residual,
+    /// Multiplies what a half of a block adds to the residual stream.
+    pub residual_multiplier: f32,
+    /// Multiplies the embedding.
+    pub embedding_multiplier: f32,
     /// Multiplies attention scores.
     pub attention_scale: f32,
+    /// What scaled scores are softly brought below, as cap * tanh(score / cap).
+    pub attention_soft_cap: Option<f32>,
+    /// Multiplies logits.
+    pub logit_multiplier: f32,
+    /// What logits are softly brought below.
+    pub logit_soft_cap: Option<f32>,
     /// Whether the head is the embedding table.
     pub tied_head: bool,
 }
 
 impl Spec {
+    /// What the attention of a layer does.
+    pub fn attention_of(&self, layer: usize) -> LayerAttention {
+        self.attention[layer % self.attention.len()]
+    }
+
     /// Bytes that the cache needs for one position with these types of keys and values; the largest number if there is
     /// none for it.
     pub fn cache_bytes_per_position(&self, types: [CacheType; 2]) -> usize {

@@ -149,6 +149,34 @@ impl Storage {
         }
     }
 
+    /// Stretches of elements, each whole blocks, one after another: a copy.
+    pub(crate) fn gather(&self, stretches: impl Iterator<Item = Range<usize>>) -> Self {
+        fn all<T: Copy>(elements: &[T], stretches: impl Iterator<Item = Range<usize>>) -> Vec<T> {
+            stretches.flat_map(|range| &elements[range]).copied().collect()
+        }
+        match self.view() {
+            View::Floats(Matrix::F32(w)) => Self::F32(all(w, stretches)),
+            View::Floats(Matrix::F16(w)) => Self::F16(all(w, stretches)),
+            View::Floats(Matrix::BF16(w)) => Self::BF16(all(w, stretches)),
+            View::Blocks(format, bytes) => {
+                let at = |element: usize| element / format.elements() * format.bytes();
+                let stretches = stretches.map(|range| at(range.start)..at(range.end));
+                Self::Blocks(format, Bytes::from_vec(all(bytes, stretches)))
+            }
+        }
+    }
+
+    /// Rows of so many elements as floats, each divided by its length as `torch.nn.functional.normalize` does.
+    pub(crate) fn unit_rows(&self, columns: usize) -> Self {
+        let mut elements = vec![0.0; self.elements()];
+        self.widen(0..elements.len(), &mut elements);
+        for row in elements.chunks_exact_mut(columns) {
+            let length = row.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-12);
+            row.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+        }
+        Self::F32(elements)
+    }
+
     /// Gives the pages of a mapped file back to the system.
     pub(crate) fn release(&self) {
         if let Self::MappedF32(bytes) | Self::MappedF16(bytes) | Self::MappedBF16(bytes) | Self::Blocks(_, bytes) = self

@@ -111,17 +111,25 @@ impl Work<'_> {
         self.tile.places.len()
     }
 
-    /// Positions of the split that a row has in its prefix, and in all.
-    fn seen(&self, row: usize) -> [usize; 2] {
-        let Places { prefix, tail } = self.tile.places[row];
-        [prefix.len(), prefix.len() + tail.len()].map(|len| len.saturating_sub(self.from).min(SPLIT))
+    /// The first position that a row sees.
+    fn first(&self, row: usize) -> usize {
+        self.tile.places[row].first(self.arguments.window)
     }
 
-    /// The slots of a row's tail that belong to the split.
-    fn tail(&self, row: usize) -> &[u32] {
+    /// Positions of the split: where those that a row sees begin, where its prefix ends, where it ends.
+    fn seen(&self, row: usize) -> [usize; 3] {
+        let Places { prefix, tail } = self.tile.places[row];
+        [self.first(row), prefix.len(), prefix.len() + tail.len()]
+            .map(|position| position.saturating_sub(self.from).min(SPLIT))
+    }
+
+    /// The slots of a row's tail that belong to the split, and the position of the first.
+    fn tail(&self, row: usize) -> (&[u32], usize) {
         let Places { prefix, tail } = self.tile.places[row];
         let at = |position: usize| position.saturating_sub(prefix.len()).min(tail.len());
-        &tail[at(self.from)..at(self.from + SPLIT)]
+        let (begin, end) = (at(self.from.max(self.first(row))), at(self.from + SPLIT));
+        let [first, prefix, _] = self.seen(row);
+        (&tail[begin.min(end)..end], first.max(prefix))
     }
 
     /// Elements of a block.
@@ -142,10 +150,11 @@ impl Work<'_> {
     /// Computes the split. Queries of rows that do not reach it get nothing that means anything.
     pub(super) fn compute(&self, desk: &mut Desk, part: &mut Part<'_>) {
         let shared = self.tile.shared;
-        let here = &shared[self.from.min(shared.len())..shared.len().min(self.from + SPLIT)];
-        find_runs(here, &mut desk.runs);
+        let lowest = (0..self.rows()).map(|row| self.first(row)).min().unwrap_or(0).clamp(self.from, self.from + SPLIT);
+        let here = &shared[lowest.min(shared.len())..shared.len().min(self.from + SPLIT)];
+        find_runs(here, lowest - self.from, &mut desk.runs);
         desk.panels.clear();
-        let tails = (0..self.rows()).flat_map(|row| self.tail(row));
+        let tails = (0..self.rows()).flat_map(|row| self.tail(row).0);
         desk.panels.extend(tails.map(|slot| *slot as usize / LANES));
         desk.panels.sort_unstable();
         desk.panels.dedup();
@@ -154,16 +163,34 @@ impl Work<'_> {
         self.score_tails(desk);
         let scores = self.scores(&mut desk.scores);
         for row in 0..self.rows() {
-            let len = self.seen(row)[1];
+            let [begin, _, end] = self.seen(row);
             for query in row * self.group()..(row + 1) * self.group() {
-                let scores = &mut scores[query * FACTORS_STRIDE..][..len];
-                let (highest, total) = dispatch!(self.isa, exponentials(scores, self.arguments.scale));
+                let scores = &mut scores[query * FACTORS_STRIDE..][begin.min(end)..end];
+                let scale = self.shape(row, query, scores);
+                let (highest, total) = dispatch!(self.isa, exponentials(scores, scale));
                 (part.highest[query], part.totals[query]) = (highest, total);
             }
         }
         part.sums.fill(0.0);
         self.weigh_shared(desk, part.sums);
         self.weigh_tails(desk, part.sums);
+    }
+
+    /// Caps the scores of one query and takes off what distance costs, where that is asked for; returns the scale that
+    /// is left to do.
+    fn shape(&self, row: usize, query: usize, scores: &mut [f32]) -> f32 {
+        let Arguments { mut scale, soft_cap, slopes, window, .. } = *self.arguments;
+        if let Some(cap) = soft_cap {
+            dispatch!(self.isa, cap_scores(scores, scale, cap));
+            scale = 1.0;
+        }
+        if let Some(slope) = slopes.get(self.head * self.group() + query % self.group()) {
+            let place = self.tile.places[row];
+            let distance = place.len() - 1 - place.first(window).max(self.from).min(place.len() - 1);
+            dispatch!(self.isa, slope_scores(scores, scale, *slope, distance));
+            scale = 1.0;
+        }
+        scale
     }
 
     /// Brings the queries of this head together.
@@ -182,7 +209,7 @@ impl Work<'_> {
 
     /// Rows whose prefix reaches beyond a position of the split: the first and the one after the last.
     fn rows_beyond(&self, position: usize) -> [usize; 2] {
-        let mut rows = (0..self.rows()).filter(|row| self.seen(*row)[0] > position);
+        let mut rows = (0..self.rows()).filter(|row| self.seen(*row)[1] > position);
         let first = rows.next().unwrap_or(0);
         [first, rows.next_back().map_or(first, |last| last.max(first)) + 1]
     }
@@ -270,8 +297,8 @@ impl Work<'_> {
             self.score(queries, [0, rows], keys, (&mut loose[i * LANES..], stride));
         }
         for row in 0..rows {
-            let position = self.seen(row)[0];
-            for (i, slot) in self.tail(row).iter().enumerate() {
+            let (tail, position) = self.tail(row);
+            for (i, slot) in tail.iter().enumerate() {
                 let column = column(panels, *slot);
                 for query in row * group..(row + 1) * group {
                     scores[query * FACTORS_STRIDE + position + i] = loose[query * stride + column];
@@ -322,7 +349,8 @@ impl Work<'_> {
             }
             let next = runs.get((i + 1) * at_once..).unwrap_or(&[]).iter().take(at_once);
             ahead.name(self.arguments.values, self.head, next.map(|run| run.panel));
-            let reach = |row: usize| self.seen(row)[0].clamp(from, to) - from;
+            let begin = |row: usize| self.seen(row)[0].clamp(from, to) - from;
+            let reach = |row: usize| self.seen(row)[1].clamp(from, to) - from;
             let part = |first: usize, terms: usize, row: usize| Values {
                 values: &wide[first * dim..],
                 position: from + first,
@@ -331,12 +359,20 @@ impl Work<'_> {
             };
             let mut row = 0;
             while row < rows {
-                // Neighbours that go to the end go together.
-                let whole = (row..rows).take_while(|row| reach(*row) == to - from).count();
+                // A row that begins within goes alone.
+                if begin(row) > 0 {
+                    let first = begin(row);
+                    self.weigh(scores, [row, row + 1], part(first, reach(row).saturating_sub(first), row), sums);
+                    row += 1;
+                    continue;
+                }
+                // Neighbours that go from the beginning to the end go together.
+                let whole = (row..rows).take_while(|row| begin(*row) == 0 && reach(*row) == to - from).count();
                 self.weigh(scores, [row, row + whole], part(0, to - from, row), sums);
                 row += whole;
                 // Rows that end here, a few at a time: as far as all of them go, then one by one.
-                let few = (row..rows).take_while(|row| reach(*row) < to - from).take(8usize.div_ceil(self.group()));
+                let few = (row..rows).take_while(|row| begin(*row) == 0 && reach(*row) < to - from);
+                let few = few.take(8usize.div_ceil(self.group()));
                 let end = row + few.count();
                 let common = (row..end).map(reach).min().unwrap_or(0);
                 self.weigh(scores, [row, end], part(0, common, row), sums);
@@ -359,7 +395,7 @@ impl Work<'_> {
             widen_values(self.isa, self.arguments.values, place, [0, LANES], &mut wide[i * block..]);
         }
         for row in 0..self.rows() {
-            let (mut rest, mut position) = (self.tail(row), self.seen(row)[0]);
+            let (mut rest, mut position) = self.tail(row);
             while let Some(slot) = rest.first() {
                 let first = column(panels, *slot);
                 let terms = (1..rest.len()).take_while(|i| column(panels, rest[*i]) == first + i).count() + 1;
@@ -396,18 +432,18 @@ fn column(panels: &[usize], slot: u32) -> usize {
     panels.binary_search(&panel).expect("the block of a slot of a tail") * LANES + lane
 }
 
-/// Cuts slots into runs of neighbours within a block.
-fn find_runs(slots: &[u32], runs: &mut Vec<Run>) {
+/// Cuts slots, the first of which is that of a position, into runs of neighbours within a block.
+fn find_runs(slots: &[u32], first: usize, runs: &mut Vec<Run>) {
     runs.clear();
-    let mut position = 0;
-    while position < slots.len() {
-        let slot = slots[position];
+    let mut at = 0;
+    while at < slots.len() {
+        let slot = slots[at];
         let (panel, lane) = (slot as usize / LANES, slot as usize % LANES);
-        let ahead = &slots[position..slots.len().min(position + LANES - lane)];
+        let ahead = &slots[at..slots.len().min(at + LANES - lane)];
         let whole = ahead.iter().zip(slot..).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0;
         let neighbours = || ahead.iter().zip(slot..).take_while(|(a, b)| **a == *b).count();
         let len = if whole { ahead.len() } else { neighbours() };
-        runs.push(Run { position, panel, lane, len });
-        position += len;
+        runs.push(Run { position: first + at, panel, lane, len });
+        at += len;
     }
 }

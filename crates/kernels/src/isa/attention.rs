@@ -182,6 +182,24 @@ macro_rules! attention_kernels {
         pub(crate) unsafe fn exponentials(scores: &mut [f32], scale: f32) -> (f32, f32) {
             $crate::softmax::exponentials(scores, scale)
         }
+
+        /// See [`cap_scores`](crate::softmax::cap_scores).
+        ///
+        /// # Safety
+        /// The features of this module are there.
+        $(#[$feature])*
+        pub(crate) unsafe fn cap_scores(scores: &mut [f32], scale: f32, cap: f32) {
+            $crate::softmax::cap_scores(scores, scale, cap);
+        }
+
+        /// See [`slope_scores`](crate::softmax::slope_scores).
+        ///
+        /// # Safety
+        /// The features of this module are there.
+        $(#[$feature])*
+        pub(crate) unsafe fn slope_scores(scores: &mut [f32], scale: f32, slope: f32, distance: usize) {
+            $crate::softmax::slope_scores(scores, scale, slope, distance);
+        }
     };
 }
 pub(crate) use attention_kernels;

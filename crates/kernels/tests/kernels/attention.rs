@@ -18,6 +18,10 @@ const SPLIT: usize = 512;
 #[derive(Debug)]
 struct Scene {
     types: [CacheType; 2],
+    soft_cap: Option<f32>,
+    /// One a head, or none.
+    slopes: Vec<f32>,
+    window: Option<usize>,
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
@@ -40,8 +44,15 @@ impl Scene {
         };
         let types = [kind(), kind()];
         let (width, nodes) = (kv_heads * head_dim, parents.len());
+        let soft_cap = (numbers.below(4) == 0).then(|| 0.2 + numbers.unit().abs());
+        let sloped = numbers.below(4) == 0;
+        // Windows around a row's own position, a tile's edge and a split's.
+        let window = [1, 2, 1 + numbers.below(40), 500 + numbers.below(30), 1 + numbers.below(1100)][numbers.below(5)];
         Self {
             types,
+            soft_cap,
+            slopes: if sloped { (0..kv_heads * group).map(|_| numbers.unit().abs() / 20.0).collect() } else { vec![] },
+            window: (numbers.below(2) == 0).then_some(window),
             heads: kv_heads * group,
             kv_heads,
             head_dim,
@@ -104,7 +115,12 @@ impl Scene {
     }
 
     fn attend(&self, compute: &Compute, cache: &[Side; 2], queries: &[f32], places: &[Places<'_>]) -> Vec<f32> {
-        let arguments = Arguments { heads: self.heads, scale: 0.25, keys: &cache[0], values: &cache[1] };
+        let arguments = Arguments {
+            soft_cap: self.soft_cap,
+            slopes: &self.slopes,
+            window: self.window,
+            ..Arguments::new(self.heads, 0.25, &cache[0], &cache[1])
+        };
         let mut out = vec![f32::NAN; queries.len()];
         attention(compute, &arguments, queries, places, &mut Scratch::default(), &mut out);
         out
@@ -146,7 +162,9 @@ impl Scene {
             let (keys, values) = (part(&keys), part(&values));
             let keys: Vec<&[f32]> = keys.iter().map(Vec::as_slice).collect();
             let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
-            naive::attention(query, &keys, &values, 0.25)
+            let slope = self.slopes.get(head).copied().unwrap_or(0.0);
+            let how = naive::Scores { scale: 0.25, soft_cap: self.soft_cap, slope, window: self.window };
+            naive::attention(query, &keys, &values, how)
         };
         self.query(node).chunks_exact(self.head_dim).enumerate().flat_map(of_head).collect()
     }
@@ -332,7 +350,7 @@ fn strangers_share_a_call() {
 #[test]
 fn another_order_is_seen() {
     let mut numbers = Numbers::new(16);
-    let scene = Scene::chain(&mut numbers, 64, 600, 1);
+    let scene = Scene { window: None, ..Scene::chain(&mut numbers, 64, 600, 1) };
     let slots: Vec<u32> = (0..601).collect();
     let cache = scene.cache(&slots, 601);
     let mut swapped = slots.clone();
@@ -359,6 +377,7 @@ fn cost_of_attention() {
                 let slots: Vec<u32> = (0..(prefix + rows) as u32).collect();
                 let mut scene = Scene::chain(&mut Numbers::new(17), 64, prefix, rows);
                 (scene.kv_heads, scene.heads, scene.types) = (kv_heads, kv_heads * group, [kind; 2]);
+                (scene.soft_cap, scene.slopes, scene.window) = (None, Vec::new(), None);
                 scene.keys = Numbers::new(18).units((prefix + rows) * scene.width());
                 scene.values = scene.keys.clone();
                 scene.queries = Numbers::new(19).units(rows * scene.heads * 64);
@@ -369,8 +388,7 @@ fn cost_of_attention() {
                 let mut pass = || {
                     let start = std::time::Instant::now();
                     for cache in &caches {
-                        let arguments =
-                            Arguments { heads: scene.heads, scale: 0.25, keys: &cache[0], values: &cache[1] };
+                        let arguments = Arguments::new(scene.heads, 0.25, &cache[0], &cache[1]);
                         attention(compute, &arguments, &scene.queries, &places, &mut scratch, &mut out);
                     }
                     start.elapsed().as_secs_f64() / layers as f64

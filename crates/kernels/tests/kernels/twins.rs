@@ -130,7 +130,7 @@ fn rotations_of_both_pairings() {
         for (position, pairing) in [(0, Pairing::Halves), (7, Pairing::Halves), (5000, Pairing::Neighbours)] {
             let row = numbers.units(3 * head_dim);
             let mut turns = vec![f32::NAN; 2 * pairs];
-            angles(position, &frequencies, &mut turns);
+            angles(position, &frequencies, 1.0, &mut turns);
             let mut found = row.clone();
             rotate(&mut found, head_dim, &turns, pairing);
             let mut expected = row.clone();

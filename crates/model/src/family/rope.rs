@@ -1,46 +1,189 @@
 //! Frequencies of the rotary embedding, with the scalings that checkpoints ask for.
 //!
-//! Computed in f32 as transformers does, so that angles at far positions agree. Left out: yarn, dynamic and
-//! longrope scaling, which are refused by name.
+//! Computed in f32 as transformers does, so that angles at far positions agree. Both spellings are read:
+//! `rope_parameters` (transformers 5), and `rope_theta` with `rope_scaling` beside it.
+//!
+//! Scalings that have other frequencies for long texts than for short ones (dynamic, longrope) are fixed here, once,
+//! by the longest text that is meant to be run: transformers looks at how long the text is at each pass, so that a
+//! row's logits depend on what was written after it. The two agree on which side of the threshold a text lies if the
+//! context that is asked for does. Left out: proportional scaling and mrope, which are refused by name.
 
+use foretoken_kernels::rope::Pairing;
+
+use super::Asked;
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
+use crate::spec::{LayerAttention, Positions, Rotation, Spec};
 
 /// base^(-2i / dim) for i below dim / 2.
 pub(super) fn plain(base: f32, dim: usize) -> Vec<f32> {
-    (0..dim / 2).map(|i| 1.0 / base.powf((2 * i) as f32 / dim as f32)).collect()
+    (0..dim / 2).map(|i| 1.0 / power(base, i, dim)).collect()
 }
 
-/// Frequencies as `rope_parameters`, or `rope_theta` with the older `rope_scaling`, ask for.
-pub(super) fn of_json(config: &JsonConfig, dim: usize) -> Result<Vec<f32>, ModelError> {
-    let parameters = config.optional_object("rope_parameters")?;
-    let scaling = match parameters {
-        Some(parameters) => Some(parameters),
-        None => config.optional_object("rope_scaling")?,
-    };
-    let within = scaling.as_ref().filter(|scaling| scaling.has("rope_theta"));
-    let theta = match within {
-        Some(scaling) => positive(scaling, "rope_theta")?,
-        None if config.has("rope_theta") => positive(config, "rope_theta")?,
-        None => 10_000.0,
-    };
-    let frequencies = plain(theta, dim);
-    let Some(scaling) = scaling else { return Ok(frequencies) };
-    let field = if scaling.has("rope_type") { "rope_type" } else { "type" };
-    match scaling.optional_str(field)? {
-        None | Some("default") => Ok(frequencies),
-        Some("linear") => {
-            let factor = positive(&scaling, "factor")?;
-            Ok(frequencies.into_iter().map(|frequency| frequency / factor).collect())
+/// base^(2i / dim).
+fn power(base: f32, i: usize, dim: usize) -> f32 {
+    base.powf((2 * i) as f32 / dim as f32)
+}
+
+/// What a family's rotations have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Rope {
+    pub(super) pairing: Pairing,
+    /// The base where none is named.
+    pub(super) theta: f32,
+    /// Which part of a head is rotated where `partial_rotary_factor` is missing; none: always all of it.
+    pub(super) partial: Option<f32>,
+}
+
+/// Whole heads, whose halves are pairs.
+pub(super) const HALVES: Rope = Rope { pairing: Pairing::Halves, theta: 10_000.0, partial: None };
+
+impl Rope {
+    /// Sets one rotation for all layers, as the configuration asks for.
+    ///
+    /// # Errors
+    /// A parameter is missing or impossible, or the kind of scaling is not known.
+    pub(super) fn set(&self, config: &JsonConfig, asked: Asked, spec: &mut Spec) -> Result<(), ModelError> {
+        let rotation = self.of_json(config, parameters(config)?.as_ref(), asked, spec)?;
+        spec.positions = Positions::Rope(vec![rotation]);
+        spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
+        Ok(())
+    }
+
+    /// The rotation that some parameters ask for. A scaling that stretches the context raises `spec.context_max`.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub(super) fn of_json(
+        &self,
+        config: &JsonConfig,
+        scaling: Option<&JsonConfig>,
+        asked: Asked,
+        spec: &mut Spec,
+    ) -> Result<Rotation, ModelError> {
+        let within = |field: &str| scaling.filter(|scaling| scaling.has(field));
+        let theta = match within("rope_theta") {
+            Some(scaling) => positive(scaling, "rope_theta")?,
+            None if config.has("rope_theta") => positive(config, "rope_theta")?,
+            None => self.theta,
+        };
+        let dim = self.dim(within("partial_rotary_factor").unwrap_or(config), spec.head_dim)?;
+        let plain = |frequencies| Rotation { frequencies, pairing: self.pairing, magnitude: 1.0 };
+        let Some(scaling) = scaling else { return Ok(plain(self::plain(theta, dim))) };
+        let field = if scaling.has("rope_type") { "rope_type" } else { "type" };
+        match scaling.optional_str(field)? {
+            None | Some("default") => Ok(plain(self::plain(theta, dim))),
+            Some("linear") => {
+                let factor = positive(scaling, "factor")?;
+                Ok(plain(self::plain(theta, dim).into_iter().map(|frequency| frequency / factor).collect()))
+            }
+            Some("llama3") => Ok(plain(llama3(scaling, self::plain(theta, dim))?)),
+            Some("dynamic") => dynamic(scaling, [theta, dim as f32], asked, spec).map(plain),
+            Some("yarn") => {
+                let (frequencies, magnitude) = yarn(config, scaling, (theta, dim), spec)?;
+                Ok(Rotation { magnitude, ..plain(frequencies) })
+            }
+            Some("longrope" | "su") => {
+                let (frequencies, magnitude) = longrope(config, scaling, (theta, dim), asked, spec)?;
+                Ok(Rotation { magnitude, ..plain(frequencies) })
+            }
+            Some(other) => Err(scaling.refuse(
+                field,
+                "one of default, linear, llama3, dynamic, yarn, longrope",
+                format!("{other:?}"),
+            )),
         }
-        Some("llama3") => llama3(&scaling, frequencies),
-        Some(other) => Err(scaling.refuse(field, "one of default, linear, llama3", format!("{other:?}"))),
+    }
+
+    /// Elements of a head that are rotated.
+    fn dim(&self, config: &JsonConfig, head_dim: usize) -> Result<usize, ModelError> {
+        const FIELD: &str = "partial_rotary_factor";
+        let factor = config.optional_f32(FIELD)?.unwrap_or(self.partial.unwrap_or(1.0));
+        if self.partial.is_none() && factor != 1.0 {
+            return Err(config.refuse(FIELD, "1 (whole heads are rotated)", factor));
+        }
+        if !(factor > 0.0 && factor <= 1.0) {
+            return Err(config.refuse(FIELD, "a number above 0 and up to 1", factor));
+        }
+        let dim = (head_dim as f64 * f64::from(factor) + 1e-6) as usize;
+        even(config, if factor == 1.0 { "head_dim" } else { FIELD }, dim)
+    }
+}
+
+/// Rotations of the layers that see everything and of those with a window: each by parameters of its own under the name
+/// of its kind, or in the older spelling of Gemma 3, whose scaling is of the former alone. `thetas` are the bases where
+/// none is named.
+///
+/// # Errors
+/// As [`Rope::set`].
+pub(super) fn of_layer_types(
+    config: &JsonConfig,
+    asked: Asked,
+    spec: &mut Spec,
+    thetas: [f32; 2],
+) -> Result<[Rotation; 2], ModelError> {
+    let [full, sliding] = thetas.map(|theta| Rope { theta, ..HALVES });
+    let nested = match config.optional_object("rope_parameters")? {
+        Some(all) => {
+            let of = |kind: &str| all.optional_object(kind);
+            let both = (of("full_attention")?, of("sliding_attention")?);
+            (both.0.is_some() || both.1.is_some()).then_some(both)
+        }
+        None => None,
+    };
+    if let Some((of_full, of_sliding)) = nested {
+        let full = full.of_json(config, of_full.as_ref(), asked, spec)?;
+        return Ok([full, sliding.of_json(config, of_sliding.as_ref(), asked, spec)?]);
+    }
+    let full = full.of_json(config, parameters(config)?.as_ref(), asked, spec)?;
+    let base = match config.has("rope_local_base_freq") {
+        true => positive(config, "rope_local_base_freq")?,
+        false => sliding.theta,
+    };
+    let frequencies = plain(base, 2 * full.frequencies.len());
+    Ok([full.clone(), Rotation { frequencies, magnitude: 1.0, ..full }])
+}
+
+/// A number of elements that are rotated: they are pairs.
+pub(super) fn even(config: &JsonConfig, field: &str, dim: usize) -> Result<usize, ModelError> {
+    if dim > 0 && dim.is_multiple_of(2) {
+        return Ok(dim);
+    }
+    let expected = if field == "head_dim" { "an even number" } else { "an even number of rotated elements" };
+    Err(config.refuse(field, expected, dim))
+}
+
+/// The parameters of rotation, in either spelling.
+pub(super) fn parameters(config: &JsonConfig) -> Result<Option<JsonConfig>, ModelError> {
+    match config.optional_object("rope_parameters")? {
+        Some(parameters) => Ok(Some(parameters)),
+        None => config.optional_object("rope_scaling"),
     }
 }
 
 fn positive(scaling: &JsonConfig, field: &str) -> Result<f32, ModelError> {
     let found = scaling.f32(field)?;
     if found > 0.0 { Ok(found) } else { Err(scaling.refuse(field, "a number above 0", found)) }
+}
+
+fn optional_positive(scaling: &JsonConfig, field: &str) -> Result<Option<f32>, ModelError> {
+    if scaling.has(field) { positive(scaling, field).map(Some) } else { Ok(None) }
+}
+
+/// Positions that the network was trained with before it was stretched.
+fn original(config: &JsonConfig, scaling: &JsonConfig, spec: &Spec) -> Result<f32, ModelError> {
+    const FIELD: &str = "original_max_position_embeddings";
+    let found = match optional_positive(config, FIELD)? {
+        Some(found) => found,
+        None => optional_positive(scaling, FIELD)?.unwrap_or(spec.context_max as f32),
+    };
+    if found >= 2.0 { Ok(found) } else { Err(scaling.refuse(FIELD, "a number of positions", found)) }
+}
+
+/// Raises a context to what a scaling stretches it to.
+fn stretch(spec: &mut Spec, positions: f32) {
+    const CONTEXT_MAX: usize = 1 << 24;
+    spec.context_max = spec.context_max.max((positions as usize).min(CONTEXT_MAX));
 }
 
 /// Llama 3.1's scaling: long wavelengths are divided by the factor, short ones kept, those between blended.
@@ -64,4 +207,99 @@ fn llama3(scaling: &JsonConfig, frequencies: Vec<f32>) -> Result<Vec<f32>, Model
         }
     };
     Ok(frequencies.into_iter().map(scale).collect())
+}
+
+/// Dynamic scaling: a larger base, as large as the longest text needs it.
+fn dynamic(
+    scaling: &JsonConfig,
+    [theta, dim]: [f32; 2],
+    asked: Asked,
+    spec: &mut Spec,
+) -> Result<Vec<f32>, ModelError> {
+    let factor = positive(scaling, "factor")?;
+    let trained = spec.context_max;
+    stretch(spec, trained as f32 * factor);
+    let longest = asked.context.unwrap_or(trained).max(trained);
+    let grown = f64::from(factor) * longest as f64 / trained as f64 - (f64::from(factor) - 1.0);
+    if dim <= 2.0 {
+        return Ok(plain(theta, dim as usize));
+    }
+    let base = f64::from(theta) * grown.powf(f64::from(dim) / (f64::from(dim) - 2.0));
+    Ok(plain(base as f32, dim as usize))
+}
+
+/// YaRN: frequencies that turn often within the trained context stay, those that turn less than once are divided by
+/// the factor, those between are blended; and what is rotated grows a little.
+fn yarn(
+    config: &JsonConfig,
+    scaling: &JsonConfig,
+    (theta, dim): (f32, usize),
+    spec: &mut Spec,
+) -> Result<(Vec<f32>, f32), ModelError> {
+    let original = original(config, scaling, spec)?;
+    let factor = optional_positive(scaling, "factor")?.unwrap_or(spec.context_max as f32 / original);
+    let scale = |by: f32| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+    let number = |field: &str| Ok::<_, ModelError>(scaling.optional_f32(field)?.filter(|found| *found != 0.0));
+    let magnitude = match (scaling.optional_f32("attention_factor")?, number("mscale")?, number("mscale_all_dim")?) {
+        (Some(magnitude), _, _) => magnitude,
+        (None, Some(one), Some(all)) => scale(one) / scale(all),
+        (None, _, _) => scale(1.0),
+    };
+    let betas = [number("beta_fast")?.unwrap_or(32.0), number("beta_slow")?.unwrap_or(1.0)];
+    let truncate = scaling.optional_bool("truncate")?.unwrap_or(true);
+    stretch(spec, original * factor);
+    Ok((yarn_frequencies((theta, dim), factor, original, betas, truncate), magnitude))
+}
+
+/// The frequencies of [`yarn`]; `betas` are turns within the trained context: of the fastest pair that is blended, and
+/// of the slowest.
+pub(super) fn yarn_frequencies(
+    (theta, dim): (f32, usize),
+    factor: f32,
+    original: f32,
+    betas: [f32; 2],
+    truncate: bool,
+) -> Vec<f32> {
+    let pair_of = |turns: f32| {
+        let wide = f64::from(original) / (f64::from(turns) * 2.0 * std::f64::consts::PI);
+        dim as f64 * wide.ln() / (2.0 * f64::from(theta).ln())
+    };
+    let [low, high] = betas.map(pair_of);
+    let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
+    let (low, mut high) = (low.max(0.0) as f32, high.min(dim as f64 - 1.0) as f32);
+    if low == high {
+        high += 0.001;
+    }
+    let blended = |i: usize| {
+        let kept = 1.0 - ((i as f32 - low) / (high - low)).clamp(0.0, 1.0);
+        let power = power(theta, i, dim);
+        1.0 / (factor * power) * (1.0 - kept) + 1.0 / power * kept
+    };
+    (0..dim / 2).map(blended).collect()
+}
+
+/// LongRoPE: a divisor a pair, of one list for texts within the trained context and of another for longer ones.
+fn longrope(
+    config: &JsonConfig,
+    scaling: &JsonConfig,
+    (theta, dim): (f32, usize),
+    asked: Asked,
+    spec: &Spec,
+) -> Result<(Vec<f32>, f32), ModelError> {
+    let original = original(config, scaling, spec)?;
+    let factor = optional_positive(scaling, "factor")?.unwrap_or(spec.context_max as f32 / original);
+    let magnitude = match scaling.optional_f32("attention_factor")? {
+        Some(magnitude) => magnitude,
+        None if factor <= 1.0 => 1.0,
+        None => (1.0 + f64::from(factor).ln() / f64::from(original).ln()).sqrt() as f32,
+    };
+    let long = asked.context.unwrap_or(spec.context_max) as f32 > original;
+    let field = if long { "long_factor" } else { "short_factor" };
+    let divisors = scaling.f32s(field)?;
+    let positive = divisors.iter().all(|divisor| *divisor > 0.0);
+    if divisors.len() != dim / 2 || !positive {
+        let expected = format!("{} numbers above 0", dim / 2);
+        return Err(scaling.refuse(field, expected, format!("{} numbers", divisors.len())));
+    }
+    Ok((divisors.iter().enumerate().map(|(i, divisor)| 1.0 / (divisor * power(theta, i, dim))).collect(), magnitude))
 }

@@ -4,7 +4,6 @@ use foretoken_weights::{Tensor, Weights};
 
 use crate::error::ModelError;
 use crate::linear::{Table, Unpacked};
-use crate::network::NormWeights;
 use crate::spec::Spec;
 use crate::storage::Storage;
 
@@ -72,13 +71,14 @@ impl Tensors<'_> {
         Ok(Table::new(Storage::new(tensor), width, rows))
     }
 
-    /// The head: `head.weight` `[vocabulary, width]`, or the embedding where the network has none of its own.
-    pub(super) fn head(&self, head: &str, embedding: &str, spec: &Spec) -> Result<Unpacked, ModelError> {
+    /// The head: `head.weight` `[vocabulary, embedding_width]`, or the embedding where the network has none of its own.
+    pub(super) fn head(&self, head: &str, embedding: &str, spec: &Spec, bias: Bias) -> Result<Unpacked, ModelError> {
+        let (inputs, outputs) = (spec.embedding_width, spec.vocabulary);
         if spec.tied_head {
-            let table = self.linear(embedding, spec.width, spec.vocabulary, Bias::None)?;
+            let table = self.linear(embedding, inputs, outputs, Bias::None)?;
             return Ok(table.called("the embedding, which is the head"));
         }
-        self.linear(head, spec.width, spec.vocabulary, Bias::None)
+        self.linear(head, inputs, outputs, bias)
     }
 
     /// `name.weight` `[outputs, inputs]` and `name.bias`.
@@ -99,9 +99,16 @@ impl Tensors<'_> {
         Ok(Unpacked::transposed(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
-    /// `name.weight` and, if `biased`, `name.bias`, of a normalization.
-    pub(super) fn norm(&self, name: &str, width: usize, biased: bool) -> Result<NormWeights, ModelError> {
-        let bias = if biased { vector(self.weights, &format!("{name}.bias"), width)? } else { Vec::new() };
-        Ok(NormWeights { weight: vector(self.weights, &format!("{name}.weight"), width)?, bias })
+    /// A vector, widened.
+    pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        vector(self.weights, name, len)
+    }
+
+    /// A small matrix, widened.
+    pub(super) fn matrix(&self, name: &str, shape: [usize; 2]) -> Result<Vec<f32>, ModelError> {
+        let storage = Storage::new(require(self.weights, name, &shape)?);
+        let mut out = vec![0.0; storage.elements()];
+        storage.widen(0..out.len(), &mut out);
+        Ok(out)
     }
 }

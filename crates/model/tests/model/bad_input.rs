@@ -116,7 +116,7 @@ fn fields_of_the_wrong_type() {
 fn what_is_not_implemented_is_refused_by_name() {
     refused("llama", json!({"model_type": "mamba"}), &[FILE, "model_type", "one of llama, gpt2", "\"mamba\""]);
     refused("llama", json!({"model_type": "a\nb".repeat(1000)}), &[FILE, "model_type"]);
-    refused("llama", json!({"hidden_act": "gelu"}), &[FILE, "hidden_act", "silu", "\"gelu\""]);
+    refused("llama", json!({"hidden_act": "tanh"}), &[FILE, "hidden_act", "silu", "\"tanh\""]);
     refused("gpt2", json!({"activation_function": "tanh"}), &[FILE, "activation_function", "gelu_new", "\"tanh\""]);
     refused("gpt2", json!({"add_cross_attention": true}), &[FILE, "add_cross_attention", "false"]);
     refused("gpt2", json!({"scale_attn_by_inverse_layer_idx": true}), &[FILE, "scale_attn_by_inverse_layer_idx"]);
@@ -125,7 +125,7 @@ fn what_is_not_implemented_is_refused_by_name() {
         let quantization = json!({"quantization_config": {"quant_method": "gptq", "bits": 4}});
         refused(family, quantization, &[FILE, "quantization_config", "unquantized"]);
     }
-    for kind in ["yarn", "dynamic", "longrope", ""] {
+    for kind in ["proportional", "mrope", ""] {
         let parts = [FILE, "rope_parameters.rope_type", "one of default, linear, llama3", &format!("{kind:?}")];
         refused("llama", json!({"rope_parameters": {"rope_type": kind, "factor": 2.0}}), &parts);
         let older = json!({"rope_parameters": null, "rope_scaling": {"type": kind, "factor": 2.0}});
@@ -183,7 +183,8 @@ fn absurd_numbers_fail_at_once() {
     let largest = json!({"hidden_size": 1 << 24, "num_attention_heads": 1 << 24, "num_key_value_heads": 1 << 24,
         "head_dim": 1 << 12, "intermediate_size": 1 << 24, "vocab_size": 1 << 24, "num_hidden_layers": 1 << 24});
     refused("llama", largest, &["test/model.safetensors", "tensor"]);
-    let largest = json!({"n_embd": 1 << 24, "n_inner": 1 << 24, "vocab_size": 1 << 24, "n_layer": 1 << 24});
+    let largest =
+        json!({"n_embd": 1 << 24, "n_head": 1 << 20, "n_inner": 1 << 24, "vocab_size": 1 << 24, "n_layer": 1 << 24});
     refused("gpt2", largest, &["test/model.safetensors", "tensor"]);
 }
 
@@ -316,7 +317,7 @@ fn gguf_files_that_cannot_be_run() {
         let file = gguf(|_| None).tensor("rope_freqs.weight", &divisors, Form::F32);
         says(file, &["rope_freqs.weight", "finite numbers above 0", &divisor.to_string()]);
     }
-    says(gguf(|_| None).str("llama.rope.scaling.type", "yarn"), &["llama.rope.scaling.type", "none or linear", "yarn"]);
+    says(gguf(|_| None).str("llama.rope.scaling.type", "su"), &["llama.rope.scaling.type", "none, linear", "su"]);
 }
 
 /// A value that has no business being where it is put.

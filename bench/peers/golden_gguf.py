@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Golden networks as GGUF files, by llama.cpp's own converter.
+
+The golden folders have no tokenizer, so the converter's step that writes one is left out: the files are networks alone.
+Tests compare what they say with the folder's logits (FORETOKEN_GOLDEN_GGUF=FOLDER cargo test -p foretoken-model golden).
+
+    python3 bench/peers/golden_gguf.py LLAMA_CPP crates/model/tests/golden OUT [NAME ...]
+
+LLAMA_CPP is llama.cpp's source folder, as in the source package of llama-cpp-python. Needs what the converter needs:
+torch, transformers, and the package `gguf`, which lies in that folder.
+"""
+
+import argparse
+import os
+import sys
+import traceback
+from pathlib import Path
+
+
+def convert(converter, folder, out):
+    """Writes `out` from a golden folder in f32."""
+    hparams = converter.ModelBase.load_hparams(folder, False)
+    kind = converter.ModelBase.from_model_architecture(hparams["architectures"][0])
+    kind.set_vocab = lambda self: self.gguf_writer.add_tokenizer_model("none")
+    model = kind(folder, converter.gguf.LlamaFileType.ALL_F32, out)
+    # The folder's name says nothing, and there are neither merges nor special tokens.
+    model.write()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("llama_cpp")
+    parser.add_argument("goldens", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    sys.path[:0] = [arguments.llama_cpp, os.path.join(arguments.llama_cpp, "gguf-py")]
+    import convert_hf_to_gguf as converter
+
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for folder in sorted(path for path in arguments.goldens.iterdir() if path.is_dir()):
+        if arguments.names and folder.name not in arguments.names:
+            continue
+        out = arguments.out / f"{folder.name}.gguf"
+        try:
+            convert(converter, folder, out)
+            print(f"{folder.name}: {out.stat().st_size} bytes")
+        except Exception as error:  # the converter refuses in many ways
+            out.unlink(missing_ok=True)
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            print(f"{folder.name}: refused: {type(error).__name__}: {str(error)[:160]} ({where.name}:{where.lineno})")
+
+
+if __name__ == "__main__":
+    main()

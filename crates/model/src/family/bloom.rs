@@ -1,0 +1,62 @@
+//! BLOOM: ALiBi instead of positions, a norm behind the embedding, queries, keys and values fused head by head.
+
+use super::alibi::slopes;
+use super::gguf::{Gguf, NormKind};
+use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
+use super::tensors::Bias;
+use super::{Asked, Family, Plan, json};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward, Positions};
+
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("bloom", of_json)), Some(("bloom", of_gguf)))];
+
+fn of_json(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+    json::refuse_true(config, &["apply_residual_connection_post_layernorm"])?;
+    let fields = json::Fields {
+        width: if config.has("n_embed") { "n_embed" } else { "hidden_size" },
+        layers: if config.has("n_layer") { "n_layer" } else { "num_hidden_layers" },
+        heads: if config.has("n_head") { "n_head" } else { "num_attention_heads" },
+        // Always four times the width.
+        ffn_width: "n_inner",
+        ffn_factor: Some(4),
+        context: "seq_length",
+        epsilon: "layer_norm_epsilon",
+        epsilon_default: 1e-5,
+        norm: json::layer,
+        // Not a field of transformers: it has no other.
+        activation_default: "gelu_new",
+        gated: false,
+        tied: true,
+        ..json::HUGGING
+    };
+    let mut spec = json::spec(config, "bloom", &fields)?;
+    spec.positions = Positions::Alibi(slopes(spec.heads));
+    let layout = Layout {
+        prefixes: &["transformer."],
+        embedding: "word_embeddings",
+        embedding_norm: Some("word_embeddings_layernorm"),
+        layers: "h",
+        qkv: Qkv::Fused("self_attention.query_key_value", Fusion::ByGroup),
+        attention_output: "self_attention.dense",
+        up: Up::Plain("mlp.dense_h_to_4h"),
+        down: "mlp.dense_4h_to_h",
+        output_norm: Some("ln_f"),
+        qkv_bias: Bias::Required,
+        output_bias: Bias::Required,
+        ffn_bias: Bias::Required,
+        norm_bias: true,
+        ..HUGGING
+    };
+    Ok(Plan { spec, layout })
+}
+
+fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("bloom", NormKind::Layer, FeedForward::Plain(Activation::GeluTanh))?;
+    spec.positions = Positions::Alibi(slopes(spec.heads));
+    let embedding_norm = Some("token_embd_norm");
+    Ok(Plan {
+        spec,
+        layout: Layout { embedding_norm, qkv: GGUF_QKV, up: Up::Plain("ffn_up"), norm_bias: true, ..GGUF },
+    })
+}

@@ -1,0 +1,245 @@
+//! What nearly all families say in the metadata of a GGUF file: keys that begin with the architecture's name.
+//!
+//! A family's file calls [`Gguf::spec`] and then changes what is particular to it. Which tensors there are (biases, a
+//! head, fused projections) is seen in the file. Left out: experts, and widths that differ from layer to layer.
+
+use foretoken_kernels::rope::Pairing;
+use foretoken_weights::Weights;
+use foretoken_weights::gguf::{Array, Metadata, Value};
+
+use super::checks::{check_epsilon, check_head_dim, check_heads, count, gguf_vocabulary};
+use super::tensors::optional_vector;
+use super::{Asked, rope};
+use crate::error::ModelError;
+use crate::spec::{FeedForward, LayerAttention, Norm, Positions, Residual, Rotation, Spec};
+
+/// A GGUF file as families read it.
+#[derive(Clone, Copy)]
+pub(super) struct Gguf<'a> {
+    pub(super) metadata: &'a Metadata,
+    pub(super) weights: &'a Weights,
+    pub(super) asked: Asked,
+}
+
+/// Which normalization a file's epsilon is of.
+#[derive(Clone, Copy)]
+pub(super) enum NormKind {
+    Rms,
+    Layer,
+}
+
+impl Gguf<'_> {
+    /// A key of the architecture.
+    fn key(&self, spec: &Spec, field: &str) -> String {
+        format!("{}.{field}", spec.family)
+    }
+
+    /// Whether the file has a tensor.
+    pub(super) fn has(&self, tensor: &str) -> bool {
+        self.weights.get(tensor).is_some()
+    }
+
+    /// A number of the architecture, if it is there.
+    pub(super) fn optional_f32(&self, spec: &Spec, field: &str) -> Result<Option<f32>, ModelError> {
+        let key = self.key(spec, field);
+        match self.metadata.optional_f32(&key)? {
+            Some(found) if !found.is_finite() => Err(self.refuse(&key, "a finite number", found)),
+            found => Ok(found),
+        }
+    }
+
+    /// A count of the architecture, if it is there and not 0.
+    pub(super) fn optional_count(&self, spec: &Spec, field: &str) -> Result<Option<usize>, ModelError> {
+        let key = self.key(spec, field);
+        let found = self.metadata.optional_usize(&key)?.filter(|found| *found > 0);
+        found.map(|found| count(self.metadata.source(), &key, found)).transpose()
+    }
+
+    /// A truth value of the architecture, if it is there.
+    pub(super) fn optional_bool(&self, spec: &Spec, field: &str) -> Result<Option<bool>, ModelError> {
+        Ok(self.metadata.optional_bool(&self.key(spec, field))?)
+    }
+
+    /// An error about a key.
+    pub(super) fn refuse(
+        &self,
+        key: &str,
+        expected: impl std::fmt::Display,
+        found: impl std::fmt::Display,
+    ) -> ModelError {
+        ModelError::config(self.metadata.source(), key, expected, found)
+    }
+
+    /// A plain network of an architecture's keys, without rotations.
+    ///
+    /// # Errors
+    /// A key is missing, of another type, impossible, or contradicts another.
+    pub(super) fn spec(
+        &self,
+        family: &'static str,
+        norm: NormKind,
+        feed_forward: FeedForward,
+    ) -> Result<Spec, ModelError> {
+        let Self { metadata, weights, .. } = *self;
+        let file = metadata.source();
+        let key = |name: &str| format!("{family}.{name}");
+        let field = |name: &str| count(file, &key(name), metadata.usize(&key(name))?);
+        let (width, heads) = (field("embedding_length")?, field("attention.head_count")?);
+        let of_keys = key("attention.head_count_kv");
+        let kv_heads = count(file, &of_keys, metadata.optional_usize(&of_keys)?.unwrap_or(heads))?;
+        check_heads(file, [&key("attention.head_count"), &of_keys], heads, kv_heads)?;
+        let head_dim = self.head_dim(family, width, heads)?;
+        let experts = metadata.optional_usize(&key("expert_count"))?;
+        if let Some(experts) = experts.filter(|experts| *experts > 0) {
+            return Err(self.refuse(&key("expert_count"), "0 (a dense network)", experts));
+        }
+        let epsilon = key(match norm {
+            NormKind::Rms => "attention.layer_norm_rms_epsilon",
+            NormKind::Layer => "attention.layer_norm_epsilon",
+        });
+        let value = check_epsilon(file, &epsilon, metadata.f32(&epsilon)?)?;
+        Ok(Spec {
+            family,
+            vocabulary: gguf_vocabulary(metadata, weights)?,
+            width,
+            embedding_width: width,
+            layers: field("block_count")?,
+            heads,
+            kv_heads,
+            head_dim,
+            ffn_width: field("feed_forward_length")?,
+            context_max: field("context_length")?,
+            norm: match norm {
+                NormKind::Rms => Norm::Rms { epsilon: value },
+                NormKind::Layer => Norm::Layer { epsilon: value },
+            },
+            positions: Positions::Learned,
+            attention: vec![LayerAttention::default()],
+            feed_forward,
+            residual: Residual::Sequential,
+            residual_multiplier: 1.0,
+            embedding_multiplier: 1.0,
+            attention_scale: 1.0 / (head_dim as f32).sqrt(),
+            attention_soft_cap: None,
+            logit_multiplier: 1.0,
+            logit_soft_cap: None,
+            tied_head: weights.get("output.weight").is_none(),
+        })
+    }
+
+    fn head_dim(&self, family: &str, width: usize, heads: usize) -> Result<usize, ModelError> {
+        let (metadata, file) = (self.metadata, self.metadata.source());
+        let key = |name: &str| format!("{family}.{name}");
+        let of_keys = key("attention.key_length");
+        let head_dim = match metadata.optional_usize(&of_keys)? {
+            Some(head_dim) => check_head_dim(file, &of_keys, head_dim)?,
+            None if width.is_multiple_of(heads) => {
+                let fields = format!("{} / {}", key("embedding_length"), key("attention.head_count"));
+                check_head_dim(file, &fields, width / heads)?
+            }
+            None => {
+                let expected = format!("a multiple of {} = {heads}", key("attention.head_count"));
+                return Err(self.refuse(&key("embedding_length"), expected, width));
+            }
+        };
+        let of_values = key("attention.value_length");
+        let value_dim = metadata.optional_usize(&of_values)?.unwrap_or(head_dim);
+        if value_dim != head_dim {
+            return Err(self.refuse(&of_values, format!("the key length, {head_dim}"), value_dim));
+        }
+        Ok(head_dim)
+    }
+
+    /// Layers with and without a window as the file lists them, or by `default`.
+    ///
+    /// # Errors
+    /// The list is not one a layer.
+    pub(super) fn windows(
+        &self,
+        spec: &Spec,
+        [full, sliding]: [LayerAttention; 2],
+        default: Vec<LayerAttention>,
+    ) -> Result<Vec<LayerAttention>, ModelError> {
+        let key = self.key(spec, "attention.sliding_window_pattern");
+        match self.metadata.get(&key) {
+            None => Ok(default),
+            Some(Value::Array(Array::Bool(layers))) if layers.len() == spec.layers => {
+                Ok(layers.iter().map(|windowed| if *windowed { sliding } else { full }).collect())
+            }
+            Some(other) => match other.as_integer() {
+                Some(period @ 1..=64) => {
+                    Ok((1..=period).map(|layer| if layer == period { full } else { sliding }).collect())
+                }
+                _ => Err(self.refuse(&key, "a truth value for each layer, or how often one sees all", "others")),
+            },
+        }
+    }
+
+    /// Sets one rotation for all layers.
+    ///
+    /// # Errors
+    /// A key is impossible, or the kind of scaling is not known.
+    pub(super) fn rotate(&self, spec: &mut Spec, pairing: Pairing) -> Result<(), ModelError> {
+        let rotation = self.rotation(spec, pairing)?;
+        spec.positions = Positions::Rope(vec![rotation]);
+        spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
+        Ok(())
+    }
+
+    /// The rotation of a file: linear scaling and yarn by its keys, llama3 and longrope by tensors of divisors that
+    /// the converter has already worked out.
+    fn rotation(&self, spec: &Spec, pairing: Pairing) -> Result<Rotation, ModelError> {
+        let positive = |field: &str, found: f32| {
+            let fits = found > 0.0 && found.is_finite();
+            if fits { Ok(found) } else { Err(self.refuse(&self.key(spec, field), "a finite number above 0", found)) }
+        };
+        let of_dim = self.key(spec, "rope.dimension_count");
+        let dim = self.metadata.optional_usize(&of_dim)?.unwrap_or(spec.head_dim);
+        if dim == 0 || dim > spec.head_dim || !dim.is_multiple_of(2) {
+            return Err(self.refuse(&of_dim, format!("an even number up to the head's width, {}", spec.head_dim), dim));
+        }
+        let base = self.metadata.optional_f32(&self.key(spec, "rope.freq_base"))?.unwrap_or(10_000.0);
+        let base = positive("rope.freq_base", base)?;
+        let of_kind = self.key(spec, "rope.scaling.type");
+        let kind = self.metadata.optional_str(&of_kind)?.unwrap_or("none");
+        let of_factor = self.key(spec, "rope.scaling.factor");
+        let (factor, mut magnitude) = match kind {
+            "none" | "longrope" => {
+                let linear = self.metadata.optional_f32(&self.key(spec, "rope.scale_linear"))?;
+                (linear.unwrap_or(1.0), self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0))
+            }
+            "linear" => (self.metadata.f32(&of_factor)?, 1.0),
+            "yarn" => (self.metadata.f32(&of_factor)?, 1.0),
+            other => return Err(self.refuse(&of_kind, "none, linear, yarn or longrope", format!("{other:?}"))),
+        };
+        let factor = positive("rope.scaling.factor", factor)?;
+        let mut frequencies = if kind == "yarn" {
+            let original = self.optional_count(spec, "rope.scaling.original_context_length")?;
+            magnitude = self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0);
+            magnitude *= 1.0 + 0.1 * factor.max(1.0).ln();
+            let original = original.unwrap_or(spec.context_max) as f32;
+            rope::yarn_frequencies((base, dim), factor, original, [32.0, 1.0], true)
+        } else {
+            rope::plain(base, dim).into_iter().map(|frequency| frequency / factor).collect()
+        };
+        if let Some(divisors) = self.divisors(spec, dim / 2)? {
+            frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
+        }
+        Ok(Rotation { frequencies, pairing, magnitude })
+    }
+
+    /// Divisors of frequencies: one list, or one for texts within the trained context and one for longer ones.
+    fn divisors(&self, spec: &Spec, pairs: usize) -> Result<Option<Vec<f32>>, ModelError> {
+        let original = self.optional_count(spec, "rope.scaling.original_context_length")?;
+        let long = original.is_some_and(|original| self.asked.context.unwrap_or(spec.context_max) > original);
+        let of_length = if long { "rope_factors_long.weight" } else { "rope_factors_short.weight" };
+        for name in ["rope_freqs.weight", of_length] {
+            let Some(divisors) = optional_vector(self.weights, name, pairs)? else { continue };
+            if let Some(found) = divisors.iter().find(|divisor| !(divisor.is_finite() && **divisor > 0.0)) {
+                return Err(self.refuse(&format!("tensor {name}"), "finite numbers above 0", found));
+            }
+            return Ok(Some(divisors));
+        }
+        Ok(None)
+    }
+}

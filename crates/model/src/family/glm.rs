@@ -1,0 +1,114 @@
+//! GLM-4: Llama with biases of q, k and v, half of each head rotated in neighbouring pairs, gate and up fused. The later
+//! ones (`glm4`) have a norm behind each half, too. ChatGLM 2 and 3 and the first GLM-4 files (`chatglm`) are the same
+//! network by other names; ChatGLM 1 is another one, and refused.
+
+use foretoken_kernels::rope::Pairing;
+
+use super::gguf::{Gguf, NormKind};
+use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
+use super::rope::Rope;
+use super::{Asked, Family, Plan, json, rope};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Rotation};
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family::new(Some(("glm", glm)), Some(("chatglm", chatglm_of_gguf))),
+    Family::new(Some(("glm4", glm4)), Some(("glm4", glm4_of_gguf))),
+    Family::new(Some(("chatglm", chatglm)), None),
+];
+
+fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan, ModelError> {
+    let fields = json::Fields {
+        kv_heads_default: Some(2),
+        head_dim_default: Some(128),
+        context_default: 131_072,
+        epsilon_default: 1.562_5e-7,
+        ..json::HUGGING
+    };
+    let mut spec = json::spec(config, name, &fields)?;
+    let rope = Rope { pairing: Pairing::Neighbours, theta: 10_000.0, partial: Some(0.5) };
+    rope.set(config, asked, &mut spec)?;
+    let qkv_bias = json::bias(config, "attention_bias", true)?;
+    Ok(Plan { spec, layout: Layout { up: Up::Fused("mlp.gate_up_proj"), qkv_bias, ..HUGGING } })
+}
+
+fn glm(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    of_json(config, asked, "chatglm")
+}
+
+fn glm4(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let Plan { spec, layout } = of_json(config, asked, "glm4")?;
+    let layout = Layout {
+        attention_post_norm: Some("post_self_attn_layernorm"),
+        ffn_post_norm: Some("post_mlp_layernorm"),
+        ..layout
+    };
+    Ok(Plan { spec, layout })
+}
+
+/// As the code that comes with the checkpoints has it; transformers has no class for it.
+fn chatglm(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+    let refuse = |field: &str, only: bool| match config.optional_bool(field)?.filter(|found| *found != only) {
+        None => Ok(()),
+        Some(found) => Err(config.refuse(field, only, found)),
+    };
+    for (field, only) in [
+        ("rmsnorm", true),
+        ("post_layer_norm", true),
+        ("apply_residual_connection_post_layernorm", false),
+        ("position_encoding_2d", false),
+        ("add_bias_linear", false),
+    ] {
+        refuse(field, only)?;
+    }
+    let grouped = config.optional_bool("multi_query_attention")?.unwrap_or(false);
+    let fields = json::Fields {
+        layers: "num_layers",
+        kv_heads: if grouped { "multi_query_group_num" } else { "num_key_value_heads" },
+        head_dim: "kv_channels",
+        ffn_width: "ffn_hidden_size",
+        context: "seq_length",
+        epsilon: "layernorm_epsilon",
+        epsilon_default: 1e-5,
+        vocabulary: "padded_vocab_size",
+        ..json::HUGGING
+    };
+    let mut spec = json::spec(config, "chatglm", &fields)?;
+    let theta = 10_000.0 * json::positive(config, "rope_ratio", 1.0)?;
+    let frequencies = rope::plain(theta, rope::even(config, "kv_channels", spec.head_dim / 2)?);
+    let rotation = Rotation { frequencies, pairing: Pairing::Neighbours, magnitude: 1.0 };
+    spec.positions = Positions::Rope(vec![rotation]);
+    spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
+    let layout = Layout {
+        prefixes: &["transformer."],
+        embedding: "embedding.word_embeddings",
+        layers: "encoder.layers",
+        qkv: Qkv::Fused("self_attention.query_key_value", Fusion::Stacked),
+        attention_output: "self_attention.dense",
+        up: Up::Fused("mlp.dense_h_to_4h"),
+        down: "mlp.dense_4h_to_h",
+        output_norm: Some("encoder.final_layernorm"),
+        heads: &["transformer.output_layer", "output_layer"],
+        qkv_bias: json::bias(config, "add_qkv_bias", false)?,
+        ..HUGGING
+    };
+    Ok(Plan { spec, layout })
+}
+
+fn of_gguf(gguf: Gguf<'_>, name: &'static str) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec(name, NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    let qkv = if gguf.has("blk.0.attn_qkv.weight") { GGUF_QKV } else { GGUF.qkv };
+    Ok(Plan { spec, layout: Layout { qkv, up: Up::Fused("ffn_up"), ..GGUF } })
+}
+
+fn chatglm_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    of_gguf(gguf, "chatglm")
+}
+
+fn glm4_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let Plan { spec, layout } = of_gguf(gguf, "glm4")?;
+    let [attention_post_norm, ffn_post_norm] = [Some("post_attention_norm"), Some("post_ffw_norm")];
+    Ok(Plan { spec, layout: Layout { attention_post_norm, ffn_post_norm, ..layout } })
+}

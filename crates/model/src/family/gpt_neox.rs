@@ -1,0 +1,61 @@
+//! GPT-NeoX and Pythia: two LayerNorms of what comes into a parallel block, part of each head rotated, queries, keys and
+//! values fused head by head. The sequential form is there, too.
+
+use foretoken_kernels::rope::Pairing;
+
+use super::gguf::{Gguf, NormKind};
+use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
+use super::rope::{HALVES, Rope};
+use super::tensors::Bias;
+use super::{Asked, Family, Plan, json};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward, Residual};
+
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("gpt_neox", of_json)), Some(("gptneox", of_gguf)))];
+
+fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let fields = json::Fields {
+        epsilon: "layer_norm_eps",
+        epsilon_default: 1e-5,
+        norm: json::layer,
+        activation_default: "gelu",
+        gated: false,
+        ..json::HUGGING
+    };
+    let mut spec = json::spec(config, "gptneox", &fields)?;
+    // Older spellings of base and part.
+    let theta = json::positive(config, "rotary_emb_base", 10_000.0)?;
+    let partial = json::positive(config, "rotary_pct", 0.25)?;
+    Rope { theta, partial: Some(partial), ..HALVES }.set(config, asked, &mut spec)?;
+    spec.residual = parallel(config.optional_bool("use_parallel_residual")?);
+    let bias = json::bias(config, "attention_bias", true)?;
+    let layout = Layout {
+        prefixes: &["gpt_neox."],
+        embedding: "embed_in",
+        qkv: Qkv::Fused("attention.query_key_value", Fusion::ByGroup),
+        attention_output: "attention.dense",
+        up: Up::Plain("mlp.dense_h_to_4h"),
+        down: "mlp.dense_4h_to_h",
+        output_norm: Some("final_layer_norm"),
+        heads: &["embed_out", "lm_head"],
+        qkv_bias: bias,
+        output_bias: bias,
+        ffn_bias: Bias::Required,
+        norm_bias: true,
+        ..HUGGING
+    };
+    Ok(Plan { spec, layout })
+}
+
+fn parallel(says: Option<bool>) -> Residual {
+    if says.unwrap_or(true) { Residual::Parallel } else { Residual::Sequential }
+}
+
+/// llama.cpp computes this architecture's GELU by tanh, whatever the checkpoint had.
+fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("gptneox", NormKind::Layer, FeedForward::Plain(Activation::GeluTanh))?;
+    gguf.rotate(&mut spec, Pairing::Halves)?;
+    spec.residual = parallel(gguf.optional_bool(&spec, "use_parallel_residual")?);
+    Ok(Plan { spec, layout: Layout { qkv: GGUF_QKV, up: Up::Plain("ffn_up"), norm_bias: true, ..GGUF } })
+}

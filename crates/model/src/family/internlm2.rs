@@ -1,0 +1,38 @@
+//! InternLM 2: Llama with names of its own, and queries, keys and values fused group by group.
+
+use foretoken_kernels::rope::Pairing;
+
+use super::gguf::{Gguf, NormKind};
+use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv, Up};
+use super::{Asked, Family, Plan, json, rope};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward};
+
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("internlm2", of_json)), Some(("internlm2", of_gguf)))];
+
+fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let mut spec = json::spec(config, "internlm2", &json::HUGGING)?;
+    rope::HALVES.set(config, asked, &mut spec)?;
+    let bias = json::bias(config, "bias", false)?;
+    let layout = Layout {
+        embedding: "tok_embeddings",
+        attention_norm: Some("attention_norm"),
+        qkv: Qkv::Fused("attention.wqkv", Fusion::ByGroup),
+        attention_output: "attention.wo",
+        ffn_norm: Some("ffn_norm"),
+        up: Up::Gated(["feed_forward.w1", "feed_forward.w3"]),
+        down: "feed_forward.w2",
+        heads: &["output", "lm_head"],
+        qkv_bias: bias,
+        output_bias: bias,
+        ..HUGGING
+    };
+    Ok(Plan { spec, layout })
+}
+
+fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("internlm2", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    Ok(Plan { spec, layout: GGUF })
+}

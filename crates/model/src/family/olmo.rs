@@ -1,0 +1,86 @@
+//! OLMo 2 and 3: norms behind the halves and none before them, q and k normalized over their whole width. OLMo 3 has
+//! windows, and stretches the rotation of the layers without.
+
+use foretoken_kernels::rope::Pairing;
+
+use super::gguf::{Gguf, NormKind};
+use super::layout::{GGUF, HUGGING, Layout, Pieces};
+use super::rope::{HALVES, Rope};
+use super::{Asked, Family, Plan, json, rope};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Rotation, Spec};
+
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("olmo2", olmo2)), Some(("olmo2", of_gguf))), Family::new(Some(("olmo3", olmo3)), None)];
+
+const LAYOUT: Layout = Layout {
+    attention_norm: None,
+    piece_norms: Pieces::Whole(["self_attn.q_norm", "self_attn.k_norm"]),
+    attention_post_norm: Some("post_attention_layernorm"),
+    ffn_norm: None,
+    ffn_post_norm: Some("post_feedforward_layernorm"),
+    ..HUGGING
+};
+
+fn spec(config: &JsonConfig, name: &'static str) -> Result<(Spec, Layout), ModelError> {
+    let fields = json::Fields { epsilon_default: 1e-5, ..json::HUGGING };
+    let bias = json::bias(config, "attention_bias", false)?;
+    Ok((json::spec(config, name, &fields)?, Layout { qkv_bias: bias, output_bias: bias, ..LAYOUT }))
+}
+
+fn olmo2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let (mut spec, layout) = spec(config, "olmo2")?;
+    HALVES.set(config, asked, &mut spec)?;
+    Ok(Plan { spec, layout })
+}
+
+fn olmo3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let (mut spec, layout) = spec(config, "olmo3")?;
+    let theta = 500_000.0;
+    let full_only = rope::parameters(config)?.is_some_and(|all| !all.has("full_attention"));
+    let rotations = if full_only {
+        // The older spelling: its scaling is of the layers without a window alone.
+        let full = Rope { theta, ..HALVES }.of_json(config, rope::parameters(config)?.as_ref(), asked, &mut spec)?;
+        let plain = Rope { theta, ..HALVES }.of_json(config, None, asked, &mut spec)?;
+        [full, plain]
+    } else {
+        rope::of_layer_types(config, asked, &mut spec, [theta, theta])?
+    };
+    spec.positions = Positions::Rope(rotations.into());
+    let window = json::window_or(config, "sliding_window", 4096)?;
+    spec.attention = json::windows(config, spec.layers, both(window), every_fourth(both(window)))?;
+    Ok(Plan { spec, layout })
+}
+
+/// Layers without and with a window.
+fn both(window: Option<usize>) -> [LayerAttention; 2] {
+    [LayerAttention { rotation: Some(0), window: None }, LayerAttention { rotation: Some(1), window }]
+}
+
+fn every_fourth([full, sliding]: [LayerAttention; 2]) -> Vec<LayerAttention> {
+    vec![sliding, sliding, sliding, full]
+}
+
+/// Files of both: those of OLMo 3 have a window.
+fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("olmo2", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Halves)?;
+    if let Some(window) = gguf.optional_count(&spec, "attention.sliding_window")? {
+        let full = spec.positions.rotations()[0].clone();
+        let base = gguf.optional_f32(&spec, "rope.freq_base")?.unwrap_or(10_000.0);
+        let frequencies = rope::plain(base, 2 * full.frequencies.len());
+        let plain = Rotation { frequencies, magnitude: 1.0, ..full.clone() };
+        spec.positions = Positions::Rope(vec![full, plain]);
+        spec.attention = gguf.windows(&spec, both(Some(window)), every_fourth(both(Some(window))))?;
+    }
+    let layout = Layout {
+        attention_norm: None,
+        piece_norms: Pieces::Whole(["attn_q_norm", "attn_k_norm"]),
+        attention_post_norm: Some("post_attention_norm"),
+        ffn_norm: None,
+        ffn_post_norm: Some("post_ffw_norm"),
+        ..GGUF
+    };
+    Ok(Plan { spec, layout })
+}

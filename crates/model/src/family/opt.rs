@@ -1,0 +1,54 @@
+//! OPT: GPT-2 with ReLU, its table of positions two rows late. OPT-350m differs: norms of the sums instead of what the
+//! halves read, and an embedding narrower than the stream. GGUF does not have it.
+
+use super::checks::count;
+use super::layout::{HUGGING, Layout, Qkv, Up};
+use super::{Asked, Family, Plan, json};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::Residual;
+
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("opt", of_json)), None)];
+
+fn of_json(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+    let fields = json::Fields {
+        ffn_width: "ffn_dim",
+        // transformers knows no such field: LayerNorm's own default.
+        epsilon: "layer_norm_eps",
+        epsilon_default: 1e-5,
+        norm: json::layer,
+        activation: "activation_function",
+        activation_default: "relu",
+        gated: false,
+        tied: true,
+        ..json::HUGGING
+    };
+    const AFFINE: &str = "layer_norm_elementwise_affine";
+    if !config.optional_bool(AFFINE)?.unwrap_or(true) {
+        return Err(config.refuse(AFFINE, "true (norms with weights)", false));
+    }
+    let mut spec = json::spec(config, "opt", &fields)?;
+    const NARROW: &str = "word_embed_proj_dim";
+    spec.embedding_width = count(config.file(), NARROW, config.optional_usize(NARROW)?.unwrap_or(spec.width))?;
+    let before = config.optional_bool("do_layer_norm_before")?.unwrap_or(true);
+    spec.residual = if before { Residual::Sequential } else { Residual::NormedSum };
+    let last = before && !config.optional_bool("_remove_final_layer_norm")?.unwrap_or(false);
+    let bias = json::bias(config, "enable_bias", true)?;
+    let layout = Layout {
+        prefixes: &["model.decoder.", "decoder."],
+        positions: Some(("embed_positions", 2)),
+        attention_norm: Some("self_attn_layer_norm"),
+        qkv: Qkv::Three(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
+        attention_output: "self_attn.out_proj",
+        ffn_norm: Some("final_layer_norm"),
+        up: Up::Plain("fc1"),
+        down: "fc2",
+        output_norm: last.then_some("final_layer_norm"),
+        qkv_bias: bias,
+        output_bias: bias,
+        ffn_bias: bias,
+        norm_bias: true,
+        ..HUGGING
+    };
+    Ok(Plan { spec, layout })
+}

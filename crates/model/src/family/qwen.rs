@@ -1,0 +1,63 @@
+//! Qwen 2, 2.5 and 3: Llama with biases of q, k and v (2 and 2.5) or norms of the heads of q and k (3).
+//!
+//! A window is there in the configurations, and off: `use_sliding_window` turns it on for the layers from
+//! `max_window_layers` on.
+
+use foretoken_kernels::rope::Pairing;
+
+use super::gguf::{Gguf, NormKind};
+use super::layout::{GGUF, HUGGING, Layout, Pieces};
+use super::tensors::Bias;
+use super::{Asked, Family, Plan, json, rope};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward, LayerAttention, Spec};
+
+pub(super) const FAMILIES: &[Family] = &[
+    Family::new(Some(("qwen2", qwen2)), Some(("qwen2", qwen2_of_gguf))),
+    Family::new(Some(("qwen3", qwen3)), Some(("qwen3", qwen3_of_gguf))),
+];
+
+/// Norms of the heads of queries and keys.
+const HEAD_NORMS: Pieces = Pieces::EveryHead(["self_attn.q_norm", "self_attn.k_norm"]);
+const HEAD_NORMS_OF_GGUF: Pieces = Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]);
+
+fn qwen2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let spec = spec(config, asked, "qwen2", json::HUGGING)?;
+    Ok(Plan { spec, layout: Layout { qkv_bias: Bias::Required, ..HUGGING } })
+}
+
+fn qwen3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let spec = spec(config, asked, "qwen3", json::Fields { head_dim_default: Some(128), ..json::HUGGING })?;
+    let bias = json::bias(config, "attention_bias", false)?;
+    Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, piece_norms: HEAD_NORMS, ..HUGGING } })
+}
+
+fn spec(config: &JsonConfig, asked: Asked, name: &'static str, fields: json::Fields) -> Result<Spec, ModelError> {
+    let mut spec = json::spec(config, name, &json::Fields { context_default: 32_768, ..fields })?;
+    rope::HALVES.set(config, asked, &mut spec)?;
+    let full = spec.attention[0];
+    let on = config.optional_bool("use_sliding_window")?.unwrap_or(false);
+    let window = if on { json::window(config, "sliding_window")? } else { None };
+    let sliding = LayerAttention { window, ..full };
+    let first = config.optional_usize("max_window_layers")?.unwrap_or(28);
+    let default = match window {
+        None => vec![full],
+        Some(_) if first >= spec.layers => vec![full],
+        Some(_) => (0..spec.layers).map(|layer| if layer < first { full } else { sliding }).collect(),
+    };
+    spec.attention = json::windows(config, spec.layers, [full, sliding], default)?;
+    Ok(spec)
+}
+
+fn qwen2_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("qwen2", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Halves)?;
+    Ok(Plan { spec, layout: GGUF })
+}
+
+fn qwen3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("qwen3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Halves)?;
+    Ok(Plan { spec, layout: Layout { piece_norms: HEAD_NORMS_OF_GGUF, ..GGUF } })
+}

@@ -1,0 +1,65 @@
+//! SmolLM 3: Llama of which every fourth layer does not rotate.
+
+use foretoken_kernels::rope::Pairing;
+
+use super::gguf::{Gguf, NormKind};
+use super::layout::{GGUF, HUGGING, Layout};
+use super::rope::{HALVES, Rope};
+use super::{Asked, Family, Plan, json};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward, LayerAttention};
+
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("smollm3", of_json)), Some(("smollm3", of_gguf)))];
+
+fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let fields = json::Fields { kv_heads_default: Some(4), context_default: 32_768, tied: true, ..json::HUGGING };
+    let mut spec = json::spec(config, "smollm3", &fields)?;
+    Rope { theta: 2_000_000.0, ..HALVES }.set(config, asked, &mut spec)?;
+    let rotated = rotated_layers(config, spec.layers)?;
+    let windowed = config.optional_bool("use_sliding_window")?.unwrap_or(false);
+    let window = if windowed { json::window(config, "sliding_window")? } else { None };
+    // Where windows are on, they are those of the layers that do not rotate, or of those that the file names.
+    let kinds = json::layer_types(config, spec.layers, |name| match name {
+        "full_attention" => Some(LayerAttention { rotation: None, window: None }),
+        "sliding_attention" => Some(LayerAttention { rotation: None, window }),
+        _ => None,
+    })?;
+    let layers = rotated.iter().enumerate().map(|(layer, rotates)| LayerAttention {
+        rotation: rotates.then_some(0),
+        window: match &kinds {
+            Some(kinds) => kinds[layer].window,
+            None if *rotates => None,
+            None => window,
+        },
+    });
+    spec.attention = layers.collect();
+    let attention = json::bias(config, "attention_bias", false)?;
+    let ffn_bias = json::bias(config, "mlp_bias", false)?;
+    Ok(Plan { spec, layout: Layout { qkv_bias: attention, output_bias: attention, ffn_bias, ..HUGGING } })
+}
+
+/// Whether each layer rotates, over and over.
+fn rotated_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, ModelError> {
+    const LIST: &str = "no_rope_layers";
+    const PERIOD: &str = "no_rope_layer_interval";
+    match config.optional_usizes(LIST)? {
+        Some(list) if list.len() == layers => Ok(list.into_iter().map(|rotates| rotates != 0).collect()),
+        Some(list) => Err(config.refuse(LIST, format!("one number a layer, {layers}"), list.len())),
+        None => {
+            let period = config.optional_usize(PERIOD)?.unwrap_or(4);
+            if period == 0 || layers > 1 << 16 {
+                return Err(config.refuse(PERIOD, "a number above 0, of layers that can be", period));
+            }
+            Ok((1..=layers).map(|layer| !layer.is_multiple_of(period)).collect())
+        }
+    }
+}
+
+fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("smollm3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    let rotated = spec.attention[0];
+    spec.attention = vec![rotated, rotated, rotated, LayerAttention::default()];
+    Ok(Plan { spec, layout: GGUF })
+}
