@@ -174,7 +174,7 @@ fn abandon(engine: &mut Engine, sequences: &[SequenceId]) {
 }
 
 impl Answer {
-    /// The answer to a request of which nothing has come yet.
+    /// The answer to a request of which nothing has come yet. Its number is known when it is submitted ([`Submitted`]).
     pub fn to(request: &Request) -> Self {
         Self { prompt: request.prompt.clone(), tenant: request.tenant, ..Self::default() }
     }

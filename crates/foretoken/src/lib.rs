@@ -64,9 +64,10 @@
 //! [`Settings`] are plain structs that can be read from JSON; [`Generator`] opens what they name and runs requests;
 //! [`Prompter`] makes requests of prompts and settings, beside a running engine; [`EngineThread`] runs them beside
 //! whatever else a program does; [`Answer`] is what came of one, and [`report`] says it in JSON; [`Record`] holds all
-//! that decided a text. Doors (the command line, and whatever comes after it) are made of exactly this, and need no
-//! other crate of the house. What is promised and why it holds stands in `foretoken_speculation`, the loop in
-//! `foretoken_engine`.
+//! that decided a text. Doors (the command line, and whatever comes after it) are made of exactly this. Types of the
+//! crates below that stand in the signatures of this one are re-exported, so a door needs no other crate; who brings a
+//! drafter, a network or a law of their own does. What is promised and why it holds stands in `foretoken_speculation`,
+//! the loop in `foretoken_engine`.
 //!
 //! # What opening does besides loading
 //!
@@ -110,10 +111,14 @@ pub use settings::Settings;
 pub use spec_type::SpecType;
 
 pub use foretoken_engine::{
-    BudgetKind, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, Race, Reliability, Request,
-    RequestError, SequenceId, Stats, Token, TranslationWay,
+    BudgetKind, CostRecord, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, Race, Reliability,
+    Request, RequestError, SequenceId, Stats, Token, TranslationWay,
 };
 pub use foretoken_kernels::Isa;
-pub use foretoken_model::{CacheType, WeightType};
-pub use foretoken_speculation::{Constrained, Constraint, DraftSettings, Promise, Sampling, SamplingProblem, Tenant};
+pub use foretoken_kernels::block::Format as BlockFormat;
+pub use foretoken_model::{CacheType, Executor, ExecutorError, ModelError, WeightType};
+pub use foretoken_speculation::{
+    Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant,
+};
 pub use foretoken_text::{ChatTemplate, Message as ChatMessage, TextError, Tokenizer};
+pub use foretoken_weights::WeightsError;

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foretoken_model::checkpoint::Config;
-use foretoken_model::{Checkpoint, Model, Options, Spec, family};
+use foretoken_model::family;
+pub use foretoken_model::{Checkpoint, Model, Options, Spec};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
 use foretoken_weights::{Bytes, gguf};

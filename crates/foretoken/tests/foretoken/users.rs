@@ -35,6 +35,7 @@ fn hear(
     let mut answer = Answer::to(&request);
     let (events, heard) = channel();
     let submitted = engine.submit(request, &events)?;
+    answer.request = Some(submitted.request);
     drop(events);
     for (number, event) in heard.iter().enumerate() {
         answer.take(&event, Instant::now());
