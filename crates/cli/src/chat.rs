@@ -13,11 +13,11 @@ use rustyline::error::ReadlineError;
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
+use crate::opening::{Notices, open_generator};
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, table};
 use crate::progress::say;
 use crate::report;
-use crate::telling::{self, Telling};
 
 /// Options of `foretoken chat`.
 #[derive(Args, Debug)]
@@ -50,12 +50,12 @@ impl Chat {
             speculation: self.speculation.settings(),
             parallel: 1,
         };
-        let (generator, telling) = telling::open(&settings)?;
-        let conversation = Conversation::new(&generator, self.system.as_deref())?;
+        let (generator, notices) = open_generator(&settings)?;
+        let conversation = Conversation::new(&generator.prompter, self.system.as_deref())?;
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&generator.names);
+        marks.legend(&generator.prompter.names);
         let interrupts = Interrupts::listen()?;
-        let mut talk = Talk { generator, telling, conversation, stream: Stream::new(marks), interrupts };
+        let mut talk = Talk { generator, notices, conversation, stream: Stream::new(marks), interrupts };
         let mut turns = Turns::new()?;
         while let Some(turn) = turns.next()? {
             match turn.trim() {
@@ -75,7 +75,7 @@ impl Chat {
 /// A conversation, and the means to go on with it.
 struct Talk {
     generator: Generator,
-    telling: Telling,
+    notices: Notices,
     conversation: Conversation,
     stream: Stream,
     interrupts: Interrupts,
@@ -85,18 +85,18 @@ impl Talk {
     /// Answers one turn. A turn that does not fit is forgotten again.
     fn answer(&mut self, turn: String, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
         self.conversation.ask(turn);
-        let request = self.conversation.request(&self.generator.request)?;
-        let (len, context) = (request.prompt.len(), self.generator.engine.context());
+        let request = self.conversation.request()?;
+        let (len, context) = (request.prompt.len(), self.generator.prompter.context);
         if len >= context {
             self.conversation.messages.pop();
             say(format_args!("the conversation has {len} tokens, the context {context}: /clear begins a new one"));
             return Ok(());
         }
         let request = Request { measure: show_drafts.is_some(), ..request };
-        let Self { generator, telling, stream, interrupts, .. } = self;
+        let Self { generator, notices, stream, interrupts, .. } = self;
         interrupts.begin();
         let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
-            telling.hear(event);
+            notices.hear(event);
             match event {
                 Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
@@ -106,6 +106,7 @@ impl Talk {
         })?;
         interrupts.end();
         self.stream.text("\n")?;
+        let prompter = &self.generator.prompter;
         for answer in &answers {
             if let Some(failure) = &answer.failure {
                 say(format_args!("error: {failure}"));
@@ -113,11 +114,11 @@ impl Talk {
             if answer.reason == Some(FinishReason::Context) {
                 say(format_args!("the context of {context} tokens is full: /clear begins a new conversation"));
             }
-            if let (Some(ShowDrafts::Table), Some(tokenizer)) = (show_drafts, self.generator.tokenizer.as_deref()) {
-                self.stream.text(&table(&answer.emitted, &self.generator.names, tokenizer))?;
+            if let (Some(ShowDrafts::Table), Some(tokenizer)) = (show_drafts, prompter.tokenizer.as_deref()) {
+                self.stream.text(&table(&answer.emitted, &prompter.names, tokenizer))?;
             }
             if show_drafts.is_some() {
-                say(report::line(&answers, &self.generator.names, None));
+                say(report::line(&answers, &prompter.names, None));
             }
             self.conversation.answer(answer.text.clone());
         }

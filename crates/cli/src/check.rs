@@ -7,14 +7,16 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use foretoken::{Answer, Generator, Promise, Prompt, Request, Settings, Token, Tokenizer, prompts};
+use foretoken::{Answer, Generator, Promise, Prompt, Prompter, Request, Settings, Token, Tokenizer};
 
 use crate::failure::Failure;
+use crate::opening::{Notices, open_generator};
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
-use crate::telling::{self, Telling};
+use crate::prompts::read_list;
 use crate::{report, values};
 
 /// Prompts of one round, over those that run at a time: so that texts also begin while others are under way.
@@ -43,7 +45,7 @@ impl Check {
     /// # Errors
     /// The first difference, or whatever keeps the comparison from being done.
     pub fn run(&self) -> Result<(), Failure> {
-        let prompts = prompts::read_list(&self.prompts)?;
+        let prompts = read_list(&self.prompts)?;
         let parallel = self.parallel.min(prompts.len());
         let settings = Settings {
             model: self.model.settings(),
@@ -51,25 +53,24 @@ impl Check {
             speculation: self.speculation.settings(),
             parallel,
         };
-        let (mut generator, mut telling) = telling::open(&settings)?;
-        comparable(&generator.request)?;
-        let tokens = |prompt: &Prompt| prompt.tokens(&generator.target, generator.tokenizer.as_deref());
-        let prompts: Vec<Vec<Token>> = prompts.iter().map(tokens).collect::<Result<_, _>>()?;
+        let (mut generator, mut notices) = open_generator(&settings)?;
+        let prompter = Arc::clone(&generator.prompter);
+        comparable(settings.speculation.verify, prompter.decided.sampling.temperature)?;
+        let requests = prompts.iter().map(|prompt| request(&prompter, prompt)).collect::<Result<Vec<_>, _>>()?;
         let (mut plain, mut speculative) = (Side::default(), Side::default());
         let mut failed = 0;
         let round = if parallel == 1 { 1 } else { ROUND * parallel };
-        for (number, prompts) in prompts.chunks(round).enumerate() {
+        for (number, requests) in requests.chunks(round).enumerate() {
             let first = number * round;
             // One after another, so that a plain text never shares a pass.
-            for prompt in prompts {
-                let request = Request { drafters: Vec::new(), ..request(&generator, prompt) };
-                plain.run(&mut generator, &mut telling, vec![request])?;
+            for request in requests {
+                let request = Request { drafters: Vec::new(), ..request.clone() };
+                plain.run(&mut generator, &mut notices, vec![request])?;
             }
-            let requests = prompts.iter().map(|prompt| request(&generator, prompt)).collect();
-            speculative.run(&mut generator, &mut telling, requests)?;
-            for number in first..first + prompts.len() {
+            speculative.run(&mut generator, &mut notices, requests.to_vec())?;
+            for number in first..first + requests.len() {
                 let (plain, speculative) = (&plain.answers[number], &speculative.answers[number]);
-                if let Some(difference) = difference(plain, speculative, generator.tokenizer.as_deref()) {
+                if let Some(difference) = difference(plain, speculative, prompter.tokenizer.as_deref()) {
                     return Err(Failure::Other(format!("prompt {}: {difference}", number + 1)));
                 }
                 let (tokens, passes) = (plain.stats.emitted, speculative.stats.passes);
@@ -86,7 +87,7 @@ impl Check {
         }
         let mut out = std::io::stdout();
         writeln!(out, "{}", summary(&plain, &speculative))?;
-        writeln!(out, "{}", report::line(&speculative.answers, &generator.names, Some(speculative.time())))?;
+        writeln!(out, "{}", report::line(&speculative.answers, &prompter.names, Some(speculative.time())))?;
         out.flush()?;
         match failed {
             0 => Ok(()),
@@ -96,16 +97,16 @@ impl Check {
 }
 
 /// Refuses promises under which two texts need not be equal.
-fn comparable(request: &Request) -> Result<(), Failure> {
-    if request.promise == Promise::Exact || request.sampling.temperature == 0.0 {
+fn comparable(promise: Promise, temperature: f32) -> Result<(), Failure> {
+    if promise == Promise::Exact || temperature == 0.0 {
         return Ok(());
     }
     let promised = "which promises the same distribution and not the same text";
     Err(Failure::Usage(format!("--verify: expected exact, or --temp 0, found rejection or block, {promised}")))
 }
 
-fn request(generator: &Generator, prompt: &[Token]) -> Request {
-    Request { prompt: prompt.to_vec(), log_probabilities: true, ..generator.request.clone() }
+fn request(prompter: &Prompter, prompt: &Prompt) -> Result<Request, Failure> {
+    Ok(Request { log_probabilities: true, ..prompter.request(prompt)? })
 }
 
 /// The answers of one way of decoding, and the time that they took.
@@ -116,10 +117,10 @@ struct Side {
 }
 
 impl Side {
-    fn run(&mut self, generator: &mut Generator, telling: &mut Telling, requests: Vec<Request>) -> Result<(), Failure> {
+    fn run(&mut self, generator: &mut Generator, notices: &mut Notices, requests: Vec<Request>) -> Result<(), Failure> {
         let started = Instant::now();
         let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
-            telling.hear(event);
+            notices.hear(event);
             Ok(true)
         })?;
         self.answers.extend(answers);

@@ -13,11 +13,11 @@ use indicatif::ProgressBar;
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
+use crate::opening::{Notices, open_generator, tell_failures};
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::progress::{bar, say};
 use crate::prompts::PromptOptions;
-use crate::telling::{self, Telling, told};
 use crate::{report, sparkline, values};
 
 /// Prompts of more tokens than one pass of the target get a bar.
@@ -77,35 +77,35 @@ impl Generate {
             speculation: self.speculation.settings(),
             parallel: self.parallel.min(prompts.len()),
         };
-        let (generator, mut telling) = telling::open(&settings)?;
-        if generator.tokenizer.is_none() && !self.output_ids && !self.json {
-            return Err(without_tokenizer(&generator.target).into());
+        let (generator, mut notices) = open_generator(&settings)?;
+        if generator.prompter.tokenizer.is_none() && !self.output_ids && !self.json {
+            return Err(without_tokenizer(&generator.prompter.target).into());
         }
         let requests = self.requests(&generator, &prompts)?;
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&generator.names);
+        marks.legend(&generator.prompter.names);
         // What is to be kept is kept although it was interrupted.
-        let interrupts = if generator.memory.keeps() { Some(Interrupts::listen()?) } else { None };
+        let interrupts = if generator.kept_texts.keeps() { Some(Interrupts::listen()?) } else { None };
         interrupts.iter().for_each(Interrupts::begin);
         let go_on = || interrupts.as_ref().is_none_or(Interrupts::go_on);
         let started = Instant::now();
         let (mut generator, answers) = match prompts.as_slice() {
             [prompt] if !self.json && !self.output_ids => {
-                self.stream(generator, &mut telling, prompt, requests, marks, &go_on)?
+                self.stream(generator, &mut notices, prompt, requests, marks, &go_on)?
             }
-            _ => self.collect(generator, &mut telling, &prompts, requests, marks, &go_on)?,
+            _ => self.collect(generator, &mut notices, &prompts, requests, marks, &go_on)?,
         };
         generator.keep(&answers)?;
         let wall = (prompts.len() > 1).then(|| started.elapsed());
         if answers.iter().any(|answer| answer.stats.passes > 0) {
-            say(report::line(&answers, &generator.names, wall));
+            say(report::line(&answers, &generator.prompter.names, wall));
         }
         if let ([answer], true) = (answers.as_slice(), self.sparkline || std::io::stderr().is_terminal())
             && let Some(line) = sparkline::line(&answer.arrivals)
         {
             say(line);
         }
-        told(&answers)
+        tell_failures(&answers)
     }
 
     fn requests(&self, generator: &Generator, prompts: &[Prompt]) -> Result<Vec<Request>, Failure> {
@@ -120,7 +120,7 @@ impl Generate {
     fn stream(
         &self,
         mut generator: Generator,
-        telling: &mut Telling,
+        notices: &mut Notices,
         prompt: &Prompt,
         requests: Vec<Request>,
         marks: Marks,
@@ -132,7 +132,7 @@ impl Generate {
         }
         let mut prompt_bar = PromptBar::default();
         let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
-            telling.hear(event);
+            notices.hear(event);
             prompt_bar.watch(event);
             match event {
                 Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
@@ -154,7 +154,7 @@ impl Generate {
     fn collect(
         &self,
         generator: Generator,
-        telling: &mut Telling,
+        notices: &mut Notices,
         prompts: &[Prompt],
         requests: Vec<Request>,
         marks: Marks,
@@ -162,9 +162,9 @@ impl Generate {
     ) -> Result<(Generator, Vec<Answer>), Failure> {
         let done = bar("prompts", prompts.len());
         let record = generator.record();
-        let engine = EngineThread::start(generator);
+        let engine = EngineThread::start(generator)?;
         let answers = engine.run(requests, &mut |_, event| -> Result<bool, Failure> {
-            telling.hear(event);
+            notices.hear(event);
             if matches!(event, Event::Finished { .. }) {
                 done.inc(1);
             }
@@ -196,8 +196,9 @@ impl Generate {
             return ids.join(",");
         }
         if self.json {
-            let has_text = generator.tokenizer.is_some();
-            return report::object(answer, prompt.text(), has_text, record, &generator.names).to_string();
+            let has_text = generator.prompter.tokenizer.is_some();
+            return foretoken::report::object(answer, prompt.text(), has_text, record, &generator.prompter.names)
+                .to_string();
         }
         let shown = if self.display_prompt { prompt.text().unwrap_or_default() } else { "" };
         let marked = answer.emitted.iter().map(|emitted| marks.marked(&emitted.text, emitted.origin));
@@ -212,10 +213,10 @@ impl Generate {
 
     /// The tokens of an answer behind an empty line, if they are to be listed.
     fn table(&self, generator: &Generator, answer: &Answer) -> String {
-        match (&generator.tokenizer, self.show_drafts) {
+        match (&generator.prompter.tokenizer, self.show_drafts) {
             (Some(tokenizer), Some(ShowDrafts::Table)) if !answer.emitted.is_empty() => {
-                let reliable = reliability(&answer.stats.drafters, &generator.names);
-                format!("\n{}{reliable}", table(&answer.emitted, &generator.names, tokenizer))
+                let reliable = reliability(&answer.stats.drafters, &generator.prompter.names);
+                format!("\n{}{reliable}", table(&answer.emitted, &generator.prompter.names, tokenizer))
             }
             _ => String::new(),
         }

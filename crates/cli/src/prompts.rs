@@ -1,16 +1,18 @@
 //! Where a command finds its prompts: an argument, a file, standard input, or token ids; one or a list of them.
 //!
 //! A single line end at the end of a file or of standard input belongs to the file, not to the prompt, as in llama.cpp.
-//! Left out: what prompts are ([`foretoken::prompts`]).
+//! A list of prompts is a file of lines, or of objects that may say what kind of prompt each is. Left out: what prompts
+//! are ([`foretoken::prompts`]).
 
 use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use foretoken::{Prompt, prompts};
-use foretoken_speculation::Token;
+use foretoken::{Prompt, Token};
+use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::records::{read_text, utf8};
 use crate::values;
 
 /// Where the prompt comes from.
@@ -42,7 +44,7 @@ impl PromptOptions {
     /// A file cannot be read or understood; or nothing is given and standard input is a terminal.
     pub fn read(&self) -> Result<Vec<Prompt>, Failure> {
         if let Some(path) = &self.prompts {
-            return Ok(prompts::read_list(path)?);
+            return read_list(path);
         }
         if let Some(ids) = &self.prompt_ids {
             return Ok(vec![Prompt::Ids(ids.clone())]);
@@ -51,7 +53,7 @@ impl PromptOptions {
             return Ok(vec![Prompt::Text(text.clone())]);
         }
         let text = match &self.file {
-            Some(path) => std::fs::read(path).map_err(|error| Failure::file(path, &error))?,
+            Some(path) => read_text(path)?,
             None if std::io::stdin().is_terminal() => {
                 return Err(Failure::Usage(
                     "prompt: expected an argument, -p, -f or standard input, found none".into(),
@@ -62,11 +64,105 @@ impl PromptOptions {
                 std::io::stdin()
                     .read_to_end(&mut text)
                     .map_err(|error| Failure::Other(format!("standard input: cannot be read: {error}")))?;
-                text
+                utf8("standard input", text)?
             }
         };
-        let place = self.file.as_ref().map_or("standard input".to_string(), |path| path.display().to_string());
-        let text = prompts::utf8(&place, text)?;
-        Ok(vec![Prompt::Text(prompts::without_last_line_end(&text).to_string())])
+        Ok(vec![Prompt::Text(without_last_line_end(&text).to_string())])
+    }
+}
+
+/// The text without the line end that belongs to its file.
+fn without_last_line_end(text: &str) -> &str {
+    text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
+}
+
+/// A prompt of a file, and what the file says about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Listed {
+    /// The prompt.
+    pub prompt: Prompt,
+    /// Its kind: an object's `category`, else its `kind`.
+    pub kind: Option<String>,
+}
+
+/// Prompts of a file: objects in a `.jsonl` file, lines of any other.
+///
+/// # Errors
+/// The file cannot be read, an object has no prompt, or there is none at all.
+pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
+    Ok(read_listed(path)?.into_iter().map(|listed| listed.prompt).collect())
+}
+
+/// Prompts of a file with their kinds.
+///
+/// # Errors
+/// As [`read_list`].
+pub fn read_listed(path: &Path) -> Result<Vec<Listed>, Failure> {
+    let place = path.display().to_string();
+    let text = read_text(path)?;
+    let objects = path.extension().is_some_and(|extension| extension == "jsonl" || extension == "ndjson");
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let prompts: Vec<Listed> = lines
+        .map(|(i, line)| match objects {
+            true => of_object(&format!("{place}: line {}", i + 1), line),
+            false => Ok(Listed { prompt: Prompt::Text(line.to_string()), kind: None }),
+        })
+        .collect::<Result<_, _>>()?;
+    match prompts.is_empty() {
+        true => Err(Failure::Other(format!("{place}: expected prompts, found none"))),
+        false => Ok(prompts),
+    }
+}
+
+/// The prompt of one object: its `prompt` (text or ids), else its `text` or `question`, else the first of its `turns`.
+fn of_object(place: &str, line: &str) -> Result<Listed, Failure> {
+    let object: Value = serde_json::from_str(line)
+        .map_err(|error| Failure::Other(format!("{place}: expected JSON, found: {error}")))?;
+    let fields = ["prompt", "text", "question"].map(|field| object.get(field));
+    let found = fields.into_iter().chain([object.get("turns").and_then(|turns| turns.get(0))]);
+    let kind = ["category", "kind"].into_iter().find_map(|field| object.get(field)?.as_str());
+    let listed = |prompt| Listed { prompt, kind: kind.map(str::to_string) };
+    let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
+    let found = found.flatten().next();
+    match found {
+        Some(Value::String(text)) => return Ok(listed(Prompt::Text(text.clone()))),
+        Some(Value::Array(ids)) => {
+            if let Some(ids) = ids.iter().map(id).collect() {
+                return Ok(listed(Prompt::Ids(ids)));
+            }
+        }
+        _ => {}
+    }
+    let found = found.map_or("none".to_string(), Value::to_string);
+    Err(Failure::Other(format!("{place}: prompt: expected a text or token ids, found {found}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_give_their_prompt_text_or_first_turn() {
+        let text = |text: &str| Prompt::Text(text.to_string());
+        let of = |line| of_object("x", line).ok().map(|listed| listed.prompt);
+        assert_eq!(of(r#"{"prompt": "a", "text": "b"}"#), Some(text("a")));
+        assert_eq!(of(r#"{"text": "b"}"#), Some(text("b")));
+        assert_eq!(of(r#"{"question_id": 81, "turns": ["c", "d"]}"#), Some(text("c")));
+        assert_eq!(of(r#"{"prompt": [1, 2]}"#), Some(Prompt::Ids(vec![1, 2])));
+        assert_eq!(of(r#"{"prompt": [1, "2"]}"#), None);
+        assert_eq!(of(r#"{"question": "e"}"#), Some(text("e")));
+        assert_eq!(of(r#"{"title": "e"}"#), None);
+        assert_eq!(of("e"), None);
+        let kind = |line| of_object("x", line).ok().and_then(|listed| listed.kind);
+        assert_eq!(kind(r#"{"prompt": "a", "category": "sum"}"#).as_deref(), Some("sum"));
+        assert_eq!(kind(r#"{"prompt": "a", "kind": "story"}"#).as_deref(), Some("story"));
+        assert_eq!(kind(r#"{"prompt": "a"}"#), None);
+    }
+
+    #[test]
+    fn one_line_end_is_not_part_of_the_prompt() {
+        assert_eq!(without_last_line_end("a\n\n"), "a\n");
+        assert_eq!(without_last_line_end("a\r\n"), "a");
+        assert_eq!(without_last_line_end("a"), "a");
     }
 }

@@ -65,10 +65,17 @@ pub fn read(path: &Path, tokenizer: &Tokenizer, limit: Option<usize>) -> Result<
 /// # Errors
 /// It cannot be read, or is no UTF-8.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
-    let bytes = std::fs::read(path).map_err(|error| Failure::file(path, &error))?;
+    utf8(&path.display().to_string(), std::fs::read(path).map_err(|error| Failure::file(path, &error))?)
+}
+
+/// The text of bytes from a place, which is named in messages.
+///
+/// # Errors
+/// They are no UTF-8.
+pub fn utf8(place: &str, bytes: Vec<u8>) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::Other(format!("{}: expected UTF-8, found another byte at {at}", path.display()))
+        Failure::Other(format!("{place}: expected UTF-8, found another byte at {at}"))
     })
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use foretoken::models::demo;
+use foretoken::models::built_in;
 use foretoken_kernels::Isa;
 
 use crate::failure::Failure;
@@ -23,9 +23,10 @@ impl Version {
         writeln!(out, "foretoken {}", env!("CARGO_PKG_VERSION"))?;
         if verbose {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            let pair = demo::target().zip(demo::draft());
-            let built_in =
-                pair.map_or("none".to_string(), |(target, draft)| format!("{}, {}", target.name, draft.name));
+            let built_in = match built_in().as_slice() {
+                [] => "none".to_string(),
+                names => names.join(", "),
+            };
             writeln!(out, "instruction set  {} (of {})", Isa::chosen().name(), instruction_sets())?;
             writeln!(out, "cores            {cores}")?;
             writeln!(out, "built-in models  {built_in}")?;

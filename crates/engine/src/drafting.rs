@@ -12,7 +12,6 @@
 //! verified. Under *exact* each may fill the whole budget; under the other promises, where draws cannot be taken back,
 //! they share it ([`share`]). Where drafts are weighed by their costs, whoever does not pay is not asked (`weighing`).
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -25,6 +24,7 @@ use foretoken_speculation::{
 use crate::chance::Race;
 use crate::meter::{Call, Meter};
 use crate::output::Event;
+use crate::panics::panic_message;
 use crate::request::Request;
 use crate::sequence::{HiddenRows, Sequence};
 use crate::weighing::{Trials, Weighing, Who, unique};
@@ -427,10 +427,5 @@ fn ask_of<'a>(
 fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, String> {
     // A drafter's own state may be left in pieces. It is then asked for one request at a time, and dropped where it
     // fails again; everything else that it can reach is whole after each call.
-    catch_unwind(AssertUnwindSafe(run)).map_err(message)
-}
-
-fn message(panic: Box<dyn Any + Send>) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_else(|| "a panic".to_string())
+    catch_unwind(AssertUnwindSafe(run)).map_err(|panic| panic_message(&*panic))
 }

@@ -16,7 +16,7 @@ fn main() -> Result<(), Error> {
     let generator = Generator::open(&settings)?;
     generator.notes.iter().for_each(|note| eprintln!("note: {note}"));
     let request = generator.request(prompt.as_str())?;
-    let engine = EngineThread::start(generator);
+    let engine = EngineThread::start(generator)?;
     let (events, heard) = channel();
     engine.submit(request, &events)?;
     for event in heard {

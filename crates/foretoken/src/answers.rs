@@ -2,12 +2,14 @@
 //!
 //! The one loop of every door that waits for whole answers: generating, checking and chatting differ in what they do
 //! with events while they come, and with answers when they are complete. [`EngineThread`](crate::EngineThread) is for
-//! doors that have something else to do meanwhile. Left out: printing.
+//! doors that have something else to do meanwhile; who hears events from it makes an [`Answer`] of them. Left out:
+//! printing.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use foretoken_engine::{Emitted, Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token};
+use foretoken_speculation::Tenant;
 
 use crate::Error;
 
@@ -16,6 +18,8 @@ use crate::Error;
 pub struct Answer {
     /// Tokens of the prompt.
     pub prompt: Vec<Token>,
+    /// On whose behalf it was asked.
+    pub tenant: Tenant,
     /// The request's number, by which the engine draws under rejection and block verification; `None` if it was
     /// refused.
     pub request: Option<u64>,
@@ -61,17 +65,18 @@ pub(crate) struct Growing {
 }
 
 impl Growing {
-    /// Answers to these prompts, with what came of submitting them.
+    /// Answers that are empty yet, with what came of submitting their requests. A prompt that is refused says so in its
+    /// answer.
     ///
     /// # Errors
-    /// What all requests have in common is refused. A prompt that is refused says so in its answer.
+    /// What all requests have in common is refused: why, and the sequences that were taken, for which nobody waits.
     pub(crate) fn new(
-        prompts: Vec<Vec<Token>>,
-        submitted: impl IntoIterator<Item = Result<Submitted, RequestError>>,
-    ) -> Result<Self, Error> {
-        let mut growing = Self { answers: Vec::with_capacity(prompts.len()), numbers: HashMap::new() };
-        for (number, (prompt, submitted)) in prompts.into_iter().zip(submitted).enumerate() {
-            let mut answer = Answer { prompt, ..Answer::default() };
+        answers: Vec<Answer>,
+        submitted: Vec<Result<Submitted, RequestError>>,
+    ) -> Result<Self, (RequestError, Vec<SequenceId>)> {
+        let taken: Vec<SequenceId> = submitted.iter().flatten().map(|submitted| submitted.sequence).collect();
+        let mut growing = Self { answers, numbers: HashMap::new() };
+        for (number, (answer, submitted)) in growing.answers.iter_mut().zip(submitted).enumerate() {
             match submitted {
                 Ok(Submitted { sequence, request }) => {
                     answer.request = Some(request);
@@ -82,9 +87,8 @@ impl Growing {
                     | RequestError::PromptTooLong { .. }
                     | RequestError::Token { .. }),
                 ) => answer.failure = Some(error.to_string()),
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err((error, taken)),
             }
-            growing.answers.push(answer);
         }
         Ok(growing)
     }
@@ -130,9 +134,15 @@ pub fn run<E: From<Error>>(
     requests: Vec<Request>,
     watch: &mut Watch<'_, E>,
 ) -> Result<Vec<Answer>, E> {
-    let prompts = requests.iter().map(|request| request.prompt.clone()).collect();
-    let submitted = requests.into_iter().map(|request| Submitted::to(engine, request));
-    let mut growing = Growing::new(prompts, submitted)?;
+    let answers = requests.iter().map(Answer::to).collect();
+    let submitted = requests.into_iter().map(|request| Submitted::to(engine, request)).collect();
+    let mut growing = match Growing::new(answers, submitted) {
+        Ok(growing) => growing,
+        Err((error, taken)) => {
+            abandon(engine, &taken);
+            return Err(Error::from(error).into());
+        }
+    };
     while !engine.is_idle() {
         let (mut cancelled, mut failure) = (Vec::new(), None);
         let events = engine.step(&mut Race);
@@ -150,22 +160,32 @@ pub fn run<E: From<Error>>(
         }
         cancelled.into_iter().for_each(|sequence| engine.cancel(sequence));
         if let Some(error) = failure {
-            // Nobody waits for the others: they shall not run in the company of later ones.
-            growing.numbers.keys().for_each(|sequence| engine.cancel(*sequence));
-            engine.step(&mut Race);
+            abandon(engine, &growing.numbers.into_keys().collect::<Vec<_>>());
             return Err(error);
         }
     }
     Ok(growing.done())
 }
 
+/// Ends sequences for which nobody waits: they shall not run in the company of later ones.
+fn abandon(engine: &mut Engine, sequences: &[SequenceId]) {
+    sequences.iter().for_each(|sequence| engine.cancel(*sequence));
+    engine.step(&mut Race);
+}
+
 impl Answer {
+    /// The answer to a request of which nothing has come yet. Its number is known when it is submitted ([`Submitted`]).
+    pub fn to(request: &Request) -> Self {
+        Self { prompt: request.prompt.clone(), tenant: request.tenant, ..Self::default() }
+    }
+
     /// The new tokens.
     pub fn ids(&self) -> Vec<Token> {
         self.emitted.iter().map(|emitted| emitted.token).collect()
     }
 
-    fn take(&mut self, event: &Event, now: Instant) {
+    /// Takes the next of its events, which was heard at `now`.
+    pub fn take(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
             Event::Tokens { emitted, .. } => {

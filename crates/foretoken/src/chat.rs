@@ -7,21 +7,19 @@
 use std::sync::Arc;
 
 use foretoken_engine::Request;
-use foretoken_speculation::Token;
-use foretoken_text::{ChatTemplate, Message, Tokenizer};
+use foretoken_text::Message as ChatMessage;
 
-use crate::{Error, Generator};
+use crate::settings::DecidedSampling;
+use crate::{Error, Prompter};
 
-/// A conversation, and the means to write it out as a prompt.
+/// A conversation, and the means to write it out as a prompt. It needs no engine: it lives wherever its user is.
+#[derive(Clone)]
 pub struct Conversation {
-    tokenizer: Arc<Tokenizer>,
-    template: ChatTemplate,
+    prompter: Arc<Prompter>,
     /// What is said to the model before the first turn.
     system: Option<String>,
-    /// All that was said, oldest first.
-    pub messages: Vec<Message>,
-    /// The tokens that end a turn besides those that end a text.
-    turn_end_tokens: Vec<Token>,
+    /// All that was said, oldest first. Who is given whole conversations, as a server is, sets it.
+    pub messages: Vec<ChatMessage>,
 }
 
 impl Conversation {
@@ -30,46 +28,52 @@ impl Conversation {
     ///
     /// # Errors
     /// The model has no tokenizer or no chat template.
-    pub fn new(generator: &Generator, system: Option<&str>) -> Result<Self, Error> {
-        let target = &generator.target;
-        let Some(tokenizer) = generator.tokenizer.clone() else {
-            return Err(Error::input(target.missing_tokenizer()));
-        };
-        let template = target.chat_template()?.ok_or_else(|| {
-            let without = "expected one to chat with, found none; generate goes on with a text without one";
-            Error::input(format!("{}: chat template: {without}", target.name))
-        })?;
-        let ignore_eos = generator.decided.settings.ignore_eos;
-        let turn_end_tokens = if ignore_eos { Vec::new() } else { tokenizer.turn_end_tokens().to_vec() };
+    pub fn new(prompter: &Arc<Prompter>, system: Option<&str>) -> Result<Self, Error> {
+        if prompter.tokenizer.is_none() {
+            return Err(Error::input(prompter.target.missing_tokenizer()));
+        }
+        prompter.chat_template()?;
         let system = system.map(str::to_string);
-        let mut conversation = Self { tokenizer, template, system, messages: Vec::new(), turn_end_tokens };
+        let mut conversation = Self { prompter: Arc::clone(prompter), system, messages: Vec::new() };
         conversation.clear();
         Ok(conversation)
     }
 
     /// Forgets all but what the model is told before.
     pub fn clear(&mut self) {
-        self.messages = self.system.iter().map(|text| Message::new("system", text)).collect();
+        self.messages = self.system.iter().map(|text| ChatMessage::new("system", text)).collect();
     }
 
     /// The user's turn.
     pub fn ask(&mut self, text: impl Into<String>) {
-        self.messages.push(Message::new("user", text));
+        self.messages.push(ChatMessage::new("user", text));
     }
 
     /// The model's turn.
     pub fn answer(&mut self, text: impl Into<String>) {
-        self.messages.push(Message::new("assistant", text));
+        self.messages.push(ChatMessage::new("assistant", text));
     }
 
-    /// The request for the model's next turn, a copy of `base` otherwise.
+    /// The request for the model's next turn, by the generator's own settings. It ends with the turn as well as with
+    /// the text, unless [end tokens are ignored](crate::settings::SamplingSettings::ignore_eos).
     ///
     /// # Errors
     /// The template cannot write the conversation out.
-    pub fn request(&self, base: &Request) -> Result<Request, Error> {
-        let prompt = self.template.encode(&self.tokenizer, &self.messages, true)?;
-        let mut request = Request { prompt, ..base.clone() };
-        request.sampling.end_tokens.extend_from_slice(&self.turn_end_tokens);
+    pub fn request(&self) -> Result<Request, Error> {
+        self.request_by(&self.prompter.decided)
+    }
+
+    /// The same, by settings of its own ([`Prompter::decide`]).
+    ///
+    /// # Errors
+    /// As [`Conversation::request`].
+    pub fn request_by(&self, decided: &DecidedSampling) -> Result<Request, Error> {
+        let tokenizer = self.prompter.tokenizer.as_deref().expect("checked when the conversation began");
+        let prompt = self.prompter.chat_template()?.encode(tokenizer, &self.messages, true)?;
+        let mut request = Request { prompt, ..self.prompter.base(decided) };
+        if !decided.settings.ignore_eos {
+            request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
+        }
         Ok(request)
     }
 }

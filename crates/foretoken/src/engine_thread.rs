@@ -4,9 +4,10 @@
 //! share one. Between two steps the thread does all that it was told meanwhile, in the order in which it was told, and
 //! without anything to do it sleeps. Requests that are submitted together begin together, so their texts are those of a
 //! loop that submits them all and then steps. A listener that is gone cancels its requests. If the engine panics, every
-//! request that is alive ends as failed, and whoever submits later is told why. Left out: limits to how much may wait.
+//! request that is alive ends as failed, and whoever submits later is told why; so too if a closure panics that was
+//! given the engine ([`EngineThread::with`]), since nobody knows what it left half done, and a wrong text is worse than
+//! none. Left out: limits to how much may wait.
 
-use std::any::Any;
 use std::borrow::BorrowMut;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,15 +16,16 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use foretoken_engine::{Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats};
+use foretoken_engine::{Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, panic_message};
 
 use crate::Error;
 use crate::answers::{Answer, Growing, Submitted, Watch, sequence};
 
 /// What the thread is told.
-enum Command {
+enum Command<T> {
     Submit { requests: Vec<Request>, events: Sender<Event>, reply: Sender<Vec<Result<Submitted, RequestError>>> },
     Cancel(SequenceId),
+    With(Box<dyn FnOnce(&mut T) + Send>),
     Stop,
 }
 
@@ -31,26 +33,26 @@ enum Command {
 /// [`Generator`](crate::Generator)). Can be shared between threads. Dropping it cancels all requests and stops the
 /// thread.
 pub struct EngineThread<T> {
-    commands: Sender<Command>,
+    commands: Sender<Command<T>>,
     /// Gives the owner back; `None` if the engine panicked.
     thread: Option<JoinHandle<Option<T>>>,
-    /// What the engine's panic said.
-    panic: Arc<OnceLock<String>>,
+    /// Set when the thread ends: what the engine's panic said, if it panicked.
+    panic: Arc<OnceLock<Option<String>>>,
 }
 
 impl<T: BorrowMut<Engine> + Send + 'static> EngineThread<T> {
     /// Moves an engine to a new thread.
     ///
-    /// # Panics
-    /// If the system refuses another thread.
-    pub fn start(owner: T) -> Self {
+    /// # Errors
+    /// The system refuses another thread.
+    pub fn start(owner: T) -> Result<Self, Error> {
         let (commands, told) = channel();
         let panic = Arc::new(OnceLock::new());
         let worker = Worker { owner, told, listeners: HashMap::new() };
         let said = Arc::clone(&panic);
         let thread = std::thread::Builder::new().name("foretoken-engine".to_string());
-        let thread = thread.spawn(move || worker.run(&said)).expect("the system refuses another thread");
-        Self { commands, thread: Some(thread), panic }
+        let thread = thread.spawn(move || worker.run(&said)).map_err(|error| Error::Thread(error.to_string()))?;
+        Ok(Self { commands, thread: Some(thread), panic })
     }
 
     /// Cancels all requests, stops the thread and gives the engine's owner back.
@@ -96,14 +98,31 @@ impl<T> EngineThread<T> {
         self.commands.send(Command::Cancel(sequence)).ok();
     }
 
+    /// Runs a closure on the thread, between two steps, and gives back what it returned: to keep texts, to look at
+    /// what all requests have learned. All requests wait for it. It may change the engine, but is not to step it: the
+    /// events of such a step would reach nobody. It is not to speak to this thread either, which would wait for itself.
+    ///
+    /// # Errors
+    /// The thread is gone. So it is if the closure panics, as if the engine had.
+    pub fn with<R: Send + 'static>(&self, run: impl FnOnce(&mut T) -> R + Send + 'static) -> Result<R, Error> {
+        let (reply, replied) = channel();
+        let run = move |owner: &mut T| drop(reply.send(run(owner)));
+        self.commands.send(Command::With(Box::new(run))).map_err(|_| self.stopped())?;
+        replied.recv().map_err(|RecvError| self.stopped())
+    }
+
     /// Runs requests to their ends, as [`answers::run`](crate::answers::run) on this thread: with the same texts.
     ///
     /// # Errors
     /// What all requests have in common is refused, `watch` fails, or the thread is gone.
     pub fn run<E: From<Error>>(&self, requests: Vec<Request>, watch: &mut Watch<'_, E>) -> Result<Vec<Answer>, E> {
-        let prompts = requests.iter().map(|request| request.prompt.clone()).collect();
+        let answers = requests.iter().map(Answer::to).collect();
         let (events, heard) = channel();
-        let mut growing = Growing::new(prompts, self.submit_all(requests, &events)?)?;
+        let growing = Growing::new(answers, self.submit_all(requests, &events)?);
+        let mut growing = growing.map_err(|(error, taken)| {
+            taken.into_iter().for_each(|sequence| self.cancel(sequence));
+            Error::from(error)
+        })?;
         drop(events);
         while growing.open() > 0 {
             let event = heard.recv().map_err(|RecvError| self.stopped())?;
@@ -115,8 +134,9 @@ impl<T> EngineThread<T> {
         Ok(growing.done())
     }
 
+    /// Why the thread is gone. Its channels close while it ends, so this is known at once or in a moment.
     fn stopped(&self) -> Error {
-        Error::Stopped(self.panic.get().map_or("its thread has ended", String::as_str).to_string())
+        Error::Stopped(self.panic.wait().as_deref().unwrap_or("its thread has ended").to_string())
     }
 }
 
@@ -132,23 +152,22 @@ impl<T> Drop for EngineThread<T> {
 /// What runs on the thread.
 struct Worker<T> {
     owner: T,
-    told: Receiver<Command>,
+    told: Receiver<Command<T>>,
     /// Who hears of the sequences that are alive.
     listeners: HashMap<SequenceId, Sender<Event>>,
 }
 
 impl<T: BorrowMut<Engine>> Worker<T> {
     /// Works until it is told to stop. Gives the owner back, unless the engine panics.
-    fn run(mut self, panic: &OnceLock<String>) -> Option<T> {
+    fn run(mut self, panic: &OnceLock<Option<String>>) -> Option<T> {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             while self.obey() {
                 self.step();
             }
         }));
-        let Err(said) = ended else { return Some(self.owner) };
-        let why = message(&*said);
-        // Known before the channels close: whoever waits on one asks for it then.
-        panic.set(why.clone()).ok();
+        let why = ended.err().map(|said| panic_message(&*said));
+        panic.set(why.clone()).expect("a thread ends once");
+        let Some(why) = why else { return Some(self.owner) };
         for (sequence, listener) in self.listeners.drain() {
             let reason = FinishReason::Failed(format!("the engine stopped: {why}"));
             let stats = Box::new(Stats::default());
@@ -171,6 +190,7 @@ impl<T: BorrowMut<Engine>> Worker<T> {
                     reply.send(submitted).ok();
                 }
                 Ok(Command::Cancel(sequence)) => self.owner.borrow_mut().cancel(sequence),
+                Ok(Command::With(run)) => run(&mut self.owner),
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => {
                     for sequence in self.listeners.keys().copied().collect::<Vec<_>>() {
                         self.owner.borrow_mut().cancel(sequence);
@@ -206,10 +226,4 @@ impl<T: BorrowMut<Engine>> Worker<T> {
         }
         deaf.into_iter().for_each(|sequence| engine.cancel(sequence));
     }
-}
-
-/// What a panic said.
-fn message(said: &(dyn Any + Send)) -> String {
-    let words = said.downcast_ref::<&str>().copied().or(said.downcast_ref::<String>().map(String::as_str));
-    words.unwrap_or("a panic without words").split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -82,6 +82,8 @@ pub enum Error {
     Request(RequestError),
     /// The engine's thread is gone: it panicked, with this message, or was stopped.
     Stopped(String),
+    /// The system refuses the engine a thread of its own, for this reason.
+    Thread(String),
 }
 
 impl Error {
@@ -108,6 +110,7 @@ impl Error {
                 }
             }
             Self::Stopped(why) => format!("engine: expected one that runs, found it stopped: {why}"),
+            Self::Thread(why) => format!("engine: expected a thread of its own, found none: {why}"),
         }
     }
 }

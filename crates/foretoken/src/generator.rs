@@ -1,55 +1,44 @@
-//! A generator from settings: target, drafters, engine, and what every request has in common.
+//! A generator from settings: target, drafters, engine, and what is kept for the next run.
 //!
 //! Which drafters an engine has is decided here and nowhere else. Plain decoding needs no second engine: its requests
-//! ask for no drafter; and whoever compares several ways of drafting has them all in one. Left out: what becomes of the
-//! answers.
+//! ask for no drafter; and whoever compares several ways of drafting has them all in one. What every request has in
+//! common, and no engine is needed for, is its [`Prompter`]'s. Left out: what becomes of the answers.
 
 mod drafters;
 mod model_free;
 
 use std::borrow::{Borrow, BorrowMut};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use foretoken_engine::{BudgetKind, Engine, Order, Request};
+use foretoken_engine::{BudgetKind, Engine, Request};
 use foretoken_model::Options;
-use foretoken_speculation::{Tenant, Token};
-use foretoken_text::Tokenizer;
 use serde_json::Value;
 
-use crate::Error;
 use crate::answers::{self, Answer, Watch};
 use crate::costs::KeptCosts;
 use crate::error::Message;
-pub use crate::memory::Memory;
-use crate::models::Opened;
+pub use crate::kept_texts::KeptTexts;
+use crate::prompter::Drafting;
 use crate::prompts::Prompt;
 use crate::record::Record;
-use crate::settings::{DecidedSampling, Settings, SpeculationSettings};
+use crate::settings::{Settings, SpeculationSettings};
 use crate::spec_type::SpecType;
-use drafters::Workshop;
+use crate::{Error, Method, Prompter};
+use drafters::DrafterMaker;
 pub use model_free::without_model;
 
-/// Writes text: an engine with its target, drafters and tokenizer.
+/// Writes text: an engine with its target and drafters, and the [`Prompter`] that makes its requests.
 ///
 /// What its passes cost is kept for the next one when it is dropped ([`SpeculationSettings::costs`] says where and when
 /// not).
 pub struct Generator {
     /// The engine, with its drafters.
     pub engine: Engine,
-    /// The target's files.
-    pub target: Opened,
-    /// The target's tokenizer, if it has one.
-    pub tokenizer: Option<Arc<Tokenizer>>,
-    /// A request without a prompt, by the first method; every request is a copy of it.
-    pub request: Request,
-    /// Names of the drafters, by number: each is another.
-    pub names: Vec<String>,
-    /// The drafters of each method.
-    pub methods: Vec<Team>,
-    /// What drafters know from before, and what is kept for later.
-    pub memory: Memory,
-    /// The law, and who decided it.
-    pub decided: DecidedSampling,
+    /// What every request has in common. Doors that move the generator to a thread
+    /// ([`EngineThread`](crate::EngineThread)) take a clone of it first.
+    pub prompter: Arc<Prompter>,
+    /// Texts that drafters know from before, and those that are kept for later.
+    pub kept_texts: KeptTexts,
     /// What a user should know, a line each.
     pub notes: Vec<Message>,
     settings: Settings,
@@ -77,15 +66,6 @@ impl<'a> Choices<'a> {
         let SpeculationSettings { spec_type, budget, draft, .. } = &settings.speculation;
         Self { settings, methods: vec![spec_type.clone()], budget: budget.up_to(draft.n_max), costs: None }
     }
-}
-
-/// The drafters of a method.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Team {
-    /// Their numbers.
-    pub drafters: Vec<u8>,
-    /// The order in which they are asked.
-    pub order: Order,
 }
 
 impl Generator {
@@ -119,44 +99,34 @@ impl Generator {
         // A page belongs to one text, so each text's share is a whole number of pages.
         let positions = context.next_multiple_of(Options::for_positions(1, 1).page_len) * parallel;
         let options = Options { context: Some(context), ..model.run_with(positions) };
-        let mut workshop = Workshop::new(speculation, &target, tokenizer.clone(), options);
+        let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), options);
         for specs in &specs {
-            workshop.open_drafts(specs)?;
+            maker.open_drafts(specs)?;
         }
         let mut engine = Engine::new(Box::new(target.load(options, progress)?), *parallel, context);
-        let mut methods: Vec<Team> = Vec::with_capacity(specs.len());
+        let mut methods: Vec<Method> = Vec::with_capacity(specs.len());
         for (method, specs) in choices.methods.iter().zip(&specs) {
             let order = SpeculationSettings::order(method);
-            methods.push(Team { drafters: workshop.team(specs, &mut engine, progress)?, order });
+            methods.push(Method { drafters: maker.drafters(specs, &mut engine, progress)?, order });
         }
-        let names = workshop.names();
-        let memory = Memory::load(&speculation.memory, tokenizer.as_deref(), &mut engine, Tenant::default())?;
+        let names = maker.names();
+        let kept_texts = KeptTexts::load(&speculation.memory, tokenizer.as_deref(), &mut engine)?;
         let costs = match (specs.iter().all(Vec::is_empty), choices.costs) {
             (true, _) => KeptCosts::default(),
             (false, Some(costs)) => KeptCosts::hold(&mut engine, &names, costs)?,
             (false, None) => {
                 let held = speculation.costs.as_deref();
-                KeptCosts::prepare(&mut engine, &names, held, &workshop.key(model), &mut notes)?
+                KeptCosts::prepare(&mut engine, &names, held, &maker.key(model), &mut notes)?
             }
         };
-        let request = request(choices, &decided, methods.first(), tokenizer.clone())?;
         notes.extend(speculation.unused(&specs));
+        let (promise, budget) = (speculation.verify, choices.budget.clone());
+        let drafting = Drafting { promise, budget, settings: speculation.of_requests() };
+        let (context, template) = (engine.context(), OnceLock::new());
+        let prompter = Prompter { target, tokenizer, decided, names, methods, context, drafting, template };
         let first_request = engine.next_request();
-        let settings = settings.clone();
-        Ok(Self {
-            engine,
-            target,
-            tokenizer,
-            request,
-            names,
-            methods,
-            memory,
-            decided,
-            notes,
-            settings,
-            first_request,
-            costs,
-        })
+        let (prompter, settings) = (Arc::new(prompter), settings.clone());
+        Ok(Self { engine, prompter, kept_texts, notes, settings, first_request, costs })
     }
 
     /// A generator that writes the texts of a record again, if it is given the same prompts in the same order. Files
@@ -174,21 +144,22 @@ impl Generator {
 
     /// All that decides the texts of this generator, and who decided it.
     pub fn record(&self) -> Record {
-        let mut settings = Settings { sampling: self.decided.settings.clone(), ..self.settings.clone() };
+        let Prompter { decided, names, context, .. } = &*self.prompter;
+        let mut settings = Settings { sampling: decided.settings.clone(), ..self.settings.clone() };
         settings.model.threads = Some(settings.model.threads());
-        settings.model.ctx_size = Some(self.engine.context());
+        settings.model.ctx_size = Some(*context);
         let costs = self.costs.held().cloned();
-        let drafters = self.request.drafters.iter().map(|number| self.names[usize::from(*number)].clone()).collect();
-        Record::new(&self.settings, settings, &self.decided, drafters, self.first_request, costs)
+        let drafters = self.prompter.methods.first().map_or(&[][..], |method| &method.drafters);
+        let drafters = drafters.iter().map(|number| names[usize::from(*number)].clone()).collect();
+        Record::new(&self.settings, settings, decided, drafters, self.first_request, costs)
     }
 
-    /// A request that goes on with a prompt.
+    /// A request that goes on with a prompt, as [`Prompter::request`].
     ///
     /// # Errors
-    /// A text for a model without a tokenizer, or an empty one for a model without a beginning-of-text token.
+    /// As [`Prompter::request`].
     pub fn request(&self, prompt: impl Into<Prompt>) -> Result<Request, Error> {
-        let prompt: Vec<Token> = prompt.into().tokens(&self.target, self.tokenizer.as_deref())?;
-        Ok(Request { prompt, ..self.request.clone() })
+        self.prompter.request(prompt)
     }
 
     /// Runs requests to their ends, as [`answers::run`].
@@ -199,16 +170,16 @@ impl Generator {
         answers::run(&mut self.engine, requests, watch)
     }
 
-    /// Adds answers to the texts that drafters will know in the next run, if these are kept. What could not be answered
-    /// is not kept.
+    /// Adds answers to the texts that drafters will know in the next run, if these are kept, each as its tenant's. What
+    /// could not be answered is not kept.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn keep(&mut self, answers: &[Answer]) -> Result<(), Error> {
         for answer in answers.iter().filter(|answer| !answer.emitted.is_empty()) {
-            self.memory.add(&answer.prompt, &answer.ids());
+            self.kept_texts.add(answer.tenant, &answer.prompt, &answer.ids());
         }
-        self.memory.save(self.engine.next_request())
+        self.kept_texts.save(self.engine.next_request())
     }
 }
 
@@ -220,35 +191,6 @@ fn check_least(found: usize, most: usize) -> Result<(), Error> {
     let expected = Message::setting("draft.n_min").and(format!(": expected at most {most}, which is what "));
     let expected = expected.and_setting("budget").and(" allows without ").and_setting("draft.n_max");
     Err(Error::Setting(expected.and(format!(", found {found}"))))
-}
-
-/// The request that all requests are copies of.
-fn request(
-    choices: &Choices<'_>,
-    decided: &DecidedSampling,
-    team: Option<&Team>,
-    tokenizer: Option<Arc<Tokenizer>>,
-) -> Result<Request, Error> {
-    let Team { drafters, order } = team.cloned().unwrap_or_default();
-    let (settings, speculation) = (&decided.settings, &choices.settings.speculation);
-    if tokenizer.is_none() && !settings.stop.is_empty() {
-        let expected = ": expected a model with a tokenizer, found one without";
-        return Err(Error::Setting(Message::setting("stop").and(expected)));
-    }
-    Ok(Request {
-        tokens_max: settings.tokens_max.0,
-        sampling: decided.sampling.clone(),
-        seed: settings.seed.unwrap_or_default(),
-        promise: speculation.verify,
-        budget: choices.budget.clone(),
-        drafters,
-        order,
-        draft: speculation.of_requests(),
-        tokenizer,
-        stop: settings.stop.clone(),
-        special: settings.special,
-        ..Request::new(Vec::new())
-    })
 }
 
 impl Borrow<Engine> for Generator {
@@ -265,6 +207,6 @@ impl BorrowMut<Engine> for Generator {
 
 impl Drop for Generator {
     fn drop(&mut self) {
-        self.costs.keep(&self.engine, &self.names);
+        self.costs.keep(&self.engine, &self.prompter.names);
     }
 }

@@ -21,10 +21,63 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
+//! Two users at a time, each with settings of its own and on a thread of its own. The engine runs on a third; what
+//! users need of the generator is in the [`Prompter`], which they share:
+//!
+#![cfg_attr(feature = "demo", doc = "```")]
+#![cfg_attr(not(feature = "demo"), doc = "```no_run")]
+//! use foretoken::settings::SamplingSettings;
+//! use foretoken::{Conversation, EngineThread, Error, Event, Generator, Settings};
+//!
+//! let mut settings = Settings { parallel: 2, ..Settings::default() };
+//! # settings.model.ctx_size = Some(256);
+//! # let folder = tempfile::tempdir().expect("a folder for costs, which a test build has no business to keep");
+//! # settings.speculation.costs = Some(folder.path().join("costs.json"));
+//! let generator = Generator::open(&settings)?;
+//! let prompter = generator.prompter.clone();
+//! let engine = EngineThread::start(generator)?;
+//! let serve = |question: &str, temperature: f32| -> Result<String, Error> {
+//!     let asked = SamplingSettings {
+//!         temperature: Some(temperature),
+//!         tokens_max: 16.into(),
+//!         stop: vec![".".to_string()],
+//!         ..settings.sampling.clone()
+//!     };
+//!     let mut conversation = Conversation::new(&prompter, None)?;
+//!     conversation.ask(question);
+//!     let request = conversation.request_by(&prompter.decide(&asked)?)?;
+//!     let (events, heard) = std::sync::mpsc::channel();
+//!     engine.submit(request, &events)?;
+//!     drop(events); // The engine has the other end, and closes the channel behind the last event.
+//!     Ok(heard.iter().map(|event: Event| event.text()).collect())
+//! };
+//! std::thread::scope(|users| {
+//!     let user = users.spawn(|| serve("Tell me a story.", 0.8));
+//!     println!("{}", serve("What is a dog?", 0.0)?);
+//!     println!("{}", user.join().expect("it does not panic")?);
+//!     Ok::<(), Error>(())
+//! })?;
+//! let generator = engine.stop()?; // Dropping it keeps what its passes cost.
+//! # Ok::<(), Error>(())
+//! ```
+//!
 //! [`Settings`] are plain structs that can be read from JSON; [`Generator`] opens what they name and runs requests;
-//! [`EngineThread`] runs them beside whatever else a program does; [`Record`] holds all that decided a text. Doors
-//! (the command line, and whatever comes after it) are made of exactly this. What is promised and why it holds stands
-//! in `foretoken_speculation`, the loop in `foretoken_engine`.
+//! [`Prompter`] makes requests of prompts and settings, beside a running engine; [`EngineThread`] runs them beside
+//! whatever else a program does; [`Answer`] is what came of one, and [`report`] says it in JSON; [`Record`] holds all
+//! that decided a text. Doors (the command line, and whatever comes after it) are made of exactly this. Types of the
+//! crates below that stand in the signatures of this one are re-exported, so a door needs no other crate; who brings a
+//! drafter, a network or a law of their own does. What is promised and why it holds stands in `foretoken_speculation`,
+//! the loop in `foretoken_engine`.
+//!
+//! # What opening does besides loading
+//!
+//! Drafts are weighed by what passes cost on this machine. So [`Generator::open`] measures that, unless it drafts
+//! nothing: three passes of the target, of 1, 8 and 16 rows, and a few steps of each drafter, which take about as long
+//! as writing ten tokens. What was measured is kept in the cache folder (`$XDG_CACHE_HOME/foretoken` or
+//! `~/.cache/foretoken`), one small file for each model, way of running it and machine. Dropping the generator writes
+//! there what its passes have taught, and the next one begins with that and measures nothing. With
+//! [`costs`](settings::SpeculationSettings::costs) a file is named instead: it is read and held, it is measured only if
+//! it is not there yet, and dropping the generator writes nothing.
 //!
 //! Left out: printing, progress bars, and names of options.
 
@@ -36,10 +89,12 @@ mod costs;
 mod engine_thread;
 mod error;
 pub mod generator;
-mod memory;
+mod kept_texts;
 pub mod models;
+mod prompter;
 pub mod prompts;
 mod record;
+pub mod report;
 pub mod settings;
 pub mod spec_type;
 pub mod store;
@@ -49,11 +104,21 @@ pub use chat::Conversation;
 pub use engine_thread::EngineThread;
 pub use error::{Error, Message};
 pub use generator::Generator;
+pub use prompter::{Method, Prompter};
 pub use prompts::Prompt;
 pub use record::{DecidedBy, Record};
 pub use settings::Settings;
 pub use spec_type::SpecType;
 
-pub use foretoken_engine::{Emitted, Engine, Event, FinishReason, Origin, Request, RequestError, Stats, Token};
-pub use foretoken_speculation::{Promise, Sampling};
-pub use foretoken_text::Tokenizer;
+pub use foretoken_engine::{
+    BudgetKind, CostRecord, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, Race, Reliability,
+    Request, RequestError, SequenceId, Stats, Token, TranslationWay,
+};
+pub use foretoken_kernels::Isa;
+pub use foretoken_kernels::block::Format as BlockFormat;
+pub use foretoken_model::{CacheType, Executor, ExecutorError, ModelError, WeightType};
+pub use foretoken_speculation::{
+    Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant,
+};
+pub use foretoken_text::{ChatTemplate, Message as ChatMessage, TextError, Tokenizer};
+pub use foretoken_weights::WeightsError;

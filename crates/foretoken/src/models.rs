@@ -4,13 +4,14 @@
 //! shape, what its files say about its use, and, on demand, tokenizer and chat template. Left out: hubs.
 
 pub mod defaults;
-pub mod demo;
+pub(crate) mod demo;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foretoken_model::checkpoint::Config;
-use foretoken_model::{Checkpoint, Model, Options, Spec, family};
+use foretoken_model::family;
+pub use foretoken_model::{Checkpoint, Model, Options, Spec};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
 use foretoken_weights::{Bytes, gguf};
@@ -64,7 +65,7 @@ impl Opened {
     ///
     /// # Errors
     /// None, unless the program was built from damaged files.
-    pub fn embedded(files: &'static Embedded) -> Result<Self, Error> {
+    pub(crate) fn embedded(files: &'static Embedded) -> Result<Self, Error> {
         let checkpoint = Checkpoint::from_parts(files.name, files.config, Bytes::from_static(files.weights))?;
         let spec = family::spec(&checkpoint)?;
         let name = |file: &str| format!("{}/{file}", files.name);
@@ -168,6 +169,11 @@ impl Opened {
     pub fn load(&self, options: Options, progress: &mut dyn FnMut(usize, usize)) -> Result<Model, Error> {
         Ok(Model::load(&self.checkpoint, options, progress)?)
     }
+}
+
+/// Names of the models that are part of this build: a target and its draft model, or none.
+pub fn built_in() -> Vec<&'static str> {
+    [demo::target(), demo::draft()].into_iter().flatten().map(|files| files.name).collect()
 }
 
 /// The tokenizer of a folder with `tokenizer.json`, or of a GGUF file; the network is neither read nor checked.

@@ -11,6 +11,9 @@ mod names;
 mod sampling;
 mod speculation;
 
+pub use foretoken_drafters::NgramSource;
+pub use foretoken_drafters::{BranchSource, Layout};
+
 pub use drafters::{
     DrafterSettings, JacobiSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings, TrieSettings,
 };

@@ -16,17 +16,18 @@ mod rows;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use foretoken::generator::Choices;
-use foretoken::prompts::{self, Listed};
 use foretoken::settings::SpeculationSettings;
-use foretoken::{Answer, Generator, Settings, SpecType};
+use foretoken::{Answer, Generator, Prompter, Settings, SpecType};
 use foretoken_engine::{BudgetKind, RequestError, Token};
 
 use crate::failure::Failure;
+use crate::opening::{Notices, open_generator_with};
 use crate::options::{DraftingOptions, LawOptions, ModelOptions, Verify};
-use crate::telling::{self, Telling};
+use crate::prompts::{Listed, read_listed};
 use crate::values;
 use measure::Measurement;
 use measured::Measured;
@@ -140,7 +141,7 @@ impl Generate {
     pub fn run(&self) -> Result<(), Failure> {
         self.can_be_foretold()?;
         self.can_be_obeyed()?;
-        let listed = prompts::read_listed(&self.prompts)?;
+        let listed = read_listed(&self.prompts)?;
         let parallel = self.parallel(listed.len())?;
         let specs: Vec<Option<SpecType>> = match self.spec_type.is_empty() {
             true => vec![None],
@@ -159,25 +160,26 @@ impl Generate {
             speculation,
             parallel: parallel.iter().copied().max().unwrap_or(1),
         };
-        let (mut generator, mut telling) = telling::open_with(&Choices {
+        let (mut generator, mut notices) = open_generator_with(&Choices {
             methods: specs.iter().map(|spec| spec.clone().unwrap_or_default()).collect(),
             budget: self.budget.first().map_or(BudgetKind::default(), |budget| budget.kind(limit, None)),
             ..Choices::new(&settings)
         })?;
-        let prompts = tokens(&listed, &generator)?;
-        telling.seed();
+        let prompts = tokens(&listed, &generator.prompter)?;
+        notices.seed();
         let kinds: Vec<Option<String>> = listed.into_iter().map(|listed| listed.kind).collect();
+        let prompter = Arc::clone(&generator.prompter);
         let page = Page {
-            target: &generator.target.name.clone(),
-            names: &generator.names.clone(),
+            target: &prompter.target.name,
+            names: &prompter.names,
             threads: self.model.threads(),
             repeat: self.repeat,
             parallel: &parallel,
-            seed: generator.request.seed,
+            seed: prompter.decided.settings.seed.unwrap_or_default(),
             kinds: &kinds,
             by_kind: self.by_kind,
         };
-        let differences = self.measured((&mut generator, &mut telling), &specs, &prompts, &page)?;
+        let differences = self.measured((&mut generator, &mut notices), &specs, &prompts, &page)?;
         match differences.as_slice() {
             [] => Ok(()),
             [one] => Err(Failure::Other(one.clone())),
@@ -188,7 +190,7 @@ impl Generate {
     /// Measures and prints everything. Returns what texts are not as they should be.
     fn measured(
         &self,
-        (generator, telling): (&mut Generator, &mut Telling),
+        (generator, notices): (&mut Generator, &mut Notices),
         specs: &[Option<SpecType>],
         prompts: &[Vec<Token>],
         page: &Page<'_>,
@@ -197,13 +199,13 @@ impl Generate {
         if !self.json {
             writeln!(out, "{}", page.title(prompts))?;
         }
-        let default = [generator.request.sampling.temperature];
+        let default = [generator.prompter.decided.sampling.temperature];
         let temperatures = if self.temp.is_empty() { &default[..] } else { &self.temp };
         let mut measurement = Measurement {
             prompts,
-            methods: &self.methods(generator, specs),
+            methods: &self.methods(&generator.prompter, specs),
             generator,
-            telling,
+            notices,
             nodes_max: self.drafting.spec_draft_n_max,
             alpha: self.measure,
             repeat: self.repeat,
@@ -233,20 +235,20 @@ impl Generate {
     }
 
     /// The methods, each under each promise with each budget.
-    fn methods(&self, generator: &Generator, specs: &[Option<SpecType>]) -> Vec<Method> {
-        let names = specs.iter().zip(&generator.methods).map(|(spec, team)| match spec {
+    fn methods(&self, prompter: &Prompter, specs: &[Option<SpecType>]) -> Vec<Method> {
+        let names = specs.iter().zip(&prompter.methods).map(|(spec, method)| match spec {
             Some(spec) => spec.to_string(),
             None => {
-                let names = team.drafters.iter().map(|number| generator.names[usize::from(*number)].as_str());
+                let names = method.drafters.iter().map(|number| prompter.names[usize::from(*number)].as_str());
                 names.collect::<Vec<_>>().join("+")
             }
         });
         let names: Vec<String> = names.collect();
         let ways = self.verify.iter().flat_map(|verify| self.budget.iter().map(move |budget| (*verify, *budget)));
         let each = |(verify, budget)| {
-            let named = names.iter().zip(&generator.methods).enumerate();
-            named.map(move |(number, (name, team))| {
-                let (name, drafters) = (name.clone(), team.drafters.clone());
+            let named = names.iter().zip(&prompter.methods).enumerate();
+            named.map(move |(number, (name, method))| {
+                let (name, drafters) = (name.clone(), method.drafters.clone());
                 Method { name, number, drafters, verify, budget }
             })
         };
@@ -296,10 +298,10 @@ impl Generate {
 }
 
 /// The prompts as tokens.
-fn tokens(listed: &[Listed], generator: &Generator) -> Result<Vec<Vec<Token>>, Failure> {
-    let tokens = |listed: &Listed| listed.prompt.tokens(&generator.target, generator.tokenizer.as_deref());
+fn tokens(listed: &[Listed], prompter: &Prompter) -> Result<Vec<Vec<Token>>, Failure> {
+    let tokens = |listed: &Listed| listed.prompt.tokens(&prompter.target, prompter.tokenizer.as_deref());
     let tokens: Vec<Vec<Token>> = listed.iter().map(tokens).collect::<Result<_, _>>()?;
-    let context = generator.engine.context();
+    let context = prompter.context;
     if let Some(number) = tokens.iter().position(|tokens| tokens.len() >= context) {
         let error = RequestError::PromptTooLong { found: tokens[number].len(), context };
         return Err(Failure::Other(format!("prompt {}: {error}", number + 1)));

@@ -5,10 +5,9 @@
 //! each drafter: of all that it offered, verified or not, how much was expected to be right and how much was. Left out:
 //! which tokens were drafted and not accepted.
 
+use foretoken::report::origins;
 use foretoken_engine::{DrafterStats, Emitted, Token};
 use foretoken_text::Tokenizer;
-
-use crate::report;
 
 /// The table, headed by what its columns are; nothing of no tokens. `names`: of the drafters, by number.
 pub fn table(emitted: &[Emitted], names: &[String], tokenizer: &Tokenizer) -> String {
@@ -19,7 +18,7 @@ fn lines(emitted: &[Emitted], names: &[String], spelt: &dyn Fn(Token) -> String)
     if emitted.is_empty() {
         return String::new();
     }
-    let origins = report::origins(emitted, names);
+    let origins = origins(emitted, names);
     let width = origins.iter().map(|name| name.chars().count()).chain(["drafter".len()]).max().unwrap_or(0);
     let mut out = format!("pass  depth  {:<width$}  {:>6}  {:>6}  token\n", "drafter", "p", "q");
     for (emitted, origin) in emitted.iter().zip(origins) {

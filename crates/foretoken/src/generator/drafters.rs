@@ -20,8 +20,8 @@ use crate::models::Opened;
 use crate::settings::{ModelSettings, SpeculationSettings};
 use crate::spec_type::{DrafterKind, DrafterSpec};
 
-/// Makes drafters.
-pub struct Workshop<'a> {
+/// Makes the drafters of a generator.
+pub struct DrafterMaker<'a> {
     settings: &'a SpeculationSettings,
     target: &'a Opened,
     tokenizer: Option<Arc<Tokenizer>>,
@@ -42,8 +42,8 @@ struct Draft {
     loaded: Option<Model>,
 }
 
-impl<'a> Workshop<'a> {
-    /// A workshop for a target. `run_with`: how the target is run.
+impl<'a> DrafterMaker<'a> {
+    /// Makes drafters for a target. `run_with`: how the target is run.
     pub fn new(
         settings: &'a SpeculationSettings,
         target: &'a Opened,
@@ -115,20 +115,20 @@ impl<'a> Workshop<'a> {
     ///
     /// # Errors
     /// A draft model cannot be loaded.
-    pub fn team(
+    pub fn drafters(
         &mut self,
         specs: &[DrafterSpec],
         engine: &mut Engine,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<u8>, Error> {
         let mut first = 0;
-        let mut team = Vec::with_capacity(specs.len());
+        let mut drafters = Vec::with_capacity(specs.len());
         for spec in specs {
             // A drafter without a model is the same at any place.
             let key = (spec.clone(), if spec.models() > 0 { first } else { 0 });
             first += spec.models();
             let known = self.made.iter().position(|made| *made == key);
-            team.push(match known {
+            drafters.push(match known {
                 Some(number) => number as u8,
                 None => {
                     let number = engine.add_drafter(self.make(spec, key.1, progress)?);
@@ -137,7 +137,7 @@ impl<'a> Workshop<'a> {
                 }
             });
         }
-        Ok(team)
+        Ok(drafters)
     }
 
     /// One drafter, whose draft models have the numbers from `first` on.

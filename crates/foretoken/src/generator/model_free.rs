@@ -1,6 +1,6 @@
 //! The drafters that need no model, from their settings.
 //!
-//! Left out: drafters with a network, which a workshop makes.
+//! Left out: drafters with a network, which are made in `drafters.rs`.
 
 use std::path::Path;
 
@@ -11,7 +11,6 @@ use foretoken_text::Tokenizer;
 
 use crate::Error;
 use crate::error::Message;
-use crate::prompts;
 use crate::settings::DrafterSettings;
 use crate::spec_type::DrafterKind;
 
@@ -84,17 +83,23 @@ pub fn without_model(
 fn phrases(path: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<Token>>, Error> {
     let missing = || Message::setting("phrases").and(": expected a model with a tokenizer, found one without");
     let tokenizer = tokenizer.ok_or_else(|| Error::Setting(missing()))?;
+    let place = path.display();
+    let bytes = std::fs::read(path).map_err(|error| Error::unreadable(path, &error))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::input(format!("{place}: expected UTF-8, found another byte at {at}"))
+    })?;
     let mut phrases = Vec::new();
-    for text in prompts::lines(path)? {
-        for text in [format!(" {text}"), text] {
-            let phrase = tokenizer.encode(&text, false)?;
+    for text in text.lines().filter(|line| !line.trim().is_empty()) {
+        for text in [&format!(" {text}"), text] {
+            let phrase = tokenizer.encode(text, false)?;
             if phrase.len() > 1 {
                 phrases.push(phrase);
             }
         }
     }
     match phrases.is_empty() {
-        true => Err(Error::input(format!("{}: expected phrases of several tokens, found none", path.display()))),
+        true => Err(Error::input(format!("{place}: expected phrases of several tokens, found none"))),
         false => Ok(phrases),
     }
 }

@@ -114,7 +114,7 @@ impl Default for TrieSettings {
 
 impl TrieSettings {
     /// The drafter's settings.
-    pub fn options(&self) -> TrieOptions {
+    pub(crate) fn options(&self) -> TrieOptions {
         let options = TrieOptions::default();
         TrieOptions {
             nodes_max: self.nodes_max,

@@ -173,8 +173,12 @@ impl SamplingSettings {
     /// The law: these settings, then the model's own files, then llama.cpp's defaults. A seed that is open is drawn.
     ///
     /// # Errors
-    /// The model's files or these settings hold a value out of its range.
+    /// The model's files or these settings hold a value out of its range, or there are stop strings and no tokenizer.
     pub fn decided(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<DecidedSampling, Error> {
+        if tokenizer.is_none() && !self.stop.is_empty() {
+            let expected = ": expected a model with a tokenizer, found one without";
+            return Err(Error::Setting(Message::setting("stop").and(expected)));
+        }
         let own = &model.defaults;
         let mut decider = Decider { decided_by_model: Vec::new(), from_model: Vec::new() };
         let greedy = (own.sample == Some(false)).then_some(0.0);

@@ -10,7 +10,7 @@ fn demo(name: &str) -> PathBuf {
 }
 
 /// The demo pair as folders, with costs in a file of this folder, so that no test writes into a home.
-fn settings(folder: &tempfile::TempDir) -> Settings {
+pub fn settings(folder: &tempfile::TempDir) -> Settings {
     let mut settings = Settings::default();
     settings.model.path = Some(demo("demo-target"));
     settings.model.ctx_size = Some(128);
@@ -38,7 +38,7 @@ fn a_draft_model_is_loaded_once_however_many_drafters_have_it() {
     let mut loaded = 0;
     let choices = Choices { methods, ..Choices::new(&settings) };
     let generator = Generator::with(&choices, &mut |done, of| loaded += usize::from(done == of));
-    let names = generator.expect("both are there").names.clone();
+    let names = generator.expect("both are there").prompter.names.clone();
     assert_eq!((loaded, names.join(" ").as_str()), (2, "draft draft:lookup draft:suffix suffix"));
 }
 

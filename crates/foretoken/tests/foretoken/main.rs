@@ -1,6 +1,8 @@
-//! The library as its doors use it: an engine on a thread, runs from their records, models that are loaded once.
+//! The library as its doors use it: an engine on a thread, users at a time, runs from their records, models that are
+//! loaded once.
 //!
 //! Those of the demo models need the feature `demo`, except that models are also opened as folders.
 
 mod generators;
 mod threads;
+mod users;

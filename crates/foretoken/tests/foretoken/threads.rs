@@ -59,7 +59,7 @@ fn the_texts_are_those_of_a_loop() {
         answers.iter().map(|answer| (answer.ids(), answer.request, answer.stats.passes)).collect()
     };
     let looped = texts(foretoken::answers::run(&mut engine(64), requests(), &mut go_on).expect("they are good"));
-    let thread = EngineThread::start(engine(64));
+    let thread = EngineThread::start(engine(64)).expect("a thread can be had");
     assert_eq!(texts(thread.run(requests(), &mut go_on).expect("they are good")), looped);
     let engine = thread.stop().expect("nothing panicked");
     assert!(engine.is_idle() && engine.next_request() == 7);
@@ -67,7 +67,7 @@ fn the_texts_are_those_of_a_loop() {
 
 #[test]
 fn a_request_that_is_refused_comes_back_and_the_others_run() {
-    let thread = EngineThread::start(engine(64));
+    let thread = EngineThread::start(engine(64)).expect("a thread can be had");
     let (events, heard) = channel();
     let submitted = thread.submit_all(vec![request(0, 3), Request::new(Vec::new()), request(1, 3)], &events);
     let submitted = submitted.expect("the thread lives");
@@ -82,7 +82,7 @@ fn a_request_that_is_refused_comes_back_and_the_others_run() {
 
 #[test]
 fn what_is_cancelled_or_heard_by_nobody_ends() {
-    let thread = EngineThread::start(engine(1 << 20));
+    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
     let (events, heard) = channel();
     let endless = thread.submit(request(0, 1 << 20), &events).expect("it fits");
     assert!(matches!(next(&heard), Event::Prompt { .. }));
@@ -102,7 +102,7 @@ fn what_is_cancelled_or_heard_by_nobody_ends() {
 
 #[test]
 fn dropping_the_thread_ends_all_requests() {
-    let thread = EngineThread::start(engine(1 << 20));
+    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
     let (events, heard) = channel();
     for first in 0..3 {
         thread.submit(request(first, 1 << 20), &events).expect("it fits");
@@ -139,7 +139,7 @@ impl Executor for Panics {
 #[test]
 fn a_panic_is_told_to_everybody_and_hangs_nobody() {
     let network = Panics(ToyExecutor::new(Table::dense(7, 2, 3), 8, 20, 64), 0);
-    let thread = EngineThread::start(with(Box::new(network), 64));
+    let thread = EngineThread::start(with(Box::new(network), 64)).expect("a thread can be had");
     let (events, heard) = channel();
     let submitted = thread.submit_all((0..4).map(|first| request(first, 30)).collect(), &events).expect("they fit");
     assert!(submitted.iter().all(Result::is_ok));
@@ -151,5 +151,48 @@ fn a_panic_is_told_to_everybody_and_hangs_nobody() {
     assert_eq!(thread.submit(request(0, 3), &events), Err(stopped.clone()));
     thread.cancel(submitted[0].as_ref().expect("it was taken").sequence);
     assert_eq!(thread.run(vec![request(0, 3)], &mut go_on), Err(stopped.clone()));
+    assert_eq!(thread.stop().map(|_| ()), Err(stopped));
+}
+
+#[test]
+fn what_all_have_in_common_is_refused_for_all() {
+    let wrong = || Request { drafters: vec![7], ..request(1, 3) };
+    let refused = Error::Request(RequestError::Drafter { found: 7, count: 2 });
+    let mut looped = engine(1 << 20);
+    let requests = vec![request(0, 1 << 20), wrong(), request(2, 1 << 20)];
+    let found = foretoken::answers::run(&mut looped, requests.clone(), &mut go_on);
+    assert_eq!(found, Err(refused.clone()));
+    assert!(looped.is_idle(), "nobody waits for those that were taken");
+    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
+    assert_eq!(thread.run(requests, &mut go_on), Err(refused));
+    // There is room for two texts, so this one would wait for those.
+    let answers: Vec<Answer> = thread.run(vec![request(3, 4)], &mut go_on).expect("it is good");
+    assert_eq!(answers[0].reason, Some(FinishReason::Length));
+}
+
+#[test]
+fn a_closure_has_the_engine_between_two_steps() {
+    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
+    let (events, heard) = channel();
+    thread.submit(request(0, 1 << 20), &events).expect("it fits");
+    assert!(matches!(next(&heard), Event::Prompt { .. }));
+    let is_idle = thread.with(|engine| {
+        engine.set_next_request(70);
+        engine.is_idle()
+    });
+    assert_eq!(is_idle, Ok(false));
+    assert_eq!(thread.submit(request(1, 3), &events).map(|submitted| submitted.request), Ok(70));
+}
+
+#[test]
+fn a_panic_of_a_closure_ends_the_thread_as_one_of_the_engine() {
+    let thread = EngineThread::start(engine(1 << 20)).expect("a thread can be had");
+    let (events, heard) = channel();
+    thread.submit(request(0, 1 << 20), &events).expect("it fits");
+    let found: Result<(), Error> = thread.with(|_| panic!("half done"));
+    let stopped = Error::Stopped("half done".to_string());
+    assert_eq!(found, Err(stopped.clone()));
+    assert_eq!(end(&heard), FinishReason::Failed("the engine stopped: half done".to_string()));
+    assert_eq!(thread.with(|engine| engine.is_idle()), Err(stopped.clone()));
     assert_eq!(thread.stop().map(|_| ()), Err(stopped));
 }

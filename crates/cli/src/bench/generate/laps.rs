@@ -6,10 +6,10 @@
 use std::time::Instant;
 
 use foretoken::Answer;
+use foretoken::report::total;
 use foretoken_engine::Stats;
 
 use super::interval::Sample;
-use crate::report::total;
 
 /// What came of a group, once.
 #[derive(Clone, Debug, Default)]

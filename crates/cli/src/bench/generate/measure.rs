@@ -15,8 +15,8 @@ use super::laps::Lap;
 use super::order::order;
 use super::rows::{Method, Runs, Way};
 use crate::failure::Failure;
+use crate::opening::Notices;
 use crate::progress::bar;
-use crate::telling::Telling;
 
 /// So many repetitions come before an interval is believed to be narrow: a median of two is none.
 const REPETITIONS_MIN: usize = 3;
@@ -29,7 +29,7 @@ pub struct Measurement<'a> {
     /// The engine, with the drafters of all methods.
     pub generator: &'a mut Generator,
     /// What the user is told of it.
-    pub telling: &'a mut Telling,
+    pub notices: &'a mut Notices,
     /// The prompts.
     pub prompts: &'a [Vec<Token>],
     /// The methods, each under each promise and with each budget.
@@ -100,9 +100,10 @@ impl Measurement<'_> {
                     let way = &mut runs.ways[place];
                     let (lap, answers) = self.answers(way.method.as_ref(), group, turn, plain)?;
                     way.laps[number].push(lap);
+                    let tokenizer = self.generator.prompter.tokenizer.as_deref();
                     for (prompt, answer) in group.clone().zip(answers) {
                         match &plain[prompt] {
-                            Some(plain) => way.compare(prompt, plain, &answer, self.generator.tokenizer.as_deref()),
+                            Some(plain) => way.compare(prompt, plain, &answer, tokenizer),
                             None => plain[prompt] = Some(answer),
                         }
                     }
@@ -133,11 +134,12 @@ impl Measurement<'_> {
         turn: Turn,
         plain: &[Option<Answer>],
     ) -> Result<(Lap, Vec<Answer>), Failure> {
-        let requests = group.clone().map(|prompt| self.request(method, prompt, turn, plain[prompt].as_ref())).collect();
+        let request = |prompt: usize| self.request(method, prompt, turn, plain[prompt].as_ref());
+        let requests = group.clone().map(request).collect::<Result<_, _>>()?;
         let started = Instant::now();
-        let telling = &mut *self.telling;
+        let notices = &mut *self.notices;
         let answers = self.generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
-            telling.hear(event);
+            notices.hear(event);
             Ok(true)
         })?;
         for (prompt, answer) in group.clone().zip(&answers) {
@@ -149,11 +151,17 @@ impl Measurement<'_> {
     }
 
     /// The request for one text. `plain`: what plain decoding wrote, if it is known.
-    fn request(&self, method: Option<&Method>, prompt: usize, turn: Turn, plain: Option<&Answer>) -> Request {
-        let base = &self.generator.request;
+    fn request(
+        &self,
+        method: Option<&Method>,
+        prompt: usize,
+        turn: Turn,
+        plain: Option<&Answer>,
+    ) -> Result<Request, Failure> {
+        let base = self.generator.request(self.prompts[prompt].clone())?;
+        let draft = base.draft;
         let plainly = Request {
-            prompt: self.prompts[prompt].clone(),
-            sampling: Sampling { temperature: turn.temperature, ..base.sampling.clone() },
+            sampling: Sampling { temperature: turn.temperature, ..base.sampling },
             tokens_max: base.tokens_max.into_iter().chain(turn.tokens_max).min(),
             measure: self.alpha,
             tenant: turn.tenant,
@@ -161,17 +169,17 @@ impl Measurement<'_> {
             // Under *exact* a text does not depend on which request it is, and can be compared with the next
             // repetition's.
             promise: Promise::Exact,
-            ..base.clone()
+            ..base
         };
-        let Some(method) = method else { return plainly };
-        let team = &self.generator.methods[method.number];
-        Request {
-            drafters: team.drafters.clone(),
-            order: team.order,
+        let Some(method) = method else { return Ok(plainly) };
+        let asked = &self.generator.prompter.methods[method.number];
+        Ok(Request {
+            drafters: asked.drafters.clone(),
+            order: asked.order,
             promise: method.verify.into(),
             budget: method.budget.kind(self.nodes_max, plain),
-            draft: method.budget.settings(base.draft),
+            draft: method.budget.settings(draft),
             ..plainly
-        }
+        })
     }
 }

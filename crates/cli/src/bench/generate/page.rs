@@ -2,6 +2,7 @@
 //!
 //! The columns are explained by `foretoken bench generate --help`. Left out: how the numbers come about.
 
+use foretoken::report::drafter;
 use foretoken_engine::Token;
 use foretoken_kernels::Isa;
 use serde_json::{Map, Value, json};
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::interval::{Estimate, Sample, median};
 use super::measured::named;
 use super::rows::{Figures, Runs, Text, Way};
-use crate::report::{self, percent};
+use crate::report::percent;
 
 /// What is the same for all rows.
 pub struct Page<'a> {
@@ -167,7 +168,7 @@ impl Page<'_> {
         let stats = &figures.stats;
         // All of the method's: one that was never asked has an object that says so.
         let drafters = row.way.method.iter().flat_map(|method| &method.drafters).map(|number| usize::from(*number));
-        let object = |at: usize| Some((self.names[at].clone(), report::drafter(stats.drafters.get(at)?)));
+        let object = |at: usize| Some((self.names[at].clone(), drafter(stats.drafters.get(at)?)));
         let drafters: Map<String, Value> = drafters.filter_map(object).collect();
         let (behind, with_prompt) = (figures.speedup, figures.speedup_with_prompt);
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use foretoken::Answer;
+use foretoken::report::total;
 use foretoken_engine::Stats;
 use foretoken_text::Tokenizer;
 
@@ -13,7 +14,6 @@ use super::laps::{Lap, middle};
 use super::measured::Measured;
 use crate::check::difference;
 use crate::options::Verify;
-use crate::report::total;
 
 /// Everything at one temperature with so many texts at a time.
 pub struct Runs {

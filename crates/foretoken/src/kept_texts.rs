@@ -18,23 +18,16 @@ use crate::settings::MemorySettings;
 use crate::store::{Document, Store, TOKENS_MAX, Vocabulary};
 
 /// The texts that are kept for the next run.
-pub struct Memory {
+pub struct KeptTexts {
     kept: Option<(PathBuf, Store)>,
-    /// Whose texts this run writes.
-    tenant: Tenant,
 }
 
-impl Memory {
-    /// Reads the files and lets an engine's drafters learn them, on behalf of `tenant`.
+impl KeptTexts {
+    /// Reads the files and lets an engine's drafters learn them.
     ///
     /// # Errors
     /// A file cannot be used, or there is no tokenizer to say whose tokens they are.
-    pub fn load(
-        settings: &MemorySettings,
-        tokenizer: Option<&Tokenizer>,
-        engine: &mut Engine,
-        tenant: Tenant,
-    ) -> Result<Self, Error> {
+    pub fn load(settings: &MemorySettings, tokenizer: Option<&Tokenizer>, engine: &mut Engine) -> Result<Self, Error> {
         let (fixed, kept) = (&settings.lookup_cache_static, &settings.lookup_cache_dynamic);
         let vocabulary = |setting: &'static str| {
             let missing = || Message::setting(setting).and(": expected a model with a tokenizer, found one without");
@@ -46,27 +39,27 @@ impl Memory {
             // 0 in a file that was made of a corpus; a file of earlier runs can be given here as well.
             engine.set_next_request(engine.next_request().max(store.next_request()));
         }
-        let Some(path) = kept else { return Ok(Self { kept: None, tenant }) };
+        let Some(path) = kept else { return Ok(Self { kept: None }) };
         let vocabulary = vocabulary("lookup_cache_dynamic")?;
         let mut store = Store::new(vocabulary, settings.lookup_cache_tokens);
         if path.exists() {
             let found = Store::load(path, vocabulary, TOKENS_MAX)?;
             fits(path, found.tokens(), settings.lookup_cache_tokens)?;
             for text in found.documents() {
-                let whose = text.tenant.filter(|whose| !settings.shared || *whose != tenant);
+                let whose = text.tenant.filter(|_| !settings.shared);
                 engine.warm_up(&text.tokens, text.prompt_len, whose);
                 store.add(text.clone());
             }
             engine.set_next_request(engine.next_request().max(found.next_request()));
         }
-        Ok(Self { kept: Some((path.clone(), store)), tenant })
+        Ok(Self { kept: Some((path.clone(), store)) })
     }
 
-    /// Adds a prompt and what was written behind it.
-    pub fn add(&mut self, prompt: &[Token], output: &[Token]) {
+    /// Adds a prompt and what was written behind it on behalf of `tenant`.
+    pub fn add(&mut self, tenant: Tenant, prompt: &[Token], output: &[Token]) {
         if let Some((_, store)) = &mut self.kept {
             let tokens = [prompt, output].concat();
-            store.add(Document { tokens, prompt_len: prompt.len(), tenant: Some(self.tenant) });
+            store.add(Document { tokens, prompt_len: prompt.len(), tenant: Some(tenant) });
         }
     }
 

@@ -1,5 +1,4 @@
-//! Opening a generator and telling its user what there is to know: how far loading is, notes, the seed, failed
-//! drafters.
+//! Opening a generator, and the notices that its user gets of it: how far loading is, notes, the seed, failed drafters.
 //!
 //! Left out: what came of it, which each command shows in its own way.
 
@@ -10,8 +9,8 @@ use crate::failure::Failure;
 use crate::names::option;
 use crate::progress::{Loading, say};
 
-/// What the user of a generator is told while it runs.
-pub struct Telling {
+/// The notices that the user of a generator gets while it runs.
+pub struct Notices {
     names: Vec<String>,
     /// The seed, if the user cannot know it and has not been told.
     untold_seed: Option<u64>,
@@ -21,31 +20,32 @@ pub struct Telling {
 ///
 /// # Errors
 /// As [`Generator::open`].
-pub fn open(settings: &Settings) -> Result<(Generator, Telling), Failure> {
-    let (generator, telling) = open_with(&Choices::new(settings))?;
-    if let Some(note) = generator.decided.note() {
+pub fn open_generator(settings: &Settings) -> Result<(Generator, Notices), Failure> {
+    let (generator, notices) = open_generator_with(&Choices::new(settings))?;
+    if let Some(note) = generator.prompter.decided.note() {
         say(format_args!("note: {}", note.with_names(option)));
     }
-    Ok((generator, telling))
+    Ok((generator, notices))
 }
 
 /// The same, of a command that chooses itself what the model's own file chooses elsewhere.
 ///
 /// # Errors
 /// As [`Generator::open`].
-pub fn open_with(choices: &Choices<'_>) -> Result<(Generator, Telling), Failure> {
+pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices), Failure> {
     let mut loading = Loading::default();
     let generator = Generator::with(choices, &mut |done, of| loading.show(done, of))?;
     // Folders may be named anything, and a note is one line.
     let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
     let shown = |line: String| line.chars().flat_map(escaped).collect::<String>();
     generator.notes.iter().for_each(|note| say(format_args!("note: {}", shown(note.with_names(option)))));
-    let untold_seed = choices.settings.sampling.seed.is_none().then_some(generator.request.seed);
-    let telling = Telling { names: generator.names.clone(), untold_seed };
-    Ok((generator, telling))
+    let drawn_seed = generator.prompter.decided.settings.seed;
+    let untold_seed = drawn_seed.filter(|_| choices.settings.sampling.seed.is_none());
+    let notices = Notices { names: generator.prompter.names.clone(), untold_seed };
+    Ok((generator, notices))
 }
 
-impl Telling {
+impl Notices {
     /// Tells the seed, if it was not told yet.
     pub fn seed(&mut self) {
         if let Some(seed) = self.untold_seed.take() {
@@ -68,7 +68,7 @@ impl Telling {
 ///
 /// # Errors
 /// The last of them, for the caller to tell; there is none if all is well.
-pub fn told(answers: &[Answer]) -> Result<(), Failure> {
+pub fn tell_failures(answers: &[Answer]) -> Result<(), Failure> {
     let line = |(i, answer): (usize, &Answer)| {
         let message = answer.failure.as_ref()?;
         Some(if answers.len() == 1 { message.clone() } else { format!("prompt {}: {message}", i + 1) })

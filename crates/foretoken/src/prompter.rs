@@ -1,0 +1,122 @@
+//! What every request has in common and no engine is needed for: from prompts and settings to requests.
+//!
+//! The idea: the engine belongs to one thread, and users to others. A [`Prompter`] is shared between all of them
+//! (`Arc`): it holds the target's files, its tokenizer and chat template, and the generator's settings as they were
+//! decided, all of them fixed once the generator is open. So prompts become tokens, and settings become requests,
+//! beside a running [`EngineThread`](crate::EngineThread). Left out: running requests.
+
+use std::sync::{Arc, OnceLock};
+
+use foretoken_engine::{BudgetKind, Order, Request};
+use foretoken_speculation::{DraftSettings, Promise};
+use foretoken_text::{ChatTemplate, Tokenizer};
+
+use crate::Error;
+use crate::models::Opened;
+use crate::prompts::Prompt;
+use crate::settings::{DecidedSampling, SamplingSettings};
+
+/// Makes requests for a generator, on any thread.
+pub struct Prompter {
+    /// The target's files.
+    pub target: Opened,
+    /// The target's tokenizer, if it has one.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// The law of the generator's own settings, and who decided it.
+    pub decided: DecidedSampling,
+    /// Names of the drafters, by number: each is another.
+    pub names: Vec<String>,
+    /// The drafters of each way of drafting that the generator was made for, at least one way.
+    pub methods: Vec<Method>,
+    /// Tokens that a text can have, prompt included.
+    pub context: usize,
+    pub(crate) drafting: Drafting,
+    pub(crate) template: OnceLock<Result<Option<ChatTemplate>, Error>>,
+}
+
+/// The drafters of one way of drafting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Method {
+    /// Their numbers.
+    pub drafters: Vec<u8>,
+    /// The order in which they are asked.
+    pub order: Order,
+}
+
+/// What requests say about drafting, besides who drafts.
+#[derive(Clone, Debug)]
+pub(crate) struct Drafting {
+    pub(crate) promise: Promise,
+    pub(crate) budget: BudgetKind,
+    pub(crate) settings: DraftSettings,
+}
+
+impl Prompter {
+    /// Decides the law of one request: these settings, then the model's own files, then the program's defaults. The
+    /// generator's own settings are no part of it: a door that lets users change some of these begins with a copy of
+    /// them. A seed that is open is drawn.
+    ///
+    /// # Errors
+    /// A value out of its range, or stop strings for a model without a tokenizer.
+    pub fn decide(&self, settings: &SamplingSettings) -> Result<DecidedSampling, Error> {
+        settings.decided(&self.target, self.tokenizer.as_deref())
+    }
+
+    /// A request that goes on with a prompt, by the generator's own settings and its first method.
+    ///
+    /// Its fields can be changed before it is submitted: on whose behalf it is, what is expected to be written, what is
+    /// promised, who drafts and how much.
+    ///
+    /// # Errors
+    /// A text for a model without a tokenizer, or an empty one for a model without a beginning-of-text token.
+    pub fn request(&self, prompt: impl Into<Prompt>) -> Result<Request, Error> {
+        self.request_by(prompt, &self.decided)
+    }
+
+    /// The same, by settings of its own ([`Prompter::decide`]).
+    ///
+    /// # Errors
+    /// As [`Prompter::request`].
+    pub fn request_by(&self, prompt: impl Into<Prompt>, decided: &DecidedSampling) -> Result<Request, Error> {
+        let prompt = prompt.into().tokens(&self.target, self.tokenizer.as_deref())?;
+        Ok(Request { prompt, ..self.base(decided) })
+    }
+
+    /// A request without a prompt, by the first method.
+    pub(crate) fn base(&self, decided: &DecidedSampling) -> Request {
+        let Method { drafters, order } = self.methods.first().cloned().unwrap_or_default();
+        let (settings, drafting) = (&decided.settings, &self.drafting);
+        Request {
+            tokens_max: settings.tokens_max.0,
+            sampling: decided.sampling.clone(),
+            seed: settings.seed.unwrap_or_default(),
+            promise: drafting.promise,
+            budget: drafting.budget.clone(),
+            drafters,
+            order,
+            draft: drafting.settings,
+            tokenizer: self.tokenizer.clone(),
+            stop: settings.stop.clone(),
+            special: settings.special,
+            ..Request::new(Vec::new())
+        }
+    }
+
+    /// The target's chat template, which is read when it is first asked for.
+    ///
+    /// # Errors
+    /// The model has none, or one that cannot be understood.
+    pub fn chat_template(&self) -> Result<&ChatTemplate, Error> {
+        let template = self.template.get_or_init(|| self.target.chat_template());
+        template.as_ref().map_err(Clone::clone)?.as_ref().ok_or_else(|| {
+            let without = "expected one to chat with, found none; generate goes on with a text without one";
+            Error::input(format!("{}: chat template: {without}", self.target.name))
+        })
+    }
+}
+
+/// It is of use only where every thread can have it.
+const _: () = {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Prompter>();
+};

@@ -1,0 +1,145 @@
+//! What came of a request, as JSON in the words that doors share.
+//!
+//! Why a text ended is said in OpenAI's words, timings have llama.cpp's names, and the definitions of speculation are
+//! those of [`Stats`]: tokens per pass counts every pass that emitted tokens, mean accepted length only those that had
+//! a draft. Left out: lines for a person, and averages over time.
+
+use std::time::Duration;
+
+use foretoken_engine::{DrafterStats, Emitted, FinishReason, Origin, Reliability, Stats};
+use serde_json::{Map, Value, json};
+
+use crate::{Answer, Record};
+
+/// Statistics of several answers together. Times are added up, so rates are per text.
+pub fn total<'a>(all: impl Iterator<Item = &'a Stats>) -> Stats {
+    let mut total = Stats::default();
+    all.for_each(|stats| total.add(stats));
+    total
+}
+
+/// A time as JSON has it.
+pub fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Why a text ended, in OpenAI's words, with `context` where the context was full; a request that was refused has no
+/// reason and `failed`.
+pub fn finish_reason(reason: Option<&FinishReason>) -> &'static str {
+    match reason {
+        Some(FinishReason::EndToken(_) | FinishReason::StopString(_)) => "stop",
+        Some(FinishReason::Length) => "length",
+        Some(FinishReason::Context) => "context",
+        Some(FinishReason::Cancelled) => "cancelled",
+        Some(FinishReason::Failed(_)) | None => "failed",
+    }
+}
+
+/// Who produced each token: a drafter's name, or `target`.
+pub fn origins<'a>(emitted: &[Emitted], names: &'a [String]) -> Vec<&'a str> {
+    let name = |emitted: &Emitted| match emitted.origin {
+        Origin::Target => "target",
+        Origin::Drafted(number) => names.get(usize::from(number)).map_or("unknown", String::as_str),
+    };
+    emitted.iter().map(name).collect()
+}
+
+/// A value of each new token.
+fn each(answer: &Answer, value: impl Fn(&Emitted) -> Value) -> Vec<Value> {
+    answer.emitted.iter().map(value).collect()
+}
+
+/// To six significant digits, which is more than probabilities of f32 logits have.
+fn digits(number: f64) -> f64 {
+    format!("{number:.5e}").parse().unwrap_or(number)
+}
+
+/// Guesses of about the same expected acceptance: how many, what was expected on average, and what was found.
+fn reliability(tenth: &Reliability) -> Value {
+    let judged = tenth.judged as f64;
+    json!({
+        "judged": tenth.judged,
+        "expected": digits(tenth.expected / judged),
+        "found": digits(tenth.right as f64 / judged),
+    })
+}
+
+/// What one drafter did, for a program.
+pub fn drafter(stats: &DrafterStats) -> Value {
+    let accepted_at = stats.accepted_at.iter().copied().chain(std::iter::repeat(0));
+    let rates = stats.drafted_at.iter().zip(accepted_at);
+    let rates: Vec<Option<f64>> =
+        rates.map(|(drafted, accepted)| (*drafted > 0).then(|| digits(accepted as f64 / *drafted as f64))).collect();
+    json!({
+        "drafts": stats.drafts,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "acceptance_rate": stats.acceptance_rate(),
+        "acceptance_rate_by_depth": rates,
+        "mean_accepted_length": stats.mean_accepted_len(),
+        "alpha": stats.alpha(),
+        "drafting_ms": milliseconds(stats.time),
+        "reliability": stats.reliability.iter().filter(|tenth| tenth.judged > 0).map(reliability).collect::<Vec<_>>(),
+        "failures": stats.failures,
+    })
+}
+
+/// How long it took, with llama.cpp's names.
+pub fn timings(stats: &Stats) -> Value {
+    json!({
+        "prompt_n": stats.prompt_tokens,
+        "time_to_first_token_ms": milliseconds(stats.time_to_first_token),
+        "predicted_n": stats.emitted,
+        "predicted_ms": milliseconds(stats.time.saturating_sub(stats.time_to_first_token)),
+        "predicted_per_second": stats.tokens_per_second(),
+        "draft_n": stats.drafted,
+        "draft_n_accepted": stats.accepted,
+    })
+}
+
+/// What was drafted, and how much of it was right. `names`: of the drafters, by number.
+pub fn speculation(stats: &Stats, names: &[String]) -> Value {
+    let drafters: Map<String, Value> =
+        names.iter().zip(&stats.drafters).map(|(name, stats)| (name.clone(), drafter(stats))).collect();
+    json!({
+        "passes": stats.passes,
+        "prompt_passes": stats.prompt_passes,
+        "drafts": stats.drafts,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "mean_accepted_length": stats.mean_accepted_len(),
+        "tokens_per_pass": stats.tokens_per_pass(),
+        "modelled_speedup": stats.modelled_speedup(),
+        "acceptance_rate": stats.acceptance_rate(),
+        "accepted_lens": stats.accepted_lens,
+        "drafters": drafters,
+    })
+}
+
+/// All of an answer. `prompt` is the prompt's text, `has_text` whether tokens have any, `record` that of the run,
+/// `names` those of the drafters, by number.
+pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, record: &Record, names: &[String]) -> Value {
+    let mut object = json!({
+        "prompt": prompt,
+        "prompt_ids": answer.prompt,
+        "text": has_text.then_some(&answer.text),
+        "ids": answer.ids(),
+        "origins": origins(&answer.emitted, names),
+        "depths": each(answer, |emitted| json!(emitted.depth)),
+        "passes": each(answer, |emitted| json!(emitted.pass)),
+        "p": each(answer, |emitted| json!(digits(emitted.p))),
+        "q": each(answer, |emitted| json!(emitted.q.map(|q| digits(f64::from(q))))),
+        "finish_reason": finish_reason(answer.reason.as_ref()),
+        "error": answer.failure,
+        "seed": record.settings.sampling.seed,
+        "request": answer.request,
+        "timings": timings(&answer.stats),
+        "speculation": speculation(&answer.stats, names),
+        "record": record,
+    });
+    let logprobs: Option<Vec<f32>> = answer.emitted.iter().map(|emitted| emitted.log_probability).collect();
+    if let (Some(logprobs), Some(fields), false) = (logprobs, object.as_object_mut(), answer.emitted.is_empty()) {
+        fields.insert("logprobs".to_string(), json!(logprobs));
+    }
+    object
+}

@@ -1,0 +1,122 @@
+//! A door for several users at a time: each on a thread of its own, with settings of its own, over one engine.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Instant;
+
+use foretoken::generator::Choices;
+use foretoken::settings::SamplingSettings;
+use foretoken::{
+    Answer, ChatMessage, Conversation, EngineThread, Error, Event, FinishReason, Generator, Prompter, Tenant,
+};
+
+use crate::generators::settings;
+
+/// What a user wants.
+fn wanted(temperature: f32, seed: u64, stop: &str, tokens_max: usize) -> SamplingSettings {
+    SamplingSettings {
+        temperature: Some(temperature),
+        seed: Some(seed),
+        stop: vec![stop.to_string()],
+        tokens_max: tokens_max.into(),
+        ignore_eos: true,
+        ..SamplingSettings::default()
+    }
+}
+
+/// Asks for one text and hears it to its end. `patience`: events after which the user has heard enough.
+fn hear(
+    prompter: &Prompter,
+    engine: &EngineThread<Generator>,
+    (prompt, wanted): &(&str, SamplingSettings),
+    patience: usize,
+) -> Result<Answer, Error> {
+    let request = prompter.request_by(*prompt, &prompter.decide(wanted)?)?;
+    let mut answer = Answer::to(&request);
+    let (events, heard) = channel();
+    let submitted = engine.submit(request, &events)?;
+    answer.request = Some(submitted.request);
+    drop(events);
+    for (number, event) in heard.iter().enumerate() {
+        answer.take(&event, Instant::now());
+        if number + 1 == patience {
+            engine.cancel(submitted.sequence);
+        }
+    }
+    Ok(answer)
+}
+
+#[test]
+fn users_at_a_time_get_the_texts_that_each_gets_alone() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.parallel = 2;
+    settings.model.ctx_size = Some(512);
+    settings.speculation.memory.lookup_cache_dynamic = Some(folder.path().join("texts"));
+    let mut generator = Generator::open(&settings).expect("both are there");
+    let prompter = Arc::clone(&generator.prompter);
+    let users = [
+        ("once upon a time, there was a", wanted(0.8, 7, "never written", 40)),
+        ("the little dog", wanted(0.0, 3, ".", 200)),
+        ("once upon a time, there was a", wanted(1.2, 9, "never written", 500)),
+    ];
+    let alone = users.clone().map(|(prompt, wanted)| {
+        let decided = prompter.decide(&wanted).expect("all is in its range");
+        let request = prompter.request_by(prompt, &decided).expect("the model has a tokenizer");
+        let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+        generator.run(vec![request], go_on).expect("it is good").remove(0)
+    });
+    let engine = EngineThread::start(generator).expect("a thread can be had");
+    let patience = [usize::MAX, usize::MAX, 2];
+    let serve = |number: usize| hear(&prompter, &engine, &users[number], patience[number]);
+    let together = std::thread::scope(|threads| {
+        let threads = [0, 1, 2].map(|number| threads.spawn(move || serve(number)));
+        threads.map(|user| user.join().expect("no user panics").expect("all are good"))
+    });
+    for (alone, together) in alone.iter().zip(&together).take(2) {
+        assert_eq!((&together.text, together.ids(), &together.reason), (&alone.text, alone.ids(), &alone.reason));
+    }
+    assert_eq!(together[0].reason, Some(FinishReason::Length));
+    assert_eq!(together[1].reason, Some(FinishReason::StopString(".".to_string())));
+    assert_eq!(together[2].reason, Some(FinishReason::Cancelled));
+    assert!(alone[2].text.starts_with(&together[2].text) && together[2].ids().len() < alone[2].ids().len());
+    // What the engine's owner keeps is reached between two steps.
+    let kept = engine.with(move |generator| generator.keep(&together)).expect("the thread lives");
+    assert!(kept.is_ok() && folder.path().join("texts").exists());
+    assert!(engine.stop().expect("nothing panicked").engine.is_idle());
+}
+
+#[test]
+fn conversations_are_whole_lists_of_messages_with_settings_of_their_own() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let settings = settings(&folder);
+    let generator = Generator::open(&settings).expect("both are there");
+    let prompter = &generator.prompter;
+    let mut conversation = Conversation::new(prompter, Some("be brief")).expect("the demo can chat");
+    let mut other = conversation.clone();
+    conversation.ask("what is a dog?");
+    other.messages = vec![ChatMessage::new("system", "be brief"), ChatMessage::new("user", "what is a dog?")];
+    let decided = prompter.decide(&wanted(0.5, 11, "!", 9)).expect("all is in its range");
+    let (by_generator, by_itself) = (conversation.request(), other.request_by(&decided));
+    let (by_generator, by_itself) = (by_generator.expect("it has a template"), by_itself.expect("it has a template"));
+    assert_eq!(by_generator.prompt, by_itself.prompt);
+    assert_eq!((by_itself.seed, by_itself.tokens_max, by_itself.sampling.temperature), (11, Some(9), 0.5));
+    assert_eq!((by_itself.stop, by_itself.drafters), (vec!["!".to_string()], by_generator.drafters));
+    // This one ignores ends, its own settings say so; the generator's do not.
+    assert!(by_itself.sampling.end_tokens.is_empty() && !by_generator.sampling.end_tokens.is_empty());
+    assert_eq!((by_generator.tenant, by_generator.tokens_max), (Tenant::default(), Some(24)));
+}
+
+#[test]
+fn what_cannot_be_is_said_to_the_user_who_asked() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.speculation.spec_type = "none".parse().expect("it is well-formed");
+    let generator = Generator::with(&Choices::new(&settings), &mut |_, _| {}).expect("it is there");
+    let hot = SamplingSettings { temperature: Some(-1.0), ..SamplingSettings::default() };
+    let refused = generator.prompter.decide(&hot).expect_err("nothing is as cold").to_string();
+    assert!(refused.starts_with("temperature: expected "), "{refused}");
+    let open = SamplingSettings::default();
+    let seeds = [(); 2].map(|()| generator.prompter.decide(&open).expect("all is open").settings.seed);
+    assert!(seeds[0].is_some() && seeds[0] != seeds[1], "each request draws its own: {seeds:?}");
+}
