@@ -11,20 +11,38 @@ torch, transformers, and the package `gguf`, which lies in that folder.
 """
 
 import argparse
+import json
 import os
+import shutil
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 
 
+def staged(folder, to):
+    """A copy of a golden folder as a checkpoint of transformers 4, which is what the converter knows: its configuration
+    in the older spelling, and a tokenizer file that says how many tokens there are."""
+    older = folder / "config.4.json"
+    config = json.loads((older if older.exists() else folder / "config.json").read_text())
+    config.setdefault("n_ctx", config.get("n_positions", config.get("n_ctx", 512)))
+    if config["model_type"] == "falcon" and config["multi_query"] and not config["new_decoder_architecture"]:
+        config["num_kv_heads"] = 1
+    (to / "config.json").write_text(json.dumps(config))
+    vocabulary = {f"t{token}": token for token in range(config["vocab_size"])}
+    (to / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
+    shutil.copy(folder / "model.safetensors", to)
+    return to
+
+
 def convert(converter, folder, out):
-    """Writes `out` from a golden folder in f32."""
+    """Writes `out` from a folder in f32."""
     hparams = converter.ModelBase.load_hparams(folder, False)
-    kind = converter.ModelBase.from_model_architecture(hparams["architectures"][0])
+    kind = converter.get_model_class(hparams["architectures"][0])
     kind.set_vocab = lambda self: self.gguf_writer.add_tokenizer_model("none")
-    model = kind(folder, converter.gguf.LlamaFileType.ALL_F32, out)
-    # The folder's name says nothing, and there are neither merges nor special tokens.
-    model.write()
+    # Read through transformers 5 the configuration has lost its older spelling.
+    hparams |= {"rotary_pct": 1.0} | json.loads((folder / "config.json").read_text())
+    kind(folder, converter.gguf.LlamaFileType.ALL_F32, out, hparams=hparams).write()
 
 
 def main():
@@ -43,7 +61,8 @@ def main():
             continue
         out = arguments.out / f"{folder.name}.gguf"
         try:
-            convert(converter, folder, out)
+            with tempfile.TemporaryDirectory() as stage:
+                convert(converter, staged(folder, Path(stage)), out)
             print(f"{folder.name}: {out.stat().st_size} bytes")
         except Exception as error:  # the converter refuses in many ways
             out.unlink(missing_ok=True)

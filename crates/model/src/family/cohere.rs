@@ -52,7 +52,7 @@ fn cohere2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     let Plan { mut spec, layout } = of_json(config, asked, "cohere2", 10_000.0)?;
     let window = json::window_or(config, "sliding_window", 4096)?;
     let (both, mut default) = fourths(spec.attention[0], window);
-    let period = config.optional_usize("sliding_window_pattern")?.unwrap_or(4).clamp(1, spec.layers);
+    let period = json::period(config, "sliding_window_pattern", 4)?;
     if period != 4 {
         default = (1..=period).map(|layer| both[usize::from(layer != period)]).collect();
     }

@@ -119,7 +119,7 @@ fn gemma3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     spec.positions = Positions::Rope(vec![full, sliding]);
     let window = json::window_or(config, "sliding_window", 4096)?;
     let both = [LayerAttention { rotation: Some(0), window: None }, LayerAttention { rotation: Some(1), window }];
-    let period = config.optional_usize("sliding_window_pattern")?.unwrap_or(6).clamp(1, spec.layers);
+    let period = json::period(config, "sliding_window_pattern", 6)?;
     spec.attention = json::windows(config, spec.layers, both, pattern(period, both))?;
     let piece_norms = Pieces::EveryHead(["self_attn.q_norm", "self_attn.k_norm"]);
     let [qkv_bias, output_bias] = [layout.qkv_bias, layout.output_bias];

@@ -189,6 +189,24 @@ pub(super) fn window_or(config: &JsonConfig, field: &str, default: usize) -> Res
     if config.names(field) { window(config, field) } else { Ok(Some(default)) }
 }
 
+/// How often a kind of layer comes, or the default.
+pub(super) fn period(config: &JsonConfig, field: &str, default: usize) -> Result<usize, ModelError> {
+    let found = config.optional_usize(field)?.unwrap_or(default);
+    let fits = (1..=LISTED_MAX).contains(&found);
+    if fits { Ok(found) } else { Err(config.refuse(field, format!("a number from 1 to {LISTED_MAX}"), found)) }
+}
+
+/// Layers that can be told apart one by one.
+const LISTED_MAX: usize = 1 << 16;
+
+/// Checks that so many layers can be told apart one by one: a configuration may promise any number.
+pub(super) fn check_listed(config: &JsonConfig, field: &str, layers: usize) -> Result<(), ModelError> {
+    if layers <= LISTED_MAX {
+        return Ok(());
+    }
+    Err(config.refuse(field, format!("at most {LISTED_MAX} layers that differ"), layers))
+}
+
 /// What each layer does, by the names that `layer_types` gives it; none: the field is not there.
 ///
 /// # Errors

@@ -41,10 +41,11 @@ fn spec(config: &JsonConfig, asked: Asked, name: &'static str, fields: json::Fie
     let window = if on { json::window(config, "sliding_window")? } else { None };
     let sliding = LayerAttention { window, ..full };
     let first = config.optional_usize("max_window_layers")?.unwrap_or(28);
-    let default = match window {
-        None => vec![full],
-        Some(_) if first >= spec.layers => vec![full],
-        Some(_) => (0..spec.layers).map(|layer| if layer < first { full } else { sliding }).collect(),
+    let default = if window.is_some() && first < spec.layers {
+        json::check_listed(config, "num_hidden_layers", spec.layers)?;
+        (0..spec.layers).map(|layer| if layer < first { full } else { sliding }).collect()
+    } else {
+        vec![full]
     };
     spec.attention = json::windows(config, spec.layers, [full, sliding], default)?;
     Ok(spec)

@@ -47,10 +47,8 @@ fn rotated_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, Model
         Some(list) if list.len() == layers => Ok(list.into_iter().map(|rotates| rotates != 0).collect()),
         Some(list) => Err(config.refuse(LIST, format!("one number a layer, {layers}"), list.len())),
         None => {
-            let period = config.optional_usize(PERIOD)?.unwrap_or(4);
-            if period == 0 || layers > 1 << 16 {
-                return Err(config.refuse(PERIOD, "a number above 0, of layers that can be", period));
-            }
+            json::check_listed(config, "num_hidden_layers", layers)?;
+            let period = json::period(config, PERIOD, 4)?;
             Ok((1..=layers).map(|layer| !layer.is_multiple_of(period)).collect())
         }
     }

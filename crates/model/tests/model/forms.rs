@@ -9,17 +9,24 @@ use foretoken_weights::Bytes;
 use serde_json::{Value, json};
 
 use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
+use crate::golden::GOLDENS;
 use crate::{fixture, logits};
 
 pub(crate) fn tokens() -> Vec<u32> {
     (0..24u32).map(|i| (i * 37 + 5) % 96).collect()
 }
 
+/// The same within a vocabulary.
+fn tokens_below(vocabulary: usize) -> Vec<u32> {
+    tokens().into_iter().map(|token| token % vocabulary as u32).collect()
+}
+
 /// What a checkpoint says about the tokens.
 pub(crate) fn said(checkpoint: &Checkpoint) -> Vec<f32> {
     let options = Options::for_positions(64, 1).with_cache(CacheType::F32);
     let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
-    logits(&mut model, &tokens(), &[24])
+    let tokens = tokens_below(model.spec().vocabulary);
+    logits(&mut model, &tokens, &[24])
 }
 
 fn of_parts(config: &Value, file: Vec<u8>) -> Checkpoint {
@@ -28,7 +35,7 @@ fn of_parts(config: &Value, file: Vec<u8>) -> Checkpoint {
 }
 
 /// What a Hugging Face checkpoint of f32 tensors says.
-fn said_by(config: &Value, tensors: &Tensors) -> Vec<f32> {
+pub(crate) fn said_by(config: &Value, tensors: &Tensors) -> Vec<f32> {
     said(&of_parts(config, safetensors_file(tensors, Form::F32, 0)))
 }
 
@@ -132,6 +139,22 @@ fn older_spellings_of_rope_scaling() {
             assert!(said_by(&older, &tensors) == expected, "{family} with {kind}");
         }
     }
+}
+
+/// Each golden network's configuration as transformers 4 wrote it, `config.4.json`: other names, other places, fields
+/// that were not there yet.
+#[test]
+fn configurations_of_transformers_4() {
+    let mut read_ones = 0;
+    for name in GOLDENS.into_iter().flatten() {
+        let folder = fixture(name);
+        let Ok(older) = std::fs::read(folder.join("config.4.json")) else { continue };
+        let older: Value = serde_json::from_slice(&older).unwrap();
+        let tensors = read(&folder);
+        assert!(said_by(&older, &tensors) == said_by(&config(&folder), &tensors), "{name}");
+        read_ones += 1;
+    }
+    assert!(read_ones > 40, "{read_ones}");
 }
 
 /// The base is not ignored, wherever it stands.

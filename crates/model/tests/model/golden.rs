@@ -3,7 +3,7 @@
 //! The fixtures hold f32 weights, the tokens, the logits of every row and 48 greedy tokens. The bound is 1e-5 of
 //! the largest logit: far above the rounding of either side, far below what a wrong activation does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use foretoken_model::{CacheType, Model, Options};
 use foretoken_weights::safetensors;
@@ -51,21 +51,27 @@ fn greedy(model: &mut Model, tokens: &[u32], len: usize) -> Vec<u32> {
     tokens
 }
 
-fn check(folder: &std::path::Path) {
+/// A folder's logits and greedy text, as its own checkpoint says them.
+fn check(folder: &Path) {
+    compare(folder, folder, 1e-5);
+}
+
+/// The same of any checkpoint of the network: `bound` is the part of the largest logit that it may be off by.
+fn compare(folder: &Path, checkpoint: &Path, bound: f32) {
     let golden = safetensors::open(folder.join("golden.safetensors")).unwrap();
     let (prompt, expected) = (tokens(&golden, "tokens"), floats(&golden, "logits"));
     // Frequencies of some rotary embeddings are chosen by the longest text.
     let context = golden.get("context").map(|_| tokens(&golden, "context")[0] as usize);
     let options = Options { context, ..Options::for_positions(256, 2).with_cache(CacheType::F32) };
-    let mut model = load_with(folder, options);
+    let mut model = load_with(checkpoint, options);
     let found = logits(&mut model, &prompt, &[prompt.len()]);
     let largest = expected.iter().fold(0f32, |largest, logit| largest.max(logit.abs()));
     let worst = found.iter().zip(&expected).fold(0f32, |worst, (a, b)| worst.max((a - b).abs()));
     assert_eq!(found.len(), expected.len());
-    println!("{}: largest difference {:.1e} of the largest logit", folder.display(), worst / largest);
-    assert!(worst <= 1e-5 * largest, "{}: off by {worst}, the largest logit is {largest}", folder.display());
+    println!("{}: largest difference {:.1e} of the largest logit", checkpoint.display(), worst / largest);
+    assert!(worst <= bound * largest, "{}: off by {worst}, the largest logit is {largest}", checkpoint.display());
     let expected = tokens(&golden, "greedy");
-    assert_eq!(greedy(&mut model, &prompt[..16], expected.len()), expected, "{}: greedy", folder.display());
+    assert_eq!(greedy(&mut model, &prompt[..16], expected.len()), expected, "{}: greedy", checkpoint.display());
 }
 
 #[test]
@@ -126,4 +132,24 @@ fn goldens_of_a_given_folder() {
             check(&path);
         }
     }
+}
+
+/// Goldens as llama.cpp's converter writes them (`bench/peers/golden_gguf.py`), one `NAME.gguf` each:
+/// `FORETOKEN_GOLDEN_GGUF=DIR cargo test -p foretoken-model`. Where GGUF has only GELU by tanh, or no window, the two
+/// differ: such files only have to run.
+#[test]
+fn goldens_as_gguf_of_a_given_folder() {
+    let Some(folder) = std::env::var_os("FORETOKEN_GOLDEN_GGUF") else {
+        println!("skipped: FORETOKEN_GOLDEN_GGUF is not set");
+        return;
+    };
+    let mut failed = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let golden = fixture(&path.file_stem().unwrap_or_default().to_string_lossy());
+        if std::panic::catch_unwind(|| compare(&golden, &path, 1e-5)).is_err() {
+            failed.push(path);
+        }
+    }
+    assert!(failed.is_empty(), "{failed:?}");
 }

@@ -16,6 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use crate::fixture;
+use crate::golden::GOLDENS;
 
 /// Positions of the cache of every model under test; scenes are far smaller.
 const POSITIONS: usize = 256;
@@ -319,6 +320,38 @@ fn llama_scores_rows_as_if_alone() {
 fn gpt2_scores_rows_as_if_alone() {
     play_many(&fixture("gpt2"), [F32, F32], 40);
     play_many(&fixture("gpt2"), [BF16, F16], 20);
+}
+
+/// Every golden network: each form of block, mask and position that a family has. Windows are of 32 positions there, and
+/// sequences reach beyond them, so trees lie across a window's edge, and paths are moved and forgotten there.
+#[test]
+fn every_family_scores_rows_as_if_alone() {
+    for (i, name) in GOLDENS.into_iter().flatten().enumerate() {
+        play_many(&fixture(name), [[F32, F32], [F16, BF16], [F16, F16]][i % 3], 5);
+    }
+}
+
+/// Passes of all lengths over a window's edge, in the families that have one.
+#[test]
+fn a_sequence_with_a_window_may_be_cut_anywhere() {
+    let mut numbers = Numbers::new(4);
+    let mut windowed = 0;
+    for name in GOLDENS.into_iter().flatten() {
+        let subject = Subject::new(&fixture(name), [F16; 2]);
+        let spec = subject.plain.borrow().spec().clone();
+        if (0..spec.layers).all(|layer| spec.attention_of(layer).window.is_none()) {
+            continue;
+        }
+        windowed += 1;
+        let tokens = subject.tokens(&mut numbers, 90);
+        let options = Options { page_len: 16, pages: 6, rows_max: 90, ..Options::for_positions(96, 2) };
+        let alone = crate::logits(&mut load(&subject.checkpoint, options), &tokens, &[1]);
+        for lengths in [&[90][..], &[7], &[31, 1, 1, 1, 33], &[33, 32, 25], &[64, 26]] {
+            let found = crate::logits(&mut load(&subject.checkpoint, options), &tokens, lengths);
+            assert_eq!(first_difference(&found, &alone), None, "{name}: passes of {lengths:?}");
+        }
+    }
+    assert!(windowed >= 8, "{windowed} networks with windows");
 }
 
 #[test]

@@ -1,0 +1,139 @@
+//! Families that transformers has no class for are networks of others by other names: their tensors renamed, fused and
+//! cut as their checkpoints have them, a golden network must say what it said, to the bit.
+
+use serde_json::{Value, json};
+
+use crate::files::{Tensors, Wide, config, read};
+use crate::fixture;
+use crate::forms::said_by;
+
+/// A golden network, by the parts of its names.
+struct Network {
+    config: Value,
+    tensors: Tensors,
+}
+
+impl Network {
+    fn golden(name: &str) -> Self {
+        Self { config: config(&fixture(name)), tensors: read(&fixture(name)) }
+    }
+
+    fn number(&self, field: &str) -> usize {
+        self.config[field].as_u64().unwrap() as usize
+    }
+
+    /// Rows of several tensors one after another: `(name, rows)` each.
+    fn rows(&self, stretches: &[(String, std::ops::Range<usize>)]) -> Wide {
+        let columns = self.tensors[&stretches[0].0].shape.get(1).copied();
+        let of = |(name, rows): &(String, std::ops::Range<usize>)| {
+            let width = columns.unwrap_or(1);
+            self.tensors[name].elements[rows.start * width..rows.end * width].to_vec()
+        };
+        let rows = stretches.iter().map(|(_, rows)| rows.len()).sum();
+        let shape = std::iter::once(rows).chain(columns).collect();
+        Wide { shape, elements: stretches.iter().flat_map(of).collect() }
+    }
+
+    /// Queries, keys and values of a layer in one tensor, in an order of heads: of queries (0), keys (1), values (2).
+    fn fused(&self, layer: usize, part: &str, order: &[(usize, usize)]) -> Wide {
+        let dim = self.number("head_dim");
+        let stretch = |(which, head): &(usize, usize)| {
+            let name = ["q_proj", "k_proj", "v_proj"][*which];
+            (format!("model.layers.{layer}.self_attn.{name}.{part}"), head * dim..(head + 1) * dim)
+        };
+        self.rows(&order.iter().map(stretch).collect::<Vec<_>>())
+    }
+
+    /// The tensors under names in which the parts are replaced, without those of queries, keys and values.
+    fn renamed(&self, parts: &[(&str, &str)]) -> Tensors {
+        let kept =
+            self.tensors.iter().filter(|(name, _)| !["q_proj", "k_proj", "v_proj"].iter().any(|p| name.contains(p)));
+        let rename = |name: &String| parts.iter().fold(name.clone(), |name, (from, to)| name.replace(from, to));
+        kept.map(|(name, tensor)| (rename(name), tensor.clone())).collect()
+    }
+
+    /// The configuration with other fields; null takes one away.
+    fn with(&self, changes: Value) -> Value {
+        let mut config = self.config.clone();
+        for (field, value) in changes.as_object().unwrap() {
+            config[field] = value.clone();
+        }
+        config
+    }
+
+    fn said(&self) -> Vec<f32> {
+        said_by(&self.config, &self.tensors)
+    }
+}
+
+#[test]
+fn internlm2_is_llama_fused_group_by_group() {
+    let llama = Network::golden("llama-head-dim");
+    let mut tensors = llama.renamed(&[
+        ("model.embed_tokens", "model.tok_embeddings"),
+        ("input_layernorm", "attention_norm"),
+        ("self_attn.o_proj", "attention.wo"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("mlp.gate_proj", "feed_forward.w1"),
+        ("mlp.up_proj", "feed_forward.w3"),
+        ("mlp.down_proj", "feed_forward.w2"),
+        ("lm_head", "output"),
+    ]);
+    let (kv_heads, group) = (llama.number("num_key_value_heads"), 2);
+    let order: Vec<_> = (0..kv_heads).flat_map(|kv| [(0, group * kv), (0, group * kv + 1), (1, kv), (2, kv)]).collect();
+    for layer in 0..llama.number("num_hidden_layers") {
+        tensors.insert(format!("model.layers.{layer}.attention.wqkv.weight"), llama.fused(layer, "weight", &order));
+    }
+    let config = llama.with(json!({"model_type": "internlm2", "bias": false}));
+    assert!(said_by(&config, &tensors) == llama.said());
+}
+
+/// The 7B, whose heads all have keys and values of their own: those of the golden network are given out twice.
+#[test]
+fn baichuan_is_llama_fused() {
+    let llama = Network::golden("llama-head-dim");
+    let heads = llama.number("num_attention_heads");
+    let group = heads / llama.number("num_key_value_heads");
+    let of = |which: usize| (0..heads).map(move |head| (which, if which == 0 { head } else { head / group }));
+    let order: Vec<_> = (0..3).flat_map(of).collect();
+    let mut tensors = llama.renamed(&[]);
+    for layer in 0..llama.number("num_hidden_layers") {
+        let fused = llama.fused(layer, "weight", &order);
+        tensors.insert(format!("model.layers.{layer}.self_attn.W_pack.weight"), fused);
+    }
+    let config = llama.with(json!({"model_type": "baichuan", "num_key_value_heads": null}));
+    assert!(said_by(&config, &tensors) == llama.said());
+    // Without positions that rotate it is the 13B, and says something else.
+    let other = llama.with(json!({"model_type": "baichuan", "num_key_value_heads": null,
+        "max_position_embeddings": null, "model_max_length": 512}));
+    assert!(said_by(&other, &tensors) != llama.said());
+}
+
+#[test]
+fn chatglm_is_glm_by_other_names() {
+    let glm = Network::golden("glm");
+    let mut tensors = glm.renamed(&[
+        ("model.embed_tokens", "transformer.embedding.word_embeddings"),
+        ("model.layers", "transformer.encoder.layers"),
+        ("self_attn.o_proj", "self_attention.dense"),
+        ("mlp.gate_up_proj", "mlp.dense_h_to_4h"),
+        ("mlp.down_proj", "mlp.dense_4h_to_h"),
+        ("model.norm", "transformer.encoder.final_layernorm"),
+        ("lm_head", "transformer.output_layer"),
+    ]);
+    let counts = [("num_attention_heads", 0), ("num_key_value_heads", 1), ("num_key_value_heads", 2)];
+    let order: Vec<_> = counts.iter().flat_map(|(of, which)| (0..glm.number(of)).map(|head| (*which, head))).collect();
+    for (layer, part) in (0..glm.number("num_hidden_layers")).flat_map(|i| [(i, "weight"), (i, "bias")]) {
+        let name = format!("transformer.encoder.layers.{layer}.self_attention.query_key_value.{part}");
+        tensors.insert(name, glm.fused(layer, part, &order));
+    }
+    let config = json!({
+        "model_type": "chatglm", "padded_vocab_size": glm.number("vocab_size"), "hidden_size": glm.number("hidden_size"),
+        "num_layers": glm.number("num_hidden_layers"), "num_attention_heads": glm.number("num_attention_heads"),
+        "multi_query_attention": true, "multi_query_group_num": glm.number("num_key_value_heads"),
+        "kv_channels": glm.number("head_dim"), "ffn_hidden_size": glm.number("intermediate_size"),
+        "layernorm_epsilon": glm.config["rms_norm_eps"], "seq_length": 512, "add_qkv_bias": true, "rmsnorm": true,
+        "post_layer_norm": true, "add_bias_linear": false,
+    });
+    assert!(said_by(&config, &tensors) == glm.said());
+}
