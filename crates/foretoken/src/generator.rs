@@ -98,7 +98,7 @@ impl Generator {
         let mut notes = Vec::from_iter(model.note(&target));
         // A page belongs to one text, so each text's share is a whole number of pages.
         let positions = context.next_multiple_of(Options::for_positions(1, 1).page_len) * parallel;
-        let options = Options { context: Some(context), ..model.run_with(positions) };
+        let options = Options { context: Some(context), texts: Some(*parallel), ..model.run_with(positions) };
         let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), options);
         for specs in &specs {
             maker.open_drafts(specs)?;

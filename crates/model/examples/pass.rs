@@ -95,7 +95,8 @@ fn memory_speed(threads: usize) -> f64 {
 
 /// Median and least seconds of a pass of `rows` rows behind `cached` positions.
 fn time_passes(model: &mut Model, cached: usize, rows: usize) -> (f64, f64) {
-    let tables = [(0..model.capacity().groups[0].pages as u32).map(PageId).collect()];
+    let tables: Vec<Vec<PageId>> =
+        model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect()).collect();
     let mut forward = |start: usize, len: usize, wanted: &[u32]| {
         let tokens: Vec<u32> = (0..len).map(|i| ((start + i) * 7919 % VOCABULARY) as u32).collect();
         let span = Span {

@@ -56,12 +56,18 @@ struct AddedBuffers {
 
 /// Where the rows of a pass stand.
 pub(crate) struct Standing<'a> {
+    /// In each cache group.
+    pub(crate) sights: &'a [Sight<'a>],
+    /// The network's rotations.
+    pub(crate) rotations: &'a [Rotated<'a>],
+}
+
+/// What the rows of a pass are and see in one cache group.
+pub(crate) struct Sight<'a> {
     /// Slot in which each row is stored.
     pub(crate) slots: &'a [u32],
     /// Slots that each row sees, itself included.
-    pub(crate) places: &'a [Places<'a>],
-    /// The network's rotations.
-    pub(crate) rotations: &'a [Rotated<'a>],
+    pub(crate) places: Vec<Places<'a>>,
 }
 
 /// The rotation of each row of a pass.
@@ -124,7 +130,7 @@ pub(crate) struct Block<'a> {
 
 impl Block<'_> {
     fn rows(&self) -> usize {
-        self.standing.slots.len()
+        self.standing.sights[0].slots.len()
     }
 
     /// Runs one block on `x` `[rows, width]`, and stores the rows' keys and values.
@@ -204,6 +210,7 @@ impl Block<'_> {
         self.normalize_pieces(&layer.query_norm, queries, raw);
         self.normalize_pieces(&layer.key_norm, keys, raw);
         let choices = spec.attention_of(number);
+        let sight = &self.standing.sights[cache.group_of[number]];
         let rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
         for row in 0..rows {
             let key = &mut keys[row * kv_width..][..kv_width];
@@ -211,16 +218,16 @@ impl Block<'_> {
                 rotated.rotate(row, head_dim, &mut queries[row * query_width..][..query_width]);
                 rotated.rotate(row, head_dim, key);
             }
-            cache.store(number, self.standing.slots[row], key, &values[row * kv_width..][..kv_width]);
+            cache.store(number, sight.slots[row], key, &values[row * kv_width..][..kv_width]);
         }
         let arguments = Arguments {
             soft_cap: spec.attention_soft_cap,
             slopes: spec.positions.slopes(),
-            window: choices.window,
+            window: spec.window_of(number),
             ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[number], &cache.values[number])
         };
         let attended = room(attended, rows * query_width);
-        attention(compute, &arguments, queries, self.standing.places, scratch, attended);
+        attention(compute, &arguments, queries, &sight.places, scratch, attended);
         attended
     }
 

@@ -1,7 +1,8 @@
 //! The cache: keys and values of every layer, in pages.
 //!
-//! A slot is a place for one position: page number times page length plus the place in the page. Which slots a
-//! sequence uses is told by its page table; nothing here knows which slots are in use. How a row is rounded and where
+//! A slot is a place for one position: page number times page length plus the place in the page. Layers that see the
+//! same part of a text are a group with pages of its own. Which slots of a group a sequence uses is told by its page
+//! table; nothing here knows which slots are in use. How a row is rounded and where
 //! its elements lie is said by the kernels' [`Side`]. Memory is reserved at start and touched by the operating system
 //! page by page, so an unused context costs nothing.
 
@@ -9,11 +10,13 @@ use std::ops::Range;
 
 use foretoken_kernels::attention::{CacheType, Side};
 
-use crate::batch::PageTable;
+use crate::batch::{PageId, PageTable};
 use crate::executor::Group;
 
 pub(crate) struct Cache {
-    pub(crate) group: Group,
+    pub(crate) groups: Vec<Group>,
+    /// For each layer its group.
+    pub(crate) group_of: Vec<usize>,
     /// One a layer.
     pub(crate) keys: Vec<Side>,
     pub(crate) values: Vec<Side>,
@@ -21,23 +24,27 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// An empty cache with types for keys and values; `None` if there is no memory for it, or no numbers for its slots.
+    /// `group_of`: for each layer its group.
     pub(crate) fn new(
-        group: Group,
+        groups: Vec<Group>,
+        group_of: Vec<usize>,
         types: [CacheType; 2],
-        layers: usize,
         [kv_heads, head_dim]: [usize; 2],
     ) -> Option<Self> {
-        let slots = group.pages.checked_mul(group.page_len)?;
+        let slots: Option<Vec<usize>> = groups.iter().map(|group| group.pages.checked_mul(group.page_len)).collect();
+        let slots = slots?;
         let all = |make: fn(CacheType, usize, usize, usize) -> Option<Side>, kind| {
-            (0..layers).map(|_| make(kind, slots, kv_heads, head_dim)).collect::<Option<Vec<_>>>()
+            group_of.iter().map(|group| make(kind, slots[*group], kv_heads, head_dim)).collect::<Option<Vec<_>>>()
         };
-        Some(Self { group, keys: all(Side::keys, types[0])?, values: all(Side::values, types[1])? })
+        let (keys, values) = (all(Side::keys, types[0])?, all(Side::values, types[1])?);
+        Some(Self { groups, group_of, keys, values })
     }
 
-    /// The slot of a position.
-    pub(crate) fn slot(&self, table: &PageTable, position: usize) -> u32 {
-        let page = table[position / self.group.page_len];
-        (page.0 as usize * self.group.page_len + position % self.group.page_len) as u32
+    /// The slot of a position in a group; `None` if its page was given back.
+    pub(crate) fn slot(&self, group: usize, table: &PageTable, position: usize) -> Option<u32> {
+        let page_len = self.groups[group].page_len;
+        let page = table[position / page_len];
+        (page != PageId::GONE).then(|| (page.0 as usize * page_len + position % page_len) as u32)
     }
 
     /// Stores one row of keys and values, `[kv_heads, head_dim]` each.
@@ -47,23 +54,29 @@ impl Cache {
     }
 
     /// See [`CacheEdit::Move`](crate::CacheEdit::Move).
-    pub(crate) fn move_rows(&mut self, table: &PageTable, from: &[usize], to: usize) {
+    pub(crate) fn move_rows(&mut self, tables: &[PageTable], from: &[usize], to: usize) {
         for (from, to) in from.iter().copied().zip(to..) {
             assert!(from >= to, "cache: position {from} cannot move up to {to}");
-            self.copy(self.slot(table, from), self.slot(table, to));
+            self.copy([tables, tables], [from, to]);
         }
     }
 
     /// See [`CacheEdit::Copy`](crate::CacheEdit::Copy).
-    pub(crate) fn copy_rows(&mut self, from: &PageTable, to: &PageTable, positions: Range<usize>) {
+    pub(crate) fn copy_rows(&mut self, from: &[PageTable], to: &[PageTable], positions: Range<usize>) {
         for position in positions {
-            self.copy(self.slot(from, position), self.slot(to, position));
+            self.copy([from, to], [position; 2]);
         }
     }
 
-    fn copy(&mut self, source: u32, target: u32) {
-        if source != target {
-            self.keys.iter_mut().chain(&mut self.values).for_each(|side| side.copy(source, target));
+    /// Copies a row from a position of some page tables to one of others, in every group that has pages for both.
+    fn copy(&mut self, [from, to]: [&[PageTable]; 2], [source, target]: [usize; 2]) {
+        for group in 0..self.groups.len() {
+            let slots = self.slot(group, &from[group], source).zip(self.slot(group, &to[group], target));
+            let Some((source, target)) = slots.filter(|(source, target)| source != target) else { continue };
+            let sides = self.keys.iter_mut().zip(&mut self.values).zip(&self.group_of);
+            for ((keys, values), _) in sides.filter(|(_, of)| **of == group) {
+                [keys, values].into_iter().for_each(|side| side.copy(source, target));
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use foretoken_kernels::softmax::cap_scores;
 use foretoken_kernels::{Compute, Isa};
 
 use crate::batch::{Batch, Span, Token};
-use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Standing, normalized, room};
+use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Sight, Standing, normalized, room};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::error::{ModelError, Setting};
@@ -34,6 +34,9 @@ pub struct Options {
     pub page_len: usize,
     /// Pages of the cache; its size in positions is the product.
     pub pages: usize,
+    /// How many texts there are at a time, none of which goes back behind what was committed: layers that see a window
+    /// of the text then have as many pages as that takes. None: they have as many as the others.
+    pub texts: Option<usize>,
     /// Rows of one pass, at most.
     pub rows_max: usize,
     /// In what form keys are kept, and what they are rounded to.
@@ -53,12 +56,31 @@ impl Options {
     pub fn for_positions(positions: usize, threads: usize) -> Self {
         let (key_type, value_type) = (CacheType::default(), CacheType::default());
         let (page_len, pages) = (32, positions.div_ceil(32));
-        Self { threads, page_len, pages, rows_max: 512, key_type, value_type, weight_type: None, context: None }
+        Self {
+            threads,
+            page_len,
+            pages,
+            texts: None,
+            rows_max: 512,
+            key_type,
+            value_type,
+            weight_type: None,
+            context: None,
+        }
     }
 
     /// The same with both halves of the cache in one type.
     pub fn with_cache(self, kind: CacheType) -> Self {
         Self { key_type: kind, value_type: kind, ..self }
+    }
+
+    /// The cache group of layers that see the last `window` positions, or all.
+    fn group(&self, window: Option<usize>) -> Group {
+        let (page_len, pages) = (self.page_len.max(1), self.pages.max(1));
+        let Some(window) = window else { return Group::attention(page_len, pages) };
+        let group = Group::window(window, page_len, pages);
+        let held = group.pages_held(usize::MAX, self.rows_max.max(1));
+        Group { pages: self.texts.map_or(pages, |texts| pages.min(texts.saturating_mul(held))), ..group }
     }
 
     /// Whether the types can hold heads of `head_dim`.
@@ -97,12 +119,9 @@ pub struct Model {
 struct Pass {
     tokens: Vec<Token>,
     positions: Vec<u32>,
-    slots: Vec<u32>,
-    /// Slots of the positions of each span, one span after another: the committed ones and its trunk's.
-    prefixes: Vec<u32>,
-    /// Slots of the ancestors beyond the trunk, and self, of the rows of trees.
-    tails: Vec<u32>,
-    /// For each row its ranges in `prefixes` and `tails`.
+    /// By cache group.
+    slots: Vec<Slots>,
+    /// For each row its ranges in the prefixes and tails of all groups.
     ranges: Vec<[usize; 4]>,
     /// Rows of the pass whose logits are wanted.
     wanted: Vec<usize>,
@@ -118,6 +137,26 @@ struct Pass {
     normed: Vec<f32>,
     /// What the head reads, if it is of another width than the stream.
     projected: Vec<f32>,
+}
+
+/// Where the rows of a pass, and what they see, lie in one cache group.
+#[derive(Default)]
+struct Slots {
+    /// Of each row its own.
+    own: Vec<u32>,
+    /// Of the positions of each span, one span after another: the committed ones and its trunk's. For positions whose
+    /// pages were given back, which no row sees, that of the first that is there.
+    prefixes: Vec<u32>,
+    /// Of the ancestors beyond the trunk, and self, of the rows of trees.
+    tails: Vec<u32>,
+}
+
+impl Slots {
+    /// What rows with these ranges in prefixes and tails are and see.
+    fn sight(&self, ranges: &[[usize; 4]]) -> Sight<'_> {
+        let places = |[a, b, c, d]: &[usize; 4]| Places { prefix: &self.prefixes[*a..*b], tail: &self.tails[*c..*d] };
+        Sight { slots: &self.own, places: ranges.iter().map(places).collect() }
+    }
 }
 
 impl Model {
@@ -149,11 +188,14 @@ impl Model {
     fn with(network: Arc<Network<Linear>>, compute: Compute, file: &str, options: Options) -> Result<Self, ModelError> {
         let spec = &network.spec;
         let types = [options.key_type, options.value_type];
-        let group = Group::attention(options.page_len.max(1), options.pages.max(1));
-        let cache = Cache::new(group, types, spec.layers, [spec.kv_heads, spec.head_dim]).ok_or_else(|| {
+        let windows = spec.windows();
+        let groups: Vec<Group> = windows.iter().map(|window| options.group(*window)).collect();
+        let group_of = |layer| windows.iter().position(|window| *window == spec.window_of(layer));
+        let group_of = (0..spec.layers).map(|layer| group_of(layer).expect("named by its layer")).collect();
+        let cache = Cache::new(groups.clone(), group_of, types, [spec.kv_heads, spec.head_dim]).ok_or_else(|| {
             ModelError::Memory {
                 file: file.to_string(),
-                positions: group.pages.saturating_mul(group.page_len),
+                positions: options.pages.saturating_mul(options.page_len),
                 position_bytes: spec.cache_bytes_per_position(types),
             }
         })?;
@@ -161,7 +203,7 @@ impl Model {
             vocabulary: spec.vocabulary,
             context_max: spec.context_max,
             rows_max: options.rows_max.max(1),
-            groups: vec![group],
+            groups,
         };
         let outputs = HostOutputs { vocabulary: spec.vocabulary, width: spec.width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
@@ -251,9 +293,10 @@ impl Pass {
     fn lay_out(&mut self, batch: &Batch<'_>, cache: &Cache, rotations: &[Rotation]) {
         self.tokens.clear();
         self.positions.clear();
-        self.slots.clear();
-        self.prefixes.clear();
-        self.tails.clear();
+        self.slots.resize_with(cache.groups.len(), Slots::default);
+        for Slots { own, prefixes, tails } in &mut self.slots {
+            [own, prefixes, tails].into_iter().for_each(Vec::clear);
+        }
         self.ranges.clear();
         self.wanted.clear();
         self.hidden.clear();
@@ -276,22 +319,32 @@ impl Pass {
     }
 
     fn lay_out_span(&mut self, span: &Span<'_>, cache: &Cache) {
-        let slot = |position| cache.slot(&span.tables[0], position);
+        let Self { positions, slots, ranges, .. } = self;
         // Along the trunk a row's place in storage is its logical position: it is read with the committed positions.
-        let (first, trunk) = (self.prefixes.len(), span.trunk());
-        self.prefixes.extend((0..span.start + trunk).map(slot));
-        for i in span.computed..span.tokens.len() {
-            self.slots.push(slot(span.start + i));
-            let tail = self.tails.len();
-            let mut at = Some(i);
-            while let Some(row) = at.filter(|row| *row >= trunk) {
-                self.tails.push(slot(span.start + row));
-                at = span.parent(row);
+        let trunk = span.trunk();
+        for (group, (slots, table)) in slots.iter_mut().zip(span.tables).enumerate() {
+            let Slots { own, prefixes, tails } = slots;
+            let there = |position| cache.slot(group, table, position).expect("what is seen has its pages");
+            let first_seen = cache.groups[group].first_seen(span.start);
+            // Behind the window a page is there or not: its slots are named, and not read.
+            prefixes.extend(std::iter::repeat_n(there(first_seen), first_seen));
+            prefixes.extend((first_seen..span.start + trunk).map(there));
+            for i in span.computed..span.tokens.len() {
+                own.push(there(span.start + i));
+                let tail = tails.len();
+                let mut at = Some(i);
+                while let Some(row) = at.filter(|row| *row >= trunk) {
+                    tails.push(there(span.start + row));
+                    at = span.parent(row);
+                }
+                tails[tail..].reverse();
+                if group == 0 {
+                    let (prefix, first) =
+                        (span.start + at.map_or(0, |row| row + 1), prefixes.len() - span.start - trunk);
+                    positions.push((prefix + tails.len() - tail - 1) as u32);
+                    ranges.push([first, first + prefix, tail, tails.len()]);
+                }
             }
-            self.tails[tail..].reverse();
-            let prefix = span.start + at.map_or(0, |row| row + 1);
-            self.positions.push((prefix + self.tails.len() - tail - 1) as u32);
-            self.ranges.push([first, first + prefix, tail, self.tails.len()]);
         }
     }
 }
@@ -310,14 +363,10 @@ impl Executor for Model {
         self.embed();
         let Self { network, compute, cache, buffers, pass, outputs, .. } = self;
         let Network { spec, layers, .. } = &**network;
-        let places: Vec<Places<'_>> = pass
-            .ranges
-            .iter()
-            .map(|[a, b, c, d]| Places { prefix: &pass.prefixes[*a..*b], tail: &pass.tails[*c..*d] })
-            .collect();
+        let sights: Vec<Sight<'_>> = pass.slots.iter().map(|slots| slots.sight(&pass.ranges)).collect();
         let rotations = spec.positions.rotations().iter().zip(&pass.angles);
         let rotations: Vec<_> = rotations.map(|(rotation, angles)| Rotated { rotation, angles }).collect();
-        let standing = Standing { slots: &pass.slots, places: &places, rotations: &rotations };
+        let standing = Standing { sights: &sights, rotations: &rotations };
         let block = Block { compute, spec, standing };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         for (number, layer) in layers.iter().enumerate() {
@@ -338,8 +387,8 @@ impl Executor for Model {
 
     fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
         match edit {
-            CacheEdit::Move { tables, from, to } => self.cache.move_rows(&tables[0], from, to),
-            CacheEdit::Copy { from, to, positions } => self.cache.copy_rows(&from[0], &to[0], positions),
+            CacheEdit::Move { tables, from, to } => self.cache.move_rows(tables, from, to),
+            CacheEdit::Copy { from, to, positions } => self.cache.copy_rows(from, to, positions),
         }
         Ok(())
     }

@@ -166,10 +166,39 @@ impl Spec {
         self.attention[layer % self.attention.len()]
     }
 
+    /// Windows of the network's layers, each named once: a cache group each. A window that no text can fill is none.
+    pub fn windows(&self) -> Vec<Option<usize>> {
+        let mut all = Vec::new();
+        for layer in 0..self.layers {
+            let window = self.window_of(layer);
+            if !all.contains(&window) {
+                all.push(window);
+            }
+        }
+        all
+    }
+
+    /// How many positions a row of a layer sees, if it does not see all.
+    pub fn window_of(&self, layer: usize) -> Option<usize> {
+        self.attention_of(layer).window.filter(|window| *window < self.context_max)
+    }
+
+    /// Bytes of cache that a row behind so many positions reads, of all layers, with these types of keys and values.
+    pub fn cache_bytes_read(&self, positions: usize, types: [CacheType; 2]) -> usize {
+        let seen =
+            (0..self.layers).map(|layer| self.window_of(layer).map_or(positions, |window| window.min(positions)));
+        seen.fold(0usize, usize::saturating_add).saturating_mul(self.cache_bytes_per_layer(types))
+    }
+
+    /// Bytes that the cache of one layer needs for one position.
+    fn cache_bytes_per_layer(&self, types: [CacheType; 2]) -> usize {
+        let head = types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(self.head_dim)));
+        head.saturating_mul(self.kv_heads)
+    }
+
     /// Bytes that the cache needs for one position with these types of keys and values; the largest number if there is
     /// none for it.
     pub fn cache_bytes_per_position(&self, types: [CacheType; 2]) -> usize {
-        let head = types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(self.head_dim)));
-        head.saturating_mul(self.layers).saturating_mul(self.kv_heads)
+        self.cache_bytes_per_layer(types).saturating_mul(self.layers)
     }
 }

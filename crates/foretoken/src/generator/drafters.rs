@@ -54,6 +54,8 @@ impl<'a> DrafterMaker<'a> {
             key_type: settings.cache_type_k_draft,
             value_type: settings.cache_type_v_draft,
             weight_type: settings.dtype_draft,
+            // A draft model may go back behind what it has run.
+            texts: None,
             ..run_with
         };
         Self { settings, target, tokenizer, run_with, drafts: BTreeMap::new(), made: Vec::new() }

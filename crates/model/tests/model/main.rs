@@ -11,7 +11,7 @@ mod shared;
 
 use std::path::{Path, PathBuf};
 
-use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, Span};
+use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Group, Model, Options, PageId, PageTable, Span};
 
 /// A folder of the crate's tests.
 pub fn fixture(name: &str) -> PathBuf {
@@ -29,10 +29,19 @@ pub fn load_with(path: &Path, options: Options) -> Model {
     Model::load(&checkpoint, options, &mut |_, _| ()).unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// Pages that nobody sees any more, once so many positions are committed, are not there any more.
+pub fn give_back(groups: &[Group], tables: &mut [PageTable], committed: usize) {
+    for (group, table) in groups.iter().zip(tables) {
+        let gone = group.pages_gone(committed).min(table.len());
+        table[..gone].fill(PageId::GONE);
+    }
+}
+
 /// Logits of every row of `tokens`, scored in passes of the given lengths (the last one repeats).
 pub fn logits(model: &mut Model, tokens: &[u32], lengths: &[usize]) -> Vec<f32> {
-    let page_len = model.capacity().groups[0].page_len;
-    let tables = [(0..tokens.len().div_ceil(page_len) as u32).map(PageId).collect()];
+    let groups = model.capacity().groups.clone();
+    let table = |group: &Group| (0..group.pages_for(tokens.len()) as u32).map(PageId).collect();
+    let mut tables: Vec<PageTable> = groups.iter().map(table).collect();
     let (mut start, mut all, mut pass) = (0, Vec::new(), 0);
     while start < tokens.len() {
         let len = lengths[pass.min(lengths.len() - 1)].min(tokens.len() - start);
@@ -43,6 +52,7 @@ pub fn logits(model: &mut Model, tokens: &[u32], lengths: &[usize]) -> Vec<f32> 
         model.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap_or_else(|e| panic!("{e}"));
         (0..len).for_each(|row| all.extend_from_slice(model.outputs().row(row)));
         (start, pass) = (start + len, pass + 1);
+        give_back(&groups, &mut tables, start);
     }
     all
 }

@@ -69,8 +69,8 @@ impl Subject {
         if let Some(known) = self.known.borrow().get(tokens) {
             return known.clone();
         }
-        let tables = [vec![PageId(0)]];
         let (mut plain, mut known) = (self.plain.borrow_mut(), self.known.borrow_mut());
+        let tables = vec![vec![PageId(0)]; plain.capacity().groups.len()];
         for start in 0..tokens.len() {
             let one = &tokens[start..=start];
             let (parents, wanted, hidden) = (&[], &[0], &[0]);
@@ -109,7 +109,8 @@ fn hidden_states(model: &Model, layers: &[usize], row: usize) -> Said {
 /// A sequence in the cache of the model under test.
 struct Sequence {
     number: u64,
-    tables: [PageTable; 1],
+    /// One a cache group.
+    tables: Vec<PageTable>,
     /// Tokens whose rows are cached.
     tokens: Vec<u32>,
 }
@@ -203,11 +204,13 @@ impl<'a> Scene<'a> {
         };
         let model = load(&subject.checkpoint, options).with_isa(isa);
         // Pages are dealt out of a shuffled pack, so tables of different sequences interleave.
-        let mut pack = numbers.permutation(options.pages).into_iter().map(|page| PageId(page as u32));
+        let mut pack = || numbers.permutation(options.pages).into_iter().map(|page| PageId(page as u32));
+        let mut packs: Vec<_> = model.capacity().groups.iter().map(|_| pack()).collect();
+        let pages = 80usize.div_ceil(page_len).min(options.pages / 3);
         let sequences = (0..1 + numbers.below(3))
             .map(|number| Sequence {
                 number: number as u64,
-                tables: [pack.by_ref().take(80usize.div_ceil(page_len).min(options.pages / 3)).collect()],
+                tables: packs.iter_mut().map(|pack| pack.take(pages).collect()).collect(),
                 tokens: Vec::new(),
             })
             .collect();
@@ -266,6 +269,7 @@ impl<'a> Scene<'a> {
         let edit = CacheEdit::Move { tables: &sequence.tables, from: &from, to: start };
         self.model.rows(edit).unwrap_or_else(|error| panic!("{error}"));
         sequence.tokens.extend(path.iter().map(|row| piece.tokens[*row]));
+        crate::give_back(&self.model.capacity().groups, &mut sequence.tables, sequence.tokens.len());
     }
 
     /// A few passes in which every sequence takes part now and then, with a chain or a tree.
@@ -421,10 +425,12 @@ fn a_copied_prefix_is_a_computed_one() {
             scene.sequences.truncate(1);
             let page_len = scene.model.capacity().groups[0].page_len;
             let pages = scene.sequences[0].tables[0].len() as u32;
-            let own: Vec<PageId> = scene.sequences[0].tables[0].clone();
-            let others = (0..(POSITIONS / page_len) as u32).map(PageId).filter(|page| !own.contains(page));
-            let table = others.take(pages as usize).collect();
-            scene.sequences.push(Sequence { number: 1, tables: [table], tokens: Vec::new() });
+            let others = |own: &PageTable| {
+                let others = (0..(POSITIONS / page_len) as u32).map(PageId).filter(|page| !own.contains(page));
+                others.take(pages as usize).collect()
+            };
+            let tables = scene.sequences[0].tables.iter().map(others).collect();
+            scene.sequences.push(Sequence { number: 1, tables, tokens: Vec::new() });
             let tokens = subject.tokens(&mut numbers, len + 3);
             let prefix = Piece::chain(&mut numbers, tokens);
             scene.pass(&[(0, prefix.part(0, len + 3))]);
