@@ -14,3 +14,4 @@ mod probes;
 mod refused;
 mod requests;
 mod translated;
+mod windows;

@@ -1,0 +1,79 @@
+//! Networks with sliding windows: pages behind a window are given back while texts are written, and nothing is lost.
+
+use std::path::{Path, PathBuf};
+
+use foretoken_drafters::{JacobiDrafter, ModelDrafter, SuffixDrafter};
+use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request};
+use foretoken_model::{Checkpoint, Executor, Keep, Model, Options};
+use foretoken_speculation::{Sampling, Token};
+
+const TEXTS: usize = 3;
+const CONTEXT: usize = 400;
+const ROWS_MAX: usize = 24;
+const PAGE_LEN: usize = 5;
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden").join(name)
+}
+
+fn load(name: &str, texts: Option<usize>) -> Model {
+    let checkpoint = Checkpoint::open(&golden(name)).unwrap_or_else(|error| panic!("{error}"));
+    let pages = TEXTS * CONTEXT.div_ceil(PAGE_LEN);
+    let options =
+        Options { page_len: PAGE_LEN, pages, texts, rows_max: ROWS_MAX, ..Options::for_positions(CONTEXT, 2) };
+    Model::load(&checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Three long texts: prompts that are read in many passes, and as much again to write.
+fn requests(drafters: &[u8]) -> Vec<Request> {
+    let request = |(seed, temperature): (u64, f32)| Request {
+        tokens_max: Some(150),
+        drafters: drafters.to_vec(),
+        log_probabilities: true,
+        sampling: Sampling { temperature, ..Sampling::default() },
+        seed,
+        budget: BudgetKind::Fixed { nodes: 7 },
+        ..Request::new((0..130 + 31 * seed).map(|i| ((i * i + seed) % 61) as Token).collect())
+    };
+    [(1, 0.0), (2, 0.3), (3, 0.8)].map(request).to_vec()
+}
+
+/// Tokens and bits of their log-probabilities, text by text.
+fn write(engine: &mut Engine, requests: &[Request]) -> Vec<Vec<(Token, u32)>> {
+    let ids: Vec<_> = requests.iter().map(|request| engine.submit(request.clone()).unwrap()).collect();
+    let mut all = vec![Vec::new(); ids.len()];
+    while !engine.is_idle() {
+        for event in engine.step(&mut Race) {
+            if let Event::Tokens { sequence, emitted } = event {
+                let at = ids.iter().position(|id| id == sequence).unwrap();
+                all[at].extend(emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits())));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn texts_far_beyond_a_window_are_those_of_a_cache_that_keeps_everything() {
+    for name in ["mistral", "ministral", "gemma3"] {
+        let mut plain = Engine::new(Box::new(load(name, None)), 1, CONTEXT);
+        let expected: Vec<_> =
+            requests(&[]).iter().flat_map(|one| write(&mut plain, std::slice::from_ref(one))).collect();
+        assert!(expected.iter().all(|text| text.len() == 150), "{name}");
+
+        let target = load(name, Some(TEXTS));
+        let windows = target.capacity().groups.iter().filter(|group| group.keep != Keep::All);
+        let pages: Vec<usize> = windows.map(|group| group.pages).collect();
+        // 31 positions that a row sees besides its own, the rows of a pass, and what is left of two pages.
+        assert_eq!(pages, [TEXTS * ((31 + ROWS_MAX).div_ceil(PAGE_LEN) + 1)], "{name}");
+        let mut engine = Engine::new(Box::new(target), TEXTS, CONTEXT);
+        let scorer = ExecutorScorer::new(Box::new(load(name, None)));
+        engine.add_drafter(Box::new(ModelDrafter::new(scorer)));
+        engine.add_drafter(Box::new(SuffixDrafter::default()));
+        engine.add_drafter(Box::new(JacobiDrafter::default()));
+        for drafters in [&[][..], &[0], &[1], &[0, 1], &[2]] {
+            let found = write(&mut engine, &requests(drafters));
+            assert!(found == expected, "{name}, drafters {drafters:?}");
+        }
+    }
+}
