@@ -46,11 +46,11 @@ pub enum Kind {
 /// Which rows of a cache group later rows can still see, so which have to be kept.
 ///
 /// This is where a sliding window will be said. Rows behind a layer's window are not read even now
-/// ([`LayerAttention::window`](crate::spec::LayerAttention::window)), but their pages are kept. Giving them back needs a
-/// group for each width of window, with its layers' caches in it (the decoder has one group for all layers); page tables
-/// that begin behind position 0, and slots of positions from there on (attention is given slots of all positions, and
-/// checks them all); and reservations by the window and not by the length of the text. Pages may go when rows are
-/// committed, never for a draft: a row of a tree that is not accepted must leave what its siblings see.
+/// ([`LayerAttention::window`](crate::spec::LayerAttention::window)), but their pages are kept. Giving them back needs
+/// a group for each width of window, with its layers' caches in it (the decoder has one group for all layers); page
+/// tables that begin behind position 0, and slots of positions from there on (attention is given slots of all
+/// positions, and checks them all); and reservations by the window and not by the length of the text. Pages may go when
+/// rows are committed, never for a draft: a row that is not accepted must leave what its siblings see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// All of them.

@@ -128,7 +128,8 @@ fn chatglm_is_glm_by_other_names() {
         tensors.insert(name, glm.fused(layer, part, &order));
     }
     let config = json!({
-        "model_type": "chatglm", "padded_vocab_size": glm.number("vocab_size"), "hidden_size": glm.number("hidden_size"),
+        "model_type": "chatglm",
+        "padded_vocab_size": glm.number("vocab_size"), "hidden_size": glm.number("hidden_size"),
         "num_layers": glm.number("num_hidden_layers"), "num_attention_heads": glm.number("num_attention_heads"),
         "multi_query_attention": true, "multi_query_group_num": glm.number("num_key_value_heads"),
         "kv_channels": glm.number("head_dim"), "ffn_hidden_size": glm.number("intermediate_size"),
