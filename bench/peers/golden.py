@@ -150,6 +150,22 @@ CASES = {
                                 layer_types=[LOCAL, FULL, LOCAL], logit_scale=0.25)),
 }
 
+# What GGUF files and llama.cpp take for granted: the feed-forward half four times as wide, scores scaled by the width
+# of heads, the usual pattern of layers. None takes a field away.
+OF_GGUF = {
+    "gemma2": dict(query_pre_attn_scalar=8, layer_types=None),
+    "gemma3": dict(query_pre_attn_scalar=8, layer_types=None, num_hidden_layers=6),
+    "cohere2": dict(layer_types=None, num_hidden_layers=4),
+    "smollm3": dict(no_rope_layers=None, num_hidden_layers=4),
+    "phi": dict(intermediate_size=128),
+    "falcon": dict(ffn_hidden_size=128),
+    "falcon-new": dict(ffn_hidden_size=128),
+    "falcon-11b": dict(ffn_hidden_size=128),
+    "gpt_bigcode": dict(n_inner=128),
+    "bloom": dict(seq_length=512),
+    "glm": dict(hidden_size=32),
+}
+
 
 def build(name, seed):
     """The model of a case with weights drawn from `seed`, and the context that its frequencies are fixed for."""
@@ -243,7 +259,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="where the folders of the cases go")
     parser.add_argument("cases", nargs="+", help="names of cases, or `all`: " + ", ".join(CASES))
+    parser.add_argument("--gguf", action="store_true", help="the networks that GGUF files say all of")
     arguments = parser.parse_args()
+    if arguments.gguf:
+        for case, changes in OF_GGUF.items():
+            family, fields, *apart = CASES[case]
+            fields = {field: value for field, value in {**fields, **changes}.items() if value is not None}
+            CASES[case] = (family, fields, *apart)
+        arguments.cases = OF_GGUF if arguments.cases == ["all"] else arguments.cases
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Golden networks as GGUF files, by llama.cpp's own converter.
 
-The golden folders have no tokenizer, so the converter's step that writes one is left out: the files are networks alone.
-Tests compare what they say with the folder's logits (FORETOKEN_GOLDEN_GGUF=FOLDER cargo test -p foretoken-model golden).
+The golden folders have no tokenizer, so the converter's step that writes one is left out: the files are networks
+alone.
+Tests compare what they say with the folder's logits (FORETOKEN_GOLDEN_GGUF=OUT cargo test -p foretoken-model golden).
 
     python3 bench/peers/golden_gguf.py LLAMA_CPP crates/model/tests/golden OUT [NAME ...]
+
+Some goldens have fields that GGUF has no words for; `golden.py --gguf FOLDER all` makes such families without them, to
+be compared with FORETOKEN_GOLDEN=FOLDER set, too.
 
 LLAMA_CPP is llama.cpp's source folder, as in the source package of llama-cpp-python. Needs what the converter needs:
 torch, transformers, and the package `gguf`, which lies in that folder.

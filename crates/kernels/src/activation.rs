@@ -67,6 +67,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn gates_are_the_activation_times_the_other_half() {
+        let x: Vec<f32> = (-60..60).map(|i| i as f32 / 10.0).collect();
+        let up: Vec<f32> = x.iter().map(|x| x.cos()).collect();
+        for (f, name) in [(gelu_tanh as fn(&mut [f32]), "tanh"), (gelu_erf, "erf"), (relu, "relu"), (silu, "silu")] {
+            let (mut gated, mut plain) = (x.clone(), x.clone());
+            gate(f, &mut gated, &up);
+            f(&mut plain);
+            let product: Vec<f32> = plain.iter().zip(&up).map(|(plain, up)| plain * up).collect();
+            assert_eq!(gated, product, "{name}");
+        }
+        let mut found = x.clone();
+        silu(&mut found);
+        for (x, found) in x.iter().zip(found) {
+            let wide = f64::from(*x) / (1.0 + (-f64::from(*x)).exp());
+            assert!((f64::from(found) - wide).abs() <= 1e-6, "{x}: {found} against {wide}");
+        }
+    }
+
+    #[test]
     fn gelu_forms_match_the_definition() {
         for i in -600..600 {
             let x = i as f32 / 100.0;

@@ -15,13 +15,12 @@
 //! Rapids Xeon that had other work, one layer of 12 heads of 64 over 1000 positions in f16: 0.11 ms for one row (28
 //! GB/s), 0.20 for 8, 0.34 for 16; of 4 heads for 32 queries: 0.06, 0.36 and 0.66 ms, 2.6 ns a query and position.
 //!
-//! What families add to it is said in [`Arguments`]: a cap of the scores, a slope over the distance (ALiBi), a window of
-//! the latest positions. A window changes which positions a row sees and nothing else: splits begin where they always
-//! do, a row's first one is that of the first position it sees, and positions before it are neither scored nor weighed.
-//! So its bits follow from its logical position alone, like those of any row.
+//! What families add to it is said in [`Arguments`]: a cap of the scores, a slope over the distance (ALiBi), a window
+//! of the latest positions. A window changes which positions a row sees and nothing else: splits begin where they
+//! always do, a row's first one is that of the first position it sees, and what lies before it is not weighed, whatever
+//! is there. So its bits follow from its logical position alone, like those of any row.
 //!
-//! Left out: dots of narrow types, sinks, and rows behind a window that are not there any more (their slots may hold
-//! anything finite, but have to be named).
+//! Left out: dots of narrow types, sinks, and places that name no slots for positions behind a window.
 
 mod side;
 mod split;

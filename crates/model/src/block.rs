@@ -56,6 +56,8 @@ struct AddedBuffers {
 
 /// Where the rows of a pass stand.
 pub(crate) struct Standing<'a> {
+    /// Position of each row.
+    pub(crate) positions: &'a [u32],
     /// In each cache group.
     pub(crate) sights: &'a [Sight<'a>],
     /// The network's rotations.
@@ -212,6 +214,12 @@ impl Block<'_> {
         let choices = spec.attention_of(number);
         let sight = &self.standing.sights[cache.group_of[number]];
         let rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
+        if let Some(growth) = spec.query_growth {
+            for (position, query) in self.standing.positions.iter().zip(queries.chunks_exact_mut(query_width)) {
+                let factor = growth.at(*position as usize);
+                query.iter_mut().for_each(|x| *x *= factor);
+            }
+        }
         for row in 0..rows {
             let key = &mut keys[row * kv_width..][..kv_width];
             if let Some(rotated) = rotated {

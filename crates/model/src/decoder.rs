@@ -174,7 +174,7 @@ impl Model {
     }
 
     /// Another executor over the same weights, which are not loaded again: with a cache, threads and buffers of its
-    /// own. The type of the weights is as it is.
+    /// own. The type of the weights is as it is, and so are the frequencies that the context chose.
     ///
     /// # Errors
     /// There is not memory enough for the cache, or its type does not fit the heads.
@@ -366,7 +366,7 @@ impl Executor for Model {
         let sights: Vec<Sight<'_>> = pass.slots.iter().map(|slots| slots.sight(&pass.ranges)).collect();
         let rotations = spec.positions.rotations().iter().zip(&pass.angles);
         let rotations: Vec<_> = rotations.map(|(rotation, angles)| Rotated { rotation, angles }).collect();
-        let standing = Standing { sights: &sights, rotations: &rotations };
+        let standing = Standing { positions: &pass.positions, sights: &sights, rotations: &rotations };
         let block = Block { compute, spec, standing };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         for (number, layer) in layers.iter().enumerate() {

@@ -116,24 +116,13 @@ fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().copied().flatten()
 }
 
+/// Models of images and text, whose text is a family of its own under `text_config`. Only their text is run.
+const WRAPPERS: [&str; 2] = ["gemma3", "mistral3"];
+
 /// What a checkpoint's configuration says, by the family that it names.
 fn plan(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
-    let one_of = |name: fn(&Family) -> Option<&'static str>| {
-        format!("one of {}", families().filter_map(name).collect::<Vec<_>>().join(", "))
-    };
     match &checkpoint.config {
-        Config::Json(config) => {
-            const FIELD: &str = "model_type";
-            let expected = || one_of(Family::model_type);
-            let name = config.optional_str(FIELD)?.ok_or_else(|| config.refuse(FIELD, expected(), "nothing"))?;
-            let found =
-                families().find_map(|family| Some((family, family.json.filter(|(known, _)| *known == name)?.1)));
-            let (family, of_json) = found.ok_or_else(|| config.refuse(FIELD, expected(), format!("{name:?}")))?;
-            if config.has("quantization_config") {
-                return Err(config.refuse("quantization_config", "nothing (unquantized weights)", "a quantization"));
-            }
-            Ok((family, of_json(config, asked)?))
-        }
+        Config::Json(config) => plan_of_json(config, asked),
         Config::Gguf(metadata) => {
             const KEY: &str = "general.architecture";
             let name = metadata.str(KEY)?;
@@ -145,6 +134,45 @@ fn plan(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan)
             Ok((family, of_gguf(Gguf { metadata, weights: &checkpoint.weights, asked })?))
         }
     }
+}
+
+fn plan_of_json(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
+    const FIELD: &str = "model_type";
+    let expected = || one_of(Family::model_type);
+    let name = config.optional_str(FIELD)?.ok_or_else(|| config.refuse(FIELD, expected(), "nothing"))?;
+    if WRAPPERS.contains(&name) && config.has("text_config") {
+        return plan_of_text(config, asked);
+    }
+    let found = families().find_map(|family| Some((family, family.json.filter(|(known, _)| *known == name)?.1)));
+    let (family, of_json) = found.ok_or_else(|| config.refuse(FIELD, expected(), format!("{name:?}")))?;
+    refuse_quantized(config)?;
+    Ok((family, of_json(config, asked)?))
+}
+
+/// The text of a model of images and text.
+fn plan_of_text(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
+    const FIELD: &str = "text_config";
+    refuse_quantized(config)?;
+    let text = config.optional_object(FIELD)?.ok_or_else(|| config.refuse(FIELD, "an object", "nothing"))?;
+    if text.optional_str("model_type")?.is_some_and(|name| WRAPPERS.contains(&name)) {
+        return Err(text.refuse("model_type", "a family of text", "another wrapper"));
+    }
+    let (family, Plan { spec, layout }) = plan_of_json(&text, asked)?;
+    let prefixes = &["model.language_model.", "language_model.model."];
+    let heads = &["lm_head", "language_model.lm_head"];
+    Ok((family, Plan { spec, layout: Layout { prefixes, heads, ..layout } }))
+}
+
+fn refuse_quantized(config: &JsonConfig) -> Result<(), ModelError> {
+    if config.has("quantization_config") {
+        return Err(config.refuse("quantization_config", "nothing (unquantized weights)", "a quantization"));
+    }
+    Ok(())
+}
+
+/// The names of the register, for messages.
+fn one_of(name: fn(&Family) -> Option<&'static str>) -> String {
+    format!("one of {}", families().filter_map(name).collect::<Vec<_>>().join(", "))
 }
 
 /// What a checkpoint's configuration says, without touching its tensors.

@@ -32,7 +32,7 @@ impl Table {
     }
 
     /// The table of the rows from this one on.
-    pub(crate) fn from_row(self, first: usize) -> Self {
+    pub(crate) fn rows_from(self, first: usize) -> Self {
         let elements = self.storage.elements();
         Self { storage: self.storage.part(first * self.width..elements), width: self.width }
     }

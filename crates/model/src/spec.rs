@@ -77,6 +77,22 @@ pub struct LayerAttention {
     pub window: Option<usize>,
 }
 
+/// Queries that grow with their position p, by 1 + rate * ln(1 + floor(p / period)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct QueryGrowth {
+    /// How fast.
+    pub rate: f32,
+    /// Positions in which they stay the same.
+    pub period: f32,
+}
+
+impl QueryGrowth {
+    /// What a query at a position is multiplied with.
+    pub fn at(&self, position: usize) -> f32 {
+        1.0 + self.rate * (1.0 + (position as f32 / self.period).floor()).ln()
+    }
+}
+
 /// How the two halves of a block are added to the residual stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residual {
@@ -150,6 +166,8 @@ pub struct Spec {
     pub embedding_multiplier: f32,
     /// Multiplies attention scores.
     pub attention_scale: f32,
+    /// How queries grow with their position, if they do.
+    pub query_growth: Option<QueryGrowth>,
     /// What scaled scores are softly brought below, as cap * tanh(score / cap).
     pub attention_soft_cap: Option<f32>,
     /// Multiplies logits.

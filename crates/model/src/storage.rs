@@ -185,3 +185,26 @@ impl Storage {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_are_copied_in_order_and_rows_brought_to_length_1() {
+        let matrix = Storage::F32(vec![3.0, 4.0, 0.0, -2.0, 0.0, 0.0]);
+        let all = |storage: &Storage| {
+            let mut out = vec![0.0; storage.elements()];
+            storage.widen(0..out.len(), &mut out);
+            out
+        };
+        assert_eq!(all(&matrix.unit_rows(2)), [0.6, 0.8, 0.0, -1.0, 0.0, 0.0]);
+        assert_eq!(all(&matrix.gather([4..6, 0..2].into_iter())), [0.0, 0.0, 3.0, 4.0]);
+        let (format, floats) = (Format::Q8_0, [0.5f32; 64]);
+        let mut bytes = vec![0; 2 * format.bytes()];
+        block::quantize(format, &floats, &mut bytes);
+        let blocks = Storage::Blocks(format, Bytes::from_vec(bytes));
+        let turned = blocks.gather([32..64, 0..32].into_iter());
+        assert_eq!((turned.format(), all(&turned)), (Some(format), all(&blocks)));
+    }
+}

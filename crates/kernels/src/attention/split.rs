@@ -349,7 +349,8 @@ impl Work<'_> {
             }
             let next = runs.get((i + 1) * at_once..).unwrap_or(&[]).iter().take(at_once);
             ahead.name(self.arguments.values, self.head, next.map(|run| run.panel));
-            let begin = |row: usize| self.seen(row)[0].clamp(from, to) - from;
+            let windowed = self.arguments.window.is_some();
+            let begin = |row: usize| if windowed { self.seen(row)[0].clamp(from, to) - from } else { 0 };
             let reach = |row: usize| self.seen(row)[1].clamp(from, to) - from;
             let part = |first: usize, terms: usize, row: usize| Values {
                 values: &wide[first * dim..],

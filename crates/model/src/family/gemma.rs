@@ -3,8 +3,7 @@
 //!
 //! Gemma 2 adds a norm behind each half, soft caps of scores and logits, and a window in every other layer. Gemma 3 has
 //! norms of q and k instead of the scores' cap, and rotates the layers with a window by another base. In GGUF files the
-//! converter has added the 1 to the norms. Left out: Gemma 4, and images: a `gemma3` of images and text is refused, its
-//! text alone (`gemma3_text`) is run.
+//! converter has added the 1 to the norms. Left out: Gemma 4, and images.
 
 use foretoken_kernels::dtype::{bf16, f16};
 use foretoken_kernels::rope::Pairing;
@@ -57,9 +56,9 @@ fn embedding_multiplier(config: &JsonConfig, width: usize) -> Result<f32, ModelE
 }
 
 /// What all of them have.
-fn spec(config: &JsonConfig, name: &'static str) -> Result<(Spec, Layout), ModelError> {
+fn spec(config: &JsonConfig, name: &'static str, fields: &json::Fields) -> Result<(Spec, Layout), ModelError> {
     json::refuse_true(config, &["use_bidirectional_attention"])?;
-    let mut spec = json::spec(config, name, &FIELDS)?;
+    let mut spec = json::spec(config, name, fields)?;
     // Whatever old files call it.
     if spec.feed_forward == FeedForward::Gated(Activation::GeluErf) {
         spec.feed_forward = FeedForward::Gated(Activation::GeluTanh);
@@ -70,7 +69,7 @@ fn spec(config: &JsonConfig, name: &'static str) -> Result<(Spec, Layout), Model
 }
 
 fn gemma(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    let (mut spec, layout) = spec(config, "gemma")?;
+    let (mut spec, layout) = spec(config, "gemma", &FIELDS)?;
     if !config.has("hidden_activation") {
         let activation = json::activation(config, "hidden_act", "gelu_pytorch_tanh")?;
         let activation = if activation == Activation::GeluErf { Activation::GeluTanh } else { activation };
@@ -100,7 +99,7 @@ fn pattern(period: usize, [full, sliding]: [LayerAttention; 2]) -> Vec<LayerAtte
 }
 
 fn gemma2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    let (mut spec, layout) = spec(config, "gemma2")?;
+    let (mut spec, layout) = spec(config, "gemma2", &FIELDS)?;
     rope::HALVES.set(config, asked, &mut spec)?;
     scores(config, &mut spec, [Some(50.0), Some(30.0)])?;
     let full = spec.attention[0];
@@ -110,10 +109,15 @@ fn gemma2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
 }
 
 fn gemma3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    let (mut spec, layout) = spec(config, "gemma3_text")?;
-    if !config.names("max_position_embeddings") {
-        spec.context_max = 131_072;
-    }
+    // Models with images leave out of the configuration of their text what is the default.
+    let fields = json::Fields {
+        vocabulary_default: Some(262_208),
+        heads_default: Some(8),
+        kv_heads_default: Some(4),
+        context_default: 131_072,
+        ..FIELDS
+    };
+    let (mut spec, layout) = spec(config, "gemma3", &fields)?;
     scores(config, &mut spec, [None, None])?;
     let [full, sliding] = rope::of_layer_types(config, asked, &mut spec, [1_000_000.0, 10_000.0])?;
     spec.positions = Positions::Rope(vec![full, sliding]);

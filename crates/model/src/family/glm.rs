@@ -1,6 +1,6 @@
-//! GLM-4: Llama with biases of q, k and v, half of each head rotated in neighbouring pairs, gate and up fused. The later
-//! ones (`glm4`) have a norm behind each half, too. ChatGLM 2 and 3 and the first GLM-4 files (`chatglm`) are the same
-//! network by other names; ChatGLM 1 is another one, and refused.
+//! GLM-4: Llama with biases of q, k and v, half of each head rotated in neighbouring pairs, gate and up fused. The
+//! later ones (`glm4`) have a norm behind each half, too. ChatGLM 2 and 3 and the first GLM-4 files (`chatglm`) are the
+//! same network by other names; ChatGLM 1 is another one, and refused.
 
 use foretoken_kernels::rope::Pairing;
 

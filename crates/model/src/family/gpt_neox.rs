@@ -1,5 +1,5 @@
-//! GPT-NeoX and Pythia: two LayerNorms of what comes into a parallel block, part of each head rotated, queries, keys and
-//! values fused head by head. The sequential form is there, too.
+//! GPT-NeoX and Pythia: two LayerNorms of what comes into a parallel block, part of each head rotated, queries, keys
+//! and values fused head by head. The sequential form is there, too.
 
 use foretoken_kernels::rope::Pairing;
 

@@ -13,9 +13,13 @@ use crate::spec::{Activation, FeedForward, LayerAttention, Norm, Positions, Resi
 #[derive(Clone, Copy)]
 pub(super) struct Fields {
     pub(super) vocabulary: &'static str,
+    /// Tokens where the field is missing; none: it must be there.
+    pub(super) vocabulary_default: Option<usize>,
     pub(super) width: &'static str,
     pub(super) layers: &'static str,
     pub(super) heads: &'static str,
+    /// Heads where the field is missing; none: it must be there.
+    pub(super) heads_default: Option<usize>,
     pub(super) kv_heads: &'static str,
     /// What they are where the field is missing; none: as many as `heads`.
     pub(super) kv_heads_default: Option<usize>,
@@ -50,9 +54,11 @@ pub(super) fn layer(epsilon: f32) -> Norm {
 /// As Llama has them.
 pub(super) const HUGGING: Fields = Fields {
     vocabulary: "vocab_size",
+    vocabulary_default: None,
     width: "hidden_size",
     layers: "num_hidden_layers",
     heads: "num_attention_heads",
+    heads_default: None,
     kv_heads: "num_key_value_heads",
     kv_heads_default: None,
     head_dim: "head_dim",
@@ -78,7 +84,11 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
     let file = config.file();
     let field = |name: &str| count(file, name, config.usize(name)?);
     let field_or = |name: &str, default: usize| count(file, name, config.optional_usize(name)?.unwrap_or(default));
-    let (width, heads) = (field(fields.width)?, field(fields.heads)?);
+    let required = |name: &str, default: Option<usize>| match default {
+        None => field(name),
+        Some(default) => field_or(name, default),
+    };
+    let (width, heads) = (field(fields.width)?, required(fields.heads, fields.heads_default)?);
     // A field that is there and null says the same as none in families without a number of their own.
     let kv_heads_default = fields.kv_heads_default.filter(|_| !config.names(fields.kv_heads)).unwrap_or(heads);
     let kv_heads = field_or(fields.kv_heads, kv_heads_default)?;
@@ -88,7 +98,7 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
     let epsilon = config.optional_f32(fields.epsilon)?.unwrap_or(fields.epsilon_default);
     Ok(Spec {
         family,
-        vocabulary: field(fields.vocabulary)?,
+        vocabulary: required(fields.vocabulary, fields.vocabulary_default)?,
         width,
         embedding_width: width,
         layers: field(fields.layers)?,
@@ -108,6 +118,7 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
         residual_multiplier: 1.0,
         embedding_multiplier: 1.0,
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        query_growth: None,
         attention_soft_cap: None,
         logit_multiplier: 1.0,
         logit_soft_cap: None,

@@ -197,7 +197,7 @@ impl Layout {
             None => None,
             Some((name, before)) => {
                 let table = tensors.table(&format!("{prefix}{name}"), width, context_max + before)?;
-                Some(table.from_row(before))
+                Some(table.rows_from(before))
             }
         };
         let norm =

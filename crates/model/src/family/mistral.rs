@@ -1,4 +1,5 @@
-//! Mistral and Ministral: Llama whose rows see a window of the latest positions, in all layers or in some.
+//! Mistral and Ministral: Llama whose rows see a window of the latest positions, in all layers or in some. Ministral 3
+//! has no windows; its queries grow with their position.
 //!
 //! GGUF files of Mistral are of the architecture `llama`, and those with a window do not say so: they are run without,
 //! as llama.cpp does.
@@ -7,10 +8,13 @@ use super::layout::HUGGING;
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::LayerAttention;
+use crate::spec::{LayerAttention, QueryGrowth};
 
-pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("mistral", mistral)), None), Family::new(Some(("ministral", ministral)), None)];
+pub(super) const FAMILIES: &[Family] = &[
+    Family::new(Some(("mistral", mistral)), None),
+    Family::new(Some(("ministral", ministral)), None),
+    Family::new(Some(("ministral3", ministral3)), None),
+];
 
 fn mistral(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     of_json(config, asked, "mistral")
@@ -18,6 +22,15 @@ fn mistral(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
 
 fn ministral(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     of_json(config, asked, "ministral")
+}
+
+fn ministral3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let Plan { mut spec, layout } = of_json(config, asked, "ministral3")?;
+    if let Some(parameters) = rope::parameters(config)?.filter(|all| all.has("llama_4_scaling_beta")) {
+        let period = json::positive(&parameters, "original_max_position_embeddings", 16_384.0)?;
+        spec.query_growth = Some(QueryGrowth { rate: parameters.f32("llama_4_scaling_beta")?, period });
+    }
+    Ok(Plan { spec, layout })
 }
 
 /// Of a `mistral` all layers have the window, of a `ministral` those that `layer_types` names.
@@ -29,6 +42,7 @@ fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan
     let sliding = LayerAttention { window: json::window_or(config, "sliding_window", 4096)?, ..full };
     spec.attention = match name {
         "mistral" => vec![sliding],
+        "ministral3" => vec![LayerAttention { window: json::window(config, "sliding_window")?, ..full }],
         _ => json::windows(config, spec.layers, [full, sliding], vec![sliding])?,
     };
     Ok(Plan { spec, layout: HUGGING })

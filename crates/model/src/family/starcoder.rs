@@ -1,5 +1,5 @@
-//! StarCoder: GPTBigCode is GPT-2 with one head of keys and values (or all), StarCoder2 is Llama with LayerNorms, biases
-//! and a plain feed-forward half.
+//! StarCoder: GPTBigCode is GPT-2 with one head of keys and values (or all), StarCoder2 is Llama with LayerNorms,
+//! biases and a plain feed-forward half.
 
 use foretoken_kernels::rope::Pairing;
 

@@ -109,6 +109,23 @@ fn baichuan_is_llama_fused() {
     assert!(said_by(&other, &tensors) != llama.said());
 }
 
+/// The text of a model of images and text is the text's own network, in both spellings of its tensors' names.
+#[test]
+fn the_text_of_a_model_with_images() {
+    for (golden, wrapper) in [("gemma3", "gemma3"), ("ministral3", "mistral3"), ("mistral", "mistral3")] {
+        let text = Network::golden(golden);
+        for (prefix, head) in [("model.language_model.", ""), ("language_model.model.", "language_model.")] {
+            let rename = |name: &String| match name.strip_prefix("model.") {
+                Some(rest) => format!("{prefix}{rest}"),
+                None => format!("{head}{name}"),
+            };
+            let tensors = text.tensors.iter().map(|(name, tensor)| (rename(name), tensor.clone())).collect();
+            let config = json!({"model_type": wrapper, "text_config": text.config, "vision_config": {}});
+            assert!(said_by(&config, &tensors) == text.said(), "{golden} with {prefix}");
+        }
+    }
+}
+
 #[test]
 fn chatglm_is_glm_by_other_names() {
     let glm = Network::golden("glm");
@@ -128,7 +145,8 @@ fn chatglm_is_glm_by_other_names() {
         tensors.insert(name, glm.fused(layer, part, &order));
     }
     let config = json!({
-        "model_type": "chatglm", "padded_vocab_size": glm.number("vocab_size"), "hidden_size": glm.number("hidden_size"),
+        "model_type": "chatglm",
+        "padded_vocab_size": glm.number("vocab_size"), "hidden_size": glm.number("hidden_size"),
         "num_layers": glm.number("num_hidden_layers"), "num_attention_heads": glm.number("num_attention_heads"),
         "multi_query_attention": true, "multi_query_group_num": glm.number("num_key_value_heads"),
         "kv_channels": glm.number("head_dim"), "ffn_hidden_size": glm.number("intermediate_size"),

@@ -326,8 +326,8 @@ fn gpt2_scores_rows_as_if_alone() {
     play_many(&fixture("gpt2"), [BF16, F16], 20);
 }
 
-/// Every golden network: each form of block, mask and position that a family has. Windows are of 32 positions there, and
-/// sequences reach beyond them, so trees lie across a window's edge, and paths are moved and forgotten there.
+/// Every golden network: each form of block, mask and position that a family has. Windows are of 32 positions there,
+/// and sequences reach beyond them, so trees lie across a window's edge, and paths are moved and forgotten there.
 #[test]
 fn every_family_scores_rows_as_if_alone() {
     for (i, name) in GOLDENS.into_iter().flatten().enumerate() {
