@@ -165,6 +165,15 @@ pub(crate) fn within(setting: &'static str, found: usize, least: usize, most: us
     Err(Error::Setting(Message::setting(setting).and(expected)))
 }
 
+/// Refuses a setting whose number does not lie in a range, or is none.
+pub(crate) fn between(setting: &'static str, found: f32, least: f32, most: f32) -> Result<(), Error> {
+    if (least..=most).contains(&found) {
+        return Ok(());
+    }
+    let expected = format!(": expected a number from {least} to {most}, found {found}");
+    Err(Error::Setting(Message::setting(setting).and(expected)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

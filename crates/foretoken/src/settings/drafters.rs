@@ -11,7 +11,7 @@ use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieOptions};
 use serde::{Deserialize, Serialize};
 
 use super::names;
-use crate::error::{Error, within};
+use crate::error::{Error, between, within};
 use crate::spec_type::DrafterKind;
 
 /// Of all drafters that need no model.
@@ -61,6 +61,9 @@ impl DrafterSettings {
         within("trie.branch_length", self.trie.branch_length, 1, BRANCH_LENGTH_MAX)?;
         within("trie.nodes_max", self.trie.nodes_max, 1, 1 << 30)?;
         within("trie.capacity", self.trie.capacity.unwrap_or(1), 1, 1 << 31)?;
+        between("suffix.token_min", self.suffix.token_min, 0.0, 1.0)?;
+        between("suffix.depth_factor", self.suffix.depth_factor, 0.0, 1e6)?;
+        between("gain_min", self.gain_min.unwrap_or(0.0), 0.0, 1.0)?;
         within("ngram.order", self.ngram.order, 1, 8)?;
         within("ngram.branches_max", self.ngram.branches_max, 1, 1 << 30)?;
         within("jacobi.window", self.jacobi.window, 1, 64)?;
