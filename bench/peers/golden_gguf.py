@@ -30,6 +30,8 @@ def staged(folder, to):
     older = folder / "config.4.json"
     config = json.loads((older if older.exists() else folder / "config.json").read_text())
     config.setdefault("n_ctx", config.get("n_positions", config.get("n_ctx", 512)))
+    config.setdefault("layernorm_epsilon", config.get("rms_norm_eps", 1e-5))
+    config.setdefault("seq_length", config.get("max_position_embeddings", 512))
     if config["model_type"] == "falcon" and config["multi_query"] and not config["new_decoder_architecture"]:
         config["num_kv_heads"] = 1
     (to / "config.json").write_text(json.dumps(config))

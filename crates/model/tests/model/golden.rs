@@ -137,8 +137,8 @@ fn goldens_of_a_given_folder() {
     }
 }
 
-/// Golden networks of which a GGUF file says all. Of the others files lack a window, the pattern of layers, the scale of
-/// scores, a scaling of rotations, or the width of the feed-forward half.
+/// Golden networks of which a GGUF file says all. Of the others files lack a window, the pattern of layers, the scale
+/// of scores, a scaling of rotations, or the width of the feed-forward half.
 const SAID_BY_GGUF: [&str; 26] = [
     "llama",
     "llama-tied",
