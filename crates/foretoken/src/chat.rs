@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use foretoken_engine::Request;
 use foretoken_speculation::Token;
-use foretoken_text::{ChatTemplate, Message, Tokenizer};
+use foretoken_text::{ChatInput, ChatTemplate, Message, Tokenizer};
 
 use crate::{Error, Generator};
 
@@ -67,7 +67,7 @@ impl Conversation {
     /// # Errors
     /// The template cannot write the conversation out.
     pub fn request(&self, base: &Request) -> Result<Request, Error> {
-        let prompt = self.template.encode(&self.tokenizer, &self.messages, true)?;
+        let prompt = self.template.encode(&self.tokenizer, &ChatInput::new(&self.messages, true))?;
         let mut request = Request { prompt, ..base.clone() };
         request.sampling.end_tokens.extend_from_slice(&self.turn_end_tokens);
         Ok(request)

@@ -1,0 +1,116 @@
+//! A template as a program: Jinja as transformers sets it up, with the same white space rules, filters and functions.
+//!
+//! It is trusted no further than that: no files, no includes, and a budget of steps. Left out: the mask that the
+//! `generation` tag computes (the tag itself is understood), and a bound on memory.
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Value, from_args};
+use minijinja::{Environment, Error, ErrorKind, State};
+use minijinja_contrib::pycompat::unknown_method_callback;
+
+use super::{clock, json};
+use crate::TextError;
+
+/// Steps that one rendering may take. A conversation of a thousand messages takes some hundred thousand.
+const FUEL: u64 = 20_000_000;
+
+/// A template that parses.
+pub(super) struct Program {
+    /// As it came with the model.
+    pub source: String,
+    environment: Environment<'static>,
+}
+
+impl Program {
+    /// `name` stands in messages where a file would.
+    pub fn new(name: &str, source: &str) -> Result<Self, TextError> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(|error| TextError::template(name, error))?);
+        environment.set_fuel(Some(FUEL));
+        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        environment.set_unknown_method_callback(method);
+        environment.add_filter("tojson", |value: &Value, options: Kwargs| json::to_json(value, options, &[]));
+        environment.add_function("strftime_now", |format: String| clock::format(clock::now(), &format));
+        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        });
+        let source_run = without_generation_tags(source);
+        environment.add_template_owned("chat", source_run).map_err(|error| TextError::template(name, error))?;
+        Ok(Self { source: source.to_owned(), environment })
+    }
+
+    /// The same program for texts in which these characters stand for others: where JSON writes a backslash before the
+    /// one, it is written before the other.
+    pub fn with_escapes(&self, stand_ins: Vec<char>) -> Self {
+        let mut environment = self.environment.clone();
+        environment
+            .add_filter("tojson", move |value: &Value, options: Kwargs| json::to_json(value, options, &stand_ins));
+        Self { source: self.source.clone(), environment }
+    }
+
+    pub fn render(&self, name: &str, variables: Vec<(String, Value)>) -> Result<String, TextError> {
+        let template = self.environment.get_template("chat").map_err(|error| TextError::template(name, error))?;
+        template.render(Value::from_pairs(variables)).map_err(|error| TextError::template(name, error))
+    }
+}
+
+/// `{% generation %}` marks the assistant's words for training. Here it means nothing, but the engine does not know it,
+/// so the tags become a condition that holds, with the same control of white space.
+pub(super) fn without_generation_tags(source: &str) -> String {
+    let mut rest = source;
+    let mut text = String::with_capacity(source.len());
+    while let Some(start) = rest.find("{%") {
+        let Some(len) = rest[start..].find("%}") else { break };
+        let tag = &rest[start..start + len];
+        let word = tag[2..].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
+        text.push_str(&rest[..start]);
+        match word {
+            "generation" => text.push_str(&tag.replacen("generation", "if true", 1)),
+            "endgeneration" => text.push_str(&tag.replacen("endgeneration", "endif", 1)),
+            _ => text.push_str(tag),
+        }
+        rest = &rest[start + len..];
+    }
+    text.push_str(rest);
+    text
+}
+
+/// Methods of Python's strings, lists and dictionaries: what the engine's companion lacks, and then what it has.
+fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    let Some(text) = value.as_str() else { return unknown_method_callback(state, value, name, arguments) };
+    let pieces = |found: Option<(&str, &str)>, separator: &str, otherwise: [&str; 3]| {
+        let parts = found.map_or(otherwise, |(before, after)| [before, separator, after]);
+        parts.into_iter().map(Value::from).collect::<Value>()
+    };
+    match name {
+        "removeprefix" => {
+            let (prefix,): (&str,) = from_args(arguments)?;
+            Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)))
+        }
+        "removesuffix" => {
+            let (suffix,): (&str,) = from_args(arguments)?;
+            Ok(Value::from(text.strip_suffix(suffix).unwrap_or(text)))
+        }
+        "partition" => {
+            let (separator,): (&str,) = from_args(arguments)?;
+            Ok(pieces(text.split_once(separator), separator, [text, "", ""]))
+        }
+        "rpartition" => {
+            let (separator,): (&str,) = from_args(arguments)?;
+            Ok(pieces(text.rsplit_once(separator), separator, ["", "", text]))
+        }
+        "rsplit" => {
+            let (separator, most): (&str, Option<usize>) = from_args(arguments)?;
+            let mut parts: Vec<&str> = text.rsplitn(most.map_or(usize::MAX, |most| most + 1), separator).collect();
+            parts.reverse();
+            Ok(parts.into_iter().map(Value::from).collect())
+        }
+        "index" => {
+            let (what,): (&str,) = from_args(arguments)?;
+            let found = text.find(what).map(|at| Value::from(text[..at].chars().count()));
+            found.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "substring not found"))
+        }
+        _ => unknown_method_callback(state, value, name, arguments),
+    }
+}
