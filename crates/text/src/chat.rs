@@ -14,6 +14,7 @@ mod input;
 mod json;
 mod marking;
 mod program;
+mod python;
 
 use std::fmt;
 use std::path::Path;

@@ -72,6 +72,12 @@ fn escape(text: &str) -> String {
     escaped
 }
 
+/// A float as Python writes it; nothing for other values.
+pub(super) fn as_float(value: &Value) -> Option<String> {
+    let is_float = value.kind() == ValueKind::Number && !value.is_integer();
+    if is_float { f64::try_from(value.clone()).ok().map(float) } else { None }
+}
+
 /// A float as Python writes it: the fewest digits that name it, with an exponent where there would be many zeros.
 fn float(value: f64) -> String {
     if !value.is_finite() {

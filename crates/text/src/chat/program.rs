@@ -4,11 +4,11 @@
 //! `generation` tag computes (the tag itself is understood), and a bound on memory.
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value, from_args};
-use minijinja::{Environment, Error, ErrorKind, State};
-use minijinja_contrib::pycompat::unknown_method_callback;
+use minijinja::tests::is_iterable;
+use minijinja::value::{Kwargs, Value};
+use minijinja::{Environment, Error, ErrorKind, escape_formatter};
 
-use super::{clock, json};
+use super::{clock, json, python};
 use crate::TextError;
 
 /// Steps that one rendering may take. A conversation of a thousand messages takes some hundred thousand.
@@ -29,8 +29,17 @@ impl Program {
         environment.set_syntax(syntax.map_err(|error| TextError::template(name, error))?);
         environment.set_fuel(Some(FUEL));
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        environment.set_unknown_method_callback(method);
+        environment.set_unknown_method_callback(python::method);
+        environment.set_formatter(|output, state, value| match json::as_float(value) {
+            Some(text) => output.write_str(&text).map_err(Error::from),
+            None => escape_formatter(output, state, value),
+        });
         environment.add_filter("tojson", |value: &Value, options: Kwargs| json::to_json(value, options, &[]));
+        environment.add_filter("string", python::string);
+        environment.add_filter("indent", python::indent);
+        environment.add_filter("length", python::length);
+        environment.add_filter("count", python::length);
+        environment.add_test("iterable", |value: &Value| !value.is_none() && is_iterable(value));
         environment.add_function("strftime_now", |format: String| clock::format(clock::now(), &format));
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
@@ -74,43 +83,4 @@ pub(super) fn without_generation_tags(source: &str) -> String {
     }
     text.push_str(rest);
     text
-}
-
-/// Methods of Python's strings, lists and dictionaries: what the engine's companion lacks, and then what it has.
-fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
-    let Some(text) = value.as_str() else { return unknown_method_callback(state, value, name, arguments) };
-    let pieces = |found: Option<(&str, &str)>, separator: &str, otherwise: [&str; 3]| {
-        let parts = found.map_or(otherwise, |(before, after)| [before, separator, after]);
-        parts.into_iter().map(Value::from).collect::<Value>()
-    };
-    match name {
-        "removeprefix" => {
-            let (prefix,): (&str,) = from_args(arguments)?;
-            Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)))
-        }
-        "removesuffix" => {
-            let (suffix,): (&str,) = from_args(arguments)?;
-            Ok(Value::from(text.strip_suffix(suffix).unwrap_or(text)))
-        }
-        "partition" => {
-            let (separator,): (&str,) = from_args(arguments)?;
-            Ok(pieces(text.split_once(separator), separator, [text, "", ""]))
-        }
-        "rpartition" => {
-            let (separator,): (&str,) = from_args(arguments)?;
-            Ok(pieces(text.rsplit_once(separator), separator, ["", "", text]))
-        }
-        "rsplit" => {
-            let (separator, most): (&str, Option<usize>) = from_args(arguments)?;
-            let mut parts: Vec<&str> = text.rsplitn(most.map_or(usize::MAX, |most| most + 1), separator).collect();
-            parts.reverse();
-            Ok(parts.into_iter().map(Value::from).collect())
-        }
-        "index" => {
-            let (what,): (&str,) = from_args(arguments)?;
-            let found = text.find(what).map(|at| Value::from(text[..at].chars().count()));
-            found.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "substring not found"))
-        }
-        _ => unknown_method_callback(state, value, name, arguments),
-    }
 }

@@ -69,7 +69,7 @@ struct Habits {
     drops_first_space: bool,
 }
 
-fn spellings(vocabulary: &GgufVocabulary, kinds: &[Kind], alphabet: Alphabet) -> Spellings {
+pub(super) fn spellings(vocabulary: &GgufVocabulary, kinds: &[Kind], alphabet: Alphabet) -> Spellings {
     let mut spellings = Spellings::new();
     for (spelling, &kind) in vocabulary.tokens.iter().zip(kinds) {
         match (kind, byte_token(spelling)) {
