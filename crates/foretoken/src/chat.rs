@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use foretoken_engine::Request;
-use foretoken_text::Message as ChatMessage;
+use foretoken_text::{ChatInput, Message as ChatMessage};
 
 use crate::settings::DecidedSampling;
 use crate::{Error, Prompter};
@@ -69,7 +69,7 @@ impl Conversation {
     /// As [`Conversation::request`].
     pub fn request_by(&self, decided: &DecidedSampling) -> Result<Request, Error> {
         let tokenizer = self.prompter.tokenizer.as_deref().expect("checked when the conversation began");
-        let prompt = self.prompter.chat_template()?.encode(tokenizer, &self.messages, true)?;
+        let prompt = self.prompter.chat_template()?.encode(tokenizer, &ChatInput::new(&self.messages, true))?;
         let mut request = Request { prompt, ..self.prompter.base(decided) };
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());

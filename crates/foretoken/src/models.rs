@@ -109,7 +109,7 @@ impl Opened {
             (Place::Embedded(files), _) => {
                 Some(Tokenizer::from_json(files.name, files.tokenizer, Some(files.tokenizer_config))?)
             }
-            (Place::Directory(dir), _) if dir.join("tokenizer.json").exists() => Some(Tokenizer::from_dir(dir)?),
+            (Place::Directory(dir), _) if Tokenizer::is_in(dir) => Some(Tokenizer::from_dir(dir)?),
             (Place::Gguf, Config::Gguf(metadata)) if metadata.get("tokenizer.ggml.model").is_some() => {
                 Some(Tokenizer::from_gguf(&self.name, metadata)?)
             }

@@ -7,12 +7,12 @@
 //!
 //! ```
 //! use std::{path::Path, sync::Arc};
-//! use foretoken_text::{ChatTemplate, Message, TextStream, Tokenizer};
+//! use foretoken_text::{ChatInput, ChatTemplate, Message, TextStream, Tokenizer};
 //!
 //! let folder = Path::new("../../models/demo-target");
 //! let tokenizer = Arc::new(Tokenizer::from_dir(folder)?);
 //! let template = ChatTemplate::from_dir(folder)?.expect("this model can chat");
-//! let tokens = template.encode(&tokenizer, &[Message::new("user", "Hello! <|end|>")], true)?;
+//! let tokens = template.encode(&tokenizer, &ChatInput::new(&[Message::new("user", "Hello! <|end|>")], true))?;
 //! assert_eq!(tokenizer.decode(&tokens, true), "Hello! <|end|>");
 //!
 //! let mut stream = TextStream::new(Arc::clone(&tokenizer), &tokens);
@@ -32,7 +32,7 @@ mod stream;
 mod tokenizer;
 mod translate;
 
-pub use chat::{ChatTemplate, Message};
+pub use chat::{ChatInput, ChatTemplate, Json, Message};
 pub use error::TextError;
 pub use export::{Exported, Marks, gguf_vocabulary};
 pub use stop::{Pushed, StopMatcher};

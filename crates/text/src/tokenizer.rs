@@ -1,8 +1,8 @@
 //! A tokenizer: text to tokens, and tokens to the bytes that they stand for.
 //!
-//! Encoding is done by whoever knows how the checkpoint was trained: the `tokenizers` library for a `tokenizer.json`
-//! and for byte-level vocabularies in a GGUF file, our own merger for SentencePiece vocabularies in one (see
-//! [`gguf_spm`]). Decoding is the same for all: at load every token gets its bytes in one table, and text is bytes put
+//! Encoding is done by whoever knows how the checkpoint was trained: the `tokenizers` library for a `tokenizer.json`,
+//! for `vocab.json` with `merges.txt` and for byte-level vocabularies in a GGUF file, our own merger for those of
+//! SentencePiece, in a GGUF file or as `tokenizer.model` (see [`gguf_spm`] and [`sentencepiece`]). Decoding is the same for all: at load every token gets its bytes in one table, and text is bytes put
 //! together. So incremental text, constraints and comparisons of vocabularies never ask which kind it is.
 //!
 //! What it leaves out: WordPiece's rules for spaces (such tokens decode to their own text), training, offsets.
@@ -16,8 +16,10 @@ mod gguf_spm;
 mod gguf_unigram;
 mod gguf_vocabulary;
 mod library;
+mod merges;
 mod parts;
 mod pre_tokenizer;
+mod sentencepiece;
 mod special;
 
 use std::path::Path;
@@ -34,6 +36,9 @@ pub(crate) use parts::{Method, Parts};
 pub(crate) use pre_tokenizer::{DIGIT, DIGITS, GPT_2, name_of};
 pub(crate) use special::{SpecialSpan, TURN_ENDS, turn_ends, unused_characters};
 
+/// No model has so many tokens; a file that names a higher one would only make us fill the memory with nothing.
+const MOST_TOKENS: usize = 1 << 24;
+
 /// The tokenizer of one model. It is immutable and can be shared between threads.
 #[derive(Debug)]
 pub struct Tokenizer {
@@ -44,12 +49,36 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` from a folder, with `tokenizer_config.json` if it is there.
+    /// Reads the tokenizer of a folder, with `tokenizer_config.json` if it is there: `tokenizer.json`, or else
+    /// SentencePiece's `tokenizer.model`, or else `vocab.json` with `merges.txt`.
     ///
     /// # Errors
-    /// If `tokenizer.json` is missing, or one of the files cannot be read or understood.
+    /// If none of them is there, or one of the files cannot be read or understood.
     pub fn from_dir(dir: &Path) -> Result<Self, TextError> {
-        Ok(Self::from_parts(&dir.display().to_string(), folder::from_dir(dir)?))
+        let has = |file: &str| dir.join(file).exists();
+        let parts = if has("tokenizer.json") || !Self::is_in(dir) {
+            folder::from_dir(dir)?
+        } else if has("tokenizer.model") {
+            sentencepiece::from_dir(dir)?
+        } else {
+            merges::from_dir(dir)?
+        };
+        Ok(Self::from_parts(&dir.display().to_string(), parts))
+    }
+
+    /// Whether a folder has a tokenizer in one of the forms that [`Tokenizer::from_dir`] reads.
+    pub fn is_in(dir: &Path) -> bool {
+        let has = |file: &str| dir.join(file).exists();
+        has("tokenizer.json") || has("tokenizer.model") || (has("vocab.json") && has("merges.txt"))
+    }
+
+    /// Makes a tokenizer from the bytes of a `tokenizer.model`. `name` stands in messages where a file would.
+    ///
+    /// # Errors
+    /// If they are no SentencePiece model, or one of a kind that is not supported.
+    pub fn from_sentencepiece(name: &str, model: &[u8]) -> Result<Self, TextError> {
+        let none = serde_json::Value::Null;
+        Ok(Self::from_parts(name, sentencepiece::parts(name, model, &none, &none)?))
     }
 
     /// Makes a tokenizer from the contents of `tokenizer.json` and, if there is one, `tokenizer_config.json`.

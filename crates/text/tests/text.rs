@@ -11,6 +11,10 @@ mod chat;
 mod export;
 #[path = "text/round_trip.rs"]
 mod round_trip;
+#[path = "text/sentencepiece.rs"]
+mod sentencepiece;
+#[path = "text/templates.rs"]
+mod templates;
 #[path = "text/user_text.rs"]
 mod user_text;
 #[path = "text/vectors.rs"]

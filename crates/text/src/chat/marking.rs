@@ -79,6 +79,11 @@ impl Marking {
         marked
     }
 
+    /// What stands for a character, if it is marked.
+    pub fn mark_of(&self, found: char) -> Option<char> {
+        self.mark_of.get(&found).copied()
+    }
+
     /// What was marked, as it was.
     pub fn unmark(&self, marked: &str) -> String {
         marked.chars().map(|found| self.original(found)).collect()

@@ -8,7 +8,7 @@ fn template(source: &str) -> ChatTemplate {
 
 fn render(source: &str) -> String {
     let messages = [Message::new("user", "hi <b> \"ä\"")];
-    template(source).render(&messages, true).unwrap()
+    template(source).render(&ChatInput::new(&messages, true)).unwrap()
 }
 
 #[test]
@@ -61,40 +61,45 @@ fn today_has_a_year() {
 fn generation_tags_are_transparent() {
     assert_eq!(render("a{% generation %} b {% endgeneration %}c"), "a b c");
     assert_eq!(render("a {%- generation -%} b {%- endgeneration -%} c"), "abc");
-    assert_eq!(without_generation_tags("{% set generation = 1 %}{% if"), "{% set generation = 1 %}{% if");
+    assert_eq!(program::without_generation_tags("{% set generation = 1 %}{% if"), "{% set generation = 1 %}{% if");
 }
 
 #[test]
 fn exceptions_and_mistakes_are_one_line() {
-    let error = template("{{ raise_exception('roles must\nalternate') }}").render(&[], true).unwrap_err().to_string();
+    let error = template("{{ raise_exception('roles must\nalternate') }}")
+        .render(&ChatInput::default())
+        .unwrap_err()
+        .to_string();
     assert!(error.starts_with("test: chat template: ") && error.contains("roles must alternate"), "{error}");
     assert_eq!(error.lines().count(), 1);
     let error = ChatTemplate::from_source("a.jinja", "{% if %}", "", "").unwrap_err().to_string();
     assert!(error.starts_with("a.jinja: chat template: syntax error"), "{error}");
     assert_eq!(error.lines().count(), 1);
-    assert!(template("{% include 'other' %}").render(&[], true).is_err());
+    assert!(template("{% include 'other' %}").render(&ChatInput::default()).is_err());
 }
 
 #[test]
 fn a_runaway_template_is_stopped() {
     let deep = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}\
         {% endfor %}{% endfor %}{% endfor %}";
-    let error = template(deep).render(&[], true).unwrap_err().to_string();
+    let error = template(deep).render(&ChatInput::default()).unwrap_err().to_string();
     assert!(error.contains("fuel"), "{error}");
     let endless = "{% macro again(x) %}{{ again(x) }}{% endmacro %}{{ again(1) }}";
-    assert!(template(endless).render(&[], true).is_err());
+    assert!(template(endless).render(&ChatInput::default()).is_err());
 }
 
 #[test]
 fn configurations_hold_one_template_or_several() {
     let of = |json: &str| {
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
-        template_of("config", Some(&value)).map(|source| source.map(str::to_owned)).map_err(|error| error.to_string())
+        files::of_config("config", Some(&value)).map_err(|error| error.to_string())
     };
-    assert_eq!(of("\"x\""), Ok(Some("x".into())));
+    assert_eq!(of("\"x\""), Ok(Some(("x".into(), None))));
     assert_eq!(of("null"), Ok(None));
     let named = r#"[{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]"#;
-    assert_eq!(of(named), Ok(Some("d".into())));
+    assert_eq!(of(named), Ok(Some(("d".into(), None))));
+    let named = r#"[{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]"#;
+    assert_eq!(of(named), Ok(Some(("d".into(), Some("t".into())))));
     let expected = "config: chat_template: expected a template named default, found [rag]";
     assert_eq!(of(r#"[{"name": "rag", "template": "r"}]"#), Err(expected.into()));
     assert_eq!(of("3"), Err("config: chat_template: expected a string or a list of templates, found 3".into()));

@@ -4,6 +4,8 @@
 //! spells bytes, what surrounds a text, which tokens end one, and whether encoding invents a first space.
 //! Truncation and padding that a file may ask for are switched off: an engine wants all of the text and no more.
 //!
+//! `added_tokens_decoder` of the configuration counts before the file, as in transformers.
+//!
 //! Left out: `generation_config.json`, which says how to generate and is read by whoever does.
 
 use std::path::Path;
@@ -11,6 +13,7 @@ use std::path::Path;
 use serde_json::Value;
 use tokenizers::{AddedToken, ModelWrapper};
 
+use super::MOST_TOKENS;
 use super::bytes::{Alphabet, Spellings};
 use super::library::Library;
 use super::parts::{Method, Parts};
@@ -53,6 +56,30 @@ fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<P
         .map_err(|error| TextError::format(place, "a tokenizer", error))?;
     tokenizer.with_truncation(None).map_err(|error| TextError::format(place, "a tokenizer", error))?;
     tokenizer.with_padding(None);
+    parts_of(place, tokenizer, config, &Value::Null)
+}
+
+/// What the library's tokenizer, the configuration and `added_tokens.json` say together.
+pub(super) fn parts_of(
+    place: &str,
+    mut tokenizer: tokenizers::Tokenizer,
+    config: Option<&Value>,
+    further: &Value,
+) -> Result<Parts, TextError> {
+    let known = tokenizer.get_added_tokens_decoder();
+    let next = known.keys().max().map_or(0, |&id| id + 1).max(tokenizer.get_vocab_size(false) as Token);
+    let mut added: Vec<AddedToken> = Vec::new();
+    let mut new = 0;
+    for AddedMark { id, token } in added_marks(place, config.unwrap_or(&Value::Null), further)? {
+        // As in transformers, the configuration has the last word on how a token is looked for. One that would come to
+        // another number than it names is none of this vocabulary.
+        let is_new = tokenizer.token_to_id(&token.content).is_none();
+        if tokenizer.token_to_id(&token.content).unwrap_or(next + new) == id && known.get(&id) != Some(&token) {
+            new += Token::from(is_new);
+            added.push(token);
+        }
+    }
+    tokenizer.add_tokens(added).map_err(|error| TextError::format(place, "a tokenizer", error))?;
     let unlisted = unlisted_marks(&tokenizer, config);
     tokenizer.add_special_tokens(unlisted).map_err(|error| TextError::format(place, "a tokenizer", error))?;
 
@@ -76,6 +103,48 @@ fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<P
     let drops_first_space = shape.drops_first_space;
     let method = Method::Library(Box::new(Library::new(tokenizer)));
     Ok(Parts { method, spellings, prefix, suffix, bos, end_tokens, drops_first_space })
+}
+
+/// A token that stands beside the vocabulary.
+pub(super) struct AddedMark {
+    pub id: Token,
+    pub token: AddedToken,
+}
+
+/// The tokens that `added_tokens_decoder` of a configuration and `added_tokens.json` (`further`) name, by their numbers.
+pub(super) fn added_marks(place: &str, config: &Value, further: &Value) -> Result<Vec<AddedMark>, TextError> {
+    let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let mut marks: Vec<AddedMark> = Vec::new();
+    for (key, value) in object(&config["added_tokens_decoder"]) {
+        let field = format!("added_tokens_decoder.{key}");
+        let refused = |found: &dyn std::fmt::Display| {
+            TextError::field(place, &field, "the number of a token, and its content", found)
+        };
+        let id: Token = key.parse().map_err(|_| refused(&key))?;
+        let content = value["content"].as_str().ok_or_else(|| refused(&value))?;
+        let flag = |name: &str, otherwise: bool| value[name].as_bool().unwrap_or(otherwise);
+        let special = flag("special", false);
+        let token = AddedToken::from(content, special)
+            .single_word(flag("single_word", false))
+            .lstrip(flag("lstrip", false))
+            .rstrip(flag("rstrip", false))
+            .normalized(flag("normalized", !special));
+        marks.push(AddedMark { id, token });
+    }
+    let named = ["bos_token", "eos_token", "unk_token", "pad_token"].map(|key| special_spelling(config, key));
+    let listed = config["additional_special_tokens"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let special: Vec<&str> = named.into_iter().flatten().chain(listed).collect();
+    for (content, id) in object(further) {
+        let field = format!("added_tokens.json: {content}");
+        let id = id.as_u64().and_then(|id| Token::try_from(id).ok());
+        let id = id.ok_or_else(|| TextError::field(place, field, "the number of a token", &further[&content]))?;
+        if marks.iter().all(|mark| mark.id != id) {
+            marks
+                .push(AddedMark { id, token: AddedToken::from(content.as_str(), special.contains(&content.as_str())) });
+        }
+    }
+    marks.sort_by_key(|mark| mark.id);
+    Ok(marks)
 }
 
 /// Tokens that only the configuration calls special; old files do not list them among the added tokens.
@@ -159,8 +228,6 @@ pub(crate) fn component<'a>(part: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 fn spellings(place: &str, tokenizer: &tokenizers::Tokenizer, alphabet: Alphabet) -> Result<Spellings, TextError> {
-    /// No model has so many tokens; a file that names a higher one would only make us fill the memory with nothing.
-    const MOST_TOKENS: usize = 1 << 24;
     let added = tokenizer.get_added_tokens_decoder();
     let vocabulary = tokenizer.get_vocab(true);
     let len = vocabulary.values().chain(added.keys()).max().map_or(0, |&id| id as usize + 1);

@@ -3,13 +3,14 @@
 //! GGUF has no `tokenizer.json`: it has a list of tokens with their types, scores or merges, the numbers of a few
 //! special tokens, and the name of an algorithm. What the algorithms do is defined by llama.cpp, and we follow it, save
 //! where it departs from the tokenizer that the checkpoint was trained with. Kinds: `llama` (SentencePiece, see
-//! [`super::gguf_spm`]), `gpt2` (byte-level BPE, see [`super::gguf_bpe`]) and `t5` (Unigram, see
-//! [`super::gguf_unigram`]); any other is an error. Left out: reading the keys
+//! [`super::gguf_spm`]), `gpt2` (byte-level BPE, see [`super::gguf_bpe`]), `gemma4` (the same over characters) and `t5`
+//! (Unigram, see [`super::gguf_unigram`]); any other is an error. Left out: reading the keys
 //! ([`super::gguf_vocabulary`]).
 
 use super::bytes::{Alphabet, Spellings, byte_token};
 use super::gguf_vocabulary::{GgufVocabulary, Kind};
 use super::parts::{Method, Parts};
+use super::pre_tokenizer::{Letters, pre_tokenizer};
 use super::special::turn_ends;
 use super::{gguf_bpe, gguf_spm, gguf_unigram};
 use crate::{TextError, Token};
@@ -27,16 +28,27 @@ pub(super) fn parts(place: &str, vocabulary: &GgufVocabulary) -> Result<Parts, T
             let drops_first_space = merger.invents_space();
             (Method::Pieces(Box::new(merger)), alphabet, Habits { add_bos: true, drops_first_space })
         }
-        "gpt2" => {
-            let (library, add_bos) = gguf_bpe::library(place, vocabulary, &kinds)?;
-            (Method::Library(Box::new(library)), Alphabet::ByteLevel, Habits { add_bos, drops_first_space: false })
+        "gpt2" | "gemma4" => {
+            // Files of the model gemma4 need not name the cut, which goes with it.
+            let named = if vocabulary.model == "gemma4" { Some("gemma4") } else { vocabulary.pre.as_deref() };
+            let cuts = pre_tokenizer(place, named)?;
+            let library = gguf_bpe::library(place, vocabulary, &kinds, &cuts)?;
+            let alphabet = match cuts.letters {
+                Letters::Bytes => Alphabet::ByteLevel,
+                Letters::Characters => Alphabet::Marked { space: '▁', bytes: false },
+            };
+            let habits = Habits { add_bos: cuts.add_bos, drops_first_space: false };
+            (Method::Library(Box::new(library)), alphabet, habits)
         }
         "t5" => {
             let (library, drops_first_space) = gguf_unigram::library(place, vocabulary, &kinds)?;
             let alphabet = Alphabet::Marked { space: '▁', bytes: false };
             (Method::Library(Box::new(library)), alphabet, Habits { add_bos: false, drops_first_space })
         }
-        other => return Err(TextError::field(place, "tokenizer.ggml.model", "llama, gpt2 or t5", other)),
+        other => {
+            let found = if other == "bert" { "bert (WordPiece, of encoders)" } else { other };
+            return Err(TextError::field(place, "tokenizer.ggml.model", "llama, gpt2, gemma4 or t5", found));
+        }
     };
     let around = |wanted: bool, token: Option<Token>| token.filter(|_| wanted).into_iter().collect();
     let spellings = spellings(vocabulary, &kinds, alphabet);
@@ -57,7 +69,7 @@ struct Habits {
     drops_first_space: bool,
 }
 
-fn spellings(vocabulary: &GgufVocabulary, kinds: &[Kind], alphabet: Alphabet) -> Spellings {
+pub(super) fn spellings(vocabulary: &GgufVocabulary, kinds: &[Kind], alphabet: Alphabet) -> Spellings {
     let mut spellings = Spellings::new();
     for (spelling, &kind) in vocabulary.tokens.iter().zip(kinds) {
         match (kind, byte_token(spelling)) {

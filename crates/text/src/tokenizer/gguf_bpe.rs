@@ -1,10 +1,12 @@
-//! Byte-level byte-pair encoding, as GGUF files hold it: tokens, merges, and the name of a way to cut words.
+//! Byte-pair encoding, as GGUF files hold it: tokens, merges, and the name of a way to cut words.
 //!
 //! All of it is known to the `tokenizers` library, so this file only hands it over: cut the text
-//! ([`super::pre_tokenizer`]), spell the bytes in GPT-2's alphabet, merge. Special and user-defined tokens become added
-//! tokens, found in the text before anything else.
+//! ([`super::pre_tokenizer`]), spell the bytes in GPT-2's alphabet, merge. Gemma 4 and its like merge characters, with
+//! spaces written as "▁", and fall back to `<0xNN>` for those that no token has. Special and user-defined tokens become
+//! added tokens, found in the text before anything else.
 
 use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::Replace;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
@@ -12,23 +14,37 @@ use tokenizers::{AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior};
 
 use super::gguf_vocabulary::{GgufVocabulary, Kind};
 use super::library::Library;
-use super::pre_tokenizer::pre_tokenizer;
+use super::pre_tokenizer::{Letters, PreTokenizer};
 use crate::TextError;
 
-/// The library's tokenizer for a vocabulary, and whether its texts begin with bos by habit.
-pub(super) fn library(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Result<(Library, bool), TextError> {
-    let cuts = pre_tokenizer(place, vocabulary.pre.as_deref())?;
+/// The library's tokenizer for a vocabulary.
+pub(super) fn library(
+    place: &str,
+    vocabulary: &GgufVocabulary,
+    kinds: &[Kind],
+    cuts: &PreTokenizer,
+) -> Result<Library, TextError> {
     let words: Vocab = vocabulary.tokens.iter().cloned().zip(0..).collect();
     let merges = merges(place, vocabulary, &words)?;
-    let model = BPE::builder()
-        .vocab_and_merges(words, merges)
-        .ignore_merges(cuts.ignore_merges)
-        .build()
-        .map_err(|error| TextError::field(place, "tokenizer.ggml.merges", "merges of tokens", error))?;
+    let mut model = BPE::builder().vocab_and_merges(words, merges).ignore_merges(cuts.ignore_merges);
+    if cuts.letters == Letters::Characters {
+        model = model.byte_fallback(true).fuse_unk(true);
+        if let Some(unknown) = vocabulary.unknown {
+            model = model.unk_token(vocabulary.spelling(Some(unknown)).to_owned());
+        }
+    }
+    let model =
+        model.build().map_err(|error| TextError::field(place, "tokenizer.ggml.merges", "merges of tokens", error))?;
     let mut tokenizer = tokenizers::Tokenizer::new(model);
-    tokenizer.with_pre_tokenizer(Some(cutter(place, cuts.patterns, true)?));
+    if cuts.letters == Letters::Characters {
+        let refused = |error| TextError::format(place, "spaces as ▁", error);
+        tokenizer.with_normalizer(Some(Replace::new(" ", "▁").map_err(refused)?)).map_err(refused)?;
+    }
+    if cuts.letters == Letters::Bytes || !cuts.patterns.is_empty() {
+        tokenizer.with_pre_tokenizer(Some(cutter(place, cuts.patterns, cuts.letters == Letters::Bytes)?));
+    }
     add_marks(place, &mut tokenizer, vocabulary, kinds)?;
-    Ok((Library::new(tokenizer), cuts.add_bos))
+    Ok(Library::new(tokenizer))
 }
 
 /// Makes tokens that are found in the text as they are spelt known to the library.
@@ -125,7 +141,10 @@ mod tests {
     fn unknown_kinds_are_refused() {
         let error = |vocabulary| Tokenizer::from_gguf_vocabulary("small", &vocabulary).unwrap_err().to_string();
         let other = GgufVocabulary { model: "bert".into(), ..vocabulary() };
-        assert_eq!(error(other), "small: tokenizer.ggml.model: expected llama, gpt2 or t5, found bert");
+        assert_eq!(
+            error(other),
+            "small: tokenizer.ggml.model: expected llama, gpt2, gemma4 or t5, found bert (WordPiece, of encoders)"
+        );
         let other = GgufVocabulary { token_types: vec![1], ..vocabulary() };
         assert_eq!(error(other), "small: tokenizer.ggml.token_type: expected 8 types, one for each token, found 1");
         let other = GgufVocabulary { token_types: vec![9; 8], ..vocabulary() };

@@ -10,12 +10,17 @@
 //! Around it, as in llama.cpp: marks are cut out first, and a space is invented before the text and after every mark.
 //! Unlike llama.cpp, marks and bytes are never the result of a merge (in SentencePiece they are not either), so that
 //! typing `</s>` cannot end a text. Unused tokens are taken for ordinary ones.
+//!
+//! A `tokenizer.model` says more than a GGUF file does ([`Training`]): how text is normalized, and whether it is cut by
+//! merges at all or by likelihood. Tokens that the user has defined are then found behind normalization.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::bytes::byte_spelling;
 use super::gguf_vocabulary::{GgufVocabulary, Kind};
+use super::sentencepiece::likeliest::Likeliest;
+use super::sentencepiece::normalizer::Normalizer;
 use super::special::SpecialSpan;
 use crate::{TextError, Token};
 
@@ -32,6 +37,27 @@ pub(crate) struct Merger {
     /// Tokens that are cut out of the text first, by their first byte, the longest first.
     marks: HashMap<u8, Vec<Mark>>,
     invents_space: bool,
+    trained: Option<Trained>,
+}
+
+/// What a file of SentencePiece says beyond the vocabulary.
+pub(super) struct Training {
+    pub normalizer: Normalizer,
+    pub is_unigram: bool,
+    pub byte_fallback: bool,
+    /// A space is invented at the very beginning alone, and not behind special tokens.
+    pub invents_first_only: bool,
+    /// Special tokens that take the white space behind them.
+    pub strips: Vec<Token>,
+}
+
+#[derive(Debug)]
+struct Trained {
+    normalizer: Normalizer,
+    likeliest: Option<Likeliest>,
+    invents_first_only: bool,
+    /// The token for what no token has; nothing if bytes stand for that.
+    unknown: Option<Token>,
 }
 
 #[derive(Debug)]
@@ -66,6 +92,7 @@ impl Merger {
             bytes: Vec::new(),
             marks: HashMap::new(),
             invents_space: vocabulary.add_space_prefix.unwrap_or(true),
+            trained: None,
         };
         let strips = strips_after_marks(vocabulary);
         let mut byte_tokens = HashMap::new();
@@ -90,6 +117,27 @@ impl Merger {
         merger.bytes =
             (0..=255).map(|byte| *byte_tokens.get(byte_spelling(byte).as_str()).unwrap_or(&unknown)).collect();
         Ok(merger)
+    }
+
+    /// The same vocabulary, used as the file that it was trained into says.
+    pub(super) fn trained(mut self, training: Training, vocabulary: &GgufVocabulary, kinds: &[Kind]) -> Self {
+        let Training { normalizer, is_unigram, byte_fallback, invents_first_only, strips } = training;
+        for mark in self.marks.values_mut().flatten() {
+            mark.takes_space = strips.contains(&mark.token);
+        }
+        let piece = |(index, (text, kind)): (usize, (&String, &Kind))| {
+            let score = match kind {
+                Kind::Normal => Some(self.scores[index]),
+                Kind::UserDefined => None,
+                _ => return None,
+            };
+            Some((text.as_str().into(), (index as Token, score)))
+        };
+        let pieces = || vocabulary.tokens.iter().zip(kinds).enumerate().filter_map(piece).collect();
+        let likeliest = is_unigram.then(|| Likeliest::new(pieces()));
+        let unknown = vocabulary.unknown.filter(|_| !byte_fallback);
+        self.trained = Some(Trained { normalizer, likeliest, invents_first_only, unknown });
+        self
     }
 
     /// Whether a space is put before every text.
@@ -120,11 +168,11 @@ impl Merger {
         let mut tokens = Vec::new();
         let mut start = 0;
         for (at, mark) in self.marks(text, wanted) {
-            self.encode_words(&text[start..at], &mut tokens);
+            self.encode_words(&text[start..at], start == 0, &mut tokens);
             tokens.push(mark.token);
             start = mark.end(text, at);
         }
-        self.encode_words(&text[start..], &mut tokens);
+        self.encode_words(&text[start..], start == 0, &mut tokens);
         tokens
     }
 
@@ -140,7 +188,10 @@ impl Merger {
                 let start = at;
                 let rest = &text.as_bytes()[start..];
                 let marks = self.marks.get(rest.first()?).map_or(&[][..], Vec::as_slice);
-                let fits = |mark: &&Mark| rest.starts_with(mark.spelling.as_bytes()) && wanted(start, mark);
+                // With a normalizer, what the user has defined is looked for behind it.
+                let is_here = |mark: &Mark| mark.special || self.trained.is_none();
+                let fits =
+                    |mark: &&Mark| is_here(mark) && rest.starts_with(mark.spelling.as_bytes()) && wanted(start, mark);
                 if let Some(mark) = marks.iter().find(fits) {
                     at = mark.end(text, start);
                     return Some((start, mark));
@@ -151,7 +202,10 @@ impl Merger {
     }
 
     /// Tokens of the text between two marks: either at the very beginning or after a mark, so with its space.
-    fn encode_words(&self, text: &str, tokens: &mut Vec<Token>) {
+    fn encode_words(&self, text: &str, is_first: bool, tokens: &mut Vec<Token>) {
+        if let Some(trained) = &self.trained {
+            return self.encode_trained(trained, text, is_first, tokens);
+        }
         if text.is_empty() {
             return;
         }
@@ -160,14 +214,57 @@ impl Merger {
             marked.push_str(SPACE);
         }
         marked.push_str(&text.replace(' ', SPACE));
-        let mut merging = Merging::new(self, &marked);
+        self.merge(&marked, |piece, token| match token {
+            Some(token) => tokens.push(token),
+            None => self.push_bytes(piece, tokens),
+        });
+    }
+
+    fn merge(&self, text: &str, mut each: impl FnMut(&str, Option<Token>)) {
+        let mut merging = Merging::new(self, text);
         merging.run();
-        for piece in merging.pieces() {
-            match self.words.get(piece) {
-                Some(&token) => tokens.push(token),
-                None => tokens.extend(piece.bytes().map(|byte| self.bytes[usize::from(byte)])),
+        merging.pieces().for_each(|piece| each(piece, self.words.get(piece).copied()));
+    }
+
+    fn push_bytes(&self, piece: &str, tokens: &mut Vec<Token>) {
+        tokens.extend(piece.bytes().map(|byte| self.bytes[usize::from(byte)]));
+    }
+
+    /// As SentencePiece does it: one unknown token for neighbours that no token has, unless there are bytes.
+    fn encode_trained(&self, trained: &Trained, text: &str, is_first: bool, tokens: &mut Vec<Token>) {
+        let prefix = self.invents_space && (is_first || !trained.invents_first_only);
+        let marked = trained.normalizer.normalize(text, prefix, |rest| Some(self.user_defined(rest)?.spelling.len()));
+        let mut after_unknown = false;
+        let mut push = |piece: &str, token: Option<Token>| {
+            match (token, trained.unknown) {
+                (Some(token), _) => tokens.push(token),
+                (None, None) => self.push_bytes(piece, tokens),
+                (None, Some(unknown)) if !after_unknown => tokens.push(unknown),
+                _ => {}
             }
+            after_unknown = token.is_none();
+        };
+        if let Some(likeliest) = &trained.likeliest {
+            return likeliest.cut(&marked).into_iter().for_each(|(piece, token)| push(piece, token));
         }
+        let (mut start, mut at) = (0, 0);
+        while at < marked.len() {
+            let Some(mark) = self.user_defined(&marked[at..]) else {
+                at += marked[at..].chars().next().map_or(1, char::len_utf8);
+                continue;
+            };
+            self.merge(&marked[start..at], &mut push);
+            push(&mark.spelling, Some(mark.token));
+            at += mark.spelling.len();
+            start = at;
+        }
+        self.merge(&marked[start..], &mut push);
+    }
+
+    /// The longest token that the user has defined and that a text begins with.
+    fn user_defined(&self, text: &str) -> Option<&Mark> {
+        let marks = self.marks.get(text.as_bytes().first()?)?;
+        marks.iter().find(|mark| !mark.special && text.starts_with(&*mark.spelling))
     }
 }
 

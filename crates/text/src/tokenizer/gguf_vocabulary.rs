@@ -42,7 +42,7 @@ pub struct GgufVocabulary {
     pub exact_scores: Vec<f64>,
     /// A type per token, or nothing at all.
     pub token_types: Vec<i32>,
-    /// Pairs that are merged, best first, each as two tokens with a space between. Only for `gpt2`.
+    /// Pairs that are merged, best first, each as two tokens with a space between. Only for `gpt2` and `gemma4`.
     pub merges: Vec<String>,
     /// The token that begins a text.
     pub bos: Option<Token>,
@@ -100,7 +100,7 @@ impl GgufVocabulary {
         let model = metadata.str(&key("model"))?.to_owned();
         let text = |field: &str| metadata.optional_str(field).map(|text| text.map(str::to_owned));
         let merges = match model.as_str() {
-            "gpt2" => metadata.strings(&key("merges"))?.to_vec(),
+            "gpt2" | "gemma4" => metadata.strings(&key("merges"))?.to_vec(),
             _ => Vec::new(),
         };
         let mut exact_scores = Vec::new();

@@ -4,8 +4,11 @@
 //! match becomes a piece of its own, and so does what lies between two matches. The expressions are those of the
 //! tokenizers that the checkpoints were trained with, which the library understands; llama.cpp approximates some.
 //!
-//! What it leaves out: names whose words are not made of bytes (gemma4, sarvam-moe, whitespace) or whose cutting is a
-//! program and no expression (kimi-k2, afmoe, superbpe). An unknown name is an error: a wrong cut would go unnoticed.
+//! Two names (gemma4, sarvam-moe) say besides that words are characters and not bytes, with spaces written as "▁".
+//! Where llama.cpp cuts by a program (kimi-k2, afmoe, tiny_aya), the expression stands here that the program replaces.
+//!
+//! What it leaves out: `whitespace`, which drops the spaces of a text and belongs to an encoder. An unknown name is an
+//! error: a wrong cut would go unnoticed.
 
 use crate::TextError;
 
@@ -17,6 +20,17 @@ pub(super) struct PreTokenizer {
     pub ignore_merges: bool,
     /// A text begins with bos, unless the file says otherwise.
     pub add_bos: bool,
+    /// How words are spelt before they are merged.
+    pub letters: Letters,
+}
+
+/// What the words of a byte-pair vocabulary are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Letters {
+    /// A printable character for each byte, as GPT-2 spells them.
+    Bytes,
+    /// The characters of the text, "▁" for a space, and `<0xNN>` for the bytes of what no token has.
+    Characters,
 }
 
 pub(crate) const GPT_2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
@@ -36,7 +50,7 @@ const JAIS_2: &str = concat!(
 );
 const MINICPM_5: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN_2: &str =
+pub(super) const QWEN_2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN_35: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|",
@@ -51,6 +65,35 @@ const GPT_4O: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|",
     r"'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|",
     r"'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+/// As [`GPT_4O`], with Han characters in words of their own.
+const KIMI_2: &str = concat!(
+    r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+",
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+const YOUTU_SCRIPTS: &str = concat!(
+    "[\u{ac00}-\u{d7a3}\u{3131}-\u{318e}]+|[\u{ff01}\u{2026}\u{201c}\u{201d}\u{2018}\u{2019}\u{2014}\u{ff1a}\u{ff1b}\u{ff0c}",
+    "\u{3001}-\u{303f}\u{fe30}-\u{fe4f}]+|[\u{3105}-\u{312f}]+|[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+",
+);
+const YOUTU: &str = concat!(
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|",
+    r"'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|",
+    r"'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+/// As [`QWEN_2`], without English contractions.
+const UFAKZEKA: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const LINES: &str = r"[^\n]+|[\n]+";
+/// Cuts before every third digit, counted from the end of a number.
+const THOUSANDS: &str = r"(?=(\d{3})+(?!\d))";
+/// One to three digits, so that threes follow to the end of the number.
+const AFMOE_DIGITS: &str = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))";
+const AFMOE_SCRIPTS: &str = concat!(
+    "[\u{4e00}-\u{9fff}\u{3400}-\u{4dbf}\u{f900}-\u{faff}\u{3040}-\u{309f}\u{30a0}-\u{30ff}\u{ff65}-\u{ff9f}",
+    "\u{2f00}-\u{2fdf}\u{e00}-\u{e7f}\u{e80}-\u{eff}\u{1780}-\u{17ff}\u{1000}-\u{109f}\u{aa60}-\u{aa7f}",
+    "\u{a9e0}-\u{a9ff}\u{ac00}-\u{d7af}\u{1100}-\u{11ff}]+",
 );
 const TINY_AYA_DIGITS: &str = r"\d{1,3}(?=(?:\d{3})*\b)";
 const BAILING: &str =
@@ -70,6 +113,10 @@ const CJK_AND_HANGUL: &str = "[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff
 const DEEPSEEK_3: &str = concat!(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"##,
     r" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+);
+const SPARK_25: &str = concat!(
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"##,
+    r" ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+",
 );
 const DEEPSEEK_PUNCTUATION: &str = "\\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+";
 /// Letters with case, as an old version of Unicode listed them.
@@ -94,11 +141,12 @@ struct Cut {
     patterns: &'static [&'static str],
     ignore_merges: bool,
     add_bos: bool,
+    letters: Letters,
 }
 
 impl Cut {
     const fn new(names: &'static [&'static str], patterns: &'static [&'static str]) -> Self {
-        Self { names, patterns, ignore_merges: false, add_bos: false }
+        Self { names, patterns, ignore_merges: false, add_bos: false, letters: Letters::Bytes }
     }
 
     const fn ignoring_merges(self) -> Self {
@@ -108,6 +156,10 @@ impl Cut {
     const fn adding_bos(self) -> Self {
         Self { add_bos: true, ..self }
     }
+
+    const fn of_characters(self) -> Self {
+        Self { letters: Letters::Characters, ..self }
+    }
 }
 
 /// Alphabetical lists would part what belongs together: families are sorted by age, names as llama.cpp has them.
@@ -116,7 +168,7 @@ const CUTS: &[Cut] = &[
     Cut::new(&["default"], &[PUNCTUATION, GPT_2, DIGITS, THREE_DIGITS]),
     Cut::new(&[
         "gpt-2", "phi-2", "mpt", "olmo", "jais", "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4", "trillion",
-        "granite-docling", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de",
+        "granite-docling", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "jina-v1-en", "jina-v2-code", "roberta-bpe",
     ], &[GPT_2]),
     Cut::new(&[
         "starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2",
@@ -124,27 +176,38 @@ const CUTS: &[Cut] = &[
     Cut::new(&[
         "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
     ], &[LLAMA_3]).ignoring_merges().adding_bos(),
-    Cut::new(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[LLAMA_3]),
+    Cut::new(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[LLAMA_3]),
+    Cut::new(&["glm4", "glm5"], &[LLAMA_3]).ignoring_merges(),
     Cut::new(&[
         "qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan", "solar-open", "grok-2",
     ], &[QWEN_2]),
     Cut::new(&["qwen35"], &[QWEN_35]),
+    Cut::new(&["ufakzeka"], &[UFAKZEKA]),
+    Cut::new(&["laguna"], &[LINES, QWEN_2]),
     Cut::new(&["deepseek-llm"], &[
         LINE_END, DEEPSEEK_LETTERS, DEEPSEEK_PUNCTUATION, r"\s+$", CJK_AND_HANGUL, DIGITS,
     ]),
     Cut::new(&["deepseek-coder"], &[LINE_END, r"\s?\p{L}+", r"\s?\p{P}+", CJK_AND_HANGUL, DIGIT]),
-    Cut::new(&["deepseek-v3", "hunyuan-dense", "joyai-llm"], &[UP_TO_THREE_DIGITS, CJK, DEEPSEEK_3]),
+    Cut::new(&["deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"], &[UP_TO_THREE_DIGITS, CJK, DEEPSEEK_3]),
+    Cut::new(&["spark2_5"], &[UP_TO_THREE_DIGITS, CJK, SPARK_25, DIGIT]),
+    Cut::new(&["afmoe"], &[AFMOE_DIGITS, AFMOE_SCRIPTS, DEEPSEEK_3]),
     Cut::new(&["falcon"], &[FALCON_PUNCTUATION, GPT_2, THREE_DIGITS]),
     Cut::new(&["bloom", "poro-chat", "gpt3-finnish"], &[BLOOM]),
     Cut::new(&["viking"], &[BLOOM, DIGIT]),
     Cut::new(&["tekken"], &[TEKKEN]).ignoring_merges().adding_bos(),
     Cut::new(&["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], &[GPT_4O]),
+    Cut::new(&["granite-embed-multi-97m"], &[GPT_4O]).ignoring_merges(),
+    Cut::new(&["kimi-k2"], &[KIMI_2]),
+    Cut::new(&["youtu"], &[YOUTU_SCRIPTS, YOUTU]).ignoring_merges(),
+    Cut::new(&["superbpe"], &[DIGITS, THOUSANDS]),
     Cut::new(&["tiny_aya", "cohere2moe"], &[TINY_AYA_DIGITS, GPT_4O]),
     Cut::new(&["bailingmoe", "bailingmoe2", "llada-moe"], &[BAILING]),
     Cut::new(&["seed-coder"], &[SEED_CODER]),
     Cut::new(&["exaone-moe"], &[EXAONE_MOE]),
     Cut::new(&["jais-2"], &[JAIS_2]),
     Cut::new(&["minicpm5"], &[UP_TO_THREE_DIGITS, MINICPM_5]).ignoring_merges(),
+    Cut::new(&["gemma4", "granite-embed-multi-311m"], &[]).of_characters().adding_bos(),
+    Cut::new(&["sarvam-moe"], &[LINES]).of_characters(),
     Cut::new(&["chameleon"], &[
         "<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", DIGIT, CHAMELEON_PUNCTUATION,
         GPT_2,
@@ -158,12 +221,15 @@ pub(super) fn pre_tokenizer(place: &str, name: Option<&str>) -> Result<PreTokeni
         let known = CUTS.iter().flat_map(|cut| cut.names.iter().copied()).collect::<Vec<_>>().join(", ");
         return Err(TextError::field(place, "tokenizer.ggml.pre", format!("one of {known}"), name));
     };
-    Ok(PreTokenizer { patterns: cut.patterns, ignore_merges: cut.ignore_merges, add_bos: cut.add_bos })
+    let Cut { patterns, ignore_merges, add_bos, letters, .. } = *cut;
+    Ok(PreTokenizer { patterns, ignore_merges, add_bos, letters })
 }
 
 /// The name of these expressions, the first of several.
 pub(crate) fn name_of(patterns: &[String], ignore_merges: bool) -> Option<&'static str> {
-    let cut = CUTS.iter().find(|cut| cut.ignore_merges == ignore_merges && cut.patterns == patterns)?;
+    let is =
+        |cut: &&Cut| cut.letters == Letters::Bytes && cut.ignore_merges == ignore_merges && cut.patterns == patterns;
+    let cut = CUTS.iter().find(is)?;
     cut.names.first().copied()
 }
 
@@ -201,11 +267,18 @@ mod tests {
         assert_eq!(cut("tekken", "HelloWorld"), ["Hello", "World"]);
         assert_eq!(cut("gpt-4o", "it's"), ["it's"]);
         assert_eq!(cut("bloom", "a b.c"), ["a", " b", ".", "c"]);
+        assert_eq!(cut("kimi-k2", "ab我的c1234 it's"), ["ab", "我的", "c", "123", "4", " it's"]);
+        assert_eq!(cut("superbpe", "a b 1234567, 12"), ["a b ", "1", "234", "567", ", ", "12"]);
+        assert_eq!(cut("afmoe", "a1234567 12我b"), ["a", "1", "234", "567", " ", "12", "我", "b"]);
+        assert_eq!(cut("tiny_aya", "1234567 12"), ["1", "234", "567", " ", "12"]);
+        assert_eq!(cut("laguna", "a b\n\n c"), ["a", " b", "\n\n", " c"]);
+        assert_eq!(cut("ufakzeka", "IT'S"), ["IT", "'S"]);
+        assert_eq!(cut("qwen35", "a\u{301}b"), ["a\u{301}b"]);
     }
 
     #[test]
     fn expressions_have_names() {
-        for cut in CUTS {
+        for cut in CUTS.iter().filter(|cut| cut.letters == Letters::Bytes) {
             let patterns: Vec<String> = cut.patterns.iter().map(|pattern| pattern.to_string()).collect();
             let name = name_of(&patterns, cut.ignore_merges).unwrap();
             let found = pre_tokenizer(name, Some(name)).unwrap();
@@ -217,9 +290,9 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_refused_and_the_known_are_listed() {
-        let message = pre_tokenizer("a.gguf", Some("kimi-k2")).unwrap_err().to_string();
+        let message = pre_tokenizer("a.gguf", Some("whitespace")).unwrap_err().to_string();
         assert!(message.starts_with("a.gguf: tokenizer.ggml.pre: expected one of default, gpt-2"), "{message}");
-        assert!(message.ends_with("found kimi-k2"), "{message}");
+        assert!(message.ends_with("found whitespace"), "{message}");
         assert_eq!(pre_tokenizer("a.gguf", None).unwrap().patterns.len(), 4);
     }
 }

@@ -54,7 +54,7 @@ fn gguf_fields() {
     assert!(load("", None).is_ok());
     let merges = Some(Value::Array(Array::String(vec!["a c".into()])));
     for (key, value, parts) in [
-        ("model", text("bert"), ["a.gguf: tokenizer.ggml.model: expected ", "bert"]),
+        ("model", text("bert"), ["a.gguf: tokenizer.ggml.model: expected ", "bert (WordPiece, of encoders)"]),
         ("model", None, ["a.gguf", "tokenizer.ggml.model"]),
         ("tokens", None, ["a.gguf", "tokenizer.ggml.tokens"]),
         ("tokens", text("a"), ["a.gguf", "tokenizer.ggml.tokens"]),

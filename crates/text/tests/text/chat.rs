@@ -1,6 +1,6 @@
 //! Templates as models bring them.
 
-use foretoken_text::{ChatTemplate, Message};
+use foretoken_text::{ChatInput, ChatTemplate, Message};
 
 use crate::{TARGET, model};
 
@@ -52,9 +52,9 @@ pub const LLAMA_3: &str = "{{- bos_token }}
 fn the_demo_model_s_template() {
     let template = ChatTemplate::from_dir(&model("demo-target")).unwrap().unwrap();
     let messages = [Message::new("system", "S"), Message::new("tool", "R"), Message::new("user", "Hi\n")];
-    let text = template.render(&messages, true).unwrap();
+    let text = template.render(&ChatInput::new(&messages, true)).unwrap();
     assert_eq!(text, "<|system|>S<|end|><|result|>R<|end|><|user|>Hi\n<|end|><|assistant|>");
-    assert!(!template.render(&messages, false).unwrap().ends_with("<|assistant|>"));
+    assert!(!template.render(&ChatInput::new(&messages, false)).unwrap().ends_with("<|assistant|>"));
     assert!(template.source().starts_with("{% for m in messages %}"));
     let tokens = TARGET.encode(&text, false).unwrap();
     assert_eq!(tokens.iter().filter(|&&token| TARGET.is_special(token)).count(), 7);
@@ -65,7 +65,7 @@ fn chatml() {
     let template = ChatTemplate::from_source("chatml", CHATML, "", "<|im_end|>").unwrap();
     let messages = [Message::new("system", "Be brief."), Message::new("user", " 1 < 2? ")];
     assert_eq!(
-        template.render(&messages, true).unwrap(),
+        template.render(&ChatInput::new(&messages, true)).unwrap(),
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1 < 2?<|im_end|>\n<|im_start|>assistant\n"
     );
 }
@@ -77,10 +77,10 @@ fn llama_3() {
     let head = "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: 26 Jul 2024\n\nS<|eot_id|>";
     let turn = |role: &str, text: &str| format!("<|start_header_id|>{role}<|end_header_id|>\n\n{text}<|eot_id|>");
     assert_eq!(
-        template.render(&messages, false).unwrap(),
+        template.render(&ChatInput::new(&messages, false)).unwrap(),
         [head, &turn("user", "U"), &turn("assistant", "A")].concat()
     );
-    let error = template.render(&messages[2..], true).unwrap_err().to_string();
+    let error = template.render(&ChatInput::new(&messages[2..], true)).unwrap_err().to_string();
     assert!(error.starts_with("llama: chat template: ") && error.contains("roles must alternate"), "{error}");
 }
 
@@ -92,8 +92,8 @@ fn a_template_in_the_configuration() {
         "chat_template": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"}"#;
     std::fs::write(folder.path().join("tokenizer_config.json"), config).unwrap();
     let template = ChatTemplate::from_dir(folder.path()).unwrap().unwrap();
-    assert_eq!(template.render(&[Message::new("user", "x")], true).unwrap(), "<s>x</s>");
+    assert_eq!(template.render(&ChatInput::new(&[Message::new("user", "x")], true)).unwrap(), "<s>x</s>");
     std::fs::write(folder.path().join("chat_template.jinja"), "J{{ eos_token }}").unwrap();
     let template = ChatTemplate::from_dir(folder.path()).unwrap().unwrap();
-    assert_eq!(template.render(&[], true).unwrap(), "J</s>");
+    assert_eq!(template.render(&ChatInput::new(&[], true)).unwrap(), "J</s>");
 }

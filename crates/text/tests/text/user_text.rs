@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use foretoken_text::{ChatTemplate, GgufVocabulary, Message, Token, Tokenizer};
+use foretoken_text::{ChatInput, ChatTemplate, GgufVocabulary, Message, Token, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -141,22 +141,26 @@ fn harmless(messages: &[Message]) -> Vec<Message> {
     let letter = |found: char| if found.is_alphanumeric() || found.is_whitespace() { found } else { 'x' };
     messages
         .iter()
-        .map(|it| Message::new(it.role.clone(), it.content.chars().map(letter).collect::<String>()))
+        .map(|it| {
+            let content = it.content().unwrap();
+            Message::new(it.role().unwrap(), content.chars().map(letter).collect::<String>())
+        })
         .collect()
 }
 
 fn spells_one(messages: &[Message], tokenizer: &Tokenizer) -> bool {
     let all = (0..tokenizer.vocabulary_len() as Token).filter(|&token| tokenizer.is_special(token));
     let spellings: Vec<&str> = all.map(|token| std::str::from_utf8(tokenizer.token_bytes(token)).unwrap()).collect();
-    messages.iter().any(|message| spellings.iter().any(|spelling| message.content.contains(spelling)))
+    messages.iter().any(|message| spellings.iter().any(|spelling| message.content().unwrap().contains(spelling)))
 }
 
 fn check(tokenizer: &Tokenizer, template: &ChatTemplate, messages: &[Message]) -> Result<(), TestCaseError> {
-    let text = template.render(messages, true).unwrap();
-    let tokens = template.encode(tokenizer, messages, true).unwrap();
+    let text = template.render(&ChatInput::new(messages, true)).unwrap();
+    let tokens = template.encode(tokenizer, &ChatInput::new(messages, true)).unwrap();
     let whole = tokenizer.encode(&text, false).unwrap();
     let name = tokenizer.name();
-    let neutral = tokenizer.encode(&template.render(&harmless(messages), true).unwrap(), false).unwrap();
+    let neutral =
+        tokenizer.encode(&template.render(&ChatInput::new(&harmless(messages), true)).unwrap(), false).unwrap();
     let wanted = specials(tokenizer, &neutral);
     prop_assert_eq!(&specials(tokenizer, &tokens), &wanted, "{}: {:?}", name, text);
     // A template that changes letters, and a normalizer, can make a special token of what was none.
@@ -211,14 +215,14 @@ proptest! {
     fn what_lies_between_is_encoded_as_text(messages in conversation()) {
         let tokenizer = &TOKENIZERS[0];
         let template = template(CHATML);
-        let text = messages.iter().map(|it| format!("{}\n{}", it.role, it.content.trim()));
+        let text = messages.iter().map(|it| format!("{}\n{}", it.role().unwrap(), it.content().unwrap().trim()));
         let mark = |text: &str| tokenizer.encode(text, false).unwrap();
         let (start, end) = (mark("<|im_start|>"), mark("<|im_end|>"));
         let plain = |text: &str| tokenizer.encode_plain(text).unwrap();
         let mut wanted: Vec<Token> =
             text.flat_map(|text| [&start[..], &plain(&text), &end, &plain("\n")].concat()).collect();
         wanted.extend([&start[..], &plain("assistant\n")].concat());
-        prop_assert_eq!(template.encode(tokenizer, &messages, true).unwrap(), wanted);
+        prop_assert_eq!(template.encode(tokenizer, &ChatInput::new(&messages, true)).unwrap(), wanted);
     }
 }
 
@@ -254,7 +258,8 @@ fn marks_at_every_place() {
 
 /// The text that was encoded, and the special tokens in it.
 fn encoded(source: &str, role: &str, content: &str) -> (String, usize) {
-    let tokens = template(source).encode(&TOKENIZERS[0], &[Message::new(role, content)], true).unwrap();
+    let tokens =
+        template(source).encode(&TOKENIZERS[0], &ChatInput::new(&[Message::new(role, content)], true)).unwrap();
     (TOKENIZERS[0].decode(&tokens, false), specials(&TOKENIZERS[0], &tokens).len())
 }
 
@@ -298,7 +303,9 @@ fn templates_may_look_for_marks() {
     assert_eq!(encoded(&signs, "user", "<|im_start|>"), ("x<|im_end|>".into(), 1));
     // And one that refuses marks refuses them.
     let refuses = "{% if '<|im_end|>' in messages[0].content %}{{ raise_exception('no') }}{% endif %}";
-    assert!(template(refuses).encode(&TOKENIZERS[0], &[Message::new("user", "<|im_end|>")], true).is_err());
+    assert!(
+        template(refuses).encode(&TOKENIZERS[0], &ChatInput::new(&[Message::new("user", "<|im_end|>")], true)).is_err()
+    );
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! Where Python's Jinja does otherwise than the engine: methods of strings, and a few filters.
+//!
+//! Left out: `safe` next to `+`, which in Python escapes what is added for HTML; loops over `none`, which Python refuses.
+
+use minijinja::value::{Kwargs, Value, ValueKind, from_args};
+use minijinja::{Error, ErrorKind, State};
+use minijinja_contrib::pycompat::unknown_method_callback;
+
+use super::json;
+
+/// The filter `string`.
+pub(super) fn string(value: &Value) -> Value {
+    match value.kind() {
+        ValueKind::String => value.clone(),
+        _ => Value::from(json::as_float(value).unwrap_or_else(|| value.to_string())),
+    }
+}
+
+/// The filter `length`: of what is undefined, 0.
+pub(super) fn length(value: &Value) -> Result<usize, Error> {
+    let refused = || {
+        let found = format!("cannot calculate length of value of type {}", value.kind());
+        Error::new(ErrorKind::InvalidOperation, found)
+    };
+    if value.is_undefined() { Ok(0) } else { value.len().ok_or_else(refused) }
+}
+
+/// The filter `indent(text, width=4, first=false, blank=false)`. A line feed at the end stays.
+pub(super) fn indent(
+    text: &str,
+    width: Option<Value>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    options: Kwargs,
+) -> Result<String, Error> {
+    let option = |given: Option<bool>, name: &str| match given {
+        Some(given) => Ok(given),
+        None => Ok::<_, Error>(options.get::<Option<bool>>(name)?.unwrap_or(false)),
+    };
+    let (first, blank) = (option(first, "first")?, option(blank, "blank")?);
+    let width = match width {
+        Some(width) => width,
+        None => options.get::<Option<Value>>("width")?.unwrap_or_else(|| Value::from(4)),
+    };
+    options.assert_all_used()?;
+    let indentation = match width.as_str() {
+        Some(text) => text.to_owned(),
+        None => " ".repeat(width.as_usize().unwrap_or(0).min(1000)),
+    };
+    let mut indented = String::with_capacity(text.len());
+    for (number, line) in text.split('\n').enumerate() {
+        if number > 0 {
+            indented.push('\n');
+        }
+        let is_indented = if number == 0 { first } else { blank || !line.is_empty() };
+        if is_indented {
+            indented.push_str(&indentation);
+        }
+        indented.push_str(line);
+    }
+    Ok(indented)
+}
+
+/// Methods of Python's strings, lists and dictionaries: what the engine's companion lacks, and then what it has.
+pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    let Some(text) = value.as_str() else { return unknown_method_callback(state, value, name, arguments) };
+    let pieces = |found: Option<(&str, &str)>, separator: &str, otherwise: [&str; 3]| {
+        let parts = found.map_or(otherwise, |(before, after)| [before, separator, after]);
+        parts.into_iter().map(Value::from).collect::<Value>()
+    };
+    match name {
+        "removeprefix" => {
+            let (prefix,): (&str,) = from_args(arguments)?;
+            Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)))
+        }
+        "removesuffix" => {
+            let (suffix,): (&str,) = from_args(arguments)?;
+            Ok(Value::from(text.strip_suffix(suffix).unwrap_or(text)))
+        }
+        "partition" => {
+            let (separator,): (&str,) = from_args(arguments)?;
+            Ok(pieces(text.split_once(separator), separator, [text, "", ""]))
+        }
+        "rpartition" => {
+            let (separator,): (&str,) = from_args(arguments)?;
+            Ok(pieces(text.rsplit_once(separator), separator, ["", "", text]))
+        }
+        "rsplit" => {
+            let (separator, most): (&str, Option<usize>) = from_args(arguments)?;
+            let mut parts: Vec<&str> = text.rsplitn(most.map_or(usize::MAX, |most| most + 1), separator).collect();
+            parts.reverse();
+            Ok(parts.into_iter().map(Value::from).collect())
+        }
+        "index" => {
+            let (what,): (&str,) = from_args(arguments)?;
+            let found = text.find(what).map(|at| Value::from(text[..at].chars().count()));
+            found.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "substring not found"))
+        }
+        _ => unknown_method_callback(state, value, name, arguments),
+    }
+}

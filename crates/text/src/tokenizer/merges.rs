@@ -1,0 +1,96 @@
+//! A folder with `vocab.json` and `merges.txt`, as GPT-2 and its like were stored: byte-level BPE without a
+//! `tokenizer.json`.
+//!
+//! The two files do not say how text is cut into words; that follows from the class that `tokenizer_config.json` names.
+//! GPT-2's way is taken where it names none. Left out: classes that do more around a text than begin it with bos (BART,
+//! RoBERTa), and vocabularies that are not byte-level (CLIP); they are refused by name.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::normalizers::NFC;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+use super::folder::{json_file, parts_of};
+use super::gguf_bpe::cutter;
+use super::parts::Parts;
+use super::pre_tokenizer::{GPT_2, QWEN_2};
+use crate::TextError;
+
+/// Classes that cut as GPT-2 does.
+const LIKE_GPT_2: [&str; 8] = [
+    "GPT2Tokenizer",
+    "GPT2TokenizerFast",
+    "GPTNeoXTokenizer",
+    "GPTNeoXTokenizerFast",
+    "CodeGenTokenizer",
+    "CodeGenTokenizerFast",
+    "PreTrainedTokenizerFast",
+    "TokenizersBackend",
+];
+
+pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
+    let config = json_file(&dir.join("tokenizer_config.json"))?.unwrap_or_default();
+    let further = json_file(&dir.join("added_tokens.json"))?.unwrap_or_default();
+    let vocabulary_path = dir.join("vocab.json");
+    let place = vocabulary_path.display().to_string();
+    let vocabulary = json_file(&vocabulary_path)?.unwrap_or_default();
+    let merges_path = dir.join("merges.txt");
+    let merges_place = merges_path.display().to_string();
+    let merges = std::fs::read_to_string(&merges_path).map_err(|source| TextError::read(&merges_path, source))?;
+    let words = words(&place, &vocabulary)?;
+    let merges = pairs(&merges_place, &merges, &words)?;
+    let model = BPE::builder().vocab_and_merges(words, merges).build();
+    let mut tokenizer =
+        tokenizers::Tokenizer::new(model.map_err(|error| TextError::format(&merges_place, "merges of tokens", error))?);
+    let class = config.get("tokenizer_class").and_then(Value::as_str);
+    let pattern = match class {
+        None => GPT_2,
+        Some(class) if LIKE_GPT_2.contains(&class) => GPT_2,
+        Some("Qwen2Tokenizer" | "Qwen2TokenizerFast") => {
+            let refused = |error| TextError::format(&place, "a tokenizer", error);
+            tokenizer.with_normalizer(Some(NFC)).map_err(refused)?;
+            QWEN_2
+        }
+        Some(other) => {
+            let expected = format!("{} or Qwen2Tokenizer (or a tokenizer.json)", LIKE_GPT_2.join(", "));
+            return Err(TextError::field(&place, "tokenizer_class", expected, other));
+        }
+    };
+    if config.get("add_prefix_space").and_then(Value::as_bool) == Some(true) {
+        tokenizer.with_pre_tokenizer(Some(ByteLevel::new(true, false, true)));
+    } else {
+        tokenizer.with_pre_tokenizer(Some(cutter(&place, &[pattern], true)?));
+    }
+    tokenizer.with_decoder(Some(ByteLevel::default()));
+    parts_of(&place, tokenizer, Some(&config), &further)
+}
+
+fn words(place: &str, vocabulary: &Value) -> Result<Vocab, TextError> {
+    let entries = vocabulary.as_object().ok_or_else(|| TextError::format(place, "tokens and their numbers", "none"))?;
+    let entry = |(text, id): (&String, &Value)| {
+        let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
+        let number = number.ok_or_else(|| TextError::field(place, text, "the number of a token", id))?;
+        Ok((text.clone(), number))
+    };
+    entries.iter().map(entry).collect()
+}
+
+/// The merges, best first; the first line may name a version.
+fn pairs(place: &str, text: &str, words: &Vocab) -> Result<Vec<(String, String)>, TextError> {
+    let lines = text.lines().enumerate().filter(|(number, line)| {
+        let is_version = *number == 0 && line.starts_with("#version");
+        !is_version && !line.is_empty()
+    });
+    let pair = |(number, line): (usize, &str)| match line.split_once(' ') {
+        Some((left, right)) if [left, right, &[left, right].concat()].iter().all(|word| words.contains_key(*word)) => {
+            Ok((left.to_owned(), right.to_owned()))
+        }
+        _ => {
+            let expected = "two tokens and a space between, whose union is a token";
+            Err(TextError::field(place, format!("line {}", number + 1), expected, format!("{line:?}")))
+        }
+    };
+    lines.map(pair).collect()
+}
