@@ -144,7 +144,7 @@ impl Pass {
         let cache_types = [options.key_type, options.value_type];
         let mut loading = Loading::default();
         let model = opened.load(options, &mut |done, of| loading.show(done, of))?;
-        let work = PassWork::of(&model, opened.spec.cache_bytes_per_position(cache_types));
+        let work = PassWork::of(&model, cache_types);
         let mut timer = Timer::new(model);
         let page = Page { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };
         let mut out = std::io::stdout();

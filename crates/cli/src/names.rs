@@ -4,7 +4,7 @@
 //! paper gave them.
 
 /// Settings whose options have other names.
-const NAMES: [(&str, &str); 18] = [
+const NAMES: [(&str, &str); 23] = [
     ("temperature", "--temp"),
     ("typical_p", "--typical"),
     ("repetition_penalty", "--repeat-penalty"),
@@ -14,6 +14,11 @@ const NAMES: [(&str, &str); 18] = [
     ("tokens_max", "--n-predict"),
     ("draft.n_min", "--spec-draft-n-min"),
     ("draft.n_max", "--spec-draft-n-max"),
+    ("draft.p_min", "--spec-draft-p-min"),
+    ("draft.p_split", "--spec-draft-p-split"),
+    ("draft.temperature", "--spec-draft-temp"),
+    ("draft.top_p", "--spec-draft-top-p"),
+    ("draft.min_p", "--spec-draft-min-p"),
     ("lookup.ngram_max", "--max-matching-ngram-size"),
     ("lookup.candidates", "--prompt-lookup-candidates"),
     ("trie.branch_length", "--branch-length"),

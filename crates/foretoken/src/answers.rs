@@ -20,6 +20,8 @@ pub struct Answer {
     pub prompt: Vec<Token>,
     /// On whose behalf it was asked.
     pub tenant: Tenant,
+    /// Seed of all its chance.
+    pub seed: u64,
     /// The request's number, by which the engine draws under rejection and block verification; `None` if it was
     /// refused.
     pub request: Option<u64>,
@@ -85,7 +87,8 @@ impl Growing {
                 Err(
                     error @ (RequestError::EmptyPrompt
                     | RequestError::PromptTooLong { .. }
-                    | RequestError::Token { .. }),
+                    | RequestError::Token { .. }
+                    | RequestError::Prediction { .. }),
                 ) => answer.failure = Some(error.to_string()),
                 Err(error) => return Err((error, taken)),
             }
@@ -176,7 +179,7 @@ fn abandon(engine: &mut Engine, sequences: &[SequenceId]) {
 impl Answer {
     /// The answer to a request of which nothing has come yet. Its number is known when it is submitted ([`Submitted`]).
     pub fn to(request: &Request) -> Self {
-        Self { prompt: request.prompt.clone(), tenant: request.tenant, ..Self::default() }
+        Self { prompt: request.prompt.clone(), tenant: request.tenant, seed: request.seed, ..Self::default() }
     }
 
     /// The new tokens.

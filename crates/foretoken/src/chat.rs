@@ -68,12 +68,6 @@ impl Conversation {
     /// # Errors
     /// As [`Conversation::request`].
     pub fn request_by(&self, decided: &DecidedSampling) -> Result<Request, Error> {
-        let tokenizer = self.prompter.tokenizer.as_deref().expect("checked when the conversation began");
-        let prompt = self.prompter.chat_template()?.encode(tokenizer, &ChatInput::new(&self.messages, true))?;
-        let mut request = Request { prompt, ..self.prompter.base(decided) };
-        if !decided.settings.ignore_eos {
-            request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
-        }
-        Ok(request)
+        self.prompter.chat(&ChatInput::new(&self.messages, true), decided)
     }
 }

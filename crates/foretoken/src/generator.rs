@@ -144,14 +144,21 @@ impl Generator {
 
     /// All that decides the texts of this generator, and who decided it.
     pub fn record(&self) -> Record {
-        let Prompter { decided, names, context, .. } = &*self.prompter;
+        self.record_of(&self.prompter.decided)
+    }
+
+    /// The same of requests by settings of their own ([`Prompter::request_by`]). What else was changed of a request is
+    /// not in it.
+    pub fn record_of(&self, decided: &DecidedSampling) -> Record {
+        let Prompter { names, context, .. } = &*self.prompter;
+        let asked = Settings { sampling: decided.asked.clone(), ..self.settings.clone() };
         let mut settings = Settings { sampling: decided.settings.clone(), ..self.settings.clone() };
         settings.model.threads = Some(settings.model.threads());
         settings.model.ctx_size = Some(*context);
         let costs = self.costs.held().cloned();
         let drafters = self.prompter.methods.first().map_or(&[][..], |method| &method.drafters);
         let drafters = drafters.iter().map(|number| names[usize::from(*number)].clone()).collect();
-        Record::new(&self.settings, settings, decided, drafters, self.first_request, costs)
+        Record::new(&asked, settings, decided, drafters, self.first_request, costs)
     }
 
     /// A request that goes on with a prompt, as [`Prompter::request`].

@@ -120,5 +120,5 @@ pub use foretoken_model::{CacheType, Executor, ExecutorError, ModelError, Weight
 pub use foretoken_speculation::{
     Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant,
 };
-pub use foretoken_text::{ChatInput, ChatTemplate, Message as ChatMessage, TextError, Tokenizer};
+pub use foretoken_text::{ChatInput, ChatTemplate, Json, Message as ChatMessage, TextError, Tokenizer};
 pub use foretoken_weights::WeightsError;

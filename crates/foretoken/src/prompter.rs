@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use foretoken_engine::{BudgetKind, Order, Request};
 use foretoken_speculation::{DraftSettings, Promise};
-use foretoken_text::{ChatTemplate, Tokenizer};
+use foretoken_text::{ChatInput, ChatTemplate, Tokenizer};
 
 use crate::Error;
 use crate::models::Opened;
@@ -82,6 +82,23 @@ impl Prompter {
         Ok(Request { prompt, ..self.base(decided) })
     }
 
+    /// A request for the model's next turn in a conversation, by settings of its own. It ends with the turn as well as
+    /// with the text, unless [end tokens are ignored](SamplingSettings::ignore_eos).
+    ///
+    /// # Errors
+    /// The model has no tokenizer or no chat template, or the template cannot write the conversation out.
+    pub fn chat(&self, input: &ChatInput<'_>, decided: &DecidedSampling) -> Result<Request, Error> {
+        let Some(tokenizer) = self.tokenizer.as_deref() else {
+            return Err(Error::input(self.target.missing_tokenizer()));
+        };
+        let prompt = self.chat_template()?.encode(tokenizer, input)?;
+        let mut request = Request { prompt, ..self.base(decided) };
+        if !decided.settings.ignore_eos {
+            request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
+        }
+        Ok(request)
+    }
+
     /// A request without a prompt, by the first method.
     pub(crate) fn base(&self, decided: &DecidedSampling) -> Request {
         let Method { drafters, order } = self.methods.first().cloned().unwrap_or_default();
@@ -109,7 +126,7 @@ impl Prompter {
     pub fn chat_template(&self) -> Result<&ChatTemplate, Error> {
         let template = self.template.get_or_init(|| self.target.chat_template());
         template.as_ref().map_err(Clone::clone)?.as_ref().ok_or_else(|| {
-            let without = "expected one to chat with, found none; generate goes on with a text without one";
+            let without = "expected one to chat with, found none; a text goes on without one";
             Error::input(format!("{}: chat template: {without}", self.target.name))
         })
     }

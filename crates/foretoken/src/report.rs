@@ -116,7 +116,8 @@ pub fn speculation(stats: &Stats, names: &[String]) -> Value {
     })
 }
 
-/// All of an answer. `prompt` is the prompt's text, `has_text` whether tokens have any, `record` that of the run,
+/// All of an answer. `prompt` is the prompt's text, `has_text` whether tokens have any, `record` that of the run, or
+/// of the request if it had settings of its own ([`Generator::record_of`](crate::Generator::record_of)),
 /// `names` those of the drafters, by number.
 pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, record: &Record, names: &[String]) -> Value {
     let mut object = json!({
@@ -131,7 +132,7 @@ pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, record: &Re
         "q": each(answer, |emitted| json!(emitted.q.map(|q| digits(f64::from(q))))),
         "finish_reason": finish_reason(answer.reason.as_ref()),
         "error": answer.failure,
-        "seed": record.settings.sampling.seed,
+        "seed": answer.seed,
         "request": answer.request,
         "timings": timings(&answer.stats),
         "speculation": speculation(&answer.stats, names),

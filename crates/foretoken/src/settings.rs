@@ -72,6 +72,7 @@ impl Settings {
         within("threads", self.model.threads.unwrap_or(1), 1, 1024)?;
         within("ctx_size", self.model.ctx_size.unwrap_or(1), 1, 1 << 30)?;
         within("target_lookbehind", self.speculation.target_lookbehind, 1, 1 << 30)?;
+        self.speculation.draft.check()?;
         within("assistant_lookbehind", self.speculation.assistant_lookbehind, 1, 1 << 30)?;
         self.speculation.drafters.check()
     }

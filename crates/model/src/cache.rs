@@ -11,7 +11,7 @@ use std::ops::Range;
 use foretoken_kernels::attention::{CacheType, Side};
 
 use crate::batch::{PageId, PageTable};
-use crate::executor::Group;
+use crate::executor::{ExecutorError, Group};
 
 pub(crate) struct Cache {
     pub(crate) groups: Vec<Group>,
@@ -62,10 +62,26 @@ impl Cache {
     }
 
     /// See [`CacheEdit::Copy`](crate::CacheEdit::Copy).
-    pub(crate) fn copy_rows(&mut self, from: &[PageTable], to: &[PageTable], positions: Range<usize>) {
+    ///
+    /// # Errors
+    /// A page that later rows of the target see was given back by the source.
+    pub(crate) fn copy_rows(
+        &mut self,
+        from: &[PageTable],
+        to: &[PageTable],
+        positions: Range<usize>,
+    ) -> Result<(), ExecutorError> {
+        for (number, (group, table)) in self.groups.iter().zip(from).enumerate() {
+            let mut seen = group.first_seen(positions.end).max(positions.start)..positions.end;
+            if let Some(position) = seen.find(|position| self.slot(number, table, *position).is_none()) {
+                let message = format!("position {position} of the copied sequence was given back");
+                return Err(ExecutorError::Failed { message });
+            }
+        }
         for position in positions {
             self.copy([from, to], [position; 2]);
         }
+        Ok(())
     }
 
     /// Copies a row from a position of some page tables to one of others, in every group that has pages for both.

@@ -388,7 +388,7 @@ impl Executor for Model {
     fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
         match edit {
             CacheEdit::Move { tables, from, to } => self.cache.move_rows(tables, from, to),
-            CacheEdit::Copy { from, to, positions } => self.cache.copy_rows(from, to, positions),
+            CacheEdit::Copy { from, to, positions } => self.cache.copy_rows(from, to, positions)?,
         }
         Ok(())
     }

@@ -201,15 +201,15 @@ impl Spec {
         self.attention_of(layer).window.filter(|window| *window < self.context_max)
     }
 
-    /// Bytes of cache that a row behind so many positions reads, of all layers, with these types of keys and values.
-    pub fn cache_bytes_read(&self, positions: usize, types: [CacheType; 2]) -> usize {
-        let seen =
-            (0..self.layers).map(|layer| self.window_of(layer).map_or(positions, |window| window.min(positions)));
-        seen.fold(0usize, usize::saturating_add).saturating_mul(self.cache_bytes_per_layer(types))
+    /// The layers of each of the network's windows: how many they are.
+    pub fn layers_by_window(&self) -> Vec<(Option<usize>, usize)> {
+        let count = |window| (0..self.layers).filter(|layer| self.window_of(*layer) == window).count();
+        self.windows().into_iter().map(|window| (window, count(window))).collect()
     }
 
-    /// Bytes that the cache of one layer needs for one position.
-    fn cache_bytes_per_layer(&self, types: [CacheType; 2]) -> usize {
+    /// Bytes that the cache of one layer needs for one position with these types of keys and values; the largest number if
+    /// there is none for it.
+    pub fn cache_bytes_per_layer(&self, types: [CacheType; 2]) -> usize {
         let head = types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(self.head_dim)));
         head.saturating_mul(self.kv_heads)
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use foretoken_kernels::Ceilings;
-use foretoken_model::{Model, Spec};
+use foretoken_model::{CacheType, Model};
 
 /// Matrices of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,15 +24,23 @@ impl Matrices {
     }
 }
 
+/// What attention has to do for a position that is seen, in layers that see the same positions.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    /// Bytes of the cache, which all rows read together.
+    bytes: usize,
+    /// Operations for a row.
+    operations: usize,
+}
+
 /// What there is to do in passes of one network.
 pub struct PassWork {
     /// Type to matrices of the layers.
     layers: BTreeMap<&'static str, Matrices>,
     /// Type and matrix of the head.
     head: (&'static str, Matrices),
-    cache_bytes_per_position: usize,
-    /// Operations of attention for a row and a position that it sees.
-    attention_operations: usize,
+    /// By window: that of the layers, if they have one.
+    attention: Vec<(Option<usize>, Seen)>,
 }
 
 /// What one pass has to do.
@@ -56,9 +64,9 @@ impl Least {
 }
 
 impl PassWork {
-    /// Counts a model's matrices; a position of its cache takes `cache_bytes_per_position`.
-    pub fn of(model: &Model, cache_bytes_per_position: usize) -> Self {
-        let Spec { layers: blocks, heads, head_dim, .. } = *model.spec();
+    /// Counts a model's matrices, and its cache of these types of keys and values.
+    pub fn of(model: &Model, cache_types: [CacheType; 2]) -> Self {
+        let spec = model.spec();
         let mut layers: BTreeMap<&'static str, Matrices> = BTreeMap::new();
         let mut head = ("F32", Matrices::default());
         let mut products = model.products().peekable();
@@ -69,7 +77,12 @@ impl PassWork {
                 layers.entry(name).or_default().add(elements, bytes);
             }
         }
-        Self { layers, head, cache_bytes_per_position, attention_operations: 4 * blocks * heads * head_dim }
+        let seen = |layers: usize| Seen {
+            bytes: layers.saturating_mul(spec.cache_bytes_per_layer(cache_types)),
+            operations: 4 * layers * spec.heads * spec.head_dim,
+        };
+        let attention = spec.layers_by_window().into_iter().map(|(window, layers)| (window, seen(layers)));
+        Self { layers, head, attention: attention.collect() }
     }
 
     /// All matrices that a pass reads, the head included, by type.
@@ -91,12 +104,15 @@ impl PassWork {
             operations += count;
             operation_seconds += count / (1e9 * rate(name, ceilings));
         }
-        // Row i sees the context, the rows before it and itself.
-        let seen = rows as f64 * (context as f64 + (rows as f64 + 1.0) / 2.0);
-        let attention = self.attention_operations as f64 * seen;
-        operations += attention;
-        operation_seconds += attention / (1e9 * ceilings.fma_gflop_s);
-        bytes += (context + rows) as f64 * self.cache_bytes_per_position as f64;
+        for (window, Seen { bytes: bytes_seen, operations: operations_seen }) in &self.attention {
+            // Row i sees the context, the rows before it and itself, as far as the window reaches.
+            let sees = |row: usize| window.unwrap_or(usize::MAX).min(context + row);
+            let attention = (1..=rows).map(sees).sum::<usize>() as f64 * *operations_seen as f64;
+            operations += attention;
+            operation_seconds += attention / (1e9 * ceilings.fma_gflop_s);
+            let all = (context + rows).min(window.map_or(usize::MAX, |window| window - 1 + rows));
+            bytes += all as f64 * *bytes_seen as f64;
+        }
         let memory_seconds = bytes / (1e9 * ceilings.bandwidth_gb_s);
         Least { bytes, operations, memory_seconds, operation_seconds }
     }
@@ -153,8 +169,7 @@ mod tests {
             ]
             .into(),
             head: ("F32", Matrices { elements: 500_000, bytes: 2_000_000 }),
-            cache_bytes_per_position: 2000,
-            attention_operations: 5000,
+            attention: vec![(None, Seen { bytes: 2000, operations: 5000 })],
         };
         let one = work.pass(9, 1, 1, &CEILINGS);
         assert_eq!(one.bytes, 8_250_000.0 + 10.0 * 2000.0);
@@ -168,6 +183,11 @@ mod tests {
         assert_eq!(many.operations, 128.0 * 5_000_000.0 + 1e6 + 5000.0 * seen);
         assert_eq!(many.ms(), 1e3 * many.operation_seconds);
         assert_eq!(work.products()["F32"].elements, 500_000);
+        // Through a window of four positions: each row sees four, together they see four and three more.
+        let narrow = PassWork { attention: vec![(Some(4), Seen { bytes: 2000, operations: 5000 })], ..work };
+        let four = narrow.pass(9, 4, 4, &CEILINGS);
+        assert_eq!(four.bytes, 8_250_000.0 + 7.0 * 2000.0);
+        assert_eq!(four.operations, 8.0 * 5_500_000.0 + 5000.0 * 16.0);
     }
 
     #[test]

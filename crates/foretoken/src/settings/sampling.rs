@@ -108,6 +108,10 @@ impl Default for SamplingSettings {
     }
 }
 
+/// Most stop strings of a text, and most bytes of one: each is looked for behind every token.
+const STOPS_MAX: usize = 64;
+const STOP_BYTES_MAX: usize = 1024;
+
 /// A setting that a model's `generation_config.json` decided, and that differs from the program's default.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FromModel {
@@ -124,6 +128,8 @@ pub struct DecidedSampling {
     pub sampling: Sampling,
     /// The settings, with a value for each that was left open.
     pub settings: SamplingSettings,
+    /// The settings as they were given.
+    pub asked: SamplingSettings,
     /// The settings that the model's file decided, whether or not they are the program's default as well.
     pub decided_by_model: Vec<&'static str>,
     /// Those of them that differ from the program's default.
@@ -178,6 +184,12 @@ impl SamplingSettings {
         if tokenizer.is_none() && !self.stop.is_empty() {
             let expected = ": expected a model with a tokenizer, found one without";
             return Err(Error::Setting(Message::setting("stop").and(expected)));
+        }
+        let longest = self.stop.iter().map(String::len).max().unwrap_or(0);
+        if self.stop.len() > STOPS_MAX || longest > STOP_BYTES_MAX {
+            let expected = format!(": expected at most {STOPS_MAX} strings of at most {STOP_BYTES_MAX} bytes");
+            let found = format!(", found {}, the longest of {longest} bytes", self.stop.len());
+            return Err(Error::Setting(Message::setting("stop").and(expected + &found)));
         }
         let own = &model.defaults;
         let mut decider = Decider { decided_by_model: Vec::new(), from_model: Vec::new() };
@@ -240,7 +252,8 @@ impl SamplingSettings {
             ..self.clone()
         };
         let Decider { decided_by_model, from_model } = decider;
-        Ok(DecidedSampling { sampling, settings, decided_by_model, from_model, file: own.file.clone() })
+        let (asked, file) = (self.clone(), own.file.clone());
+        Ok(DecidedSampling { sampling, settings, asked, decided_by_model, from_model, file })
     }
 }
 

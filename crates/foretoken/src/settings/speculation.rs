@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::drafters::{DrafterSettings, MemorySettings};
 use super::names;
 use crate::Error;
-use crate::error::Message;
+use crate::error::{Message, between};
 use crate::models::{Opened, demo};
 use crate::spec_type::{DrafterKind, DrafterSpec, SpecType};
 
@@ -134,6 +134,22 @@ pub struct DraftingSettings {
     pub top_p: Option<f32>,
     /// The draft model's own min-p; 0 is off.
     pub min_p: Option<f32>,
+}
+
+impl DraftingSettings {
+    /// Checks each setting by itself.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let fractions = [
+            ("draft.p_min", self.p_min),
+            ("draft.p_split", self.p_split),
+            ("draft.top_p", self.top_p),
+            ("draft.min_p", self.min_p),
+        ];
+        for (setting, found) in fractions {
+            between(setting, found.unwrap_or(0.0), 0.0, 1.0)?;
+        }
+        between("draft.temperature", self.temperature.unwrap_or(0.0), 0.0, f32::MAX)
+    }
 }
 
 impl SpeculationSettings {
