@@ -23,13 +23,28 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     let path = dir.join("tokenizer.json");
     let place = path.display().to_string();
     let tokenizer_json = std::fs::read(&path).map_err(|source| TextError::read(&path, source))?;
-    let config = json_file(&dir.join("tokenizer_config.json"))?;
-    parts(&place, &tokenizer_json, config.as_ref())
+    let config = configuration(dir)?;
+    parts(&place, &tokenizer_json, Some(&config))
 }
 
 pub(super) fn from_json(name: &str, tokenizer: &[u8], config: Option<&[u8]>) -> Result<Parts, TextError> {
     let config = config.map(|bytes| json(&format!("{name}/tokenizer_config.json"), bytes)).transpose()?;
     parts(&format!("{name}/tokenizer.json"), tokenizer, config.as_ref())
+}
+
+/// `tokenizer_config.json`, with the special tokens of `special_tokens_map.json` that it does not name.
+pub(crate) fn configuration(dir: &Path) -> Result<Value, TextError> {
+    let mut config = json_file(&dir.join("tokenizer_config.json"))?.unwrap_or_default();
+    let map = json_file(&dir.join("special_tokens_map.json"))?.unwrap_or_default();
+    if config.is_null() {
+        config = Value::Object(serde_json::Map::new());
+    }
+    if let (Some(config), Some(map)) = (config.as_object_mut(), map.as_object()) {
+        for (key, value) in map {
+            config.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    Ok(config)
 }
 
 /// A JSON file that need not be there.
@@ -52,11 +67,19 @@ pub(crate) fn special_spelling<'a>(config: &'a Value, key: &str) -> Option<&'a s
 }
 
 fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<Parts, TextError> {
-    let mut tokenizer = tokenizers::Tokenizer::from_bytes(tokenizer_json)
-        .map_err(|error| TextError::format(place, "a tokenizer", error))?;
+    let mut tokenizer = read(place, tokenizer_json)?;
     tokenizer.with_truncation(None).map_err(|error| TextError::format(place, "a tokenizer", error))?;
     tokenizer.with_padding(None);
     parts_of(place, tokenizer, config, &Value::Null)
+}
+
+/// The library's tokenizer. It panics at values that it does not expect; for us they are bad input like any other.
+fn read(place: &str, tokenizer_json: &[u8]) -> Result<tokenizers::Tokenizer, TextError> {
+    let refused = |found: &dyn std::fmt::Display| TextError::format(place, "a tokenizer", found);
+    serde_json::from_slice::<serde::de::IgnoredAny>(tokenizer_json).map_err(|error| refused(&error))?;
+    let unusual = "values that the library of tokenizers cannot take";
+    let read = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(tokenizer_json));
+    read.map_err(|_| refused(&unusual))?.map_err(|error| refused(&error))
 }
 
 /// What the library's tokenizer, the configuration and `added_tokens.json` say together.
@@ -111,7 +134,7 @@ pub(super) struct AddedMark {
     pub token: AddedToken,
 }
 
-/// The tokens that `added_tokens_decoder` of a configuration and `added_tokens.json` (`further`) name, by their numbers.
+/// The tokens that `added_tokens_decoder` of a configuration and `added_tokens.json` (`further`) name, in their order.
 pub(super) fn added_marks(place: &str, config: &Value, further: &Value) -> Result<Vec<AddedMark>, TextError> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let mut marks: Vec<AddedMark> = Vec::new();
