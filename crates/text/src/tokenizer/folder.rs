@@ -73,13 +73,19 @@ fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<P
     parts_of(place, tokenizer, config, &Value::Null)
 }
 
-/// The library's tokenizer. It panics at values that it does not expect; for us they are bad input like any other.
+/// The library's tokenizer.
 fn read(place: &str, tokenizer_json: &[u8]) -> Result<tokenizers::Tokenizer, TextError> {
-    let refused = |found: &dyn std::fmt::Display| TextError::format(place, "a tokenizer", found);
-    serde_json::from_slice::<serde::de::IgnoredAny>(tokenizer_json).map_err(|error| refused(&error))?;
+    serde_json::from_slice::<serde::de::IgnoredAny>(tokenizer_json)
+        .map_err(|error| TextError::format(place, "a tokenizer", error))?;
+    guarded(place, || tokenizers::Tokenizer::from_bytes(tokenizer_json))
+}
+
+/// The library panics at values in a file that it does not expect; for us they are bad input like any other.
+fn guarded<T>(place: &str, act: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, TextError> {
     let unusual = "values that the library of tokenizers cannot take";
-    let read = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(tokenizer_json));
-    read.map_err(|_| refused(&unusual))?.map_err(|error| refused(&error))
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(act))
+        .map_err(|_| TextError::format(place, "a tokenizer", unusual))?
+        .map_err(|error| TextError::format(place, "a tokenizer", error))
 }
 
 /// What the library's tokenizer, the configuration and `added_tokens.json` say together.
@@ -192,7 +198,7 @@ fn follow_flag(config: Option<&Value>, flag: &str, token: Option<Token>, around:
 /// What the post-processor puts before and after a text, found by trying.
 fn surroundings(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(Vec<Token>, Vec<Token>), TextError> {
     let encode = |special| {
-        let encoding = tokenizer.encode_fast("a", special).map_err(|error| TextError::encode(place, error))?;
+        let encoding = guarded(place, || tokenizer.encode_fast("a", special))?;
         Ok::<_, TextError>(encoding.get_ids().to_vec())
     };
     let (bare, full) = (encode(false)?, encode(true)?);
