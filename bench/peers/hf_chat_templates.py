@@ -2,9 +2,9 @@
 
     python bench/peers/hf_chat_templates.py FOLDER_OF_TEMPLATES OUT
 
-Reads every `*.jinja` of the folder, renders a fixed set of conversations with `apply_chat_template`'s own functions, and
-writes into OUT a copy of the template and `NAME.jsonl`: a line per conversation with what was given and either the text
-or the error. Templates that ask for today's date are right on the day that they were rendered. Needs transformers.
+Reads every `*.jinja` of the folder, renders a fixed set of conversations with the functions of `apply_chat_template`,
+and writes into OUT a copy of the template and `NAME.jsonl`: a line per conversation with what was given and either the
+text or the error. Templates that ask for today's date are right on the day that they were rendered. Needs transformers.
 """
 
 import json
@@ -64,8 +64,12 @@ CONVERSATIONS = {
     "system_turns": dict(messages=[{"role": "system", "content": "S"}, user("a"), assistant("b"), user("c")]),
     "empty": dict(messages=[user("")]),
     "empty_system": dict(messages=[{"role": "system", "content": ""}, user("x")]),
-    "spaces": dict(messages=[{"role": "system", "content": "  S \n"}, user("\n  a  \n"), assistant("  b\n\n"), user(" ")]),
-    "scripts": dict(messages=[user("你好 👩‍👩‍👧 é\u0301 \u00a0x\u3000"), assistant("naïve\t\u200b"), user("ok\r\nthen")]),
+    "spaces": dict(
+        messages=[{"role": "system", "content": "  S \n"}, user("\n  a  \n"), assistant("  b\n\n"), user(" ")]
+    ),
+    "scripts": dict(
+        messages=[user("你好 👩‍👩‍👧 é\u0301 \u00a0x\u3000"), assistant("naïve\t\u200b"), user("ok\r\nthen")]
+    ),
     "think": dict(messages=[user("a"), assistant("<think>\nhm\n</think>\n\nb"), user("c")]),
     "reasoning": dict(messages=[user("a"), assistant("b", reasoning_content="because"), user("c")]),
     "thinking_off": dict(messages=[user("a")], enable_thinking=False),
@@ -87,13 +91,18 @@ CONVERSATIONS = {
         tools=TOOLS,
     ),
     "call_as_text": dict(
-        messages=ASKED + [assistant(None, tool_calls=[call(1, "now", "{\"a\": 1}")]), {"role": "tool", "content": "12"}],
+        messages=ASKED
+        + [assistant(None, tool_calls=[call(1, "now", '{"a": 1}')]), {"role": "tool", "content": "12"}],
         tools=[NOW],
     ),
     "no_tools": dict(messages=[user("x")], tools=[]),
-    "parts": dict(messages=[{"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": " you"}]}]),
+    "parts": dict(
+        messages=[{"role": "user", "content": [{"type": "text", "text": text} for text in ["Hello", " you"]]}]
+    ),
     "name": dict(messages=[{"role": "user", "name": "Ann", "content": "x"}, assistant("y"), user("z")]),
-    "continued": dict(messages=[user("a"), assistant("The answer is")], add_generation_prompt=False, continue_final_message=True),
+    "continued": dict(
+        messages=[user("a"), assistant("The answer is")], add_generation_prompt=False, continue_final_message=True
+    ),
 }
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 

@@ -21,7 +21,7 @@ pub use crate::kept_texts::KeptTexts;
 use crate::prompter::Drafting;
 use crate::prompts::Prompt;
 use crate::record::Record;
-use crate::settings::{Settings, SpeculationSettings};
+use crate::settings::{DecidedSampling, Settings, SpeculationSettings};
 use crate::spec_type::SpecType;
 use crate::{Error, Method, Prompter};
 use drafters::DrafterMaker;

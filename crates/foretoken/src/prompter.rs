@@ -87,7 +87,7 @@ impl Prompter {
     ///
     /// # Errors
     /// The model has no tokenizer or no chat template, or the template cannot write the conversation out.
-    pub fn chat(&self, input: &ChatInput<'_>, decided: &DecidedSampling) -> Result<Request, Error> {
+    pub fn chat(&self, input: &ChatInput, decided: &DecidedSampling) -> Result<Request, Error> {
         let Some(tokenizer) = self.tokenizer.as_deref() else {
             return Err(Error::input(self.target.missing_tokenizer()));
         };

@@ -55,6 +55,7 @@ const BYTE: i32 = 6;
 pub fn gguf_vocabulary(dir: &Path, rows: usize, marks: Marks<'_>) -> Result<Exported, TextError> {
     let path = dir.join("tokenizer.json");
     let place = path.display().to_string();
+    std::fs::metadata(&path).map_err(|source| TextError::read(&path, source))?;
     let tokenizer = Tokenizer::from_dir(dir)?;
     let json = json_file(&path)?.unwrap_or_default();
     let config = json_file(&dir.join("tokenizer_config.json"))?.unwrap_or_default();

@@ -2,8 +2,9 @@
 //!
 //! Encoding is done by whoever knows how the checkpoint was trained: the `tokenizers` library for a `tokenizer.json`,
 //! for `vocab.json` with `merges.txt` and for byte-level vocabularies in a GGUF file, our own merger for those of
-//! SentencePiece, in a GGUF file or as `tokenizer.model` (see [`gguf_spm`] and [`sentencepiece`]). Decoding is the same for all: at load every token gets its bytes in one table, and text is bytes put
-//! together. So incremental text, constraints and comparisons of vocabularies never ask which kind it is.
+//! SentencePiece, in a GGUF file or as `tokenizer.model` (see [`gguf_spm`] and [`sentencepiece`]). Decoding is the same
+//! for all: at load every token gets its bytes in one table, and text is bytes put together. So incremental text,
+//! constraints and comparisons of vocabularies never ask which kind it is.
 //!
 //! What it leaves out: WordPiece's rules for spaces (such tokens decode to their own text), training, offsets.
 
@@ -29,7 +30,7 @@ use foretoken_weights::gguf::Metadata;
 use crate::{TextError, Token};
 pub(crate) use bytes::byte_token;
 pub(crate) use decoding::Decoding;
-pub(crate) use folder::{component, json_file, special_spelling};
+pub(crate) use folder::{component, configuration, json_file, special_spelling};
 pub(crate) use gguf_vocabulary::EXACT_SCORES;
 pub use gguf_vocabulary::GgufVocabulary;
 pub(crate) use parts::{Method, Parts};

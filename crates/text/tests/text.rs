@@ -1,7 +1,9 @@
 //! The crate as its users see it: real vocabularies, real templates, and inputs that are none.
 //!
-//! The demo models are part of the repository. Vocabularies of others are not: tests that want them look in the folder
-//! that `FORETOKEN_TEST_DATA` names, and say so when they are skipped.
+//! The demo models are part of the repository. Vocabularies and templates of others are not: tests that want them look
+//! in folders that are named by `FORETOKEN_TEST_DATA`, `FORETOKEN_VOCABULARIES` (GGUF files with vectors, as llama.cpp
+//! has them in `models`), `FORETOKEN_TEMPLATES` and `FORETOKEN_SENTENCEPIECE` (made by scripts in `bench/peers`), and
+//! say so when they are skipped.
 
 #[path = "text/bad_input.rs"]
 mod bad_input;

@@ -9,7 +9,7 @@ use foretoken_weights::gguf::Metadata;
 use serde_json::Value as Json;
 
 use crate::TextError;
-use crate::tokenizer::{GgufVocabulary, json_file, special_spelling};
+use crate::tokenizer::{GgufVocabulary, configuration, special_spelling};
 
 /// The sources of a model's templates, and what they see of its special tokens.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ const MARKS: [&str; 5] = ["unk_token", "sep_token", "pad_token", "cls_token", "m
 /// `tokenizer_config.json` holds. `None` if there is neither.
 pub(super) fn of_dir(dir: &Path) -> Result<Option<Sources>, TextError> {
     let config_path = dir.join("tokenizer_config.json");
-    let config = json_file(&config_path)?.unwrap_or_default();
+    let config = configuration(dir)?;
     let further = MARKS.iter().filter_map(|key| Some((*key, special_spelling(&config, key)?)));
     let always = ["bos_token", "eos_token"].map(|key| (key, special_spelling(&config, key).unwrap_or("")));
     let mut marks: Vec<(String, String)> =

@@ -70,7 +70,7 @@ pub(super) fn without_generation_tags(source: &str) -> String {
     let mut rest = source;
     let mut text = String::with_capacity(source.len());
     while let Some(start) = rest.find("{%") {
-        let Some(len) = rest[start..].find("%}") else { break };
+        let Some(len) = rest[start + 2..].find("%}").map(|len| len + 2) else { break };
         let tag = &rest[start..start + len];
         let word = tag[2..].trim_start_matches(['-', '+']).trim_end_matches(['-', '+']).trim();
         text.push_str(&rest[..start]);

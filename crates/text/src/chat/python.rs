@@ -1,6 +1,7 @@
 //! Where Python's Jinja does otherwise than the engine: methods of strings, and a few filters.
 //!
-//! Left out: `safe` next to `+`, which in Python escapes what is added for HTML; loops over `none`, which Python refuses.
+//! Left out: `safe` next to `+`, which in Python escapes what is added for HTML; loops over `none`, which Python
+//! refuses.
 
 use minijinja::value::{Kwargs, Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};

@@ -61,6 +61,7 @@ fn today_has_a_year() {
 fn generation_tags_are_transparent() {
     assert_eq!(render("a{% generation %} b {% endgeneration %}c"), "a b c");
     assert_eq!(render("a {%- generation -%} b {%- endgeneration -%} c"), "abc");
+    assert_eq!(program::without_generation_tags("{%}"), "{%}");
     assert_eq!(program::without_generation_tags("{% set generation = 1 %}{% if"), "{% set generation = 1 %}{% if");
 }
 

@@ -23,13 +23,28 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     let path = dir.join("tokenizer.json");
     let place = path.display().to_string();
     let tokenizer_json = std::fs::read(&path).map_err(|source| TextError::read(&path, source))?;
-    let config = json_file(&dir.join("tokenizer_config.json"))?;
-    parts(&place, &tokenizer_json, config.as_ref())
+    let config = configuration(dir)?;
+    parts(&place, &tokenizer_json, Some(&config))
 }
 
 pub(super) fn from_json(name: &str, tokenizer: &[u8], config: Option<&[u8]>) -> Result<Parts, TextError> {
     let config = config.map(|bytes| json(&format!("{name}/tokenizer_config.json"), bytes)).transpose()?;
     parts(&format!("{name}/tokenizer.json"), tokenizer, config.as_ref())
+}
+
+/// `tokenizer_config.json`, with the special tokens of `special_tokens_map.json` that it does not name.
+pub(crate) fn configuration(dir: &Path) -> Result<Value, TextError> {
+    let mut config = json_file(&dir.join("tokenizer_config.json"))?.unwrap_or_default();
+    let map = json_file(&dir.join("special_tokens_map.json"))?.unwrap_or_default();
+    if config.is_null() {
+        config = Value::Object(serde_json::Map::new());
+    }
+    if let (Some(config), Some(map)) = (config.as_object_mut(), map.as_object()) {
+        for (key, value) in map {
+            config.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    Ok(config)
 }
 
 /// A JSON file that need not be there.
@@ -52,11 +67,25 @@ pub(crate) fn special_spelling<'a>(config: &'a Value, key: &str) -> Option<&'a s
 }
 
 fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<Parts, TextError> {
-    let mut tokenizer = tokenizers::Tokenizer::from_bytes(tokenizer_json)
-        .map_err(|error| TextError::format(place, "a tokenizer", error))?;
+    let mut tokenizer = read(place, tokenizer_json)?;
     tokenizer.with_truncation(None).map_err(|error| TextError::format(place, "a tokenizer", error))?;
     tokenizer.with_padding(None);
     parts_of(place, tokenizer, config, &Value::Null)
+}
+
+/// The library's tokenizer.
+fn read(place: &str, tokenizer_json: &[u8]) -> Result<tokenizers::Tokenizer, TextError> {
+    serde_json::from_slice::<serde::de::IgnoredAny>(tokenizer_json)
+        .map_err(|error| TextError::format(place, "a tokenizer", error))?;
+    guarded(place, || tokenizers::Tokenizer::from_bytes(tokenizer_json))
+}
+
+/// The library panics at values in a file that it does not expect; for us they are bad input like any other.
+fn guarded<T>(place: &str, act: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, TextError> {
+    let unusual = "values that the library of tokenizers cannot take";
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(act))
+        .map_err(|_| TextError::format(place, "a tokenizer", unusual))?
+        .map_err(|error| TextError::format(place, "a tokenizer", error))
 }
 
 /// What the library's tokenizer, the configuration and `added_tokens.json` say together.
@@ -111,7 +140,7 @@ pub(super) struct AddedMark {
     pub token: AddedToken,
 }
 
-/// The tokens that `added_tokens_decoder` of a configuration and `added_tokens.json` (`further`) name, by their numbers.
+/// The tokens that `added_tokens_decoder` of a configuration and `added_tokens.json` (`further`) name, in their order.
 pub(super) fn added_marks(place: &str, config: &Value, further: &Value) -> Result<Vec<AddedMark>, TextError> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let mut marks: Vec<AddedMark> = Vec::new();
@@ -169,7 +198,7 @@ fn follow_flag(config: Option<&Value>, flag: &str, token: Option<Token>, around:
 /// What the post-processor puts before and after a text, found by trying.
 fn surroundings(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(Vec<Token>, Vec<Token>), TextError> {
     let encode = |special| {
-        let encoding = tokenizer.encode_fast("a", special).map_err(|error| TextError::encode(place, error))?;
+        let encoding = guarded(place, || tokenizer.encode_fast("a", special))?;
         Ok::<_, TextError>(encoding.get_ids().to_vec())
     };
     let (bare, full) = (encode(false)?, encode(true)?);

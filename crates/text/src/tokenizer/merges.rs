@@ -12,7 +12,7 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::NFC;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-use super::folder::{json_file, parts_of};
+use super::folder::{configuration, json_file, parts_of};
 use super::gguf_bpe::cutter;
 use super::parts::Parts;
 use super::pre_tokenizer::{GPT_2, QWEN_2};
@@ -31,7 +31,7 @@ const LIKE_GPT_2: [&str; 8] = [
 ];
 
 pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
-    let config = json_file(&dir.join("tokenizer_config.json"))?.unwrap_or_default();
+    let mut config = configuration(dir)?;
     let further = json_file(&dir.join("added_tokens.json"))?.unwrap_or_default();
     let vocabulary_path = dir.join("vocab.json");
     let place = vocabulary_path.display().to_string();
@@ -40,6 +40,11 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     let merges_place = merges_path.display().to_string();
     let merges = std::fs::read_to_string(&merges_path).map_err(|source| TextError::read(&merges_path, source))?;
     let words = words(&place, &vocabulary)?;
+    // What GPT-2's class takes for the end of a text where no file names one.
+    const END: &str = "<|endoftext|>";
+    if let (Some(config), true) = (config.as_object_mut(), words.contains_key(END)) {
+        config.entry("eos_token").or_insert_with(|| END.into());
+    }
     let merges = pairs(&merges_place, &merges, &words)?;
     let model = BPE::builder().vocab_and_merges(words, merges).build();
     let mut tokenizer =

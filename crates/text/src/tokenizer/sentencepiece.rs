@@ -17,7 +17,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::bytes::Alphabet;
-use super::folder::{AddedMark, added_marks, json_file, special_spelling};
+use super::folder::{AddedMark, added_marks, configuration, json_file, special_spelling};
 use super::gguf_spm::{Merger, Training};
 use super::gguf_vocabulary::GgufVocabulary;
 use super::parts::{Method, Parts};
@@ -29,7 +29,7 @@ use proto::{Piece, Proto};
 pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     let path = dir.join("tokenizer.model");
     let bytes = std::fs::read(&path).map_err(|source| TextError::read(&path, source))?;
-    let config = json_file(&dir.join("tokenizer_config.json"))?.unwrap_or_default();
+    let config = configuration(dir)?;
     let further = json_file(&dir.join("added_tokens.json"))?.unwrap_or_default();
     parts(&path.display().to_string(), &bytes, &config, &further)
 }

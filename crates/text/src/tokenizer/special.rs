@@ -25,13 +25,18 @@ pub(crate) fn unused_characters(texts: &[&str]) -> impl Iterator<Item = char> + 
 }
 
 /// What chat models write at the end of their turn. llama.cpp looks for the same spellings.
-pub(crate) const TURN_ENDS: [&str; 9] = [
+pub(crate) const TURN_ENDS: [&str; 14] = [
     "<|eot_id|>",
     "<|eom_id|>",
     "<|im_end|>",
     "<|end|>",
     "<|return|>",
     "<end_of_turn>",
+    "<turn|>",
+    "<|eot|>",
+    "<end_of_utterance>",
+    "[EOT]",
+    "[e~[",
     "<|END_OF_TURN_TOKEN|>",
     "< EOT >",
     "_<EOT>",

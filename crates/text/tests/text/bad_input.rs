@@ -1,8 +1,11 @@
 //! Every mistake in a file is one line that names the file, the field, what was expected and what was found.
 
-use foretoken_text::{ChatTemplate, TextError, Tokenizer};
+use foretoken_text::{ChatInput, ChatTemplate, GgufVocabulary, Message, TextError, Tokenizer};
 use foretoken_weights::gguf::{Array, Metadata, Value};
+use proptest::prelude::*;
+use serde_json::json;
 
+use crate::chat::{CHATML, LLAMA_3};
 use crate::model;
 
 fn message<T: std::fmt::Debug>(result: Result<T, TextError>) -> String {
@@ -93,4 +96,171 @@ fn templates() {
     let values = [("tokenizer.chat_template".to_owned(), Value::U32(1))];
     let error = message(ChatTemplate::from_gguf("a.gguf", &Metadata::new("a.gguf", values)));
     assert!(error.contains("tokenizer.chat_template"), "{error}");
+}
+
+#[test]
+fn the_configuration_has_the_last_word_on_added_tokens() {
+    let whole = std::fs::read(model("demo-target").join("tokenizer.json")).unwrap();
+    let with = |config: serde_json::Value| Tokenizer::from_json("demo", &whole, Some(config.to_string().as_bytes()));
+    let config = |flags: &str| {
+        let mut token = json!({"content": "<|end|>", "special": true, "normalized": false});
+        token[flags] = true.into();
+        json!({"added_tokens_decoder": {"6": token, "8192": {"content": "<new>", "special": true},
+            "9000": {"content": "<none>", "special": true}}})
+    };
+    let tokenizer = with(config("lstrip")).unwrap();
+    assert_eq!(tokenizer.encode("  <|end|>", false).unwrap(), [6]);
+    assert_eq!((tokenizer.token_bytes(8192), tokenizer.is_special(8192)), (&b"<new>"[..], true));
+    assert_eq!(tokenizer.vocabulary_len(), 8193);
+    assert_eq!(with(config("rstrip")).unwrap().encode("<|end|> \n", false).unwrap(), [6]);
+    let error = message(with(json!({"added_tokens_decoder": {"x": {"content": "a"}}})));
+    assert!(
+        error.ends_with("added_tokens_decoder.x: expected the number of a token, and its content, found x"),
+        "{error}"
+    );
+}
+
+/// All values of a JSON document, in order; the one at `index` becomes another.
+fn replace(value: &mut serde_json::Value, index: &mut usize, by: &serde_json::Value) {
+    if *index == 0 {
+        *value = by.clone();
+    }
+    *index = index.wrapping_sub(1);
+    match value {
+        serde_json::Value::Array(items) => items.iter_mut().for_each(|item| replace(item, index, by)),
+        serde_json::Value::Object(items) => items.values_mut().for_each(|item| replace(item, index, by)),
+        _ => {}
+    }
+}
+
+fn foreign() -> impl Strategy<Value = serde_json::Value> {
+    prop::sample::select(vec![
+        json!(null),
+        json!(true),
+        json!(-1),
+        json!(0),
+        json!(4_000_000_000_u64),
+        json!(1e300),
+        json!(""),
+        json!("▁"),
+        json!("a"),
+        json!("<s>"),
+        json!([]),
+        json!([[]]),
+        json!({}),
+        json!({"type": "Sequence"}),
+        json!("\u{0}"),
+    ])
+}
+
+/// A small tokenizer with components of many kinds.
+fn small() -> serde_json::Value {
+    let token = |id: u32, content: &str| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": true, "normalized": false,
+            "special": true})
+    };
+    json!({"version": "1.0", "truncation": null, "padding": null,
+        "added_tokens": [token(0, "<s>"), token(5, "</s>")],
+        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": "\\p{N}"}, "behavior": "Isolated", "invert": false},
+            {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true},
+            {"type": "Digits", "individual_digits": true}]},
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}},
+        "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Metaspace",
+            "replacement": "▁", "prepend_scheme": "first", "split": true}, {"type": "Strip", "content": " ", "start": 1,
+            "stop": 0}]},
+        "model": {"type": "BPE", "dropout": null, "unk_token": "<s>", "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
+            "vocab": {"<s>": 0, "<0xC3>": 1, "▁": 2, "a": 3, "▁a": 4}, "merges": [["▁", "a"]]}})
+}
+
+/// What was read is used; what was not is one line.
+fn try_out(read: Result<Tokenizer, TextError>) {
+    let Ok(tokenizer) = read else { return drop(message(read)) };
+    for text in ["", "a aä  12 </s> <s>", "naïve 我 👍\0\r\n"] {
+        if let Ok(tokens) = tokenizer.encode(text, true) {
+            tokenizer.decode(&tokens, false);
+        }
+        let _ = tokenizer.encode_plain(text);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn tokenizers_with_other_values(changes in prop::collection::vec((0_usize..120, foreign()), 1..3)) {
+        let mut json = small();
+        changes.into_iter().for_each(|(mut index, by)| replace(&mut json, &mut index, &by));
+        try_out(Tokenizer::from_json("small", json.to_string().as_bytes(), None));
+    }
+
+    #[test]
+    fn configurations_with_other_values(index in 0_usize..24, by in foreign()) {
+        let mut config = json!({"bos_token": "<s>", "eos_token": {"content": "</s>"}, "add_bos_token": true,
+            "add_eos_token": true, "added_tokens_decoder": {"5": {"content": "</s>", "lstrip": true, "special": true},
+            "6": {"content": "x"}}, "chat_template": [{"name": "default", "template": "{{ messages }}"}]});
+        replace(&mut config, &mut { index }, &by);
+        try_out(Tokenizer::from_json("small", small().to_string().as_bytes(), Some(config.to_string().as_bytes())));
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
+        let _ = ChatTemplate::from_dir(folder.path()).map_err(|error| error.to_string());
+    }
+
+    #[test]
+    fn truncated_and_flipped_json(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
+        let mut bytes = small().to_string().into_bytes();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes.truncate(if is_cut { cut.index(bytes.len()) } else { bytes.len() });
+        try_out(Tokenizer::from_json("small", &bytes, None));
+    }
+
+    #[test]
+    fn vocabularies_of_any_kind(
+        model in prop::sample::select(vec!["llama", "gpt2", "gemma4", "t5", "bert"]),
+        pre in prop::sample::select(vec!["default", "gpt-2", "sarvam-moe", "kimi-k2", "none"]),
+        tokens in prop::collection::vec("[ab▁Ġé]{0,3}|<0x[0-9A-F]{2}>|</?s>", 0..12),
+        types in prop::collection::vec(-1_i32..8, 0..12),
+        scores in prop::collection::vec(prop::num::f32::ANY, 0..12),
+        merges in prop::collection::vec("[ab▁]{0,2} ?[ab▁]{0,2}", 0..4),
+        unknown in prop::option::of(0_u32..12),
+        fitting in any::<bool>(),
+    ) {
+        let fit = |len: usize| if fitting { tokens.len() } else { len };
+        let mut types = types;
+        types.resize(fit(types.len()), 1);
+        let mut scores = scores;
+        scores.resize(fit(scores.len()), 0.0);
+        let unknown = unknown.filter(|&id| (id as usize) < tokens.len());
+        let (model, pre) = (model.into(), Some(pre.into()));
+        let vocabulary = GgufVocabulary { model, pre, tokens, scores, token_types: types,
+            merges, unknown, ..GgufVocabulary::default() };
+        try_out(Tokenizer::from_gguf_vocabulary("any", &vocabulary));
+    }
+
+    #[test]
+    fn damaged_templates(is_chatml in any::<bool>(), at in any::<prop::sample::Index>(), len in 0_usize..9,
+        by in "[{}%#'a| .()-]{0,4}") {
+        let source = if is_chatml { CHATML } else { LLAMA_3 };
+        let boundary = |at: usize| (at..=source.len()).find(|&at| source.is_char_boundary(at)).unwrap();
+        let start = boundary(at.index(source.len()));
+        let source = format!("{}{by}{}", &source[..start], &source[boundary((start + len).min(source.len()))..]);
+        match ChatTemplate::from_source("damaged", &source, "<s>", "</s>") {
+            Ok(template) => {
+                let messages = [Message::new("user", "a <|im_end|>"), Message::new("assistant", "b")];
+                let input = ChatInput::new(&messages, true);
+                let _ = template.render(&input).map_err(|error| error.to_string());
+                let _ = template.encode(&crate::TARGET, &input).map_err(|error| error.to_string());
+            }
+            Err(error) => prop_assert_eq!(error.to_string().lines().count(), 1),
+        }
+    }
 }

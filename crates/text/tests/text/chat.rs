@@ -1,6 +1,6 @@
 //! Templates as models bring them.
 
-use foretoken_text::{ChatInput, ChatTemplate, Message};
+use foretoken_text::{ChatInput, ChatTemplate, Json, Message};
 
 use crate::{TARGET, model};
 
@@ -96,4 +96,84 @@ fn a_template_in_the_configuration() {
     std::fs::write(folder.path().join("chat_template.jinja"), "J{{ eos_token }}").unwrap();
     let template = ChatTemplate::from_dir(folder.path()).unwrap().unwrap();
     assert_eq!(template.render(&ChatInput::new(&[], true)).unwrap(), "J</s>");
+}
+
+#[test]
+fn several_templates_and_further_special_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |file: &str, text: &str| std::fs::write(folder.path().join(file), text).unwrap();
+    write("special_tokens_map.json", r#"{"eos_token": "</s>", "pad_token": {"content": "<pad>"}}"#);
+    write(
+        "tokenizer_config.json",
+        r#"{"bos_token": "<s>", "extra_special_tokens": {"image_token": "<image>"}, "chat_template": [
+            {"name": "default", "template": "{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ image_token }}"},
+            {"name": "tool_use", "template": "{{ tools | length }} tools"}]}"#,
+    );
+    let with_tools = ChatInput { tools: Some(vec![]), ..ChatInput::default() };
+    let template = ChatTemplate::from_dir(folder.path()).unwrap().unwrap();
+    assert_eq!(template.render(&ChatInput::default()).unwrap(), "<s></s><pad><image>");
+    assert_eq!(template.render(&with_tools).unwrap(), "0 tools");
+    write("chat_template.jinja", "D");
+    std::fs::create_dir(folder.path().join("additional_chat_templates")).unwrap();
+    write("additional_chat_templates/tool_use.jinja", "T");
+    let template = ChatTemplate::from_dir(folder.path()).unwrap().unwrap();
+    assert_eq!(
+        (template.render(&ChatInput::default()).unwrap(), template.render(&with_tools).unwrap()),
+        ("D".into(), "T".into())
+    );
+}
+
+#[test]
+fn what_a_template_is_given() {
+    let render = |source: &str, input: &ChatInput| {
+        ChatTemplate::from_source("given", source, "", "").unwrap().render(input).map_err(|error| error.to_string())
+    };
+    let message: Message =
+        serde_json::from_str(r#"{"role": "assistant", "content": null, "thinking": "hm", "z": 1, "a": 1e-5}"#).unwrap();
+    assert_eq!((message.role().as_deref(), message.content()), (Some("assistant"), None));
+    let mut input = ChatInput::new(&[message], false);
+    input.variables.push(("enable_thinking".to_owned(), Json::from(false)));
+    let source = "{{ messages[0] | tojson }} {{ enable_thinking }} {{ messages[0].content is defined }}";
+    let expected =
+        r#"{"thinking": "hm", "role": "assistant", "z": 1, "a": 1e-05, "reasoning_content": "hm"} False False"#;
+    assert_eq!(render(source, &input).unwrap(), expected);
+    assert!(serde_json::from_str::<Message>("[1]").unwrap_err().to_string().starts_with("expected a message"));
+
+    let mut input = ChatInput::new(&[Message::new("user", "a"), Message::new("assistant", "The  ")], false);
+    input.continue_final_message = true;
+    let source = "{% for m in messages %}<{{ m.content }}>{% endfor %}";
+    assert_eq!(render(source, &input).unwrap(), "<a><The  ");
+    assert_eq!(render(&source.replace("m.content", "m.content | trim"), &input).unwrap(), "<a><The");
+    let error = render("x", &input).unwrap_err();
+    assert!(error.ends_with("to continue it, found it left out"), "{error}");
+    input.messages.clear();
+    assert!(render(source, &input).unwrap_err().ends_with("found none"));
+    let parts: Message = serde_json::from_str(r#"{"role": "user", "content": [{"text": "b"}, {"image": 1}]}"#).unwrap();
+    input.messages.push(parts);
+    assert_eq!(render("{{ messages[0].content[0].text }}.", &input).unwrap(), "b");
+}
+
+#[test]
+fn python_s_methods_and_filters() {
+    let render = |source: &str| {
+        ChatTemplate::from_source("python", source, "", "").unwrap().render(&ChatInput::default()).unwrap()
+    };
+    assert_eq!(
+        render("{{ 'abc'.removeprefix('a') }} {{ 'abc'.removesuffix('a') }} {{ 'a-b'.index('b') }}"),
+        "bc abc 2"
+    );
+    assert_eq!(
+        render("{{ 'a-b-c'.rsplit('-', 1) | join('|') }} {{ 'a-b'.partition('-') | join('|') }}"),
+        "a-b|c a|-|b"
+    );
+    assert_eq!(render("{{ 'ab'.partition('-') | join('|') }} {{ 'a-b-c'.rpartition('-') | first }}"), "ab|| a-b");
+    assert_eq!(render("{{ 'a\n\nb\n' | indent(2, first=true) }}{{ 'a\nb' | indent('> ') }}"), "  a\n\n  b\na\n> b");
+    assert_eq!(
+        render("{{ undefined | length }} {{ none is iterable }} {{ [] is iterable }} {{ 'x' is iterable }}"),
+        "0 False True True"
+    );
+    assert_eq!(
+        render("{{ 1e-5 }} {{ 2.0 | string }} {{ 1e16 }} {{ [1] | tojson(separators=[',', ':']) }}"),
+        "1e-05 2.0 1e+16 [1]"
+    );
 }

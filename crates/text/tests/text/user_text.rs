@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use foretoken_text::{ChatInput, ChatTemplate, GgufVocabulary, Message, Token, Tokenizer};
+use foretoken_text::{ChatInput, ChatTemplate, GgufVocabulary, Json, Message, Token, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ const CHANGING: &str = "{% for message in messages %}\
 /// Templates whose text follows from the messages sign for sign.
 const USUAL: [&str; 6] = [CHATML, LLAMA_3, MISTRAL, GEMMA, QWEN_3, CHANGING];
 
-const SPECIAL: [&str; 13] = [
+const SPECIAL: [&str; 14] = [
     "<|im_start|>",
     "<|im_end|>",
     "<|begin_of_text|>",
@@ -63,6 +63,7 @@ const SPECIAL: [&str; 13] = [
     "<bos>",
     "<|user|>",
     "<|system|>",
+    "<|\"|>",
 ];
 const ORDINARY: [&str; 4] = ["<think>", "</think>", "<tool_response>", "</tool_response>"];
 
@@ -195,6 +196,78 @@ fn conversation() -> impl Strategy<Value = Vec<Message>> {
         let roles = ["user", "assistant"].into_iter().cycle();
         contents.into_iter().zip(roles).map(|(content, role)| Message::new(role, content)).collect()
     })
+}
+
+/// Tools, calls of tools, their results and contents in parts, in the manner of Qwen and Hermes.
+const TOOLS: &str = "{%- if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}\
+    {% for tool in tools %}{{ tool.function.name }}: {{ tool.function.description }}\n{% endfor %}\
+    <|im_end|>\n{% endif %}\
+    {%- for m in messages %}<|im_start|>{{ m.role }}\n\
+    {%- if m.content is string %}{{ m.content }}\
+    {%- else %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}\
+    {%- for call in m.tool_calls or [] %}<tool_call>{\"name\": \"{{ call.function.name }}\", \"arguments\": \
+    {{- call.function.arguments | tojson }}}{% for key, value in call.function.arguments.items() %}\
+    <parameter={{ key }}>{{ value }}{% endfor %}</tool_call>{% endfor %}<|im_end|>\n{% endfor %}\
+    {%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}{{ note }}";
+
+/// A conversation in which these texts stand wherever somebody else than the template has a say.
+fn with_tools(texts: &[String]) -> ChatInput {
+    let text = |index: usize| texts[index % texts.len()].as_str();
+    let json = |value: Value| serde_json::from_value::<Json>(value).unwrap();
+    let part = |index: usize| json!({"type": "text", "text": text(index)});
+    let user = Message::new("user", "").with("content", json(json!([part(0), part(1)])));
+    let arguments = json!({text(2): text(3), "b": [text(4), 1, {"c": text(5)}]});
+    let call = json!({"id": text(6), "type": "function", "function": {"name": text(7), "arguments": arguments}});
+    let result = Message::new("tool", text(8)).with("name", text(7));
+    let parameters = json!({"type": "object", "properties": {text(2): {"type": "string", "enum": [text(9)]}}});
+    let tool = json!({"type": "function",
+        "function": {"name": text(7), "description": text(10), "parameters": parameters}});
+    ChatInput {
+        messages: vec![user, Message::new("assistant", text(11)).with("tool_calls", json(json!([call]))), result],
+        tools: Some(vec![json(tool)]),
+        add_generation_prompt: true,
+        variables: vec![("note".to_owned(), Json::from(text(12)))],
+        ..ChatInput::default()
+    }
+}
+
+fn check_tools(texts: &[String]) -> Result<(), TestCaseError> {
+    let letter = |found: char| if found.is_alphanumeric() || found.is_whitespace() { found } else { 'x' };
+    let neutral: Vec<String> = texts.iter().map(|text| text.chars().map(letter).collect()).collect();
+    let (input, neutral) = (with_tools(texts), with_tools(&neutral));
+    let template = template(TOOLS);
+    for tokenizer in TOKENIZERS.iter() {
+        let text = template.render(&input).unwrap();
+        let tokens = template.encode(tokenizer, &input).unwrap();
+        let wanted = tokenizer.encode(&template.render(&neutral).unwrap(), false).unwrap();
+        let wanted = specials(tokenizer, &wanted);
+        prop_assert_eq!(&specials(tokenizer, &tokens), &wanted, "{}: {:?}", tokenizer.name(), text);
+        let whole = tokenizer.encode(&text, false).unwrap();
+        if specials(tokenizer, &whole) == wanted {
+            prop_assert_eq!(&tokens, &whole, "{}: {:?}", tokenizer.name(), text);
+        }
+        let dense = |text: &str| text.split_whitespace().collect::<String>();
+        if tokenizer.name() != NORMALIZING {
+            prop_assert_eq!(dense(&tokenizer.decode(&tokens, false)), dense(&text), "{}", tokenizer.name());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn tools_and_parts_spell_no_special_token() {
+    for text in ["<|im_end|>", "\"<|im_start|>system\n\\", "<|\"|>", "[/INST]<|", "plain", "", "a \"quoted\" \\ path"] {
+        check_tools(&[text.to_owned()]).unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn special_tokens_are_the_template_s_with_tools_too(texts in prop::collection::vec(content(), 13)) {
+        check_tools(&texts)?;
+    }
 }
 
 proptest! {

@@ -77,7 +77,7 @@ impl Characters {
         let malformed = |found: &str| TextError::format(place, "a compiled table of characters", found);
         let (len, rest) = table.split_first_chunk::<4>().ok_or_else(|| malformed("an end in its length"))?;
         let len = u32::from_le_bytes(*len) as usize;
-        if len % 4 != 0 || len > rest.len() {
+        if !len.is_multiple_of(4) || len > rest.len() {
             return Err(malformed(&format!("a length of {len} where {} bytes are left", rest.len())));
         }
         let (units, texts) = rest.split_at(len);
