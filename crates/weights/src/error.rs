@@ -5,7 +5,7 @@
 //! a log nor fill it. Leaves out any chain of causes: the line says it all.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is wrong with a model file. The message is one line.
 #[derive(Debug)]
@@ -61,6 +61,13 @@ pub enum WeightsError {
         tensor: String,
         /// Its type.
         dtype: &'static str,
+    },
+    /// A directory has its tensors only as `pytorch_model.bin`, in Python's pickle format.
+    Pickled {
+        /// The file that was found.
+        file: String,
+        /// Its directory, which the message's command converts.
+        dir: PathBuf,
     },
     /// A metadata key that was asked for is absent, or its value is of another type.
     Key {
@@ -135,6 +142,19 @@ impl fmt::Display for WeightsError {
                 let name = Line(tensor);
                 write!(f, "{}: tensor `{name}`: type: expected {COMPUTED}, found {dtype}", Line(file))
             }
+            WeightsError::Pickled { file, dir } => {
+                let mut name = dir.file_name().unwrap_or_default().to_os_string();
+                name.push("-safetensors");
+                let (from, to) = (quoted(dir), quoted(&dir.with_file_name(name)));
+                write!(
+                    f,
+                    "{}: expected model.safetensors beside config.json, found pickled tensors; this converts them: \
+                     python3 -c \"from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; \
+                     M.from_pretrained({from}, dtype='auto').save_pretrained({to}); \
+                     T.from_pretrained({from}).save_pretrained({to})\"",
+                    Line(file)
+                )
+            }
             WeightsError::Key { file, key, expected, found } => {
                 write!(f, "{}: key `{}`: expected {expected}, found {}", Line(file), Line(key), Line(found))
             }
@@ -143,6 +163,19 @@ impl fmt::Display for WeightsError {
 }
 
 impl std::error::Error for WeightsError {}
+
+/// A path as a string of Python between the double quotes of a shell.
+fn quoted(path: &Path) -> String {
+    let mut out = String::from("'");
+    for c in path.display().to_string().chars() {
+        match c {
+            // Characters that end a string or mean something to a shell, by their numbers.
+            '\'' | '"' | '\\' | '$' | '`' | '!' => out.push_str(&format!("\\\\x{:02x}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    format!("{}'", Line(&out))
+}
 
 /// Text from a file, made safe to print: control and direction characters escaped, and cut after `MAX` characters.
 struct Line<'a>(&'a str);

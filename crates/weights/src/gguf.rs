@@ -3,7 +3,7 @@
 //! Reading goes front to back through `Reader`, which knows how many bytes are left and refuses any count or
 //! length that they cannot hold before a byte is allocated for it. Dimensions are stored innermost first; they are
 //! turned round here, so that shapes read as in safetensors. A file without tensors is a vocabulary, and fine. Gaps
-//! between tensors are allowed, overlaps are not. Leaves out files split in several parts.
+//! between tensors are allowed, overlaps are not. Of a model in several files ([`open`]) each is read so.
 
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use crate::tensor::size_in_bytes;
 use crate::{Bytes, Dtype, Tensor, Weights, WeightsError};
 
 mod metadata;
+mod parts;
 mod reader;
 mod value;
 mod write;
@@ -43,16 +44,18 @@ pub struct Gguf {
     pub weights: Weights,
 }
 
-/// Maps and reads one file.
+/// Maps and reads a file and, if it is part of a model in several (`name-00001-of-00003.gguf`), all the others: the
+/// metadata is then that of the first, the tensors are those of all.
 ///
 /// # Errors
-/// [`WeightsError::Io`] if it cannot be mapped, else as [`parse`].
+/// [`WeightsError::Io`] if it cannot be mapped, [`WeightsError::Format`] if a part is missing or is not the one that its
+/// name says, [`WeightsError::Tensor`] if two parts have a tensor of one name, else as [`parse`].
 pub fn open(path: impl AsRef<Path>) -> Result<Gguf, WeightsError> {
     let path = path.as_ref();
-    parse(&path.display().to_string(), Bytes::map(path)?)
+    parts::with_the_others(path, parse(&path.display().to_string(), Bytes::map(path)?)?)
 }
 
-/// Reads the bytes of one file; `name` stands for the file in error messages.
+/// Reads the bytes of one file, be it one of several; `name` stands for the file in error messages.
 ///
 /// # Errors
 /// [`WeightsError::Format`], [`WeightsError::Tensor`] or [`WeightsError::Key`] if the file is malformed.

@@ -7,6 +7,7 @@ mod weights {
     mod gguf_write;
     mod gguf_writer;
     mod mutations;
+    mod parts;
     mod probe;
     mod safetensors;
     mod seeds;

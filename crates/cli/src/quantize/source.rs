@@ -30,12 +30,10 @@ impl Source {
 
     /// A GGUF file of any architecture: keys that nobody knows go over too.
     fn file(path: &Path) -> Result<Self, Failure> {
-        const PARTS: &str = "split.count";
-        let file = gguf::open(path)?;
-        let parts = file.metadata.optional_usize(PARTS)?.unwrap_or(1);
-        if parts > 1 {
-            let place = path.display();
-            return Err(Failure::Other(format!("{place}: {PARTS}: expected a model in one file, found {parts}")));
+        let mut file = gguf::open(path)?;
+        // Of a model in several files: what is written is one.
+        for key in ["split.no", "split.count", "split.tensors.count"] {
+            file.metadata.remove(key);
         }
         let tensors = file.weights.names().map(|name| Exported::same(&file.weights, name)).collect::<Result<_, _>>()?;
         Ok(Self { metadata: file.metadata, tensors, notes: Vec::new() })

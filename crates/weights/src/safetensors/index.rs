@@ -3,7 +3,8 @@
 //! The index (`model.safetensors.index.json`) says for every tensor which file holds it, and is obeyed: tensors of a
 //! shard that the index does not mention are left alone. Shard names are plain file names; anything with a path in it
 //! is refused, so that an index cannot reach out of its directory (a symbolic link inside the directory may: that is
-//! how download caches work, and placing one takes more than writing an index). Leaves out the hub's other layouts.
+//! how download caches work, and placing one takes more than writing an index). Pickled checkpoints
+//! (`pytorch_model.bin`) are programs, which are not run: they are refused with the command that converts them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -26,7 +27,7 @@ struct Index {
 ///
 /// # Errors
 /// [`WeightsError::Io`] if a file cannot be mapped, [`WeightsError::Format`] if there is no model, the index is
-/// malformed or names a file outside the directory, [`WeightsError::MissingTensor`] if a shard lacks a tensor that the
+/// malformed or names a file outside the directory, [`WeightsError::Pickled`] if there is only a pickled one, [`WeightsError::MissingTensor`] if a shard lacks a tensor that the
 /// index promises, and whatever [`super::parse`] finds in a file.
 pub fn open_dir(dir: impl AsRef<Path>) -> Result<Weights, WeightsError> {
     let dir = dir.as_ref();
@@ -54,6 +55,11 @@ fn find_index(dir: &Path) -> Result<PathBuf, WeightsError> {
     }
     if indices.len() == 1 {
         return Ok(indices.remove(0));
+    }
+    for pickled in ["pytorch_model.bin", "pytorch_model.bin.index.json"] {
+        if indices.is_empty() && dir.join(pickled).symlink_metadata().is_ok() {
+            return Err(WeightsError::Pickled { file: dir.join(pickled).display().to_string(), dir: dir.to_path_buf() });
+        }
     }
     let expected = "model.safetensors or one *.safetensors.index.json";
     Err(WeightsError::format(&dir.display().to_string(), "model", expected, format!("{} indices", indices.len())))

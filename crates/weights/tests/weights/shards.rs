@@ -117,3 +117,16 @@ fn attack_broken_shard() {
     std::fs::write(dir.path().join("two.safetensors"), [0; 7]).unwrap();
     refused(&dir, &["two.safetensors: header length: expected 8 bytes, found 7 bytes"]);
 }
+
+/// The command in the message was tried by hand.
+#[test]
+fn pickled_tensors_are_refused_with_the_command_that_converts_them() {
+    for name in ["pytorch_model.bin", "pytorch_model.bin.index.json"] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(name), "").unwrap();
+        let command = format!("M.from_pretrained('{}', dtype='auto')", dir.path().display());
+        refused(&dir, &[name, "expected model.safetensors", "python3 -c", &command]);
+        shard(dir.path(), "model.safetensors", &[("single", 1.0)]);
+        assert_eq!(open_dir(dir.path()).unwrap().len(), 1);
+    }
+}
