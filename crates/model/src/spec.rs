@@ -207,8 +207,8 @@ impl Spec {
         self.windows().into_iter().map(|window| (window, count(window))).collect()
     }
 
-    /// Bytes that the cache of one layer needs for one position with these types of keys and values; the largest number if
-    /// there is none for it.
+    /// Bytes that the cache of one layer needs for one position with these types of keys and values; the largest number
+    /// if there is none for it.
     pub fn cache_bytes_per_layer(&self, types: [CacheType; 2]) -> usize {
         let head = types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(self.head_dim)));
         head.saturating_mul(self.kv_heads)

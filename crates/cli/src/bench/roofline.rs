@@ -153,7 +153,7 @@ mod tests {
             let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
             let feed_forward = if spec.family == "llama" { 3 } else { 2 };
             let layer = 2 * spec.width * (queries + keys) + feed_forward * spec.width * spec.ffn_width;
-            let work = PassWork::of(&model, 0);
+            let work = PassWork::of(&model, [CacheType::F16; 2]);
             let found: usize = work.layers.values().map(|matrices| matrices.elements).sum();
             assert_eq!(found, spec.layers * layer, "{name}");
             assert_eq!(work.head.1.elements, spec.vocabulary * spec.width, "{name}");

@@ -176,6 +176,17 @@ impl Decider {
 }
 
 impl SamplingSettings {
+    /// Refuses more stop strings, or longer ones, than can be looked for behind every token.
+    fn check_stops(&self) -> Result<(), Error> {
+        let longest = self.stop.iter().map(String::len).max().unwrap_or(0);
+        if self.stop.len() > STOPS_MAX || longest > STOP_BYTES_MAX {
+            let expected = format!(": expected at most {STOPS_MAX} strings of at most {STOP_BYTES_MAX} bytes");
+            let found = format!(", found {}, the longest of {longest} bytes", self.stop.len());
+            return Err(Error::Setting(Message::setting("stop").and(expected + &found)));
+        }
+        Ok(())
+    }
+
     /// The law: these settings, then the model's own files, then llama.cpp's defaults. A seed that is open is drawn.
     ///
     /// # Errors
@@ -185,12 +196,7 @@ impl SamplingSettings {
             let expected = ": expected a model with a tokenizer, found one without";
             return Err(Error::Setting(Message::setting("stop").and(expected)));
         }
-        let longest = self.stop.iter().map(String::len).max().unwrap_or(0);
-        if self.stop.len() > STOPS_MAX || longest > STOP_BYTES_MAX {
-            let expected = format!(": expected at most {STOPS_MAX} strings of at most {STOP_BYTES_MAX} bytes");
-            let found = format!(", found {}, the longest of {longest} bytes", self.stop.len());
-            return Err(Error::Setting(Message::setting("stop").and(expected + &found)));
-        }
+        self.check_stops()?;
         let own = &model.defaults;
         let mut decider = Decider { decided_by_model: Vec::new(), from_model: Vec::new() };
         let greedy = (own.sample == Some(false)).then_some(0.0);
