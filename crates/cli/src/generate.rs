@@ -1,7 +1,8 @@
 //! `foretoken generate`: goes on with a prompt.
 //!
 //! One prompt is streamed as it comes. Several are printed in their own order, each when it and all before it are
-//! complete, because texts that grow at the same time cannot share one output. Left out: conversations.
+//! complete, because texts that grow at the same time cannot share one output; the engine runs on a thread of its own
+//! then, as it does under a server. Left out: conversations.
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;

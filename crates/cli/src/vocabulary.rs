@@ -19,7 +19,7 @@ pub struct VocabularyOptions {
     /// The model whose vocabulary is used: a directory or a .gguf file
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
-    /// The same of files without a network: a .gguf file with a vocabulary, or a folder with tokenizer.json
+    /// The same of files without a network: a .gguf file with a vocabulary, or a folder with a tokenizer
     #[arg(long, value_name = "FILE")]
     vocab: Option<PathBuf>,
 }

@@ -347,8 +347,8 @@ impl Engine {
         let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
         sequence.phase = Phase::Writes;
         let goes_on = |constraint: &Constrained| constraint.advance(&sequence.tokens[old_len..]);
-        let failed = !sequence.request.constraint.as_ref().is_none_or(goes_on) || failed;
-        end_if_stuck(sequence, failed, moved);
+        let refused = !sequence.request.constraint.as_ref().is_none_or(goes_on);
+        end_if_stuck(sequence, [failed, refused], moved);
         // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come
         // before.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
@@ -396,9 +396,9 @@ fn close_ranks(
     executor.rows(CacheEdit::Move { tables, from: &from, to: old_len })
 }
 
-/// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, or its accepted rows could not
-/// be moved. What was verified is written all the same.
-fn end_if_stuck(sequence: &mut Sequence, impossible: bool, moved: Result<(), ExecutorError>) {
+/// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, its constraint refuses what was
+/// written, or its accepted rows could not be moved. What was verified is written all the same.
+fn end_if_stuck(sequence: &mut Sequence, [impossible, refused]: [bool; 2], moved: Result<(), ExecutorError>) {
     let position = sequence.tokens.len();
     let reason = match moved {
         _ if impossible => format!(
@@ -406,6 +406,9 @@ fn end_if_stuck(sequence: &mut Sequence, impossible: bool, moved: Result<(), Exe
              forbidden"
         ),
         Err(error) => error.to_string(),
+        Ok(()) if refused => {
+            format!("token {position}: expected a constraint that goes on, found one that refuses what it allowed")
+        }
         Ok(()) => return,
     };
     sequence.finished.get_or_insert(FinishReason::Failed(reason));

@@ -176,7 +176,8 @@ pub fn built_in() -> Vec<&'static str> {
     [demo::target(), demo::draft()].into_iter().flatten().map(|files| files.name).collect()
 }
 
-/// The tokenizer of a folder with `tokenizer.json`, or of a GGUF file; the network is neither read nor checked.
+/// The tokenizer of a folder (`tokenizer.json`, else `tokenizer.model`, else `vocab.json` with `merges.txt`), or of a
+/// GGUF file; the network is neither read nor checked.
 ///
 /// # Errors
 /// It is not there, or cannot be understood.

@@ -49,7 +49,7 @@ impl DrafterKind {
         (DrafterKind::Random, "random", &[]),
     ];
 
-    /// Its name on the command line, in requests and in metrics.
+    /// Its name in settings and in metrics.
     pub fn name(self) -> &'static str {
         let own = Self::NAMES.iter().find(|(kind, ..)| *kind == self);
         own.map_or("", |(_, name, _)| name)

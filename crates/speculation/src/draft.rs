@@ -95,7 +95,7 @@ pub struct News<'a> {
 /// The engine calls, per sequence: `open` once; then per pass `draft` and `observe`; and `close`. A pass in which this
 /// drafter was not asked is observed too.
 pub trait Drafter: Send {
-    /// A short name for metrics, as on the command line.
+    /// A short name for metrics, as in settings.
     fn name(&self) -> &str;
 
     /// What it wants computed besides its tree; the same for every sequence.

@@ -58,8 +58,7 @@ pub struct SamplingSettings {
     /// Divides the logits of tokens written before; 1 is off. `None`: the model's, else 1.
     pub repetition_penalty: Option<f32>,
     /// How many last tokens the penalties look at; 0 is off. `None`: all beside a repetition penalty of the model's,
-    /// else
-    /// 64.
+    /// else 64.
     pub penalty_window: Option<Limit>,
     /// Subtracted from the logits of tokens written before.
     pub presence_penalty: f32,
