@@ -210,6 +210,17 @@ impl JsonConfig {
         Ok(Some(Self { file: self.file.clone(), path, value: value.clone() }))
     }
 
+    /// The objects that an object within has, whatever their names; none where the field is missing.
+    ///
+    /// # Errors
+    /// The field is there and is something else.
+    pub fn optional_objects(&self, field: &str) -> Result<Vec<JsonConfig>, ModelError> {
+        let Some(all) = self.optional_object(field)? else { return Ok(Vec::new()) };
+        let Value::Object(fields) = &all.value else { return Ok(Vec::new()) };
+        let one = |name: &String| all.optional_object(name)?.ok_or_else(|| all.wrong(name, "an object"));
+        fields.keys().map(one).collect()
+    }
+
     /// An error about a field whose value is of the right type but cannot be.
     pub fn refuse(&self, field: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> ModelError {
         ModelError::config(&self.file, format!("{}{field}", self.path), expected, found)

@@ -58,7 +58,10 @@ fn find_index(dir: &Path) -> Result<PathBuf, WeightsError> {
     }
     for pickled in ["pytorch_model.bin", "pytorch_model.bin.index.json"] {
         if indices.is_empty() && dir.join(pickled).symlink_metadata().is_ok() {
-            return Err(WeightsError::Pickled { file: dir.join(pickled).display().to_string(), dir: dir.to_path_buf() });
+            return Err(WeightsError::Pickled {
+                file: dir.join(pickled).display().to_string(),
+                dir: dir.to_path_buf(),
+            });
         }
     }
     let expected = "model.safetensors or one *.safetensors.index.json";

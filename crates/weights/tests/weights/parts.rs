@@ -22,11 +22,7 @@ fn write(path: &Path, keys: &[(&str, Value)], names: &[&str], value: f32) {
 }
 
 fn split_keys(number: u16, count: u16, tensors: i32) -> [(&'static str, Value); 3] {
-    [
-        ("split.no", Value::U16(number)),
-        ("split.count", Value::U16(count)),
-        ("split.tensors.count", Value::I32(tensors)),
-    ]
+    [("split.no", Value::U16(number)), ("split.count", Value::U16(count)), ("split.tensors.count", Value::I32(tensors))]
 }
 
 /// A model of three parts, the first of which has a vocabulary and no tensor.
