@@ -1,5 +1,5 @@
-//! Weights in blocks: a few bits an element, scales shared by a block. The forms of GGUF, and one for the 4-bit integers
-//! of Hugging Face checkpoints, read and spelled out.
+//! Weights in blocks: a few bits an element, scales shared by a block. The forms of GGUF, and one for the 4-bit
+//! integers of Hugging Face checkpoints, read and spelled out.
 //!
 //! The idea: every format is read into one of two plain forms, `Small` blocks of 32 elements or `Large` blocks of
 //! 256, from which everything else follows: the floats that they stand for ([`dequantize`]) and the panels that the
@@ -181,8 +181,8 @@ impl Format {
 }
 
 /// Spells blocks out as floats, one after the other. The bits are those of the Python package `gguf`: the scale of a
-/// part is rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused. Those of INT4
-/// are exact: a scale of 11 bits times a whole number of 9.
+/// part is rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused. Those of
+/// INT4 are exact: a scale of 11 bits times a whole number of 9.
 ///
 /// # Panics
 /// If `bytes` is not a whole number of blocks, or `out` has not a place for each of their elements.

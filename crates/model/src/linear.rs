@@ -156,7 +156,7 @@ impl Unpacked {
     /// Brings the weights to the form in which they are multiplied: the type that is asked for, or the file's own.
     ///
     /// # Errors
-    /// A type is asked for, and the weights are not floats; or they are quantized, and their tensors hold what cannot be.
+    /// A type is asked for, and the weights are not floats; or they are quantized, and a tensor holds what cannot be.
     pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
         let Self { name, source, lies, bias, inputs, outputs, unit_rows } = self;
         let whole = source.storage(packing.pool)?;

@@ -2,7 +2,7 @@
 //!
 //! A weight of a 4-bit matrix is `scale * (quant - zero)`, with a scale and a zero point a group of inputs. It becomes a
 //! block of 32 of the same numbers: Q4_0 where all zero points are 8, INT4 where they are not. Where a scale is no f16
-//! (of bf16 some are not) the matrix becomes f32 floats. A weight of an FP8 matrix, a float of 8 bits times a scale,
+//! (of bf16 those below 2^-17 may not be) the matrix becomes f32 floats. A weight of an FP8 matrix, a float of 8 bits times a scale,
 //! becomes an f32, which is exact for scales of bf16 and rounded once for those of f32. Nothing of it happens before a
 //! matrix is packed, so that no second copy of the model is ever there. Left out: what `quantization_config` says
 //! (`quantization.rs`).
@@ -38,17 +38,20 @@ pub(crate) struct Quantized {
 
 #[derive(Clone)]
 enum Values {
-    Int4 {
-        packing: Packing,
-        words: Tensor,
-        /// None: 8 everywhere.
-        zeros: Option<Tensor>,
-        /// Which group an input belongs to, if the file says.
-        groups: Option<Tensor>,
-        /// Inputs of a group.
-        group: usize,
-    },
+    Int4(Box<Int4>),
     Float8(Tensor),
+}
+
+#[derive(Clone)]
+struct Int4 {
+    packing: Packing,
+    words: Tensor,
+    /// None: 8 everywhere.
+    zeros: Option<Tensor>,
+    /// Which group an input belongs to, if the file says.
+    groups: Option<Tensor>,
+    /// Inputs of a group.
+    group: usize,
 }
 
 /// Finds tensors and checks what they are.
@@ -105,6 +108,16 @@ fn wrong(
 const FLOATS: [&str; 3] = ["F16", "BF16", "F32"];
 const WORDS: [&str; 1] = ["I32"];
 
+/// How many weights an element of a tensor of this name stands for: 8 in a word, none in a scale or a zero point.
+pub(crate) fn weights_per_element(tensor: &str) -> usize {
+    match tensor.rsplit('.').next() {
+        Some("qweight" | "weight_packed") => 8,
+        Some("qzeros" | "scales" | "g_idx") => 0,
+        Some("weight_scale" | "weight_zero_point" | "weight_shape" | "weight_g_idx") => 0,
+        _ => 1,
+    }
+}
+
 /// Whether there is a matrix of this name in integers.
 pub(crate) fn has_integers(weights: &Weights, name: &str) -> bool {
     ["qweight", "weight_packed"].iter().any(|part| weights.get(&format!("{name}.{part}")).is_some())
@@ -154,7 +167,8 @@ impl Quantized {
         Storage::new(&self.scales).widen(0..scales.len(), &mut scales);
         let storage = match &self.values {
             Values::Float8(weight) => self.float8(pool, weight, &scales),
-            Values::Int4 { packing, words, zeros, groups, group } => {
+            Values::Int4(int4) => {
+                let Int4 { packing, words, zeros, groups, group } = &**int4;
                 if let Some(groups) = groups {
                     self.check_groups(groups, *group)?;
                 }
@@ -169,7 +183,10 @@ impl Quantized {
     }
 
     fn tensors(&self) -> impl Iterator<Item = &Tensor> {
-        let (Values::Int4 { words, .. } | Values::Float8(words)) = &self.values;
+        let words = match &self.values {
+            Values::Int4(int4) => &int4.words,
+            Values::Float8(weight) => weight,
+        };
         [words, &self.scales].into_iter()
     }
 
@@ -277,7 +294,7 @@ impl Finder<'_> {
         let optional = |part: &str, types: &[&str], shape: &[usize]| {
             if self.has(part) { self.find(part, types, &[shape]).map(Some) } else { Ok(None) }
         };
-        let values = |words, zeros, groups| Values::Int4 { packing, words, zeros, groups, group };
+        let values = |words, zeros, groups| Values::Int4(Box::new(Int4 { packing, words, zeros, groups, group }));
         Ok(match packing {
             Packing::Gptq { .. } | Packing::Awq => {
                 let gptq = matches!(packing, Packing::Gptq { .. });

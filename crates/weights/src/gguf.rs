@@ -48,8 +48,8 @@ pub struct Gguf {
 /// metadata is then that of the first, the tensors are those of all.
 ///
 /// # Errors
-/// [`WeightsError::Io`] if it cannot be mapped, [`WeightsError::Format`] if a part is missing or is not the one that its
-/// name says, [`WeightsError::Tensor`] if two parts have a tensor of one name, else as [`parse`].
+/// [`WeightsError::Io`] if it cannot be mapped, [`WeightsError::Format`] if a part is missing or is not the one that
+/// its name says, [`WeightsError::Tensor`] if two parts have a tensor of one name, else as [`parse`].
 pub fn open(path: impl AsRef<Path>) -> Result<Gguf, WeightsError> {
     let path = path.as_ref();
     parts::with_the_others(path, parse(&path.display().to_string(), Bytes::map(path)?)?)

@@ -7,9 +7,9 @@
 //!
 //! Everything in integers is exact. The float part of each (row, output) is one fixed sequence over the blocks in order
 //! of k, whatever the tile, so a row's result does not know its neighbours: small blocks: `sum = fma(dot, scale_w *
-//! scale_x, sum)`, then, with a minimum, `sum = fma(minimum, scale_x * sum_x, sum)`, where INT4's minimum is its negative
-//! zero point times its scale, which is exact; large blocks: with minimums `sum = fma(minimums . sums_x, -minimum_w *
-//! scale_x, sum)`, then as above.
+//! scale_x, sum)`, then, with a minimum, `sum = fma(minimum, scale_x * sum_x, sum)`, where INT4's minimum is its
+//! negative zero point times its scale, which is exact; large blocks: with minimums `sum = fma(minimums . sums_x,
+//! -minimum_w * scale_x, sum)`, then as above.
 //!
 //! Estimate, a panel of 16 outputs by 32 elements by one row: 8 dots, a conversion, a multiplication, an addition. A
 //! core with two dot units (Sapphire Rapids) needs 5.5 cycles for these 512 products, one with one (Zen 4) 10; reading
@@ -124,8 +124,8 @@ macro_rules! panel_kernels {
         }
 
         /// P panels of small blocks by R rows, over a chunk of k that is whole groups; added to `out`, where the 16
-        /// sums of each row follow one another, and the panels' lie `apart`. A minimum that is a zero point is in units of
-        /// the scale.
+        /// sums of each row follow one another, and the panels' lie `apart`. A minimum that is a zero point is in units
+        /// of the scale.
         ///
         /// # Safety
         /// The features of this module are there; P panels and a strip of R rows from `row` lie where `tile` says, and

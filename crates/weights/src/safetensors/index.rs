@@ -27,8 +27,9 @@ struct Index {
 ///
 /// # Errors
 /// [`WeightsError::Io`] if a file cannot be mapped, [`WeightsError::Format`] if there is no model, the index is
-/// malformed or names a file outside the directory, [`WeightsError::Pickled`] if there is only a pickled one, [`WeightsError::MissingTensor`] if a shard lacks a tensor that the
-/// index promises, and whatever [`super::parse`] finds in a file.
+/// malformed or names a file outside the directory, [`WeightsError::Pickled`] if there is only a pickled one,
+/// [`WeightsError::MissingTensor`] if a shard lacks a tensor that the index promises, and whatever [`super::parse`]
+/// finds in a file.
 pub fn open_dir(dir: impl AsRef<Path>) -> Result<Weights, WeightsError> {
     let dir = dir.as_ref();
     let single = dir.join("model.safetensors");
