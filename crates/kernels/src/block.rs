@@ -1,4 +1,5 @@
-//! Weights in blocks: a few bits an element, scales shared by a block. The forms of GGUF, read and spelled out.
+//! Weights in blocks: a few bits an element, scales shared by a block. The forms of GGUF, and one for the 4-bit
+//! integers of Hugging Face checkpoints, read and spelled out.
 //!
 //! The idea: every format is read into one of two plain forms, `Small` blocks of 32 elements or `Large` blocks of
 //! 256, from which everything else follows: the floats that they stand for ([`dequantize`]) and the panels that the
@@ -42,9 +43,13 @@ pub enum Format {
     Q6K,
     /// 256 elements: 8 parts of 32, 4 bits each that number one of sixteen values.
     Iq4Xs,
+    /// 32 elements: a scale, a whole number of one byte as zero point and 4 bits each, in the order of Q4_0. Not of
+    /// ggml, whose minimums are f16: scale times zero point is none.
+    Int4,
 }
 
-/// A block of 32: `value[i] = scale * (quant[i] - offset) + minimum`, where the offset is the format's.
+/// A block of 32: `value[i] = scale * (quant[i] - offset) + minimum`, where the offset is the format's. Of INT4
+/// `value[i] = scale * (quant[i] + minimum)`, the minimum being the zero point with its sign turned.
 #[derive(Clone)]
 pub(crate) struct Small {
     /// Unsigned; of IQ4 the number of the value.
@@ -85,7 +90,7 @@ pub(crate) const IQ4_UNSIGNED: [u8; 16] = {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Format; 12] = [
+    pub const ALL: [Format; 13] = [
         Format::Q8_0,
         Format::Q4_0,
         Format::Q4_1,
@@ -98,12 +103,14 @@ impl Format {
         Format::Q5K,
         Format::Q6K,
         Format::Iq4Xs,
+        Format::Int4,
     ];
 
     /// Elements of a block.
     pub const fn elements(self) -> usize {
         match self {
-            Format::Q8_0 | Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Iq4Nl => 32,
+            Format::Q8_0 | Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 32,
+            Format::Iq4Nl | Format::Int4 => 32,
             Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K | Format::Iq4Xs => 256,
         }
     }
@@ -118,6 +125,7 @@ impl Format {
         match self {
             Format::Q8_0 => 34,
             Format::Q4_0 | Format::Iq4Nl => 18,
+            Format::Int4 => 19,
             Format::Q4_1 => 20,
             Format::Q5_0 => 22,
             Format::Q5_1 => 24,
@@ -130,7 +138,7 @@ impl Format {
         }
     }
 
-    /// The name, as ggml spells it.
+    /// The name, as ggml spells it if it has the format.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Q8_0 => "Q8_0",
@@ -145,6 +153,7 @@ impl Format {
             Format::Q5K => "Q5_K",
             Format::Q6K => "Q6_K",
             Format::Iq4Xs => "IQ4_XS",
+            Format::Int4 => "INT4",
         }
     }
 
@@ -153,7 +162,8 @@ impl Format {
         match self {
             Format::Q4K | Format::Q5K | Format::Iq4Xs => 8,
             Format::Q2K | Format::Q3K | Format::Q6K => 16,
-            Format::Q8_0 | Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 | Format::Iq4Nl => 1,
+            Format::Q8_0 | Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 1,
+            Format::Iq4Nl | Format::Int4 => 1,
         }
     }
 
@@ -165,13 +175,14 @@ impl Format {
             Format::Q5_0 => 16,
             Format::Q3K => 4,
             Format::Q6K => 32,
-            Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K => 0,
+            Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K | Format::Int4 => 0,
         }
     }
 }
 
 /// Spells blocks out as floats, one after the other. The bits are those of the Python package `gguf`: the scale of a
-/// part is rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused.
+/// part is rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused. Those of
+/// INT4 are exact: a scale of 11 bits times a whole number of 9.
 ///
 /// # Panics
 /// If `bytes` is not a whole number of blocks, or `out` has not a place for each of their elements.
@@ -207,7 +218,8 @@ fn level(format: Format, quant: u8) -> f32 {
 fn spell_small(format: Format, block: &Small, values: &mut [f32; 32]) {
     let (scale, minimum) = (f16_to_f32(block.scale), f16_to_f32(block.minimum));
     for (value, &quant) in values.iter_mut().zip(&block.quants) {
-        *value = scale * level(format, quant);
+        let zero = if format == Format::Int4 { minimum } else { 0.0 };
+        *value = scale * (level(format, quant) + zero);
     }
     // Not without asking: adding a zero minimum would turn -0 into 0.
     if matches!(format, Format::Q4_1 | Format::Q5_1) {

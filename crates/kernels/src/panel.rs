@@ -69,7 +69,7 @@ impl Format {
     const fn planes(self) -> (usize, usize) {
         match self {
             Format::Q8_0 => (8, 0),
-            Format::Q4_0 | Format::Q4_1 | Format::Q4K | Format::Iq4Nl | Format::Iq4Xs => (4, 0),
+            Format::Q4_0 | Format::Q4_1 | Format::Q4K | Format::Iq4Nl | Format::Iq4Xs | Format::Int4 => (4, 0),
             Format::Q5_0 | Format::Q5_1 | Format::Q5K => (4, 1),
             Format::Q6K => (4, 2),
             Format::Q3K => (2, 1),
@@ -82,9 +82,9 @@ impl Format {
         matches!(self, Format::Q8_0 | Format::Iq4Nl | Format::Iq4Xs)
     }
 
-    /// Whether blocks have a minimum, or the parts of large ones have.
+    /// Whether blocks have a minimum, or the parts of large ones have. That of INT4 is in units of the scale.
     const fn has_minimum(self) -> bool {
-        matches!(self, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K)
+        matches!(self, Format::Q4_1 | Format::Q5_1 | Format::Q2K | Format::Q4K | Format::Q5K | Format::Int4)
     }
 
     /// Bytes of the quants of 32 elements of sixteen outputs.

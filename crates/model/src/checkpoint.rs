@@ -1,14 +1,15 @@
 //! A model as it lies on disk or in the program: its configuration and its tensors, of either format.
 //!
-//! Opens a Hugging Face directory (`config.json` beside safetensors, one file or shards) or a GGUF file. Knows
-//! no family: it only gives fields and tensors, with errors that name them.
+//! Opens a Hugging Face directory (`config.json` beside safetensors, one file or shards) or a GGUF file, or several
+//! that are one model. Knows no family: it only gives fields and tensors, with errors that name them.
 
 use std::path::Path;
 
-use foretoken_weights::{Bytes, Weights, gguf, safetensors};
+use foretoken_weights::{Bytes, Tensor, Weights, gguf, safetensors};
 use serde_json::Value;
 
 use crate::error::ModelError;
+use crate::quantized::weights_per_element;
 
 /// Configuration and tensors of one model.
 pub struct Checkpoint {
@@ -29,7 +30,7 @@ pub enum Config {
 }
 
 impl Checkpoint {
-    /// Opens a directory or a `.gguf` file.
+    /// Opens a directory or a `.gguf` file; of a model in several of these any one.
     ///
     /// # Errors
     /// [`ModelError`] naming the file and what is wrong with it.
@@ -58,9 +59,10 @@ impl Checkpoint {
         })
     }
 
-    /// Number of elements of all tensors.
+    /// Number of elements of all tensors; of quantized matrices, of weights.
     pub fn parameters(&self) -> usize {
-        self.weights.iter().map(|tensor| tensor.shape.iter().product::<usize>()).sum()
+        let weights = |tensor: &Tensor| weights_per_element(&tensor.name) * tensor.shape.iter().product::<usize>();
+        self.weights.iter().map(weights).sum()
     }
 }
 
@@ -208,6 +210,17 @@ impl JsonConfig {
         }
         let path = format!("{}{field}.", self.path);
         Ok(Some(Self { file: self.file.clone(), path, value: value.clone() }))
+    }
+
+    /// The objects that an object within has, whatever their names; none where the field is missing.
+    ///
+    /// # Errors
+    /// The field is there and is something else.
+    pub fn optional_objects(&self, field: &str) -> Result<Vec<JsonConfig>, ModelError> {
+        let Some(all) = self.optional_object(field)? else { return Ok(Vec::new()) };
+        let Value::Object(fields) = &all.value else { return Ok(Vec::new()) };
+        let one = |name: &String| all.optional_object(name)?.ok_or_else(|| all.wrong(name, "an object"));
+        fields.keys().map(one).collect()
     }
 
     /// An error about a field whose value is of the right type but cannot be.

@@ -12,6 +12,7 @@ use crate::collected::{Collected, Keys};
 use crate::error::ModelError;
 use crate::linear::Unpacked;
 use crate::network::Network;
+use crate::quantization::{self, Quantization};
 use crate::spec::Spec;
 use gguf::Gguf;
 use layout::Layout;
@@ -145,14 +146,13 @@ fn plan_of_json(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, P
     }
     let found = families().find_map(|family| Some((family, family.json.filter(|(known, _)| *known == name)?.1)));
     let (family, of_json) = found.ok_or_else(|| config.refuse(FIELD, expected(), format!("{name:?}")))?;
-    refuse_quantized(config)?;
+    quantization::of(config)?;
     Ok((family, of_json(config, asked)?))
 }
 
 /// The text of a model of images and text.
 fn plan_of_text(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
     const FIELD: &str = "text_config";
-    refuse_quantized(config)?;
     let text = config.optional_object(FIELD)?.ok_or_else(|| config.refuse(FIELD, "an object", "nothing"))?;
     if text.optional_str("model_type")?.is_some_and(|name| WRAPPERS.contains(&name)) {
         return Err(text.refuse("model_type", "a family of text", "another wrapper"));
@@ -161,6 +161,16 @@ fn plan_of_text(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, P
     let prefixes = &["model.language_model.", "language_model.model."];
     let heads = &["lm_head", "language_model.lm_head"];
     Ok((family, Plan { spec, layout: Layout { prefixes, heads, ..layout } }))
+}
+
+/// How the matrices of a checkpoint are packed that are not floats. Of a model of images and text either configuration
+/// says it.
+fn quantization_of(checkpoint: &Checkpoint) -> Result<Option<Quantization>, ModelError> {
+    let Config::Json(config) = &checkpoint.config else { return Ok(None) };
+    match (quantization::of(config)?, config.optional_object("text_config")) {
+        (None, Ok(Some(text))) => quantization::of(&text),
+        (found, _) => Ok(found),
+    }
 }
 
 fn refuse_quantized(config: &JsonConfig) -> Result<(), ModelError> {
@@ -189,7 +199,8 @@ pub fn spec(checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
 /// As [`spec`], or a tensor is missing or contradicts the configuration.
 pub(crate) fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
     let (_, Plan { spec, layout }) = plan(checkpoint, Asked { context })?;
-    layout.read(spec, Tensors { weights: &checkpoint.weights })
+    let quantization = quantization_of(checkpoint)?;
+    layout.read(spec, Tensors { weights: &checkpoint.weights, quantization })
 }
 
 /// Keys of a GGUF file for a Hugging Face checkpoint, whose tensors are added to those collected.
@@ -202,6 +213,7 @@ pub(crate) fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Ne
 pub(crate) fn export(checkpoint: &Checkpoint, collected: &mut Collected<'_>) -> Result<Keys, ModelError> {
     let Config::Json(config) = &checkpoint.config else { panic!("export: {} is GGUF already", checkpoint.name) };
     let (family, Plan { spec, .. }) = plan(checkpoint, Asked::default())?;
+    refuse_quantized(config)?;
     let Some(export) = family.export else {
         let written = families().filter(|family| family.export.is_some()).filter_map(Family::model_type);
         let expected = format!("a family that can be written as GGUF: {}", written.collect::<Vec<_>>().join(", "));

@@ -23,6 +23,8 @@ pub mod family;
 mod linear;
 mod network;
 mod outputs;
+mod quantization;
+mod quantized;
 pub mod spec;
 mod storage;
 mod weight_type;

@@ -15,6 +15,7 @@ use foretoken_kernels::{Panels, Pool};
 use foretoken_weights::Tensor;
 
 use crate::error::{ModelError, Setting};
+use crate::quantized::Quantized;
 use crate::storage::Storage;
 use crate::weight_type::WeightType;
 
@@ -46,6 +47,22 @@ impl Table {
     }
 }
 
+/// Where the weights of a layer come from.
+#[derive(Clone)]
+enum Source {
+    Tensor(Tensor),
+    Quantized(Box<Quantized>),
+}
+
+impl Source {
+    fn storage(&self, pool: &Pool) -> Result<Storage, ModelError> {
+        match self {
+            Self::Tensor(tensor) => Ok(Storage::new(tensor)),
+            Self::Quantized(matrix) => matrix.storage(pool),
+        }
+    }
+}
+
 /// How a matrix `[outputs, inputs]` lies in its tensor.
 #[derive(Clone)]
 enum Lies {
@@ -62,7 +79,7 @@ enum Lies {
 pub(crate) struct Unpacked {
     /// What messages call it.
     name: String,
-    tensor: Tensor,
+    source: Source,
     lies: Lies,
     bias: Option<Vec<f32>>,
     inputs: usize,
@@ -76,14 +93,26 @@ impl Unpacked {
     pub(crate) fn new(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [outputs, inputs], "linear: shape");
         let (name, lies) = (format!("tensor {}", tensor.name), Lies::Rows { first: 0 });
-        Self { name, tensor: tensor.clone(), lies, bias, inputs, outputs, unit_rows: false }
+        Self { name, source: Source::Tensor(tensor.clone()), lies, bias, inputs, outputs, unit_rows: false }
     }
 
     /// From a tensor `[inputs, outputs]`.
     pub(crate) fn transposed(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [inputs, outputs], "linear: shape");
         let (name, lies) = (format!("tensor {}", tensor.name), Lies::Columns { first: 0, columns: outputs });
-        Self { name, tensor: tensor.clone(), lies, bias, inputs, outputs, unit_rows: false }
+        Self { name, source: Source::Tensor(tensor.clone()), lies, bias, inputs, outputs, unit_rows: false }
+    }
+
+    /// From a matrix `[outputs, inputs]` of a quantized checkpoint.
+    pub(crate) fn quantized(
+        name: &str,
+        matrix: Quantized,
+        bias: Option<Vec<f32>>,
+        inputs: usize,
+        outputs: usize,
+    ) -> Self {
+        let (name, source) = (format!("matrix {name}"), Source::Quantized(Box::new(matrix)));
+        Self { name, source, lies: Lies::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
     }
 
     /// The same by another name in messages.
@@ -127,10 +156,10 @@ impl Unpacked {
     /// Brings the weights to the form in which they are multiplied: the type that is asked for, or the file's own.
     ///
     /// # Errors
-    /// A type is asked for, and the weights are not floats.
+    /// A type is asked for, and the weights are not floats; or they are quantized, and a tensor holds what cannot be.
     pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
-        let Self { name, tensor, lies, bias, inputs, outputs, unit_rows } = self;
-        let whole = Storage::new(&tensor);
+        let Self { name, source, lies, bias, inputs, outputs, unit_rows } = self;
+        let whole = source.storage(packing.pool)?;
         if let (Some(wanted), Some(format)) = (packing.wanted, whole.format()) {
             return Err(ModelError::Setting {
                 place: format!("{}: {name}", packing.file),

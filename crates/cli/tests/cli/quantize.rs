@@ -264,10 +264,8 @@ fn words_that_are_no_type_and_sources_that_are_none_are_named() {
     let parts = vec![("split.count", Value::U16(3)), ("split.no", Value::U16(1))];
     let part = small(&at("part.gguf"), "elman", Dtype::F32, bytes([1.0; 64]), parts);
     let error = refused(folder.path(), 1, &[&part, &to, "--type", "f16"]);
-    assert!(
-        error.starts_with(&format!("{part}: name: expected a name that ends with -00002-of-00003.gguf")),
-        "{error}"
-    );
+    let expected = format!("{part}: name: expected a name that ends with -00002-of-00003.gguf");
+    assert!(error.starts_with(&expected), "{error}");
     let values = bytes((0..128).map(|i| if i == 70 { f32::NAN } else { 1.0 }));
     let sick = small(&at("sick.gguf"), "elman", Dtype::F32, values, vec![]);
     let error = refused(folder.path(), 1, &[&sick, &to, "--type", "q8_0"]);

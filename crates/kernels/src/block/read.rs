@@ -1,6 +1,6 @@
 //! One block of a file, in ggml's order of bits, read into a plain form.
 //!
-//! The idea: only this file knows where ggml puts which bit. Quants come out in the order of the elements, one byte
+//! The idea: only this file knows where which bit lies. Quants come out in the order of the elements, one byte
 //! each; scales of parts come out as small whole numbers; the f16 scales stay bits. Every pattern of bits is a block,
 //! so nothing here can fail. The layouts are those of ggml's `ggml-common.h` and of the Python package `gguf`,
 //! `quants`.
@@ -8,6 +8,7 @@
 //! Left out: floats, which [`super::dequantize`] makes.
 
 use super::{Format, Large, Small};
+use crate::dtype::f16;
 
 /// Reads a block of 32.
 ///
@@ -24,6 +25,12 @@ pub(crate) fn small(format: Format, bytes: &[u8]) -> Small {
         Format::Q4_1 => {
             let bytes: &[u8; 20] = one(format, bytes);
             Small { quants: nibbles(take(bytes, 4)), scale: half(bytes, 0), minimum: half(bytes, 2) }
+        }
+        Format::Int4 => {
+            let bytes: &[u8; 19] = one(format, bytes);
+            // A whole number below 256 is an f16.
+            let minimum = f16::from_f32(-f32::from(bytes[2])).to_bits();
+            Small { quants: nibbles(take(bytes, 3)), scale: half(bytes, 0), minimum }
         }
         Format::Q5_0 => {
             let bytes: &[u8; 22] = one(format, bytes);

@@ -7,8 +7,9 @@
 //!
 //! Everything in integers is exact. The float part of each (row, output) is one fixed sequence over the blocks in order
 //! of k, whatever the tile, so a row's result does not know its neighbours: small blocks: `sum = fma(dot, scale_w *
-//! scale_x, sum)`, then, with a minimum, `sum = fma(minimum, scale_x * sum_x, sum)`; large blocks: with minimums `sum =
-//! fma(minimums . sums_x, -minimum_w * scale_x, sum)`, then as above.
+//! scale_x, sum)`, then, with a minimum, `sum = fma(minimum, scale_x * sum_x, sum)`, where INT4's minimum is its
+//! negative zero point times its scale, which is exact; large blocks: with minimums `sum = fma(minimums . sums_x,
+//! -minimum_w * scale_x, sum)`, then as above.
 //!
 //! Estimate, a panel of 16 outputs by 32 elements by one row: 8 dots, a conversion, a multiplication, an addition. A
 //! core with two dot units (Sapphire Rapids) needs 5.5 cycles for these 512 products, one with one (Zen 4) 10; reading
@@ -123,7 +124,8 @@ macro_rules! panel_kernels {
         }
 
         /// P panels of small blocks by R rows, over a chunk of k that is whole groups; added to `out`, where the 16
-        /// sums of each row follow one another, and the panels' lie `apart`.
+        /// sums of each row follow one another, and the panels' lie `apart`. A minimum that is a zero point is in units
+        /// of the scale.
         ///
         /// # Safety
         /// The features of this module are there; P panels and a strip of R rows from `row` lie where `tile` says, and
@@ -132,6 +134,7 @@ macro_rules! panel_kernels {
         #[inline(never)] // registers are allocated for this loop alone
         unsafe fn small_tile<
             const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: bool, const MINIMUM: bool,
+            const ZERO: bool,
         >(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize) {
             let x = tile.rows;
             let (blocks, inputs) = (x.inputs / 32, x.inputs);
@@ -172,6 +175,7 @@ macro_rules! panel_kernels {
                             }
                             if MINIMUM {
                                 let minimum = load_f16(extras.add(32).cast());
+                                let minimum = if ZERO { multiply(scale, minimum) } else { minimum };
                                 for r in 0..R {
                                     sums[p][r] = fma(minimum, splat(*weighted.add(block * R + r)), sums[p][r]);
                                 }
@@ -315,12 +319,13 @@ macro_rules! panel_kernels {
             // SAFETY: the caller's promise.
             unsafe {
                 match tile.form.format() {
-                    Format::Q8_0 => small_tile::<R, P, 8, 0, false, false>(tile, row, chunk, out, apart),
-                    Format::Q4_0 => small_tile::<R, P, 4, 0, false, false>(tile, row, chunk, out, apart),
-                    Format::Q4_1 => small_tile::<R, P, 4, 0, false, true>(tile, row, chunk, out, apart),
-                    Format::Q5_0 => small_tile::<R, P, 4, 1, false, false>(tile, row, chunk, out, apart),
-                    Format::Q5_1 => small_tile::<R, P, 4, 1, false, true>(tile, row, chunk, out, apart),
-                    Format::Iq4Nl => small_tile::<R, P, 4, 0, true, false>(tile, row, chunk, out, apart),
+                    Format::Q8_0 => small_tile::<R, P, 8, 0, false, false, false>(tile, row, chunk, out, apart),
+                    Format::Q4_0 => small_tile::<R, P, 4, 0, false, false, false>(tile, row, chunk, out, apart),
+                    Format::Q4_1 => small_tile::<R, P, 4, 0, false, true, false>(tile, row, chunk, out, apart),
+                    Format::Q5_0 => small_tile::<R, P, 4, 1, false, false, false>(tile, row, chunk, out, apart),
+                    Format::Q5_1 => small_tile::<R, P, 4, 1, false, true, false>(tile, row, chunk, out, apart),
+                    Format::Iq4Nl => small_tile::<R, P, 4, 0, true, false, false>(tile, row, chunk, out, apart),
+                    Format::Int4 => small_tile::<R, P, 4, 0, false, true, true>(tile, row, chunk, out, apart),
                     other => unreachable!("{} has large blocks", other.name()),
                 }
             }

@@ -14,7 +14,7 @@ fn blocks(numbers: &mut Numbers, format: Format, elements: usize) -> Vec<u8> {
         (0..elements / format.elements() * format.bytes()).map(|_| numbers.below(256) as u8).collect();
     // Where each format keeps its f16 numbers.
     let halves: &[usize] = match format {
-        Format::Q8_0 | Format::Q4_0 | Format::Q5_0 | Format::Iq4Nl | Format::Iq4Xs => &[0],
+        Format::Q8_0 | Format::Q4_0 | Format::Q5_0 | Format::Iq4Nl | Format::Iq4Xs | Format::Int4 => &[0],
         Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => &[0, 2],
         Format::Q2K => &[80, 82],
         Format::Q3K => &[108],

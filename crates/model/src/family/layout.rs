@@ -184,7 +184,7 @@ impl Layout {
     pub(super) fn read(&self, spec: Spec, tensors: Tensors<'_>) -> Result<Network<Unpacked>, ModelError> {
         let fits = |prefix: &&&str| tensors.has(&format!("{prefix}{}.weight", self.embedding));
         let prefix = self.prefixes.iter().find(fits).copied().unwrap_or_default();
-        let head = self.heads.iter().find(|head| tensors.has(&format!("{head}.weight"))).unwrap_or(&self.heads[0]);
+        let head = self.heads.iter().find(|head| tensors.has_matrix(head)).unwrap_or(&self.heads[0]);
         let reader = Reader { layout: self, spec: &spec, tensors };
         let Spec { vocabulary, width, embedding_width, context_max, .. } = spec;
         let mut layers = Vec::new();

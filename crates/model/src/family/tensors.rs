@@ -4,6 +4,8 @@ use foretoken_weights::{Tensor, Weights};
 
 use crate::error::ModelError;
 use crate::linear::{Table, Unpacked};
+use crate::quantization::Quantization;
+use crate::quantized::{Quantized, has_integers};
 use crate::spec::Spec;
 use crate::storage::Storage;
 
@@ -49,11 +51,24 @@ pub(super) fn optional_vector(weights: &Weights, name: &str, len: usize) -> Resu
 #[derive(Clone, Copy)]
 pub(super) struct Tensors<'a> {
     pub(super) weights: &'a Weights,
+    /// How matrices are packed that are not floats.
+    pub(super) quantization: Option<Quantization>,
 }
 
 impl Tensors<'_> {
     pub(super) fn has(&self, name: &str) -> bool {
         self.weights.get(name).is_some()
+    }
+
+    /// Whether there is a matrix of this name, be it quantized.
+    pub(super) fn has_matrix(&self, name: &str) -> bool {
+        self.has(&format!("{name}.weight")) || self.quantization.is_some() && has_integers(self.weights, name)
+    }
+
+    /// The matrix of this name where it is quantized.
+    fn quantized(&self, name: &str, inputs: usize, outputs: usize) -> Result<Option<Quantized>, ModelError> {
+        let Some(how) = self.quantization else { return Ok(None) };
+        Quantized::find(self.weights, name, how, [inputs, outputs])
     }
 
     fn bias(&self, name: &str, len: usize, bias: Bias) -> Result<Option<Vec<f32>>, ModelError> {
@@ -83,11 +98,15 @@ impl Tensors<'_> {
 
     /// `name.weight` `[outputs, inputs]` and `name.bias`.
     pub(super) fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: Bias) -> Result<Unpacked, ModelError> {
+        if let Some(matrix) = self.quantized(name, inputs, outputs)? {
+            let bias = self.bias(name, outputs, bias)?;
+            return Ok(Unpacked::quantized(name, matrix, bias, inputs, outputs));
+        }
         let tensor = require(self.weights, &format!("{name}.weight"), &[outputs, inputs])?;
         Ok(Unpacked::new(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
-    /// The same of a weight that is stored `[inputs, outputs]`.
+    /// The same of a weight that is stored `[inputs, outputs]`, unless it is quantized.
     pub(super) fn transposed(
         &self,
         name: &str,
@@ -95,6 +114,9 @@ impl Tensors<'_> {
         outputs: usize,
         bias: Bias,
     ) -> Result<Unpacked, ModelError> {
+        if has_integers(self.weights, name) {
+            return self.linear(name, inputs, outputs, bias);
+        }
         let tensor = require(self.weights, &format!("{name}.weight"), &[inputs, outputs])?;
         Ok(Unpacked::transposed(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }

@@ -123,8 +123,8 @@ fn what_is_not_implemented_is_refused_by_name() {
     refused("gpt2", json!({"scale_attn_by_inverse_layer_idx": true}), &[FILE, "scale_attn_by_inverse_layer_idx"]);
     refused("llama", json!({"partial_rotary_factor": 0.5}), &[FILE, "partial_rotary_factor", "0.5"]);
     for family in ["llama", "gpt2"] {
-        let quantization = json!({"quantization_config": {"quant_method": "gptq", "bits": 4}});
-        refused(family, quantization, &[FILE, "quantization_config", "unquantized"]);
+        let quantization = json!({"quantization_config": {"quant_method": "gptq", "bits": 3}});
+        refused(family, quantization, &[FILE, "quantization_config.bits: expected 4, found 3"]);
     }
     for kind in ["proportional", "mrope", ""] {
         let parts = [FILE, "rope_parameters.rope_type", "one of default, linear, llama3", &format!("{kind:?}")];
@@ -316,7 +316,7 @@ fn what_a_family_does_not_do_is_refused_by_its_field() {
         ("falcon-new", json!({"parallel_attn": false}), &["parallel_attn", "true"]),
         ("smollm3", json!({"no_rope_layers": [1]}), &["no_rope_layers", "one number a layer"]),
         ("granite", json!({"logits_scaling": 0.0}), &["logits_scaling", "above 0"]),
-        ("glm", json!({"quantization_config": {"quant_method": "awq"}}), &["quantization_config", "unquantized"]),
+        ("glm", json!({"quantization_config": {"quant_method": "fp8"}}), &["quantization_config.quant_method", "awq"]),
     ] {
         refused(family, changes, &[&[FILE], parts].concat());
     }

@@ -5,6 +5,7 @@ mod blocks;
 mod files;
 mod forms;
 mod golden;
+mod quantized;
 mod renamed;
 mod rows;
 mod shared;

@@ -1,0 +1,205 @@
+//! What `quantization_config` of a Hugging Face checkpoint says: how its quantized matrices are packed.
+//!
+//! Three programs write such checkpoints: GPTQ (AutoGPTQ, GPTQModel), AWQ (AutoAWQ) and compressed-tensors
+//! (llm-compressor). Every field that changes what a weight is, is read or refused by name. Which layers are quantized
+//! is seen by their tensors, not by lists of names: a layer that was left alone has a `weight` of floats. Left out:
+//! other numbers of bits than 4, the order of activations (act-order), FP8 in blocks, and rounding of activations,
+//! which a checkpoint may ask for and which changes no weight.
+
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+
+/// How quantized matrices are packed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Quantization {
+    /// 4-bit integers.
+    Int4 {
+        /// The order of nibbles.
+        packing: Packing,
+        /// Inputs that share a scale and a zero point; none: all of an output.
+        group: Option<usize>,
+    },
+    /// Floats of 8 bits (`float8_e4m3fn`) and a scale a tensor or an output.
+    Float8,
+}
+
+/// How integers lie in words of 32 bits, 8 in each, the first in the lowest bits unless said.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Packing {
+    /// `[inputs / 8, outputs]`, zero points `[groups, outputs / 8]`.
+    Gptq {
+        /// Whether zero points are stored minus 1 (`checkpoint_format` gptq, not gptq_v2).
+        minus_one: bool,
+    },
+    /// `[inputs, outputs / 8]`, zero points `[groups, outputs / 8]`, those of outputs 0, 2, 4, 6, 1, 3, 5, 7 in a word.
+    Awq,
+    /// `[outputs, inputs / 8]`, zero points `[outputs / 8, groups]`, both plus 8.
+    Compressed {
+        /// Whether the zero point is 0 everywhere and is not stored.
+        symmetric: bool,
+    },
+}
+
+/// What the field says; none: the checkpoint is not quantized.
+///
+/// # Errors
+/// It asks for something that is not done.
+pub(crate) fn of(config: &JsonConfig) -> Result<Option<Quantization>, ModelError> {
+    const METHOD: &str = "quant_method";
+    let Some(fields) = config.optional_object("quantization_config")? else { return Ok(None) };
+    let of = match fields.optional_str(METHOD)? {
+        Some("gptq") => gptq(&fields)?,
+        Some("awq") => awq(&fields)?,
+        Some("compressed-tensors") => compressed(&fields)?,
+        other => {
+            let found = other.map_or("nothing".to_string(), |other| format!("{other:?}"));
+            return Err(fields.refuse(METHOD, "gptq, awq or compressed-tensors", found));
+        }
+    };
+    Ok(Some(of))
+}
+
+/// Refuses a field that is not this; nothing where it may be missing.
+fn only<T: PartialEq + std::fmt::Debug>(
+    fields: &JsonConfig,
+    field: &str,
+    only: T,
+    found: Option<T>,
+) -> Result<(), ModelError> {
+    match found {
+        Some(found) if found != only => Err(fields.refuse(field, format!("{only:?}"), format!("{found:?}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses fields that are there and are neither null nor false.
+fn refuse_any(fields: &JsonConfig, names: &[&str]) -> Result<(), ModelError> {
+    for name in names {
+        if fields.has(name) && !matches!(fields.optional_bool(name), Ok(Some(false))) {
+            return Err(fields.refuse(name, "nothing", "a value"));
+        }
+    }
+    Ok(())
+}
+
+/// The first of these fields that is there, or the default, which has to be 4.
+fn refuse_bits(fields: &JsonConfig, names: &[&str]) -> Result<(), ModelError> {
+    let name = names.iter().find(|name| fields.has(name)).unwrap_or(&names[0]);
+    match fields.usize(name)? {
+        4 => Ok(()),
+        bits => Err(fields.refuse(name, "4", bits)),
+    }
+}
+
+/// Inputs that share a scale; -1 means all of them.
+fn group(fields: &JsonConfig, names: &[&str]) -> Result<Option<usize>, ModelError> {
+    let name = names.iter().find(|name| fields.has(name)).unwrap_or(&names[0]);
+    let found = fields.f32(name)?;
+    if found == -1.0 {
+        return Ok(None);
+    }
+    if found % 32.0 != 0.0 || !(32.0..=65536.0).contains(&found) {
+        return Err(fields.refuse(name, "a multiple of 32, or -1", found));
+    }
+    Ok(Some(found as usize))
+}
+
+fn gptq(fields: &JsonConfig) -> Result<Quantization, ModelError> {
+    refuse_bits(fields, &["bits"])?;
+    // Rows in the order of their activations: which group an input belongs to is then written in `g_idx`.
+    refuse_any(fields, &["desc_act", "act_group_aware", "is_marlin_format", "dynamic"])?;
+    only(fields, "pack_dtype", "int32", fields.optional_str("pack_dtype")?)?;
+    let mut minus_one = true;
+    for name in ["checkpoint_format", "format"] {
+        match fields.optional_str(name)? {
+            None | Some("gptq") => {}
+            Some("gptq_v2") => minus_one = false,
+            Some(other) => return Err(fields.refuse(name, "gptq or gptq_v2", format!("{other:?}"))),
+        }
+    }
+    Ok(Quantization::Int4 { packing: Packing::Gptq { minus_one }, group: group(fields, &["group_size"])? })
+}
+
+fn awq(fields: &JsonConfig) -> Result<Quantization, ModelError> {
+    refuse_bits(fields, &["bits", "w_bit"])?;
+    let version = fields.optional_str("version")?.unwrap_or("gemm");
+    if !version.eq_ignore_ascii_case("gemm") {
+        return Err(fields.refuse("version", "gemm", format!("{version:?}")));
+    }
+    only(fields, "zero_point", true, fields.optional_bool("zero_point")?)?;
+    Ok(Quantization::Int4 { packing: Packing::Awq, group: group(fields, &["group_size", "q_group_size"])? })
+}
+
+fn compressed(fields: &JsonConfig) -> Result<Quantization, ModelError> {
+    const FORMAT: &str = "format";
+    only(fields, "quantization_status", "compressed", fields.optional_str("quantization_status")?)?;
+    refuse_any(fields, &["kv_cache_scheme"])?;
+    if let Some(sparsity) = fields.optional_object("sparsity_config")? {
+        only(&sparsity, FORMAT, "dense", sparsity.optional_str(FORMAT)?)?;
+    }
+    if let Some(transform) = fields.optional_object("transform_config")? {
+        refuse_any(&transform, &["config_groups"])?;
+    }
+    let groups = fields.optional_objects("config_groups")?;
+    let [scheme] = groups.as_slice() else {
+        return Err(fields.refuse("config_groups", "one group", groups.len()));
+    };
+    let found = scheme.optional_str(FORMAT)?.or(fields.optional_str(FORMAT)?);
+    refuse_any(scheme, &["output_activations"])?;
+    let weights = scheme
+        .optional_object("weights")?
+        .ok_or_else(|| scheme.refuse("weights", "how they are quantized", "nothing"))?;
+    match found {
+        Some("pack-quantized") => packed(scheme, &weights),
+        Some("float-quantized") => float8(scheme, &weights),
+        other => {
+            let found = other.map_or("nothing".to_string(), |other| format!("{other:?}"));
+            Err(fields.refuse(FORMAT, "pack-quantized or float-quantized", found))
+        }
+    }
+}
+
+/// Integers in words.
+fn packed(scheme: &JsonConfig, weights: &JsonConfig) -> Result<Quantization, ModelError> {
+    refuse_any(scheme, &["input_activations"])?;
+    refuse_bits(weights, &["num_bits"])?;
+    only(weights, "type", "int", weights.optional_str("type")?)?;
+    refuse_any(weights, &["dynamic", "block_structure"])?;
+    // Said of how the weights were found; with any other, `weight_g_idx` says which group an input belongs to.
+    if let Some(order) = weights.optional_str("actorder")?.filter(|order| !matches!(*order, "static" | "weight")) {
+        return Err(weights.refuse("actorder", "nothing or static", format!("{order:?}")));
+    }
+    let group = match weights.optional_str("strategy")? {
+        Some("group") => group(weights, &["group_size"])?,
+        Some("channel") => None,
+        other => {
+            return Err(weights.refuse("strategy", "group or channel", format!("{:?}", other.unwrap_or("nothing"))));
+        }
+    };
+    let symmetric = weights.optional_bool("symmetric")?.unwrap_or(true);
+    Ok(Quantization::Int4 { packing: Packing::Compressed { symmetric }, group })
+}
+
+/// Floats of 8 bits.
+fn float8(scheme: &JsonConfig, weights: &JsonConfig) -> Result<Quantization, ModelError> {
+    match weights.usize("num_bits")? {
+        8 => {}
+        bits => return Err(weights.refuse("num_bits", "8", bits)),
+    }
+    only(weights, "type", "float", weights.optional_str("type")?)?;
+    only(weights, "symmetric", true, weights.optional_bool("symmetric")?)?;
+    refuse_any(weights, &["dynamic", "block_structure", "actorder"])?;
+    match weights.optional_str("strategy")? {
+        Some("tensor" | "channel") => {}
+        other => {
+            return Err(weights.refuse("strategy", "tensor or channel", format!("{:?}", other.unwrap_or("nothing"))));
+        }
+    }
+    if let Some(inputs) = scheme.optional_object("input_activations")? {
+        // A scale that is given cuts off what lies above it, which is part of the network.
+        if inputs.optional_bool("dynamic")? != Some(true) {
+            return Err(inputs.refuse("dynamic", "true", "false"));
+        }
+    }
+    Ok(Quantization::Float8)
+}

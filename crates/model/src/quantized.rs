@@ -1,0 +1,443 @@
+//! Matrices of quantized Hugging Face checkpoints: their tensors, and the weights that these stand for, exactly.
+//!
+//! A weight of a 4-bit matrix is `scale * (quant - zero)`, with a scale and a zero point a group of inputs. It becomes
+//! a block of 32 of the same numbers: Q4_0 where all zero points are 8, INT4 where they are not. Where a scale is no
+//! f16 (of bf16 those below 2^-17 may not be) the matrix becomes f32 floats. A weight of an FP8 matrix, a float of 8
+//! bits times a scale, becomes an f32, which is exact for scales of bf16 and rounded once for those of f32. Nothing of
+//! it happens before a matrix is packed, so that no second copy of the model is ever there. Left out: what
+//! `quantization_config` says (`quantization.rs`).
+
+use foretoken_kernels::Pool;
+use foretoken_kernels::block::Format;
+use foretoken_kernels::dtype::f16;
+use foretoken_weights::{Bytes, Tensor, Weights, WeightsError};
+
+use crate::error::ModelError;
+use crate::quantization::{Packing, Quantization};
+use crate::storage::Storage;
+
+/// Elements of a block.
+const BLOCK: usize = 32;
+/// Outputs of a task: as many neighbouring words of GPTQ and AWQ are read together.
+const AT_ONCE: usize = 16;
+/// The zero point of Q4_0.
+const MIDDLE: u8 = 8;
+/// Where AWQ keeps each of 8 outputs in a word, in nibbles.
+const AWQ_NIBBLES: [usize; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
+
+/// A quantized matrix `[outputs, inputs]`: a description, of which nothing is read yet.
+#[derive(Clone)]
+pub(crate) struct Quantized {
+    file: String,
+    inputs: usize,
+    outputs: usize,
+    values: Values,
+    /// `[groups, outputs]`, of compressed-tensors `[outputs, groups]`; of FP8 one, or one an output.
+    scales: Tensor,
+}
+
+#[derive(Clone)]
+enum Values {
+    Int4(Box<Int4>),
+    Float8(Tensor),
+}
+
+#[derive(Clone)]
+struct Int4 {
+    packing: Packing,
+    words: Tensor,
+    /// None: 8 everywhere.
+    zeros: Option<Tensor>,
+    /// Which group an input belongs to, if the file says.
+    groups: Option<Tensor>,
+    /// Inputs of a group.
+    group: usize,
+}
+
+/// Finds tensors and checks what they are.
+struct Finder<'a> {
+    weights: &'a Weights,
+    name: &'a str,
+}
+
+impl Finder<'_> {
+    /// The tensor of this name, of one of these types and shapes.
+    fn find(&self, part: &str, types: &[&str], shapes: &[&[usize]]) -> Result<Tensor, ModelError> {
+        let name = format!("{}.{part}", self.name);
+        let found = match self.weights.get(&name) {
+            Some(found) => found,
+            None => self.weights.require(&name)?, // an error that says so
+        };
+        if !types.contains(&found.dtype.name()) {
+            return Err(wrong(self.weights.source(), &name, "type", types.join(" or "), found.dtype));
+        }
+        if !shapes.contains(&found.shape.as_slice()) {
+            let file = self.weights.source().to_string();
+            return Err(ModelError::Shape {
+                file,
+                tensor: name,
+                expected: shapes[0].to_vec(),
+                found: found.shape.clone(),
+            });
+        }
+        Ok(found.clone())
+    }
+
+    fn has(&self, part: &str) -> bool {
+        self.weights.get(&format!("{}.{part}", self.name)).is_some()
+    }
+}
+
+/// An error about a tensor.
+fn wrong(
+    file: &str,
+    tensor: &str,
+    field: &'static str,
+    expected: impl std::fmt::Display,
+    found: impl std::fmt::Display,
+) -> ModelError {
+    ModelError::Weights(WeightsError::Tensor {
+        file: file.to_string(),
+        tensor: tensor.to_string(),
+        field,
+        expected: expected.to_string(),
+        found: found.to_string(),
+    })
+}
+
+const FLOATS: [&str; 3] = ["F16", "BF16", "F32"];
+const WORDS: [&str; 1] = ["I32"];
+
+/// How many weights an element of a tensor of this name stands for: 8 in a word, none in a scale or a zero point.
+pub(crate) fn weights_per_element(tensor: &str) -> usize {
+    match tensor.rsplit('.').next() {
+        Some("qweight" | "weight_packed") => 8,
+        Some("qzeros" | "scales" | "g_idx") => 0,
+        Some("weight_scale" | "weight_zero_point" | "weight_shape" | "weight_g_idx") => 0,
+        _ => 1,
+    }
+}
+
+/// Whether there is a matrix of this name in integers.
+pub(crate) fn has_integers(weights: &Weights, name: &str) -> bool {
+    ["qweight", "weight_packed"].iter().any(|part| weights.get(&format!("{name}.{part}")).is_some())
+}
+
+impl Quantized {
+    /// The matrix of this name; none: its `weight` is one of floats.
+    ///
+    /// # Errors
+    /// A tensor is missing or has another type or shape, or groups do not divide the inputs.
+    pub(crate) fn find(
+        weights: &Weights,
+        name: &str,
+        how: Quantization,
+        [inputs, outputs]: [usize; 2],
+    ) -> Result<Option<Self>, ModelError> {
+        let finder = Finder { weights, name };
+        let float8 = weights.get(&format!("{name}.weight")).map(|weight| weight.dtype.name() == "F8_E4M3");
+        let (values, scales) = match (how, float8) {
+            (Quantization::Float8, Some(true)) => {
+                let scales: [&[usize]; 4] = [&[1], &[], &[outputs, 1], &[outputs]];
+                let weight = finder.find("weight", &["F8_E4M3"], &[&[outputs, inputs]])?;
+                (Values::Float8(weight), finder.find("weight_scale", &FLOATS, &scales)?)
+            }
+            (Quantization::Int4 { packing, group }, None) => {
+                let group = group.unwrap_or(inputs);
+                if !inputs.is_multiple_of(group) || !group.is_multiple_of(BLOCK) {
+                    let expected = format!("a multiple of groups of {group}, which is one of {BLOCK}");
+                    return Err(wrong(weights.source(), name, "inputs", expected, inputs));
+                }
+                if !outputs.is_multiple_of(8) && !matches!(packing, Packing::Compressed { .. }) {
+                    return Err(wrong(weights.source(), name, "outputs", "a multiple of 8", outputs));
+                }
+                finder.integers(packing, group, [inputs, outputs])?
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { file: weights.source().to_string(), inputs, outputs, values, scales }))
+    }
+
+    /// The weights, in blocks or as floats.
+    ///
+    /// # Errors
+    /// Zero points or the numbers of groups are none.
+    pub(crate) fn storage(&self, pool: &Pool) -> Result<Storage, ModelError> {
+        let mut scales = vec![0.0; self.scales.shape.iter().product()];
+        Storage::new(&self.scales).widen(0..scales.len(), &mut scales);
+        let storage = match &self.values {
+            Values::Float8(weight) => self.float8(pool, weight, &scales),
+            Values::Int4(int4) => {
+                let Int4 { packing, words, zeros, groups, group } = &**int4;
+                if let Some(groups) = groups {
+                    self.check_groups(groups, *group)?;
+                }
+                let zeros = zeros.as_ref().map(|zeros| self.zeros(*packing, zeros, *group)).transpose()?;
+                self.blocks(pool, &Integers { packing: *packing, words, zeros, scales, group: *group })
+            }
+        };
+        for tensor in self.tensors() {
+            tensor.bytes.release();
+        }
+        Ok(storage)
+    }
+
+    fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        let words = match &self.values {
+            Values::Int4(int4) => &int4.words,
+            Values::Float8(weight) => weight,
+        };
+        [words, &self.scales].into_iter()
+    }
+
+    /// Checks that groups follow one another: with act-order they do not.
+    fn check_groups(&self, groups: &Tensor, group: usize) -> Result<(), ModelError> {
+        for (input, word) in words_of(groups).enumerate() {
+            if word as usize != input / group {
+                let expected = format!("{} for input {input}, as without act-order", input / group);
+                return Err(wrong(&self.file, &groups.name, "group", expected, word as i32));
+            }
+        }
+        Ok(())
+    }
+
+    /// Zero points, in the order of the scales.
+    fn zeros(&self, packing: Packing, tensor: &Tensor, group: usize) -> Result<Vec<u8>, ModelError> {
+        let groups = self.inputs / group;
+        let words: Vec<u32> = words_of(tensor).collect();
+        let mut zeros = Vec::with_capacity(groups * self.outputs);
+        let nibble = |word: u32, at: usize| (word >> (4 * at) & 15) as u8;
+        match packing {
+            Packing::Gptq { .. } => zeros.extend(words.iter().flat_map(|word| (0..8).map(|at| nibble(*word, at)))),
+            Packing::Awq => zeros.extend(words.iter().flat_map(|word| AWQ_NIBBLES.map(|at| nibble(*word, at)))),
+            Packing::Compressed { .. } => {
+                for output in 0..self.outputs {
+                    let row = &words[output / 8 * groups..][..groups];
+                    zeros.extend(row.iter().map(|word| nibble(*word, output % 8)));
+                }
+            }
+        }
+        if let Packing::Gptq { minus_one: true } = packing {
+            // The zero point 0 is stored as -1, which programs read as 0, as 16, or as a carry to its neighbour.
+            if let Some(at) = zeros.iter().position(|zero| *zero == 15) {
+                let expected = format!("0 to 14 for group {} of output {}", at / self.outputs, at % self.outputs);
+                return Err(wrong(&self.file, &tensor.name, "zero point", expected, 15));
+            }
+            zeros.iter_mut().for_each(|zero| *zero += 1);
+        }
+        Ok(zeros)
+    }
+
+    fn float8(&self, pool: &Pool, weight: &Tensor, scales: &[f32]) -> Storage {
+        let table: [f32; 256] = std::array::from_fn(|bits| widen_float8(bits as u8));
+        let mut out = vec![0.0; self.outputs * self.inputs];
+        pool.each_chunk(&mut out, self.inputs, &|output, out| {
+            let scale = scales[output % scales.len()];
+            let row = &weight.bytes[output * self.inputs..][..self.inputs];
+            out.iter_mut().zip(row).for_each(|(out, bits)| *out = table[usize::from(*bits)] * scale);
+        });
+        Storage::F32(out)
+    }
+
+    fn blocks(&self, pool: &Pool, integers: &Integers<'_>) -> Storage {
+        let Self { inputs, outputs, .. } = *self;
+        let halves: Vec<f16> = integers.scales.iter().map(|scale| f16::from_f32(*scale)).collect();
+        let exact = halves.iter().zip(&integers.scales).all(|(half, scale)| half.to_f32() == *scale || scale.is_nan());
+        if !exact {
+            let mut out = vec![0.0; outputs * inputs];
+            pool.each_chunk(&mut out, AT_ONCE * inputs, &|chunk, out| {
+                for first in (0..inputs).step_by(BLOCK) {
+                    for (lane, row) in out.chunks_exact_mut(inputs).enumerate() {
+                        let (quants, at) = integers.block(self, chunk * AT_ONCE + lane, first);
+                        let (scale, zero) = (integers.scales[at], integers.zero(at));
+                        for (out, quant) in row[first..first + BLOCK].iter_mut().zip(quants) {
+                            *out = scale * (f32::from(quant) - f32::from(zero));
+                        }
+                    }
+                }
+            });
+            return Storage::F32(out);
+        }
+        let symmetric = integers.zeros.iter().flatten().all(|zero| *zero == MIDDLE);
+        let format = if symmetric { Format::Q4_0 } else { Format::Int4 };
+        let row_bytes = inputs / BLOCK * format.bytes();
+        let mut bytes = vec![0; outputs * row_bytes];
+        pool.each_chunk(&mut bytes, AT_ONCE * row_bytes, &|chunk, out| {
+            for block in 0..inputs / BLOCK {
+                for (lane, row) in out.chunks_exact_mut(row_bytes).enumerate() {
+                    let (quants, at) = integers.block(self, chunk * AT_ONCE + lane, block * BLOCK);
+                    let out = &mut row[block * format.bytes()..][..format.bytes()];
+                    out[..2].copy_from_slice(&halves[at].to_le_bytes());
+                    if !symmetric {
+                        out[2] = integers.zero(at);
+                    }
+                    let packed = &mut out[format.bytes() - BLOCK / 2..];
+                    for (i, out) in packed.iter_mut().enumerate() {
+                        *out = quants[i] | quants[i + BLOCK / 2] << 4;
+                    }
+                }
+            }
+        });
+        Storage::Blocks(format, Bytes::from_vec(bytes))
+    }
+}
+
+impl Finder<'_> {
+    /// Words, zero points and scales of a matrix in integers.
+    fn integers(
+        &self,
+        packing: Packing,
+        group: usize,
+        [inputs, outputs]: [usize; 2],
+    ) -> Result<(Values, Tensor), ModelError> {
+        let count = inputs / group;
+        let optional = |part: &str, types: &[&str], shape: &[usize]| {
+            if self.has(part) { self.find(part, types, &[shape]).map(Some) } else { Ok(None) }
+        };
+        let values = |words, zeros, groups| Values::Int4(Box::new(Int4 { packing, words, zeros, groups, group }));
+        Ok(match packing {
+            Packing::Gptq { .. } | Packing::Awq => {
+                let gptq = matches!(packing, Packing::Gptq { .. });
+                let shape = if gptq { [inputs / 8, outputs] } else { [inputs, outputs / 8] };
+                let words = self.find("qweight", &WORDS, &[&shape])?;
+                let zeros = self.find("qzeros", &WORDS, &[&[count, outputs / 8]])?;
+                let groups = optional("g_idx", &WORDS, &[inputs])?;
+                (values(words, Some(zeros), groups), self.find("scales", &FLOATS, &[&[count, outputs]])?)
+            }
+            Packing::Compressed { symmetric } => {
+                let words = self.find("weight_packed", &WORDS, &[&[outputs, inputs / 8]])?;
+                let shape = [outputs.div_ceil(8), count];
+                let zeros = if symmetric { None } else { Some(self.find("weight_zero_point", &WORDS, &[&shape])?) };
+                if let Some(said) = optional("weight_shape", &["I64"], &[2])? {
+                    let said: Vec<i64> = said.bytes.chunks_exact(8).map(bytemuck::pod_read_unaligned).collect();
+                    if said != [outputs as i64, inputs as i64] {
+                        let tensor = format!("{}.weight_shape", self.name);
+                        let expected = format!("[{outputs}, {inputs}]");
+                        return Err(wrong(self.weights.source(), &tensor, "value", expected, format!("{said:?}")));
+                    }
+                }
+                let groups = optional("weight_g_idx", &WORDS, &[inputs])?;
+                (values(words, zeros, groups), self.find("weight_scale", &FLOATS, &[&[outputs, count]])?)
+            }
+        })
+    }
+}
+
+/// A matrix in integers, as it is read.
+struct Integers<'a> {
+    packing: Packing,
+    words: &'a Tensor,
+    zeros: Option<Vec<u8>>,
+    scales: Vec<f32>,
+    group: usize,
+}
+
+impl Integers<'_> {
+    /// The quants of 32 inputs from `first` on, and where their scale and zero point are.
+    fn block(&self, matrix: &Quantized, output: usize, first: usize) -> ([u8; BLOCK], usize) {
+        let Quantized { inputs, outputs, .. } = *matrix;
+        let word = |at: usize| u32::from_le_bytes(self.words.bytes[4 * at..4 * at + 4].try_into().expect("4 bytes"));
+        let mut quants = [0; BLOCK];
+        let mut eights = |at: &dyn Fn(usize) -> usize| {
+            for (eight, quants) in quants.chunks_exact_mut(8).enumerate() {
+                let word = word(at(first / 8 + eight));
+                quants.iter_mut().enumerate().for_each(|(i, quant)| *quant = (word >> (4 * i) & 15) as u8);
+            }
+        };
+        let group = first / self.group;
+        let at = match self.packing {
+            Packing::Gptq { .. } => {
+                eights(&|eight| eight * outputs + output);
+                group * outputs + output
+            }
+            Packing::Compressed { .. } => {
+                eights(&|eight| output * (inputs / 8) + eight);
+                output * (inputs / self.group) + group
+            }
+            Packing::Awq => {
+                let shift = 4 * AWQ_NIBBLES[output % 8];
+                for (i, quant) in quants.iter_mut().enumerate() {
+                    *quant = (word((first + i) * (outputs / 8) + output / 8) >> shift & 15) as u8;
+                }
+                group * outputs + output
+            }
+        };
+        (quants, at)
+    }
+
+    fn zero(&self, at: usize) -> u8 {
+        self.zeros.as_ref().map_or(MIDDLE, |zeros| zeros[at])
+    }
+}
+
+/// The words of a tensor.
+fn words_of(tensor: &Tensor) -> impl Iterator<Item = u32> {
+    tensor.bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+}
+
+/// What 8 bits stand for as `float8_e4m3fn`: a sign, 4 bits of exponent with a bias of 7, 3 bits of fraction, no
+/// infinities, and NaN where all but the sign are 1.
+fn widen_float8(bits: u8) -> f32 {
+    let (exponent, fraction) = (i32::from(bits >> 3 & 15), f32::from(bits & 7));
+    let magnitude = match (exponent, bits & 7) {
+        (15, 7) => f32::NAN,
+        (0, _) => fraction / 8.0 * 2f32.powi(-6),
+        _ => (1.0 + fraction / 8.0) * 2f32.powi(exponent - 7),
+    };
+    if bits & 0x80 == 0 { magnitude } else { -magnitude }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use foretoken_weights::safetensors;
+
+    use super::*;
+    use crate::Checkpoint;
+    use crate::checkpoint::Config;
+    use crate::quantization;
+
+    /// One matrix of each golden, in the form that is expected of it.
+    #[test]
+    fn weights_have_the_bits_of_what_was_packed() {
+        let goldens = [
+            ("gptq", Some(Format::Q4_0)),
+            ("gptq-zeros", Some(Format::Int4)),
+            ("awq", Some(Format::Int4)),
+            ("packed", Some(Format::Q4_0)),
+            ("packed-zeros", Some(Format::Int4)),
+            ("float8", None),
+            ("float8-tensor", None),
+        ];
+        for (name, format) in goldens {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/quantized-{name}"));
+            let checkpoint = Checkpoint::open(&folder).unwrap();
+            let Config::Json(config) = &checkpoint.config else { panic!("{name}: not JSON") };
+            let how = quantization::of(config).unwrap().unwrap();
+            let matrix = "model.layers.1.self_attn.k_proj";
+            let storage = Quantized::find(&checkpoint.weights, matrix, how, [64, 32]).unwrap().unwrap();
+            let storage = storage.storage(&Pool::new(2)).unwrap();
+            assert_eq!((storage.format(), storage.elements()), (format, 64 * 32), "{name}");
+            let mut found = vec![0.0; 64 * 32];
+            storage.widen(0..found.len(), &mut found);
+            let golden = safetensors::open(folder.join("golden.safetensors")).unwrap();
+            let expected = Storage::new(golden.require("weight").unwrap());
+            let mut floats = vec![0.0; 64 * 32];
+            expected.widen(0..floats.len(), &mut floats);
+            assert!(found == floats, "{name}");
+            // The head stays as it is.
+            assert!(Quantized::find(&checkpoint.weights, "lm_head", how, [64, 64]).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn floats_of_8_bits() {
+        let cases = [(0x00, 0.0), (0x01, 1.0 / 512.0), (0x08, 1.0 / 64.0), (0x38, 1.0), (0x7e, 448.0), (0xb9, -1.125)];
+        for (bits, expected) in cases {
+            assert_eq!(widen_float8(bits), expected, "{bits:#04x}");
+        }
+        assert!(widen_float8(0x7f).is_nan() && widen_float8(0xff).is_nan());
+        assert!(widen_float8(0x80) == 0.0 && widen_float8(0x80).is_sign_negative());
+    }
+}
