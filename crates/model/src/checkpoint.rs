@@ -1,7 +1,7 @@
 //! A model as it lies on disk or in the program: its configuration and its tensors, of either format.
 //!
-//! Opens a Hugging Face directory (`config.json` beside safetensors, one file or shards) or a GGUF file, or several that
-//! are one model. Knows no family: it only gives fields and tensors, with errors that name them.
+//! Opens a Hugging Face directory (`config.json` beside safetensors, one file or shards) or a GGUF file, or several
+//! that are one model. Knows no family: it only gives fields and tensors, with errors that name them.
 
 use std::path::Path;
 

@@ -2,9 +2,9 @@
 //!
 //! Three programs write such checkpoints: GPTQ (AutoGPTQ, GPTQModel), AWQ (AutoAWQ) and compressed-tensors
 //! (llm-compressor). Every field that changes what a weight is, is read or refused by name. Which layers are quantized
-//! is seen by their tensors, not by lists of names: a layer that was left alone has a `weight` of floats. Left out: other
-//! numbers of bits than 4, the order of activations (act-order), FP8 in blocks, and rounding of activations, which a
-//! checkpoint may ask for and which changes no weight.
+//! is seen by their tensors, not by lists of names: a layer that was left alone has a `weight` of floats. Left out:
+//! other numbers of bits than 4, the order of activations (act-order), FP8 in blocks, and rounding of activations,
+//! which a checkpoint may ask for and which changes no weight.
 
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;

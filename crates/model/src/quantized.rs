@@ -1,11 +1,11 @@
 //! Matrices of quantized Hugging Face checkpoints: their tensors, and the weights that these stand for, exactly.
 //!
-//! A weight of a 4-bit matrix is `scale * (quant - zero)`, with a scale and a zero point a group of inputs. It becomes a
-//! block of 32 of the same numbers: Q4_0 where all zero points are 8, INT4 where they are not. Where a scale is no f16
-//! (of bf16 those below 2^-17 may not be) the matrix becomes f32 floats. A weight of an FP8 matrix, a float of 8 bits times a scale,
-//! becomes an f32, which is exact for scales of bf16 and rounded once for those of f32. Nothing of it happens before a
-//! matrix is packed, so that no second copy of the model is ever there. Left out: what `quantization_config` says
-//! (`quantization.rs`).
+//! A weight of a 4-bit matrix is `scale * (quant - zero)`, with a scale and a zero point a group of inputs. It becomes
+//! a block of 32 of the same numbers: Q4_0 where all zero points are 8, INT4 where they are not. Where a scale is no
+//! f16 (of bf16 those below 2^-17 may not be) the matrix becomes f32 floats. A weight of an FP8 matrix, a float of 8
+//! bits times a scale, becomes an f32, which is exact for scales of bf16 and rounded once for those of f32. Nothing of
+//! it happens before a matrix is packed, so that no second copy of the model is ever there. Left out: what
+//! `quantization_config` says (`quantization.rs`).
 
 use foretoken_kernels::Pool;
 use foretoken_kernels::block::Format;
