@@ -9,6 +9,7 @@ mod checkpoints;
 mod company;
 mod conformance;
 mod failing;
+mod families;
 mod hidden;
 mod probes;
 mod refused;

@@ -249,3 +249,43 @@ fn files_that_end_early() {
         assert!(Checkpoint::open(changed.folder.path()).is_err());
     }
 }
+
+/// Whatever a field says, there is an answer, and one that is a line.
+#[test]
+fn fields_of_any_value() {
+    let values =
+        [json!(null), json!(0), json!(-1), json!(1e30), json!(64), json!("x"), json!([]), json!({}), json!(true)];
+    for name in INTEGERS.into_iter().chain(FLOATS) {
+        for path in paths(&config(&fixture(name))["quantization_config"]) {
+            for value in &values {
+                let changed = Changed::new(name).field(&path, value.clone());
+                let load = |checkpoint| Model::load(&checkpoint, Options::for_positions(64, 1), &mut |_, _| ());
+                if let Err(error) = Checkpoint::open(changed.written()).and_then(load) {
+                    let message = error.to_string();
+                    assert!(!message.contains('\n') && message.len() < 400, "{name} {path} {value}: {message}");
+                }
+            }
+        }
+    }
+}
+
+/// Every field within, by its path.
+fn paths(object: &Value) -> Vec<String> {
+    let Some(fields) = object.as_object() else { return Vec::new() };
+    let within = |(name, value): (&String, &Value)| {
+        let deeper = paths(value).into_iter().map(move |path| format!("{name}.{path}"));
+        std::iter::once(name.clone()).chain(deeper).collect::<Vec<_>>()
+    };
+    fields.iter().flat_map(within).collect()
+}
+
+/// A model that is quantized already is not written as GGUF.
+#[test]
+fn export_is_refused() {
+    let checkpoint = Checkpoint::open(&fixture("quantized-gptq")).unwrap();
+    let message = foretoken_model::export::gguf(&checkpoint).err().unwrap().to_string();
+    assert!(message.contains("quantization_config: expected nothing (unquantized weights)"), "{message}");
+    // 2 layers of 4-bit matrices, embedding and head, norms.
+    let layer = 64 * (64 + 32 + 32 + 64 + 3 * 128);
+    assert_eq!(checkpoint.parameters(), 2 * layer + 2 * 64 * 64 + 5 * 64);
+}
