@@ -65,7 +65,9 @@ fn every_family_writes_the_same_whoever_drafts() {
             Box::new(NgramDrafter::default()),
             Box::new(JacobiDrafter::default()),
         ];
-        drafters.into_iter().for_each(|drafter| drop(engine.add_drafter(drafter)));
+        for (number, drafter) in (0..).zip(drafters) {
+            assert_eq!(engine.add_drafter(drafter), number);
+        }
         for (promise, temperature) in [(Promise::Exact, 0.7), (Promise::Rejection, 0.0), (Promise::Block, 0.0)] {
             let plain = write(&mut engine, &[], promise, temperature);
             for drafters in [&[0][..], &[1], &[2, 3], &[4, 0], &[5]] {
