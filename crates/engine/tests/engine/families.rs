@@ -1,6 +1,6 @@
 //! Every family that can be run, with drafters of every kind: the same tokens and the same bits as without.
 //!
-//! The networks are the golden folders of `foretoken-model`. Left out: what the networks compute, which is tested there.
+//! The networks are the golden folders of `foretoken-model`. Left out: what they compute, which is tested there.
 
 use std::path::{Path, PathBuf};
 
