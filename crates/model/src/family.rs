@@ -1,8 +1,8 @@
-//! The families that can be run: one file each, and one line of the register here ([`FAMILIES`]).
+//! The families that can be run: one file each, and one line of the register here (`FAMILIES`).
 //!
 //! Everything that is particular to a format stops in a family's file: names, permuted rows, transposed matrices, fused
 //! tensors, scaling of frequencies. A family says what its network computes (a [`Spec`]) and where its tensors lie (a
-//! [`Layout`]); most say it as changes to what many have in common (`json.rs`, `gguf.rs`, `layout.rs`, `rope.rs`). What
+//! `Layout`); most say it as changes to what many have in common (`json.rs`, `gguf.rs`, `layout.rs`, `rope.rs`). What
 //! comes out is the same for all: a network whose matrices are described and not yet read, and, the way back, the keys
 //! and tensors of a GGUF file. How a family is added: `docs/adding-a-family.md`. Left out: packing, which is the
 //! backend's.
