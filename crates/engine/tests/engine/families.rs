@@ -5,9 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use foretoken_drafters::{JacobiDrafter, ModelDrafter, NgramDrafter, SuffixDrafter, TrieDrafter};
-use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request};
+use foretoken_engine::{BudgetKind, Engine, ExecutorScorer, Request};
 use foretoken_model::{Checkpoint, Model, Options};
 use foretoken_speculation::{Drafter, Promise, Sampling, Token};
+
+use crate::writing::write;
 
 /// The networks, without those that wait for their family.
 fn folders() -> Vec<PathBuf> {
@@ -25,8 +27,8 @@ fn load(path: &Path) -> Model {
     Model::load(&checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Tokens and bits of their log-probabilities of two texts at a time.
-fn write(engine: &mut Engine, drafters: &[u8], promise: Promise, temperature: f32) -> Vec<Vec<(Token, u32)>> {
+/// Two texts.
+fn requests(drafters: &[u8], promise: Promise, temperature: f32) -> Vec<Request> {
     let request = |seed: u64| Request {
         tokens_max: Some(48),
         drafters: drafters.to_vec(),
@@ -37,17 +39,7 @@ fn write(engine: &mut Engine, drafters: &[u8], promise: Promise, temperature: f3
         budget: BudgetKind::Fixed { nodes: 7 },
         ..Request::new((0..50).map(|i| ((i * i + 7 * seed) % 47) as Token).collect())
     };
-    let ids: Vec<_> = [1, 2].into_iter().map(|seed| engine.submit(request(seed)).unwrap()).collect();
-    let mut all = vec![Vec::new(); ids.len()];
-    while !engine.is_idle() {
-        for event in engine.step(&mut Race) {
-            if let Event::Tokens { sequence, emitted } = event {
-                let at = ids.iter().position(|id| id == sequence).unwrap();
-                all[at].extend(emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits())));
-            }
-        }
-    }
-    all
+    [1, 2].map(request).to_vec()
 }
 
 #[test]
@@ -69,9 +61,9 @@ fn every_family_writes_the_same_whoever_drafts() {
             assert_eq!(engine.add_drafter(drafter), number);
         }
         for (promise, temperature) in [(Promise::Exact, 0.7), (Promise::Rejection, 0.0), (Promise::Block, 0.0)] {
-            let plain = write(&mut engine, &[], promise, temperature);
+            let plain = write(&mut engine, &requests(&[], promise, temperature));
             for drafters in [&[0][..], &[1], &[2, 3], &[4, 0], &[5]] {
-                let found = write(&mut engine, drafters, promise, temperature);
+                let found = write(&mut engine, &requests(drafters, promise, temperature));
                 assert!(found == plain, "{}: {promise:?} with drafters {drafters:?}", folder.display());
             }
         }

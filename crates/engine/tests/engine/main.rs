@@ -16,3 +16,4 @@ mod refused;
 mod requests;
 mod translated;
 mod windows;
+mod writing;

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use foretoken_drafters::{JacobiDrafter, ModelDrafter, SuffixDrafter};
-use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request};
+use foretoken_engine::{BudgetKind, Engine, ExecutorScorer, Request};
 use foretoken_model::{Checkpoint, Executor, Keep, Model, Options};
 use foretoken_speculation::{Sampling, Token};
+
+use crate::writing::write;
 
 const TEXTS: usize = 3;
 const CONTEXT: usize = 400;
@@ -36,21 +38,6 @@ fn requests(drafters: &[u8]) -> Vec<Request> {
         ..Request::new((0..130 + 31 * seed).map(|i| ((i * i + seed) % 61) as Token).collect())
     };
     [(1, 0.0), (2, 0.3), (3, 0.8)].map(request).to_vec()
-}
-
-/// Tokens and bits of their log-probabilities, text by text.
-fn write(engine: &mut Engine, requests: &[Request]) -> Vec<Vec<(Token, u32)>> {
-    let ids: Vec<_> = requests.iter().map(|request| engine.submit(request.clone()).unwrap()).collect();
-    let mut all = vec![Vec::new(); ids.len()];
-    while !engine.is_idle() {
-        for event in engine.step(&mut Race) {
-            if let Event::Tokens { sequence, emitted } = event {
-                let at = ids.iter().position(|id| id == sequence).unwrap();
-                all[at].extend(emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits())));
-            }
-        }
-    }
-    all
 }
 
 #[test]
