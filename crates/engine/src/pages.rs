@@ -43,12 +43,12 @@ impl Pages {
 
     /// Raises a sequence's promise from some number of positions to a larger one; false as [`reserve`](Self::reserve).
     pub fn enlarge(&mut self, from: usize, to: usize) -> bool {
-        let held = |group: &Group, positions| group.pages_held(positions, self.rows_max);
-        let more: Vec<usize> = self.groups.iter().map(|group| held(group, to) - held(group, from)).collect();
-        let mut all = self.groups.iter().zip(&self.reserved).zip(&more);
-        let fits = all.all(|((group, reserved), more)| reserved + more <= group.pages);
+        let rows_max = self.rows_max;
+        let more = |group: &Group| group.pages_held(to, rows_max) - group.pages_held(from, rows_max);
+        let mut both = self.groups.iter().zip(&self.reserved);
+        let fits = both.all(|(group, reserved)| reserved + more(group) <= group.pages);
         if fits {
-            self.reserved.iter_mut().zip(more).for_each(|(reserved, more)| *reserved += more);
+            self.groups.iter().zip(&mut self.reserved).for_each(|(group, reserved)| *reserved += more(group));
         }
         fits
     }
