@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of a Llama's shape with random weights: something to time, nothing to read.
+"""Writes a GGUF file of a known shape with random weights: something to time, nothing to read.
 
     python3 bench/peers/synthetic.py OUT.gguf --shape 1b --type Q8_0
 
@@ -9,8 +9,9 @@ package gguf cannot do, and a model of 1.1 B weights takes seconds. The vocabula
 tokens, the 256 bytes, and pieces of one to three letters.
 
 Types: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, and Q4_K_M, which is Q4_K with Q6_K where llama.cpp's mixture has it:
-the head, and attn_v and ffn_down of about half of the layers. Vectors are F32. Needs gguf and numpy, in the versions
-of README.md. Left out: any other architecture.
+the head, and attn_v and ffn_down of about half of the layers. Vectors are F32. Shapes are Llama's, and Qwen 2.5's of
+0.5 B: a vocabulary of 151,936, a head that is the embedding, biases of q, k and v. Needs gguf and numpy, in the
+versions of README.md. Left out: any other architecture.
 """
 
 import argparse
@@ -20,14 +21,14 @@ import os
 import gguf
 import numpy as np
 
-# width, layers, heads, heads of keys and values, width inside the feed-forward half
+# architecture, vocabulary, width, layers, heads, heads of keys and values, width inside the feed-forward half
 SHAPES = {
-    "1b": (2048, 22, 32, 4, 5632),
-    "110m": (768, 12, 12, 12, 2048),
-    "tiny": (256, 2, 4, 2, 768),
+    "1b": ("llama", 32000, 2048, 22, 32, 4, 5632),
+    "110m": ("llama", 32000, 768, 12, 12, 12, 2048),
+    "tiny": ("llama", 32000, 256, 2, 4, 2, 768),
+    "qwen-0.5b": ("qwen2", 151936, 896, 24, 14, 2, 4864),
 }
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "Q4_K_M"]
-VOCABULARY_LEN = 32000
 CONTEXT_LEN = 4096
 
 # Standard deviation of a whole number drawn evenly from so many consecutive ones.
@@ -109,10 +110,11 @@ def kind_of(name, asked, layer, layers):
 
 def tensors(shape, asked):
     """Names, types and shapes of all tensors; vectors have a shape of one number and type F32."""
-    width, layers, heads, kv_heads, ffn = shape
+    architecture, vocabulary_len, width, layers, heads, kv_heads, ffn = shape
     keys = width // heads * kv_heads
-    yield "token_embd.weight", kind_of("token_embd.weight", asked, 0, layers), (VOCABULARY_LEN, width)
-    yield "output.weight", kind_of("output.weight", asked, 0, layers), (VOCABULARY_LEN, width)
+    yield "token_embd.weight", kind_of("token_embd.weight", asked, 0, layers), (vocabulary_len, width)
+    if architecture == "llama":
+        yield "output.weight", kind_of("output.weight", asked, 0, layers), (vocabulary_len, width)
     yield "output_norm.weight", "F32", (width,)
     matrices = [
         ("attn_q", (width, width)), ("attn_k", (keys, width)), ("attn_v", (keys, width)),
@@ -122,27 +124,30 @@ def tensors(shape, asked):
     for layer in range(layers):
         for name in ["attn_norm", "ffn_norm"]:
             yield f"blk.{layer}.{name}.weight", "F32", (width,)
+        if architecture == "qwen2":
+            for name, matrix in matrices[:3]:
+                yield f"blk.{layer}.{name}.bias", "F32", matrix[:1]
         for name, matrix in matrices:
             yield f"blk.{layer}.{name}.weight", kind_of(name, asked, layer, layers), matrix
 
 
-def vocabulary():
+def vocabulary(len_):
     """Tokens, scores and kinds: control tokens, bytes, then made-up pieces, the short ones first."""
     kinds = gguf.TokenType
     all = [("<unk>", 0.0, kinds.UNKNOWN), ("<s>", 0.0, kinds.CONTROL), ("</s>", 0.0, kinds.CONTROL)]
     all += [(f"<0x{byte:02X}>", 0.0, kinds.BYTE) for byte in range(256)]
     letters = "etaoinshrdlcumwfgypbvkjxqz"
-    words = ("".join(word) for len_ in (1, 2, 3) for word in itertools.product(letters, repeat=len_))
+    words = ("".join(word) for letters_len in (1, 2, 3, 4) for word in itertools.product(letters, repeat=letters_len))
     pieces = itertools.chain(["\u2581"], *((word, "\u2581" + word) for word in words))
-    pieces = itertools.islice(pieces, VOCABULARY_LEN - len(all))
+    pieces = itertools.islice(pieces, len_ - len(all))
     return all + [(piece, -float(rank), kinds.NORMAL) for rank, piece in enumerate(pieces)]
 
 
 def write(path, shape, asked, seed):
     """Writes the file, one tensor after another, so that it never lies in memory as a whole."""
-    width, layers, heads, kv_heads, ffn = shape
-    tokens, scores, kinds = zip(*vocabulary())
-    out = gguf.GGUFWriter(path, "llama")
+    architecture, vocabulary_len, width, layers, heads, kv_heads, ffn = shape
+    tokens, scores, kinds = zip(*vocabulary(vocabulary_len))
+    out = gguf.GGUFWriter(path, architecture)
     out.add_name(f"random {asked}")
     out.add_context_length(CONTEXT_LEN)
     out.add_embedding_length(width)
