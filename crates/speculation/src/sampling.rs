@@ -27,11 +27,13 @@
 
 mod constraint;
 mod edit;
+mod exponential;
 mod filter;
 mod law;
 mod problem;
 
 pub use constraint::{Constrained, Constraint};
+use exponential::exponential;
 pub use law::Law;
 pub use problem::SamplingProblem;
 
@@ -203,17 +205,18 @@ impl Sampling {
         let largest = f64::from(scratch.logits[best]);
         let floor = filter::top_k_floor(&scratch.logits, self.top_k, &mut scratch.best);
         let temperature = f64::from(self.temperature);
+        let weight = |logit: f32| exponential((f64::from(logit) - largest) / temperature);
+        if floor == f32::NEG_INFINITY && self.top_p >= 1.0 && self.min_p <= 0.0 && self.typical_p >= 1.0 {
+            return scratch.laws.law_of_row(scratch.logits.iter().map(|&logit| weight(logit)));
+        }
         scratch.kept.clear();
         for (i, chunk) in scratch.logits.chunks(filter::CHUNK).enumerate() {
             if !filter::reaches(chunk, floor) {
                 continue;
             }
             for (token, &logit) in (i * filter::CHUNK..).zip(chunk) {
-                if logit >= floor && logit > f32::NEG_INFINITY {
-                    let weight = ((f64::from(logit) - largest) / temperature).exp();
-                    if weight > 0.0 {
-                        scratch.kept.push((token as Token, weight));
-                    }
+                if logit >= floor && weight(logit) > 0.0 {
+                    scratch.kept.push((token as Token, weight(logit)));
                 }
             }
         }
@@ -243,7 +246,7 @@ fn sane(logit: f32) -> f32 {
 }
 
 /// Natural logarithm of a token's probability under the raw law: the softmax of the logits as the model gave them,
-/// before temperature, filters and penalties, which is what OpenAI reports. Added up in `f64` in the order of the row.
+/// before temperature, filters and penalties, which is what OpenAI reports. Added up in `f64`.
 ///
 /// Odd numbers count as in [`Sampling::law`]; minus infinity for a token beyond the row, or if nothing is possible.
 pub fn log_probability(logits: &[f32], token: Token) -> f32 {
@@ -262,7 +265,16 @@ impl<'a> RawLaw<'a> {
     /// The raw law of a row of logits.
     pub fn new(logits: &'a [f32]) -> RawLaw<'a> {
         let largest = f64::from(logits.iter().map(|&logit| sane(logit)).fold(f32::NEG_INFINITY, f32::max));
-        let sum: f64 = logits.iter().map(|&logit| (f64::from(sane(logit)) - largest).exp()).sum();
+        let weight = |&logit: &f32| exponential(f64::from(sane(logit)) - largest);
+        // In lanes by position, which compilers make vector code of.
+        let mut lanes = [0f64; 8];
+        let (chunks, rest) = logits.as_chunks::<8>();
+        for chunk in chunks {
+            for (lane, logit) in lanes.iter_mut().zip(chunk) {
+                *lane += weight(logit);
+            }
+        }
+        let sum: f64 = lanes.into_iter().chain(rest.iter().map(weight)).sum();
         RawLaw { logits, largest, log_sum: sum.ln() }
     }
 

@@ -46,35 +46,78 @@ impl LawPool {
     ///
     /// Panics if the sum is not finite.
     pub(super) fn law(&self, weights: impl IntoIterator<Item = (Token, f64)>) -> Option<(Law, f64)> {
-        let mut memory: LawMemory = self.0.lock().ok().and_then(|mut unused| unused.pop()).unwrap_or_default();
+        let mut memory = self.memory();
         let weights = weights.into_iter();
         // Room for all that there may be, so that it is found once and not by doubling.
         let most = weights.size_hint().1.unwrap_or(0);
         memory.0.reserve(most);
         memory.1.reserve(most);
         memory.extend(weights);
-        let (tokens, probabilities) = memory;
+        self.normalized(memory)
+    }
+
+    /// The law proportional to the weights of all tokens of a row, from token 0 on; those of weight zero are left out.
+    /// What [`LawPool::law`] makes of the others, in loops that compilers make vector code of.
+    ///
+    /// # Panics
+    ///
+    /// As [`LawPool::law`].
+    pub(super) fn law_of_row(&self, weights: impl ExactSizeIterator<Item = f64>) -> Option<Law> {
+        let mut memory = self.memory();
+        memory.1.extend(weights);
+        memory.0.extend(0..memory.1.len() as Token);
+        self.normalized(memory).map(|(law, _)| law)
+    }
+
+    /// Memory for a law, empty.
+    fn memory(&self) -> LawMemory {
+        self.0.lock().ok().and_then(|mut unused| unused.pop()).unwrap_or_default()
+    }
+
+    /// The law proportional to these weights, as [`LawPool::law`].
+    fn normalized(&self, (tokens, probabilities): LawMemory) -> Option<(Law, f64)> {
         let mut law = Several { tokens, probabilities, pool: self.clone() };
+        law.leave_out_zeros();
         debug_assert!(law.tokens.is_sorted_by(|a, b| a < b) && law.probabilities.iter().all(|&weight| weight > 0.0));
         if law.tokens.is_empty() {
             return None;
         }
-        let sum: f64 = law.probabilities.iter().sum();
+        let sum = sum(&law.probabilities);
         assert!(sum > 0.0 && sum.is_finite(), "the weights of a law sum to {sum}");
         for weight in &mut law.probabilities {
             *weight /= sum;
         }
         // Dividing may underflow a weight to zero, and a token of the support has positive probability by definition.
-        if law.probabilities.contains(&0.0) {
-            let mut is_possible = law.probabilities.iter().map(|&probability| probability > 0.0);
-            law.tokens.retain(|_| is_possible.next().expect("as many as tokens"));
-            law.probabilities.retain(|&probability| probability > 0.0);
-        }
+        law.leave_out_zeros();
         match law.tokens[..] {
             [token] => Some((Law::point(token), sum)),
             _ => Some((Law(Support::Several(Arc::new(law))), sum)),
         }
     }
+}
+
+impl Several {
+    /// Leaves out the tokens whose weight is zero.
+    fn leave_out_zeros(&mut self) {
+        // Without an early exit, so that it compiles to vector code: in nearly all laws there is none.
+        if self.probabilities.iter().fold(false, |found, &weight| found | (weight == 0.0)) {
+            let mut is_possible = self.probabilities.iter().map(|&weight| weight > 0.0);
+            self.tokens.retain(|_| is_possible.next().expect("as many as tokens"));
+            self.probabilities.retain(|&weight| weight > 0.0);
+        }
+    }
+}
+
+/// The sum of weights, in lanes by position: additions that need not wait for each other.
+fn sum(weights: &[f64]) -> f64 {
+    let mut lanes = [0f64; 8];
+    let (chunks, rest) = weights.as_chunks::<8>();
+    for chunk in chunks {
+        for (lane, weight) in lanes.iter_mut().zip(chunk) {
+            *lane += weight;
+        }
+    }
+    lanes.iter().chain(rest).sum()
 }
 
 impl Drop for Several {
