@@ -33,7 +33,7 @@ mod law;
 mod problem;
 
 pub use constraint::{Constrained, Constraint};
-use exponential::exponential;
+use exponential::{exponential, extend_exponentials};
 pub use law::Law;
 pub use problem::SamplingProblem;
 
@@ -204,11 +204,12 @@ impl Sampling {
         }
         let largest = f64::from(scratch.logits[best]);
         let floor = filter::top_k_floor(&scratch.logits, self.top_k, &mut scratch.best);
-        let temperature = f64::from(self.temperature);
-        let weight = |logit: f32| exponential((f64::from(logit) - largest) / temperature);
+        let scale = 1.0 / f64::from(self.temperature);
         if floor == f32::NEG_INFINITY && self.top_p >= 1.0 && self.min_p <= 0.0 && self.typical_p >= 1.0 {
-            return scratch.laws.law_of_row(scratch.logits.iter().map(|&logit| weight(logit)));
+            let Scratch { laws, logits, .. } = scratch;
+            return laws.law_of_row(|weights| extend_exponentials(weights, logits, largest, scale));
         }
+        let weight = |logit: f32| exponential(scale * (f64::from(logit) - largest));
         scratch.kept.clear();
         for (i, chunk) in scratch.logits.chunks(filter::CHUNK).enumerate() {
             if !filter::reaches(chunk, floor) {

@@ -56,15 +56,15 @@ impl LawPool {
         self.normalized(memory)
     }
 
-    /// The law proportional to the weights of all tokens of a row, from token 0 on; those of weight zero are left out.
-    /// What [`LawPool::law`] makes of the others, in loops that compilers make vector code of.
+    /// The law proportional to the weights that `fill` writes for all tokens of a row, from token 0 on; those of weight
+    /// zero are left out.
     ///
     /// # Panics
     ///
     /// As [`LawPool::law`].
-    pub(super) fn law_of_row(&self, weights: impl ExactSizeIterator<Item = f64>) -> Option<Law> {
+    pub(super) fn law_of_row(&self, fill: impl FnOnce(&mut Vec<f64>)) -> Option<Law> {
         let mut memory = self.memory();
-        memory.1.extend(weights);
+        fill(&mut memory.1);
         memory.0.extend(0..memory.1.len() as Token);
         self.normalized(memory).map(|(law, _)| law)
     }
