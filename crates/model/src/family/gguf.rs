@@ -230,7 +230,9 @@ impl Gguf<'_> {
         let number = |field: &str| {
             let field = format!("rope.scaling.{field}");
             match self.optional_f32(spec, &field)?.filter(|found| *found != 0.0) {
-                Some(found) if found < 0.0 => Err(self.refuse(&self.key(spec, &field), "a number of at least 0", found)),
+                Some(found) if found < 0.0 => {
+                    Err(self.refuse(&self.key(spec, &field), "a number of at least 0", found))
+                }
                 found => Ok(found),
             }
         };
