@@ -67,7 +67,9 @@ def convert(converter, folder, out):
     """Writes `out` from a folder in f32."""
     hparams = converter.ModelBase.load_hparams(folder, False)
     kind = converter.get_model_class(hparams["architectures"][0])
-    kind.set_vocab = without_tokenizer
+    # Mistral 3 hands everything to a class within.
+    for one in (kind, getattr(kind, "Ministral3Model", kind)):
+        one.set_vocab = without_tokenizer
     # Read through transformers 5 the configuration has lost its older spelling.
     hparams |= {"rotary_pct": 1.0} | json.loads((folder / "config.json").read_text())
     kind(folder, converter.gguf.LlamaFileType.ALL_F32, out, hparams=hparams).write()

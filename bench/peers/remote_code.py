@@ -6,9 +6,9 @@ tiny random ones, and what llama.cpp says about them.
 
 FOLDER/NAME gets config.json and model.safetensors (f32) with the fields and tensors of the published checkpoints, and
 golden.safetensors as golden.py writes it, but with the logits of llama.cpp: the folder is converted by llama.cpp's own
-converter, and run in f32 throughout (llama_cpp_logits.py). Weights and seeds are as in golden.py, except that some matrices of
-Baichuan's many layers are smaller, and that the rows of its head have length 1, so that the head of Baichuan 2, which
-brings them to it, says the same.
+converter, and run in f32 throughout (llama_cpp_logits.py). Weights and seeds are as in golden.py, except that some
+matrices of Baichuan's many layers are smaller, and that the rows of its head have length 1, so that the head of
+Baichuan 2, which brings them to it, says the same.
 
 llama.cpp tells the two Baichuans by their layers: 32 rotate, 40 have ALiBi.
 
@@ -78,7 +78,8 @@ def baichuan(draw, layers, width, heads, ffn, context):
     tensors = {"model.embed_tokens.weight": draw.normal(VOCABULARY, width)}
     for layer in range(layers):
         tensors |= {f"model.layers.{layer}.{name}.weight": tensor for name, tensor in [
-            ("self_attn.W_pack", draw.matrix(3 * width, width)), ("self_attn.o_proj", outer * draw.matrix(width, width)),
+            ("self_attn.W_pack", draw.matrix(3 * width, width)),
+            ("self_attn.o_proj", outer * draw.matrix(width, width)),
             ("input_layernorm", draw.norm(width)), ("post_attention_layernorm", draw.norm(width)),
             ("mlp.gate_proj", inner * draw.matrix(ffn, width)), ("mlp.up_proj", inner * draw.matrix(ffn, width)),
             ("mlp.down_proj", outer * draw.matrix(width, ffn))]}
