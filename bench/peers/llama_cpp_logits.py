@@ -8,7 +8,8 @@ llama.cpp's own, of the same GGUF files.
 One line a network: its architecture, then the largest difference as a part of the largest logit, of llama.cpp from
 transformers, of ours from llama.cpp, and of ours from transformers; then how many of 48 greedy tokens transformers
 would have written of llama.cpp's text and we would have. Files that do not say all of a network (golden_gguf.py) are
-told by differing from transformers with both programs alike; the networks of `golden.py --gguf` have no such.
+told by differing from transformers with both programs alike; the networks of `golden.py --gguf` have no such. Of
+goldens that are llama.cpp's own (remote_code.py) the first difference is 0.
 
 llama.cpp runs with an f32 cache, without flash attention, on one thread, without repacked weights. It rounds the
 context up to a multiple of 256; where frequencies depend on the context, the trained one in the file is raised with
