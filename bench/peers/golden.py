@@ -164,7 +164,7 @@ OF_GGUF = {
     "gpt_bigcode": dict(n_inner=128),
     "bloom": dict(seq_length=512),
     "glm": dict(hidden_size=32),
-    "cohere-qk-norm": dict(num_hidden_layers=64, hidden_size=16, intermediate_size=16),
+    "cohere-qk-norm": dict(num_hidden_layers=64, intermediate_size=32),
     "gpt2": dict(n_inner=128),
 }
 # Networks of OF_GGUF whose golden folder this script did not make.
