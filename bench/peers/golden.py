@@ -151,7 +151,7 @@ CASES = {
 }
 
 # What GGUF files and llama.cpp take for granted: the feed-forward half four times as wide, scores scaled by the width
-# of heads, the usual pattern of layers. None takes a field away.
+# of heads, the usual pattern of layers, norms of q and k in Command-R from 64 layers on. None takes a field away.
 OF_GGUF = {
     "gemma2": dict(query_pre_attn_scalar=8, layer_types=None),
     "gemma3": dict(query_pre_attn_scalar=8, layer_types=None, num_hidden_layers=6),
@@ -164,7 +164,11 @@ OF_GGUF = {
     "gpt_bigcode": dict(n_inner=128),
     "bloom": dict(seq_length=512),
     "glm": dict(hidden_size=32),
+    "cohere-qk-norm": dict(num_hidden_layers=64, intermediate_size=32),
+    "gpt2": dict(n_inner=128),
 }
+# Networks of OF_GGUF whose golden folder this script did not make.
+ELSEWHERE = {"gpt2": ("GPT2", GPT2_STYLE)}
 
 
 def build(name, seed):
@@ -201,6 +205,8 @@ def draw(model, embedding):
                 p.copy_(noise * embedding)
             elif isinstance(module, nn.Linear) and name == "weight":
                 p.copy_(noise * (1.6 / p.shape[-1] ** 0.5))
+            elif type(module).__name__ == "Conv1D" and name == "weight":  # [inputs, outputs]
+                p.copy_(noise * (1.6 / p.shape[0] ** 0.5))
             elif name == "bias":
                 p.copy_(noise * 0.1)
             elif "Norm" in type(module).__name__ and name == "weight":
@@ -263,7 +269,7 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     if arguments.gguf:
         for case, changes in OF_GGUF.items():
-            family, fields, *apart = CASES[case]
+            family, fields, *apart = CASES.get(case) or ELSEWHERE[case]
             fields = {field: value for field, value in {**fields, **changes}.items() if value is not None}
             CASES[case] = (family, fields, *apart)
         arguments.cases = OF_GGUF if arguments.cases == ["all"] else arguments.cases

@@ -24,6 +24,20 @@ import traceback
 from pathlib import Path
 
 
+def converter_of(llama_cpp):
+    """The module of the converter in llama.cpp's source folder."""
+    sys.path[:0] = [llama_cpp, os.path.join(llama_cpp, "gguf-py")]
+    import convert_hf_to_gguf
+    from conversion.baichuan import BaichuanModel
+    from conversion.base import TextModel
+
+    # Of Baichuan it converts W_pack itself, and calls itself without end for every other tensor.
+    unpack = BaichuanModel.modify_tensors
+    BaichuanModel.modify_tensors = lambda self, data, name, bid: (
+        unpack if name.endswith("W_pack.weight") else TextModel.modify_tensors)(self, data, name, bid)
+    return convert_hf_to_gguf
+
+
 def staged(folder, to):
     """A copy of a golden folder as a checkpoint of transformers 4, which is what the converter knows: its configuration
     in the older spelling, and a tokenizer file that says how many tokens there are."""
@@ -32,6 +46,7 @@ def staged(folder, to):
     config.setdefault("n_ctx", config.get("n_positions", config.get("n_ctx", 512)))
     config.setdefault("layernorm_epsilon", config.get("rms_norm_eps", 1e-5))
     config.setdefault("seq_length", config.get("max_position_embeddings", 512))
+    config.setdefault("vocab_size", config.get("padded_vocab_size"))
     if config["model_type"] == "falcon" and config["multi_query"] and not config["new_decoder_architecture"]:
         config["num_kv_heads"] = 1
     (to / "config.json").write_text(json.dumps(config))
@@ -41,11 +56,20 @@ def staged(folder, to):
     return to
 
 
+def without_tokenizer(model):
+    """In the place of the converter's step that writes a tokenizer: how many tokens there are."""
+    model.gguf_writer.add_tokenizer_model("none")
+    if f"{model.gguf_writer.arch}.vocab_size" not in model.gguf_writer.kv_data[0]:
+        model.gguf_writer.add_vocab_size(model.hparams["vocab_size"])
+
+
 def convert(converter, folder, out):
     """Writes `out` from a folder in f32."""
     hparams = converter.ModelBase.load_hparams(folder, False)
     kind = converter.get_model_class(hparams["architectures"][0])
-    kind.set_vocab = lambda self: self.gguf_writer.add_tokenizer_model("none")
+    # Mistral 3 hands everything to a class within.
+    for one in (kind, getattr(kind, "Ministral3Model", kind)):
+        one.set_vocab = without_tokenizer
     # Read through transformers 5 the configuration has lost its older spelling.
     hparams |= {"rotary_pct": 1.0} | json.loads((folder / "config.json").read_text())
     kind(folder, converter.gguf.LlamaFileType.ALL_F32, out, hparams=hparams).write()
@@ -58,9 +82,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    sys.path[:0] = [arguments.llama_cpp, os.path.join(arguments.llama_cpp, "gguf-py")]
-    import convert_hf_to_gguf as converter
-
+    converter = converter_of(arguments.llama_cpp)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for folder in sorted(path for path in arguments.goldens.iterdir() if path.is_dir()):
         if arguments.names and folder.name not in arguments.names:

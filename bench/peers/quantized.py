@@ -7,7 +7,8 @@ Hugging Face checkpoints are packed, and what transformers says about the floats
 FOLDER/NAME gets config.json and model.safetensors, packed here from integers (or bits of floats) that are known, as
 AutoGPTQ, AutoAWQ and compressed-tensors pack them; and golden.safetensors: `tokens` (32 of them), their `logits` in f32
 with eager attention of the network whose matrices are scale * (quant - zero), and `weight`, one of these matrices
-([32, 64], `k_proj` of layer 1). Nothing of the packing programs is used: none is needed to read what they wrote.
+([32, 64], `k_proj` of layer 1). Nothing of the packing programs is used: what they write themselves is
+compared by quantized_by_programs.py.
 
 Needs numpy, torch, transformers 5 and safetensors.
 """

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use foretoken_model::{Batch, Executor, PageId, Span};
+use foretoken_model::{Batch, Executor, Options, PageId, Span};
 use foretoken_speculation::Token;
 use foretoken_weights::safetensors::{Elements, write};
 
@@ -48,7 +48,9 @@ impl Logits {
             return Err(Failure::Other(format!("--tokens: expected at most {context} (the context), found {count}")));
         }
         let mut loading = Loading::default();
-        let mut model = model.load(self.model.run_with(count), &mut |done, of| loading.show(done, of))?;
+        // Some rotations are chosen by the longest text.
+        let options = Options { context: self.model.ctx_size.map(|_| context), ..self.model.run_with(count) };
+        let mut model = model.load(options, &mut |done, of| loading.show(done, of))?;
         let rows_max = model.capacity().rows_max;
         let rows = if self.one_by_one { 1 } else { self.rows.unwrap_or(rows_max).min(rows_max) };
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());

@@ -398,6 +398,28 @@ mod tests {
     use crate::checkpoint::Config;
     use crate::quantization;
 
+    fn floats(storage: &Storage) -> Vec<f32> {
+        let mut floats = vec![0.0; storage.elements()];
+        storage.widen(0..floats.len(), &mut floats);
+        floats
+    }
+
+    /// The format of a matrix of a checkpoint in a folder, and whether its floats are to the bit those of a tensor of
+    /// another file in it.
+    fn read(folder: &Path, name: &str, of: &str, tensor: &str) -> (Option<Format>, bool) {
+        let checkpoint = Checkpoint::open(folder).unwrap();
+        let Config::Json(config) = &checkpoint.config else { panic!("{}: not JSON", folder.display()) };
+        let how = quantization::of(config).unwrap().unwrap();
+        let file = safetensors::open(folder.join(of)).unwrap();
+        let expected = file.require(tensor).unwrap();
+        let shape = [expected.shape[1], expected.shape[0]];
+        let found = Quantized::find(&checkpoint.weights, name, how, shape).unwrap().expect(name);
+        let found = found.storage(&Pool::new(2)).unwrap();
+        // The head stays as it is.
+        assert!(Quantized::find(&checkpoint.weights, "lm_head", how, [64, 64]).unwrap().is_none());
+        (found.format(), floats(&found) == floats(&Storage::new(expected)))
+    }
+
     /// One matrix of each golden, in the form that is expected of it.
     #[test]
     fn weights_have_the_bits_of_what_was_packed() {
@@ -412,23 +434,32 @@ mod tests {
         ];
         for (name, format) in goldens {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/quantized-{name}"));
-            let checkpoint = Checkpoint::open(&folder).unwrap();
-            let Config::Json(config) = &checkpoint.config else { panic!("{name}: not JSON") };
-            let how = quantization::of(config).unwrap().unwrap();
-            let matrix = "model.layers.1.self_attn.k_proj";
-            let storage = Quantized::find(&checkpoint.weights, matrix, how, [64, 32]).unwrap().unwrap();
-            let storage = storage.storage(&Pool::new(2)).unwrap();
-            assert_eq!((storage.format(), storage.elements()), (format, 64 * 32), "{name}");
-            let mut found = vec![0.0; 64 * 32];
-            storage.widen(0..found.len(), &mut found);
-            let golden = safetensors::open(folder.join("golden.safetensors")).unwrap();
-            let expected = Storage::new(golden.require("weight").unwrap());
-            let mut floats = vec![0.0; 64 * 32];
-            expected.widen(0..floats.len(), &mut floats);
-            assert!(found == floats, "{name}");
-            // The head stays as it is.
-            assert!(Quantized::find(&checkpoint.weights, "lm_head", how, [64, 64]).unwrap().is_none());
+            let found = read(&folder, "model.layers.1.self_attn.k_proj", "golden.safetensors", "weight");
+            assert_eq!(found, (format, true), "{name}");
         }
+    }
+
+    /// Every matrix of checkpoints that the packing programs wrote (`bench/peers/quantized_by_programs.py`):
+    /// `FORETOKEN_QUANTIZED=DIR cargo test -p foretoken-model quantized`.
+    #[test]
+    fn weights_of_a_given_folder() {
+        let Some(folder) = std::env::var_os("FORETOKEN_QUANTIZED") else {
+            println!("skipped: FORETOKEN_QUANTIZED is not set");
+            return;
+        };
+        let folders = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut compared = 0;
+        for folder in folders.filter(|path| path.is_dir()) {
+            const FLOATS: &str = "floats.safetensors";
+            let matrices = safetensors::open(folder.join(FLOATS)).unwrap();
+            let all = matrices.iter().map(|matrix| read(&folder, &matrix.name, FLOATS, &matrix.name));
+            let all: Vec<_> = all.collect();
+            let other = all.iter().filter(|(_, same)| !same).count();
+            println!("{}: {:?}, {other} of {} matrices differ", folder.display(), all[0].0, all.len());
+            assert_eq!(other, 0, "{}", folder.display());
+            compared += all.len();
+        }
+        assert!(compared > 0, "nothing to compare");
     }
 
     #[test]

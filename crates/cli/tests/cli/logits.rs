@@ -30,3 +30,17 @@ fn the_file_has_one_row_a_token() {
     let logits = weights.require("logits").expect("it has logits");
     assert_eq!((logits.shape.as_slice(), logits.dtype), (&[3, 8192][..], foretoken_weights::Dtype::F32));
 }
+
+/// The network's rotations are chosen by the longest text: below or above its trained context of 128.
+#[test]
+fn the_context_that_is_asked_for_chooses_rotations() {
+    let (folder, model) = (tempfile::tempdir().expect("a folder can be made"), golden("phi3-long-below"));
+    let of_context = |context: &str| {
+        let path = folder.path().join("out.safetensors").display().to_string();
+        run(&["logits", "-m", &model, "--tokens", "5,17,3", "-o", &path, "-c", context]).ok();
+        std::fs::read(path).expect("the file was written")
+    };
+    assert!(of_context("3") == of_context("128"));
+    assert!(of_context("129") == of_context("512"));
+    assert!(of_context("128") != of_context("129"));
+}

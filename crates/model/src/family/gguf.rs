@@ -204,29 +204,46 @@ impl Gguf<'_> {
         let of_kind = self.key(spec, "rope.scaling.type");
         let kind = self.metadata.optional_str(&of_kind)?.unwrap_or("none");
         let of_factor = self.key(spec, "rope.scaling.factor");
-        let (factor, mut magnitude) = match kind {
+        let (factor, magnitude) = match kind {
             "none" | "longrope" => {
                 let linear = self.metadata.optional_f32(&self.key(spec, "rope.scale_linear"))?;
                 (linear.unwrap_or(1.0), self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0))
             }
-            "linear" => (self.metadata.f32(&of_factor)?, 1.0),
-            "yarn" => (self.metadata.f32(&of_factor)?, 1.0),
+            "linear" | "yarn" => (self.metadata.f32(&of_factor)?, 1.0),
             other => return Err(self.refuse(&of_kind, "none, linear, yarn or longrope", format!("{other:?}"))),
         };
         let factor = positive("rope.scaling.factor", factor)?;
-        let mut frequencies = if kind == "yarn" {
-            let original = self.optional_count(spec, "rope.scaling.original_context_length")?;
-            magnitude = self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0);
-            magnitude *= 1.0 + 0.1 * factor.max(1.0).ln();
-            let original = original.unwrap_or(spec.context_max) as f32;
-            rope::yarn_frequencies((base, dim), factor, original, [32.0, 1.0], true)
+        let (mut frequencies, magnitude) = if kind == "yarn" {
+            self.yarn(spec, (base, dim), factor)?
         } else {
-            rope::plain(base, dim).into_iter().map(|frequency| frequency / factor).collect()
+            (rope::plain(base, dim).into_iter().map(|frequency| frequency / factor).collect(), magnitude)
         };
         if let Some(divisors) = self.divisors(spec, dim / 2)? {
             frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
         }
         Ok(Rotation { frequencies, pairing, magnitude })
+    }
+
+    /// Frequencies and magnitude of yarn. Turns of the pairs that are blended are read from the files of every family,
+    /// as transformers reads them from its configuration; llama.cpp takes 32 and 1 for granted in all but `mistral3`.
+    fn yarn(&self, spec: &Spec, base_dim: (f32, usize), factor: f32) -> Result<(Vec<f32>, f32), ModelError> {
+        let number = |field: &str| {
+            let field = format!("rope.scaling.{field}");
+            match self.optional_f32(spec, &field)?.filter(|found| *found != 0.0) {
+                Some(found) if found < 0.0 => {
+                    Err(self.refuse(&self.key(spec, &field), "a number of at least 0", found))
+                }
+                found => Ok(found),
+            }
+        };
+        let original = self.optional_count(spec, "rope.scaling.original_context_length")?;
+        let original = original.unwrap_or(spec.context_max) as f32;
+        let betas = [number("yarn_beta_fast")?.unwrap_or(32.0), number("yarn_beta_slow")?.unwrap_or(1.0)];
+        let scale = |by: f32| 1.0 + 0.1 * by * factor.max(1.0).ln();
+        // `mscale_all_dim` of the checkpoint, beside which its `mscale` is taken to be 1.
+        let all = number("yarn_log_multiplier")?.map_or(1.0, scale);
+        let magnitude = self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0) * scale(1.0) / all;
+        Ok((rope::yarn_frequencies(base_dim, factor, original, betas, true), magnitude))
     }
 
     /// Divisors of frequencies: one list, or one for texts within the trained context and one for longer ones.

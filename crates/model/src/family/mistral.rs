@@ -2,18 +2,21 @@
 //! has no windows; its queries grow with their position.
 //!
 //! GGUF files of Mistral are of the architecture `llama`, and those with a window do not say so: they are run without,
-//! as llama.cpp does.
+//! as llama.cpp does. Those of Ministral 3 are of `mistral3`, and so are newer ones of Mistral Small 3.
 
-use super::layout::HUGGING;
+use foretoken_kernels::rope::Pairing;
+
+use super::gguf::{Gguf, NormKind};
+use super::layout::{GGUF, HUGGING};
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{LayerAttention, QueryGrowth};
+use crate::spec::{Activation, FeedForward, LayerAttention, QueryGrowth};
 
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("mistral", mistral)), None),
     Family::new(Some(("ministral", ministral)), None),
-    Family::new(Some(("ministral3", ministral3)), None),
+    Family::new(Some(("ministral3", ministral3)), Some(("mistral3", mistral3_of_gguf))),
 ];
 
 fn mistral(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
@@ -31,6 +34,17 @@ fn ministral3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
         spec.query_growth = Some(QueryGrowth { rate: parameters.f32("llama_4_scaling_beta")?, period });
     }
     Ok(Plan { spec, layout })
+}
+
+/// Queries grow where the file says how fast, and a step every trained context.
+fn mistral3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("mistral3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    if let Some(rate) = gguf.optional_f32(&spec, "attention.temperature_scale")?.filter(|rate| *rate != 0.0) {
+        let trained = gguf.optional_count(&spec, "rope.scaling.original_context_length")?;
+        spec.query_growth = Some(QueryGrowth { rate, period: trained.unwrap_or(spec.context_max) as f32 });
+    }
+    Ok(Plan { spec, layout: GGUF })
 }
 
 /// Of a `mistral` all layers have the window, of a `ministral` those that `layer_types` names.

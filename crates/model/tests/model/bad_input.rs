@@ -252,8 +252,9 @@ fn tensors_that_contradict_the_configuration() {
 fn tensors_of_every_family_that_contradict_its_configuration() {
     for family in GOLDENS.into_iter().flatten() {
         let (config, tensors) = (config(&fixture(family)).to_string(), read(&fixture(family)));
-        // One layer is as good as all.
-        let names = tensors.keys().filter(|name| !name.contains(".1.") && !name.contains(".2."));
+        // The first layer is as good as all.
+        let later = |name: &str| name.split('.').any(|part| part.parse().is_ok_and(|number: usize| number > 0));
+        let names = tensors.keys().filter(|name| !later(name));
         for name in names {
             let mut changed = [tensors.clone(), tensors.clone()];
             changed[0].remove(name);

@@ -205,26 +205,46 @@ fn llama_name(name: &str) -> String {
 
 /// A Llama fixture as the converter writes it: matrices in `form` where their rows allow it, vectors in f32.
 fn llama_gguf(config: &Value, tensors: &Tensors, form: Form) -> Gguf {
+    llama_kin_gguf("llama", config, tensors, form)
+}
+
+/// The same of an architecture that is written in the same way.
+fn llama_kin_gguf(architecture: &str, config: &Value, tensors: &Tensors, form: Form) -> Gguf {
     let number = |field: &str| config[field].as_u64().unwrap() as usize;
     let (heads, kv_heads) = (number("num_attention_heads"), number("num_key_value_heads"));
+    let head_dim = config["head_dim"].as_u64().map_or(number("hidden_size") / heads, |head_dim| head_dim as usize);
+    let key = |field: &str| format!("{architecture}.{field}");
     let mut gguf = Gguf::default()
-        .str("general.architecture", "llama")
-        .u32("llama.block_count", number("num_hidden_layers"))
-        .u32("llama.context_length", number("max_position_embeddings"))
-        .u32("llama.embedding_length", number("hidden_size"))
-        .u32("llama.feed_forward_length", number("intermediate_size"))
-        .u32("llama.attention.head_count", heads)
-        .u32("llama.attention.head_count_kv", kv_heads)
-        .u32("llama.rope.dimension_count", number("hidden_size") / heads)
-        .f32("llama.attention.layer_norm_rms_epsilon", config["rms_norm_eps"].as_f64().unwrap() as f32)
-        .f32("llama.rope.freq_base", config["rope_parameters"]["rope_theta"].as_f64().unwrap() as f32);
+        .str("general.architecture", architecture)
+        .u32(&key("block_count"), number("num_hidden_layers"))
+        .u32(&key("context_length"), number("max_position_embeddings"))
+        .u32(&key("embedding_length"), number("hidden_size"))
+        .u32(&key("feed_forward_length"), number("intermediate_size"))
+        .u32(&key("attention.head_count"), heads)
+        .u32(&key("attention.head_count_kv"), kv_heads)
+        .u32(&key("attention.key_length"), head_dim)
+        .u32(&key("attention.value_length"), head_dim)
+        .u32(&key("rope.dimension_count"), head_dim)
+        .f32(&key("attention.layer_norm_rms_epsilon"), config["rms_norm_eps"].as_f64().unwrap() as f32)
+        .f32(&key("rope.freq_base"), config["rope_parameters"]["rope_theta"].as_f64().unwrap() as f32);
     let scaling = &config["rope_parameters"];
+    let of_scaling = |field: &str| scaling[field].as_f64().unwrap() as f32;
     match scaling["rope_type"].as_str().unwrap() {
         "linear" => {
-            let factor = scaling["factor"].as_f64().unwrap() as f32;
-            gguf = gguf.str("llama.rope.scaling.type", "linear").f32("llama.rope.scaling.factor", factor);
+            gguf = gguf.str(&key("rope.scaling.type"), "linear").f32(&key("rope.scaling.factor"), of_scaling("factor"));
         }
         "llama3" => gguf = gguf.tensor("rope_freqs.weight", &llama3_divisors(scaling, 8), Form::F32),
+        "yarn" => {
+            let trained = scaling["original_max_position_embeddings"].as_u64().unwrap() as usize;
+            gguf = gguf
+                .str(&key("rope.scaling.type"), "yarn")
+                .u32(&key("rope.scaling.original_context_length"), trained)
+                .f32(&key("rope.scaling.factor"), of_scaling("factor"))
+                .f32(&key("rope.scaling.yarn_beta_fast"), of_scaling("beta_fast"))
+                .f32(&key("rope.scaling.yarn_beta_slow"), of_scaling("beta_slow"))
+                .f32(&key("rope.scaling.yarn_log_multiplier"), of_scaling("mscale_all_dim"))
+                .f32(&key("attention.temperature_scale"), of_scaling("llama_4_scaling_beta"));
+        }
         _ => (),
     }
     for (name, tensor) in tensors {
@@ -288,6 +308,32 @@ fn llama_in_gguf() {
                 assert_near(&found, &expected, &what);
             }
         }
+    }
+}
+
+/// Yarn by the file's own turns and multiplier, and queries that grow with every eighth position.
+#[test]
+fn ministral3_in_gguf() {
+    let tensors = read(&fixture("ministral3"));
+    let changes = [
+        json!({}),
+        json!({"beta_fast": 0.2, "beta_slow": 0.1}),
+        json!({"mscale_all_dim": 0.5}),
+        json!({"mscale_all_dim": 0.0}),
+        json!({"llama_4_scaling_beta": 0.7}),
+    ];
+    let mut said = Vec::new();
+    for change in &changes {
+        let mut config = config(&fixture("ministral3"));
+        let parameters = config["rope_parameters"].as_object_mut().unwrap();
+        for fields in [&json!({"original_max_position_embeddings": 8, "rope_theta": 100.0}), change] {
+            parameters.extend(fields.as_object().unwrap().clone());
+        }
+        let expected = said_by(&config, &tensors);
+        let found = said_by_gguf(&llama_kin_gguf("mistral3", &config, &tensors, Form::F32));
+        assert_near(&found, &expected, &format!("mistral3 with {change}"));
+        assert!(said.iter().all(|other| *other != found), "{change} changes nothing");
+        said.push(found);
     }
 }
 

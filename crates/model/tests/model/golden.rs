@@ -1,4 +1,5 @@
-//! Logits and greedy continuations as transformers computed them, for small random networks of each family.
+//! Logits and greedy continuations as transformers computed them, for small random networks of each family; as
+//! llama.cpp did for the families that transformers has no class for.
 //!
 //! The fixtures hold f32 weights, the tokens, the logits of every row and 48 greedy tokens. The bound is 1e-5 of
 //! the largest logit: far above the rounding of either side, far below what a wrong activation does.
@@ -13,7 +14,7 @@ use crate::{fixture, load_with, logits};
 
 /// Golden folders by the families of the register: all that there are, but for [`WAITING`] and quantized ones, which
 /// are compared with their own weights (`quantized.rs`).
-pub(crate) const GOLDENS: [&[&str]; 12] = [
+pub(crate) const GOLDENS: [&[&str]; 13] = [
     &["llama", "llama-tied", "llama-biased", "llama-head-dim", "gpt2"],
     &["llama3-rope", "linear-rope", "yarn-rope", "dynamic-rope-below", "dynamic-rope-above", "longrope"],
     &["qwen2", "qwen2-yarn", "qwen2-window", "qwen3"],
@@ -26,6 +27,8 @@ pub(crate) const GOLDENS: [&[&str]; 12] = [
     &["stablelm", "stablelm-parallel", "olmo2", "olmo3", "glm", "glm4"],
     &["smollm3", "granite"],
     &["cohere", "cohere-qk-norm", "cohere2"],
+    // Their logits are llama.cpp's.
+    &["internlm2", "baichuan", "baichuan-13b", "chatglm"],
 ];
 
 /// Golden folders of families that are not run yet.
@@ -93,7 +96,7 @@ fn compare(folder: &Path, checkpoint: &Path, bound: f32) {
 }
 
 #[test]
-fn logits_and_greedy_text_are_those_of_transformers() {
+fn logits_and_greedy_text_are_those_of_the_goldens() {
     let failed: Vec<&str> = GOLDENS
         .into_iter()
         .flatten()
@@ -154,7 +157,7 @@ fn goldens_of_a_given_folder() {
 
 /// Golden networks of which a GGUF file says all. Of the others files lack a window, the pattern of layers, the scale
 /// of scores, a scaling of rotations, or the width of the feed-forward half.
-const SAID_BY_GGUF: [&str; 26] = [
+const SAID_BY_GGUF: [&str; 31] = [
     "llama",
     "llama-tied",
     "llama-biased",
@@ -167,6 +170,7 @@ const SAID_BY_GGUF: [&str; 26] = [
     "qwen2-yarn",
     "qwen3",
     "mistral-nemo",
+    "ministral3",
     "gemma",
     "phi3-long-below",
     "phi3-long-above",
@@ -181,6 +185,10 @@ const SAID_BY_GGUF: [&str; 26] = [
     "granite",
     "cohere",
     "cohere-qk-norm",
+    "internlm2",
+    "baichuan",
+    "baichuan-13b",
+    "chatglm",
 ];
 
 /// Goldens as llama.cpp's converter writes them (`bench/peers/golden_gguf.py`), one `NAME.gguf` each:

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::files::{Tensors, Wide, config, read};
 use crate::fixture;
-use crate::forms::said_by;
+use crate::forms::{assert_within, said_by};
 
 /// A golden network, by the parts of its names.
 struct Network {
@@ -66,6 +66,12 @@ impl Network {
     }
 }
 
+/// The logits of the first so many tokens, of each row.
+fn first_logits(config: &Value, tensors: &Tensors, count: usize) -> Vec<f32> {
+    let vocabulary = config["vocab_size"].as_u64().unwrap() as usize;
+    said_by(config, tensors).chunks_exact(vocabulary).flat_map(|row| row[..count].to_vec()).collect()
+}
+
 #[test]
 fn internlm2_is_llama_fused_group_by_group() {
     let llama = Network::golden("llama-head-dim");
@@ -107,6 +113,38 @@ fn baichuan_is_llama_fused() {
     let other = llama.with(json!({"model_type": "baichuan", "num_key_value_heads": null,
         "max_position_embeddings": null, "model_max_length": 512}));
     assert!(said_by(&other, &tensors) != llama.said());
+}
+
+/// Baichuan 2, told by its 125 696 tokens, brings the rows of its head to length 1, where those of the golden network
+/// are already: with its tokens over and over, and rows of other lengths, the first logits are the golden's.
+#[test]
+fn the_head_of_baichuan_2() {
+    const VOCABULARY: usize = 125_696;
+    for golden in ["baichuan", "baichuan-13b"] {
+        let first = Network::golden(golden);
+        let known = first.number("vocab_size");
+        let mut tensors = first.tensors.clone();
+        for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+            let tensor = tensors.get_mut(name).unwrap();
+            tensor.shape[0] = VOCABULARY;
+            tensor.elements = tensor.elements.iter().copied().cycle().take(tensor.shape.iter().product()).collect();
+        }
+        let head = tensors.get_mut("lm_head.weight").unwrap();
+        for (i, row) in head.elements.chunks_exact_mut(head.shape[1]).enumerate() {
+            row.iter_mut().for_each(|x| *x *= [0.25, 1.0, 8.0][i % 3]);
+        }
+        let config = first.with(json!({"vocab_size": VOCABULARY}));
+        let found = first_logits(&config, &tensors, known);
+        assert_within(1e-6, &found, &first.said(), golden);
+        // One token fewer, and it is Baichuan 1, whose head is as it is.
+        for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+            let tensor = tensors.get_mut(name).unwrap();
+            tensor.shape[0] -= 1;
+            tensor.elements.truncate(tensor.shape.iter().product());
+        }
+        let config = first.with(json!({"vocab_size": VOCABULARY - 1}));
+        assert!(first_logits(&config, &tensors, known) != found, "{golden}: the head of Baichuan 1");
+    }
 }
 
 /// The text of a model of images and text is the text's own network, in both spellings of its tensors' names.
