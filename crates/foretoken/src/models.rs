@@ -122,7 +122,10 @@ impl Opened {
     pub fn missing_tokenizer(&self) -> String {
         match self.place {
             Place::Gguf => format!("{}: tokenizer.ggml.model: expected a vocabulary, found none", self.name),
-            _ => format!("{}/tokenizer.json: expected a tokenizer, found no such file", self.name),
+            _ => {
+                let others = "tokenizer.model, or vocab.json with merges.txt";
+                format!("{}/tokenizer.json: expected a tokenizer (or {others}), found no such file", self.name)
+            }
         }
     }
 
