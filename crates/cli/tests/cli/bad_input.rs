@@ -124,7 +124,8 @@ fn a_model_whose_own_settings_are_wrong_is_refused() {
 #[test]
 fn a_missing_tokenizer_says_what_works_without() {
     let folder = golden("llama");
-    let missing = format!("{folder}/tokenizer.json: expected a tokenizer (or ");
+    const OTHERS: &str = "tokenizer.model, or vocab.json with merges.txt";
+    let missing = format!("{folder}/tokenizer.json: expected a tokenizer (or {OTHERS}), found no such file");
     let hint = format!("{missing}; without one, give --prompt-ids and --output-ids");
     assert_eq!(run(&["generate", "-m", &folder, "hello"]).error(1), hint);
     assert_eq!(run(&["generate", "-m", &folder, "hello", "--output-ids"]).error(1), hint);
