@@ -11,7 +11,7 @@ use super::checks::{check_epsilon, check_head_dim, check_heads, count, gguf_voca
 use super::tensors::optional_vector;
 use super::{Asked, rope};
 use crate::error::ModelError;
-use crate::spec::{FeedForward, LayerAttention, Norm, Positions, Residual, Rotation, Spec};
+use crate::spec::{FeedForward, LayerAttention, Norm, Positions, Residual, Rotation, Scaling, Spec};
 
 /// A GGUF file as families read it.
 #[derive(Clone, Copy)]
@@ -204,29 +204,31 @@ impl Gguf<'_> {
         let of_kind = self.key(spec, "rope.scaling.type");
         let kind = self.metadata.optional_str(&of_kind)?.unwrap_or("none");
         let of_factor = self.key(spec, "rope.scaling.factor");
-        let (factor, mut magnitude) = match kind {
-            "none" | "longrope" => {
-                let linear = self.metadata.optional_f32(&self.key(spec, "rope.scale_linear"))?;
-                (linear.unwrap_or(1.0), self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0))
-            }
-            "linear" => (self.metadata.f32(&of_factor)?, 1.0),
-            "yarn" => (self.metadata.f32(&of_factor)?, 1.0),
+        let factor = match kind {
+            "none" | "longrope" => self.metadata.optional_f32(&self.key(spec, "rope.scale_linear"))?.unwrap_or(1.0),
+            "linear" | "yarn" => self.metadata.f32(&of_factor)?,
             other => return Err(self.refuse(&of_kind, "none, linear, yarn or longrope", format!("{other:?}"))),
         };
         let factor = positive("rope.scaling.factor", factor)?;
-        let mut frequencies = if kind == "yarn" {
+        let mut magnitude = match kind {
+            "linear" => 1.0,
+            _ => self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0),
+        };
+        let (mut frequencies, mut scaling) = if kind == "yarn" {
             let original = self.optional_count(spec, "rope.scaling.original_context_length")?;
-            magnitude = self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0);
-            magnitude *= 1.0 + 0.1 * factor.max(1.0).ln();
             let original = original.unwrap_or(spec.context_max) as f32;
-            rope::yarn_frequencies((base, dim), factor, original, [32.0, 1.0], true)
+            magnitude *= rope::yarn_magnitude(factor);
+            let frequencies = rope::yarn_frequencies((base, dim), factor, original, [32.0, 1.0], true);
+            (frequencies, Scaling::Yarn { factor, original })
         } else {
-            rope::plain(base, dim).into_iter().map(|frequency| frequency / factor).collect()
+            let frequencies = rope::plain(base, dim).into_iter().map(|frequency| frequency / factor).collect();
+            (frequencies, if factor == 1.0 { Scaling::None } else { Scaling::Linear { factor } })
         };
         if let Some(divisors) = self.divisors(spec, dim / 2)? {
             frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
+            scaling = Scaling::Divided;
         }
-        Ok(Rotation { frequencies, pairing, magnitude })
+        Ok(Rotation { frequencies, pairing, magnitude, base, scaling })
     }
 
     /// Divisors of frequencies: one list, or one for texts within the trained context and one for longer ones.

@@ -2,17 +2,17 @@
 //! has no windows; its queries grow with their position.
 //!
 //! GGUF files of Mistral are of the architecture `llama`, and those with a window do not say so: they are run without,
-//! as llama.cpp does.
+//! as llama.cpp does. None is written that would have to say so.
 
 use super::layout::HUGGING;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Asked, Family, Plan, json, llama, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{LayerAttention, QueryGrowth};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("mistral", mistral)), None),
-    Family::new(Some(("ministral", ministral)), None),
+    Family::new(Some(("mistral", mistral)), None).written("llama", llama::keys),
+    Family::new(Some(("ministral", ministral)), None).written("llama", llama::keys),
     Family::new(Some(("ministral3", ministral3)), None),
 ];
 
