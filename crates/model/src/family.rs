@@ -163,8 +163,10 @@ fn plan_of_json(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, P
 
 /// The configuration of the text of a model of images and text.
 fn text_config(config: &JsonConfig) -> Result<Option<JsonConfig>, ModelError> {
-    let wraps =
-        |config: &JsonConfig| Ok(config.optional_str("model_type")?.is_some_and(|name| WRAPPERS.contains(&name)));
+    let wraps = |config: &JsonConfig| {
+        let name = config.optional_str("model_type")?;
+        Ok::<bool, ModelError>(name.is_some_and(|name| WRAPPERS.contains(&name)))
+    };
     if !wraps(config)? {
         return Ok(None);
     }
@@ -183,6 +185,13 @@ fn quantization_of(checkpoint: &Checkpoint) -> Result<Option<Quantization>, Mode
         (None, Ok(Some(text))) => quantization::of(&text),
         (found, _) => Ok(found),
     }
+}
+
+/// Refuses a checkpoint that is not one of floats.
+fn refuse_quantized(config: &JsonConfig) -> Result<(), ModelError> {
+    let Some(how) = config.optional_object("quantization_config")? else { return Ok(()) };
+    let method = how.optional_str("quant_method")?.unwrap_or("a quantization");
+    Err(config.refuse("quantization_config", "nothing (only checkpoints of floats are written)", method))
 }
 
 /// The names of the register, for messages.
@@ -222,13 +231,11 @@ pub(crate) fn export(
     collected: &mut Collected<'_>,
 ) -> Result<(Keys, Vec<String>), ModelError> {
     let Config::Json(config) = &checkpoint.config else { panic!("export: {} is GGUF already", checkpoint.name) };
+    refuse_quantized(config)?;
     let text = text_config(config)?;
     let config = text.as_ref().unwrap_or(config);
+    refuse_quantized(config)?;
     let (family, _) = plan(checkpoint, Asked::default())?;
-    if quantization_of(checkpoint)?.is_some() {
-        let expected = "nothing (only checkpoints of floats are written)";
-        return Err(config.refuse("quantization_config", expected, "a quantization"));
-    }
     let Some(written) = &family.written else {
         let written = families().filter(|family| family.written.is_some()).filter_map(Family::model_type);
         let expected = format!("a family that can be written as GGUF: {}", written.collect::<Vec<_>>().join(", "));

@@ -217,7 +217,9 @@ impl Gguf<'_> {
         let (mut frequencies, mut scaling) = if kind == "yarn" {
             let original = self.optional_count(spec, "rope.scaling.original_context_length")?;
             let original = original.unwrap_or(spec.context_max) as f32;
-            magnitude *= rope::yarn_magnitude(factor);
+            let logarithm = self.optional_f32(spec, rope::YARN_LOGARITHM)?.filter(|all| *all != 0.0);
+            magnitude *=
+                rope::yarn_magnitude(factor, 1.0) / logarithm.map_or(1.0, |all| rope::yarn_magnitude(factor, all));
             let frequencies = rope::yarn_frequencies((base, dim), factor, original, [32.0, 1.0], true);
             (frequencies, Scaling::Yarn { factor, original })
         } else {

@@ -4,16 +4,21 @@
 //! GGUF files of Mistral are of the architecture `llama`, and those with a window do not say so: they are run without,
 //! as llama.cpp does. None is written that would have to say so.
 
-use super::layout::HUGGING;
+use foretoken_kernels::rope::Pairing;
+
+use super::gguf::{Gguf, NormKind};
+use super::layout::{GGUF, HUGGING};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json, llama, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{LayerAttention, QueryGrowth};
+use crate::spec::{Activation, FeedForward, LayerAttention, QueryGrowth};
 
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("mistral", mistral)), None).written("llama", llama::keys),
     Family::new(Some(("ministral", ministral)), None).written("llama", llama::keys),
-    Family::new(Some(("ministral3", ministral3)), None),
+    Family::new(Some(("ministral3", ministral3)), Some(("mistral3", ministral3_of_gguf)))
+        .written("mistral3", ministral3_keys),
 ];
 
 fn mistral(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
@@ -46,4 +51,26 @@ fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan
         _ => json::windows(config, spec.layers, [full, sliding], vec![sliding])?,
     };
     Ok(Plan { spec, layout: HUGGING })
+}
+
+/// How fast queries grow.
+const GROWTH: &str = "attention.temperature_scale";
+
+/// Queries grow with the context that the network had before it was stretched.
+fn ministral3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("mistral3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    if let Some(rate) = gguf.optional_f32(&spec, GROWTH)?.filter(|rate| *rate != 0.0) {
+        let period = gguf.optional_count(&spec, "rope.scaling.original_context_length")?.unwrap_or(spec.context_max);
+        spec.query_growth = Some(QueryGrowth { rate, period: period as f32 });
+    }
+    Ok(Plan { spec, layout: GGUF })
+}
+
+fn ministral3_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    if let Some(all) = rope::parameters(file.config)?.filter(|all| all.has("mscale_all_dim")) {
+        file.say_yarn_logarithm(all.f32("mscale_all_dim")?);
+    }
+    file.spec.query_growth.into_iter().for_each(|growth| file.say(GROWTH, growth.rate));
+    Ok(())
 }

@@ -245,7 +245,7 @@ fn yarn(
 ) -> Result<Rotation, ModelError> {
     let original = original(config, scaling, spec)?;
     let factor = optional_positive(scaling, "factor")?.unwrap_or(spec.context_max as f32 / original);
-    let scale = |by: f32| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+    let scale = |by: f32| yarn_magnitude(factor, by);
     let number = |field: &str| Ok::<_, ModelError>(scaling.optional_f32(field)?.filter(|found| *found != 0.0));
     let magnitude = match (scaling.optional_f32("attention_factor")?, number("mscale")?, number("mscale_all_dim")?) {
         (Some(magnitude), _, _) => magnitude,
@@ -259,10 +259,13 @@ fn yarn(
     Ok(Rotation { frequencies, magnitude, scaling: Scaling::Yarn { factor, original }, ..unscaled })
 }
 
-/// What is rotated grows with the factor by so much, unless a file says otherwise.
-pub(super) fn yarn_magnitude(factor: f32) -> f32 {
-    1.0 + 0.1 * factor.max(1.0).ln()
+/// What is rotated grows with the factor by so much, times the logarithm's multiplier.
+pub(super) fn yarn_magnitude(factor: f32, multiplier: f32) -> f32 {
+    0.1 * multiplier * factor.max(1.0).ln() + 1.0
 }
+
+/// The key of a multiplier by whose growth that of what is rotated is divided.
+pub(super) const YARN_LOGARITHM: &str = "rope.scaling.yarn_log_multiplier";
 
 /// The frequencies of [`yarn`]; `betas` are turns within the trained context: of the fastest pair that is blended, and
 /// of the slowest.

@@ -24,6 +24,9 @@ use crate::spec::{Activation, FeedForward, Norm, Positions, Rotation, Scaling, S
 /// Keys of a GGUF file with their values, in order.
 pub(crate) type Keys = Vec<(String, Value)>;
 
+/// What is rotated is multiplied with this besides.
+const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
+
 /// How the checkpoints of a family are written.
 pub(super) struct Written {
     /// The architecture of the file.
@@ -153,17 +156,24 @@ impl<'a> Writing<'a> {
                 self.say("rope.scaling.type", "yarn");
                 self.say("rope.scaling.factor", *factor);
                 self.count("rope.scaling.original_context_length", *original as usize);
-                let further = magnitude / rope::yarn_magnitude(*factor);
+                let further = magnitude / rope::yarn_magnitude(*factor, 1.0);
                 if !near(further, 1.0) {
-                    self.say("rope.scaling.attn_factor", further);
+                    self.say(ATTENTION_FACTOR, further);
                 }
             }
             Scaling::LongRope { original, .. } => {
                 self.say("rope.scaling.type", "longrope");
                 self.count("rope.scaling.original_context_length", *original as usize);
-                self.say("rope.scaling.attn_factor", *magnitude);
+                self.say(ATTENTION_FACTOR, *magnitude);
             }
         }
+    }
+
+    /// Says what the growth of what YaRN rotates is divided by in the way of the architectures that know this key.
+    pub(super) fn say_yarn_logarithm(&mut self, multiplier: f32) {
+        let factor = format!("{}.{ATTENTION_FACTOR}", self.spec.family);
+        self.keys.retain(|(key, _)| *key != factor);
+        self.say(rope::YARN_LOGARITHM, multiplier);
     }
 
     /// Adds the tensors of divisors of frequencies, if there have to be any. llama.cpp reads them in some architectures;
@@ -222,7 +232,7 @@ impl<'a> Writing<'a> {
 
     /// The first of these fields that the configuration has.
     fn field<'n>(&self, fields: &[&'n str]) -> &'n str {
-        fields.iter().find(|field| self.config.has(field)).unwrap_or(&fields[0])
+        fields.iter().copied().find(|field| self.config.has(field)).unwrap_or(fields[0])
     }
 
     /// An error about the first of these fields that the configuration has.
@@ -277,6 +287,7 @@ impl<'a> Writing<'a> {
             (&["embedding_multiplier"], Some(file.embedding_multiplier), Some(own.embedding_multiplier)),
             (&["residual_multiplier"], Some(file.residual_multiplier), Some(own.residual_multiplier)),
             (&["llama_4_scaling_beta"], file.query_growth.map(|of| of.rate), own.query_growth.map(|of| of.rate)),
+            (&["rope_parameters"], file.query_growth.map(|of| of.period), own.query_growth.map(|of| of.period)),
         ] {
             let same = match (file, own) {
                 (Some(file), Some(own)) => near(file, own),

@@ -154,7 +154,7 @@ fn goldens_of_a_given_folder() {
 
 /// Golden networks of which a GGUF file says all. Of the others files lack a window, the pattern of layers, the scale
 /// of scores, a scaling of rotations, or the width of the feed-forward half.
-const SAID_BY_GGUF: [&str; 26] = [
+const SAID_BY_GGUF: [&str; 27] = [
     "llama",
     "llama-tied",
     "llama-biased",
@@ -167,6 +167,7 @@ const SAID_BY_GGUF: [&str; 26] = [
     "qwen2-yarn",
     "qwen3",
     "mistral-nemo",
+    "ministral3",
     "gemma",
     "phi3-long-below",
     "phi3-long-above",

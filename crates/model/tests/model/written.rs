@@ -2,10 +2,10 @@
 //! say is refused by its field.
 //!
 //! To the bit, where nothing is added up in another order: not where the rows of q and k are turned (the elements of a
-//! head are then added in another order), where divisors of frequencies are rounded once more, or where GGUF computes
-//! GELU by tanh.
+//! head are then added in another order), where frequencies are divided one by one (the quotient is rounded once more), or
+//! where GGUF computes GELU by tanh.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use foretoken_model::export::{Export, gguf};
 use foretoken_model::{CacheType, Checkpoint, Model, ModelError, Options};
@@ -92,16 +92,16 @@ fn bound(name: &str) -> f32 {
     ];
     match name {
         _ if name.starts_with("gpt_neox") || name.starts_with("falcon") => 1e-3,
+        _ if name.starts_with("phi3-long") || name == "phi4-mini" => 1e-5,
         _ if TURNED.iter().any(|turned| name.starts_with(turned)) => 2e-6,
         _ => 0.0,
     }
 }
 
 /// Golden networks that files cannot say, by the field that is refused, and changes with which they can.
-const REFUSED: [(&str, &str, Option<&str>); 15] = [
+const REFUSED: [(&str, &str, Option<&str>); 14] = [
     ("mistral", "sliding_window", Some(r#"{"sliding_window": 512}"#)),
     ("ministral", "sliding_window", Some(r#"{"sliding_window": null, "layer_types": null}"#)),
-    ("ministral3", "model_type", None),
     ("qwen2-window", "sliding_window", Some(r#"{"use_sliding_window": false, "layer_types": null}"#)),
     ("gemma2", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
     ("gemma3", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
@@ -130,6 +130,12 @@ fn golden_networks_say_the_same_from_their_files_or_are_refused_by_field() {
         }
         for context in [None, Some(16)] {
             let checkpoint = of_parts(&config, &tensors);
+            if name == "phi3" && !config["sliding_window"].is_null() {
+                let notes = gguf(&checkpoint).unwrap().notes;
+                assert!(notes.len() == 1 && notes[0].contains("rows see 32 positions"), "{notes:?}");
+                config["sliding_window"] = Value::Null;
+                continue;
+            }
             if name == "phi-qk-norm" {
                 // Its norms are then no part of the network.
                 assert_eq!(gguf(&checkpoint).unwrap().left_out.len(), 8, "{name}");
@@ -140,7 +146,6 @@ fn golden_networks_say_the_same_from_their_files_or_are_refused_by_field() {
             println!("{name} for {context:?}: {off:e} {notes:?}");
             assert!(off <= bound(name), "{name}: off by {off:e}");
             let noted = name.starts_with("gpt_neox") || name.starts_with("falcon") || name.starts_with("dynamic");
-            let noted = noted || name == "phi3";
             assert_eq!(notes.len(), usize::from(noted), "{name}: {notes:?}");
         }
         written += 1;
@@ -148,7 +153,7 @@ fn golden_networks_say_the_same_from_their_files_or_are_refused_by_field() {
     assert!(written > 40, "{written}");
 }
 
-/// Every second matrix of the keys of a file is looked at by name, and so is where a head lies that is not tied.
+/// Some of those that are particular to an architecture; `bench/peers/gguf_files.py` compares them all.
 #[test]
 fn names_and_keys_are_those_of_llama_cpp() {
     let exported = |name: &str| gguf(&Checkpoint::open(&fixture(name)).unwrap()).unwrap();
@@ -165,7 +170,7 @@ fn names_and_keys_are_those_of_llama_cpp() {
     assert!(!names.contains(&"output.weight"));
     let stablelm = exported("stablelm-parallel");
     let norm = stablelm.tensors.iter().find(|tensor| tensor.name == "blk.0.attn_q_norm.weight").unwrap();
-    assert_eq!((norm.shape.len(), norm.shape[1]), (2, 8));
+    assert_eq!((norm.shape.len(), norm.shape[0] * norm.shape[1]), (2, 32));
     let olmo = exported("olmo3");
     assert_eq!(key(&olmo, "general.architecture"), Some("olmo2".into()));
     assert_eq!(key(&olmo, "olmo2.attention.sliding_window"), Some(32u32.into()));
@@ -186,7 +191,7 @@ fn the_norms_of_gemma_are_written_plus_1() {
 
 #[test]
 fn the_text_of_a_model_with_images_is_written() {
-    let text = PathBuf::from(fixture("mistral-nemo"));
+    let text = fixture("mistral-nemo");
     let (config, tensors) = (config(&text), read(&text));
     let rename = |name: &String| match name.strip_prefix("model.") {
         Some(rest) => format!("model.language_model.{rest}"),
@@ -208,7 +213,7 @@ fn what_llama_cpp_could_not_load_is_refused() {
         (
             "qwen2-yarn",
             json!({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4,
-            "original_max_position_embeddings": 64, "beta_fast": 8}}),
+            "original_max_position_embeddings": 64, "beta_slow": 0.1}}),
             "rope_parameters",
         ),
         (

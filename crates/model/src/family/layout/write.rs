@@ -62,10 +62,6 @@ struct Rows {
     unit: bool,
 }
 
-impl Rows {
-    const ALL: Self = Self { order: Order::Same, unit: false };
-}
-
 /// What is needed to write a layer.
 struct Writer<'a, 'w> {
     from: &'a Layout,
@@ -205,7 +201,7 @@ impl Writer<'_, '_> {
         let width = self.spec.width;
         match names {
             [None, None] => Ok(()),
-            [Some(from), Some(to)] => self.norm_of(&[format!("{}{from}", at[0])], &format!("{}{to}", at[1]), &[width]),
+            [Some(from), Some(to)] => self.norm_of(&format!("{}{from}", at[0]), &format!("{}{to}", at[1]), &[width]),
             _ => Err(self.mismatch("model_type", part)),
         }
     }
@@ -228,32 +224,31 @@ impl Writer<'_, '_> {
             match self.from.piece_norms {
                 Pieces::Listed(_) => {
                     let names: Vec<String> = (0..heads).map(|head| format!("{name}.{head}")).collect();
-                    self.plain_norm(&names, &to, &[heads, head_dim])?;
+                    self.plain_norm(&names, &[head_dim], &to, &[heads, head_dim])?;
                 }
-                Pieces::EachHead(_) => self.plain_norm(&[name], &to, &[heads, head_dim])?,
-                Pieces::Whole(_) => self.norm_of(&[name], &to, &[heads * head_dim])?,
-                Pieces::EveryHead(_) | Pieces::None => self.norm_of(&[name], &to, &[head_dim])?,
+                Pieces::EachHead(_) => self.plain_norm(&[name], &[heads, head_dim], &to, &[heads, head_dim])?,
+                Pieces::Whole(_) => self.norm_of(&name, &to, &[heads * head_dim])?,
+                Pieces::EveryHead(_) | Pieces::None => self.norm_of(&name, &to, &[head_dim])?,
             }
         }
         Ok(())
     }
 
     /// A normalization with the bias that the family's norms have.
-    fn norm_of(&mut self, from: &[String], to: &str, shape: &[usize]) -> Result<(), ModelError> {
-        self.plain_norm(from, to, shape)?;
+    fn norm_of(&mut self, from: &str, to: &str, shape: &[usize]) -> Result<(), ModelError> {
+        self.plain_norm(&[from.to_string()], shape, to, shape)?;
         if self.from.norm_bias {
-            let bias = self.all.floats(&format!("{}.bias", from[0]), shape)?;
+            let bias = self.all.floats(&format!("{from}.bias"), shape)?;
             self.all.add(format!("{to}.bias"), shape.to_vec(), &bias);
         }
         Ok(())
     }
 
-    /// The weight of a normalization, from one tensor or from one a row.
-    fn plain_norm(&mut self, from: &[String], to: &str, shape: &[usize]) -> Result<(), ModelError> {
-        let of_source = if from.len() == 1 { shape } else { &shape[1..] };
+    /// The weight of a normalization: what these tensors of one shape hold, one after another, as a tensor of another.
+    fn plain_norm(&mut self, from: &[String], each: &[usize], to: &str, shape: &[usize]) -> Result<(), ModelError> {
         let mut weight = Vec::new();
         for name in from {
-            weight.extend(self.all.floats(&format!("{name}.weight"), of_source)?);
+            weight.extend(self.all.floats(&format!("{name}.weight"), each)?);
         }
         if self.from.one_plus {
             weight.iter_mut().for_each(|weight| *weight += 1.0);
