@@ -11,7 +11,7 @@ use super::write::Writing;
 use super::{Asked, Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Residual};
+use crate::spec::{Activation, FeedForward, LayerAttention, Residual, Scaling};
 
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("cohere", cohere)), Some(("command-r", command_r_of_gguf))).written("command-r", keys),
@@ -87,6 +87,9 @@ fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
     file.require_tied(true)?;
     file.refuse_biases("attention_bias", &[file.layout.output_bias])?;
     file.say("logit_scale", file.spec.logit_multiplier);
+    if file.spec.positions.rotations()[0].scaling == Scaling::None {
+        file.say("rope.scaling.type", "none");
+    }
     Ok(())
 }
 
