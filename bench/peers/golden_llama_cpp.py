@@ -44,7 +44,7 @@ def without_vocabulary(source, target):
             writer.add_key_value(key, field.contents(), kind, sub_type=inner)
     writer.add_tokenizer_model("none")
     for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, numpy.array(tensor.data))
+        writer.add_tensor(tensor.name, numpy.array(tensor.data), raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

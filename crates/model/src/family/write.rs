@@ -176,7 +176,7 @@ impl<'a> Writing<'a> {
         self.say(rope::YARN_LOGARITHM, multiplier);
     }
 
-    /// Adds the tensors of divisors of frequencies, if there have to be any. llama.cpp reads them in some architectures;
+    /// Adds the tensors of divisors of frequencies, if there are any. llama.cpp knows them in some architectures;
     /// where they are not added, scalings that need them are refused.
     pub(super) fn divisors(&mut self) {
         let Some(Rotation { frequencies, base, scaling, .. }) = self.spec.positions.rotations().first() else { return };

@@ -1,9 +1,9 @@
 //! Checkpoints written as GGUF files: what is read back from the file says what the checkpoint says. What files cannot
 //! say is refused by its field.
 //!
-//! To the bit, where nothing is added up in another order: not where the rows of q and k are turned (the elements of a
-//! head are then added in another order), where frequencies are divided one by one (the quotient is rounded once more), or
-//! where GGUF computes GELU by tanh.
+//! To the bit, but for three things: where the rows of q and k are turned, the elements of a head are added in another
+//! order; where frequencies are divided one by one, the quotient is rounded once more; and in some architectures GGUF
+//! computes GELU by tanh.
 
 use std::path::Path;
 

@@ -228,8 +228,8 @@ pub(super) fn pre_tokenizer(place: &str, name: Option<&str>) -> Result<PreTokeni
     Ok(PreTokenizer { patterns, ignore_merges, add_bos, letters })
 }
 
-/// Expressions of folders that llama.cpp replaces by others, with the name of these. Vocabularies that were trained with
-/// the former are cut alike by the latter: Falcon's has no token of a space and digits.
+/// Expressions of folders that llama.cpp replaces by others, with the name of these. Vocabularies that were trained
+/// with the former are cut alike by the latter: Falcon's has no token of a space and digits.
 const REPLACED: &[(&[&str], &str)] =
     &[(&[FALCON_PUNCTUATION, GPT_2, DIGITS, THREE_DIGITS], "falcon"), (&[r" ?[^(\s|[.,!?…。，、।۔،])]+"], "bloom")];
 
