@@ -2,9 +2,9 @@
 //!
 //! `tokenizer.json` is a program of components; GGUF has three algorithms with a few switches. So the components are
 //! matched against those that have a name (`gpt2`: byte-level BPE with cuts that `tokenizer/pre_tokenizer.rs` knows;
-//! `llama`: BPE over marked spaces with bytes for the rest, or SentencePiece's own file; `t5`: Unigram), and whatever is
-//! not matched is refused by name. The result is then read back by our own reader, and must give the same tokens as the
-//! folder for a few texts that are hard to cut: a vocabulary that is said wrongly would only make a model a little
+//! `llama`: BPE over marked spaces with bytes for the rest, or SentencePiece's own file; `t5`: Unigram), and whatever
+//! is not matched is refused by name. The result is then read back by our own reader, and must give the same tokens as
+//! the folder for a few texts that are hard to cut: a vocabulary that is said wrongly would only make a model a little
 //! stupid. Left out: WordPiece; normalizers, save NFC, which is noted.
 
 mod probes;
