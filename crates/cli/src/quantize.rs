@@ -35,7 +35,7 @@ no whole blocks of the type take q8_0, or f16 if even that does not fit, and a n
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Quantize {
-    /// The model: a .gguf file, or a directory of Hugging Face's (Llama, GPT-2)
+    /// The model: a .gguf file, or a directory of Hugging Face's of a family that GGUF knows, in floats
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// The .gguf file to write

@@ -4,6 +4,8 @@
 //! tensor knows its name and shape in the new file and hands out its rows as floats, in the new order, from where they
 //! lie. Left out: vocabularies, and what type the new file stores.
 
+use std::collections::HashSet;
+
 use foretoken_weights::gguf::Value;
 
 use crate::checkpoint::Checkpoint;
@@ -21,6 +23,8 @@ pub struct Export {
     pub tensors: Vec<Exported>,
     /// Tensors of the checkpoint that the network does not use.
     pub left_out: Vec<String>,
+    /// In what the file says something else than the checkpoint, one line each.
+    pub notes: Vec<String>,
 }
 
 /// Says a Hugging Face checkpoint in GGUF's words.
@@ -33,9 +37,18 @@ pub struct Export {
 /// If the checkpoint is a GGUF file.
 pub fn gguf(checkpoint: &Checkpoint) -> Result<Export, ModelError> {
     let mut collected = Collected::new(&checkpoint.weights);
-    let metadata = family::export(checkpoint, &mut collected)?;
+    let (metadata, notes) = family::export(checkpoint, &mut collected)?;
     let Collected { tensors, used, .. } = collected;
-    let unused = |name: &&str| !used.iter().any(|used| used == name);
+    let used: HashSet<&str> = used.iter().map(String::as_str).collect();
+    let unused = |name: &&str| !used.contains(name) && !is_buffer(name);
     let left_out = checkpoint.weights.names().filter(unused).map(str::to_string).collect();
-    Ok(Export { metadata, tensors, left_out })
+    Ok(Export { metadata, tensors, left_out, notes })
+}
+
+/// Whether a tensor is one that old checkpoints carry along and that follows from the configuration: a mask, or
+/// frequencies.
+fn is_buffer(name: &str) -> bool {
+    const ENDS: [&str; 6] =
+        [".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".causal_mask", ".inv_freq"];
+    ENDS.iter().any(|end| name.ends_with(end))
 }

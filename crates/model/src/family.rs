@@ -8,7 +8,7 @@
 //! backend's.
 
 use crate::checkpoint::{Checkpoint, Config, JsonConfig};
-use crate::collected::{Collected, Keys};
+use crate::collected::{Collected, Exported};
 use crate::error::ModelError;
 use crate::linear::Unpacked;
 use crate::network::Network;
@@ -17,6 +17,7 @@ use crate::spec::Spec;
 use gguf::Gguf;
 use layout::Layout;
 use tensors::Tensors;
+use write::{Keys, Writing, Written};
 
 mod alibi;
 mod baichuan;
@@ -45,6 +46,7 @@ mod smollm3;
 mod stablelm;
 mod starcoder;
 mod tensors;
+mod write;
 
 /// The register, the most used first.
 const FAMILIES: &[&[Family]] = &[
@@ -76,19 +78,22 @@ struct Family {
     json: Option<(&'static str, OfJson)>,
     /// Its name in GGUF files, as `general.architecture` spells it, and what such a file says.
     gguf: Option<(&'static str, OfGguf)>,
-    /// Keys of a GGUF file for a Hugging Face checkpoint, whose tensors are added to those collected; none: such a file
-    /// cannot be written yet.
-    export: Option<Export>,
+    /// How its checkpoints are written as GGUF files; none: no such file can say them.
+    written: Option<Written>,
 }
 
 type OfJson = fn(&JsonConfig, Asked) -> Result<Plan, ModelError>;
 type OfGguf = fn(Gguf<'_>) -> Result<Plan, ModelError>;
-type Export = fn(&JsonConfig, &Spec, &mut Collected<'_>) -> Result<Keys, ModelError>;
 
 impl Family {
-    /// A family by its names in the two formats, which cannot be written.
+    /// A family by its names in the two formats, of which no file is written.
     const fn new(json: Option<(&'static str, OfJson)>, gguf: Option<(&'static str, OfGguf)>) -> Self {
-        Self { json, gguf, export: None }
+        Self { json, gguf, written: None }
+    }
+
+    /// The same, whose checkpoints are written as files of an architecture, with keys that only it has.
+    const fn written(self, architecture: &'static str, keys: fn(&mut Writing<'_>) -> Result<(), ModelError>) -> Self {
+        Self { written: Some(Written { architecture, keys }), ..self }
     }
 
     fn model_type(&self) -> Option<&'static str> {
@@ -127,9 +132,7 @@ fn plan(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan)
         Config::Gguf(metadata) => {
             const KEY: &str = "general.architecture";
             let name = metadata.str(KEY)?;
-            let found =
-                families().find_map(|family| Some((family, family.gguf.filter(|(known, _)| *known == name)?.1)));
-            let (family, of_gguf) = found.ok_or_else(|| {
+            let (family, of_gguf) = reader(name).ok_or_else(|| {
                 ModelError::config(&checkpoint.name, KEY, one_of(Family::architecture), format!("{name:?}"))
             })?;
             Ok((family, of_gguf(Gguf { metadata, weights: &checkpoint.weights, asked })?))
@@ -137,12 +140,20 @@ fn plan(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan)
     }
 }
 
+/// Who reads files of an architecture.
+fn reader(architecture: &str) -> Option<(&'static Family, OfGguf)> {
+    families().find_map(|family| Some((family, family.gguf.filter(|(known, _)| *known == architecture)?.1)))
+}
+
 fn plan_of_json(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
     const FIELD: &str = "model_type";
     let expected = || one_of(Family::model_type);
     let name = config.optional_str(FIELD)?.ok_or_else(|| config.refuse(FIELD, expected(), "nothing"))?;
-    if WRAPPERS.contains(&name) && config.has("text_config") {
-        return plan_of_text(config, asked);
+    if let Some(text) = text_config(config)? {
+        let (family, Plan { spec, layout }) = plan_of_json(&text, asked)?;
+        let prefixes = &["model.language_model.", "language_model.model."];
+        let heads = &["lm_head", "language_model.lm_head"];
+        return Ok((family, Plan { spec, layout: Layout { prefixes, heads, ..layout } }));
     }
     let found = families().find_map(|family| Some((family, family.json.filter(|(known, _)| *known == name)?.1)));
     let (family, of_json) = found.ok_or_else(|| config.refuse(FIELD, expected(), format!("{name:?}")))?;
@@ -150,17 +161,20 @@ fn plan_of_json(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, P
     Ok((family, of_json(config, asked)?))
 }
 
-/// The text of a model of images and text.
-fn plan_of_text(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
-    const FIELD: &str = "text_config";
-    let text = config.optional_object(FIELD)?.ok_or_else(|| config.refuse(FIELD, "an object", "nothing"))?;
-    if text.optional_str("model_type")?.is_some_and(|name| WRAPPERS.contains(&name)) {
-        return Err(text.refuse("model_type", "a family of text", "another wrapper"));
+/// The configuration of the text of a model of images and text.
+fn text_config(config: &JsonConfig) -> Result<Option<JsonConfig>, ModelError> {
+    let wraps = |config: &JsonConfig| {
+        let name = config.optional_str("model_type")?;
+        Ok::<bool, ModelError>(name.is_some_and(|name| WRAPPERS.contains(&name)))
+    };
+    if !wraps(config)? {
+        return Ok(None);
     }
-    let (family, Plan { spec, layout }) = plan_of_json(&text, asked)?;
-    let prefixes = &["model.language_model.", "language_model.model."];
-    let heads = &["lm_head", "language_model.lm_head"];
-    Ok((family, Plan { spec, layout: Layout { prefixes, heads, ..layout } }))
+    let text = config.optional_object("text_config")?;
+    match text.as_ref().map(wraps).transpose()? {
+        Some(true) => Err(config.refuse("text_config.model_type", "a family of text", "another wrapper")),
+        _ => Ok(text),
+    }
 }
 
 /// How the matrices of a checkpoint are packed that are not floats. Of a model of images and text either configuration
@@ -173,11 +187,11 @@ fn quantization_of(checkpoint: &Checkpoint) -> Result<Option<Quantization>, Mode
     }
 }
 
+/// Refuses a checkpoint that is not one of floats.
 fn refuse_quantized(config: &JsonConfig) -> Result<(), ModelError> {
-    if config.has("quantization_config") {
-        return Err(config.refuse("quantization_config", "nothing (unquantized weights)", "a quantization"));
-    }
-    Ok(())
+    let Some(how) = config.optional_object("quantization_config")? else { return Ok(()) };
+    let method = how.optional_str("quant_method")?.unwrap_or("a quantization");
+    Err(config.refuse("quantization_config", "nothing (only checkpoints of floats are written)", method))
 }
 
 /// The names of the register, for messages.
@@ -203,23 +217,43 @@ pub(crate) fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Ne
     layout.read(spec, Tensors { weights: &checkpoint.weights, quantization })
 }
 
-/// Keys of a GGUF file for a Hugging Face checkpoint, whose tensors are added to those collected.
+/// Keys of a GGUF file for a Hugging Face checkpoint, whose tensors are added to those collected, and lines about what
+/// the file says otherwise.
 ///
 /// # Errors
-/// As [`spec`], a tensor is missing or contradicts the configuration, or GGUF has no word for something.
+/// As [`spec`], the checkpoint is quantized, a tensor is missing or contradicts the configuration, or GGUF has no word
+/// for something.
 ///
 /// # Panics
 /// If the checkpoint is a GGUF file.
-pub(crate) fn export(checkpoint: &Checkpoint, collected: &mut Collected<'_>) -> Result<Keys, ModelError> {
+pub(crate) fn export(
+    checkpoint: &Checkpoint,
+    collected: &mut Collected<'_>,
+) -> Result<(Keys, Vec<String>), ModelError> {
     let Config::Json(config) = &checkpoint.config else { panic!("export: {} is GGUF already", checkpoint.name) };
-    let (family, Plan { spec, .. }) = plan(checkpoint, Asked::default())?;
     refuse_quantized(config)?;
-    let Some(export) = family.export else {
-        let written = families().filter(|family| family.export.is_some()).filter_map(Family::model_type);
+    let text = text_config(config)?;
+    let config = text.as_ref().unwrap_or(config);
+    refuse_quantized(config)?;
+    let (family, _) = plan(checkpoint, Asked::default())?;
+    let Some(written) = &family.written else {
+        let written = families().filter(|family| family.written.is_some()).filter_map(Family::model_type);
         let expected = format!("a family that can be written as GGUF: {}", written.collect::<Vec<_>>().join(", "));
-        return Err(config.refuse("model_type", expected, spec.family));
+        let found = config.optional_str("model_type")?.unwrap_or_default();
+        return Err(config.refuse("model_type", expected, found));
     };
-    export(config, &spec, collected)
+    let architecture = written.architecture;
+    let (_, of_gguf) = reader(architecture).unwrap_or_else(|| panic!("export: nobody reads {architecture}"));
+    // Of some networks short texts are rotated otherwise than long ones: the file has to say both.
+    let short = Asked { context: Some(1) };
+    Writing::new(config, &plan(checkpoint, short)?.1, written)?.read_back(of_gguf, short)?;
+    let (_, plan) = plan(checkpoint, Asked::default())?;
+    let writing = Writing::new(config, &plan, written)?;
+    let file = writing.read_back(of_gguf, Asked::default())?;
+    let interleaved = write::interleaved(&plan.spec, &file.spec);
+    plan.layout.write(&file.layout, config, &writing.spec, interleaved, collected)?;
+    collected.tensors.extend(writing.tensors.into_iter().map(Exported::floats));
+    Ok((writing.keys, writing.notes))
 }
 
 #[cfg(test)]

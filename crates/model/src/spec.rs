@@ -66,6 +66,43 @@ pub struct Rotation {
     pub pairing: Pairing,
     /// Multiplies what is rotated: the attention factor of yarn and longrope, otherwise 1.
     pub magnitude: f32,
+    /// The base of the frequencies before any scaling.
+    pub base: f32,
+    /// How the frequencies came from the base, for files that say this and not the frequencies.
+    pub scaling: Scaling,
+}
+
+/// How the frequencies of a rotation were scaled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scaling {
+    /// Not at all.
+    None,
+    /// All were divided.
+    Linear {
+        /// By this.
+        factor: f32,
+    },
+    /// YaRN.
+    Yarn {
+        /// How many times longer texts become.
+        factor: f32,
+        /// Positions that the network was trained with before.
+        original: f32,
+    },
+    /// Each by a number of its own, whatever the length of the text (llama3).
+    Divided,
+    /// Each by a number of its own, of one list for texts within the trained context and of another for longer ones.
+    LongRope {
+        /// Positions that the network was trained with before.
+        original: f32,
+        /// The divisors of short texts and of long ones.
+        divisors: [Vec<f32>; 2],
+    },
+    /// Through a larger base for texts longer than those of the training.
+    Dynamic {
+        /// Positions of those.
+        trained: usize,
+    },
 }
 
 /// What the attention of one layer does that that of another may not.

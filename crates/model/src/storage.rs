@@ -166,14 +166,11 @@ impl Storage {
         }
     }
 
-    /// Rows of so many elements as floats, each divided by its length as `torch.nn.functional.normalize` does.
+    /// Rows of so many elements as floats, each brought to length 1.
     pub(crate) fn unit_rows(&self, columns: usize) -> Self {
         let mut elements = vec![0.0; self.elements()];
         self.widen(0..elements.len(), &mut elements);
-        for row in elements.chunks_exact_mut(columns) {
-            let length = row.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-12);
-            row.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
-        }
+        elements.chunks_exact_mut(columns).for_each(unit);
         Self::F32(elements)
     }
 
@@ -184,6 +181,12 @@ impl Storage {
             bytes.release();
         }
     }
+}
+
+/// Brings a row to length 1, as `torch.nn.functional.normalize` does.
+pub(crate) fn unit(row: &mut [f32]) {
+    let length = row.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt().max(1e-12);
+    row.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
 }
 
 #[cfg(test)]

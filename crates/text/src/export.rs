@@ -2,10 +2,10 @@
 //!
 //! `tokenizer.json` is a program of components; GGUF has three algorithms with a few switches. So the components are
 //! matched against those that have a name (`gpt2`: byte-level BPE with cuts that `tokenizer/pre_tokenizer.rs` knows;
-//! `llama`: BPE over marked spaces with bytes for the rest; `t5`: Unigram), and whatever is not matched is refused by
-//! name. The result is then read back by our own reader, and must give the same tokens as the folder for a few texts
-//! that are hard to cut: a vocabulary that is said wrongly would only make a model a little stupid. Left out:
-//! WordPiece; normalizers, save NFC, which is noted.
+//! `llama`: BPE over marked spaces with bytes for the rest, or SentencePiece's own file; `t5`: Unigram), and whatever
+//! is not matched is refused by name. The result is then read back by our own reader, and must give the same tokens as
+//! the folder for a few texts that are hard to cut: a vocabulary that is said wrongly would only make a model a little
+//! stupid. Left out: WordPiece; normalizers, save NFC, which is noted.
 
 mod probes;
 
@@ -16,7 +16,8 @@ use foretoken_weights::gguf::{Metadata, Value};
 use serde_json::Value as Json;
 
 use crate::tokenizer::{
-    DIGIT, DIGITS, EXACT_SCORES, GPT_2, TURN_ENDS, byte_token, component, json_file, name_of, special_spelling,
+    DIGIT, DIGITS, EXACT_SCORES, FALCON_PUNCTUATION, GPT_2, SENTENCEPIECE_FILE, TURN_ENDS, byte_token, component,
+    json_file, merged_vocabulary, name_of, special_spelling,
 };
 use crate::{ChatTemplate, TextError, Token, Tokenizer};
 
@@ -53,18 +54,20 @@ const BYTE: i32 = 6;
 /// If a file is missing or cannot be understood, the tokenizer is of a kind or has a component that GGUF has no word
 /// for, it has more tokens than the network, or what was made does not cut texts as the folder does.
 pub fn gguf_vocabulary(dir: &Path, rows: usize, marks: Marks<'_>) -> Result<Exported, TextError> {
-    let path = dir.join("tokenizer.json");
+    let [json, pieces] = ["tokenizer.json", SENTENCEPIECE_FILE].map(|name| dir.join(name));
+    let is_pieces = !json.exists() && pieces.exists();
+    let path = if is_pieces { pieces } else { json };
     let place = path.display().to_string();
     std::fs::metadata(&path).map_err(|source| TextError::read(&path, source))?;
     let tokenizer = Tokenizer::from_dir(dir)?;
-    let json = json_file(&path)?.unwrap_or_default();
+    let json = if is_pieces { Json::Null } else { json_file(&path)?.unwrap_or_default() };
     let config = json_file(&dir.join("tokenizer_config.json"))?.unwrap_or_default();
     if tokenizer.vocabulary_len() > rows {
         let expected = format!("at most {rows} (the network's)");
         return Err(TextError::field(&place, "tokens", expected, tokenizer.vocabulary_len()));
     }
     let source = Source { place: &place, json: &json, tokenizer: &tokenizer, rows };
-    let mut made = source.model()?;
+    let mut made = if is_pieces { source.pieces(dir)? } else { source.model()? };
     made.entries.extend(source.around(&config, marks)?);
     if let Some(template) = ChatTemplate::from_dir(dir)? {
         made.entries.push(("tokenizer.chat_template".to_string(), template.source().into()));
@@ -203,6 +206,10 @@ impl Source<'_> {
                         patterns.push(GPT_2.to_string());
                     }
                 }
+                // ASCII symbols are punctuation too.
+                Some("Punctuation") if step["behavior"] == "Contiguous" => {
+                    patterns.push(FALCON_PUNCTUATION.to_string());
+                }
                 Some("Digits") => {
                     patterns.push(if step["individual_digits"] == true { DIGIT } else { DIGITS }.to_string());
                 }
@@ -233,6 +240,8 @@ impl Source<'_> {
         }
         match steps(&self.json["pre_tokenizer"], "pretokenizers").as_slice() {
             [] => {}
+            // Gemma's: there are no spaces any more where it looks for them.
+            [step] if step["type"] == "Split" && step["pattern"]["String"] == " " && !prefix => {}
             [step] => prefix = self.metaspace(step, &mut made)?,
             _ => return Err(self.refuse("pre_tokenizer", "none or Metaspace", &self.json["pre_tokenizer"])),
         }
@@ -251,6 +260,28 @@ impl Source<'_> {
             })?;
             scores[*id as usize] = -(place as f32);
         }
+        made.say("scores", scores);
+        Ok(made)
+    }
+
+    /// SentencePiece's own file: GGUF took its words from there.
+    fn pieces(&self, dir: &Path) -> Result<Made, TextError> {
+        let pieces = merged_vocabulary(dir)?;
+        let mut made = Made::new("llama");
+        made.say("pre", "default");
+        made.say("add_space_prefix", pieces.add_space_prefix.unwrap_or(true));
+        made.marks_are_alike = false;
+        let (mut tokens, mut types, mut scores) = (pieces.tokens, pieces.token_types, pieces.scores);
+        types.resize(self.rows, UNUSED);
+        scores.resize(self.rows, 0.0);
+        tokens.resize(self.rows, String::new());
+        for (id, token) in tokens.iter_mut().enumerate().filter(|(_, token)| token.is_empty()) {
+            *token = unused(id);
+        }
+        unused_doubles(&mut tokens, &mut types);
+        made.entries.extend(pieces.unknown.map(|unknown| entry("unknown_token_id", unknown.into())));
+        made.say("tokens", tokens);
+        made.say("token_type", types);
         made.say("scores", scores);
         Ok(made)
     }

@@ -34,7 +34,8 @@ pub(crate) use folder::{component, configuration, json_file, special_spelling};
 pub(crate) use gguf_vocabulary::EXACT_SCORES;
 pub use gguf_vocabulary::GgufVocabulary;
 pub(crate) use parts::{Method, Parts};
-pub(crate) use pre_tokenizer::{DIGIT, DIGITS, GPT_2, name_of};
+pub(crate) use pre_tokenizer::{DIGIT, DIGITS, FALCON_PUNCTUATION, GPT_2, name_of};
+pub(crate) use sentencepiece::{FILE as SENTENCEPIECE_FILE, merged_vocabulary};
 pub(crate) use special::{SpecialSpan, TURN_ENDS, turn_ends, unused_characters};
 
 /// No model has so many tokens; a file that names a higher one would only make us fill the memory with nothing.

@@ -43,7 +43,7 @@ impl Source {
         let opened = Opened::at(path)?;
         let network = export::gguf(&opened.checkpoint)?;
         let mut metadata = Metadata::new(&opened.name, network.metadata);
-        let mut notes = Vec::new();
+        let mut notes = network.notes;
         if let Some(name) = path.canonicalize().ok().as_deref().and_then(Path::file_name) {
             metadata.set("general.name", name.to_string_lossy().into_owned());
         }

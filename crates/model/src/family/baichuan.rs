@@ -7,12 +7,14 @@ use foretoken_kernels::rope::Pairing;
 use super::alibi::slopes;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Positions};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("baichuan", of_json)), Some(("baichuan", of_gguf)))];
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("baichuan", of_json)), Some(("baichuan", of_gguf))).written("baichuan", keys)];
 
 /// Tokens of Baichuan 2.
 const VOCABULARY_2: usize = 125_696;
@@ -38,4 +40,11 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
         _ => gguf.rotate(&mut spec, Pairing::Neighbours)?,
     }
     Ok(Plan { spec, layout: GGUF })
+}
+
+/// The rows of Baichuan 2's head are written with the length 1, since no program brings them to it.
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(false)?;
+    file.say("tensor_data_layout", "Meta AI original pth");
+    Ok(())
 }

@@ -4,12 +4,14 @@ use super::alibi::slopes;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
 use super::tensors::Bias;
+use super::write::nothing;
 use super::{Asked, Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Positions};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("bloom", of_json)), Some(("bloom", of_gguf)))];
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("bloom", of_json)), Some(("bloom", of_gguf))).written("bloom", nothing)];
 
 fn of_json(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["apply_residual_connection_post_layernorm"])?;

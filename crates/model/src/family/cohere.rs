@@ -7,14 +7,15 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::rope::Rope;
+use super::write::Writing;
 use super::{Asked, Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Residual};
+use crate::spec::{Activation, FeedForward, LayerAttention, Residual, Scaling};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("cohere", cohere)), Some(("command-r", command_r_of_gguf))),
-    Family::new(Some(("cohere2", cohere2)), Some(("cohere2", cohere2_of_gguf))),
+    Family::new(Some(("cohere", cohere)), Some(("command-r", command_r_of_gguf))).written("command-r", keys),
+    Family::new(Some(("cohere2", cohere2)), Some(("cohere2", cohere2_of_gguf))).written("cohere2", cohere2_keys),
 ];
 
 fn of_json(config: &JsonConfig, asked: Asked, name: &'static str, theta: f32) -> Result<Plan, ModelError> {
@@ -80,4 +81,22 @@ fn cohere2_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let window = gguf.optional_count(&spec, "attention.sliding_window")?;
     spec.attention = fourths(spec.attention[0], window).1;
     Ok(Plan { spec, layout })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(true)?;
+    file.refuse_biases("attention_bias", &[file.layout.output_bias])?;
+    file.say("logit_scale", file.spec.logit_multiplier);
+    if file.spec.positions.rotations()[0].scaling == Scaling::None {
+        file.say("rope.scaling.type", "none");
+    }
+    Ok(())
+}
+
+/// A window as wide as the context is none: llama.cpp wants one.
+fn cohere2_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    keys(file)?;
+    let window = file.spec.attention.iter().find_map(|layer| layer.window).unwrap_or(file.spec.context_max);
+    file.count("attention.sliding_window", window);
+    Ok(())
 }

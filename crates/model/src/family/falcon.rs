@@ -10,12 +10,14 @@ use super::alibi::slopes;
 use super::checks::{check_heads, count};
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Positions, Residual};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("falcon", of_json)), Some(("falcon", of_gguf)))];
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("falcon", of_json)), Some(("falcon", of_gguf))).written("falcon", keys)];
 
 const FIELDS: json::Fields = json::Fields {
     // Read below: its meaning depends on the form.
@@ -84,16 +86,30 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
+/// Where there are two norms.
+const SECOND_NORM: &str = "blk.0.attn_norm_2.weight";
+
 /// Parallel and rotated, always. Where there are two norms, `attn_norm` is that of the feed-forward half. llama.cpp
 /// computes GELU by tanh.
 fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("falcon", NormKind::Layer, FeedForward::Plain(Activation::GeluTanh))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     spec.residual = Residual::Parallel;
-    let (attention_norm, ffn_norm) = match gguf.has("blk.0.attn_norm_2.weight") {
+    let (attention_norm, ffn_norm) = match gguf.has(SECOND_NORM) {
         true => (Some("attn_norm_2"), Some("attn_norm")),
         false => (Some("attn_norm"), None),
     };
     let up = Up::Plain("ffn_up");
     Ok(Plan { spec, layout: Layout { attention_norm, ffn_norm, qkv: GGUF_QKV, up, norm_bias: true, ..GGUF } })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.refuse_biases("bias", &[file.layout.qkv_bias])?;
+    file.gelu_by_tanh();
+    // Queries, keys and values lie one after another.
+    file.say("tensor_data_layout", "jploski");
+    if file.layout.ffn_norm.is_some() {
+        file.tell(SECOND_NORM);
+    }
+    Ok(())
 }

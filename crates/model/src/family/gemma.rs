@@ -10,15 +10,16 @@ use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Rotation, Spec};
+use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Spec};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("gemma", gemma)), Some(("gemma", gemma_of_gguf))),
-    Family::new(Some(("gemma2", gemma2)), Some(("gemma2", gemma2_of_gguf))),
-    Family::new(Some(("gemma3_text", gemma3)), Some(("gemma3", gemma3_of_gguf))),
+    Family::new(Some(("gemma", gemma)), Some(("gemma", gemma_of_gguf))).written("gemma", gemma_keys),
+    Family::new(Some(("gemma2", gemma2)), Some(("gemma2", gemma2_of_gguf))).written("gemma2", gemma2_keys),
+    Family::new(Some(("gemma3_text", gemma3)), Some(("gemma3", gemma3_of_gguf))).written("gemma3", gemma3_keys),
 ];
 
 const FIELDS: json::Fields = json::Fields {
@@ -160,8 +161,7 @@ fn gemma3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     scale_of_gguf(&mut spec, 62);
     let base = gguf.optional_f32(&spec, "rope.freq_base_swa")?.filter(|base| *base > 0.0).unwrap_or(10_000.0);
     let global = spec.positions.rotations()[0].clone();
-    let frequencies = rope::plain(base, 2 * global.frequencies.len());
-    let local = Rotation { frequencies, magnitude: 1.0, ..global.clone() };
+    let local = rope::HALVES.rotation(base, 2 * global.frequencies.len());
     spec.positions = Positions::Rope(vec![global, local]);
     let window = gguf.optional_count(&spec, "attention.sliding_window")?;
     let both = [LayerAttention { rotation: Some(0), window: None }, LayerAttention { rotation: Some(1), window }];
@@ -176,4 +176,52 @@ fn gemma_like(gguf: Gguf<'_>, name: &'static str) -> Result<Plan, ModelError> {
     spec.embedding_multiplier = (spec.width as f32).sqrt();
     gguf.rotate(&mut spec, Pairing::Halves)?;
     Ok(Plan { spec, layout: GGUF })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.refuse_biases("attention_bias", &[file.layout.output_bias])?;
+    let root = (file.spec.width as f32).sqrt();
+    if file.spec.embedding_multiplier != root {
+        let rounded = file.spec.embedding_multiplier;
+        file.note(format!(
+            "embeddings are multiplied with {root} in GGUF, which the checkpoint's type rounds to {rounded}"
+        ));
+        file.spec.embedding_multiplier = root;
+    }
+    for (field, cap) in [
+        ("attn_logit_softcapping", file.spec.attention_soft_cap),
+        ("final_logit_softcapping", file.spec.logit_soft_cap),
+    ] {
+        cap.into_iter().for_each(|cap| file.say(field, cap));
+    }
+    Ok(())
+}
+
+fn gemma_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(true)?;
+    keys(file)
+}
+
+/// A window as wide as the context is none: where the key is missing llama.cpp assumes one.
+fn gemma2_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(true)?;
+    keys(file)?;
+    let window = file.spec.attention.iter().find_map(|layer| layer.window).unwrap_or(file.spec.context_max);
+    file.count("attention.sliding_window", window);
+    Ok(())
+}
+
+/// Which layers have a window is said where it is not all but every sixth.
+fn gemma3_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    keys(file)?;
+    let Some(window) = file.spec.attention.iter().find_map(|layer| layer.window) else { return Ok(()) };
+    file.count("attention.sliding_window", window);
+    if let [_, local] = file.spec.positions.rotations() {
+        file.say("rope.freq_base_swa", local.base);
+    }
+    let windowed = file.windowed();
+    if windowed.iter().enumerate().any(|(layer, windowed)| *windowed == (layer % 6 == 5)) {
+        file.say_each("attention.sliding_window_pattern", windowed);
+    }
+    Ok(())
 }

@@ -11,7 +11,7 @@ use super::checks::{check_epsilon, check_head_dim, check_heads, count, gguf_voca
 use super::tensors::optional_vector;
 use super::{Asked, rope};
 use crate::error::ModelError;
-use crate::spec::{FeedForward, LayerAttention, Norm, Positions, Residual, Rotation, Spec};
+use crate::spec::{FeedForward, LayerAttention, Norm, Positions, Residual, Rotation, Scaling, Spec};
 
 /// A GGUF file as families read it.
 #[derive(Clone, Copy)]
@@ -204,46 +204,47 @@ impl Gguf<'_> {
         let of_kind = self.key(spec, "rope.scaling.type");
         let kind = self.metadata.optional_str(&of_kind)?.unwrap_or("none");
         let of_factor = self.key(spec, "rope.scaling.factor");
-        let (factor, magnitude) = match kind {
-            "none" | "longrope" => {
-                let linear = self.metadata.optional_f32(&self.key(spec, "rope.scale_linear"))?;
-                (linear.unwrap_or(1.0), self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0))
-            }
-            "linear" | "yarn" => (self.metadata.f32(&of_factor)?, 1.0),
+        let factor = match kind {
+            "none" | "longrope" => self.metadata.optional_f32(&self.key(spec, "rope.scale_linear"))?.unwrap_or(1.0),
+            "linear" | "yarn" => self.metadata.f32(&of_factor)?,
             other => return Err(self.refuse(&of_kind, "none, linear, yarn or longrope", format!("{other:?}"))),
         };
         let factor = positive("rope.scaling.factor", factor)?;
-        let (mut frequencies, magnitude) = if kind == "yarn" {
-            self.yarn(spec, (base, dim), factor)?
+        let mut magnitude = match kind {
+            "linear" => 1.0,
+            _ => self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0),
+        };
+        let (mut frequencies, mut scaling) = if kind == "yarn" {
+            let (frequencies, original, further) = self.yarn(spec, (base, dim), factor)?;
+            magnitude *= further;
+            (frequencies, Scaling::Yarn { factor, original })
         } else {
-            (rope::plain(base, dim).into_iter().map(|frequency| frequency / factor).collect(), magnitude)
+            let frequencies = rope::plain(base, dim).into_iter().map(|frequency| frequency / factor).collect();
+            (frequencies, if factor == 1.0 { Scaling::None } else { Scaling::Linear { factor } })
         };
         if let Some(divisors) = self.divisors(spec, dim / 2)? {
             frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
+            scaling = Scaling::Divided;
         }
-        Ok(Rotation { frequencies, pairing, magnitude })
+        Ok(Rotation { frequencies, pairing, magnitude, base, scaling })
     }
 
-    /// Frequencies and magnitude of yarn. Turns of the pairs that are blended are read from the files of every family,
-    /// as transformers reads them from its configuration; llama.cpp takes 32 and 1 for granted in all but `mistral3`.
-    fn yarn(&self, spec: &Spec, base_dim: (f32, usize), factor: f32) -> Result<(Vec<f32>, f32), ModelError> {
-        let number = |field: &str| {
-            let field = format!("rope.scaling.{field}");
-            match self.optional_f32(spec, &field)?.filter(|found| *found != 0.0) {
-                Some(found) if found < 0.0 => {
-                    Err(self.refuse(&self.key(spec, &field), "a number of at least 0", found))
-                }
-                found => Ok(found),
-            }
+    /// Frequencies of yarn, the context that the network had before, and the magnitude beside `attn_factor`. Turns of the
+    /// pairs that are blended are read from the files of every family, as transformers reads them from its
+    /// configuration; llama.cpp takes 32 and 1 for granted in all but `mistral3`.
+    fn yarn(&self, spec: &Spec, base_dim: (f32, usize), factor: f32) -> Result<(Vec<f32>, f32, f32), ModelError> {
+        let number = |field: &str| match self.optional_f32(spec, field)?.filter(|found| *found != 0.0) {
+            Some(found) if found < 0.0 => Err(self.refuse(&self.key(spec, field), "a number of at least 0", found)),
+            found => Ok(found),
         };
         let original = self.optional_count(spec, "rope.scaling.original_context_length")?;
         let original = original.unwrap_or(spec.context_max) as f32;
-        let betas = [number("yarn_beta_fast")?.unwrap_or(32.0), number("yarn_beta_slow")?.unwrap_or(1.0)];
-        let scale = |by: f32| 1.0 + 0.1 * by * factor.max(1.0).ln();
+        let fast = number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0);
+        let slow = number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0);
         // `mscale_all_dim` of the checkpoint, beside which its `mscale` is taken to be 1.
-        let all = number("yarn_log_multiplier")?.map_or(1.0, scale);
-        let magnitude = self.optional_f32(spec, "rope.scaling.attn_factor")?.unwrap_or(1.0) * scale(1.0) / all;
-        Ok((rope::yarn_frequencies(base_dim, factor, original, betas, true), magnitude))
+        let all = number(rope::YARN_LOGARITHM)?.map_or(1.0, |all| rope::yarn_magnitude(factor, all));
+        let frequencies = rope::yarn_frequencies(base_dim, factor, original, [fast, slow], true);
+        Ok((frequencies, original, rope::yarn_magnitude(factor, 1.0) / all))
     }
 
     /// Divisors of frequencies: one list, or one for texts within the trained context and one for longer ones.

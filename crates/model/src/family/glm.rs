@@ -7,16 +7,20 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
 use super::rope::Rope;
+use super::write::nothing;
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Rotation};
+use crate::spec::{Activation, FeedForward, LayerAttention, Positions};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("glm", glm)), Some(("chatglm", chatglm_of_gguf))),
-    Family::new(Some(("glm4", glm4)), Some(("glm4", glm4_of_gguf))),
-    Family::new(Some(("chatglm", chatglm)), None),
+    Family::new(Some(("glm", glm)), Some(("chatglm", chatglm_of_gguf))).written("chatglm", nothing),
+    Family::new(Some(("glm4", glm4)), Some(("glm4", glm4_of_gguf))).written("glm4", nothing),
+    Family::new(Some(("chatglm", chatglm)), None).written("chatglm", nothing),
 ];
+
+/// Half of each head, in neighbouring pairs.
+const ROPE: Rope = Rope { pairing: Pairing::Neighbours, theta: 10_000.0, partial: Some(0.5) };
 
 fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan, ModelError> {
     let fields = json::Fields {
@@ -27,8 +31,7 @@ fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan
         ..json::HUGGING
     };
     let mut spec = json::spec(config, name, &fields)?;
-    let rope = Rope { pairing: Pairing::Neighbours, theta: 10_000.0, partial: Some(0.5) };
-    rope.set(config, asked, &mut spec)?;
+    ROPE.set(config, asked, &mut spec)?;
     let qkv_bias = json::bias(config, "attention_bias", true)?;
     Ok(Plan { spec, layout: Layout { up: Up::Fused("mlp.gate_up_proj"), qkv_bias, ..HUGGING } })
 }
@@ -76,9 +79,8 @@ fn chatglm(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
     };
     let mut spec = json::spec(config, "chatglm", &fields)?;
     let theta = 10_000.0 * json::positive(config, "rope_ratio", 1.0)?;
-    let frequencies = rope::plain(theta, rope::even(config, "kv_channels", spec.head_dim / 2)?);
-    let rotation = Rotation { frequencies, pairing: Pairing::Neighbours, magnitude: 1.0 };
-    spec.positions = Positions::Rope(vec![rotation]);
+    let dim = rope::even(config, "kv_channels", spec.head_dim / 2)?;
+    spec.positions = Positions::Rope(vec![ROPE.rotation(theta, dim)]);
     spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
     let layout = Layout {
         prefixes: &["transformer."],

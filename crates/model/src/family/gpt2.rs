@@ -6,14 +6,14 @@
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
 use super::tensors::Bias;
+use super::write::nothing;
 use super::{Asked, Family, Plan, json};
 use crate::checkpoint::JsonConfig;
-use crate::collected::{Collected, Keys, Order, common};
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, Spec};
+use crate::spec::{Activation, FeedForward};
 
 pub(super) const FAMILIES: &[Family] =
-    &[Family { json: Some((NAME, of_json)), gguf: Some((NAME, of_gguf)), export: Some(export) }];
+    &[Family::new(Some((NAME, of_json)), Some((NAME, of_gguf))).written(NAME, nothing)];
 
 const NAME: &str = "gpt2";
 
@@ -84,44 +84,3 @@ pub(super) const LAYOUT_OF_GGUF: Layout = Layout {
     norm_bias: true,
     ..GGUF
 };
-
-/// The checkpoint in GGUF's words. Its matrices are transposed.
-fn export(config: &JsonConfig, spec: &Spec, all: &mut Collected<'_>) -> Result<Keys, ModelError> {
-    if spec.feed_forward != OF_GGUF {
-        let found = config.optional_str("activation_function")?.unwrap_or_default();
-        return Err(config.refuse("activation_function", "gelu_new (GGUF's gpt2 has no other)", format!("{found:?}")));
-    }
-    if !config.optional_bool("scale_attn_weights")?.unwrap_or(true) {
-        return Err(config.refuse("scale_attn_weights", "true (GGUF's gpt2 always scales)", false));
-    }
-    let prefix = if all.has("transformer.wte.weight") { "transformer." } else { "" };
-    let Spec { vocabulary, width, ffn_width, context_max, .. } = *spec;
-    let same = Order::Same;
-    all.add(&format!("{prefix}wte.weight"), "token_embd.weight".into(), &[vocabulary, width], same)?;
-    all.add(&format!("{prefix}wpe.weight"), "position_embd.weight".into(), &[context_max, width], same)?;
-    all.head("lm_head", spec)?;
-    let norm = |all: &mut Collected<'_>, from: String, to: String| {
-        ["weight", "bias"]
-            .into_iter()
-            .try_for_each(|part| all.add(&format!("{from}.{part}"), format!("{to}.{part}"), &[width], same))
-    };
-    norm(all, format!("{prefix}ln_f"), "output_norm".into())?;
-    for i in 0..spec.layers {
-        let names = |from: &str, to: &str| (format!("{prefix}h.{i}.{from}"), format!("blk.{i}.{to}"));
-        for (from, to) in [("ln_1", "attn_norm"), ("ln_2", "ffn_norm")] {
-            let (from, to) = names(from, to);
-            norm(all, from, to)?;
-        }
-        for (from, to, matrix) in [
-            ("attn.c_attn", "attn_qkv", [3 * width, width]),
-            ("attn.c_proj", "attn_output", [width, width]),
-            ("mlp.c_fc", "ffn_up", [ffn_width, width]),
-            ("mlp.c_proj", "ffn_down", [width, ffn_width]),
-        ] {
-            all.linear(names(from, to), matrix, true, Order::Transposed)?;
-        }
-        // Masks that old checkpoints carry along.
-        all.used.extend(["attn.bias", "attn.masked_bias"].map(|mask| format!("{prefix}h.{i}.{mask}")));
-    }
-    Ok(common(spec))
-}

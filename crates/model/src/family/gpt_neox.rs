@@ -7,12 +7,14 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
 use super::rope::{HALVES, Rope};
 use super::tensors::Bias;
+use super::write::Writing;
 use super::{Asked, Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Residual};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("gpt_neox", of_json)), Some(("gptneox", of_gguf)))];
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("gpt_neox", of_json)), Some(("gptneox", of_gguf))).written("gptneox", keys)];
 
 fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     let fields = json::Fields {
@@ -58,4 +60,12 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     gguf.rotate(&mut spec, Pairing::Halves)?;
     spec.residual = parallel(gguf.optional_bool(&spec, "use_parallel_residual")?);
     Ok(Plan { spec, layout: Layout { qkv: GGUF_QKV, up: Up::Plain("ffn_up"), norm_bias: true, ..GGUF } })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(false)?;
+    file.require_biases("attention_bias", file.layout.qkv_bias)?;
+    file.gelu_by_tanh();
+    file.say("use_parallel_residual", file.spec.residual == Residual::Parallel);
+    Ok(())
 }

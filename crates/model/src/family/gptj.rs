@@ -5,12 +5,12 @@ use foretoken_kernels::rope::Pairing;
 
 use super::checks::count;
 use super::layout::{Fusion, HUGGING, Layout, Qkv, Up};
-use super::rope::even;
+use super::rope::{HALVES, Rope, even};
 use super::tensors::Bias;
-use super::{Asked, Family, Plan, gpt2, json, rope};
+use super::{Asked, Family, Plan, gpt2, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{LayerAttention, Positions, Residual, Rotation};
+use crate::spec::{LayerAttention, Positions, Residual};
 
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("gptj", gptj)), None), Family::new(Some(("codegen", codegen)), None)];
@@ -35,9 +35,8 @@ fn of_json(config: &JsonConfig, name: &'static str, qkv: Qkv) -> Result<Plan, Mo
     if dim > spec.head_dim {
         return Err(config.refuse(FIELD, format!("at most the width of a head, {}", spec.head_dim), dim));
     }
-    let frequencies = rope::plain(10_000.0, even(config, FIELD, dim)?);
-    let rotation = Rotation { frequencies, pairing: Pairing::Neighbours, magnitude: 1.0 };
-    spec.positions = Positions::Rope(vec![rotation]);
+    let neighbours = Rope { pairing: Pairing::Neighbours, ..HALVES };
+    spec.positions = Positions::Rope(vec![neighbours.rotation(10_000.0, even(config, FIELD, dim)?)]);
     spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
     spec.residual = Residual::Parallel;
     let layout = Layout {

@@ -4,12 +4,14 @@ use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("granite", of_json)), Some(("granite", of_gguf)))];
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("granite", of_json)), Some(("granite", of_gguf))).written("granite", keys)];
 
 fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     let mut spec = json::spec(config, "granite", &json::HUGGING)?;
@@ -35,4 +37,14 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     spec.attention_scale = attention.unwrap_or(spec.attention_scale);
     spec.logit_multiplier = 1.0 / logits.unwrap_or(1.0);
     Ok(Plan { spec, layout: GGUF })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.divisors();
+    file.say("attention.scale", file.spec.attention_scale);
+    file.say("embedding_scale", file.spec.embedding_multiplier);
+    file.say("residual_scale", file.spec.residual_multiplier);
+    // Both divide by it.
+    file.say("logit_scale", json::positive(file.config, "logits_scaling", 1.0)?);
+    Ok(())
 }

@@ -4,12 +4,14 @@ use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv, Up};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("internlm2", of_json)), Some(("internlm2", of_gguf)))];
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("internlm2", of_json)), Some(("internlm2", of_gguf))).written("internlm2", keys)];
 
 fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     let mut spec = json::spec(config, "internlm2", &json::HUGGING)?;
@@ -35,4 +37,9 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("internlm2", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Neighbours)?;
     Ok(Plan { spec, layout: GGUF })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(false)?;
+    file.refuse_biases("bias", &[file.layout.output_bias])
 }

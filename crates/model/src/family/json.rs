@@ -151,6 +151,12 @@ const ACTIVATIONS: [(&str, Activation); 10] = [
     ("relu", Activation::Relu),
 ];
 
+/// The first name of an activation.
+pub(super) fn name_of(feed_forward: FeedForward) -> &'static str {
+    let (FeedForward::Gated(activation) | FeedForward::Plain(activation)) = feed_forward;
+    ACTIVATIONS.iter().find(|(_, known)| *known == activation).map_or("", |(name, _)| name)
+}
+
 /// The activation that a field names.
 pub(super) fn activation(config: &JsonConfig, field: &str, default: &str) -> Result<Activation, ModelError> {
     let name = config.optional_str(field)?.unwrap_or(default);

@@ -5,6 +5,8 @@
 //! transformers ([`HUGGING`]) and that of GGUF files ([`GGUF`]), with a few fields changed. Matrices are described and
 //! not read; fused ones are cut by stretches of their rows. Left out: what the network computes (`Spec`).
 
+mod write;
+
 use std::ops::Range;
 
 use super::tensors::{Bias, Tensors};

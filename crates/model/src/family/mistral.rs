@@ -2,21 +2,24 @@
 //! has no windows; its queries grow with their position.
 //!
 //! GGUF files of Mistral are of the architecture `llama`, and those with a window do not say so: they are run without,
-//! as llama.cpp does. Those of Ministral 3 are of `mistral3`, and so are newer ones of Mistral Small 3.
+//! as llama.cpp does; none is written that would have to say so. Those of Ministral 3 are of `mistral3`, and so are
+//! newer ones of Mistral Small 3.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING};
-use super::{Asked, Family, Plan, json, rope};
+use super::write::Writing;
+use super::{Asked, Family, Plan, json, llama, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, QueryGrowth};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("mistral", mistral)), None),
-    Family::new(Some(("ministral", ministral)), None),
-    Family::new(Some(("ministral3", ministral3)), Some(("mistral3", mistral3_of_gguf))),
+    Family::new(Some(("mistral", mistral)), None).written("llama", llama::keys),
+    Family::new(Some(("ministral", ministral)), None).written("llama", llama::keys),
+    Family::new(Some(("ministral3", ministral3)), Some(("mistral3", ministral3_of_gguf)))
+        .written("mistral3", ministral3_keys),
 ];
 
 fn mistral(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
@@ -36,17 +39,6 @@ fn ministral3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// Queries grow where the file says how fast, and a step every trained context.
-fn mistral3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
-    let mut spec = gguf.spec("mistral3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
-    gguf.rotate(&mut spec, Pairing::Neighbours)?;
-    if let Some(rate) = gguf.optional_f32(&spec, "attention.temperature_scale")?.filter(|rate| *rate != 0.0) {
-        let trained = gguf.optional_count(&spec, "rope.scaling.original_context_length")?;
-        spec.query_growth = Some(QueryGrowth { rate, period: trained.unwrap_or(spec.context_max) as f32 });
-    }
-    Ok(Plan { spec, layout: GGUF })
-}
-
 /// Of a `mistral` all layers have the window, of a `ministral` those that `layer_types` names.
 fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan, ModelError> {
     let fields = json::Fields { kv_heads_default: Some(8), context_default: 131_072, ..json::HUGGING };
@@ -60,4 +52,26 @@ fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan
         _ => json::windows(config, spec.layers, [full, sliding], vec![sliding])?,
     };
     Ok(Plan { spec, layout: HUGGING })
+}
+
+/// How fast queries grow.
+const GROWTH: &str = "attention.temperature_scale";
+
+/// Queries grow where the file says how fast, and a step every trained context.
+fn ministral3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("mistral3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    if let Some(rate) = gguf.optional_f32(&spec, GROWTH)?.filter(|rate| *rate != 0.0) {
+        let period = gguf.optional_count(&spec, "rope.scaling.original_context_length")?.unwrap_or(spec.context_max);
+        spec.query_growth = Some(QueryGrowth { rate, period: period as f32 });
+    }
+    Ok(Plan { spec, layout: GGUF })
+}
+
+fn ministral3_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    if let Some(all) = rope::parameters(file.config)?.filter(|all| all.has("mscale_all_dim")) {
+        file.say_yarn_logarithm(all.f32("mscale_all_dim")?);
+    }
+    file.spec.query_growth.into_iter().for_each(|growth| file.say(GROWTH, growth.rate));
+    Ok(())
 }

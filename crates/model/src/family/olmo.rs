@@ -6,13 +6,16 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::rope::{HALVES, Rope};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Rotation, Spec};
+use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Spec};
 
-pub(super) const FAMILIES: &[Family] =
-    &[Family::new(Some(("olmo2", olmo2)), Some(("olmo2", of_gguf))), Family::new(Some(("olmo3", olmo3)), None)];
+pub(super) const FAMILIES: &[Family] = &[
+    Family::new(Some(("olmo2", olmo2)), Some(("olmo2", of_gguf))).written("olmo2", keys),
+    Family::new(Some(("olmo3", olmo3)), None).written("olmo2", keys),
+];
 
 const LAYOUT: Layout = Layout {
     attention_norm: None,
@@ -69,8 +72,7 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     if let Some(window) = gguf.optional_count(&spec, "attention.sliding_window")? {
         let full = spec.positions.rotations()[0].clone();
         let base = gguf.optional_f32(&spec, "rope.freq_base")?.unwrap_or(10_000.0);
-        let frequencies = rope::plain(base, 2 * full.frequencies.len());
-        let plain = Rotation { frequencies, magnitude: 1.0, ..full.clone() };
+        let plain = HALVES.rotation(base, 2 * full.frequencies.len());
         spec.positions = Positions::Rope(vec![full, plain]);
         spec.attention = gguf.windows(&spec, both(Some(window)), every_fourth(both(Some(window))))?;
     }
@@ -83,4 +85,16 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
         ..GGUF
     };
     Ok(Plan { spec, layout })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(false)?;
+    file.refuse_biases("attention_bias", &[file.layout.output_bias])?;
+    if let Some(window) = file.spec.attention.iter().find_map(|layer| layer.window) {
+        file.count("attention.sliding_window", window);
+        file.say_each("attention.sliding_window_pattern", file.windowed());
+        let base = file.spec.positions.rotations().last().map(|rotation| rotation.base);
+        base.into_iter().for_each(|base| file.say("rope.freq_base_swa", base));
+    }
+    Ok(())
 }

@@ -9,14 +9,15 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Pieces, Qkv, Up};
 use super::rope::{HALVES, Rope};
 use super::tensors::Bias;
+use super::write::Writing;
 use super::{Asked, Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Residual};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("phi3", phi3)), Some(("phi3", phi3_of_gguf))),
-    Family::new(Some(("phi", phi)), Some(("phi2", phi2_of_gguf))),
+    Family::new(Some(("phi3", phi3)), Some(("phi3", phi3_of_gguf))).written("phi3", phi3_keys),
+    Family::new(Some(("phi", phi)), Some(("phi2", phi2_of_gguf))).written("phi2", phi2_keys),
 ];
 
 fn phi3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
@@ -76,4 +77,19 @@ fn phi2_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let qkv = if gguf.has("blk.0.attn_qkv.weight") { GGUF_QKV } else { GGUF.qkv };
     let layout = Layout { qkv, ffn_norm: None, up: Up::Plain("ffn_up"), norm_bias: true, ..GGUF };
     Ok(Plan { spec, layout })
+}
+
+/// Files say the window, and programs ignore it.
+fn phi3_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.divisors();
+    let window = file.spec.attention[0].window.take();
+    file.count("attention.sliding_window", window.unwrap_or(0));
+    if let Some(window) = window.filter(|window| *window < file.spec.context_max) {
+        file.note(format!("the file says that rows see {window} positions; programs let them see all"));
+    }
+    Ok(())
+}
+
+fn phi2_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(false)
 }

@@ -13,7 +13,7 @@ use foretoken_kernels::rope::Pairing;
 use super::Asked;
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{LayerAttention, Positions, Rotation, Spec};
+use crate::spec::{LayerAttention, Positions, Rotation, Scaling, Spec};
 
 /// base^(-2i / dim) for i below dim / 2.
 pub(super) fn plain(base: f32, dim: usize) -> Vec<f32> {
@@ -68,31 +68,35 @@ impl Rope {
             None => self.theta,
         };
         let dim = self.dim(within("partial_rotary_factor").unwrap_or(config), spec.head_dim)?;
-        let plain = |frequencies| Rotation { frequencies, pairing: self.pairing, magnitude: 1.0 };
-        let Some(scaling) = scaling else { return Ok(plain(self::plain(theta, dim))) };
+        let unscaled = self.rotation(theta, dim);
+        let Some(scaling) = scaling else { return Ok(unscaled) };
         let field = if scaling.has("rope_type") { "rope_type" } else { "type" };
         match scaling.optional_str(field)? {
-            None | Some("default") => Ok(plain(self::plain(theta, dim))),
+            None | Some("default") => Ok(unscaled),
             Some("linear") => {
                 let factor = positive(scaling, "factor")?;
-                Ok(plain(self::plain(theta, dim).into_iter().map(|frequency| frequency / factor).collect()))
+                let frequencies = unscaled.frequencies.iter().map(|frequency| frequency / factor).collect();
+                Ok(Rotation { frequencies, scaling: Scaling::Linear { factor }, ..unscaled })
             }
-            Some("llama3") => Ok(plain(llama3(scaling, self::plain(theta, dim))?)),
-            Some("dynamic") => dynamic(scaling, [theta, dim as f32], asked, spec).map(plain),
-            Some("yarn") => {
-                let (frequencies, magnitude) = yarn(config, scaling, (theta, dim), spec)?;
-                Ok(Rotation { magnitude, ..plain(frequencies) })
+            Some("llama3") => {
+                let frequencies = llama3(scaling, &unscaled.frequencies)?;
+                Ok(Rotation { frequencies, scaling: Scaling::Divided, ..unscaled })
             }
-            Some("longrope" | "su") => {
-                let (frequencies, magnitude) = longrope(config, scaling, (theta, dim), asked, spec)?;
-                Ok(Rotation { magnitude, ..plain(frequencies) })
-            }
+            Some("dynamic") => dynamic(scaling, dim, unscaled, asked, spec),
+            Some("yarn") => yarn(config, scaling, dim, unscaled, spec),
+            Some("longrope" | "su") => longrope(config, scaling, dim, unscaled, asked, spec),
             Some(other) => Err(scaling.refuse(
                 field,
                 "one of default, linear, llama3, dynamic, yarn, longrope",
                 format!("{other:?}"),
             )),
         }
+    }
+
+    /// The rotation of so many elements by a base, not scaled.
+    pub(super) fn rotation(&self, base: f32, dim: usize) -> Rotation {
+        let frequencies = plain(base, dim);
+        Rotation { frequencies, pairing: self.pairing, magnitude: 1.0, base, scaling: Scaling::None }
     }
 
     /// Elements of a head that are rotated.
@@ -140,8 +144,8 @@ pub(super) fn of_layer_types(
         true => positive(config, "rope_local_base_freq")?,
         false => sliding.theta,
     };
-    let frequencies = plain(base, 2 * full.frequencies.len());
-    Ok([full.clone(), Rotation { frequencies, magnitude: 1.0, ..full }])
+    let local = sliding.rotation(base, 2 * full.frequencies.len());
+    Ok([full, local])
 }
 
 /// A number of elements that are rotated: they are pairs.
@@ -187,7 +191,7 @@ fn stretch(spec: &mut Spec, positions: f32) {
 }
 
 /// Llama 3.1's scaling: long wavelengths are divided by the factor, short ones kept, those between blended.
-fn llama3(scaling: &JsonConfig, frequencies: Vec<f32>) -> Result<Vec<f32>, ModelError> {
+fn llama3(scaling: &JsonConfig, frequencies: &[f32]) -> Result<Vec<f32>, ModelError> {
     let factor = positive(scaling, "factor")?;
     let low = positive(scaling, "low_freq_factor")?;
     let high = positive(scaling, "high_freq_factor")?;
@@ -195,7 +199,7 @@ fn llama3(scaling: &JsonConfig, frequencies: Vec<f32>) -> Result<Vec<f32>, Model
     if high <= low {
         return Err(scaling.refuse("high_freq_factor", format!("a number above low_freq_factor = {low}"), high));
     }
-    let scale = |frequency: f32| {
+    let scale = |&frequency: &f32| {
         let wavelength = 2.0 * std::f32::consts::PI / frequency;
         if wavelength > trained / low {
             frequency / factor
@@ -206,26 +210,28 @@ fn llama3(scaling: &JsonConfig, frequencies: Vec<f32>) -> Result<Vec<f32>, Model
             (1.0 - smooth) * frequency / factor + smooth * frequency
         }
     };
-    Ok(frequencies.into_iter().map(scale).collect())
+    Ok(frequencies.iter().map(scale).collect())
 }
 
 /// Dynamic scaling: a larger base, as large as the longest text needs it.
 fn dynamic(
     scaling: &JsonConfig,
-    [theta, dim]: [f32; 2],
+    dim: usize,
+    unscaled: Rotation,
     asked: Asked,
     spec: &mut Spec,
-) -> Result<Vec<f32>, ModelError> {
+) -> Result<Rotation, ModelError> {
     let factor = positive(scaling, "factor")?;
     let trained = spec.context_max;
     stretch(spec, trained as f32 * factor);
     let longest = asked.context.unwrap_or(trained).max(trained);
     let grown = f64::from(factor) * longest as f64 / trained as f64 - (f64::from(factor) - 1.0);
-    if dim <= 2.0 {
-        return Ok(plain(theta, dim as usize));
+    let scaling = Scaling::Dynamic { trained };
+    if dim <= 2 {
+        return Ok(Rotation { scaling, ..unscaled });
     }
-    let base = f64::from(theta) * grown.powf(f64::from(dim) / (f64::from(dim) - 2.0));
-    Ok(plain(base as f32, dim as usize))
+    let base = f64::from(unscaled.base) * grown.powf(dim as f64 / (dim as f64 - 2.0));
+    Ok(Rotation { frequencies: plain(base as f32, dim), scaling, ..unscaled })
 }
 
 /// YaRN: frequencies that turn often within the trained context stay, those that turn less than once are divided by
@@ -233,12 +239,13 @@ fn dynamic(
 fn yarn(
     config: &JsonConfig,
     scaling: &JsonConfig,
-    (theta, dim): (f32, usize),
+    dim: usize,
+    unscaled: Rotation,
     spec: &mut Spec,
-) -> Result<(Vec<f32>, f32), ModelError> {
+) -> Result<Rotation, ModelError> {
     let original = original(config, scaling, spec)?;
     let factor = optional_positive(scaling, "factor")?.unwrap_or(spec.context_max as f32 / original);
-    let scale = |by: f32| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+    let scale = |by: f32| yarn_magnitude(factor, by);
     let number = |field: &str| Ok::<_, ModelError>(scaling.optional_f32(field)?.filter(|found| *found != 0.0));
     let magnitude = match (scaling.optional_f32("attention_factor")?, number("mscale")?, number("mscale_all_dim")?) {
         (Some(magnitude), _, _) => magnitude,
@@ -248,8 +255,17 @@ fn yarn(
     let betas = [number("beta_fast")?.unwrap_or(32.0), number("beta_slow")?.unwrap_or(1.0)];
     let truncate = scaling.optional_bool("truncate")?.unwrap_or(true);
     stretch(spec, original * factor);
-    Ok((yarn_frequencies((theta, dim), factor, original, betas, truncate), magnitude))
+    let frequencies = yarn_frequencies((unscaled.base, dim), factor, original, betas, truncate);
+    Ok(Rotation { frequencies, magnitude, scaling: Scaling::Yarn { factor, original }, ..unscaled })
 }
+
+/// What is rotated grows with the factor by so much, times the logarithm's multiplier.
+pub(super) fn yarn_magnitude(factor: f32, multiplier: f32) -> f32 {
+    0.1 * multiplier * factor.max(1.0).ln() + 1.0
+}
+
+/// The key of a multiplier by whose growth that of what is rotated is divided.
+pub(super) const YARN_LOGARITHM: &str = "rope.scaling.yarn_log_multiplier";
 
 /// The frequencies of [`yarn`]; `betas` are turns within the trained context: of the fastest pair that is blended, and
 /// of the slowest.
@@ -282,10 +298,11 @@ pub(super) fn yarn_frequencies(
 fn longrope(
     config: &JsonConfig,
     scaling: &JsonConfig,
-    (theta, dim): (f32, usize),
+    dim: usize,
+    unscaled: Rotation,
     asked: Asked,
     spec: &Spec,
-) -> Result<(Vec<f32>, f32), ModelError> {
+) -> Result<Rotation, ModelError> {
     let original = original(config, scaling, spec)?;
     let factor = optional_positive(scaling, "factor")?.unwrap_or(spec.context_max as f32 / original);
     let magnitude = match scaling.optional_f32("attention_factor")? {
@@ -294,12 +311,20 @@ fn longrope(
         None => (1.0 + f64::from(factor).ln() / f64::from(original).ln()).sqrt() as f32,
     };
     let long = asked.context.unwrap_or(spec.context_max) as f32 > original;
-    let field = if long { "long_factor" } else { "short_factor" };
+    let divisors = [divisors(scaling, "short_factor", dim)?, divisors(scaling, "long_factor", dim)?];
+    let of_length = &divisors[usize::from(long)];
+    let frequency = |(i, divisor): (usize, &f32)| 1.0 / (divisor * power(unscaled.base, i, dim));
+    let frequencies = of_length.iter().enumerate().map(frequency).collect();
+    Ok(Rotation { frequencies, magnitude, scaling: Scaling::LongRope { original, divisors }, ..unscaled })
+}
+
+/// A list of divisors, one a pair.
+fn divisors(scaling: &JsonConfig, field: &str, dim: usize) -> Result<Vec<f32>, ModelError> {
     let divisors = scaling.f32s(field)?;
     let positive = divisors.iter().all(|divisor| *divisor > 0.0);
     if divisors.len() != dim / 2 || !positive {
         let expected = format!("{} numbers above 0", dim / 2);
         return Err(scaling.refuse(field, expected, format!("{} numbers", divisors.len())));
     }
-    Ok((divisors.iter().enumerate().map(|(i, divisor)| 1.0 / (divisor * power(theta, i, dim))).collect(), magnitude))
+    Ok(divisors)
 }

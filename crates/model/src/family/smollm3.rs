@@ -5,12 +5,14 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout};
 use super::rope::{HALVES, Rope};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("smollm3", of_json)), Some(("smollm3", of_gguf)))];
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("smollm3", of_json)), Some(("smollm3", of_gguf))).written("smollm3", keys)];
 
 fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     let fields = json::Fields { kv_heads_default: Some(4), context_default: 32_768, tied: true, ..json::HUGGING };
@@ -60,4 +62,9 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let rotated = spec.attention[0];
     spec.attention = vec![rotated, rotated, rotated, LayerAttention::default()];
     Ok(Plan { spec, layout: GGUF })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.refuse_biases("attention_bias", &[file.layout.output_bias])?;
+    file.refuse_biases("mlp_bias", &[file.layout.ffn_bias])
 }

@@ -6,12 +6,14 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::rope::{HALVES, Rope};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Residual};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("stablelm", of_json)), Some(("stablelm", of_gguf)))];
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("stablelm", of_json)), Some(("stablelm", of_gguf))).written("stablelm", keys)];
 
 fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     let fields = json::Fields {
@@ -55,4 +57,10 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
         ..GGUF
     };
     Ok(Plan { spec, layout })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(false)?;
+    file.say("use_parallel_residual", file.spec.residual == Residual::Parallel);
+    Ok(())
 }

@@ -5,14 +5,16 @@ use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv, Up};
+use super::write::nothing;
 use super::{Asked, Family, Plan, gpt2, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("gpt_bigcode", bigcode)), Some(("starcoder", bigcode_of_gguf))),
-    Family::new(Some(("starcoder2", starcoder2)), Some(("starcoder2", starcoder2_of_gguf))),
+    Family::new(Some(("gpt_bigcode", bigcode)), Some(("starcoder", bigcode_of_gguf))).written("starcoder", nothing),
+    Family::new(Some(("starcoder2", starcoder2)), Some(("starcoder2", starcoder2_of_gguf)))
+        .written("starcoder2", nothing),
 ];
 
 const OF_GGUF: FeedForward = FeedForward::Plain(Activation::GeluTanh);

@@ -9,6 +9,7 @@ mod quantized;
 mod renamed;
 mod rows;
 mod shared;
+mod written;
 
 use std::path::{Path, PathBuf};
 

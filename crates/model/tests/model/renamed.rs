@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use crate::files::{Tensors, Wide, config, read};
 use crate::fixture;
 use crate::forms::{assert_within, said_by};
+use crate::written::assert_written;
 
 /// A golden network, by the parts of its names.
 struct Network {
@@ -92,6 +93,7 @@ fn internlm2_is_llama_fused_group_by_group() {
     }
     let config = llama.with(json!({"model_type": "internlm2", "bias": false}));
     assert!(said_by(&config, &tensors) == llama.said());
+    assert_written(&config, &tensors, 2e-6, "internlm2");
 }
 
 /// The 7B, whose heads all have keys and values of their own: those of the golden network are given out twice.
@@ -109,6 +111,7 @@ fn baichuan_is_llama_fused() {
     }
     let config = llama.with(json!({"model_type": "baichuan", "num_key_value_heads": null}));
     assert!(said_by(&config, &tensors) == llama.said());
+    assert_written(&config, &tensors, 2e-6, "baichuan");
     // Without positions that rotate it is the 13B, and says something else.
     let other = llama.with(json!({"model_type": "baichuan", "num_key_value_heads": null,
         "max_position_embeddings": null, "model_max_length": 512}));
@@ -192,4 +195,5 @@ fn chatglm_is_glm_by_other_names() {
         "post_layer_norm": true, "add_bias_linear": false,
     });
     assert!(said_by(&config, &tensors) == glm.said());
+    assert_written(&config, &tensors, 0.0, "chatglm");
 }

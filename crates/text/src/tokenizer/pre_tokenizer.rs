@@ -108,7 +108,7 @@ const EXAONE_MOE: &str = concat!(
 );
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 const PUNCTUATION: &str = r"[\p{P}\$\+<=>\^~\|]+";
-const FALCON_PUNCTUATION: &str = r"[\p{P}\$\+<=>\^~\|`]+";
+pub(crate) const FALCON_PUNCTUATION: &str = r"[\p{P}\$\+<=>\^~\|`]+";
 const CHAMELEON_PUNCTUATION: &str = r"[\p{P}!-/:-@\[-`{-~]";
 const CJK: &str = "[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+";
 const CJK_AND_HANGUL: &str = "[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+";
@@ -228,12 +228,18 @@ pub(super) fn pre_tokenizer(place: &str, name: Option<&str>) -> Result<PreTokeni
     Ok(PreTokenizer { patterns, ignore_merges, add_bos, letters })
 }
 
+/// Expressions of folders that llama.cpp replaces by others, with the name of these. Vocabularies that were trained
+/// with the former are cut alike by the latter: Falcon's has no token of a space and digits.
+const REPLACED: &[(&[&str], &str)] =
+    &[(&[FALCON_PUNCTUATION, GPT_2, DIGITS, THREE_DIGITS], "falcon"), (&[r" ?[^(\s|[.,!?…。，、।۔،])]+"], "bloom")];
+
 /// The name of these expressions, the first of several.
 pub(crate) fn name_of(patterns: &[String], ignore_merges: bool) -> Option<&'static str> {
     let is =
         |cut: &&Cut| cut.letters == Letters::Bytes && cut.ignore_merges == ignore_merges && cut.patterns == patterns;
-    let cut = CUTS.iter().find(is)?;
-    cut.names.first().copied()
+    let replaced =
+        || REPLACED.iter().find(|(replaced, _)| !ignore_merges && *replaced == patterns).map(|(_, name)| *name);
+    CUTS.iter().find(is).and_then(|cut| cut.names.first().copied()).or_else(replaced)
 }
 
 #[cfg(test)]

@@ -26,12 +26,34 @@ use crate::{TextError, Token};
 use normalizer::Normalizer;
 use proto::{Piece, Proto};
 
+/// The file of a folder.
+pub(crate) const FILE: &str = "tokenizer.model";
+
 pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
-    let path = dir.join("tokenizer.model");
+    let (place, bytes, config, further) = files(dir)?;
+    parts(&place, &bytes, &config, &further)
+}
+
+/// A folder's model with its name, and the two files that add to it.
+fn files(dir: &Path) -> Result<(String, Vec<u8>, Value, Value), TextError> {
+    let path = dir.join(FILE);
     let bytes = std::fs::read(&path).map_err(|source| TextError::read(&path, source))?;
-    let config = configuration(dir)?;
     let further = json_file(&dir.join("added_tokens.json"))?.unwrap_or_default();
-    parts(&path.display().to_string(), &bytes, &config, &further)
+    Ok((path.display().to_string(), bytes, configuration(dir)?, further))
+}
+
+/// The vocabulary of a folder whose model merges pieces, with the tokens that other files add.
+///
+/// # Errors
+/// A file cannot be understood, or the model cuts by likelihood.
+pub(crate) fn merged_vocabulary(dir: &Path) -> Result<GgufVocabulary, TextError> {
+    let (place, bytes, config, further) = files(dir)?;
+    let mut proto = Proto::read(&place, &bytes)?;
+    if proto.algorithm != 2 {
+        return Err(TextError::field(&place, "trainer_spec.model_type", "2 (BPE)", proto.algorithm));
+    }
+    add(&place, &mut proto.pieces, added_marks(&place, &config, &further)?)?;
+    vocabulary(&place, &proto, &config)
 }
 
 pub(super) fn parts(place: &str, bytes: &[u8], config: &Value, further: &Value) -> Result<Parts, TextError> {

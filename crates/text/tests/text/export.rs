@@ -128,11 +128,17 @@ fn cuts_are_known_by_their_expressions() {
     let digits = json!({"type": "Sequence", "pretokenizers": [
         {"type": "Digits", "individual_digits": true},
         {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]});
+    let falcon = json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Punctuation", "behavior": "Contiguous"},
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+        {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated", "invert": false}]});
     for (cut, name) in [
         (split(QWEN, "Isolated", false), "qwen2"),
         (split(QWEN, "Removed", true), "qwen2"),
         (split(&QWEN.replace(r"|\p{N}|", r"|\p{N}{1,3}|"), "Isolated", false), "dbrx"),
         (digits, "starcoder"),
+        (falcon, "falcon"),
+        (split(r" ?[^(\s|[.,!?…。，、।۔،])]+", "Isolated", false), "bloom"),
     ] {
         let folder = changed(|tokenizer| tokenizer["pre_tokenizer"] = cut);
         let exported = say(folder.path()).unwrap();
@@ -252,6 +258,33 @@ fn merged_pieces_get_scores() {
     assert_eq!((made.bos(), made.adds_bos(), made.end_tokens()), (Some(1), true, &[2][..]));
     for text in ["hello world", " world  hello", "lllooow é", "</s>hello"] {
         assert_alike(&folder, &made, text);
+    }
+}
+
+/// Gemma's tokenizer marks spaces first, and then cuts at those that are left: at none.
+#[test]
+fn gemma_marks_spaces_and_invents_none() {
+    let mut pieces: Vec<(String, i64)> = ["<unk>", "<bos>", "<eos>"].map(|piece| (piece.to_string(), 0)).to_vec();
+    pieces.extend((0..256).map(|byte| (format!("<0x{byte:02X}>"), 0)));
+    let words = ["▁▁", "or", "he", "ll", "▁w", "lo", "▁wor", "ld", "llo", "▁world"];
+    pieces.extend(words.iter().enumerate().map(|(place, piece)| (piece.to_string(), -(place as i64) - 1)));
+    pieces.extend(["▁", "h", "e", "l", "o", "w", "r", "d"].map(|piece| (piece.to_string(), -1000)));
+    let rows = pieces.len();
+    let spaces = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+    let mut tokenizer = marked(&pieces, &[(0, "<unk>"), (1, "<bos>"), (2, "<eos>")], spaces);
+    let text = tokenizer.to_string().replace("\"<s>\"", "\"<bos>\"");
+    tokenizer = serde_json::from_str(&text).unwrap();
+    tokenizer["pre_tokenizer"] =
+        json!({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": false});
+    tokenizer["decoder"] = json!({"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]});
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let exported = gguf_vocabulary(folder.path(), rows, Marks { beginning: Some(1), ends: &[2] }).unwrap();
+    let (original, made) = (Tokenizer::from_dir(folder.path()).unwrap(), read(&exported));
+    assert_eq!(entry(&exported, "ggml.add_space_prefix"), Some(&Value::Bool(false)));
+    for text in ["hello world", " world  hello", "lllooow é", "<eos>hello"] {
+        assert_alike(&original, &made, text);
     }
 }
 

@@ -82,6 +82,26 @@ fn a_folder_with_tokens_of_its_own() {
     assert_ne!(whole[1..], tokenizer.encode_plain("the").unwrap());
 }
 
+/// A folder with nothing but the model becomes keys of GGUF that cut as the model does.
+#[test]
+fn a_model_that_merges_is_said_in_keys_of_gguf() {
+    let config = r#"{"bos_token": "<s>", "eos_token": "</s>",
+        "added_tokens_decoder": {"400": {"content": "<|end|>", "special": true}}}"#;
+    let (folder, tokenizer) = folder_with("bpe.model", config);
+    let marks = foretoken_text::Marks { beginning: Some(1), ends: &[2] };
+    let exported = foretoken_text::gguf_vocabulary(folder.path(), 404, marks).unwrap();
+    let metadata = foretoken_weights::gguf::Metadata::new("made", exported.entries);
+    let (original, made) = (tokenizer.unwrap(), Tokenizer::from_gguf("made", &metadata).unwrap());
+    assert_eq!((made.vocabulary_len(), made.bos(), made.adds_bos()), (404, Some(1), true));
+    for text in ["hello world", "  the  end\n", "naïve 我", "a<|end|>b"] {
+        assert_eq!(original.encode(text, true).unwrap(), made.encode(text, true).unwrap(), "{text}");
+        assert_eq!(original.encode_plain(text).unwrap(), made.encode_plain(text).unwrap(), "{text}");
+    }
+    let (folder, _) = folder_with("unigram.model", config);
+    let error = foretoken_text::gguf_vocabulary(folder.path(), 404, marks).unwrap_err().to_string();
+    assert!(error.ends_with("trainer_spec.model_type: expected 2 (BPE), found 1"), "{error}");
+}
+
 #[test]
 fn what_is_not_there_is_refused() {
     let refused = |bytes: &[u8]| Tokenizer::from_sentencepiece("m", bytes).unwrap_err().to_string();

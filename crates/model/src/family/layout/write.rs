@@ -1,0 +1,265 @@
+//! The tensors of one layout written as another: a checkpoint's as those of a GGUF file.
+//!
+//! The idea: what a reader of files expects ([`Layout`]) is what a writer has to make, so both follow the same
+//! description, and a part that the file has no place for is refused by its name. Rows are put in order where the two
+//! layouts differ: fused projections are cut, and the rows of queries and keys are turned where one layout rotates
+//! halves of a head and the other neighbours. Left out: keys of the file (`family/write.rs`).
+
+use super::super::tensors::Bias;
+use super::{Layout, Pieces, Qkv, Up};
+use crate::checkpoint::JsonConfig;
+use crate::collected::{Collected, Order};
+use crate::error::ModelError;
+use crate::spec::Spec;
+
+impl Layout {
+    /// Adds the tensors of a checkpoint, which has this layout, to those collected, in the layout `to`.
+    ///
+    /// `interleaved` says that rows of queries and keys are halves of a head here and neighbours there.
+    ///
+    /// # Errors
+    /// A tensor is missing or contradicts the configuration, or `to` has no place for one.
+    pub(in super::super) fn write(
+        &self,
+        to: &Layout,
+        config: &JsonConfig,
+        spec: &Spec,
+        interleaved: bool,
+        all: &mut Collected<'_>,
+    ) -> Result<(), ModelError> {
+        let fits = |prefix: &&&str| all.has(&format!("{prefix}{}.weight", self.embedding));
+        let prefix = self.prefixes.iter().find(fits).copied().unwrap_or_default();
+        let heads = self.heads.iter().copied();
+        let head = heads.clone().find(|head| all.has(&format!("{head}.weight"))).unwrap_or(self.heads[0]);
+        let Spec { vocabulary, width, embedding_width, context_max, .. } = *spec;
+        let mut writer = Writer { from: self, to, config, spec, interleaved, all };
+        let at = |name: &str| format!("{prefix}{name}");
+        writer.table((at(self.embedding), to.embedding), [vocabulary, embedding_width])?;
+        if let (Some((from, _)), Some((to, _))) = (self.positions, to.positions) {
+            writer.table((at(from), to), [context_max, width])?;
+        }
+        writer.norm("norms behind the embedding", [prefix, ""], [self.embedding_norm, to.embedding_norm])?;
+        writer.norm("norms before the head", [prefix, ""], [self.output_norm, to.output_norm])?;
+        if spec.tied_head {
+            // A copy that lies in the file all the same is not used.
+            writer.all.used.extend(heads.map(|head| format!("{head}.weight")));
+        } else {
+            let rows = Rows { order: Order::Same, unit: self.unit_head };
+            let shape = [embedding_width, vocabulary];
+            writer.linear([head, to.heads[0]], shape, rows, self.head_bias)?;
+        }
+        for i in 0..spec.layers {
+            writer.layer([&format!("{prefix}{}.{i}.", self.layers), &format!("{}.{i}.", to.layers)])?;
+        }
+        Ok(())
+    }
+}
+
+/// Which rows of a matrix `[outputs, inputs]` are written.
+struct Rows {
+    order: Order,
+    /// Whether they are brought to length 1.
+    unit: bool,
+}
+
+/// What is needed to write a layer.
+struct Writer<'a, 'w> {
+    from: &'a Layout,
+    to: &'a Layout,
+    config: &'a JsonConfig,
+    spec: &'a Spec,
+    interleaved: bool,
+    all: &'a mut Collected<'w>,
+}
+
+impl Writer<'_, '_> {
+    /// An error about a part that the two layouts do not both have, by the field that asks for it.
+    fn mismatch(&self, field: &str, part: &str) -> ModelError {
+        let expected = format!("{part} as GGUF's {} has them", self.spec.family);
+        self.config.refuse(field, expected, "others")
+    }
+
+    fn table(&mut self, (from, to): (String, &str), shape: [usize; 2]) -> Result<(), ModelError> {
+        self.all.matrix(&format!("{from}.weight"), format!("{to}.weight"), shape, Order::Same, false)
+    }
+
+    /// The layer whose names begin with these, in the checkpoint and in the file.
+    fn layer(&mut self, at: [&str; 2]) -> Result<(), ModelError> {
+        let (from, to) = (self.from, self.to);
+        let Spec { width, heads, head_dim, ffn_width, .. } = *self.spec;
+        self.norm("norms before attention", at, [from.attention_norm, to.attention_norm])?;
+        self.norm("norms behind attention", at, [from.attention_post_norm, to.attention_post_norm])?;
+        self.norm("norms before the feed-forward half", at, [from.ffn_norm, to.ffn_norm])?;
+        self.norm("norms behind the feed-forward half", at, [from.ffn_post_norm, to.ffn_post_norm])?;
+        self.qkv(at)?;
+        self.piece_norms(at)?;
+        let names = [from.attention_output, to.attention_output];
+        self.matrix(at, names, [heads * head_dim, width], Order::Same, from.output_bias)?;
+        let inner = match (from.up, to.up) {
+            (Up::Plain(from), Up::Plain(to)) => vec![([from, to], ffn_width)],
+            (Up::Fused(from), Up::Fused(to)) => vec![([from, to], 2 * ffn_width)],
+            (Up::Gated([gate, up]), Up::Gated([to_gate, to_up])) => {
+                vec![([gate, to_gate], ffn_width), ([up, to_up], ffn_width)]
+            }
+            _ => return Err(self.mismatch("model_type", "matrices of the feed-forward half")),
+        };
+        for (names, outputs) in inner {
+            self.matrix(at, names, [width, outputs], Order::Same, from.ffn_bias)?;
+        }
+        self.matrix(at, [from.down, to.down], [ffn_width, width], Order::Same, from.ffn_bias)
+    }
+
+    /// A matrix of a layer, of so many inputs and outputs.
+    fn matrix(
+        &mut self,
+        at: [&str; 2],
+        names: [&str; 2],
+        shape: [usize; 2],
+        order: Order,
+        bias: Bias,
+    ) -> Result<(), ModelError> {
+        let [from, to] = [0, 1].map(|side| format!("{}{}", at[side], names[side]));
+        let order = match (self.from.transposed, order) {
+            (false, order) => order,
+            (true, Order::Same) => Order::Transposed,
+            (true, _) => unreachable!("{from}: columns in another order"),
+        };
+        self.linear([&from, &to], shape, Rows { order, unit: false }, bias)
+    }
+
+    /// `weight` and, if there has to be one, `bias` of a linear layer.
+    fn linear(
+        &mut self,
+        [from, to]: [&str; 2],
+        [inputs, outputs]: [usize; 2],
+        rows: Rows,
+        bias: Bias,
+    ) -> Result<(), ModelError> {
+        if let Bias::Required = bias {
+            let biases = self.all.floats(&format!("{from}.bias"), &[outputs])?;
+            let biases: Vec<f32> = match &rows.order {
+                Order::Rows(order) => order.iter().map(|row| biases[*row]).collect(),
+                Order::Same | Order::Transposed => biases,
+            };
+            self.all.add(format!("{to}.bias"), vec![biases.len()], &biases);
+        }
+        let shape = if rows.order == Order::Transposed { [inputs, outputs] } else { [outputs, inputs] };
+        self.all.matrix(&format!("{from}.weight"), format!("{to}.weight"), shape, rows.order, rows.unit)
+    }
+
+    fn qkv(&mut self, at: [&str; 2]) -> Result<(), ModelError> {
+        let Spec { width, heads, kv_heads, head_dim, .. } = *self.spec;
+        let (queries, keys, bias) = (heads * head_dim, kv_heads * head_dim, self.from.qkv_bias);
+        let lens = [queries, keys, keys];
+        match (self.from.qkv, self.to.qkv) {
+            (Qkv::Three(from), Qkv::Three(to)) => {
+                for piece in 0..3 {
+                    let order = self.turned(piece, (0..lens[piece]).collect());
+                    self.matrix(at, [from[piece], to[piece]], [width, lens[piece]], order, bias)?;
+                }
+                Ok(())
+            }
+            (Qkv::Fused(from, fusion), to) => {
+                let stretches = fusion
+                    .stretches(self.spec)
+                    .map_err(|expected| ModelError::config(self.config.file(), "number of heads", expected, heads))?;
+                let rows = stretches.map(|stretches| stretches.into_iter().flatten().collect::<Vec<usize>>());
+                let shape = [width, queries + 2 * keys];
+                match to {
+                    Qkv::Three(to) => {
+                        for (piece, rows) in rows.into_iter().enumerate() {
+                            let order = self.turned(piece, rows);
+                            self.matrix(at, [from, to[piece]], shape, order, bias)?;
+                        }
+                        Ok(())
+                    }
+                    Qkv::Fused(to, _) if !self.interleaved => {
+                        let order = in_order(rows.concat(), shape[1]);
+                        self.matrix(at, [from, to], shape, order, bias)
+                    }
+                    Qkv::Fused(..) => Err(self.mismatch("model_type", "rotated pairs")),
+                }
+            }
+            (Qkv::Three(_), Qkv::Fused(..)) => Err(self.mismatch("model_type", "queries, keys and values")),
+        }
+    }
+
+    /// Rows of queries, keys or values (0, 1, 2) as the file wants them: within each head of queries and keys the
+    /// second half goes between the rows of the first, if pairs are neighbours there.
+    fn turned(&self, piece: usize, rows: Vec<usize>) -> Order {
+        let head = self.spec.head_dim;
+        if !self.interleaved || piece == 2 {
+            let whole = if let Qkv::Three(_) = self.from.qkv { rows.len() } else { usize::MAX };
+            return in_order(rows, whole);
+        }
+        let turned = |heads: &[usize]| (0..head).map(|i| heads[i % 2 * (head / 2) + i / 2]).collect::<Vec<_>>();
+        Order::Rows(rows.chunks_exact(head).flat_map(turned).collect())
+    }
+
+    /// Weight and bias of a normalization of the stream.
+    fn norm(&mut self, part: &str, at: [&str; 2], names: [Option<&str>; 2]) -> Result<(), ModelError> {
+        let width = self.spec.width;
+        match names {
+            [None, None] => Ok(()),
+            [Some(from), Some(to)] => self.norm_of(&format!("{}{from}", at[0]), &format!("{}{to}", at[1]), &[width]),
+            _ => Err(self.mismatch("model_type", part)),
+        }
+    }
+
+    /// Norms of the pieces of queries and keys.
+    fn piece_norms(&mut self, at: [&str; 2]) -> Result<(), ModelError> {
+        let Spec { heads, kv_heads, head_dim, .. } = *self.spec;
+        let (from, to) = match (self.from.piece_norms, self.to.piece_norms) {
+            (Pieces::None, Pieces::None) => return Ok(()),
+            (Pieces::EveryHead(from), Pieces::EveryHead(to))
+            | (Pieces::EachHead(from) | Pieces::Listed(from), Pieces::EachHead(to))
+            | (Pieces::Whole(from), Pieces::Whole(to)) => (from, to),
+            _ => {
+                let field = if self.config.has("use_qk_norm") { "use_qk_norm" } else { "qk_layernorm" };
+                return Err(self.mismatch(field, "norms of queries and keys"));
+            }
+        };
+        for (i, heads) in [heads, kv_heads].into_iter().enumerate() {
+            let (name, to) = (format!("{}{}", at[0], from[i]), format!("{}{}", at[1], to[i]));
+            match self.from.piece_norms {
+                Pieces::Listed(_) => {
+                    let names: Vec<String> = (0..heads).map(|head| format!("{name}.{head}")).collect();
+                    self.plain_norm(&names, &[head_dim], &to, &[heads, head_dim])?;
+                }
+                Pieces::EachHead(_) => self.plain_norm(&[name], &[heads, head_dim], &to, &[heads, head_dim])?,
+                Pieces::Whole(_) => self.norm_of(&name, &to, &[heads * head_dim])?,
+                Pieces::EveryHead(_) | Pieces::None => self.norm_of(&name, &to, &[head_dim])?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A normalization with the bias that the family's norms have.
+    fn norm_of(&mut self, from: &str, to: &str, shape: &[usize]) -> Result<(), ModelError> {
+        self.plain_norm(&[from.to_string()], shape, to, shape)?;
+        if self.from.norm_bias {
+            let bias = self.all.floats(&format!("{from}.bias"), shape)?;
+            self.all.add(format!("{to}.bias"), shape.to_vec(), &bias);
+        }
+        Ok(())
+    }
+
+    /// The weight of a normalization: what these tensors of one shape hold, one after another, as a tensor of another.
+    fn plain_norm(&mut self, from: &[String], each: &[usize], to: &str, shape: &[usize]) -> Result<(), ModelError> {
+        let mut weight = Vec::new();
+        for name in from {
+            weight.extend(self.all.floats(&format!("{name}.weight"), each)?);
+        }
+        if self.from.one_plus {
+            weight.iter_mut().for_each(|weight| *weight += 1.0);
+        }
+        self.all.add(format!("{to}.weight"), shape.to_vec(), &weight);
+        Ok(())
+    }
+}
+
+/// These rows of a matrix of so many: as they lie, if they are all of them in their order.
+fn in_order(rows: Vec<usize>, of: usize) -> Order {
+    let same = rows.len() == of && rows.iter().enumerate().all(|(i, row)| i == *row);
+    if same { Order::Same } else { Order::Rows(rows) }
+}

@@ -1,0 +1,374 @@
+//! A checkpoint's configuration said in the keys of a GGUF file.
+//!
+//! The idea: a description is made from what the configuration says ([`Spec`]) and read by the architecture's own
+//! reader before anything is written. What that reader makes of it must be what the configuration says; a difference is
+//! refused by the field that it comes from. So a writer cannot disagree with the reader, and what files have no word
+//! for, or take for granted (windows, which layers have them, what scores are scaled by), needs no list of its own. The
+//! reader also says how the file's tensors are called and lie ([`Layout`]).
+//!
+//! A family's file adds the keys that are particular to it. Left out: the tensors (`layout/write.rs`).
+
+use foretoken_kernels::rope::Pairing;
+use foretoken_weights::gguf::{Array, Metadata, Value};
+use foretoken_weights::{Tensor, Weights};
+
+use super::gguf::Gguf;
+use super::layout::{Layout, Pieces, Qkv};
+use super::tensors::Bias;
+use super::{Asked, OfGguf, Plan, json, rope};
+use crate::checkpoint::JsonConfig;
+use crate::collected::tensor;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward, Norm, Positions, Rotation, Scaling, Spec};
+
+/// Keys of a GGUF file with their values, in order.
+pub(crate) type Keys = Vec<(String, Value)>;
+
+/// What is rotated is multiplied with this besides.
+const ATTENTION_FACTOR: &str = "rope.scaling.attn_factor";
+
+/// How the checkpoints of a family are written.
+pub(super) struct Written {
+    /// The architecture of the file.
+    pub(super) architecture: &'static str,
+    /// Adds what is particular to the family.
+    pub(super) keys: fn(&mut Writing<'_>) -> Result<(), ModelError>,
+}
+
+/// A file that is being described.
+pub(super) struct Writing<'a> {
+    pub(super) config: &'a JsonConfig,
+    /// What the file is to say: what the configuration says, unless a family notes a difference.
+    pub(super) spec: Spec,
+    /// Where the checkpoint's tensors lie.
+    pub(super) layout: &'a Layout,
+    pub(super) keys: Keys,
+    /// Tensors that the checkpoint does not have.
+    pub(super) tensors: Vec<Tensor>,
+    pub(super) notes: Vec<String>,
+    /// Names of tensors by which the reader tells forms of the network apart.
+    tells: Vec<&'static str>,
+}
+
+/// Of an architecture whose keys are those that all have.
+pub(super) fn nothing(_: &mut Writing<'_>) -> Result<(), ModelError> {
+    Ok(())
+}
+
+/// A count as GGUF stores it. Every count of a [`Spec`] is bounded far below.
+fn number(number: usize) -> Value {
+    Value::U32(u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn near(a: f32, b: f32) -> bool {
+    (a - b).abs() <= 2e-6 * a.abs().max(b.abs())
+}
+
+impl<'a> Writing<'a> {
+    /// Describes a file of what a configuration says.
+    ///
+    /// # Errors
+    /// The family knows that files cannot say something.
+    pub(super) fn new(config: &'a JsonConfig, plan: &'a Plan, written: &Written) -> Result<Self, ModelError> {
+        let architecture = written.architecture;
+        let spec = Spec { family: architecture, ..plan.spec.clone() };
+        let keys = vec![("general.architecture".to_string(), architecture.into())];
+        let (layout, tensors, notes, tells) = (&plan.layout, Vec::new(), Vec::new(), Vec::new());
+        let mut writing = Self { config, spec, layout, keys, tensors, notes, tells };
+        let rotation = writing.spec.positions.rotations().first().cloned();
+        if let Some(Scaling::Dynamic { trained }) = rotation.as_ref().map(|rotation| &rotation.scaling) {
+            writing.spec.context_max = *trained;
+            writing.note(format!(
+                "GGUF has no word for dynamic scaling of rotations; the file is one for texts of up to {trained} tokens"
+            ));
+        }
+        writing.common();
+        if let Some(rotation) = rotation {
+            writing.rotation(&rotation);
+        }
+        (written.keys)(&mut writing)?;
+        Ok(writing)
+    }
+
+    /// Adds the keys that all architectures have.
+    fn common(&mut self) {
+        let Spec { context_max, width, layers, ffn_width, heads, kv_heads, head_dim, vocabulary, norm, .. } = self.spec;
+        for (field, count) in [
+            ("context_length", context_max),
+            ("embedding_length", width),
+            ("block_count", layers),
+            ("feed_forward_length", ffn_width),
+            ("attention.head_count", heads),
+            ("attention.head_count_kv", kv_heads),
+            ("attention.key_length", head_dim),
+            ("attention.value_length", head_dim),
+            ("vocab_size", vocabulary),
+        ] {
+            self.count(field, count);
+        }
+        match norm {
+            Norm::Rms { epsilon } => self.say("attention.layer_norm_rms_epsilon", epsilon),
+            Norm::Layer { epsilon } => self.say("attention.layer_norm_epsilon", epsilon),
+        }
+    }
+
+    /// Adds a key of the architecture.
+    pub(super) fn say(&mut self, field: &str, value: impl Into<Value>) {
+        self.keys.push((format!("{}.{field}", self.spec.family), value.into()));
+    }
+
+    /// Adds a key of the architecture that counts something.
+    pub(super) fn count(&mut self, field: &str, count: usize) {
+        self.say(field, number(count));
+    }
+
+    /// Adds a key of the architecture that has a truth value for each layer.
+    pub(super) fn say_each(&mut self, field: &str, layers: Vec<bool>) {
+        self.keys.push((format!("{}.{field}", self.spec.family), Value::Array(Array::Bool(layers))));
+    }
+
+    /// Which layers have a window.
+    pub(super) fn windowed(&self) -> Vec<bool> {
+        (0..self.spec.layers).map(|layer| self.spec.attention_of(layer).window.is_some()).collect()
+    }
+
+    /// Adds a line about something that the file says otherwise than the checkpoint.
+    pub(super) fn note(&mut self, line: String) {
+        self.notes.push(format!("{}: {line}", self.config.file()));
+    }
+
+    /// Adds a tensor by whose being there the reader tells forms of the network apart.
+    pub(super) fn tell(&mut self, tensor: &'static str) {
+        self.tells.push(tensor);
+    }
+
+    fn rotation(&mut self, rotation: &Rotation) {
+        let Rotation { frequencies, magnitude, base, scaling, .. } = rotation;
+        self.count("rope.dimension_count", 2 * frequencies.len());
+        self.say("rope.freq_base", *base);
+        match scaling {
+            Scaling::None | Scaling::Divided | Scaling::Dynamic { .. } => {}
+            Scaling::Linear { factor } => {
+                self.say("rope.scaling.type", "linear");
+                self.say("rope.scaling.factor", *factor);
+            }
+            Scaling::Yarn { factor, original } => {
+                self.say("rope.scaling.type", "yarn");
+                self.say("rope.scaling.factor", *factor);
+                self.count("rope.scaling.original_context_length", *original as usize);
+                let further = magnitude / rope::yarn_magnitude(*factor, 1.0);
+                if !near(further, 1.0) {
+                    self.say(ATTENTION_FACTOR, further);
+                }
+            }
+            Scaling::LongRope { original, .. } => {
+                self.say("rope.scaling.type", "longrope");
+                self.count("rope.scaling.original_context_length", *original as usize);
+                self.say(ATTENTION_FACTOR, *magnitude);
+            }
+        }
+    }
+
+    /// Says what the growth of what YaRN rotates is divided by in the way of the architectures that know this key.
+    pub(super) fn say_yarn_logarithm(&mut self, multiplier: f32) {
+        let factor = format!("{}.{ATTENTION_FACTOR}", self.spec.family);
+        self.keys.retain(|(key, _)| *key != factor);
+        self.say(rope::YARN_LOGARITHM, multiplier);
+    }
+
+    /// Adds the tensors of divisors of frequencies, if there are any. llama.cpp knows them in some architectures;
+    /// where they are not added, scalings that need them are refused.
+    pub(super) fn divisors(&mut self) {
+        let Some(Rotation { frequencies, base, scaling, .. }) = self.spec.positions.rotations().first() else { return };
+        let mut add = |name: &str, divisors: &[f32]| {
+            self.tensors.push(tensor(name, vec![divisors.len()], divisors));
+        };
+        match scaling {
+            Scaling::Divided => {
+                let plain = rope::plain(*base, 2 * frequencies.len());
+                let divisors: Vec<f32> = plain.iter().zip(frequencies).map(|(plain, scaled)| plain / scaled).collect();
+                add("rope_freqs.weight", &divisors);
+            }
+            Scaling::LongRope { divisors: [short, long], .. } => {
+                add("rope_factors_short.weight", short);
+                add("rope_factors_long.weight", long);
+            }
+            Scaling::None | Scaling::Linear { .. } | Scaling::Yarn { .. } | Scaling::Dynamic { .. } => {}
+        }
+    }
+
+    /// Says that GELU is computed by tanh, as llama.cpp does in this architecture, whatever the checkpoint had.
+    pub(super) fn gelu_by_tanh(&mut self) {
+        if self.spec.feed_forward == FeedForward::Plain(Activation::GeluErf) {
+            self.spec.feed_forward = FeedForward::Plain(Activation::GeluTanh);
+            let family = self.spec.family;
+            self.note(format!("GGUF's {family} computes GELU by tanh; logits may differ by some thousandths"));
+        }
+    }
+
+    /// Refuses biases that llama.cpp has no place for in this architecture.
+    pub(super) fn refuse_biases(&self, field: &str, biases: &[Bias]) -> Result<(), ModelError> {
+        match biases.iter().any(|bias| matches!(bias, Bias::Required)) {
+            true => Err(self.refuse(&[field], "false", "true")),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a network without biases that llama.cpp expects in this architecture.
+    pub(super) fn require_biases(&self, field: &str, bias: Bias) -> Result<(), ModelError> {
+        match bias {
+            Bias::None => Err(self.refuse(&[field], "true", "false")),
+            Bias::Required | Bias::IfThere => Ok(()),
+        }
+    }
+
+    /// Refuses a head of its own, or none, where llama.cpp expects the other.
+    pub(super) fn require_tied(&self, tied: bool) -> Result<(), ModelError> {
+        match self.spec.tied_head == tied {
+            true => Ok(()),
+            false => Err(self.refuse(&["tie_word_embeddings"], tied, !tied)),
+        }
+    }
+
+    /// The first of these fields that the configuration has.
+    fn field<'n>(&self, fields: &[&'n str]) -> &'n str {
+        fields.iter().copied().find(|field| self.config.has(field)).unwrap_or(fields[0])
+    }
+
+    /// An error about the first of these fields that the configuration has.
+    fn refuse(&self, fields: &[&str], expected: impl std::fmt::Display, found: impl std::fmt::Display) -> ModelError {
+        let expected = format!("{expected} (GGUF's {} has no other)", self.spec.family);
+        self.config.refuse(self.field(fields), expected, found)
+    }
+
+    /// What the architecture's reader makes of the description, which is what the configuration says.
+    ///
+    /// # Errors
+    /// It makes something else of it.
+    pub(super) fn read_back(&self, of_gguf: OfGguf, asked: Asked) -> Result<Plan, ModelError> {
+        let metadata = Metadata::new(self.config.file(), self.keys.iter().cloned());
+        let mut names = self.tells.clone();
+        names.extend((!self.spec.tied_head).then_some("output.weight"));
+        names.extend(self.layout.ffn_norm.map(|_| "blk.0.ffn_norm.weight"));
+        names.extend((!matches!(self.layout.piece_norms, Pieces::None)).then_some("blk.0.attn_q_norm.weight"));
+        names.extend(matches!(self.layout.qkv, Qkv::Fused(..)).then_some("blk.0.attn_qkv.weight"));
+        // Only that they are there is looked at, and how many rows the embedding has.
+        let stubs = names.into_iter().map(|name| tensor(name, vec![0], &[]));
+        let embedding = tensor("token_embd.weight", vec![self.spec.vocabulary, 0], &[]);
+        let tensors = self.tensors.iter().cloned().chain(stubs).chain([embedding]);
+        let weights = Weights::new(self.config.file(), tensors)?;
+        let plan = of_gguf(Gguf { metadata: &metadata, weights: &weights, asked })?;
+        self.compare(&plan.spec)?;
+        Ok(plan)
+    }
+
+    /// Refuses what the reader understands otherwise.
+    fn compare(&self, file: &Spec) -> Result<(), ModelError> {
+        let own = &self.spec;
+        self.compare_layers(file)?;
+        if own.feed_forward != file.feed_forward {
+            let fields = ["activation_function", "hidden_activation", "hidden_act", "activation"];
+            let found = self.config.optional_str(self.field(&fields))?.unwrap_or_default();
+            return Err(self.refuse(&fields, json::name_of(file.feed_forward), format!("{found:?}")));
+        }
+        if own.residual != file.residual {
+            let fields = ["use_parallel_residual", "parallel_attn"];
+            return Err(self.refuse(&fields, format!("{:?}", file.residual), format!("{:?}", own.residual)));
+        }
+        for (fields, file, own) in [
+            (
+                &["scale_attn_weights", "query_pre_attn_scalar", "attention_multiplier"][..],
+                Some(file.attention_scale),
+                Some(own.attention_scale),
+            ),
+            (&["attn_logit_softcapping"], file.attention_soft_cap, own.attention_soft_cap),
+            (&["final_logit_softcapping"], file.logit_soft_cap, own.logit_soft_cap),
+            (&["logits_scaling", "logit_scale"], Some(file.logit_multiplier), Some(own.logit_multiplier)),
+            (&["embedding_multiplier"], Some(file.embedding_multiplier), Some(own.embedding_multiplier)),
+            (&["residual_multiplier"], Some(file.residual_multiplier), Some(own.residual_multiplier)),
+            (&["llama_4_scaling_beta"], file.query_growth.map(|of| of.rate), own.query_growth.map(|of| of.rate)),
+            (&["rope_parameters"], file.query_growth.map(|of| of.period), own.query_growth.map(|of| of.period)),
+        ] {
+            let same = match (file, own) {
+                (Some(file), Some(own)) => near(file, own),
+                (file, own) => file == own,
+            };
+            if !same {
+                let told = |number: Option<f32>| number.map_or("nothing".to_string(), |number| number.to_string());
+                let field = self.field(fields);
+                let scale = fields[0] == "scale_attn_weights";
+                let what = if scale { "scores multiplied with " } else { "" };
+                return Err(self.refuse(&[field], format!("{what}{}", told(file)), format!("{what}{}", told(own))));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses positions, rotations and windows that the reader understands otherwise.
+    fn compare_layers(&self, file: &Spec) -> Result<(), ModelError> {
+        let own = &self.spec;
+        let kind = |spec: &Spec| match spec.positions {
+            Positions::Rope(_) => "positions by rotation",
+            Positions::Learned => "a table of positions",
+            Positions::Alibi(_) => "positions by ALiBi",
+        };
+        if kind(own) != kind(file) {
+            return Err(self.refuse(&["alibi", "model_max_length"], kind(file), kind(own)));
+        }
+        let slopes = own.positions.slopes().iter().zip(file.positions.slopes());
+        assert!(slopes.clone().all(|(own, file)| near(*own, *file)), "slopes of {}: {slopes:?}", own.family);
+        let rotation =
+            |spec: &Spec, layer| Some(spec.positions.rotations()[spec.attention_of(layer).rotation?].clone());
+        for layer in 0..own.layers {
+            if own.window_of(layer) != file.window_of(layer) {
+                let told = |window: Option<usize>| match window {
+                    None => format!("no window below the context of {}", own.context_max),
+                    Some(window) => format!("a window of {window}"),
+                };
+                let (expected, found) = (told(file.window_of(layer)), told(own.window_of(layer)));
+                let windowed = (0..file.layers).any(|layer| file.window_of(layer).is_some());
+                let fields = ["layer_types", "sliding_window_pattern", "sliding_window"];
+                let fields = if windowed { &fields[..] } else { &fields[2..] };
+                return Err(self.refuse(fields, format!("{expected} in layer {layer}"), found));
+            }
+            let same = match (rotation(file, layer), rotation(own, layer)) {
+                (None, None) => true,
+                (Some(file), Some(own)) => alike(&file, &own),
+                (file, own) => {
+                    let told = |there: bool| if there { "a rotation" } else { "none" };
+                    let fields = ["no_rope_layers", "no_rope_layer_interval", "layer_types"];
+                    let expected = format!("{} in layer {layer}", told(file.is_some()));
+                    return Err(self.refuse(&fields, expected, told(own.is_some())));
+                }
+            };
+            if !same {
+                let expected = "a rotation and a scaling of it that files can say";
+                return Err(self.refuse(&["rope_parameters", "rope_scaling"], expected, "another"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether two rotations turn by the same angles.
+fn alike(a: &Rotation, b: &Rotation) -> bool {
+    let frequencies = a.frequencies.iter().zip(&b.frequencies);
+    a.frequencies.len() == b.frequencies.len()
+        && near(a.magnitude, b.magnitude)
+        && frequencies.clone().all(|(a, b)| near(*a, *b))
+}
+
+/// Whether pairs are halves of a head in a checkpoint and neighbours in its file.
+///
+/// # Panics
+/// If it is the other way round.
+pub(super) fn interleaved(checkpoint: &Spec, file: &Spec) -> bool {
+    let pairing = |spec: &Spec| spec.positions.rotations().first().map(|rotation| rotation.pairing);
+    match (pairing(checkpoint), pairing(file)) {
+        (Some(Pairing::Halves), Some(Pairing::Neighbours)) => true,
+        (own, of_file) => {
+            assert_eq!(own, of_file, "pairs of {}", file.family);
+            false
+        }
+    }
+}

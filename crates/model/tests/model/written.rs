@@ -1,0 +1,237 @@
+//! Checkpoints written as GGUF files: what is read back from the file says what the checkpoint says. What files cannot
+//! say is refused by its field.
+//!
+//! To the bit, but for three things: where the rows of q and k are turned, the elements of a head are added in another
+//! order; where frequencies are divided one by one, the quotient is rounded once more; and in some architectures GGUF
+//! computes GELU by tanh.
+
+use std::path::Path;
+
+use foretoken_model::export::{Export, gguf};
+use foretoken_model::{CacheType, Checkpoint, Model, ModelError, Options};
+use foretoken_weights::gguf::{Metadata, TensorInfo, Writer};
+use foretoken_weights::{Bytes, Dtype};
+use serde_json::{Value, json};
+
+use crate::files::{Form, Tensors, config, read, safetensors_file};
+use crate::forms::tokens;
+use crate::golden::GOLDENS;
+use crate::{fixture, logits};
+
+/// What a checkpoint says of some tokens as one that was opened for texts of so many.
+fn said_for(checkpoint: &Checkpoint, context: Option<usize>) -> Vec<f32> {
+    let options = Options { context, ..Options::for_positions(64, 1).with_cache(CacheType::F32) };
+    let mut model = Model::load(checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"));
+    let vocabulary = model.spec().vocabulary as u32;
+    let tokens: Vec<u32> = tokens().into_iter().chain(tokens()).map(|token| token % vocabulary).collect();
+    logits(&mut model, &tokens, &[48])
+}
+
+/// The largest difference, as a part of the largest number.
+fn difference(found: &[f32], expected: &[f32]) -> f32 {
+    assert_eq!(found.len(), expected.len());
+    let largest = expected.iter().fold(0f32, |largest, x| largest.max(x.abs()));
+    found.iter().zip(expected).fold(0f32, |worst, (a, b)| worst.max((a - b).abs())) / largest
+}
+
+/// Writes all tensors in f32.
+fn write(export: &Export, path: &Path) {
+    let info = |tensor: &foretoken_model::export::Exported| TensorInfo {
+        name: tensor.name.clone(),
+        dtype: Dtype::F32,
+        shape: tensor.shape.clone(),
+    };
+    let infos: Vec<TensorInfo> = export.tensors.iter().map(info).collect();
+    let metadata = Metadata::new("written", export.metadata.iter().cloned());
+    let mut writer = Writer::create(path, &metadata, &infos).unwrap();
+    for tensor in &export.tensors {
+        let mut elements = vec![0.0; tensor.rows() * tensor.columns()];
+        tensor.reader().read(0, &mut elements);
+        writer.append(&Form::F32.bytes(&elements)).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn of_parts(config: &Value, tensors: &Tensors) -> Checkpoint {
+    let file = Bytes::from_vec(safetensors_file(tensors, Form::F32, 0));
+    Checkpoint::from_parts("test", config.to_string().as_bytes(), file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// How far the file that is written of a checkpoint is off, as a part of the largest number, and the notes on it.
+fn off(checkpoint: &Checkpoint, context: Option<usize>) -> Result<(f32, Vec<String>), ModelError> {
+    let export = gguf(checkpoint)?;
+    assert!(export.left_out.is_empty(), "{:?}", export.left_out);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    write(&export, &path);
+    let file = Checkpoint::open(&path).unwrap_or_else(|error| panic!("{error}"));
+    Ok((difference(&said_for(&file, context), &said_for(checkpoint, context)), export.notes))
+}
+
+/// The file that is written of a checkpoint says the same, within a part of the largest number.
+#[track_caller]
+pub(crate) fn assert_written(config: &Value, tensors: &Tensors, bound: f32, what: &str) {
+    let (off, _) = off(&of_parts(config, tensors), None).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(off <= bound, "{what}: off by {off:e}");
+}
+
+/// How far a golden network's file may be off.
+fn bound(name: &str) -> f32 {
+    const TURNED: [&str; 12] = [
+        "llama",
+        "linear-rope",
+        "llama3-rope",
+        "yarn-rope",
+        "dynamic",
+        "longrope",
+        "mistral",
+        "ministral",
+        "granite",
+        "smollm3",
+        "internlm2",
+        "baichuan",
+    ];
+    match name {
+        _ if name.starts_with("gpt_neox") || name.starts_with("falcon") => 1e-3,
+        _ if name.starts_with("phi3-long") || name == "phi4-mini" => 1e-5,
+        _ if TURNED.iter().any(|turned| name.starts_with(turned)) => 2e-6,
+        _ => 0.0,
+    }
+}
+
+/// Golden networks that files cannot say, by the field that is refused, and changes with which they can.
+const REFUSED: [(&str, &str, Option<&str>); 14] = [
+    ("mistral", "sliding_window", Some(r#"{"sliding_window": 512}"#)),
+    ("ministral", "sliding_window", Some(r#"{"sliding_window": null, "layer_types": null}"#)),
+    ("qwen2-window", "sliding_window", Some(r#"{"use_sliding_window": false, "layer_types": null}"#)),
+    ("gemma2", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
+    ("gemma3", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
+    ("phi-qk-norm", "qk_layernorm", Some(r#"{"qk_layernorm": false}"#)),
+    ("gptj", "model_type", None),
+    ("codegen", "model_type", None),
+    ("starcoder2-window", "sliding_window", Some(r#"{"sliding_window": null}"#)),
+    ("opt", "model_type", None),
+    ("opt-350m", "model_type", None),
+    ("falcon-rw", "bias", None),
+    ("smollm3", "no_rope_layers", Some(r#"{"no_rope_layers": [1, 1, 1]}"#)),
+    ("cohere2", "layer_types", Some(r#"{"layer_types": null}"#)),
+];
+
+#[test]
+fn golden_networks_say_the_same_from_their_files_or_are_refused_by_field() {
+    let mut written = 0;
+    for name in GOLDENS.into_iter().flatten().copied() {
+        let (mut config, tensors) = (config(&fixture(name)), read(&fixture(name)));
+        if let Some((_, field, changes)) = REFUSED.iter().find(|(refused, ..)| *refused == name) {
+            let error = gguf(&of_parts(&config, &tensors)).map(drop).expect_err(name).to_string();
+            assert!(error.starts_with(&format!("test/config.json: {field}: expected ")), "{name}: {error}");
+            let Some(changes) = changes else { continue };
+            let changes: Value = serde_json::from_str(changes).unwrap();
+            changes.as_object().unwrap().iter().for_each(|(field, value)| config[field] = value.clone());
+        }
+        for context in [None, Some(16)] {
+            let checkpoint = of_parts(&config, &tensors);
+            if name == "phi3" && !config["sliding_window"].is_null() {
+                let notes = gguf(&checkpoint).unwrap().notes;
+                assert!(notes.len() == 1 && notes[0].contains("rows see 32 positions"), "{notes:?}");
+                config["sliding_window"] = Value::Null;
+                continue;
+            }
+            if name == "phi-qk-norm" {
+                // Its norms are then no part of the network.
+                assert_eq!(gguf(&checkpoint).unwrap().left_out.len(), 8, "{name}");
+                continue;
+            }
+            let (off, notes) = off(&checkpoint, context).unwrap_or_else(|e| panic!("{name}: {e}"));
+            println!("{name} for {context:?}: {off:e} {notes:?}");
+            assert!(off <= bound(name), "{name}: off by {off:e}");
+            let noted = name.starts_with("gpt_neox") || name.starts_with("falcon") || name.starts_with("dynamic");
+            assert_eq!(notes.len(), usize::from(noted), "{name}: {notes:?}");
+        }
+        written += 1;
+    }
+    assert!(written > 40, "{written}");
+}
+
+/// Some of those that are particular to an architecture; `bench/peers/gguf_files.py` compares them all.
+#[test]
+fn names_and_keys_are_those_of_llama_cpp() {
+    let exported = |name: &str| gguf(&Checkpoint::open(&fixture(name)).unwrap()).unwrap();
+    let falcon = exported("falcon-new");
+    let key =
+        |export: &Export, key: &str| export.metadata.iter().find(|(known, _)| known == key).map(|(_, v)| v.clone());
+    assert_eq!(key(&falcon, "general.architecture"), Some("falcon".into()));
+    assert_eq!(key(&falcon, "falcon.tensor_data_layout"), Some("jploski".into()));
+    assert_eq!(key(&falcon, "falcon.attention.head_count_kv"), Some(2u32.into()));
+    let names: Vec<&str> = falcon.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+    for name in ["blk.0.attn_norm_2.weight", "blk.0.attn_norm.bias", "blk.0.attn_qkv.weight", "output_norm.bias"] {
+        assert!(names.contains(&name), "{name} is not in {names:?}");
+    }
+    assert!(!names.contains(&"output.weight"));
+    let stablelm = exported("stablelm-parallel");
+    let norm = stablelm.tensors.iter().find(|tensor| tensor.name == "blk.0.attn_q_norm.weight").unwrap();
+    assert_eq!((norm.shape.len(), norm.shape[0] * norm.shape[1]), (2, 32));
+    let olmo = exported("olmo3");
+    assert_eq!(key(&olmo, "general.architecture"), Some("olmo2".into()));
+    assert_eq!(key(&olmo, "olmo2.attention.sliding_window"), Some(32u32.into()));
+    assert_eq!(key(&exported("mistral-nemo"), "general.architecture"), Some("llama".into()));
+}
+
+/// Norms of Gemma multiply by 1 + their weight, and those of files by their weight.
+#[test]
+fn the_norms_of_gemma_are_written_plus_1() {
+    let folder = fixture("gemma");
+    let export = gguf(&Checkpoint::open(&folder).unwrap()).unwrap();
+    let norm = export.tensors.iter().find(|tensor| tensor.name == "output_norm.weight").unwrap();
+    let mut found = vec![0.0; norm.columns()];
+    norm.reader().read(0, &mut found);
+    let expected: Vec<f32> = read(&folder)["model.norm.weight"].elements.iter().map(|x| x + 1.0).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_text_of_a_model_with_images_is_written() {
+    let text = fixture("mistral-nemo");
+    let (config, tensors) = (config(&text), read(&text));
+    let rename = |name: &String| match name.strip_prefix("model.") {
+        Some(rest) => format!("model.language_model.{rest}"),
+        None => name.clone(),
+    };
+    let tensors: Tensors = tensors.iter().map(|(name, tensor)| (rename(name), tensor.clone())).collect();
+    let config = json!({"model_type": "mistral3", "text_config": config, "vision_config": {}});
+    assert_written(&config, &tensors, 2e-6, "mistral3");
+}
+
+/// What llama.cpp has no place for, or another, is refused as well, though our own reader would find it.
+#[test]
+fn what_llama_cpp_could_not_load_is_refused() {
+    for (name, changes, field) in [
+        ("qwen3", json!({"attention_bias": true}), "attention_bias"),
+        ("gemma", json!({"tie_word_embeddings": false}), "tie_word_embeddings"),
+        ("gpt_neox", json!({"tie_word_embeddings": true}), "tie_word_embeddings"),
+        ("gpt_neox", json!({"attention_bias": false}), "attention_bias"),
+        (
+            "qwen2-yarn",
+            json!({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4,
+            "original_max_position_embeddings": 64, "beta_slow": 0.1}}),
+            "rope_parameters",
+        ),
+        (
+            "qwen2",
+            json!({"rope_parameters": {"rope_type": "llama3", "factor": 4.0, "rope_theta": 1e4,
+            "original_max_position_embeddings": 64, "low_freq_factor": 1, "high_freq_factor": 4}}),
+            "rope_parameters",
+        ),
+        (
+            "bloom",
+            json!({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 32,
+            "zero_point": true, "version": "gemm"}}),
+            "quantization_config",
+        ),
+    ] {
+        let mut config = config(&fixture(name));
+        changes.as_object().unwrap().iter().for_each(|(field, value)| config[field] = value.clone());
+        let error = gguf(&of_parts(&config, &read(&fixture(name)))).map(drop).expect_err(name).to_string();
+        assert!(error.starts_with(&format!("test/config.json: {field}: expected ")), "{name}: {error}");
+    }
+}
