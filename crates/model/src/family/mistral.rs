@@ -2,7 +2,7 @@
 //! has no windows; its queries grow with their position.
 //!
 //! GGUF files of Mistral are of the architecture `llama`, and those with a window do not say so: they are run without,
-//! as llama.cpp does; none is written that would have to say so. Those of Ministral 3 are of `mistral3`, and so are
+//! as llama.cpp does, and are written for texts within the window. Those of Ministral 3 are of `mistral3`, and so are
 //! newer ones of Mistral Small 3.
 
 use foretoken_kernels::rope::Pairing;
@@ -16,8 +16,8 @@ use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, QueryGrowth};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("mistral", mistral)), None).written("llama", llama::keys),
-    Family::new(Some(("ministral", ministral)), None).written("llama", llama::keys),
+    Family::new(Some(("mistral", mistral)), None).written("llama", keys),
+    Family::new(Some(("ministral", ministral)), None).written("llama", keys),
     Family::new(Some(("ministral3", ministral3)), Some(("mistral3", ministral3_of_gguf)))
         .written("mistral3", ministral3_keys),
 ];
@@ -52,6 +52,11 @@ fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan
         _ => json::windows(config, spec.layers, [full, sliding], vec![sliding])?,
     };
     Ok(Plan { spec, layout: HUGGING })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.within_windows();
+    llama::keys(file)
 }
 
 /// How fast queries grow.

@@ -8,14 +8,14 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::tensors::Bias;
-use super::write::{Writing, nothing};
+use super::write::Writing;
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Spec};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("qwen2", qwen2)), Some(("qwen2", qwen2_of_gguf))).written("qwen2", nothing),
+    Family::new(Some(("qwen2", qwen2)), Some(("qwen2", qwen2_of_gguf))).written("qwen2", qwen2_keys),
     Family::new(Some(("qwen3", qwen3)), Some(("qwen3", qwen3_of_gguf))).written("qwen3", qwen3_keys),
 ];
 
@@ -64,6 +64,12 @@ fn qwen3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: Layout { piece_norms: HEAD_NORMS_OF_GGUF, ..GGUF } })
 }
 
+fn qwen2_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.within_windows();
+    Ok(())
+}
+
 fn qwen3_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.within_windows();
     file.refuse_biases("attention_bias", &[file.layout.output_bias])
 }

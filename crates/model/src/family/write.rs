@@ -197,6 +197,21 @@ impl<'a> Writing<'a> {
         }
     }
 
+    /// Where an architecture has no word for windows: makes the file one for texts in which no row sees less for them,
+    /// and notes it.
+    pub(super) fn within_windows(&mut self) {
+        let Some(shortest) = (0..self.spec.layers).filter_map(|layer| self.spec.window_of(layer)).min() else { return };
+        self.spec.context_max = shortest;
+        let context = format!("{}.context_length", self.spec.family);
+        self.keys.retain(|(key, _)| *key != context);
+        self.count("context_length", shortest);
+        self.note(format!(
+            "GGUF's {} has no word for windows; the file is one for texts of up to {shortest} tokens, in which they \
+             change nothing",
+            self.spec.family
+        ));
+    }
+
     /// Says that GELU is computed by tanh, as llama.cpp does in this architecture, whatever the checkpoint had.
     pub(super) fn gelu_by_tanh(&mut self) {
         if self.spec.feed_forward == FeedForward::Plain(Activation::GeluErf) {
