@@ -137,7 +137,7 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
 
 /// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters
 /// differ.
-fn costs(drafters: usize) -> Costs {
+pub(crate) fn costs(drafters: usize) -> Costs {
     let points = vec![(1, 1.0), (2, 1.03), (4, 1.1), (8, 1.2), (9, 1.6), (16, 1.8)];
     let drafter = |i: usize| DrafterCosts { call: 0.001, step: 0.02 * (1 + i % 7) as f64, catch_up: 0.001 };
     Costs { curves: vec![Curve::new(0, points)], drafters: (0..drafters).map(drafter).collect() }

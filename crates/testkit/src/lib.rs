@@ -4,7 +4,7 @@
 //! `toy` runs them behind the engine's executor trait, `oracle` decodes with them in the plainest way, and `conform`
 //! holds every drafter, promise, budget and batch to the oracle. Faults can be put into the instruments (`toy::Fault`),
 //! so that tests can show that they would be seen. `rows` asks any kernel whether a row's result depends on its
-//! neighbours. `forbidding` is a constraint.
+//! neighbours. `forbidding` is a constraint. `simulator` runs engines with many requests, a run a number.
 
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ pub mod dial;
 pub mod forbidding;
 pub mod oracle;
 pub mod rows;
+pub mod simulator;
 pub mod table;
 pub mod toy;
 pub mod vocabulary;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use foretoken_engine::TextTranslator;
+use foretoken_engine::{TextTranslator, Token};
 use foretoken_text::{GgufVocabulary, Tokenizer, Vocabularies};
 
 /// Words of toy targets; the first letters are in every vocabulary.
@@ -25,6 +25,24 @@ pub fn tokenizer(name: &str, words: &[&str], invents_space: bool) -> Arc<Tokeniz
         ..GgufVocabulary::default()
     };
     Arc::new(Tokenizer::from_gguf_vocabulary(name, &vocabulary).expect("a toy vocabulary is a good one"))
+}
+
+/// The string of a token of toy targets.
+///
+/// # Panics
+///
+/// Panics if there is no such token.
+pub fn word(token: Token) -> &'static str {
+    TARGET[token as usize]
+}
+
+/// The tokenizer of a toy target of so many tokens.
+///
+/// # Panics
+///
+/// Panics if there is no toy target of this size.
+pub fn target(tokens: usize) -> Arc<Tokenizer> {
+    tokenizer("toy target", &TARGET[..tokens], false)
 }
 
 /// A translator from a target of so many tokens to an assistant of so many.

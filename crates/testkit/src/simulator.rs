@@ -1,0 +1,261 @@
+//! The simulator: a number is a run of an engine with many requests, and every text is held to the naive decoder.
+//!
+//! What is drawn from the number ([`Run::of`]): a table, pages and rows so few that requests wait, drafters from the
+//! register, and requests that arrive and go away at any step, with shared beginnings, samplers, stop strings and
+//! constraints. What must hold ([`Run::check`]): the tokens of each request and the bits of their log-probabilities are
+//! those of [`decode`], its text ends where a naive search finds the stop string, every request ends exactly once, and
+//! the engine comes to rest. A run that fails is made smaller ([`Run::smallest`]) before it is shown.
+//!
+//! Only *exact*: under *rejection* the text of a seed depends on who was drafted beside whom. Left out: clocks, since
+//! costs are held; executors and drafters that fail, which have tests of their own.
+
+mod arrivals;
+mod smaller;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use foretoken_engine::{Engine, Event, FinishReason, Race, Request, panic_message};
+use foretoken_speculation::{Constrained, SequenceId, Token, log_probability};
+
+use crate::conform::{self, drafters};
+use crate::forbidding::Forbidding;
+use crate::oracle::decode;
+use crate::table::Table;
+use crate::toy::{Fault, ToyExecutor};
+use crate::vocabulary;
+
+pub use arrivals::Arrival;
+
+/// A run of an engine, as data.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Seed of the target's table, its vocabulary, and how many last tokens its rows depend on.
+    pub target: (u64, usize, usize),
+    /// Positions a page, pages, and rows a pass.
+    pub executor: [usize; 3],
+    /// How many last tokens the executor sees, if it does not see all.
+    pub window: Option<usize>,
+    /// Texts at a time.
+    pub texts_max: usize,
+    /// The engine's drafters, by their places in the register.
+    pub drafters: Vec<usize>,
+    /// The requests, in the order in which they arrive.
+    pub arrivals: Vec<Arrival>,
+    /// A mistake of the executor.
+    pub fault: Fault,
+}
+
+/// What came of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    /// Requests that ended.
+    pub requests: usize,
+    /// Those of them that were cancelled before they were complete.
+    pub cancelled: usize,
+    /// Tokens written.
+    pub tokens: usize,
+    /// Drafted tokens among them.
+    pub accepted: usize,
+    /// Steps of the engine.
+    pub steps: usize,
+}
+
+/// What a request must write.
+struct Expected {
+    tokens: Vec<(Token, u32)>,
+    text: String,
+    stopped: bool,
+}
+
+/// A request under way.
+struct Open<'a> {
+    arrival: &'a Arrival,
+    expected: Expected,
+    tokens: Vec<(Token, u32)>,
+    text: String,
+    /// Steps until its client goes away.
+    patience: Option<usize>,
+}
+
+impl Run {
+    /// Runs it and holds every text to the naive decoder.
+    ///
+    /// # Errors
+    /// What went wrong first, panics included.
+    pub fn check(&self) -> Result<Summary, String> {
+        catch_unwind(AssertUnwindSafe(|| self.run()))
+            .unwrap_or_else(|panic| Err(format!("panic: {}", panic_message(&*panic))))
+    }
+
+    fn engine(&self) -> Engine {
+        let (table, [page_len, pages, rows_max]) = (self.table(), self.executor);
+        let mut toy = ToyExecutor::new(table.clone(), page_len, pages, rows_max);
+        if let Some(window) = self.window {
+            toy = toy.with_window(window, self.texts_max);
+        }
+        let mut engine = Engine::new(Box::new(toy.with_fault(self.fault)), self.texts_max, usize::MAX);
+        let registered = drafters();
+        for number in &self.drafters {
+            engine.add_drafter((registered[*number].make)(&table));
+        }
+        engine.hold_costs(conform::costs(self.drafters.len()));
+        engine
+    }
+
+    fn table(&self) -> Table {
+        let (seed, vocabulary, order) = self.target;
+        Table::seeded(vocabulary, order, seed)
+    }
+
+    fn run(&self) -> Result<Summary, String> {
+        let (mut engine, mut summary) = (self.engine(), Summary::default());
+        let mut coming = self.arrivals.iter().peekable();
+        let mut open: BTreeMap<SequenceId, Open<'_>> = BTreeMap::new();
+        // Each step writes or reads something: nobody needs more steps than all tokens together, several times over.
+        let work: usize = self.arrivals.iter().map(|arrival| arrival.prompt.len() + arrival.tokens_max + 4).sum();
+        let last = self.arrivals.iter().map(|arrival| arrival.step).max().unwrap_or(0);
+        while coming.peek().is_some() || !engine.is_idle() {
+            while let Some(arrival) = coming.next_if(|arrival| arrival.step <= summary.steps) {
+                let expected = self.expected(arrival, engine.context());
+                match engine.submit(arrival.request(self)) {
+                    Ok(id) => {
+                        let (tokens, text) = (Vec::new(), String::new());
+                        open.insert(id, Open { arrival, expected, tokens, text, patience: arrival.patience });
+                    }
+                    // Too long for the context; what is refused is tested elsewhere.
+                    Err(_) if arrival.prompt.len() >= engine.context() => {}
+                    Err(error) => return Err(format!("{arrival:?}: refused: {error}")),
+                }
+            }
+            for (id, open) in &mut open {
+                if open.patience == Some(0) {
+                    engine.cancel(*id);
+                }
+                open.patience = open.patience.and_then(|steps| steps.checked_sub(1));
+            }
+            for event in engine.step(&mut Race) {
+                note(event, &mut open, &mut summary)?;
+            }
+            summary.steps += 1;
+            if summary.steps > last + 8 * work + 100 {
+                return Err(format!("{} requests are not done after {} steps", open.len(), summary.steps));
+            }
+        }
+        match open.keys().next() {
+            Some(id) => Err(format!("{id:?} did not end")),
+            None => Ok(summary),
+        }
+    }
+
+    /// What a request must write, by the naive decoder.
+    fn expected(&self, arrival: &Arrival, context: usize) -> Expected {
+        let table = self.table();
+        let room = context.saturating_sub(arrival.prompt.len()).min(arrival.tokens_max);
+        let law =
+            if arrival.constrained { Forbidding::applied_to(&table, arrival.prompt.len()) } else { table.clone() };
+        let mut tokens = decode(&law, &arrival.sampling, arrival.seed, &arrival.prompt, room);
+        let mut all = arrival.prompt.clone();
+        let (mut text, mut stopped_after) = (String::new(), None);
+        for (i, (token, bits)) in tokens.iter_mut().enumerate() {
+            // What the model itself says of a token is told, whatever is forbidden.
+            *bits = log_probability(&table.logits(&all), *token).to_bits();
+            all.push(*token);
+            if !arrival.sampling.end_tokens.contains(token) {
+                text.push_str(vocabulary::word(*token));
+            }
+            if let Some(at) = arrival.stop.as_deref().and_then(|stop| text.find(stop)) {
+                text.truncate(at);
+                stopped_after = Some(i + 1);
+                break;
+            }
+        }
+        tokens.truncate(stopped_after.unwrap_or(tokens.len()));
+        let stopped = stopped_after.is_some();
+        Expected { tokens, text, stopped }
+    }
+}
+
+/// Takes note of an event, and compares what is complete.
+fn note(event: &Event, open: &mut BTreeMap<SequenceId, Open<'_>>, summary: &mut Summary) -> Result<(), String> {
+    match event {
+        Event::Prompt { .. } => {}
+        Event::DrafterFailed { sequence, drafter, message } => {
+            return Err(format!("{sequence:?}: drafter {drafter} failed: {message}"));
+        }
+        Event::Tokens { sequence, emitted } => {
+            let one = open.get_mut(sequence).ok_or_else(|| format!("{sequence:?} writes after its end"))?;
+            let bits = |emitted: &foretoken_engine::Emitted| emitted.log_probability.map_or(0, f32::to_bits);
+            one.tokens.extend(emitted.iter().map(|emitted| (emitted.token, bits(emitted))));
+            one.text.push_str(&event.text());
+            one.compare(false)?;
+        }
+        Event::Finished { sequence, reason, stats, .. } => {
+            let mut one = open.remove(sequence).ok_or_else(|| format!("{sequence:?} ends twice"))?;
+            one.text.push_str(&event.text());
+            let cut = *reason == FinishReason::Cancelled;
+            if cut && one.arrival.patience.is_none() {
+                return Err(format!("{:?}: cancelled by nobody", one.arrival));
+            }
+            if matches!(reason, FinishReason::Failed(_)) && !one.tokens_are_impossible() {
+                return Err(format!("{:?}: {reason:?}", one.arrival));
+            }
+            one.compare(!cut)?;
+            summary.requests += 1;
+            summary.cancelled += usize::from(cut);
+            summary.tokens += one.tokens.len();
+            summary.accepted += stats.accepted;
+        }
+    }
+    Ok(())
+}
+
+impl Open<'_> {
+    /// Whether the naive decoder found no possible token before the text was complete.
+    fn tokens_are_impossible(&self) -> bool {
+        self.expected.tokens.len() < self.arrival.tokens_max && !self.expected.stopped
+    }
+
+    /// Whether it wrote what it must: all of it, or the beginning.
+    fn compare(&self, complete: bool) -> Result<(), String> {
+        let (found, expected) = (&self.tokens, &self.expected);
+        let same = if complete { *found == expected.tokens } else { expected.tokens.starts_with(found) };
+        if !same {
+            let at = expected.tokens.iter().zip(found).take_while(|(a, b)| a == b).count();
+            return Err(format!(
+                "{:?}: token {at}: expected {:?} of {}, found {:?} of {}",
+                self.arrival,
+                expected.tokens.get(at),
+                expected.tokens.len(),
+                found.get(at),
+                found.len()
+            ));
+        }
+        if complete && self.text != expected.text {
+            return Err(format!("{:?}: expected the text {:?}, found {:?}", self.arrival, expected.text, self.text));
+        }
+        Ok(())
+    }
+}
+
+impl Arrival {
+    /// What is asked of the engine.
+    fn request(&self, run: &Run) -> Request {
+        let vocabulary = run.target.1;
+        Request {
+            tokens_max: Some(self.tokens_max),
+            sampling: self.sampling.clone(),
+            constraint: self.constrained.then(|| Constrained::new(Box::new(Forbidding::new(vocabulary)))),
+            prediction: self.prompt[self.prompt.len() / 2..].to_vec(),
+            seed: self.seed,
+            budget: self.budget.clone(),
+            drafters: self.drafters.clone(),
+            tenant: self.tenant,
+            log_probabilities: true,
+            tokenizer: Some(vocabulary::target(vocabulary)),
+            stop: self.stop.iter().cloned().collect(),
+            special: true,
+            ..Request::new(self.prompt.clone())
+        }
+    }
+}

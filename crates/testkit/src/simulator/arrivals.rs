@@ -1,0 +1,142 @@
+//! What is drawn from the number of a run.
+//!
+//! Every choice is made small and awkward: pages of one position, pools that hold two texts, passes of two rows,
+//! prompts that begin alike. Left out: what becomes of it.
+
+use foretoken_engine::BudgetKind;
+use foretoken_speculation::{Sampling, Tenant, Token};
+
+use super::Run;
+use crate::conform::drafters;
+use crate::table::mix;
+use crate::toy::Fault;
+
+/// A request, when it arrives, and how long its client waits.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The step before which it arrives.
+    pub step: usize,
+    /// Steps after which its client goes away, if it does.
+    pub patience: Option<usize>,
+    /// The prompt.
+    pub prompt: Vec<Token>,
+    /// Tokens to generate, at most.
+    pub tokens_max: usize,
+    /// The sampling law.
+    pub sampling: Sampling,
+    /// Whether [`crate::forbidding::Forbidding`] says what may be written.
+    pub constrained: bool,
+    /// A stop string.
+    pub stop: Option<String>,
+    /// The seed.
+    pub seed: u64,
+    /// Which of the engine's drafters are asked.
+    pub drafters: Vec<u8>,
+    /// How much is drafted.
+    pub budget: BudgetKind,
+    /// On whose behalf.
+    pub tenant: Tenant,
+}
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = mix(self.0);
+        (self.0 >> 20) as usize % bound
+    }
+
+    /// True once in so many times.
+    fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len())].clone()
+    }
+
+    fn tokens(&mut self, len: usize, vocabulary: usize) -> Vec<Token> {
+        (0..len).map(|_| self.below(vocabulary) as Token).collect()
+    }
+}
+
+impl Run {
+    /// The run of a number.
+    pub fn of(number: u64) -> Run {
+        let dice = &mut Dice(mix(number ^ 0x5eed));
+        let vocabulary = dice.one_of(&[4, 6, 9, 11]);
+        let order = 1 + dice.below(3);
+        let window = dice.once_in(3).then(|| order + dice.below(9));
+        let (page_len, rows_max) = (dice.one_of(&[1, 2, 3, 4, 8]), dice.one_of(&[2, 3, 5, 9, 17, 40]));
+        let texts_max = 1 + dice.below(6);
+        // Room for one text of some length, and sometimes for many.
+        let positions = dice.one_of(&[40, 60, 90, 200, 400]);
+        let drafters: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(drafters().len())).collect();
+        let beginnings: Vec<Vec<Token>> = (0..3)
+            .map(|_| {
+                let len = dice.below(30);
+                dice.tokens(len, vocabulary)
+            })
+            .collect();
+        let mut step = 0;
+        let arrivals = (0..1 + dice.below(12))
+            .map(|_| {
+                step += dice.one_of(&[0, 0, 1, 2, 7]);
+                arrival(dice, step, vocabulary, &beginnings, drafters.len())
+            })
+            .collect();
+        Run {
+            target: (number, vocabulary, order),
+            executor: [page_len, positions / page_len, rows_max],
+            window,
+            texts_max,
+            drafters,
+            arrivals,
+            fault: Fault::None,
+        }
+    }
+}
+
+fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<Token>], drafters: usize) -> Arrival {
+    let mut prompt = dice.one_of(beginnings);
+    let own = usize::from(prompt.is_empty()) + dice.below(6);
+    prompt.extend(dice.tokens(own, vocabulary));
+    let all: Vec<u8> = (0..drafters as u8).collect();
+    let nodes_max = 1 + dice.below(12);
+    Arrival {
+        step,
+        patience: dice.once_in(5).then(|| dice.below(12)),
+        prompt,
+        tokens_max: dice.below(30),
+        sampling: sampling(dice, vocabulary),
+        constrained: dice.once_in(6),
+        stop: dice.once_in(4).then(|| dice.one_of(&["ab", "b", "cab", "aac", "bbb"]).to_string()),
+        seed: dice.below(1000) as u64,
+        drafters: if dice.once_in(5) { Vec::new() } else { all },
+        budget: match dice.below(4) {
+            0 => BudgetKind::Auto { nodes_max },
+            1 => BudgetKind::Fixed { nodes: nodes_max },
+            2 => BudgetKind::Threshold { nodes_max },
+            _ => BudgetKind::Heuristic { nodes_max },
+        },
+        tenant: Tenant(dice.below(2) as u64),
+    }
+}
+
+fn sampling(dice: &mut Dice, vocabulary: usize) -> Sampling {
+    let plain = Sampling::default();
+    let mut sampling = match dice.below(7) {
+        0 | 1 => Sampling { temperature: 0.0, ..plain },
+        2 => Sampling { temperature: 0.7, top_k: 3, ..plain },
+        3 => Sampling { top_p: 0.8, min_p: 0.05, ..plain },
+        4 => Sampling { temperature: 0.0, repetition_penalty: 1.4, penalty_window: Some(5), ..plain },
+        5 => Sampling { presence_penalty: 0.5, frequency_penalty: 0.3, ..plain },
+        _ => plain,
+    };
+    if dice.once_in(3) {
+        sampling.end_tokens = vec![dice.below(vocabulary) as Token];
+        sampling.tokens_min = dice.below(4);
+    }
+    sampling
+}
