@@ -79,7 +79,7 @@ fn chatglm(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
     let frequencies = rope::plain(theta, rope::even(config, "kv_channels", spec.head_dim / 2)?);
     let rotation = Rotation { frequencies, pairing: Pairing::Neighbours, magnitude: 1.0 };
     spec.positions = Positions::Rope(vec![rotation]);
-    spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
+    spec.attention = vec![LayerAttention::rotated(0, None)];
     let layout = Layout {
         prefixes: &["transformer."],
         embedding: "embedding.word_embeddings",

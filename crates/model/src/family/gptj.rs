@@ -38,7 +38,7 @@ fn of_json(config: &JsonConfig, name: &'static str, qkv: Qkv) -> Result<Plan, Mo
     let frequencies = rope::plain(10_000.0, even(config, FIELD, dim)?);
     let rotation = Rotation { frequencies, pairing: Pairing::Neighbours, magnitude: 1.0 };
     spec.positions = Positions::Rope(vec![rotation]);
-    spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
+    spec.attention = vec![LayerAttention::rotated(0, None)];
     spec.residual = Residual::Parallel;
     let layout = Layout {
         prefixes: &["transformer."],
