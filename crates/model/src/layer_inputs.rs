@@ -43,6 +43,9 @@ impl InputSource<Linear> {
     ) {
         let Some(LayerInputs { width, multiplier, .. }) = spec.layer_inputs else { return };
         let (rows, layers) = (tokens.len(), spec.layers);
+        if rows == 0 {
+            return;
+        }
         let elements = rows * layers * width;
         let InputBuffers { embedded, projected, inputs } = buffers;
         let (embedded, projected) = (room(embedded, elements), room(projected, elements));
