@@ -1,7 +1,8 @@
 //! What nearly all families say in the metadata of a GGUF file: keys that begin with the architecture's name.
 //!
 //! A family's file calls [`Gguf::spec`] and then changes what is particular to it. Which tensors there are (biases, a
-//! head, fused projections) is seen in the file. Left out: experts, and widths that differ from layer to layer.
+//! head, fused projections) is seen in the file. Counts that differ from layer to layer are read by [`Gguf::counts`],
+//! for the families that have such. Left out: experts.
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::Weights;
