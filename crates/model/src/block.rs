@@ -15,8 +15,8 @@ use foretoken_kernels::{Compute, LANES};
 
 use crate::cache::Cache;
 use crate::linear::Linear;
-use crate::network::{Inner, Layer, NormWeights};
-use crate::spec::{Activation, Norm, Residual, Rotation, Spec};
+use crate::network::{Inner, InputReader, KeyValue, Layer, NormWeights};
+use crate::spec::{Activation, Heads, Norm, Residual, Rotation, Spec};
 
 /// Buffers of one pass, `[rows, ...]` each, kept between passes.
 #[derive(Default)]
@@ -35,7 +35,7 @@ struct AttentionBuffers {
     queries: Vec<f32>,
     keys: Vec<f32>,
     values: Vec<f32>,
-    /// Queries or keys before they are normalized.
+    /// Queries, keys or values before they are normalized.
     raw: Vec<f32>,
     attended: Vec<f32>,
     scratch: Scratch,
@@ -62,6 +62,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) sights: &'a [Sight<'a>],
     /// The network's rotations.
     pub(crate) rotations: &'a [Rotated<'a>],
+    /// What layers get beside the residual stream, `[layers, rows, width]`; nothing in most networks.
+    pub(crate) inputs: &'a [f32],
 }
 
 /// What the rows of a pass are and see in one cache group.
@@ -118,8 +120,6 @@ pub(crate) fn normalized<'a>(
 /// How a half of a block ends.
 struct Half<'a> {
     output: &'a Linear,
-    /// Inputs of that matrix.
-    inputs: usize,
     norm: Option<&'a NormWeights>,
 }
 
@@ -145,12 +145,8 @@ impl Block<'_> {
     ) {
         let Buffers { normed, second, attention, inner, added } = buffers;
         let [attention_norm, ffn_norm] = [layer.attention_norm.as_ref(), layer.ffn_norm.as_ref()];
-        let attended = Half {
-            output: &layer.attention_output,
-            inputs: self.spec.heads * self.spec.head_dim,
-            norm: layer.attention_post_norm.as_ref(),
-        };
-        let fed = Half { output: &layer.down, inputs: self.spec.ffn_width, norm: layer.ffn_post_norm.as_ref() };
+        let attended = Half { output: &layer.attention_output, norm: layer.attention_post_norm.as_ref() };
+        let fed = Half { output: &layer.down, norm: layer.ffn_post_norm.as_ref() };
         match self.spec.residual {
             Residual::Sequential => {
                 let read = normalized(self.spec, attention_norm, x, normed);
@@ -175,18 +171,40 @@ impl Block<'_> {
                 x.copy_from_slice(&normed[..sum]);
             }
         }
+        if let Some(reader) = &layer.input {
+            self.read_input((number, reader), inner, added, x);
+        }
+        if layer.multiplier != 1.0 {
+            x.iter_mut().for_each(|x| *x *= layer.multiplier);
+        }
+    }
+
+    /// Adds to `x` what a layer makes of its own input.
+    fn read_input(
+        &self,
+        (number, reader): (usize, &InputReader<Linear>),
+        inner: &mut InnerBuffers,
+        added: &mut AddedBuffers,
+        x: &mut [f32],
+    ) {
+        let InputReader { activation, gate, projection, norm } = reader;
+        let elements = self.rows() * gate.outputs();
+        let gated = room(&mut inner.gate, elements);
+        product(self.compute, x, self.rows(), self.spec.width, gate.product(gated, false));
+        self.gate(*activation, gated, &self.standing.inputs[number * elements..][..elements]);
+        self.add(&Half { output: projection, norm: Some(norm) }, gated, added, x);
     }
 
     /// Adds the output of a half to `x`: its last matrix times `from`, normalized if there is a norm behind it,
     /// multiplied.
     fn add(&self, half: &Half<'_>, from: &[f32], buffers: &mut AddedBuffers, x: &mut [f32]) {
         let (rows, multiplier) = (self.rows(), self.spec.residual_multiplier);
-        let Half { output: matrix, inputs, norm } = *half;
+        let Half { output: matrix, norm } = *half;
         if norm.is_none() && multiplier == 1.0 {
-            return product(self.compute, from, rows, inputs, matrix.product(x, true));
+            return product(self.compute, from, rows, matrix.inputs(), matrix.product(x, true));
         }
         let out = room(&mut buffers.out, x.len());
-        product(self.compute, from, rows, inputs, matrix.product(out, false));
+        product(self.compute, from, rows, matrix.inputs(), matrix.product(out, false));
         let out = normalized(self.spec, norm, out, &mut buffers.normed);
         x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
     }
@@ -200,19 +218,22 @@ impl Block<'_> {
         buffers: &'b mut AttentionBuffers,
     ) -> &'b [f32] {
         let Self { compute, spec, .. } = *self;
-        let (rows, head_dim) = (self.rows(), spec.head_dim);
-        let (query_width, kv_width) = (spec.heads * head_dim, spec.kv_heads * head_dim);
+        let (rows, Heads { count, head_dim }) = (self.rows(), spec.kv_heads_of(number));
+        let (query_width, kv_width) = (spec.heads * head_dim, count * head_dim);
         let AttentionBuffers { queries, keys, values, raw, attended, scratch } = buffers;
         let queries = room(queries, rows * query_width);
         let keys = room(keys, rows * kv_width);
         let values = room(values, rows * kv_width);
-        let mut three =
-            [layer.query.product(queries, false), layer.key.product(keys, false), layer.value.product(values, false)];
-        products(compute, read, rows, spec.width, &mut three);
+        self.project(layer, read, [queries, keys, values]);
         self.normalize_pieces(&layer.query_norm, queries, raw);
-        self.normalize_pieces(&layer.key_norm, keys, raw);
+        if let Some(KeyValue { key_norm, value_norm, .. }) = &layer.key_value {
+            self.normalize_pieces(key_norm, keys, raw);
+            self.normalize_pieces(value_norm, values, raw);
+        }
+        // Whose keys and values are seen.
+        let source = spec.kv_layer_of(number);
         let choices = spec.attention_of(number);
-        let sight = &self.standing.sights[cache.group_of[number]];
+        let sight = &self.standing.sights[cache.group_of[source]];
         let rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
         if let Some(growth) = spec.query_growth {
             for (position, query) in self.standing.positions.iter().zip(queries.chunks_exact_mut(query_width)) {
@@ -224,6 +245,11 @@ impl Block<'_> {
             let key = &mut keys[row * kv_width..][..kv_width];
             if let Some(rotated) = rotated {
                 rotated.rotate(row, head_dim, &mut queries[row * query_width..][..query_width]);
+            }
+            if layer.key_value.is_none() {
+                continue;
+            }
+            if let Some(rotated) = rotated {
                 rotated.rotate(row, head_dim, key);
             }
             cache.store(number, sight.slots[row], key, &values[row * kv_width..][..kv_width]);
@@ -232,14 +258,31 @@ impl Block<'_> {
             soft_cap: spec.attention_soft_cap,
             slopes: spec.positions.slopes(),
             window: spec.window_of(number),
-            ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[number], &cache.values[number])
+            ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[source], &cache.values[source])
         };
         let attended = room(attended, rows * query_width);
         attention(compute, &arguments, queries, &sight.places, scratch, attended);
         attended
     }
 
-    /// Normalizes queries or keys piece by piece, if the network does that.
+    /// Queries, and keys and values if the layer has its own, as matrices make them of rows `read` `[rows, width]`.
+    fn project(&self, layer: &Layer<Linear>, read: &[f32], [queries, keys, values]: [&mut [f32]; 3]) {
+        let (compute, rows, width) = (self.compute, self.rows(), self.spec.width);
+        let query = layer.query.product(queries, false);
+        match &layer.key_value {
+            None => product(compute, read, rows, width, query),
+            Some(KeyValue { key, value: None, .. }) => {
+                products(compute, read, rows, width, &mut [query, key.product(keys, false)]);
+                values.copy_from_slice(keys);
+            }
+            Some(KeyValue { key, value: Some(value), .. }) => {
+                let mut three = [query, key.product(keys, false), value.product(values, false)];
+                products(compute, read, rows, width, &mut three);
+            }
+        }
+    }
+
+    /// Normalizes queries, keys or values piece by piece, if the network does that.
     fn normalize_pieces(&self, norms: &[NormWeights], x: &mut [f32], raw: &mut Vec<f32>) {
         let Some(first) = norms.first() else { return };
         let raw = room(raw, x.len());
@@ -257,20 +300,14 @@ impl Block<'_> {
     /// The inner part of the feed-forward half for rows `read` `[rows, width]`: `[rows, ffn_width]`.
     fn feed<'b>(&self, layer: &Layer<Linear>, read: &[f32], buffers: &'b mut InnerBuffers) -> &'b [f32] {
         let Self { compute, spec, .. } = *self;
-        let rows = self.rows();
-        let raised = room(&mut buffers.up, rows * spec.ffn_width);
+        let (rows, elements) = (self.rows(), self.rows() * layer.down.inputs());
+        let raised = room(&mut buffers.up, elements);
         match &layer.inner {
             Inner::Gated { activation, gate: matrix, up } => {
-                let gated = room(&mut buffers.gate, rows * spec.ffn_width);
+                let gated = room(&mut buffers.gate, elements);
                 let mut two = [matrix.product(gated, false), up.product(raised, false)];
                 products(compute, read, rows, spec.width, &mut two);
-                compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
-                    let raised = &raised[i * ELEMENTS_A_TASK..][..chunk.len()];
-                    match activation {
-                        Activation::Silu => silu_gate(chunk, raised),
-                        other => gate(function(*other), chunk, raised),
-                    }
-                });
+                self.gate(*activation, gated, raised);
                 gated
             }
             Inner::Plain { activation, up } => {
@@ -280,6 +317,17 @@ impl Block<'_> {
                 raised
             }
         }
+    }
+
+    /// `gated[i] = activation(gated[i]) * by[i]`.
+    fn gate(&self, activation: Activation, gated: &mut [f32], by: &[f32]) {
+        self.compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
+            let by = &by[i * ELEMENTS_A_TASK..][..chunk.len()];
+            match activation {
+                Activation::Silu => silu_gate(chunk, by),
+                other => gate(function(other), chunk, by),
+            }
+        });
     }
 }
 

@@ -1,10 +1,10 @@
 //! The cache: keys and values of every layer, in pages.
 //!
 //! A slot is a place for one position: page number times page length plus the place in the page. Layers that see the
-//! same part of a text are a group with pages of its own. Which slots of a group a sequence uses is told by its page
-//! table; nothing here knows which slots are in use. How a row is rounded and where
-//! its elements lie is said by the kernels' [`Side`]. Memory is reserved at start and touched by the operating system
-//! page by page, so an unused context costs nothing.
+//! same part of a text are a group with pages of its own; layers that share the keys and values of an earlier one have
+//! none. Which slots of a group a sequence uses is told by its page table; nothing here knows which slots are in use.
+//! How a row is rounded and where its elements lie is said by the kernels' [`Side`]. Memory is reserved at start and
+//! touched by the operating system page by page, so an unused context costs nothing.
 
 use std::ops::Range;
 
@@ -12,32 +12,29 @@ use foretoken_kernels::attention::{CacheType, Side};
 
 use crate::batch::{PageId, PageTable};
 use crate::executor::{ExecutorError, Group};
+use crate::spec::Heads;
 
 pub(crate) struct Cache {
     pub(crate) groups: Vec<Group>,
-    /// For each layer its group.
+    /// For each layer that has keys and values of its own its group.
     pub(crate) group_of: Vec<usize>,
-    /// One a layer.
+    /// One for each of them.
     pub(crate) keys: Vec<Side>,
     pub(crate) values: Vec<Side>,
 }
 
 impl Cache {
     /// An empty cache with types for keys and values; `None` if there is no memory for it, or no numbers for its slots.
-    /// `group_of`: for each layer its group.
-    pub(crate) fn new(
-        groups: Vec<Group>,
-        group_of: Vec<usize>,
-        types: [CacheType; 2],
-        [kv_heads, head_dim]: [usize; 2],
-    ) -> Option<Self> {
+    /// `layers`: of each layer that has keys and values its group and their heads.
+    pub(crate) fn new(groups: Vec<Group>, layers: &[(usize, Heads)], types: [CacheType; 2]) -> Option<Self> {
         let slots: Option<Vec<usize>> = groups.iter().map(|group| group.pages.checked_mul(group.page_len)).collect();
         let slots = slots?;
         let all = |make: fn(CacheType, usize, usize, usize) -> Option<Side>, kind| {
-            group_of.iter().map(|group| make(kind, slots[*group], kv_heads, head_dim)).collect::<Option<Vec<_>>>()
+            let side = |(group, heads): &(usize, Heads)| make(kind, slots[*group], heads.count, heads.head_dim);
+            layers.iter().map(side).collect::<Option<Vec<_>>>()
         };
         let (keys, values) = (all(Side::keys, types[0])?, all(Side::values, types[1])?);
-        Some(Self { groups, group_of, keys, values })
+        Some(Self { groups, group_of: layers.iter().map(|(group, _)| *group).collect(), keys, values })
     }
 
     /// The slot of a position in a group; `None` if its page was given back.

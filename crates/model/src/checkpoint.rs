@@ -223,6 +223,11 @@ impl JsonConfig {
         fields.keys().map(one).collect()
     }
 
+    /// The names of all fields.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.value.as_object().into_iter().flatten().map(|(name, _)| name.as_str())
+    }
+
     /// An error about a field whose value is of the right type but cannot be.
     pub fn refuse(&self, field: &str, expected: impl std::fmt::Display, found: impl std::fmt::Display) -> ModelError {
         ModelError::config(&self.file, format!("{}{field}", self.path), expected, found)

@@ -19,6 +19,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{ModelError, Setting};
 use crate::executor::{CacheEdit, Capacity, Executor, ExecutorError, Group, check};
 use crate::family;
+use crate::layer_inputs::InputBuffers;
 use crate::linear::{Linear, Packing};
 use crate::network::{Network, Progress};
 use crate::outputs::{HostOutputs, Outputs};
@@ -83,10 +84,12 @@ impl Options {
         Group { pages: self.texts.map_or(pages, |texts| pages.min(texts.saturating_mul(held))), ..group }
     }
 
-    /// Whether the types can hold heads of `head_dim`.
-    fn check_types(&self, file: &str, head_dim: usize) -> Result<(), ModelError> {
+    /// Whether the types can hold the heads of all layers.
+    fn check_types(&self, file: &str, spec: &Spec) -> Result<(), ModelError> {
+        let others = spec.attention.iter().filter_map(|layer| layer.heads).map(|heads| heads.head_dim);
+        let widths: Vec<usize> = others.chain([spec.head_dim]).collect();
         for (setting, kind) in [(Setting::KeyType, self.key_type), (Setting::ValueType, self.value_type)] {
-            if !head_dim.is_multiple_of(kind.block()) {
+            if let Some(head_dim) = widths.iter().find(|head_dim| !head_dim.is_multiple_of(kind.block())) {
                 return Err(ModelError::Setting {
                     place: file.to_string(),
                     setting,
@@ -133,6 +136,7 @@ struct Pass {
     /// Embeddings of another width than the stream's.
     embedded: Vec<f32>,
     positional: Vec<f32>,
+    inputs: InputBuffers,
     chosen: Vec<f32>,
     normed: Vec<f32>,
     /// What the head reads, if it is of another width than the stream.
@@ -166,7 +170,7 @@ impl Model {
     /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found; that there is not
     /// memory enough for the cache, or that its type does not fit the heads.
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
-        options.check_types(&checkpoint.name, family::spec(checkpoint)?.head_dim)?;
+        options.check_types(&checkpoint.name, &family::spec(checkpoint)?)?;
         let compute = Compute::new(options.threads);
         let packing = Packing::new(&compute.pool, checkpoint.weights.source(), options.weight_type);
         let network = family::read(checkpoint, options.context)?.pack(&packing, progress)?;
@@ -179,7 +183,7 @@ impl Model {
     /// # Errors
     /// There is not memory enough for the cache, or its type does not fit the heads.
     pub fn share(&self, options: Options) -> Result<Self, ModelError> {
-        options.check_types(&self.file, self.spec().head_dim)?;
+        options.check_types(&self.file, self.spec())?;
         let mut compute = Compute::new(options.threads);
         compute.isa = self.compute.isa;
         Self::with(Arc::clone(&self.network), compute, &self.file, options)
@@ -191,13 +195,12 @@ impl Model {
         let windows = spec.windows();
         let groups: Vec<Group> = windows.iter().map(|window| options.group(*window)).collect();
         let group_of = |layer| windows.iter().position(|window| *window == spec.window_of(layer));
-        let group_of = (0..spec.layers).map(|layer| group_of(layer).expect("named by its layer")).collect();
-        let cache = Cache::new(groups.clone(), group_of, types, [spec.kv_heads, spec.head_dim]).ok_or_else(|| {
-            ModelError::Memory {
-                file: file.to_string(),
-                positions: options.pages.saturating_mul(options.page_len),
-                position_bytes: spec.cache_bytes_per_position(types),
-            }
+        let cached = |layer| (group_of(layer).expect("named by its layer"), spec.kv_heads_of(layer));
+        let cached: Vec<_> = (0..spec.kv_layers()).map(cached).collect();
+        let cache = Cache::new(groups.clone(), &cached, types).ok_or_else(|| ModelError::Memory {
+            file: file.to_string(),
+            positions: options.pages.saturating_mul(options.page_len),
+            position_bytes: spec.cache_bytes_per_position(types),
         })?;
         let capacity = Capacity {
             vocabulary: spec.vocabulary,
@@ -228,8 +231,8 @@ impl Model {
 
     /// Embedding of the pass's tokens into `x`, with all that the network does to it before the first block.
     fn embed(&mut self) {
-        let Network { spec, embedding, positions, embedding_projection, embedding_norm, .. } = &*self.network;
-        let Pass { tokens, positions: at, x, embedded, positional, .. } = &mut self.pass;
+        let Network { spec, embedding, positions, embedding_projection, embedding_norm, inputs, .. } = &*self.network;
+        let Pass { tokens, positions: at, x, embedded, positional, inputs: of_layers, .. } = &mut self.pass;
         let (rows, elements) = (tokens.len(), tokens.len() * spec.width);
         if let Some(projection) = embedding_projection {
             let embedded = room(embedded, rows * spec.embedding_width);
@@ -251,6 +254,9 @@ impl Model {
             let raw = room(embedded, elements);
             raw.copy_from_slice(&x[..elements]);
             normalized(spec, embedding_norm.as_ref(), raw, x);
+        }
+        if let Some(inputs) = inputs {
+            inputs.fill(&self.compute, spec, (tokens, &x[..elements]), of_layers);
         }
     }
 
@@ -366,7 +372,8 @@ impl Executor for Model {
         let sights: Vec<Sight<'_>> = pass.slots.iter().map(|slots| slots.sight(&pass.ranges)).collect();
         let rotations = spec.positions.rotations().iter().zip(&pass.angles);
         let rotations: Vec<_> = rotations.map(|(rotation, angles)| Rotated { rotation, angles }).collect();
-        let standing = Standing { positions: &pass.positions, sights: &sights, rotations: &rotations };
+        let (positions, inputs) = (&pass.positions, pass.inputs.inputs());
+        let standing = Standing { positions, sights: &sights, rotations: &rotations, inputs };
         let block = Block { compute, spec, standing };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         for (number, layer) in layers.iter().enumerate() {

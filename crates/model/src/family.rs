@@ -26,6 +26,7 @@ mod checks;
 mod cohere;
 mod falcon;
 mod gemma;
+mod gemma4;
 mod gguf;
 mod glm;
 mod gpt2;
@@ -55,6 +56,7 @@ const FAMILIES: &[&[Family]] = &[
     qwen::FAMILIES,
     mistral::FAMILIES,
     gemma::FAMILIES,
+    gemma4::FAMILIES,
     phi::FAMILIES,
     gpt_neox::FAMILIES,
     gptj::FAMILIES,
@@ -123,7 +125,7 @@ fn families() -> impl Iterator<Item = &'static Family> {
 }
 
 /// Models of images and text, whose text is a family of its own under `text_config`. Only their text is run.
-const WRAPPERS: [&str; 2] = ["gemma3", "mistral3"];
+const WRAPPERS: [&str; 3] = ["gemma3", "gemma4", "mistral3"];
 
 /// What a checkpoint's configuration says, by the family that it names.
 fn plan(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {

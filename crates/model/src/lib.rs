@@ -20,6 +20,7 @@ mod error;
 pub mod executor;
 pub mod export;
 pub mod family;
+mod layer_inputs;
 mod linear;
 mod network;
 mod outputs;

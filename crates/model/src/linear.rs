@@ -227,6 +227,16 @@ impl Linear {
         Product { weights: &self.weights, bias: self.bias.as_deref(), out, accumulate }
     }
 
+    /// Elements of a row that it reads.
+    pub(crate) fn inputs(&self) -> usize {
+        self.weights.inputs()
+    }
+
+    /// Elements of a row that it yields.
+    pub(crate) fn outputs(&self) -> usize {
+        self.weights.outputs()
+    }
+
     /// Name of the weights' type, number of weights, bytes that a product reads.
     pub(crate) fn size(&self) -> (&'static str, usize, usize) {
         let panels = &self.weights;

@@ -30,15 +30,32 @@ pub(crate) enum Inner<M> {
     Plain { activation: Activation, up: M },
 }
 
+/// Where the keys and values of a layer come from.
+pub(crate) struct KeyValue<M> {
+    pub(crate) key: M,
+    /// None: values are the keys before their norm.
+    pub(crate) value: Option<M>,
+    pub(crate) key_norm: PieceNorms,
+    pub(crate) value_norm: PieceNorms,
+}
+
+/// How a layer reads what it gets beside the residual stream: norm(projection(activation(gate(x)) * input)) is added
+/// to the stream, behind the feed-forward half.
+pub(crate) struct InputReader<M> {
+    pub(crate) activation: Activation,
+    pub(crate) gate: M,
+    pub(crate) projection: M,
+    pub(crate) norm: NormWeights,
+}
+
 /// The tensors of one block.
 pub(crate) struct Layer<M> {
     /// Before attention. None: it reads the residual stream as it is.
     pub(crate) attention_norm: Option<NormWeights>,
     pub(crate) query: M,
-    pub(crate) key: M,
-    pub(crate) value: M,
     pub(crate) query_norm: PieceNorms,
-    pub(crate) key_norm: PieceNorms,
+    /// None: the layer attends to those of an earlier one.
+    pub(crate) key_value: Option<KeyValue<M>>,
     pub(crate) attention_output: M,
     /// Behind attention, before it is added.
     pub(crate) attention_post_norm: Option<NormWeights>,
@@ -49,6 +66,19 @@ pub(crate) struct Layer<M> {
     pub(crate) down: M,
     /// Behind the feed-forward half, before it is added.
     pub(crate) ffn_post_norm: Option<NormWeights>,
+    /// Only where layers get inputs of their own.
+    pub(crate) input: Option<InputReader<M>>,
+    /// Multiplies the stream behind the block.
+    pub(crate) multiplier: f32,
+}
+
+/// Where the inputs of layers come from, of all layers at once: `[layers, width]` of each token.
+pub(crate) struct InputSource<M> {
+    pub(crate) table: Table,
+    /// From the embedding, as the first block reads it.
+    pub(crate) projection: M,
+    /// Of what one layer gets of the projection.
+    pub(crate) norm: NormWeights,
 }
 
 /// A whole network.
@@ -60,6 +90,8 @@ pub(crate) struct Network<M> {
     /// From the embedding's width to the stream's, where they differ.
     pub(crate) embedding_projection: Option<M>,
     pub(crate) embedding_norm: Option<NormWeights>,
+    /// Only where layers get inputs of their own.
+    pub(crate) inputs: Option<InputSource<M>>,
     pub(crate) layers: Vec<Layer<M>>,
     pub(crate) output_norm: Option<NormWeights>,
     /// From the stream's width to the embedding's.
@@ -76,6 +108,12 @@ impl Network<Unpacked> {
         let Self { spec, embedding, positions, embedding_norm, layers, output_norm, head, .. } = self;
         let projection = |matrix: Option<Unpacked>| matrix.map(|matrix| matrix.pack(packing)).transpose();
         let embedding_projection = projection(self.embedding_projection)?;
+        let inputs = match self.inputs {
+            None => None,
+            Some(InputSource { table, projection, norm }) => {
+                Some(InputSource { table, projection: projection.pack(packing)?, norm })
+            }
+        };
         let count = layers.len();
         let mut packed = Vec::with_capacity(count);
         for layer in layers {
@@ -89,6 +127,7 @@ impl Network<Unpacked> {
             positions,
             embedding_projection,
             embedding_norm,
+            inputs,
             layers: packed,
             output_norm,
             output_projection: projection(self.output_projection)?,
@@ -102,10 +141,8 @@ impl Layer<Unpacked> {
         Ok(Layer {
             attention_norm: self.attention_norm,
             query: self.query.pack(packing)?,
-            key: self.key.pack(packing)?,
-            value: self.value.pack(packing)?,
             query_norm: self.query_norm,
-            key_norm: self.key_norm,
+            key_value: self.key_value.map(|key_value| key_value.pack(packing)).transpose()?,
             attention_output: self.attention_output.pack(packing)?,
             attention_post_norm: self.attention_post_norm,
             ffn_norm: self.ffn_norm,
@@ -117,6 +154,25 @@ impl Layer<Unpacked> {
             },
             down: self.down.pack(packing)?,
             ffn_post_norm: self.ffn_post_norm,
+            input: match self.input {
+                None => None,
+                Some(InputReader { activation, gate, projection, norm }) => {
+                    let (gate, projection) = (gate.pack(packing)?, projection.pack(packing)?);
+                    Some(InputReader { activation, gate, projection, norm })
+                }
+            },
+            multiplier: self.multiplier,
+        })
+    }
+}
+
+impl KeyValue<Unpacked> {
+    fn pack(self, packing: &Packing<'_>) -> Result<KeyValue<Linear>, ModelError> {
+        Ok(KeyValue {
+            key: self.key.pack(packing)?,
+            value: self.value.map(|value| value.pack(packing)).transpose()?,
+            key_norm: self.key_norm,
+            value_norm: self.value_norm,
         })
     }
 }
@@ -125,14 +181,19 @@ impl Network<Linear> {
     /// Every matrix that a pass multiplies with, in order; the head is the last.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &Linear> {
         let layers = self.layers.iter().flat_map(|layer| {
-            let Layer { query, key, value, attention_output, inner, down, .. } = layer;
+            let Layer { query, key_value, attention_output, inner, down, input, .. } = layer;
             let (gate, up) = match inner {
                 Inner::Gated { gate, up, .. } => (Some(gate), up),
                 Inner::Plain { up, .. } => (None, up),
             };
-            [Some(query), Some(key), Some(value), Some(attention_output), gate, Some(up), Some(down)]
+            let key = key_value.as_ref().map(|key_value| &key_value.key);
+            let value = key_value.as_ref().and_then(|key_value| key_value.value.as_ref());
+            let of_input = input.as_ref().map(|input| [&input.gate, &input.projection]);
+            let own = [Some(query), key, value, Some(attention_output), gate, Some(up), Some(down)];
+            own.into_iter().flatten().chain(of_input.into_iter().flatten())
         });
-        let projections = self.embedding_projection.iter().chain(&self.output_projection);
-        projections.chain(layers.flatten()).chain([&self.head])
+        let of_inputs = self.inputs.iter().map(|inputs| &inputs.projection);
+        let projections = self.embedding_projection.iter().chain(&self.output_projection).chain(of_inputs);
+        projections.chain(layers).chain([&self.head])
     }
 }

@@ -112,6 +112,48 @@ pub struct LayerAttention {
     pub rotation: Option<usize>,
     /// A row sees so many positions, the latest, its own included; none: all of them.
     pub window: Option<usize>,
+    /// Its heads of keys and values, where they are not those of the network; those of queries are as wide.
+    pub heads: Option<Heads>,
+    /// Whether there is no matrix of values: they are the keys as they were projected, before their norm.
+    pub values_are_keys: bool,
+}
+
+impl LayerAttention {
+    /// Of a layer that has one of the network's rotations, and perhaps a window.
+    pub fn rotated(rotation: usize, window: Option<usize>) -> Self {
+        Self { rotation: Some(rotation), window, ..Self::default() }
+    }
+}
+
+/// Heads of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// How many.
+    pub count: usize,
+    /// Width of each.
+    pub head_dim: usize,
+}
+
+/// The last layers, where they have no keys and values of their own: each attends to those of the last layer before
+/// them that has the same attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedKv {
+    /// How many layers.
+    pub layers: usize,
+    /// Width inside their feed-forward half.
+    pub ffn_width: usize,
+}
+
+/// Inputs that every layer gets of its own, beside the residual stream (Gemma 4's per-layer embeddings): of each token
+/// a row of a second embedding, and a projection of its first one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerInputs {
+    /// Elements of a row that one layer gets.
+    pub width: usize,
+    /// Rows of the second embedding, at least as many as there are tokens.
+    pub vocabulary: usize,
+    /// Multiplies the second embedding.
+    pub multiplier: f32,
 }
 
 /// Queries that grow with their position p, by 1 + rate * ln(1 + floor(p / period)).
@@ -179,11 +221,11 @@ pub struct Spec {
     pub layers: usize,
     /// Query heads.
     pub heads: usize,
-    /// Key-value heads.
+    /// Key-value heads, but in layers that have another number ([`Spec::kv_heads_of`]).
     pub kv_heads: usize,
-    /// Width of a head.
+    /// Width of a head, but in layers that have another.
     pub head_dim: usize,
-    /// Width inside the feed-forward half.
+    /// Width inside the feed-forward half, but in layers that have another ([`Spec::ffn_width_of`]).
     pub ffn_width: usize,
     /// Positions the network was made for.
     pub context_max: usize,
@@ -193,6 +235,10 @@ pub struct Spec {
     pub positions: Positions,
     /// What layers differ in, over and over: layer i does as element i modulo the length says.
     pub attention: Vec<LayerAttention>,
+    /// The last layers, if they share the keys and values of earlier ones.
+    pub shared_kv: Option<SharedKv>,
+    /// What layers get beside the residual stream, if they do.
+    pub layer_inputs: Option<LayerInputs>,
     /// Feed-forward.
     pub feed_forward: FeedForward,
     /// How the halves of a block are added up.
@@ -238,22 +284,44 @@ impl Spec {
         self.attention_of(layer).window.filter(|window| *window < self.context_max)
     }
 
-    /// The layers of each of the network's windows: how many they are.
-    pub fn layers_by_window(&self) -> Vec<(Option<usize>, usize)> {
-        let count = |window| (0..self.layers).filter(|layer| self.window_of(*layer) == window).count();
-        self.windows().into_iter().map(|window| (window, count(window))).collect()
+    /// The heads of keys and values of a layer.
+    pub fn kv_heads_of(&self, layer: usize) -> Heads {
+        let network = Heads { count: self.kv_heads, head_dim: self.head_dim };
+        self.attention_of(layer).heads.unwrap_or(network)
     }
 
-    /// Bytes that the cache of one layer needs for one position with these types of keys and values; the largest number
+    /// Layers that have keys and values of their own: the first of all.
+    pub fn kv_layers(&self) -> usize {
+        self.layers - self.shared_kv.map_or(0, |shared| shared.layers)
+    }
+
+    /// The layer whose keys and values a layer attends to; mostly itself.
+    ///
+    /// # Panics
+    /// If no layer has them, which families rule out.
+    pub fn kv_layer_of(&self, layer: usize) -> usize {
+        if layer < self.kv_layers() {
+            return layer;
+        }
+        let same = |other: &usize| self.attention_of(*other) == self.attention_of(layer);
+        (0..self.kv_layers()).rfind(same).unwrap_or_else(|| panic!("layer {layer}: no keys and values to share"))
+    }
+
+    /// Width inside the feed-forward half of a layer.
+    pub fn ffn_width_of(&self, layer: usize) -> usize {
+        self.shared_kv.filter(|_| layer >= self.kv_layers()).map_or(self.ffn_width, |shared| shared.ffn_width)
+    }
+
+    /// Bytes of keys and values of one position that a layer attends to, with these types of them; the largest number
     /// if there is none for it.
-    pub fn cache_bytes_per_layer(&self, types: [CacheType; 2]) -> usize {
-        let head = types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(self.head_dim)));
-        head.saturating_mul(self.kv_heads)
+    pub fn cache_bytes_of(&self, layer: usize, types: [CacheType; 2]) -> usize {
+        let Heads { count, head_dim } = self.kv_heads_of(layer);
+        types.iter().fold(0usize, |all, kind| all.saturating_add(kind.bytes(head_dim))).saturating_mul(count)
     }
 
     /// Bytes that the cache needs for one position with these types of keys and values; the largest number if there is
     /// none for it.
     pub fn cache_bytes_per_position(&self, types: [CacheType; 2]) -> usize {
-        self.cache_bytes_per_layer(types).saturating_mul(self.layers)
+        (0..self.kv_layers()).fold(0, |all, layer| all.saturating_add(self.cache_bytes_of(layer, types)))
     }
 }

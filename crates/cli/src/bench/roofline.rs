@@ -77,11 +77,14 @@ impl PassWork {
                 layers.entry(name).or_default().add(elements, bytes);
             }
         }
-        let seen = |layers: usize| Seen {
-            bytes: layers.saturating_mul(spec.cache_bytes_per_layer(cache_types)),
-            operations: 4 * layers * spec.heads * spec.head_dim,
+        let seen = |window: Option<usize>| {
+            let layers = || (0..spec.layers).filter(move |layer| spec.window_of(*layer) == window);
+            Seen {
+                bytes: layers().map(|layer| spec.cache_bytes_of(layer, cache_types)).sum(),
+                operations: layers().map(|layer| 4 * spec.heads * spec.kv_heads_of(layer).head_dim).sum(),
+            }
         };
-        let attention = spec.layers_by_window().into_iter().map(|(window, layers)| (window, seen(layers)));
+        let attention = spec.windows().into_iter().map(|window| (window, seen(window)));
         Self { layers, head, attention: attention.collect() }
     }
 

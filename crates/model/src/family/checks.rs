@@ -17,7 +17,7 @@ pub(super) fn count(file: &str, field: &str, found: usize) -> Result<usize, Mode
     }
 }
 
-/// Widest head believed; the widest known have 256.
+/// Widest head believed; the widest known have 512.
 const HEAD_DIM_MAX: usize = 1 << 12;
 
 /// Checks the width of a head: rotary frequencies are worked out before any tensor can contradict it.

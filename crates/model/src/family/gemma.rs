@@ -3,7 +3,7 @@
 //!
 //! Gemma 2 adds a norm behind each half, soft caps of scores and logits, and a window in every other layer. Gemma 3 has
 //! norms of q and k instead of the scores' cap, and rotates the layers with a window by another base. In GGUF files the
-//! converter has added the 1 to the norms. Left out: Gemma 4, and images.
+//! converter has added the 1 to the norms. Left out: Gemma 4 (`gemma4.rs`), and images.
 
 use foretoken_kernels::dtype::{bf16, f16};
 use foretoken_kernels::rope::Pairing;
@@ -22,7 +22,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("gemma3_text", gemma3)), Some(("gemma3", gemma3_of_gguf))).written("gemma3", gemma3_keys),
 ];
 
-const FIELDS: json::Fields = json::Fields {
+pub(super) const FIELDS: json::Fields = json::Fields {
     head_dim_default: Some(256),
     context_default: 8192,
     activation: "hidden_activation",
@@ -35,18 +35,18 @@ const FIELDS: json::Fields = json::Fields {
 const LAYOUT: Layout = Layout { one_plus: true, ..HUGGING };
 
 /// With a norm behind each half.
-const FOUR_NORMS: Layout = Layout {
+pub(super) const FOUR_NORMS: Layout = Layout {
     attention_post_norm: Some("post_attention_layernorm"),
     ffn_norm: Some("pre_feedforward_layernorm"),
     ffn_post_norm: Some("post_feedforward_layernorm"),
     ..LAYOUT
 };
 
-const FOUR_NORMS_OF_GGUF: Layout =
+pub(super) const FOUR_NORMS_OF_GGUF: Layout =
     Layout { attention_post_norm: Some("post_attention_norm"), ffn_post_norm: Some("post_ffw_norm"), ..GGUF };
 
 /// The root of the width, rounded as transformers rounds it: to the type in which it keeps the weights.
-fn embedding_multiplier(config: &JsonConfig, width: usize) -> Result<f32, ModelError> {
+pub(super) fn embedding_multiplier(config: &JsonConfig, width: usize) -> Result<f32, ModelError> {
     let root = (width as f32).sqrt();
     let field = if config.has("dtype") { "dtype" } else { "torch_dtype" };
     Ok(match config.optional_str(field)? {
@@ -80,22 +80,26 @@ fn gemma(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout })
 }
 
-/// What Gemma 2 and 3 say of scores and logits.
-fn scores(config: &JsonConfig, spec: &mut Spec, caps: [Option<f32>; 2]) -> Result<(), ModelError> {
-    let cap = |field: &str, default: Option<f32>| match (config.optional_f32(field)?, config.names(field)) {
+/// A soft cap: null is none, and where the field is missing the default holds.
+pub(super) fn cap(config: &JsonConfig, field: &str, default: Option<f32>) -> Result<Option<f32>, ModelError> {
+    match (config.optional_f32(field)?, config.names(field)) {
         (None, true) => Ok(None),
         (None, false) => Ok(default),
         (Some(cap), _) if cap > 0.0 => Ok(Some(cap)),
         (Some(cap), _) => Err(config.refuse(field, "a number above 0", cap)),
-    };
-    spec.attention_soft_cap = cap("attn_logit_softcapping", caps[0])?;
-    spec.logit_soft_cap = cap("final_logit_softcapping", caps[1])?;
+    }
+}
+
+/// What Gemma 2 and 3 say of scores and logits.
+fn scores(config: &JsonConfig, spec: &mut Spec, caps: [Option<f32>; 2]) -> Result<(), ModelError> {
+    spec.attention_soft_cap = cap(config, "attn_logit_softcapping", caps[0])?;
+    spec.logit_soft_cap = cap(config, "final_logit_softcapping", caps[1])?;
     spec.attention_scale = 1.0 / json::positive(config, "query_pre_attn_scalar", 256.0)?.sqrt();
     Ok(())
 }
 
 /// Layers of which every `period`th sees everything.
-fn pattern(period: usize, [full, sliding]: [LayerAttention; 2]) -> Vec<LayerAttention> {
+pub(super) fn pattern(period: usize, [full, sliding]: [LayerAttention; 2]) -> Vec<LayerAttention> {
     (1..=period).map(|layer| if layer == period { full } else { sliding }).collect()
 }
 
@@ -123,7 +127,7 @@ fn gemma3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     let [full, sliding] = rope::of_layer_types(config, asked, &mut spec, [1_000_000.0, 10_000.0])?;
     spec.positions = Positions::Rope(vec![full, sliding]);
     let window = json::window_or(config, "sliding_window", 4096)?;
-    let both = [LayerAttention { rotation: Some(0), window: None }, LayerAttention { rotation: Some(1), window }];
+    let both = [LayerAttention::rotated(0, None), LayerAttention::rotated(1, window)];
     let period = json::period(config, "sliding_window_pattern", 6)?;
     spec.attention = json::windows(config, spec.layers, both, pattern(period, both))?;
     let piece_norms = Pieces::EveryHead(["self_attn.q_norm", "self_attn.k_norm"]);
@@ -131,7 +135,7 @@ fn gemma3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: Layout { qkv_bias, output_bias, piece_norms, ..FOUR_NORMS } })
 }
 
-const OF_GGUF: FeedForward = FeedForward::Gated(Activation::GeluTanh);
+pub(super) const OF_GGUF: FeedForward = FeedForward::Gated(Activation::GeluTanh);
 
 fn gemma_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     gemma_like(gguf, "gemma")
@@ -159,12 +163,11 @@ fn gemma2_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
 fn gemma3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let Plan { mut spec, .. } = gemma_like(gguf, "gemma3")?;
     scale_of_gguf(&mut spec, 62);
-    let base = gguf.optional_f32(&spec, "rope.freq_base_swa")?.filter(|base| *base > 0.0).unwrap_or(10_000.0);
     let global = spec.positions.rotations()[0].clone();
-    let local = rope::HALVES.rotation(base, 2 * global.frequencies.len());
+    let local = rope::HALVES.rotation(gguf.base_of_windows(&spec)?, 2 * global.frequencies.len());
     spec.positions = Positions::Rope(vec![global, local]);
     let window = gguf.optional_count(&spec, "attention.sliding_window")?;
-    let both = [LayerAttention { rotation: Some(0), window: None }, LayerAttention { rotation: Some(1), window }];
+    let both = [LayerAttention::rotated(0, None), LayerAttention::rotated(1, window)];
     spec.attention = gguf.windows(&spec, both, pattern(6, both))?;
     let piece_norms = Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]);
     Ok(Plan { spec, layout: Layout { piece_norms, ..FOUR_NORMS_OF_GGUF } })

@@ -1,7 +1,8 @@
 //! What nearly all families say in the metadata of a GGUF file: keys that begin with the architecture's name.
 //!
 //! A family's file calls [`Gguf::spec`] and then changes what is particular to it. Which tensors there are (biases, a
-//! head, fused projections) is seen in the file. Left out: experts, and widths that differ from layer to layer.
+//! head, fused projections) is seen in the file. Counts that differ from layer to layer are read by [`Gguf::counts`],
+//! for the families that have such. Left out: experts.
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::Weights;
@@ -30,7 +31,7 @@ pub(super) enum NormKind {
 
 impl Gguf<'_> {
     /// A key of the architecture.
-    fn key(&self, spec: &Spec, field: &str) -> String {
+    pub(super) fn key(&self, spec: &Spec, field: &str) -> String {
         format!("{}.{field}", spec.family)
     }
 
@@ -53,6 +54,24 @@ impl Gguf<'_> {
         let key = self.key(spec, field);
         let found = self.metadata.optional_usize(&key)?.filter(|found| *found > 0);
         found.map(|found| count(self.metadata.source(), &key, found)).transpose()
+    }
+
+    /// Numbers that a key gives once for all layers or in a list of as many as there are, if it is there.
+    pub(super) fn listed(&self, key: &str) -> Result<Option<Vec<usize>>, ModelError> {
+        match self.metadata.get(key) {
+            Some(Value::Array(_)) => Ok(self.metadata.optional_usizes(key)?),
+            _ => Ok(self.metadata.optional_usize(key)?.map(|one| vec![one])),
+        }
+    }
+
+    /// A count of the architecture for each layer, over and over, if it is there.
+    pub(super) fn counts(&self, spec: &Spec, field: &str) -> Result<Option<Vec<usize>>, ModelError> {
+        let key = self.key(spec, field);
+        let Some(all) = self.listed(&key)? else { return Ok(None) };
+        if all.len() != 1 && all.len() != spec.layers {
+            return Err(self.refuse(&key, format!("one number, or one a layer, {}", spec.layers), all.len()));
+        }
+        all.iter().map(|found| count(self.metadata.source(), &key, *found)).collect::<Result<_, _>>().map(Some)
     }
 
     /// A truth value of the architecture, if it is there.
@@ -80,13 +99,25 @@ impl Gguf<'_> {
         norm: NormKind,
         feed_forward: FeedForward,
     ) -> Result<Spec, ModelError> {
+        self.spec_by(family, norm, feed_forward, |key| Ok(self.metadata.optional_usize(key)?))
+    }
+
+    /// The same of an architecture whose key-value heads and widths of the feed-forward half may differ from layer to
+    /// layer: `of_layers` says what a key of them says of the network.
+    pub(super) fn spec_by(
+        &self,
+        family: &'static str,
+        norm: NormKind,
+        feed_forward: FeedForward,
+        of_layers: impl Fn(&str) -> Result<Option<usize>, ModelError>,
+    ) -> Result<Spec, ModelError> {
         let Self { metadata, weights, .. } = *self;
         let file = metadata.source();
         let key = |name: &str| format!("{family}.{name}");
         let field = |name: &str| count(file, &key(name), metadata.usize(&key(name))?);
         let (width, heads) = (field("embedding_length")?, field("attention.head_count")?);
         let of_keys = key("attention.head_count_kv");
-        let kv_heads = count(file, &of_keys, metadata.optional_usize(&of_keys)?.unwrap_or(heads))?;
+        let kv_heads = count(file, &of_keys, of_layers(&of_keys)?.unwrap_or(heads))?;
         check_heads(file, [&key("attention.head_count"), &of_keys], heads, kv_heads)?;
         let head_dim = self.head_dim(family, width, heads)?;
         let experts = metadata.optional_usize(&key("expert_count"))?;
@@ -98,6 +129,11 @@ impl Gguf<'_> {
             NormKind::Layer => "attention.layer_norm_epsilon",
         });
         let value = check_epsilon(file, &epsilon, metadata.f32(&epsilon)?)?;
+        let of_width = key("feed_forward_length");
+        let ffn_width = match of_layers(&of_width)? {
+            Some(width) => count(file, &of_width, width)?,
+            None => field("feed_forward_length")?,
+        };
         Ok(Spec {
             family,
             vocabulary: gguf_vocabulary(metadata, weights)?,
@@ -107,7 +143,7 @@ impl Gguf<'_> {
             heads,
             kv_heads,
             head_dim,
-            ffn_width: field("feed_forward_length")?,
+            ffn_width,
             context_max: field("context_length")?,
             norm: match norm {
                 NormKind::Rms => Norm::Rms { epsilon: value },
@@ -115,6 +151,8 @@ impl Gguf<'_> {
             },
             positions: Positions::Learned,
             attention: vec![LayerAttention::default()],
+            shared_kv: None,
+            layer_inputs: None,
             feed_forward,
             residual: Residual::Sequential,
             residual_multiplier: 1.0,
@@ -183,22 +221,18 @@ impl Gguf<'_> {
     pub(super) fn rotate(&self, spec: &mut Spec, pairing: Pairing) -> Result<(), ModelError> {
         let rotation = self.rotation(spec, pairing)?;
         spec.positions = Positions::Rope(vec![rotation]);
-        spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
+        spec.attention = vec![LayerAttention::rotated(0, None)];
         Ok(())
     }
 
     /// The rotation of a file: linear scaling and yarn by its keys, llama3 and longrope by tensors of divisors that
     /// the converter has already worked out.
-    fn rotation(&self, spec: &Spec, pairing: Pairing) -> Result<Rotation, ModelError> {
+    pub(super) fn rotation(&self, spec: &Spec, pairing: Pairing) -> Result<Rotation, ModelError> {
         let positive = |field: &str, found: f32| {
             let fits = found > 0.0 && found.is_finite();
             if fits { Ok(found) } else { Err(self.refuse(&self.key(spec, field), "a finite number above 0", found)) }
         };
-        let of_dim = self.key(spec, "rope.dimension_count");
-        let dim = self.metadata.optional_usize(&of_dim)?.unwrap_or(spec.head_dim);
-        if dim == 0 || dim > spec.head_dim || !dim.is_multiple_of(2) {
-            return Err(self.refuse(&of_dim, format!("an even number up to the head's width, {}", spec.head_dim), dim));
-        }
+        let dim = self.rotated(spec, "rope.dimension_count")?;
         let base = self.metadata.optional_f32(&self.key(spec, "rope.freq_base"))?.unwrap_or(10_000.0);
         let base = positive("rope.freq_base", base)?;
         let of_kind = self.key(spec, "rope.scaling.type");
@@ -245,6 +279,22 @@ impl Gguf<'_> {
         let all = number(rope::YARN_LOGARITHM)?.map_or(1.0, |all| rope::yarn_magnitude(factor, all));
         let frequencies = rope::yarn_frequencies(base_dim, factor, original, [fast, slow], true);
         Ok((frequencies, original, rope::yarn_magnitude(factor, 1.0) / all))
+    }
+
+    /// Elements of a head that are rotated; all of them if the key is not there.
+    pub(super) fn rotated(&self, spec: &Spec, field: &str) -> Result<usize, ModelError> {
+        let key = self.key(spec, field);
+        let dim = self.metadata.optional_usize(&key)?.unwrap_or(spec.head_dim);
+        if dim == 0 || dim > spec.head_dim || !dim.is_multiple_of(2) {
+            return Err(self.refuse(&key, format!("an even number up to the head's width, {}", spec.head_dim), dim));
+        }
+        Ok(dim)
+    }
+
+    /// The base of the rotation in layers with a window, where they have one of their own.
+    pub(super) fn base_of_windows(&self, spec: &Spec) -> Result<f32, ModelError> {
+        let base = self.optional_f32(spec, "rope.freq_base_swa")?;
+        Ok(base.filter(|base| *base > 0.0).unwrap_or(10_000.0))
     }
 
     /// Divisors of frequencies: one list, or one for texts within the trained context and one for longer ones.

@@ -81,7 +81,7 @@ fn chatglm(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
     let theta = 10_000.0 * json::positive(config, "rope_ratio", 1.0)?;
     let dim = rope::even(config, "kv_channels", spec.head_dim / 2)?;
     spec.positions = Positions::Rope(vec![ROPE.rotation(theta, dim)]);
-    spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
+    spec.attention = vec![LayerAttention::rotated(0, None)];
     let layout = Layout {
         prefixes: &["transformer."],
         embedding: "embedding.word_embeddings",

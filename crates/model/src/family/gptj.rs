@@ -37,7 +37,7 @@ fn of_json(config: &JsonConfig, name: &'static str, qkv: Qkv) -> Result<Plan, Mo
     }
     let neighbours = Rope { pairing: Pairing::Neighbours, ..HALVES };
     spec.positions = Positions::Rope(vec![neighbours.rotation(10_000.0, even(config, FIELD, dim)?)]);
-    spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
+    spec.attention = vec![LayerAttention::rotated(0, None)];
     spec.residual = Residual::Parallel;
     let layout = Layout {
         prefixes: &["transformer."],

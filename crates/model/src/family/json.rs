@@ -113,6 +113,8 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
         norm: (fields.norm)(check_epsilon(file, fields.epsilon, epsilon)?),
         positions: Positions::Learned,
         attention: vec![LayerAttention::default()],
+        shared_kv: None,
+        layer_inputs: None,
         feed_forward: if fields.gated { FeedForward::Gated(activation) } else { FeedForward::Plain(activation) },
         residual: Residual::Sequential,
         residual_multiplier: 1.0,

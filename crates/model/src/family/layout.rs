@@ -12,8 +12,8 @@ use std::ops::Range;
 use super::tensors::{Bias, Tensors};
 use crate::error::ModelError;
 use crate::linear::Unpacked;
-use crate::network::{Inner, Layer, Network, NormWeights, PieceNorms};
-use crate::spec::{Activation, FeedForward, Norm, Spec};
+use crate::network::{Inner, InputReader, InputSource, KeyValue, Layer, Network, NormWeights, PieceNorms};
+use crate::spec::{Activation, FeedForward, Heads, Norm, Spec};
 
 /// Names of tensors, without `.weight`, and how they are written.
 #[derive(Clone)]
@@ -32,12 +32,20 @@ pub(super) struct Layout {
     pub(super) attention_norm: Option<&'static str>,
     pub(super) qkv: Qkv,
     pub(super) piece_norms: Pieces,
+    /// Whether each head of the values is normalized, by a norm without weights.
+    pub(super) value_norm: bool,
     pub(super) attention_output: &'static str,
     pub(super) attention_post_norm: Option<&'static str>,
     pub(super) ffn_norm: Option<&'static str>,
     pub(super) up: Up,
     pub(super) down: &'static str,
     pub(super) ffn_post_norm: Option<&'static str>,
+    /// Of the inputs that layers get of their own: the table, the projection and its norm.
+    pub(super) inputs: [&'static str; 3],
+    /// Of a layer that reads them: the gate, the projection and the norm behind it.
+    pub(super) input: [&'static str; 3],
+    /// The whole name of the one number that the stream is multiplied with behind a layer.
+    pub(super) multiplier: Option<&'static str>,
     pub(super) output_norm: Option<&'static str>,
     /// The first of these that is there.
     pub(super) heads: &'static [&'static str],
@@ -109,12 +117,16 @@ pub(super) const HUGGING: Layout = Layout {
     attention_norm: Some("input_layernorm"),
     qkv: Qkv::Three(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
     piece_norms: Pieces::None,
+    value_norm: false,
     attention_output: "self_attn.o_proj",
     attention_post_norm: None,
     ffn_norm: Some("post_attention_layernorm"),
     up: Up::Gated(["mlp.gate_proj", "mlp.up_proj"]),
     down: "mlp.down_proj",
     ffn_post_norm: None,
+    inputs: ["embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"],
+    input: ["per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"],
+    multiplier: None,
     output_norm: Some("norm"),
     heads: &["lm_head"],
     qkv_bias: Bias::None,
@@ -138,6 +150,8 @@ pub(super) const GGUF: Layout = Layout {
     ffn_norm: Some("ffn_norm"),
     up: Up::Gated(["ffn_gate", "ffn_up"]),
     down: "ffn_down",
+    inputs: ["per_layer_token_embd", "per_layer_model_proj", "per_layer_proj_norm"],
+    input: ["inp_gate", "proj", "post_norm"],
     output_norm: Some("output_norm"),
     heads: &["output"],
     qkv_bias: Bias::IfThere,
@@ -191,7 +205,7 @@ impl Layout {
         let Spec { vocabulary, width, embedding_width, context_max, .. } = spec;
         let mut layers = Vec::new();
         for i in 0..spec.layers {
-            layers.push(reader.layer(&format!("{prefix}{}.{i}.", self.layers))?);
+            layers.push(reader.layer(i, &format!("{prefix}{}.{i}.", self.layers))?);
         }
         let embedding_name = format!("{prefix}{}", self.embedding);
         let embedding = tensors.table(&embedding_name, embedding_width, vocabulary)?;
@@ -213,6 +227,7 @@ impl Layout {
             positions,
             embedding_projection: projection(self.projections[0], [embedding_width, width])?,
             embedding_norm: norm(self.embedding_norm)?,
+            inputs: reader.inputs(prefix)?,
             layers,
             output_norm: norm(self.output_norm)?,
             output_projection: projection(self.projections[1], [width, embedding_width])?,
@@ -231,32 +246,42 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The layer whose names begin with `at`.
-    fn layer(&self, at: &str) -> Result<Layer<Unpacked>, ModelError> {
+    /// Where the inputs that layers get of their own come from, if they do.
+    fn inputs(&self, prefix: &str) -> Result<Option<InputSource<Unpacked>>, ModelError> {
+        let Some(inputs) = self.spec.layer_inputs else { return Ok(None) };
+        let all = self.spec.layers * inputs.width;
+        let [table, projection, norm] = self.layout.inputs.map(|name| format!("{prefix}{name}"));
+        Ok(Some(InputSource {
+            table: self.tensors.table(&table, all, inputs.vocabulary)?,
+            projection: self.tensors.linear(&projection, self.spec.width, all, Bias::None)?,
+            norm: self.norm(&norm, inputs.width)?,
+        }))
+    }
+
+    /// Layer `number`, whose names begin with `at`.
+    fn layer(&self, number: usize, at: &str) -> Result<Layer<Unpacked>, ModelError> {
         let Self { layout, spec, .. } = *self;
-        let Spec { width, heads, head_dim, ffn_width, .. } = *spec;
+        let (width, ffn_width, heads) = (spec.width, spec.ffn_width_of(number), spec.kv_heads_of(number));
         let norm = |name: Option<&'static str>| name.map(|name| self.norm(&format!("{at}{name}"), width)).transpose();
         let attention_norm = norm(layout.attention_norm)?;
-        let [query, key, value] = self.qkv(at)?;
-        let [query_norm, key_norm] = self.piece_norms(at)?;
+        let (query, key_value) = self.qkv(number, at)?;
+        let attended = spec.heads * heads.head_dim;
         Ok(Layer {
             attention_norm,
             query,
-            key,
-            value,
-            query_norm,
-            key_norm,
-            attention_output: self.linear(
-                at,
-                layout.attention_output,
-                [heads * head_dim, width],
-                layout.output_bias,
-            )?,
+            query_norm: self.piece_norms(0, at, Heads { count: spec.heads, ..heads })?,
+            key_value,
+            attention_output: self.linear(at, layout.attention_output, [attended, width], layout.output_bias)?,
             attention_post_norm: norm(layout.attention_post_norm)?,
             ffn_norm: norm(layout.ffn_norm)?,
-            inner: self.inner(at)?,
+            inner: self.inner(at, ffn_width)?,
             down: self.linear(at, layout.down, [ffn_width, width], layout.ffn_bias)?,
             ffn_post_norm: norm(layout.ffn_post_norm)?,
+            input: self.input(at)?,
+            multiplier: match layout.multiplier {
+                None => 1.0,
+                Some(name) => self.tensors.vector(&format!("{at}{name}"), 1)?[0],
+            },
         })
     }
 
@@ -270,48 +295,68 @@ impl Reader<'_> {
         }
     }
 
-    fn qkv(&self, at: &str) -> Result<[Unpacked; 3], ModelError> {
-        let Spec { width, heads, kv_heads, head_dim, .. } = *self.spec;
-        let (queries, keys, bias) = (heads * head_dim, kv_heads * head_dim, self.layout.qkv_bias);
-        match self.layout.qkv {
-            Qkv::Three([query, key, value]) => Ok([
-                self.linear(at, query, [width, queries], bias)?,
-                self.linear(at, key, [width, keys], bias)?,
-                self.linear(at, value, [width, keys], bias)?,
-            ]),
+    /// The matrix of a layer's queries, and what keys and values are made by, if it has its own.
+    fn qkv(&self, number: usize, at: &str) -> Result<(Unpacked, Option<KeyValue<Unpacked>>), ModelError> {
+        let Self { spec, layout, .. } = *self;
+        let heads = spec.kv_heads_of(number);
+        let (queries, keys) = (spec.heads * heads.head_dim, heads.count * heads.head_dim);
+        let matrix = |name: &str, outputs: usize| self.linear(at, name, [spec.width, outputs], layout.qkv_bias);
+        let (query, key, value) = match layout.qkv {
+            Qkv::Three([query, ..]) if number >= spec.kv_layers() => return Ok((matrix(query, queries)?, None)),
+            Qkv::Three([query, key, value]) => {
+                let has_values = !spec.attention_of(number).values_are_keys;
+                let (query, key) = (matrix(query, queries)?, matrix(key, keys)?);
+                (query, key, has_values.then(|| matrix(value, keys)).transpose()?)
+            }
             Qkv::Fused(name, fusion) => {
-                let fused = self.linear(at, name, [width, queries + 2 * keys], bias)?;
-                let stretches = fusion.stretches(self.spec).map_err(|expected| {
-                    ModelError::config(self.tensors.weights.source(), "number of heads", expected, heads)
+                let fused = matrix(name, queries + 2 * keys)?;
+                let stretches = fusion.stretches(spec).map_err(|expected| {
+                    ModelError::config(self.tensors.weights.source(), "number of heads", expected, spec.heads)
                 })?;
-                Ok(stretches.map(|stretches| fused.stretches(&stretches)))
+                let [query, key, value] = stretches.map(|stretches| fused.stretches(&stretches));
+                (query, key, Some(value))
+            }
+        };
+        let ones = || NormWeights { weight: vec![1.0; heads.head_dim], bias: Vec::new() };
+        let key_norm = self.piece_norms(1, at, heads)?;
+        let value_norm = if layout.value_norm { vec![ones()] } else { Vec::new() };
+        Ok((query, Some(KeyValue { key, value, key_norm, value_norm })))
+    }
+
+    /// Norms of queries, side 0, or of keys, side 1.
+    fn piece_norms(&self, side: usize, at: &str, heads: Heads) -> Result<PieceNorms, ModelError> {
+        let Heads { count, head_dim } = heads;
+        let name = |names: [&str; 2]| format!("{at}{}", names[side]);
+        match self.layout.piece_norms {
+            Pieces::None => Ok(Vec::new()),
+            Pieces::EveryHead(names) => Ok(vec![self.norm(&name(names), head_dim)?]),
+            Pieces::Whole(names) => Ok(vec![self.norm(&name(names), count * head_dim)?]),
+            Pieces::EachHead(names) => {
+                let rows = self.tensors.matrix(&format!("{}.weight", name(names)), [count, head_dim])?;
+                Ok(rows.chunks_exact(head_dim).map(|row| self.with_bias(row.to_vec())).collect())
+            }
+            Pieces::Listed(names) => {
+                let weight = |head| self.tensors.vector(&format!("{}.{head}.weight", name(names)), head_dim);
+                (0..count).map(|head| Ok(self.with_bias(weight(head)?))).collect()
             }
         }
     }
 
-    fn piece_norms(&self, at: &str) -> Result<[PieceNorms; 2], ModelError> {
-        let Spec { heads, kv_heads, head_dim, .. } = *self.spec;
-        let both = |names: [&str; 2], read: &dyn Fn(&str, usize) -> Result<PieceNorms, ModelError>| {
-            let [query, key] = names.map(|name| format!("{at}{name}"));
-            Ok([read(&query, heads)?, read(&key, kv_heads)?])
-        };
-        match self.layout.piece_norms {
-            Pieces::None => Ok([Vec::new(), Vec::new()]),
-            Pieces::EveryHead(names) => both(names, &|name, _| Ok(vec![self.norm(name, head_dim)?])),
-            Pieces::Whole(names) => both(names, &|name, heads| Ok(vec![self.norm(name, heads * head_dim)?])),
-            Pieces::EachHead(names) => both(names, &|name, heads| {
-                let rows = self.tensors.matrix(&format!("{name}.weight"), [heads, head_dim])?;
-                Ok(rows.chunks_exact(head_dim).map(|row| self.with_bias(row.to_vec())).collect())
-            }),
-            Pieces::Listed(names) => both(names, &|name, heads| {
-                let weight = |head| self.tensors.vector(&format!("{name}.{head}.weight"), head_dim);
-                (0..heads).map(|head| Ok(self.with_bias(weight(head)?))).collect()
-            }),
-        }
+    /// What a layer reads its own input by, if it gets one.
+    fn input(&self, at: &str) -> Result<Option<InputReader<Unpacked>>, ModelError> {
+        let (width, [gate, projection, norm]) = (self.spec.width, self.layout.input);
+        let Some(inputs) = self.spec.layer_inputs else { return Ok(None) };
+        let (FeedForward::Gated(activation) | FeedForward::Plain(activation)) = self.spec.feed_forward;
+        Ok(Some(InputReader {
+            activation,
+            gate: self.linear(at, gate, [width, inputs.width], Bias::None)?,
+            projection: self.linear(at, projection, [inputs.width, width], Bias::None)?,
+            norm: self.norm(&format!("{at}{norm}"), width)?,
+        }))
     }
 
-    fn inner(&self, at: &str) -> Result<Inner<Unpacked>, ModelError> {
-        let Spec { width, ffn_width, feed_forward, .. } = *self.spec;
+    fn inner(&self, at: &str, ffn_width: usize) -> Result<Inner<Unpacked>, ModelError> {
+        let Spec { width, feed_forward, .. } = *self.spec;
         let bias = self.layout.ffn_bias;
         let matrix = |name: &str, outputs: usize| self.linear(at, name, [width, outputs], bias);
         let gated = |gate: Unpacked, up: Unpacked, activation: Activation| Inner::Gated { activation, gate, up };

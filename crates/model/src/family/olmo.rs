@@ -58,7 +58,7 @@ fn olmo3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
 
 /// Layers without and with a window.
 fn both(window: Option<usize>) -> [LayerAttention; 2] {
-    [LayerAttention { rotation: Some(0), window: None }, LayerAttention { rotation: Some(1), window }]
+    [LayerAttention::rotated(0, None), LayerAttention::rotated(1, window)]
 }
 
 fn every_fourth([full, sliding]: [LayerAttention; 2]) -> Vec<LayerAttention> {

@@ -6,7 +6,8 @@
 //! Scalings that have other frequencies for long texts than for short ones (dynamic, longrope) are fixed here, once,
 //! by the longest text that is meant to be run: transformers looks at how long the text is at each pass, so that a
 //! row's logits depend on what was written after it. The two agree on which side of the threshold a text lies if the
-//! context that is asked for does. Left out: proportional scaling and mrope, which are refused by name.
+//! context that is asked for does. Left out: mrope, and who rotates the first pairs of whole heads ("proportional":
+//! Gemma 4); both are refused by name here.
 
 use foretoken_kernels::rope::Pairing;
 
@@ -23,6 +24,16 @@ pub(super) fn plain(base: f32, dim: usize) -> Vec<f32> {
 /// base^(2i / dim).
 fn power(base: f32, i: usize, dim: usize) -> f32 {
     base.powf((2 * i) as f32 / dim as f32)
+}
+
+/// The frequencies of [`plain`], of which only the first are turned by: those of this part of the head's pairs.
+pub(super) fn proportional(base: f32, head_dim: usize, part: f32) -> Vec<f32> {
+    let turned = (f64::from(part) * head_dim as f64 / 2.0 + 1e-6) as usize;
+    plain(base, head_dim)
+        .into_iter()
+        .enumerate()
+        .map(|(i, frequency)| if i < turned { frequency } else { 0.0 })
+        .collect()
 }
 
 /// What a family's rotations have in common.
@@ -46,7 +57,7 @@ impl Rope {
     pub(super) fn set(&self, config: &JsonConfig, asked: Asked, spec: &mut Spec) -> Result<(), ModelError> {
         let rotation = self.of_json(config, parameters(config)?.as_ref(), asked, spec)?;
         spec.positions = Positions::Rope(vec![rotation]);
-        spec.attention = vec![LayerAttention { rotation: Some(0), window: None }];
+        spec.attention = vec![LayerAttention::rotated(0, None)];
         Ok(())
     }
 

@@ -23,8 +23,8 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     let window = if windowed { json::window(config, "sliding_window")? } else { None };
     // Where windows are on, they are those of the layers that do not rotate, or of those that the file names.
     let kinds = json::layer_types(config, spec.layers, |name| match name {
-        "full_attention" => Some(LayerAttention { rotation: None, window: None }),
-        "sliding_attention" => Some(LayerAttention { rotation: None, window }),
+        "full_attention" => Some(LayerAttention::default()),
+        "sliding_attention" => Some(LayerAttention { window, ..LayerAttention::default() }),
         _ => None,
     })?;
     let layers = rotated.iter().enumerate().map(|(layer, rotates)| LayerAttention {
@@ -34,6 +34,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
             None if *rotates => None,
             None => window,
         },
+        ..LayerAttention::default()
     });
     spec.attention = layers.collect();
     let attention = json::bias(config, "attention_bias", false)?;

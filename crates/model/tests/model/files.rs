@@ -130,6 +130,22 @@ impl Gguf {
         self.entry(key, 8, &text(value))
     }
 
+    /// A list of numbers of 32 bits.
+    pub(crate) fn u32s(self, key: &str, values: &[usize]) -> Self {
+        let values: Vec<u8> = values.iter().flat_map(|value| (*value as u32).to_le_bytes()).collect();
+        self.list(key, (4, values.len() / 4), &values)
+    }
+
+    /// A list of truth values.
+    pub(crate) fn bools(self, key: &str, values: &[bool]) -> Self {
+        let values: Vec<u8> = values.iter().map(|value| u8::from(*value)).collect();
+        self.list(key, (7, values.len()), &values)
+    }
+
+    fn list(self, key: &str, (kind, len): (u32, usize), values: &[u8]) -> Self {
+        self.entry(key, 9, &[&kind.to_le_bytes()[..], &(len as u64).to_le_bytes(), values].concat())
+    }
+
     pub(crate) fn tensor(self, name: &str, tensor: &Wide, form: Form) -> Self {
         self.raw(name, &tensor.shape, form.ggml(), form.bytes(&tensor.elements))
     }

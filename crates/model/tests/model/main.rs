@@ -4,6 +4,7 @@ mod bad_input;
 mod blocks;
 mod files;
 mod forms;
+mod gemma4;
 mod golden;
 mod quantized;
 mod renamed;

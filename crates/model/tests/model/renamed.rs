@@ -153,7 +153,8 @@ fn the_head_of_baichuan_2() {
 /// The text of a model of images and text is the text's own network, in both spellings of its tensors' names.
 #[test]
 fn the_text_of_a_model_with_images() {
-    for (golden, wrapper) in [("gemma3", "gemma3"), ("ministral3", "mistral3"), ("mistral", "mistral3")] {
+    let wrapped = [("gemma3", "gemma3"), ("gemma4", "gemma4"), ("gemma4-per-layer", "gemma4")];
+    for (golden, wrapper) in wrapped.into_iter().chain([("ministral3", "mistral3"), ("mistral", "mistral3")]) {
         let text = Network::golden(golden);
         for (prefix, head) in [("model.language_model.", ""), ("language_model.model.", "language_model.")] {
             let rename = |name: &String| match name.strip_prefix("model.") {

@@ -25,7 +25,7 @@ pub(crate) fn unused_characters(texts: &[&str]) -> impl Iterator<Item = char> + 
 }
 
 /// What chat models write at the end of their turn. llama.cpp looks for the same spellings.
-pub(crate) const TURN_ENDS: [&str; 14] = [
+pub(crate) const TURN_ENDS: [&str; 15] = [
     "<|eot_id|>",
     "<|eom_id|>",
     "<|im_end|>",
@@ -33,6 +33,7 @@ pub(crate) const TURN_ENDS: [&str; 14] = [
     "<|return|>",
     "<end_of_turn>",
     "<turn|>",
+    "<|tool_response>",
     "<|eot|>",
     "<end_of_utterance>",
     "[EOT]",

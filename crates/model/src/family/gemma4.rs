@@ -1,0 +1,296 @@
+//! Gemma 4 (text, dense): Gemma 3 with two kinds of layers that differ in more than their window.
+//!
+//! Layers that see everything have wider heads, perhaps fewer of keys and values and none but the keys for values, and
+//! rotate only the first pairs of whole heads ("proportional"). Queries, keys and values are normalized, values without
+//! weights, and scores are not scaled; norms multiply by their weight as it is; each layer ends with a multiplier. In
+//! small models layers get inputs of their own beside the stream, and the last layers attend to the keys and values of
+//! earlier ones, with a feed-forward half that may be twice as wide. Left out: experts, images, sound.
+
+use foretoken_kernels::rope::Pairing;
+
+use super::checks::{check_head_dim, check_heads, count};
+use super::gemma::{FIELDS, FOUR_NORMS, FOUR_NORMS_OF_GGUF, OF_GGUF, cap, embedding_multiplier, pattern};
+use super::gguf::{Gguf, NormKind};
+use super::layout::{Layout, Pieces};
+use super::{Asked, Family, Plan, json, rope};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Heads, LayerAttention, LayerInputs, Positions, Rotation, Scaling, SharedKv, Spec};
+
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("gemma4_text", of_json)), Some(("gemma4", of_gguf)))];
+
+const LAYOUT: Layout = Layout {
+    one_plus: false,
+    piece_norms: Pieces::EveryHead(["self_attn.q_norm", "self_attn.k_norm"]),
+    value_norm: true,
+    multiplier: Some("layer_scalar"),
+    ..FOUR_NORMS
+};
+
+const LAYOUT_OF_GGUF: Layout =
+    Layout { piece_norms: Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]), value_norm: true, ..FOUR_NORMS_OF_GGUF };
+
+fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    json::refuse_true(config, &["enable_moe_block"])?;
+    // What images see of one another does not matter to text.
+    const BOTH_WAYS: &str = "use_bidirectional_attention";
+    if let Some(found) = config.optional_str(BOTH_WAYS)?.filter(|found| *found != "vision") {
+        return Err(config.refuse(BOTH_WAYS, "null or vision", format!("{found:?}")));
+    }
+    let fields = json::Fields {
+        vocabulary_default: Some(262_144),
+        heads_default: Some(8),
+        kv_heads_default: Some(4),
+        context_default: 131_072,
+        ..FIELDS
+    };
+    let mut spec = json::spec(config, "gemma4", &fields)?;
+    json::check_listed(config, "num_hidden_layers", spec.layers)?;
+    spec.attention_scale = 1.0;
+    spec.embedding_multiplier = embedding_multiplier(config, spec.width)?;
+    spec.logit_soft_cap = cap(config, "final_logit_softcapping", None)?;
+    let full = full_layers(config, spec.layers)?;
+    let keys_are_values = config.optional_bool("attention_k_eq_v")?.unwrap_or(false);
+    let [of_full, of_sliding] = heads(config, &spec, &full, keys_are_values)?;
+    spec.positions = Positions::Rope(rotations(config, asked, &mut spec, [of_full, of_sliding])?.to_vec());
+    let window = json::window_or(config, "sliding_window", 512)?;
+    let of_full =
+        LayerAttention { heads: Some(of_full), values_are_keys: keys_are_values, ..LayerAttention::rotated(0, None) };
+    let of_sliding = LayerAttention { heads: Some(of_sliding), ..LayerAttention::rotated(1, window) };
+    spec.attention = full.iter().map(|full| if *full { of_full } else { of_sliding }).collect();
+    let shared = config.optional_usize("num_kv_shared_layers")?.unwrap_or(0);
+    let refuse = |expected: String| config.refuse("num_kv_shared_layers", expected, shared);
+    let double = config.optional_bool("use_double_wide_mlp")?.unwrap_or(false);
+    let ffn_width = if double { 2 * spec.ffn_width } else { spec.ffn_width };
+    share(&mut spec, shared, ffn_width).map_err(refuse)?;
+    spec.layer_inputs = layer_inputs(config, spec.vocabulary)?;
+    let bias = json::bias(config, "attention_bias", false)?;
+    Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, ..LAYOUT } })
+}
+
+/// Which layers see everything: those that `layer_types` names or every sixth, and always the last.
+fn full_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, ModelError> {
+    let [full, sliding] = [None, Some(1)].map(|window| LayerAttention::rotated(0, window));
+    let named = json::windows(config, layers, [full, sliding], pattern(6, [full, sliding]))?;
+    Ok((0..layers).map(|layer| layer + 1 == layers || named[layer % named.len()] == full).collect())
+}
+
+/// The heads of keys and values of layers that see everything, and of the others: in fields of their own, or layer by
+/// layer, as transformers 5 writes them.
+fn heads(config: &JsonConfig, spec: &Spec, full: &[bool], keys_are_values: bool) -> Result<[Heads; 2], ModelError> {
+    const EACH: &str = "per_layer_config";
+    let network = Heads { count: spec.kv_heads, head_dim: spec.head_dim };
+    if !config.names(EACH) {
+        let names = ["num_global_key_value_heads", "global_head_dim"];
+        let [count, head_dim] = names.map(|name| config.optional_usize(name));
+        let count = count?.filter(|_| keys_are_values).unwrap_or(network.count);
+        let of_full = Heads { count, head_dim: head_dim?.unwrap_or(512) };
+        return Ok([checked(config, spec, names, of_full)?, network]);
+    }
+    let mut layers = vec![network; full.len()];
+    if let Some(each) = config.optional_object(EACH)? {
+        for name in each.fields() {
+            let number = name.parse::<usize>().ok().filter(|number| *number < layers.len());
+            let expected = || config.refuse(EACH, format!("layers below {}", full.len()), format!("{name:?}"));
+            let number = number.ok_or_else(expected)?;
+            if let Some(layer) = each.optional_object(name)? {
+                layers[number] = heads_of_layer(&layer, spec, network)?;
+            }
+        }
+    }
+    let of = |kind: bool| {
+        let mut heads = layers.iter().zip(full).filter(|(_, full)| **full == kind).map(|(heads, _)| *heads);
+        let first = heads.next().unwrap_or(network);
+        let said = |heads: Heads| format!("{} of {}", heads.count, heads.head_dim);
+        match heads.find(|heads| *heads != first) {
+            None => Ok(first),
+            Some(other) => Err(config.refuse(EACH, format!("{} in all layers of a kind", said(first)), said(other))),
+        }
+    };
+    Ok([of(true)?, of(false)?])
+}
+
+/// The heads of a layer that says what it has different.
+fn heads_of_layer(layer: &JsonConfig, spec: &Spec, network: Heads) -> Result<Heads, ModelError> {
+    const FIELDS: [&str; 2] = ["num_key_value_heads", "head_dim"];
+    if let Some(other) = layer.fields().find(|field| !FIELDS.contains(field)) {
+        return Err(layer.refuse(other, format!("nothing but {}", FIELDS.join(" and ")), "it"));
+    }
+    let [count, head_dim] = FIELDS.map(|field| layer.optional_usize(field));
+    let heads = Heads { count: count?.unwrap_or(network.count), head_dim: head_dim?.unwrap_or(network.head_dim) };
+    checked(layer, spec, FIELDS, heads)
+}
+
+/// Heads of keys and values that can be; the names are of their number and of their width.
+fn checked(config: &JsonConfig, spec: &Spec, names: [&str; 2], heads: Heads) -> Result<Heads, ModelError> {
+    let file = config.file();
+    count(file, names[0], heads.count)?;
+    check_heads(file, ["num_attention_heads", names[0]], spec.heads, heads.count)?;
+    check_head_dim(file, names[1], heads.head_dim)?;
+    Ok(heads)
+}
+
+/// The rotations of layers that see everything and of the others, each by parameters of its own.
+fn rotations(
+    config: &JsonConfig,
+    asked: Asked,
+    spec: &mut Spec,
+    heads: [Heads; 2],
+) -> Result<[Rotation; 2], ModelError> {
+    let [full, sliding] = heads.map(|heads| heads.head_dim);
+    for head_dim in [full, sliding] {
+        rope::even(config, "head_dim", head_dim)?;
+    }
+    let Some(all) = config.optional_object("rope_parameters")? else {
+        const BASE: f32 = 1_000_000.0;
+        let full = of_pairs(BASE, rope::proportional(BASE, full, 0.25));
+        return Ok([full, rope::HALVES.rotation(10_000.0, sliding)]);
+    };
+    let network = spec.head_dim;
+    let mut of = |kind: &str, head_dim: usize| {
+        let parameters = all.optional_object(kind)?.ok_or_else(|| all.refuse(kind, "an object", "nothing"))?;
+        if parameters.optional_str("rope_type")? == Some("proportional") {
+            return proportional(&parameters, head_dim);
+        }
+        spec.head_dim = head_dim;
+        rope::HALVES.of_json(config, Some(&parameters), asked, spec)
+    };
+    let both = [of("full_attention", full)?, of("sliding_attention", sliding)?];
+    spec.head_dim = network;
+    Ok(both)
+}
+
+/// A rotation of pairs with frequencies of their own.
+fn of_pairs(base: f32, frequencies: Vec<f32>) -> Rotation {
+    Rotation { frequencies, pairing: Pairing::Halves, magnitude: 1.0, base, scaling: Scaling::Divided }
+}
+
+/// A rotation of the first pairs of whole heads.
+fn proportional(parameters: &JsonConfig, head_dim: usize) -> Result<Rotation, ModelError> {
+    const PART: &str = "partial_rotary_factor";
+    let theta = json::positive(parameters, "rope_theta", 10_000.0)?;
+    let (part, factor) = (json::positive(parameters, PART, 1.0)?, json::positive(parameters, "factor", 1.0)?);
+    if part > 1.0 {
+        return Err(parameters.refuse(PART, "a number above 0 and up to 1", part));
+    }
+    let frequencies = rope::proportional(theta, head_dim, part).into_iter().map(|frequency| frequency / factor);
+    Ok(of_pairs(theta, frequencies.collect()))
+}
+
+/// Lets the last layers share the keys and values of earlier ones, or says what was expected of their number.
+fn share(spec: &mut Spec, layers: usize, ffn_width: usize) -> Result<(), String> {
+    if layers == 0 {
+        return Ok(());
+    }
+    if layers >= spec.layers {
+        return Err(format!("fewer than there are layers, {}", spec.layers));
+    }
+    let (own, shared) = spec.attention.split_at(spec.layers - layers);
+    if shared.iter().any(|layer| !own.contains(layer)) {
+        return Err("a layer of each kind before those that share".to_string());
+    }
+    spec.shared_kv = Some(SharedKv { layers, ffn_width });
+    Ok(())
+}
+
+/// What layers get beside the stream.
+fn layer_inputs(config: &JsonConfig, tokens: usize) -> Result<Option<LayerInputs>, ModelError> {
+    const WIDTH: &str = "hidden_size_per_layer_input";
+    const VOCABULARY: &str = "vocab_size_per_layer_input";
+    let width = if config.names(WIDTH) { config.optional_usize(WIDTH)?.unwrap_or(0) } else { 256 };
+    if width == 0 {
+        return Ok(None);
+    }
+    let vocabulary = config.optional_usize(VOCABULARY)?.unwrap_or(262_144);
+    if vocabulary < tokens {
+        return Err(config.refuse(VOCABULARY, format!("at least vocab_size, {tokens}"), vocabulary));
+    }
+    let (file, multiplier) = (config.file(), embedding_multiplier(config, width)?);
+    let (width, vocabulary) = (count(file, WIDTH, width)?, count(file, VOCABULARY, vocabulary)?);
+    Ok(Some(LayerInputs { width, vocabulary, multiplier }))
+}
+
+fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let first = |key: &str| Ok(gguf.listed(key)?.and_then(|all| all.first().copied()));
+    let mut spec = gguf.spec_by("gemma4", NormKind::Rms, OF_GGUF, first)?;
+    spec.attention_scale = 1.0;
+    spec.embedding_multiplier = (spec.width as f32).sqrt();
+    spec.logit_soft_cap = gguf.optional_f32(&spec, "final_logit_softcapping")?.filter(|cap| *cap > 0.0);
+    let window = gguf.optional_count(&spec, "attention.sliding_window")?;
+    let both = [LayerAttention::rotated(0, None), LayerAttention::rotated(1, window)];
+    spec.attention = gguf.windows(&spec, both, Vec::new())?;
+    if spec.attention.len() != spec.layers {
+        let key = gguf.key(&spec, "attention.sliding_window_pattern");
+        return Err(gguf.refuse(&key, format!("a truth value for each of {} layers", spec.layers), "others"));
+    }
+    gguf.weights.require("rope_freqs.weight")?;
+    // What the file says of heads is of layers that see everything.
+    let global = gguf.rotation(&spec, Pairing::Halves)?;
+    let of_full = spec.head_dim;
+    spec.head_dim = head_dim_of_windows(gguf, &spec)?;
+    let rotated = gguf.rotated(&spec, "rope.dimension_count_swa")?;
+    let local = rope::HALVES.rotation(gguf.base_of_windows(&spec)?, rotated);
+    spec.positions = Positions::Rope(vec![global, local]);
+    heads_of_gguf(gguf, &mut spec, of_full)?;
+    share_of_gguf(gguf, &mut spec)?;
+    let inputs = gguf.optional_count(&spec, "embedding_length_per_layer_input")?;
+    let inputs = inputs.map(|width| (width, (width as f32).sqrt()));
+    let vocabulary = spec.vocabulary;
+    spec.layer_inputs = inputs.map(|(width, multiplier)| LayerInputs { width, vocabulary, multiplier });
+    let multiplier = Some("layer_output_scale.weight").filter(|name| gguf.has(&format!("blk.0.{name}")));
+    Ok(Plan { spec, layout: Layout { multiplier, ..LAYOUT_OF_GGUF } })
+}
+
+/// The width of heads in layers with a window.
+fn head_dim_of_windows(gguf: Gguf<'_>, spec: &Spec) -> Result<usize, ModelError> {
+    const KEYS: &str = "attention.key_length_swa";
+    const VALUES: &str = "attention.value_length_swa";
+    let head_dim = gguf.optional_count(spec, KEYS)?.unwrap_or(spec.head_dim);
+    check_head_dim(gguf.metadata.source(), &gguf.key(spec, KEYS), head_dim)?;
+    match gguf.optional_count(spec, VALUES)?.filter(|found| *found != head_dim) {
+        None => Ok(head_dim),
+        Some(found) => Err(gguf.refuse(&gguf.key(spec, VALUES), format!("the key length, {head_dim}"), found)),
+    }
+}
+
+/// Heads of keys and values, and whether there are matrices of values, by the kind of layer.
+fn heads_of_gguf(gguf: Gguf<'_>, spec: &mut Spec, of_full: usize) -> Result<(), ModelError> {
+    let counts = gguf.counts(spec, "attention.head_count_kv")?.unwrap_or_else(|| vec![spec.heads]);
+    let key = gguf.key(spec, "attention.head_count_kv");
+    let own = spec.layers - gguf.optional_count(spec, SHARED)?.unwrap_or(0).min(spec.layers);
+    for kind in [0, 1] {
+        let of_kind = |layer: &usize| spec.attention[*layer].rotation == Some(kind);
+        let layers: Vec<usize> = (0..spec.layers).filter(of_kind).collect();
+        let Some(first) = layers.first() else { continue };
+        let count_of = |layer: &usize| counts[layer % counts.len()];
+        let count = count_of(first);
+        if let Some(other) = layers.iter().find(|layer| count_of(layer) != count) {
+            return Err(gguf.refuse(&key, format!("{count} in all layers of a kind"), count_of(other)));
+        }
+        check_heads(gguf.metadata.source(), [&gguf.key(spec, "attention.head_count"), &key], spec.heads, count)?;
+        let has_values = |layer: &usize| gguf.has(&format!("blk.{layer}.attn_v.weight"));
+        let values_are_keys = !layers.iter().filter(|layer| **layer < own).any(has_values);
+        let heads = Some(Heads { count, head_dim: if kind == 0 { of_full } else { spec.head_dim } });
+        layers.iter().for_each(|layer| {
+            spec.attention[*layer] = LayerAttention { heads, values_are_keys, ..spec.attention[*layer] };
+        });
+    }
+    Ok(())
+}
+
+const SHARED: &str = "attention.shared_kv_layers";
+
+/// The last layers, which share keys and values, and how wide their feed-forward halves are.
+fn share_of_gguf(gguf: Gguf<'_>, spec: &mut Spec) -> Result<(), ModelError> {
+    const WIDTHS: &str = "feed_forward_length";
+    let shared = gguf.optional_count(spec, SHARED)?.unwrap_or(0);
+    let widths = gguf.counts(spec, WIDTHS)?.unwrap_or_else(|| vec![spec.ffn_width]);
+    let last = widths[(spec.layers - 1) % widths.len()];
+    share(spec, shared, last).map_err(|expected| gguf.refuse(&gguf.key(spec, SHARED), expected, shared))?;
+    let width_of = |layer: &usize| widths[layer % widths.len()];
+    if let Some(layer) = (0..spec.layers).find(|layer| width_of(layer) != spec.ffn_width_of(*layer)) {
+        let expected = format!("{} in layer {layer}, as in others of its kind", spec.ffn_width_of(layer));
+        return Err(gguf.refuse(&gguf.key(spec, WIDTHS), expected, width_of(&layer)));
+    }
+    Ok(())
+}
