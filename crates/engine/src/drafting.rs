@@ -92,11 +92,10 @@ impl Drafters {
                 self.drop_for(number, sequence, message, events);
             }
         }
-        self.reserve(sequence);
     }
 
     /// Says what rows the drafters that a sequence still has need besides their trees.
-    fn reserve(&self, sequence: &mut Sequence) {
+    pub(crate) fn say_needs(&self, sequence: &mut Sequence) {
         let needs = || sequence.drafters.iter().map(|number| &self.members[usize::from(*number)].needs);
         let probes_max = needs().map(|needs| needs.probes_max).sum();
         let hidden_rows = needs().map(hidden_rows).max().unwrap_or(HiddenRows::None);
@@ -137,7 +136,7 @@ impl Drafters {
         sequence.stats.drafters[usize::from(number)].failures += 1;
         let drafter = &mut self.members[usize::from(number)].drafter;
         guarded(|| drafter.close(sequence.id)).ok();
-        self.reserve(sequence);
+        self.say_needs(sequence);
         events.push(Event::DrafterFailed { sequence: sequence.id, drafter: number, message });
     }
 

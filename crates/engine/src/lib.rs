@@ -37,7 +37,7 @@ mod weighing;
 pub use chance::Race;
 pub use meter::{CostRecord, DrafterTime, WidthTime};
 pub use output::{Emitted, Event, FinishReason, Origin};
-pub use pages::Pages;
+pub use pages::{Adopted, Copied, Pages, SequencePages};
 pub use panics::panic_message;
 pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;

@@ -58,7 +58,8 @@ pub enum Event {
     Prompt {
         /// Whose.
         sequence: SequenceId,
-        /// Tokens of the prompt that are cached now.
+        /// Tokens of the prompt that are cached now, adopted ones included. It is less than before where a text's pages
+        /// were needed by others and its rows are computed again.
         done: usize,
         /// Tokens of the prompt.
         total: usize,

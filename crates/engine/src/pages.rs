@@ -1,31 +1,88 @@
 //! Which pages belong to whom: integers only. The bytes are the executor's.
 //!
-//! A sequence *reserves* the most positions it can ever have when it is admitted, and takes pages one by one as
-//! it grows. Since reservations never exceed the pages there are, growing cannot fail halfway through a pass. Of a
-//! cache group that keeps a window of the text, pages behind the window are given back when rows are committed, and as
-//! many are reserved as the window and the rows of a pass take, however long the text may become.
-//! Left out: sharing pages between sequences.
+//! A sequence takes pages as it grows, and there may be none left: growing can fail, and then nothing has changed.
+//! What was computed once is not computed again: when all rows of a page are committed, the page enters a tree of
+//! prefixes (`tree`), where a sequence that begins finds it by its tokens and *adopts* it (`adopt`). A page is held by
+//! as many page tables as share it; one that none holds stays *cached* until its room is needed, and is evicted when
+//! it is the one that was let go of first (of a text the deepest pages first).
+//!
+//! Rows are only ever written to pages that one table holds and the tree does not know ([`Pages::assert_own`]): a
+//! sequence that leaves a prefix inside a page gets a page of its own, to which the rows that agree are copied (copy on
+//! write). Of a cache group that keeps a window of the text, pages behind the window are given back when rows are
+//! committed, never for a draft; a prefix can be adopted there if its last window is still cached.
+//!
+//! Tenants see their own prefixes and those that were declared public, since the time that a request takes tells what
+//! was computed before.
+//!
+//! Left out: who gets pages first and who has to give way (`step/admission`).
+
+mod adopt;
+mod check;
+mod pool;
+mod tree;
+
+#[cfg(test)]
+mod twin;
 
 use foretoken_model::{Capacity, Group, Keep, PageId, PageTable};
+use foretoken_speculation::{Tenant, Token};
 
-/// Free pages and reservations of every cache group of one executor.
+pub use adopt::{Adopted, Copied};
+use pool::{NONE, Pool};
+use tree::{ROOT, Tree};
+
+/// Who holds which page, of every cache group of one executor, and the prefixes that are cached.
 #[derive(Clone, Debug)]
 pub struct Pages {
     groups: Vec<Group>,
     /// Rows of one pass.
     rows_max: usize,
-    /// One list a group; the last is taken next.
-    free: Vec<Vec<PageId>>,
-    /// Pages promised to sequences, one number a group; taken ones are counted too.
-    reserved: Vec<usize>,
+    /// One a group.
+    pools: Vec<Pool>,
+    tree: Tree,
+    /// Positions a page, the same in all groups; `None` where they differ: then nothing is shared.
+    page_len: Option<usize>,
+}
+
+/// What one sequence holds of the cache: its page tables, and its place in the tree of prefixes.
+#[derive(Debug, Default)]
+pub struct SequencePages {
+    /// One a group; empty before the sequence was opened.
+    tables: Vec<PageTable>,
+    /// Whose its prefixes are.
+    tenant: Tenant,
+    /// Of the tokens so many first ones are everybody's.
+    public_len: usize,
+    /// The node of its last page that is in the tree.
+    node: u32,
+    /// Its first pages, so many, are in the tree.
+    entered: usize,
+}
+
+impl SequencePages {
+    /// Its page tables, one a cache group.
+    pub fn tables(&self) -> &[PageTable] {
+        &self.tables
+    }
+
+    /// Whose a page is that ends behind so many tokens.
+    fn owner(&self, len: usize) -> Option<Tenant> {
+        (len > self.public_len).then_some(self.tenant)
+    }
 }
 
 impl Pages {
     /// All pages of an executor, free.
     pub fn new(capacity: &Capacity) -> Self {
         let Capacity { groups, rows_max, .. } = capacity;
-        let free = groups.iter().map(|group| (0..group.pages as u32).rev().map(PageId).collect()).collect();
-        Self { groups: groups.clone(), rows_max: *rows_max, free, reserved: vec![0; groups.len()] }
+        let first = groups.first().map_or(1, |group| group.page_len);
+        Self {
+            groups: groups.clone(),
+            rows_max: *rows_max,
+            pools: groups.iter().map(|group| Pool::new(group.pages)).collect(),
+            tree: Tree::new(first, groups.len()),
+            page_len: groups.iter().all(|group| group.page_len == first).then_some(first),
+        }
     }
 
     /// The same for sequences that may go back behind what they committed, as those of draft models do: nothing is
@@ -36,155 +93,176 @@ impl Pages {
         pages
     }
 
-    /// Promises a sequence room for so many positions; false (and nothing changed) if too much is promised already.
-    pub fn reserve(&mut self, positions: usize) -> bool {
-        self.enlarge(0, positions)
+    /// A sequence without pages. Its prefixes are shown to its tenant alone, those within its first `public_len` tokens
+    /// to everybody.
+    pub fn open(&self, tenant: Tenant, public_len: usize) -> SequencePages {
+        let tables = vec![PageTable::new(); self.groups.len()];
+        SequencePages { tables, tenant, public_len, node: ROOT, entered: 0 }
     }
 
-    /// Raises a sequence's promise from some number of positions to a larger one; false as [`reserve`](Self::reserve).
-    pub fn enlarge(&mut self, from: usize, to: usize) -> bool {
-        let rows_max = self.rows_max;
-        let more = |group: &Group| group.pages_held(to, rows_max) - group.pages_held(from, rows_max);
-        let mut both = self.groups.iter().zip(&self.reserved);
-        let fits = both.all(|(group, reserved)| reserved + more(group) <= group.pages);
-        if fits {
-            self.groups.iter().zip(&mut self.reserved).for_each(|(group, reserved)| *reserved += more(group));
+    /// Takes pages until a sequence has room for so many positions; false, and nothing changed, where there are not
+    /// enough. Cached pages are evicted as they are needed.
+    pub fn grow(&mut self, held: &mut SequencePages, positions: usize) -> bool {
+        let missing = |group: &Group, table: &PageTable| group.pages_for(positions).saturating_sub(table.len());
+        let mut all = self.groups.iter().zip(&held.tables).zip(&self.pools);
+        if !all.all(|((group, table), pool)| missing(group, table) <= pool.available()) {
+            return false;
         }
-        fits
+        for number in 0..self.groups.len() {
+            for _ in 0..missing(&self.groups[number], &held.tables[number]) {
+                let page = self.take(number);
+                held.tables[number].push(page);
+            }
+        }
+        true
     }
 
-    /// Empty page tables, one a group.
-    pub fn tables(&self) -> Vec<PageTable> {
-        vec![PageTable::new(); self.groups.len()]
+    /// A page of a group that has one free or cached.
+    fn take(&mut self, group: usize) -> PageId {
+        let pool = &mut self.pools[group];
+        if let Some(page) = pool.take() {
+            return page;
+        }
+        let (_, node) = pool.evict().expect("somebody counted a page that is available");
+        self.tree.set_page(node, group, PageId::GONE);
+        self.tree.prune(node);
+        self.pools[group].take().expect("one was freed just now")
     }
 
-    /// Takes pages until the tables have room for so many positions.
+    /// Positions that a sequence has pages for.
+    pub fn room(&self, held: &SequencePages) -> usize {
+        let room = |(group, table): (&Group, &PageTable)| table.len() * group.page_len;
+        self.groups.iter().zip(&held.tables).map(room).min().unwrap_or(0)
+    }
+
+    /// Notes that the rows of these tokens, the first of a sequence, are committed and will not be taken back: gives
+    /// back the pages that hold nothing but positions behind them, or positions that no later row sees. Full pages
+    /// enter the tree of prefixes; where it has a page of the same prefix already, this one takes its place.
+    pub fn commit(&mut self, held: &mut SequencePages, tokens: &[Token]) {
+        self.cut(held, tokens.len());
+        let Some(page_len) = self.page_len else { return self.give_back_unseen(held, tokens.len()) };
+        while (held.entered + 1) * page_len <= tokens.len() {
+            self.enter(held, &tokens[held.entered * page_len..][..page_len]);
+        }
+        self.give_back_unseen(held, tokens.len());
+    }
+
+    /// Gives back the pages that hold nothing but positions from `len` on. They are the sequence's own.
     ///
     /// # Panics
-    /// If more was asked for than was reserved, and no page is left.
-    pub fn grow(&mut self, tables: &mut [PageTable], positions: usize) {
-        for ((group, free), table) in self.groups.iter().zip(&mut self.free).zip(tables) {
-            while table.len() < group.pages_for(positions) {
-                table.push(free.pop().expect("a sequence grows beyond what it reserved"));
+    /// If they are not.
+    pub fn cut(&mut self, held: &mut SequencePages, len: usize) {
+        for ((group, pool), table) in self.groups.iter().zip(&mut self.pools).zip(&mut held.tables) {
+            let needed = group.pages_for(len).min(table.len());
+            for page in table.drain(needed..).rev() {
+                let state = pool.page(page);
+                assert!(
+                    (state.holders, state.node) == (1, NONE),
+                    "{page:?} behind position {len} is shared: {state:?}"
+                );
+                pool.let_go(page);
             }
         }
     }
 
-    /// Gives back the pages that hold nothing but positions from `len` on.
-    pub fn truncate(&mut self, tables: &mut [PageTable], len: usize) {
-        for ((group, free), table) in self.groups.iter().zip(&mut self.free).zip(tables) {
-            let needed = group.pages_for(len).min(table.len());
-            free.extend(table.drain(needed..).rev().filter(|page| *page != PageId::GONE));
-        }
-    }
-
-    /// Notes that the first `len` positions are committed and will not be taken back: gives back the pages that hold
-    /// nothing but positions behind them, or positions that no later row sees.
-    pub fn commit(&mut self, tables: &mut [PageTable], len: usize) {
-        self.truncate(tables, len);
-        for ((group, free), table) in self.groups.iter().zip(&mut self.free).zip(tables) {
+    /// Lets go of the pages whose positions no row from `len` on sees.
+    fn give_back_unseen(&mut self, held: &mut SequencePages, len: usize) {
+        for ((group, pool), table) in self.groups.iter().zip(&mut self.pools).zip(&mut held.tables) {
             let gone = group.pages_gone(len).min(table.len());
             // From the last on: those in front went before.
             let held = table[..gone].iter_mut().rev().take_while(|page| **page != PageId::GONE);
-            free.extend(held.map(|page| std::mem::replace(page, PageId::GONE)));
+            held.for_each(|page| pool.let_go(std::mem::replace(page, PageId::GONE)));
         }
     }
 
-    /// Gives back everything of a sequence that had reserved so many positions.
-    pub fn release(&mut self, tables: &mut [PageTable], positions: usize) {
-        self.truncate(tables, 0);
-        for (group, reserved) in self.groups.iter().zip(&mut self.reserved) {
-            let pages = group.pages_held(positions, self.rows_max);
-            assert!(*reserved >= pages, "{pages} pages were released of {reserved} reserved");
-            *reserved -= pages;
+    /// The next page of a sequence, which is full of these tokens, enters the tree.
+    fn enter(&mut self, held: &mut SequencePages, tokens: &[Token]) {
+        let (at, parent) = (held.entered, held.node);
+        let owner = held.owner((at + 1) * tokens.len());
+        let known = self.tree.child(parent, owner, tokens).or_else(|| self.tree.child(parent, None, tokens));
+        let node = known.unwrap_or_else(|| self.tree.insert(parent, owner, tokens));
+        for (number, (pool, table)) in self.pools.iter_mut().zip(&mut held.tables).enumerate() {
+            match (table[at], self.tree.pages(node)[number]) {
+                (PageId::GONE, _) => {}
+                (own, PageId::GONE) => {
+                    self.tree.set_page(node, number, own);
+                    pool.enter(own, node);
+                }
+                (own, known) => {
+                    pool.hold(known);
+                    pool.let_go(own);
+                    table[at] = known;
+                }
+            }
+        }
+        held.entered += 1;
+        self.go_to(held, node);
+    }
+
+    /// The place of a sequence in the tree.
+    fn go_to(&mut self, held: &mut SequencePages, node: u32) {
+        let before = std::mem::replace(&mut held.node, node);
+        if node != ROOT {
+            self.tree.use_node(node);
+        }
+        if before != ROOT {
+            self.tree.leave_node(before);
         }
     }
 
-    /// Pages of the first group that no sequence holds.
-    pub fn free(&self) -> usize {
-        self.free[0].len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    /// A sequence: its tables, the positions that it reserved, those that are committed, and those it has pages for.
-    struct Held {
-        tables: Vec<PageTable>,
-        reserved: usize,
-        committed: usize,
-        grown: usize,
+    /// Gives back everything that a sequence holds; it may then begin again. `tokens`: its first ones, whose rows are
+    /// committed. The last page, if it is partly filled, stays cached like the full ones. Without tokens, where rows
+    /// cannot be relied on, only what is in the tree already does.
+    pub fn release(&mut self, held: &mut SequencePages, tokens: &[Token]) {
+        if !tokens.is_empty() {
+            self.cut(held, tokens.len());
+            self.keep_rest(held, tokens);
+        }
+        // The deepest first, so that they are evicted first.
+        for (pool, table) in self.pools.iter_mut().zip(&mut held.tables) {
+            table.drain(..).rev().filter(|page| *page != PageId::GONE).for_each(|page| pool.let_go(page));
+        }
+        held.entered = 0;
+        self.go_to(held, ROOT);
     }
 
-    /// Every page is free or held once, and what later rows see is held.
-    fn check(pages: &Pages, sequences: &[Held]) {
-        for (i, group) in pages.groups.iter().enumerate() {
-            let of = |held: &Held| held.tables[i].iter().copied().filter(|page| *page != PageId::GONE).collect();
-            let held: Vec<PageId> = sequences.iter().flat_map(|held| -> Vec<PageId> { of(held) }).collect();
-            let distinct: BTreeSet<PageId> = held.iter().chain(&pages.free[i]).copied().collect();
-            assert_eq!((held.len() + pages.free[i].len(), distinct.len()), (group.pages, group.pages));
-            assert!(held.len() <= pages.reserved[i], "{} pages of {}", held.len(), pages.reserved[i]);
-            for held in sequences {
-                let seen = group.first_seen(held.committed) / group.page_len..group.pages_for(held.grown);
-                assert!(held.tables[i][seen].iter().all(|page| *page != PageId::GONE));
+    /// The page of a sequence that is not full enters the tree, unless its rows are there already.
+    fn keep_rest(&mut self, held: &SequencePages, tokens: &[Token]) {
+        let Some(page_len) = self.page_len else { return };
+        let (at, parent, owner) = (held.entered, held.node, held.owner(tokens.len()));
+        let rest = &tokens[at * page_len..];
+        if rest.is_empty() || self.nearest(parent, owner, rest).is_some_and(|(_, agree)| agree == rest.len()) {
+            return;
+        }
+        let node = self.tree.insert(parent, owner, rest);
+        for (number, (pool, table)) in self.pools.iter_mut().zip(&held.tables).enumerate() {
+            self.tree.set_page(node, number, table[at]);
+            pool.enter(table[at], node);
+        }
+    }
+
+    /// That these positions of a sequence may be written: their pages are held by nobody else, and the tree does not
+    /// know them.
+    ///
+    /// # Panics
+    /// If that is not so.
+    pub fn assert_own(&self, held: &SequencePages, positions: std::ops::Range<usize>) {
+        for ((group, pool), table) in self.groups.iter().zip(&self.pools).zip(&held.tables) {
+            for page in &table[positions.start / group.page_len..group.pages_for(positions.end)] {
+                let state = pool.page(*page);
+                let own = (state.holders, state.node) == (1, NONE);
+                assert!(own, "positions {positions:?} are written to {page:?}, which is shared: {state:?}");
             }
         }
     }
 
-    #[test]
-    fn no_page_is_ever_lost_or_held_twice() {
-        let groups = vec![Group::attention(4, 30), Group::window(9, 4, 17)];
-        let mut pages = Pages::new(&Capacity { vocabulary: 1, context_max: 1000, rows_max: 6, groups });
-        let mut sequences: Vec<Held> = Vec::new();
-        let mut state = 1u64;
-        let mut random = |below: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % below
-        };
-        let mut gone = 0;
-        for _ in 0..20_000 {
-            match random(40) {
-                0 => {
-                    let reserved = 1 + random(40);
-                    if pages.reserve(reserved) {
-                        sequences.push(Held { tables: pages.tables(), reserved, committed: 0, grown: 0 });
-                    }
-                }
-                1 if !sequences.is_empty() => {
-                    let mut held = sequences.swap_remove(random(sequences.len()));
-                    pages.release(&mut held.tables, held.reserved);
-                }
-                2..20 if !sequences.is_empty() => {
-                    let at = random(sequences.len());
-                    let held = &mut sequences[at];
-                    held.grown = held.grown.max(held.reserved.min(held.committed + random(7)));
-                    pages.grow(&mut held.tables, held.grown);
-                }
-                _ if !sequences.is_empty() => {
-                    let at = random(sequences.len());
-                    let held = &mut sequences[at];
-                    held.committed += random(held.grown - held.committed + 1);
-                    let before = held.tables.clone();
-                    pages.commit(&mut held.tables, held.committed);
-                    held.grown = held.committed;
-                    assert_eq!(held.tables[0][..], before[0][..held.committed.div_ceil(4)], "all is kept, in order");
-                    gone += held.tables[1].iter().filter(|page| **page == PageId::GONE).count();
-                }
-                _ => {}
-            }
-            check(&pages, &sequences);
-        }
-        assert!(gone > 1000, "pages behind the window were given back {gone} times");
+    /// Pages of the first group that no sequence holds: free and cached ones.
+    pub fn available(&self) -> usize {
+        self.pools[0].available()
     }
 
-    #[test]
-    fn a_window_reserves_itself_and_a_pass() {
-        let group = Group::window(4096, 32, 400);
-        assert_eq!([100, 4096, 32_768].map(|positions| group.pages_held(positions, 512)), [4, 128, 145]);
-        assert_eq!((group.room(512), Group::window(4096, 32, 100).room(512)), (usize::MAX, 3200));
-        assert_eq!((group.first_seen(4095), group.first_seen(4096), group.pages_gone(4095 + 32)), (0, 1, 1));
+    /// Pages of the first group that no sequence holds and that hold a prefix.
+    pub fn cached(&self) -> usize {
+        self.pools[0].cached()
     }
 }

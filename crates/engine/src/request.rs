@@ -37,6 +37,11 @@ pub struct Request {
     pub measure: bool,
     /// On whose behalf.
     pub tenant: Tenant,
+    /// So many leading tokens of the prompt may be known to everybody: what is computed for them is shared with the
+    /// requests of other tenants, who could tell by the time that theirs take.
+    pub public_prefix: usize,
+    /// Who goes first where not all can: the higher, and of equals the one that came first.
+    pub priority: i32,
     /// Whether log-probabilities of the emitted tokens under the model's raw law are wanted.
     pub log_probabilities: bool,
     /// Turns tokens into text; without it events carry none, and stop strings are not looked for.
@@ -64,6 +69,8 @@ impl Request {
             draft: DraftSettings::default(),
             measure: false,
             tenant: Tenant::default(),
+            public_prefix: 0,
+            priority: 0,
             log_probabilities: false,
             tokenizer: None,
             stop: Vec::new(),
@@ -231,6 +238,11 @@ pub enum RequestError {
         /// Its number.
         found: u8,
     },
+    /// As many requests wait as may.
+    Queue {
+        /// The bound ([`crate::Engine::set_waiting_max`]).
+        waiting_max: usize,
+    },
 }
 
 impl fmt::Display for RequestError {
@@ -258,6 +270,9 @@ impl fmt::Display for RequestError {
                 write!(f, "draft.n_min: expected at most the budget's nodes_max ({nodes_max}), found {n_min}")
             }
             Self::DrafterTwice { found } => write!(f, "drafter: expected each number once, found {found} twice"),
+            Self::Queue { waiting_max } => {
+                write!(f, "queue: expected fewer than {waiting_max} requests that wait, found {waiting_max}")
+            }
             Self::Drafter { found, count } => write!(f, "drafter: expected a number below {count}, found {found}"),
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! Sequences whose text is being written come first: each gets its row before any gets a tree, so that nobody's guesses
 //! keep another waiting. Trees leave a quarter of the rows to prompts, where these have a use for it. Prompts share the
-//! rows that are left, in order of arrival. Because rows do not know their neighbours, no choice made here can change a
-//! text.
+//! rows that are left. Each time the higher priority comes first, then the earlier arrival. Because rows do not know
+//! their neighbours, no choice made here can change a text.
 
 use crate::sequence::{Phase, Sequence};
 
@@ -25,7 +25,7 @@ pub(crate) struct Scheduled {
 /// Prompts get this part of the rows at least, if they can use it, before trees get theirs.
 const PROMPT_PART: usize = 4;
 
-/// Deals out the rows of one pass.
+/// Deals out the rows of one pass. `running`: in order of rank.
 pub(crate) fn plan(running: &[Sequence], rows_max: usize, scheduled: &mut Vec<Scheduled>) {
     scheduled.clear();
     let mut left = rows_max;

@@ -1,16 +1,16 @@
 //! A network as a drafter sees it: an executor and page bookkeeping behind `Scorer`.
 //!
-//! Draft models have a cache and pages of their own. A draft sequence grows without a known end, so it reserves
-//! room as it goes; where there is none it is not scored, and its drafter stays silent. Left out: drafting itself.
+//! Draft models have a cache and pages of their own. Where there is no room for a sequence it is not scored, and its
+//! drafter stays silent. Left out: drafting itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
-use foretoken_speculation::SequenceId;
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Span};
+use foretoken_speculation::{SequenceId, Tenant};
 
-use crate::pages::Pages;
+use crate::pages::{Pages, SequencePages};
 
 /// An executor with one cache of its own, for a drafter.
 pub struct ExecutorScorer {
@@ -21,9 +21,7 @@ pub struct ExecutorScorer {
 
 /// What a sequence has of the cache.
 struct Held {
-    tables: Vec<PageTable>,
-    /// Positions reserved.
-    reserved: usize,
+    pages: SequencePages,
     /// Why its cache is not to be used any more.
     lost: Option<ExecutorError>,
 }
@@ -53,17 +51,7 @@ impl ExecutorScorer {
     /// the executor itself refuses positions that it does not have.)
     fn make_room(&mut self, sequence: SequenceId, len: usize) -> bool {
         let held = self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        if held.lost.is_some() {
-            return false;
-        }
-        if len > held.reserved {
-            if !self.pages.enlarge(held.reserved, len) {
-                return false;
-            }
-            held.reserved = len;
-        }
-        self.pages.grow(&mut held.tables, len);
-        true
+        held.lost.is_none() && self.pages.grow(&mut held.pages, len)
     }
 
     /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
@@ -111,7 +99,7 @@ impl ExecutorScorer {
                 let ask = &asks[part.ask];
                 Span {
                     sequence: ask.sequence.0,
-                    tables: &self.sequences[&ask.sequence].tables,
+                    tables: self.sequences[&ask.sequence].pages.tables(),
                     start: ask.start,
                     tokens: &ask.tokens[..part.rows.end],
                     computed: part.rows.start,
@@ -127,7 +115,7 @@ impl ExecutorScorer {
 
 impl Scorer for ExecutorScorer {
     fn open(&mut self, sequence: SequenceId) {
-        self.sequences.insert(sequence, Held { tables: self.pages.tables(), reserved: 0, lost: None });
+        self.sequences.insert(sequence, Held { pages: self.pages.open(Tenant::default(), 0), lost: None });
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
@@ -161,7 +149,7 @@ impl Scorer for ExecutorScorer {
 
     fn truncate(&mut self, sequence: SequenceId, len: usize) {
         if let Some(held) = self.sequences.get_mut(&sequence) {
-            self.pages.truncate(&mut held.tables, len);
+            self.pages.cut(&mut held.pages, len);
         }
     }
 
@@ -170,15 +158,15 @@ impl Scorer for ExecutorScorer {
             let from: Vec<usize> = rows.iter().map(|row| start + *row as usize).collect();
             // A path whose rows could not be moved is no state to draft from: from now on nothing of this sequence can
             // be scored, as where there is no room.
-            let moved = self.executor.rows(CacheEdit::Move { tables: &held.tables, from: &from, to: start });
+            let moved = self.executor.rows(CacheEdit::Move { tables: held.pages.tables(), from: &from, to: start });
             held.lost = held.lost.take().or(moved.err());
-            self.pages.truncate(&mut held.tables, start + from.len());
+            self.pages.cut(&mut held.pages, start + from.len());
         }
     }
 
     fn close(&mut self, sequence: SequenceId) {
         if let Some(mut held) = self.sequences.remove(&sequence) {
-            self.pages.release(&mut held.tables, held.reserved);
+            self.pages.release(&mut held.pages, &[]);
         }
     }
 

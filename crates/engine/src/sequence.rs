@@ -1,17 +1,19 @@
 //! One text in the making: its tokens, how many of them are cached, its pages, and its state as text.
 //!
 //! The cached length is at most the number of tokens minus one: the last token is pending, the root of the next
-//! tree. While a prompt is being computed it is less. Everything kept here is advanced by emitted tokens alone, so
-//! nothing has to go back when a draft is refused.
+//! tree. While a prompt is being computed it is less, and when a sequence had to give its pages away it is 0 again.
+//! Everything else kept here is advanced by emitted tokens alone, so nothing has to go back when a draft is refused or
+//! rows are computed again.
 
+use std::cmp::Reverse;
 use std::time::Instant;
 
-use foretoken_model::PageTable;
 use foretoken_speculation::budget::{Budget, Outcome};
 use foretoken_speculation::{Choice, Costs, DraftTree, Experience, NodeId, Policy, Probes, SequenceId, Token};
 use foretoken_text::{StopMatcher, TextStream};
 
 use crate::output::{Emitted, FinishReason};
+use crate::pages::SequencePages;
 use crate::request::{BudgetKind, Order, Request};
 use crate::stats::{DrafterStats, Stats};
 
@@ -58,7 +60,13 @@ pub(crate) struct Sequence {
     pub(crate) phase: Phase,
     /// The sequence ends when it has so many tokens.
     pub(crate) limit: usize,
-    pub(crate) tables: Vec<PageTable>,
+    pub(crate) pages: SequencePages,
+    /// Whether its drafters know of it: from when it first ran on.
+    pub(crate) opened: bool,
+    /// How often a later one was let in before it.
+    pub(crate) passed: usize,
+    /// Of so many first tokens hidden states were told, where drafters need those of the prompt.
+    told: usize,
     pub(crate) tree: DraftTree,
     /// What drafters propose, before the best of it becomes the tree.
     pub(crate) candidates: DraftTree,
@@ -103,7 +111,10 @@ impl Sequence {
             cached: 0,
             phase: if prompt_len == 1 { Phase::Writes } else { Phase::Reads },
             limit,
-            tables: Vec::new(),
+            pages: SequencePages::default(),
+            opened: false,
+            passed: 0,
+            told: 0,
             tree: DraftTree::new(),
             candidates: DraftTree::new(),
             probes: Probes::default(),
@@ -137,10 +148,35 @@ impl Sequence {
         self.tokens.len() - self.cached
     }
 
-    /// So many more rows are cached.
-    pub(crate) fn cache_rows(&mut self, rows: usize) {
-        self.cached += rows;
+    /// So many first rows are cached.
+    pub(crate) fn set_cached(&mut self, cached: usize) {
+        self.cached = cached;
         self.phase = if self.uncached() <= 1 { Phase::Writes } else { Phase::Reads };
+        if self.hidden_rows == HiddenRows::All {
+            self.told = self.told.max(cached);
+        }
+    }
+
+    /// Its place among all sequences: who is less goes first.
+    pub(crate) fn rank(&self) -> (Reverse<i32>, SequenceId) {
+        (Reverse(self.request.priority), self.id)
+    }
+
+    /// Most rows that it may adopt: the last token's are needed, and rows whose hidden states are to be told.
+    pub(crate) fn adopted_max(&self) -> usize {
+        let known = if self.hidden_rows == HiddenRows::All { self.told } else { usize::MAX };
+        known.min(self.tokens.len() - 1)
+    }
+
+    /// Its pages were given back between two passes: all rows are to be computed again, and nothing of a draft is
+    /// left. What was written stands.
+    pub(crate) fn preempt(&mut self) {
+        self.set_cached(0);
+        self.tree.clear();
+        self.candidates.clear();
+        self.probes.clear(0);
+        self.asked.clear();
+        self.stats.preemptions += 1;
     }
 
     /// How often in a row this drafter was asked and got no row.
@@ -198,7 +234,8 @@ impl Sequence {
         wanted.clear();
         hidden.clear();
         if self.hidden_rows == HiddenRows::All {
-            hidden.extend(0..take as u32);
+            // Rows that are computed again were told before.
+            hidden.extend(self.told.saturating_sub(self.cached).min(take) as u32..take as u32);
         }
         tokens.extend_from_slice(&self.tokens[self.cached..self.cached + take]);
         if self.cached + take < self.tokens.len() {

@@ -115,13 +115,17 @@ fn add_each(counts: &mut Vec<usize>, others: &[usize]) {
 pub struct Stats {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
+    /// Of these, rows that were computed for an earlier text with the same beginning, and adopted instead of computed.
+    pub prompt_tokens_shared: usize,
+    /// How often its pages were needed by others, and its rows were computed again afterwards.
+    pub preemptions: usize,
     /// Tokens emitted.
     pub emitted: usize,
     /// Of these, by the first pass that emitted any.
     pub emitted_first: usize,
     /// Passes of the target that emitted tokens.
     pub passes: usize,
-    /// Passes of the target that only computed a part of the prompt.
+    /// Passes of the target that only computed a part of the prompt, or again of a text whose pages were given away.
     pub prompt_passes: usize,
     /// Of the emitting passes, those that had a draft.
     pub drafts: usize,
@@ -176,6 +180,8 @@ impl Stats {
     /// Adds another sequence's counts; times are added up, so rates are per text.
     pub fn add(&mut self, other: &Stats) {
         self.prompt_tokens += other.prompt_tokens;
+        self.prompt_tokens_shared += other.prompt_tokens_shared;
+        self.preemptions += other.preemptions;
         self.emitted += other.emitted;
         self.emitted_first += other.emitted_first;
         self.passes += other.passes;

@@ -4,11 +4,11 @@
 //! given back, drafters are told what was written. A sequence that cannot go on ends with a reason; the others do
 //! not notice.
 
+mod admission;
 mod costs;
 mod drafts;
 mod news;
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
@@ -24,7 +24,7 @@ use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{BudgetKind, Request, RequestError};
 use crate::scheduler::{Scheduled, plan};
-use crate::sequence::{Phase, Sequence, SpanRows};
+use crate::sequence::{Sequence, SpanRows};
 use crate::shared::Shared;
 use crate::weighing::Trials;
 use news::FirstRows;
@@ -42,7 +42,9 @@ pub struct Engine {
     pages: Pages,
     context: usize,
     sequences_max: usize,
-    waiting: VecDeque<Sequence>,
+    /// In order of rank, as the running ones.
+    waiting: Vec<Sequence>,
+    waiting_max: usize,
     running: Vec<Sequence>,
     scheduled: Vec<Scheduled>,
     scratch: Scratch,
@@ -68,7 +70,8 @@ impl Engine {
             meter: Meter::default(),
             trials: Trials::default(),
             made: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: Vec::new(),
+            waiting_max: usize::MAX,
             running: Vec::new(),
             scheduled: Vec::new(),
             scratch: Scratch::default(),
@@ -137,12 +140,17 @@ impl Engine {
         request.prediction.truncate(self.context);
         let mut sequence = Sequence::new(id, request, self.context, self.drafters.len());
         sequence.number = self.next_request;
+        sequence.pages = self.pages.open(sequence.request.tenant, sequence.request.public_prefix);
+        self.drafters.say_needs(&mut sequence);
         self.next_request = self.next_request.wrapping_add(1);
-        self.waiting.push_back(sequence);
+        self.wait(sequence);
         Ok(id)
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestError> {
+        if self.waiting.len() >= self.waiting_max {
+            return Err(RequestError::Queue { waiting_max: self.waiting_max });
+        }
         let vocabulary = self.executor.capacity().vocabulary;
         let unknown = |token: &Token| *token as usize >= vocabulary;
         if request.prompt.is_empty() {
@@ -200,7 +208,8 @@ impl Engine {
         self.events.clear();
         self.admit();
         plan(&self.running, self.executor.capacity().rows_max, &mut self.scheduled);
-        let scheduled = std::mem::take(&mut self.scheduled);
+        let mut scheduled = std::mem::take(&mut self.scheduled);
+        self.secure_pages(&mut scheduled);
         let drafted = self.draft(&scheduled, chance);
         let written: Vec<usize> = self.running.iter().map(|sequence| sequence.stats.emitted).collect();
         self.run(&scheduled, chance);
@@ -208,32 +217,6 @@ impl Engine {
         self.scheduled = scheduled;
         self.retire();
         &self.events
-    }
-
-    /// Moves waiting sequences to the running ones, in order of arrival, while there is room.
-    fn admit(&mut self) {
-        self.retire();
-        let events = &mut self.events;
-        self.waiting.retain_mut(|sequence| {
-            let goes_on = sequence.finished.is_none();
-            if !goes_on {
-                events.push(ended(sequence));
-            }
-            goes_on
-        });
-        while self.running.len() < self.sequences_max {
-            let Some(next) = self.waiting.front() else { break };
-            if !self.pages.reserve(next.limit) {
-                break;
-            }
-            let Some(mut sequence) = self.waiting.pop_front() else { break };
-            sequence.tables = self.pages.tables();
-            if !sequence.drafters.is_empty() {
-                sequence.experience.clone_from(self.shared.of(&sequence.request));
-            }
-            self.drafters.open(&mut sequence, &mut self.events);
-            self.running.push(sequence);
-        }
     }
 
     /// A pass over what is scheduled, and its consequences. If the executor refuses it, each sequence gets a pass of
@@ -265,14 +248,14 @@ impl Engine {
             let sequence = &mut self.running[entry.at];
             assert!(sequence.tree.len() <= entry.nodes_max, "{} nodes of {}", sequence.tree.len(), entry.nodes_max);
             sequence.lay_out_rows(entry.take, vocabulary);
-            self.pages.grow(&mut sequence.tables, sequence.cached + sequence.rows.tokens.len());
+            self.pages.assert_own(&sequence.pages, sequence.cached..sequence.cached + sequence.rows.tokens.len());
         }
         let running = &self.running;
         let span = |entry: &Scheduled| {
             let sequence = &running[entry.at];
             Span {
                 sequence: sequence.id.0,
-                tables: &sequence.tables,
+                tables: sequence.pages.tables(),
                 start: sequence.cached,
                 tokens: &sequence.rows.tokens,
                 computed: 0,
@@ -301,9 +284,9 @@ impl Engine {
                 self.settle_sequence(*entry, first_rows, chance);
             } else {
                 sequence.stats.prompt_passes += 1;
-                sequence.cache_rows(entry.take);
-                let cached = sequence.cached;
-                self.pages.commit(&mut sequence.tables, cached);
+                let cached = sequence.cached + entry.take;
+                sequence.set_cached(cached);
+                self.pages.commit(&mut sequence.pages, &sequence.tokens[..cached]);
                 self.tell_drafters(*entry, first_rows, cached, &[]);
             }
             first_rows = next;
@@ -340,12 +323,13 @@ impl Engine {
         let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
         let failed = cut_at_impossible(&mut verdict, &impossible);
 
-        let moved = close_ranks(executor, &sequence.tables, &verdict.path, old_len);
+        let moved = close_ranks(executor, sequence.pages.tables(), &verdict.path, old_len);
         let outputs = executor.outputs();
-        sequence.cached = if moved.is_ok() { old_len + verdict.path.len() } else { old_len };
-        pages.commit(&mut sequence.tables, sequence.cached);
         let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
-        sequence.phase = Phase::Writes;
+        // An end may come before the end of the path.
+        let kept = if moved.is_ok() { verdict.path.len().min(emitted.len()) } else { 0 };
+        sequence.set_cached(old_len + kept);
+        pages.commit(&mut sequence.pages, &sequence.tokens[..old_len + kept]);
         let goes_on = |constraint: &Constrained| constraint.advance(&sequence.tokens[old_len..]);
         let refused = !sequence.request.constraint.as_ref().is_none_or(goes_on);
         end_if_stuck(sequence, [failed, refused], moved);
@@ -359,25 +343,6 @@ impl Engine {
             events.push(Event::Tokens { sequence: sequence.id, emitted });
         }
         self.tell_drafters(entry, first_rows, old_len, &verdict.path);
-    }
-
-    /// Lets go of sequences that have ended.
-    fn retire(&mut self) {
-        let mut at = 0;
-        while at < self.running.len() {
-            if self.running[at].finished.is_none() {
-                at += 1;
-                continue;
-            }
-            let mut sequence = self.running.remove(at);
-            self.pages.release(&mut sequence.tables, sequence.limit);
-            self.drafters.close(&sequence);
-            let said_all = matches!(sequence.finished, Some(FinishReason::EndToken(_) | FinishReason::StopString(_)));
-            if said_all && !sequence.request.drafters.is_empty() {
-                self.shared.of(&sequence.request).learn_answer(sequence.stats.emitted);
-            }
-            self.events.push(ended(&mut sequence));
-        }
     }
 }
 
@@ -454,10 +419,4 @@ fn append_all<'a>(
         }
     }
     emitted
-}
-
-fn ended(sequence: &mut Sequence) -> Event {
-    let text = sequence.held_text();
-    let reason = sequence.finished.clone().expect("only sequences that have ended are retired");
-    Event::Finished { sequence: sequence.id, reason, text, stats: Box::new(sequence.stats.clone()) }
 }

@@ -4,7 +4,7 @@
 //! register, and requests that arrive and go away at any step, with shared beginnings, samplers, stop strings and
 //! constraints. What must hold ([`Run::check`]): the tokens of each request and the bits of their log-probabilities are
 //! those of [`decode`], its text ends where a naive search finds the stop string, every request ends exactly once, and
-//! the engine comes to rest. A run that fails is made smaller ([`Run::smallest`]) before it is shown.
+//! no page is lost or held twice, and the engine comes to rest. A run that fails is made smaller ([`Run::smallest`]) before it is shown.
 //!
 //! Only *exact*: under *rejection* the text of a seed depends on who was drafted beside whom. Left out: clocks, since
 //! costs are held; executors and drafters that fail, which have tests of their own.
@@ -26,6 +26,9 @@ use crate::toy::{Fault, ToyExecutor};
 use crate::vocabulary;
 
 pub use arrivals::Arrival;
+
+/// The bookkeeping of pages is checked after each so many steps.
+const CHECKED: usize = 4;
 
 /// A run of an engine, as data.
 #[derive(Clone, Debug)]
@@ -57,6 +60,10 @@ pub struct Summary {
     pub tokens: usize,
     /// Drafted tokens among them.
     pub accepted: usize,
+    /// Tokens of prompts whose rows were shared.
+    pub shared: usize,
+    /// How often a request gave its pages away.
+    pub preemptions: usize,
     /// Steps of the engine.
     pub steps: usize,
 }
@@ -137,11 +144,15 @@ impl Run {
             for event in engine.step(&mut Race) {
                 note(event, &mut open, &mut summary)?;
             }
+            if summary.steps.is_multiple_of(CHECKED) {
+                engine.check_pages()?;
+            }
             summary.steps += 1;
             if summary.steps > last + 8 * work + 100 {
                 return Err(format!("{} requests are not done after {} steps", open.len(), summary.steps));
             }
         }
+        engine.check_pages()?;
         match open.keys().next() {
             Some(id) => Err(format!("{id:?} did not end")),
             None => Ok(summary),
@@ -205,6 +216,8 @@ fn note(event: &Event, open: &mut BTreeMap<SequenceId, Open<'_>>, summary: &mut 
             summary.cancelled += usize::from(cut);
             summary.tokens += one.tokens.len();
             summary.accepted += stats.accepted;
+            summary.shared += stats.prompt_tokens_shared;
+            summary.preemptions += stats.preemptions;
         }
     }
     Ok(())
@@ -251,6 +264,8 @@ impl Arrival {
             budget: self.budget.clone(),
             drafters: self.drafters.clone(),
             tenant: self.tenant,
+            public_prefix: self.public_prefix,
+            priority: self.priority,
             log_probabilities: true,
             tokenizer: Some(vocabulary::target(vocabulary)),
             stop: self.stop.iter().cloned().collect(),

@@ -34,12 +34,14 @@ fn first_failure(numbers: Range<u64>, fault: Fault) -> (Option<(u64, Run)>, Summ
             let outcome = run.check();
             let mut found = found.lock().unwrap();
             match outcome {
-                Ok(Summary { requests, cancelled, tokens, accepted, steps }) => {
+                Ok(Summary { requests, cancelled, tokens, accepted, shared, preemptions, steps }) => {
                     let all = &mut found.1;
                     all.requests += requests;
                     all.cancelled += cancelled;
                     all.tokens += tokens;
                     all.accepted += accepted;
+                    all.shared += shared;
+                    all.preemptions += preemptions;
                     all.steps += steps;
                 }
                 Err(_) => {
@@ -73,6 +75,7 @@ fn every_text_is_the_naive_decoders_whatever_arrives_and_goes() {
     if numbers.end - numbers.start >= 10_000 {
         // What is to be tested did happen.
         assert!(all.requests > 50_000 && all.cancelled > 2_000 && all.accepted > 20_000, "{all:?}");
+        assert!(all.shared > 50_000 && all.preemptions > 2_000, "{all:?}");
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use foretoken_model::{Batch, Capacity, Span};
-use foretoken_speculation::Costs;
+use foretoken_speculation::{Costs, Tenant};
 
 use super::Engine;
 use crate::meter::{CostRecord, Made};
@@ -52,17 +52,17 @@ impl Engine {
         if unknown.is_empty() {
             return;
         }
-        let (len, mut tables) = (self.context.min(MEASURED_MAX).min(rows_max), self.pages.tables());
-        if !self.pages.reserve(len) {
+        let len = self.context.min(MEASURED_MAX).min(rows_max);
+        let mut pages = self.pages.open(Tenant::default(), 0);
+        if !self.pages.grow(&mut pages, len) {
             return;
         }
-        self.pages.grow(&mut tables, len);
         let tokens = [0; MEASURED_MAX];
         let wanted: Vec<u32> = (0..len as u32).collect();
         for rows in unknown.into_iter().filter(|rows| *rows <= rows_max.min(len)) {
             let span = Span {
                 sequence: u64::MAX,
-                tables: &tables,
+                tables: pages.tables(),
                 start: 0,
                 tokens: &tokens[..rows],
                 computed: 0,
@@ -76,6 +76,6 @@ impl Engine {
                 self.meter.learn_pass(Made { rows, wanted: rows, seconds }, 0);
             }
         }
-        self.pages.release(&mut tables, len);
+        self.pages.release(&mut pages, &[]);
     }
 }

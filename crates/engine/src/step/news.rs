@@ -23,7 +23,8 @@ impl Engine {
         let (sequence, outputs) = (&mut running[entry.at], executor.outputs());
         let readers = if entry.complete { Vec::new() } else { drafters.readers(&sequence.drafters) };
         let numbers = if entry.complete { &sequence.drafters } else { &readers };
-        if numbers.is_empty() {
+        // Rows that are computed again were told before.
+        if numbers.is_empty() || !entry.complete && sequence.rows.hidden.is_empty() {
             return;
         }
         let nothing = DraftTree::new();

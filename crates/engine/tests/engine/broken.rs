@@ -17,7 +17,7 @@ use foretoken_testkit::toy::ToyExecutor;
 
 const LOST: &str = "a planned loss";
 
-/// An executor whose every `every`th change of rows fails, after one of the rows was moved; so many times in all.
+/// An executor whose every `every`th change of rows fails, after one of the rows was changed; so many times in all.
 struct Losing {
     toy: ToyExecutor,
     every: usize,
@@ -48,8 +48,14 @@ impl Executor for Losing {
         }
         self.losses -= 1;
         self.made.fetch_add(1, Ordering::Relaxed);
-        let CacheEdit::Move { tables, from, to } = edit else { panic!("only moves are made: {edit:?}") };
-        self.toy.rows(CacheEdit::Move { tables, from: &from[..1.min(from.len())], to })?;
+        match edit {
+            CacheEdit::Move { tables, from, to } => {
+                self.toy.rows(CacheEdit::Move { tables, from: &from[..1.min(from.len())], to })?;
+            }
+            CacheEdit::Copy { from, to, positions } => {
+                self.toy.rows(CacheEdit::Copy { from, to, positions: positions.start..positions.start + 1 })?;
+            }
+        }
         Err(ExecutorError::Failed { message: LOST.to_string() })
     }
 

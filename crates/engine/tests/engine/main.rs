@@ -8,6 +8,7 @@ mod canaries;
 mod checkpoints;
 mod company;
 mod conformance;
+mod crowded;
 mod failing;
 mod families;
 mod hidden;

@@ -36,6 +36,10 @@ pub struct Arrival {
     pub budget: BudgetKind,
     /// On whose behalf.
     pub tenant: Tenant,
+    /// How many leading tokens of the prompt everybody may know.
+    pub public_prefix: usize,
+    /// Who goes first.
+    pub priority: i32,
 }
 
 /// Numbers from a seed.
@@ -104,6 +108,7 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
     prompt.extend(dice.tokens(own, vocabulary));
     let all: Vec<u8> = (0..drafters as u8).collect();
     let nodes_max = 1 + dice.below(12);
+    let public_prefix = if dice.once_in(3) { dice.below(prompt.len() + 1) } else { 0 };
     Arrival {
         step,
         patience: dice.once_in(5).then(|| dice.below(12)),
@@ -121,6 +126,8 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
             _ => BudgetKind::Heuristic { nodes_max },
         },
         tenant: Tenant(dice.below(2) as u64),
+        public_prefix,
+        priority: if dice.once_in(4) { dice.below(3) as i32 - 1 } else { 0 },
     }
 }
 

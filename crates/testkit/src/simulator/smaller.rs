@@ -11,7 +11,7 @@ use super::{Arrival, Run};
 type Plainer = fn(&mut Arrival) -> bool;
 
 /// Ways in which a request can be plainer.
-const WAYS: [Plainer; 10] = [
+const WAYS: [Plainer; 12] = [
     |one| std::mem::take(&mut one.step) > 0,
     |one| one.patience.take().is_some(),
     |one| one.stop.take().is_some(),
@@ -22,6 +22,8 @@ const WAYS: [Plainer; 10] = [
         std::mem::replace(&mut one.sampling, greedy.clone()) != greedy
     },
     |one| std::mem::take(&mut one.tenant.0) > 0,
+    |one| std::mem::take(&mut one.public_prefix) > 0,
+    |one| std::mem::take(&mut one.priority) != 0,
     |one| {
         let len = one.prompt.len();
         one.prompt.truncate(len.div_ceil(2));

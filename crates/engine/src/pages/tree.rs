@@ -1,0 +1,230 @@
+//! The tree of prefixes that the cache holds: which tokens the rows of a page were computed from.
+//!
+//! A node stands for one page length of tokens behind those of its parent, and has a page of each cache group, or none
+//! where it was given back or evicted. It belongs to a tenant, or to everybody if its tokens were declared public. So
+//! two nodes are the same prefix only if all their ancestors are. A node is found by a hash of its parent, its owner
+//! and its tokens, and is it only if these are equal: a hash alone proves nothing. The last page of a text that ended
+//! may be partly filled; its node is a leaf with fewer tokens, which is found among the children of its parent.
+//!
+//! A node lives while it has a page or a child, or a sequence continues it.
+//!
+//! Left out: who may see what and how much of a prefix can be used (`adopt`), and the pages themselves (`pool`).
+
+use std::collections::HashMap;
+
+use foretoken_model::PageId;
+use foretoken_speculation::{Tenant, Token};
+
+use super::pool::NONE;
+
+/// Where every text begins.
+pub(super) const ROOT: u32 = 0;
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) parent: u32,
+    /// `None`: everybody's.
+    pub(super) owner: Option<Tenant>,
+    /// Tokens: those of a page, or fewer.
+    pub(super) len: u32,
+    /// Sequences whose last page in the tree this is.
+    pub(super) users: u32,
+    /// What it is found by.
+    key: u64,
+    /// The next node of the same key.
+    same_key: u32,
+    first_child: u32,
+    /// Its neighbours among the children of its parent.
+    before: u32,
+    after: u32,
+}
+
+/// See the head of this file.
+#[derive(Clone, Debug)]
+pub(super) struct Tree {
+    page_len: usize,
+    groups: usize,
+    nodes: Vec<Node>,
+    /// Nodes that are not in use.
+    free: Vec<u32>,
+    /// Of each node `page_len`.
+    tokens: Vec<Token>,
+    /// Of each node one a group; [`PageId::GONE`] where there is none.
+    pages: Vec<PageId>,
+    /// By key the first node.
+    index: HashMap<u64, u32>,
+    /// Bits of a key that count: fewer in a test, so that hashes agree where tokens do not.
+    pub(super) key_bits: u64,
+}
+
+impl Tree {
+    /// A tree without prefixes. `page_len`: tokens of a page in each of so many `groups`.
+    pub(super) fn new(page_len: usize, groups: usize) -> Self {
+        let mut tree = Self {
+            page_len,
+            groups,
+            nodes: Vec::new(),
+            free: Vec::new(),
+            tokens: Vec::new(),
+            pages: Vec::new(),
+            index: HashMap::new(),
+            key_bits: u64::MAX,
+        };
+        let root = tree.make(NONE, None, &[]);
+        tree.nodes[root as usize].users = 1;
+        tree
+    }
+
+    pub(super) fn node(&self, node: u32) -> &Node {
+        &self.nodes[node as usize]
+    }
+
+    pub(super) fn tokens(&self, node: u32) -> &[Token] {
+        let from = node as usize * self.page_len;
+        &self.tokens[from..from + self.node(node).len as usize]
+    }
+
+    /// Its page of each group.
+    pub(super) fn pages(&self, node: u32) -> &[PageId] {
+        &self.pages[node as usize * self.groups..][..self.groups]
+    }
+
+    pub(super) fn set_page(&mut self, node: u32, group: usize, page: PageId) {
+        self.pages[node as usize * self.groups + group] = page;
+    }
+
+    /// The child of this owner with a page full of these tokens.
+    pub(super) fn child(&self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> Option<u32> {
+        let mut at = self.index.get(&self.key(parent, owner, tokens)).copied();
+        while let Some(node) = at {
+            let Node { parent: found, owner: whose, same_key, .. } = self.node(node);
+            if (*found, *whose) == (parent, owner) && self.tokens(node) == tokens {
+                return Some(node);
+            }
+            at = (*same_key != NONE).then_some(*same_key);
+        }
+        None
+    }
+
+    /// The children of a node, the youngest first.
+    pub(super) fn children(&self, parent: u32) -> impl Iterator<Item = u32> + '_ {
+        let some = |node: u32| (node != NONE).then_some(node);
+        std::iter::successors(some(self.node(parent).first_child), move |node| some(self.node(*node).after))
+    }
+
+    /// A new child without pages. Its tokens are those of a page, or fewer.
+    pub(super) fn insert(&mut self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> u32 {
+        let node = self.make(parent, owner, tokens);
+        let after = std::mem::replace(&mut self.nodes[parent as usize].first_child, node);
+        self.nodes[node as usize].after = after;
+        if after != NONE {
+            self.nodes[after as usize].before = node;
+        }
+        if tokens.len() == self.page_len {
+            let key = self.key(parent, owner, tokens);
+            let same_key = self.index.insert(key, node).unwrap_or(NONE);
+            let new = &mut self.nodes[node as usize];
+            (new.key, new.same_key) = (key, same_key);
+        }
+        node
+    }
+
+    /// One more sequence continues this node.
+    pub(super) fn use_node(&mut self, node: u32) {
+        self.nodes[node as usize].users += 1;
+    }
+
+    /// One sequence fewer does.
+    pub(super) fn leave_node(&mut self, node: u32) {
+        self.nodes[node as usize].users -= 1;
+        self.prune(node);
+    }
+
+    /// Removes a node that nothing needs any more, and the ancestors that were needed for it alone.
+    pub(super) fn prune(&mut self, mut node: u32) {
+        loop {
+            let Node { parent, users, first_child, .. } = *self.node(node);
+            if users > 0 || first_child != NONE || self.pages(node).iter().any(|page| *page != PageId::GONE) {
+                return;
+            }
+            self.remove(node);
+            node = parent;
+        }
+    }
+
+    fn remove(&mut self, node: u32) {
+        let Node { parent, before, after, key, same_key, len, .. } = *self.node(node);
+        match before {
+            NONE => self.nodes[parent as usize].first_child = after,
+            before => self.nodes[before as usize].after = after,
+        }
+        if after != NONE {
+            self.nodes[after as usize].before = before;
+        }
+        if len as usize == self.page_len {
+            match self.index[&key] {
+                first if first != node => {
+                    let mut at = first;
+                    while self.node(at).same_key != node {
+                        at = self.node(at).same_key;
+                    }
+                    self.nodes[at as usize].same_key = same_key;
+                }
+                _ if same_key == NONE => _ = self.index.remove(&key),
+                _ => _ = self.index.insert(key, same_key),
+            }
+        }
+        self.free.push(node);
+    }
+
+    /// A node that nobody can find yet.
+    fn make(&mut self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> u32 {
+        let free = self.free.pop();
+        let node = free.unwrap_or(self.nodes.len() as u32);
+        let len = tokens.len() as u32;
+        let [same_key, first_child, before, after] = [NONE; 4];
+        let new = Node { parent, owner, len, users: 0, key: 0, same_key, first_child, before, after };
+        if free.is_some() {
+            self.nodes[node as usize] = new;
+        } else {
+            self.nodes.push(new);
+            self.tokens.resize(self.nodes.len() * self.page_len, 0);
+            self.pages.resize(self.nodes.len() * self.groups, PageId::GONE);
+        }
+        self.tokens[node as usize * self.page_len..][..tokens.len()].copy_from_slice(tokens);
+        node
+    }
+
+    fn key(&self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> u64 {
+        let mix = |state: u64, word: u64| {
+            let state = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (state ^ (state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+        };
+        let whose = owner.map_or(mix(1, 0), |Tenant(tenant)| mix(2, tenant));
+        let key = tokens.iter().fold(mix(whose, u64::from(parent)), |key, token| mix(key, u64::from(*token)));
+        (key ^ (key >> 32)) & self.key_bits
+    }
+
+    /// Nodes in use besides the root, each with the number of nodes that stand before it in the lists that it must be
+    /// in: for the integrity check.
+    pub(super) fn in_use(&self) -> Vec<u32> {
+        let mut found = vec![ROOT];
+        let mut at = 0;
+        while at < found.len() && found.len() <= self.nodes.len() {
+            found.extend(self.children(found[at]));
+            at += 1;
+        }
+        found.swap_remove(0);
+        found
+    }
+
+    /// Nodes that there is memory for and that are not in use.
+    pub(super) fn unused(&self) -> usize {
+        self.free.len()
+    }
+
+    /// All nodes that there is memory for, the root included.
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}

@@ -1,0 +1,441 @@
+//! Pages against a naive twin: lists of tokens and linear searches, and an executor that remembers what it stored.
+//!
+//! The twin is told which page numbers were handed out, and nothing else. It knows of each page whose prefix it holds
+//! and when it was let go of, and says what must be found, what may be evicted, and what a row must see.
+
+use std::ops::Range;
+
+use foretoken_model::{Capacity, Group, PageId};
+use foretoken_speculation::{Tenant, Token};
+
+use super::{Pages, SequencePages};
+
+/// A page of the tree: whose each of its ancestors and itself is, the tokens up to its end, and when it was let go of.
+struct Entry {
+    group: usize,
+    page: PageId,
+    owners: Vec<Option<Tenant>>,
+    tokens: Vec<Token>,
+    /// Pages of one node have one number.
+    node: u64,
+    let_go: u64,
+}
+
+/// A sequence: its text, and how much of it is committed.
+struct Held {
+    pages: SequencePages,
+    tenant: Tenant,
+    public_len: usize,
+    text: Vec<Token>,
+    committed: usize,
+    /// Whose its pages in the tree are.
+    owners: Vec<Option<Tenant>>,
+}
+
+/// A row as an executor stores it: the tokens that it was computed from, and who may know of it.
+type Row = Option<(Vec<Token>, Option<Tenant>)>;
+
+struct Twin {
+    pages: Pages,
+    page_len: usize,
+    groups: Vec<Group>,
+    /// By group, page and place.
+    rows: Vec<Vec<Row>>,
+    entries: Vec<Entry>,
+    sequences: Vec<Held>,
+    texts: Vec<Vec<Token>>,
+    state: u64,
+    clock: u64,
+    /// What happened: prefixes that were adopted, rows that were copied, pages that were evicted or replaced, growing
+    /// that failed.
+    seen: [usize; 5],
+}
+
+impl Twin {
+    fn new(groups: Vec<Group>, seed: u64, key_bits: u64) -> Self {
+        let page_len = groups[0].page_len;
+        let mut pages = Pages::new(&Capacity { vocabulary: 3, context_max: 1000, rows_max: 6, groups: groups.clone() });
+        pages.tree.key_bits = key_bits;
+        let rows = groups.iter().map(|group| vec![None; group.pages * page_len]).collect();
+        let (entries, sequences, texts) = (Vec::new(), Vec::new(), vec![vec![0]; 6]);
+        Self { pages, page_len, groups, rows, entries, sequences, texts, state: seed, clock: 0, seen: [0; 5] }
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.state = self.state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.state >> 33) as usize % below
+    }
+
+    fn holders(&self, group: usize, page: PageId) -> usize {
+        self.sequences.iter().filter(|held| held.pages.tables[group].contains(&page)).count()
+    }
+
+    fn entry(&self, group: usize, page: PageId) -> Option<usize> {
+        self.entries.iter().position(|entry| (entry.group, entry.page) == (group, page))
+    }
+
+    /// Pages of a group that are neither held nor in the tree, and those that are in the tree alone.
+    fn unheld(&self, group: usize) -> [usize; 2] {
+        let pages = (0..self.groups[group].pages as u32).map(PageId);
+        let unheld: Vec<PageId> = pages.filter(|page| self.holders(group, *page) == 0).collect();
+        let cached = unheld.iter().filter(|page| self.entry(group, **page).is_some()).count();
+        [unheld.len() - cached, cached]
+    }
+
+    /// Notes that pages were taken: free ones, then those that were let go of first.
+    fn take(&mut self, group: usize, free: usize, taken: &[PageId]) {
+        for (i, page) in taken.iter().enumerate() {
+            let Some(at) = self.entry(group, *page) else {
+                assert!(i < free, "{page:?} was free, and no page was");
+                continue;
+            };
+            assert!(i >= free, "{page:?} was evicted though a page was free");
+            let others = self.entries.iter().filter(|entry| entry.group == group);
+            let unheld = others.filter(|entry| entry.page == *page || self.holders(group, entry.page) == 0);
+            let first = unheld.min_by_key(|entry| entry.let_go).expect("it is one");
+            assert_eq!(first.page, *page, "another page was let go of before");
+            self.entries.swap_remove(at);
+            self.seen[2] += 1;
+        }
+    }
+
+    /// Notes that a table lost its hold of pages, in this order.
+    fn let_go(&mut self, group: usize, pages: impl IntoIterator<Item = PageId>) {
+        for page in pages {
+            self.clock += 1;
+            let clock = self.clock;
+            if let Some(at) = self.entry(group, page).filter(|_| self.holders(group, page) == 0) {
+                self.entries[at].let_go = clock;
+            }
+        }
+    }
+
+    /// Whether the first `len` tokens of a text can be adopted: as far as they are seen from their end, there are full
+    /// pages of this pattern of owners, and one that agrees for the rest.
+    fn is_there(&self, owners: &[Option<Tenant>], tenant: Tenant, text: &[Token], len: usize) -> bool {
+        let (page_len, full) = (self.page_len, len / self.page_len);
+        let has = |group: usize, at: usize| {
+            let tokens = &text[..(at + 1) * page_len];
+            let is = |entry: &Entry| entry.tokens == tokens && entry.owners == owners[..=at];
+            self.entries.iter().any(|entry| entry.group == group && is(entry))
+        };
+        let whole =
+            |node: u64| (0..self.groups.len()).all(|g| self.entries.iter().any(|e| e.group == g && e.node == node));
+        let agrees = |entry: &Entry| {
+            let whose = entry.owners[full];
+            (entry.owners.len(), &entry.owners[..full]) == (full + 1, &owners[..full])
+                && entry.tokens.starts_with(&text[..len])
+                && (whose.is_none() || whose == Some(tenant))
+                && whole(entry.node)
+        };
+        let seen = |group: &Group| group.pages_gone(len).min(full)..full;
+        self.groups.iter().enumerate().all(|(i, group)| seen(group).all(|at| has(i, at)))
+            && (len == full * page_len || self.entries.iter().any(|entry| entry.owners.len() > full && agrees(entry)))
+    }
+
+    /// The longest prefix that can be adopted.
+    fn longest(&self, tenant: Tenant, public_len: usize, text: &[Token], len_max: usize) -> usize {
+        let is_there = |len: &usize| {
+            let full = len / self.page_len;
+            (0..=full).any(|public| {
+                let lawful = public == full || (public + 1) * self.page_len > public_len;
+                let owners: Vec<_> = (0..full).map(|at| (at >= public).then_some(tenant)).collect();
+                lawful && self.is_there(&owners, tenant, text, *len)
+            })
+        };
+        (1..=len_max).rev().find(is_there).unwrap_or(0)
+    }
+
+    fn begin(&mut self) {
+        let (tenant, which) = (Tenant(self.random(2) as u64), self.random(self.texts.len()));
+        let mut text = self.texts[which].clone();
+        text.truncate(1 + self.random(text.len()));
+        for _ in 0..self.random(12) + usize::from(text.is_empty()) {
+            text.push(self.random(2) as Token);
+        }
+        text.truncate(26);
+        self.texts[which].clone_from(&text);
+        let public_len = if self.random(2) == 0 { 0 } else { self.random(text.len() + 1) };
+        let len_max = if self.random(4) == 0 { self.random(text.len()) } else { text.len() - 1 };
+        let longest = self.longest(tenant, public_len, &text, len_max);
+        let unheld: Vec<[usize; 2]> = (0..self.groups.len()).map(|group| self.unheld(group)).collect();
+        let admitted = self.pages.admits(&self.pages.open(tenant, public_len), &text, len_max, 0);
+        let mut pages = self.pages.open(tenant, public_len);
+        let adopted = self.pages.adopt(&mut pages, &text, len_max);
+        let mut expected = longest;
+        while adopted.len < expected && !expected.is_multiple_of(self.page_len) {
+            // No page for the rows that would be copied.
+            let full = expected / self.page_len;
+            let scarce = unheld.iter().any(|unheld| unheld.iter().sum::<usize>() <= full + 1);
+            assert!(scarce, "{} adopted of {expected}", adopted.len);
+            expected = self.longest(tenant, public_len, &text, full * self.page_len);
+        }
+        assert_eq!(adopted.len, expected, "of {longest}");
+        self.seen[0] += usize::from(adopted.len > 0);
+        let shared = adopted.len / self.page_len;
+        let page = |group: usize, at: usize| self.entry(group, pages.tables[group][at]);
+        // All pages of the tree that it has are of one node each, so any group tells whose they are.
+        let owners = (0..shared).map(|at| (0..self.groups.len()).find_map(|group| page(group, at)));
+        let known: Vec<_> = owners.map(|entry| entry.map(|entry| self.entries[entry].owners.clone())).collect();
+        let owners = known.into_iter().flatten().max_by_key(Vec::len).unwrap_or_default();
+        let committed = adopted.len;
+        self.sequences.push(Held { pages, tenant, public_len, text, committed, owners });
+        if let Some(copied) = adopted.copied {
+            self.copy(&copied.from, copied.positions, &unheld);
+        }
+        self.check_rows(self.sequences.len() - 1);
+        if admitted {
+            self.run_through(self.sequences.len() - 1);
+        }
+    }
+
+    /// Copies rows to the latest sequence, which took a page for them.
+    fn copy(&mut self, from: &[Vec<PageId>], positions: Range<usize>, unheld: &[[usize; 2]]) {
+        self.seen[1] += positions.len();
+        let at = positions.start / self.page_len;
+        for group in 0..self.groups.len() {
+            let (source, target) = (from[group][at], self.sequences[self.sequences.len() - 1].pages.tables[group][at]);
+            let Held { tenant, public_len, .. } = self.sequences[self.sequences.len() - 1];
+            for place in 0..positions.len() {
+                let row = self.rows[group][source.0 as usize * self.page_len + place].clone();
+                let (tokens, whose) = row.expect("a row was stored");
+                assert!(whose.is_none_or(|whose| whose == tenant), "a row of {whose:?} is copied to {tenant:?}");
+                // A tenant may declare its own tokens public.
+                let whose = (tokens.len() > public_len).then_some(tenant);
+                self.rows[group][target.0 as usize * self.page_len + place] = Some((tokens, whose));
+            }
+            // While it is copied it is held; then it is let go of again.
+            if self.holders(group, source) == 0 {
+                let at = self.entry(group, source).expect("it is in the tree");
+                self.entries[at].let_go = u64::MAX;
+            }
+            self.take(group, unheld[group][0], &[target]);
+            self.let_go(group, [source]);
+        }
+    }
+
+    /// Every row that the next row of a sequence sees is what its tokens say, and may be known to its tenant.
+    fn check_rows(&self, at: usize) {
+        let Held { pages, tenant, text, committed, .. } = &self.sequences[at];
+        for (number, group) in self.groups.iter().enumerate() {
+            for position in group.first_seen(*committed)..*committed {
+                let page = pages.tables[number][position / self.page_len];
+                let row = &self.rows[number][page.0 as usize * self.page_len + position % self.page_len];
+                let (tokens, whose) = row.as_ref().expect("a row was stored");
+                assert_eq!(tokens[..], text[..=position], "group {number}, position {position}");
+                assert!(whose.is_none_or(|whose| whose == *tenant), "a row of {whose:?} is shown to {tenant:?}");
+            }
+        }
+    }
+
+    /// Grows by some rows, of the text or guesses, and writes them. Whether there was room.
+    fn grow(&mut self, at: usize, rows: usize, guessed: bool) -> bool {
+        let end = self.sequences[at].committed + rows;
+        let before: Vec<usize> = self.sequences[at].pages.tables.iter().map(Vec::len).collect();
+        let unheld: Vec<[usize; 2]> = (0..self.groups.len()).map(|group| self.unheld(group)).collect();
+        let needed = |group: usize| end.div_ceil(self.page_len).saturating_sub(before[group]);
+        let fits = (0..self.groups.len()).all(|group| needed(group) <= unheld[group].iter().sum());
+        let grown = self.pages.grow(&mut self.sequences[at].pages, end);
+        assert_eq!(grown, fits, "growing to {end}: {unheld:?}");
+        self.seen[4] += usize::from(!grown);
+        if !grown {
+            return false;
+        }
+        for group in 0..self.groups.len() {
+            let taken = self.sequences[at].pages.tables[group][before[group]..].to_vec();
+            self.take(group, unheld[group][0], &taken);
+        }
+        let Held { pages, committed, text, tenant, public_len, .. } = &self.sequences[at];
+        let (committed, whose) = (*committed, |position| (position >= *public_len).then_some(*tenant));
+        self.pages.assert_own(pages, committed..end);
+        for (rows, table) in self.rows.iter_mut().zip(&pages.tables) {
+            for position in committed..end {
+                let mut tokens = text[..(position + 1).min(text.len())].to_vec();
+                tokens.extend(guessed.then_some(9));
+                let place = table[position / self.page_len].0 as usize * self.page_len + position % self.page_len;
+                rows[place] = Some((tokens, whose(position)));
+            }
+        }
+        true
+    }
+
+    /// Commits so many more rows of a text.
+    fn commit(&mut self, at: usize, rows: usize) {
+        let Held { committed, text, .. } = &mut self.sequences[at];
+        *committed += rows;
+        let tokens = text[..*committed].to_vec();
+        let mut before: Vec<Vec<PageId>> = self.sequences[at].pages.tables.clone();
+        self.pages.commit(&mut self.sequences[at].pages, &tokens);
+        while (self.sequences[at].owners.len() + 1) * self.page_len <= tokens.len() {
+            let entered = self.sequences[at].owners.len();
+            self.enter(at, &tokens[..(entered + 1) * self.page_len], &mut before);
+        }
+        for (group, before) in before.iter().enumerate() {
+            let gone = self.groups[group].pages_gone(tokens.len()).min(before.len());
+            self.let_go(group, before[..gone].iter().rev().copied().filter(|page| *page != PageId::GONE));
+            let table = &self.sequences[at].pages.tables[group];
+            assert!(
+                table[..gone].iter().all(|page| *page == PageId::GONE)
+                    && table[gone..].iter().all(|p| *p != PageId::GONE)
+            );
+            assert_eq!(table.len(), tokens.len().div_ceil(self.page_len).min(before.len()));
+        }
+    }
+
+    /// A page of a sequence is full: it enters the tree, or gives way to one that is there.
+    fn enter(&mut self, at: usize, tokens: &[Token], before: &mut [Vec<PageId>]) {
+        let (page, held) = (tokens.len() / self.page_len - 1, &self.sequences[at]);
+        let own = (tokens.len() > held.public_len).then_some(held.tenant);
+        let owners = |whose| [&held.owners[..], &[whose]].concat();
+        let exists = |owners: &[Option<Tenant>]| {
+            let through =
+                |others: &[Option<Tenant>], text: &[Token]| others.starts_with(owners) && text.starts_with(tokens);
+            self.entries.iter().any(|entry| through(&entry.owners, &entry.tokens))
+                || self
+                    .sequences
+                    .iter()
+                    .any(|held| through(&held.owners, &held.text[..held.owners.len() * self.page_len]))
+        };
+        let owners = if !exists(&owners(own)) && exists(&owners(None)) { owners(None) } else { owners(own) };
+        self.clock += 1;
+        for group in 0..self.groups.len() {
+            let is = |entry: &&Entry| entry.group == group && entry.owners == owners && entry.tokens == tokens;
+            let (known, own) = (self.entries.iter().find(is).map(|entry| entry.page), before[group][page]);
+            let gone = self.groups[group].pages_gone(self.sequences[at].committed) > page;
+            let expected = if gone { PageId::GONE } else { known.unwrap_or(own) };
+            assert_eq!(self.sequences[at].pages.tables[group][page], expected, "page {page} of group {group}");
+            self.seen[3] += usize::from(known.is_some());
+            before[group][page] = known.unwrap_or(own);
+            if known.is_none() && own != PageId::GONE {
+                if owners.last() == Some(&None) {
+                    // Of what is everybody's somebody else may fill a gap.
+                    let rows = &mut self.rows[group][own.0 as usize * self.page_len..][..self.page_len];
+                    rows.iter_mut().for_each(|row| row.as_mut().expect("it is full").1 = None);
+                }
+                let (owners, tokens) = (owners.clone(), tokens.to_vec());
+                self.entries.push(Entry { group, page: own, owners, tokens, node: self.clock, let_go: 0 });
+            }
+        }
+        // Pages that entered after an earlier one of their node have its number.
+        let same = |entry: &Entry| entry.owners == owners && entry.tokens == tokens;
+        let node = self.entries.iter().filter(|entry| same(entry)).map(|entry| entry.node).min();
+        self.entries.iter_mut().filter(|entry| same(entry)).for_each(|entry| entry.node = node.expect("one at least"));
+        self.sequences[at].owners = owners;
+    }
+
+    fn release(&mut self, at: usize) {
+        let keeps = self.random(4) > 0;
+        let mut held = self.sequences.swap_remove(at);
+        let tokens = if keeps { held.text[..held.committed].to_vec() } else { Vec::new() };
+        let before = held.pages.tables.clone();
+        let entered = held.owners.len() * self.page_len;
+        let whose = (tokens.len() > held.public_len).then_some(held.tenant);
+        if tokens.len() > entered {
+            let whole =
+                |node: u64| (0..self.groups.len()).all(|g| self.entries.iter().any(|e| e.group == g && e.node == node));
+            let covers = |entry: &Entry| {
+                let own = entry.owners.last().copied().flatten();
+                entry.owners.len() == held.owners.len() + 1
+                    && entry.owners.starts_with(&held.owners)
+                    && entry.tokens.starts_with(&tokens)
+                    && (own.is_none() || own == whose)
+                    && whole(entry.node)
+            };
+            if !self.entries.iter().any(covers) {
+                self.clock += 1;
+                for (group, before) in before.iter().enumerate() {
+                    let (page, tokens) = (before[held.owners.len()], tokens.clone());
+                    let owners = [&held.owners[..], &[whose]].concat();
+                    self.entries.push(Entry { group, page, owners, tokens, node: self.clock, let_go: 0 });
+                }
+            }
+        }
+        self.pages.release(&mut held.pages, &tokens);
+        assert!(held.pages.tables.iter().all(Vec::is_empty));
+        for (group, table) in before.into_iter().enumerate() {
+            self.let_go(group, table.into_iter().rev().filter(|page| *page != PageId::GONE));
+        }
+    }
+
+    /// Whoever was admitted can compute all of its tokens, if nobody else takes pages.
+    fn run_through(&mut self, at: usize) {
+        while self.sequences[at].committed < self.sequences[at].text.len() {
+            let rows = 6.min(self.sequences[at].text.len() - self.sequences[at].committed);
+            assert!(self.grow(at, rows, false), "it was admitted");
+            self.commit(at, rows);
+            self.check_rows(at);
+        }
+    }
+
+    fn step(&mut self) {
+        let count = self.sequences.len();
+        match self.random(20) {
+            0..3 if count < 7 => self.begin(),
+            3 | 4 if count > 0 => {
+                let at = self.random(count);
+                self.release(at);
+            }
+            5..8 if count > 0 => {
+                // A tree: guesses beyond the text, of which nothing is kept.
+                let (at, rows) = (self.random(count), self.random(7));
+                if self.grow(at, rows, true) {
+                    self.commit(at, 0);
+                }
+            }
+            _ if count > 0 => {
+                let at = self.random(count);
+                let left = self.sequences[at].text.len() - self.sequences[at].committed;
+                let rows = self.random(left.min(6) + 1);
+                if left == 0 {
+                    let token = self.random(2) as Token;
+                    let text = &mut self.sequences[at].text;
+                    text.extend((text.len() < 40).then_some(token));
+                } else if self.grow(at, rows, false) {
+                    let kept = self.random(rows + 1);
+                    self.commit(at, kept);
+                    self.check_rows(at);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Steps with some groups; what happened.
+fn run(groups: Vec<Group>, seed: u64, steps: usize) -> [usize; 5] {
+    // Keys of two bits: most hashes agree, and tokens do not.
+    let mut twin = Twin::new(groups, seed, if seed.is_multiple_of(2) { 3 } else { u64::MAX });
+    for step in 0..steps {
+        twin.step();
+        if step % 4 == 0 {
+            let in_order = twin.pages.check(twin.sequences.iter().map(|held| &held.pages));
+            in_order.unwrap_or_else(|error| panic!("seed {seed}, step {step}: {error}"));
+        }
+    }
+    twin.seen
+}
+
+#[test]
+fn a_million_operations_agree_with_a_naive_twin() {
+    let all = |pages| Group::attention(3, pages);
+    let window = |window, pages| Group::window(window, 3, pages);
+    let mut seen = [0; 5];
+    for (i, groups) in
+        [vec![all(24)], vec![all(24), window(5, 14)], vec![window(7, 16)], vec![window(4, 13), all(22), window(9, 15)]]
+            .into_iter()
+            .enumerate()
+    {
+        let found = run(groups, i as u64, 250_000);
+        println!("adopted, copied, evicted, replaced, without room: {found:?}");
+        seen.iter_mut().zip(found).for_each(|(seen, found)| *seen += found);
+        assert!(found.iter().all(|found| *found > 200), "{found:?}");
+    }
+}
+
+#[test]
+fn a_window_holds_itself_and_a_pass() {
+    let group = Group::window(4096, 32, 400);
+    assert_eq!([100, 4096, 32_768].map(|positions| group.pages_held(positions, 512)), [4, 128, 145]);
+    assert_eq!((group.room(512), Group::window(4096, 32, 100).room(512)), (usize::MAX, 3200));
+    assert_eq!((group.first_seen(4095), group.first_seen(4096), group.pages_gone(4095 + 32)), (0, 1, 1));
+}

@@ -1,0 +1,167 @@
+//! Who runs and who waits: sequences are let in where there are pages for them, and give way where there are none.
+//!
+//! Everything goes by rank: the higher priority first, then the earlier arrival. A sequence is let in when the cache
+//! has pages for what is not computed of its tokens, and one more for each that runs. If it has to wait, later ones
+//! that fit may pass it, but only so many times.
+//!
+//! Nobody reserves what it may need later. Where pages run out in the middle of a text, the running sequence of the
+//! last rank is *preempted*: it gives its pages back, waits in its old place, and computes its rows again, as far as
+//! they are not cached any more. This happens before anything of a pass is drafted, and pages are secured for all rows
+//! that a pass may have, so no draft outlives its pass and no pass stops halfway. The first of all is never preempted:
+//! what cannot run alone was refused. So everybody comes to an end.
+//!
+//! A step's part of this is a few operations on integers for each sequence, plus one search for a prefix for each that
+//! is let in or is looked at in vain, of which there are at most [`LOOKED_AT_MAX`].
+//!
+//! Left out: which rows a pass has (`scheduler`), and which pages are whose (`pages`).
+
+use foretoken_model::CacheEdit;
+
+use super::Engine;
+use crate::output::{Event, FinishReason};
+use crate::scheduler::Scheduled;
+use crate::sequence::Sequence;
+
+/// So many times a sequence that waits for pages may be passed by later ones.
+const PASSED_MAX: usize = 8;
+/// So many of those that wait are looked at in a step.
+const LOOKED_AT_MAX: usize = 16;
+
+impl Engine {
+    /// From now on at most so many requests wait, and more are refused; without it there is no bound. Sequences that
+    /// were preempted are let wait whatever it says.
+    pub fn set_waiting_max(&mut self, waiting_max: usize) {
+        self.waiting_max = waiting_max;
+    }
+
+    /// Checks the bookkeeping of pages, as [`crate::Pages::check`].
+    ///
+    /// # Errors
+    /// The first thing that is not in order.
+    pub fn check_pages(&self) -> Result<(), String> {
+        self.pages.check(self.running.iter().chain(&self.waiting).map(|sequence| &sequence.pages))
+    }
+
+    /// Lets a sequence wait in its place.
+    pub(super) fn wait(&mut self, sequence: Sequence) {
+        let at = self.waiting.partition_point(|other| other.rank() < sequence.rank());
+        self.waiting.insert(at, sequence);
+    }
+
+    /// Lets waiting sequences in, in order of rank, while there is room.
+    pub(super) fn admit(&mut self) {
+        self.retire();
+        let mut at = 0;
+        while at < self.waiting.len().min(LOOKED_AT_MAX) && self.running.len() < self.sequences_max {
+            let Sequence { pages, tokens, .. } = &self.waiting[at];
+            let adopted_max = self.waiting[at].adopted_max();
+            // Alone everybody fits.
+            let fits = self.running.is_empty() || self.pages.admits(pages, tokens, adopted_max, self.running.len());
+            if fits {
+                self.waiting[..at].iter_mut().for_each(|passed| passed.passed += 1);
+                let sequence = self.waiting.remove(at);
+                self.begin(sequence);
+            } else {
+                at += 1;
+            }
+            if self.waiting[..at].iter().any(|passed| passed.passed >= PASSED_MAX) {
+                break;
+            }
+        }
+    }
+
+    /// Lets a sequence run, with what is cached of its tokens.
+    fn begin(&mut self, mut sequence: Sequence) {
+        let is_new = !std::mem::replace(&mut sequence.opened, true);
+        if is_new {
+            if !sequence.drafters.is_empty() {
+                sequence.experience.clone_from(self.shared.of(&sequence.request));
+            }
+            self.drafters.open(&mut sequence, &mut self.events);
+        }
+        let adopted_max = sequence.adopted_max();
+        let adopted = self.pages.adopt(&mut sequence.pages, &sequence.tokens, adopted_max);
+        let copied = adopted.copied.map_or(Ok(()), |copied| {
+            let (from, to) = (&copied.from, sequence.pages.tables());
+            self.executor.rows(CacheEdit::Copy { from, to, positions: copied.positions })
+        });
+        let cached = match copied {
+            Ok(()) => adopted.len,
+            // What could not be copied is computed.
+            Err(_) => {
+                self.pages.release(&mut sequence.pages, &[]);
+                0
+            }
+        };
+        sequence.set_cached(cached);
+        sequence.passed = 0;
+        sequence.stats.prompt_tokens_shared += if is_new { cached } else { 0 };
+        let at = self.running.partition_point(|other| other.rank() < sequence.rank());
+        self.running.insert(at, sequence);
+    }
+
+    /// Takes pages for all rows that the pass may have, trees and probes included. Where there are not enough for the
+    /// rows of the text, the last sequences by rank are preempted and leave the pass; where there are not enough for a
+    /// tree, it is kept to the pages that its sequence has, and probes are given up.
+    pub(super) fn secure_pages(&mut self, scheduled: &mut Vec<Scheduled>) {
+        let mut next = 0;
+        while let Some(entry) = scheduled.get(next) {
+            let sequence = &mut self.running[entry.at];
+            if self.pages.grow(&mut sequence.pages, sequence.cached + entry.take) {
+                next += 1;
+                continue;
+            }
+            // It may be this one itself.
+            let last = self.running.len() - 1;
+            assert!(last > 0, "{:?} has no room alone, and was not refused", self.running[0].id);
+            self.preempt_last();
+            if let Some(at) = scheduled.iter().position(|entry| entry.at == last) {
+                scheduled.remove(at);
+                next -= usize::from(at < next);
+            }
+        }
+        for entry in scheduled.iter_mut().filter(|entry| entry.nodes_max > 0) {
+            let sequence = &mut self.running[entry.at];
+            let rows = sequence.cached + entry.take;
+            if !self.pages.grow(&mut sequence.pages, rows + entry.nodes_max + entry.probes_max) {
+                entry.nodes_max = entry.nodes_max.min(self.pages.room(&sequence.pages) - rows);
+                entry.probes_max = 0;
+            }
+        }
+    }
+
+    fn preempt_last(&mut self) {
+        let mut sequence = self.running.pop().expect("somebody runs");
+        self.pages.release(&mut sequence.pages, &sequence.tokens[..sequence.cached]);
+        sequence.preempt();
+        self.wait(sequence);
+    }
+
+    /// Lets go of sequences that have ended.
+    pub(super) fn retire(&mut self) {
+        while let Some(at) = self.running.iter().position(|sequence| sequence.finished.is_some()) {
+            let sequence = self.running.remove(at);
+            self.end(sequence);
+        }
+        while let Some(at) = self.waiting.iter().position(|sequence| sequence.finished.is_some()) {
+            let sequence = self.waiting.remove(at);
+            self.end(sequence);
+        }
+    }
+
+    fn end(&mut self, mut sequence: Sequence) {
+        let reason = sequence.finished.clone().expect("only sequences that have ended are let go of");
+        // Of a sequence that failed only what others may hold already is kept.
+        let kept = if matches!(reason, FinishReason::Failed(_)) { 0 } else { sequence.cached };
+        self.pages.release(&mut sequence.pages, &sequence.tokens[..kept]);
+        if sequence.opened {
+            self.drafters.close(&sequence);
+        }
+        let said_all = matches!(reason, FinishReason::EndToken(_) | FinishReason::StopString(_));
+        if said_all && !sequence.request.drafters.is_empty() {
+            self.shared.of(&sequence.request).learn_answer(sequence.stats.emitted);
+        }
+        let text = sequence.held_text();
+        self.events.push(Event::Finished { sequence: sequence.id, reason, text, stats: Box::new(sequence.stats) });
+    }
+}

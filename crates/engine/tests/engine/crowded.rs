@@ -1,0 +1,360 @@
+//! More texts than there are pages for: prefixes are shared, sequences give way and come back, and every text is what
+//! it is alone.
+
+use std::collections::BTreeMap;
+
+use foretoken_drafters::{ModelDrafter, SuffixDrafter};
+use foretoken_engine::{
+    BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token,
+};
+use foretoken_model::{Executor, Keep};
+use foretoken_speculation::{Chance, Promise, Sampling, Tenant};
+use foretoken_testkit::conform::{Registered, drafters};
+use foretoken_testkit::dial::enumerate;
+use foretoken_testkit::oracle::decode;
+use foretoken_testkit::table::{Table, distance, mix};
+use foretoken_testkit::toy::ToyExecutor;
+
+/// Numbers from a seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: usize) -> usize {
+        self.0 = mix(self.0);
+        (self.0 % below as u64) as usize
+    }
+}
+
+/// What became of a request: tokens with the bits of their log-probabilities, its end and its counts.
+#[derive(Default)]
+struct Text {
+    written: Vec<(Token, u32)>,
+    end: Option<(FinishReason, Stats)>,
+}
+
+/// A step, after which pages must be in order; notes what happened.
+fn step(engine: &mut Engine, chance: &mut dyn Chance, texts: &mut BTreeMap<SequenceId, Text>) {
+    for event in engine.step(chance) {
+        match event {
+            Event::Tokens { sequence, emitted } => {
+                let bits = |log_probability: Option<f32>| log_probability.map_or(0, f32::to_bits);
+                let written = emitted.iter().map(|emitted| (emitted.token, bits(emitted.log_probability)));
+                texts.entry(*sequence).or_default().written.extend(written);
+            }
+            Event::Finished { sequence, reason, stats, .. } => {
+                let end = &mut texts.entry(*sequence).or_default().end;
+                assert!(end.replace((reason.clone(), (**stats).clone())).is_none(), "{sequence:?} ended twice");
+            }
+            Event::DrafterFailed { message, .. } => panic!("no drafter fails: {message}"),
+            Event::Prompt { done, total, .. } => assert!(*done > 0 && done <= total, "{done} of {total}"),
+        }
+    }
+    engine.check_pages().unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn run(engine: &mut Engine, chance: &mut dyn Chance) -> BTreeMap<SequenceId, Text> {
+    let mut texts = BTreeMap::new();
+    while !engine.is_idle() {
+        step(engine, chance, &mut texts);
+    }
+    texts
+}
+
+const VOCABULARY: usize = 6;
+
+fn table() -> Table {
+    Table::seeded(VOCABULARY, 4, 11)
+}
+
+/// Requests of three tenants with a few beginnings in common.
+fn requests(random: &mut Random, drafters: usize, promise: Promise) -> Vec<Request> {
+    let prefixes: Vec<Vec<Token>> =
+        (0..3).map(|_| (0..20).map(|_| random.below(VOCABULARY) as Token).collect()).collect();
+    let request = |seed: u64| {
+        let prefix = &prefixes[random.below(3)];
+        let mut prompt = prefix[..random.below(prefix.len() + 1)].to_vec();
+        prompt.extend((0..1 + random.below(6)).map(|_| random.below(VOCABULARY) as Token));
+        let temperature = if promise == Promise::Exact { random.below(2) as f32 } else { 0.0 };
+        let end_tokens = if random.below(3) == 0 { vec![1] } else { Vec::new() };
+        Request {
+            tokens_max: Some(1 + random.below(26)),
+            sampling: Sampling { temperature, end_tokens, ..Sampling::default() },
+            seed,
+            promise,
+            tenant: Tenant(random.below(3) as u64),
+            public_prefix: random.below(2) * random.below(prompt.len() + 1),
+            priority: random.below(3) as i32 - 1,
+            budget: match random.below(3) {
+                0 => BudgetKind::default(),
+                _ => BudgetKind::Fixed { nodes: 1 + random.below(9) },
+            },
+            drafters: (0..drafters as u8).filter(|_| random.below(3) > 0).collect(),
+            log_probabilities: true,
+            ..Request::new(prompt)
+        }
+    };
+    (0..24).map(request).collect()
+}
+
+/// An engine for several texts of which it can hold less than two, with three drafters.
+fn crowded_engine(random: &mut Random, all: &[Registered]) -> Engine {
+    let page_len = 1 + random.below(5);
+    let pages = (52 + random.below(30)).div_ceil(page_len);
+    let mut toy = ToyExecutor::new(table(), page_len, pages, 6 + random.below(20));
+    let batch = 2 + random.below(5);
+    if random.below(2) == 0 {
+        toy = toy.with_window(4 + random.below(4), 1 + random.below(2));
+    }
+    let mut engine = Engine::new(Box::new(toy), batch, usize::MAX);
+    for _ in 0..3 {
+        engine.add_drafter((all[random.below(all.len())].make)(&table()));
+    }
+    engine
+}
+
+/// Many texts that come, are cancelled, and go, in too small a cache.
+fn crowd(seeds: std::ops::Range<u64>, promise: Promise) {
+    let all = drafters();
+    let (mut preempted, mut shared, mut cancelled) = (0, 0, 0);
+    for seed in seeds {
+        let mut random = Random(seed);
+        let mut engine = crowded_engine(&mut random, &all);
+        let requests = requests(&mut random, 3, promise);
+        let mut to_come = requests.iter();
+        let (mut ids, mut texts) = (Vec::new(), BTreeMap::new());
+        while !(engine.is_idle() && to_come.len() == 0) {
+            for request in to_come.by_ref().take(random.below(3)) {
+                ids.push(engine.submit(request.clone()).unwrap_or_else(|error| panic!("{error}")));
+            }
+            if random.below(30) == 0 && !ids.is_empty() {
+                engine.cancel(ids[random.below(ids.len())]);
+            }
+            step(&mut engine, &mut Race, &mut texts);
+        }
+        for (request, id) in requests.iter().zip(&ids) {
+            let Request { sampling, prompt, tokens_max, .. } = request;
+            let expected = decode(&table(), sampling, request.seed, prompt, tokens_max.expect("it is set"));
+            let (reason, stats) = texts[id].end.as_ref().expect("all end");
+            let whole = if *reason == FinishReason::Cancelled { texts[id].written.len() } else { expected.len() };
+            assert_eq!(texts[id].written, expected[..whole], "seed {seed}: {id:?}");
+            preempted += stats.preemptions;
+            shared += stats.prompt_tokens_shared;
+            cancelled += usize::from(*reason == FinishReason::Cancelled);
+        }
+    }
+    println!("{promise:?}: {preempted} preempted, {shared} tokens shared, {cancelled} cancelled");
+    assert!(preempted > 100 && shared > 500 && cancelled > 10, "{preempted} {shared} {cancelled}");
+}
+
+#[test]
+fn texts_are_the_oracles_when_pages_run_out() {
+    crowd(0..150, Promise::Exact);
+}
+
+#[test]
+fn greedy_texts_are_the_oracles_under_rejection_and_block_too() {
+    crowd(1000..1040, Promise::Rejection);
+    crowd(2000..2040, Promise::Block);
+}
+
+/// The law of a text under *rejection* with drafts, while others push it out of the cache.
+#[test]
+fn who_gives_way_keeps_the_law() {
+    let table = Table::dense(3, 2, 31);
+    let case = |promise, pages, priority| {
+        let (mut preempted, mut runs) = (0, 0);
+        let law = enumerate(|dial| {
+            let mut engine = Engine::new(Box::new(ToyExecutor::new(table.clone(), 1, pages, 12)), 3, usize::MAX);
+            let draft = ToyExecutor::new(Table::dense(3, 2, 32), 2, 50, 8);
+            let mut drafter = ModelDrafter::new(ExecutorScorer::new(Box::new(draft)));
+            drafter.settings.p_split = Some(0.3);
+            engine.add_drafter(Box::new(drafter));
+            let budget = BudgetKind::Fixed { nodes: 2 };
+            let company = Request { tokens_max: Some(8), priority, ..Request::new(vec![2, 1, 1, 0]) };
+            engine.submit(company).unwrap();
+            let request = Request {
+                tokens_max: Some(4),
+                sampling: Sampling::default(),
+                promise,
+                budget,
+                drafters: vec![0],
+                ..Request::new(vec![1, 2, 1])
+            };
+            let id = engine.submit(request).unwrap();
+            let texts = run(&mut engine, dial);
+            preempted += texts[&id].end.as_ref().unwrap().1.preemptions;
+            runs += 1;
+            texts[&id].written.iter().map(|(token, _)| *token).collect()
+        });
+        let error = distance(&law, &table.plain(&Sampling::default(), &[1, 2, 1], 4));
+        assert!(error < 1e-6, "{promise:?} in {pages} pages: off by {error}");
+        assert!(runs > 10);
+        preempted
+    };
+    for promise in [Promise::Rejection, Promise::Block] {
+        let preempted: usize = (11..16).map(|pages| case(promise, pages, 1)).sum();
+        assert!(preempted > 100, "{preempted} were preempted");
+    }
+}
+
+/// The text under *rejection* without drafts depends on seed and number alone.
+#[test]
+fn drawn_texts_are_those_of_the_same_number_alone() {
+    let request = |seed: u64| Request {
+        tokens_max: Some(20),
+        sampling: Sampling::default(),
+        seed,
+        promise: Promise::Rejection,
+        log_probabilities: true,
+        ..Request::new((0..9 + seed).map(|at| (mix(at) % VOCABULARY as u64) as Token).collect())
+    };
+    let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), 3, 15, 9)), 4, usize::MAX);
+    let ids: Vec<SequenceId> = (0..8).map(|seed| engine.submit(request(seed)).unwrap()).collect();
+    let texts = run(&mut engine, &mut Race);
+    assert!(texts.values().map(|text| text.end.as_ref().unwrap().1.preemptions).sum::<usize>() > 3);
+    for (seed, id) in (0..).zip(ids) {
+        let mut alone = Engine::new(Box::new(ToyExecutor::new(table(), 3, 200, 64)), 1, usize::MAX);
+        alone.set_next_request(seed);
+        let other = alone.submit(request(seed)).unwrap();
+        assert_eq!(texts[&id].written, run(&mut alone, &mut Race)[&other].written, "{id:?}");
+    }
+}
+
+fn lookup_engine(page_len: usize, pages: usize, batch: usize) -> Engine {
+    let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), page_len, pages, 64)), batch, usize::MAX);
+    engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
+    engine
+}
+
+#[test]
+fn a_prefix_is_computed_once_for_its_tenant_or_for_everybody() {
+    let prefix: Vec<Token> = (0..101).map(|at| (mix(at) % VOCABULARY as u64) as Token).collect();
+    let mut engine = lookup_engine(8, 100, 4);
+    let mut shared = |tenant, public_prefix, end: Token| {
+        let prompt = [&prefix[..], &[end]].concat();
+        let drafters = vec![0];
+        let request = Request {
+            tokens_max: Some(2),
+            tenant: Tenant(tenant),
+            public_prefix,
+            drafters,
+            ..Request::new(prompt.clone())
+        };
+        let id = engine.submit(request).unwrap();
+        run(&mut engine, &mut Race)[&id].end.as_ref().unwrap().1.prompt_tokens_shared
+    };
+    assert_eq!(shared(1, 0, 0), 0);
+    // All but the last token, whose logits are needed: also the last page, which was not full.
+    assert_eq!(shared(1, 0, 0), 101);
+    assert_eq!(shared(1, 0, 3), 101);
+    assert_eq!(shared(2, 0, 3), 0);
+    // Who declares a prefix public computes it once for all, whatever it may have had itself.
+    assert_eq!(shared(2, 50, 4), 7);
+    assert_eq!(shared(3, 0, 5), 48);
+    assert_eq!(shared(2, 96, 4), 48 + 7);
+    assert_eq!(shared(4, 101, 4), 96);
+}
+
+#[test]
+fn answers_to_one_prompt_share_its_pages() {
+    let prompt: Vec<Token> = (0..200).map(|at| (mix(at) % VOCABULARY as u64) as Token).collect();
+    let mut engine = lookup_engine(8, 60, 6);
+    let request = |seed| Request {
+        tokens_max: Some(10),
+        sampling: Sampling::default(),
+        seed,
+        log_probabilities: true,
+        ..Request::new(prompt.clone())
+    };
+    // One by one they take 27 pages each; sharing, all six fit into 60.
+    let ids: Vec<SequenceId> = (0..6).map(|seed| engine.submit(request(seed)).unwrap()).collect();
+    let texts = run(&mut engine, &mut Race);
+    for (seed, id) in (0..).zip(ids) {
+        assert_eq!(texts[&id].written, decode(&table(), &Sampling::default(), seed, &prompt, 10));
+    }
+}
+
+/// The order in which requests end.
+fn ends(engine: &mut Engine) -> Vec<SequenceId> {
+    let mut order = Vec::new();
+    while !engine.is_idle() {
+        let ended = |event: &Event| match event {
+            Event::Finished { sequence, .. } => Some(*sequence),
+            _ => None,
+        };
+        order.extend(engine.step(&mut Race).iter().filter_map(ended));
+        engine.check_pages().unwrap();
+    }
+    order
+}
+
+#[test]
+fn the_higher_priority_goes_first_then_the_earlier_arrival() {
+    let mut engine = lookup_engine(4, 100, 1);
+    let mut submit = |priority| {
+        let request = Request { tokens_max: Some(3), priority, ..Request::new(vec![1, 2]) };
+        engine.submit(request).unwrap()
+    };
+    let ids = [0, 1, 0, 2, 1].map(&mut submit);
+    assert_eq!(ends(&mut engine), [3, 1, 4, 0, 2].map(|at| ids[at]));
+}
+
+#[test]
+fn who_waits_for_pages_is_passed_by_some_and_not_by_all() {
+    let mut engine = lookup_engine(1, 64, 4);
+    let request = |prompt: usize, tokens: usize, seed: usize| Request {
+        tokens_max: Some(tokens),
+        ..Request::new((0..prompt).map(|at| ((at * at + seed) % VOCABULARY) as Token).collect())
+    };
+    let long = engine.submit(request(8, 50, 0)).unwrap();
+    engine.step(&mut Race);
+    // It does not fit beside the first; those behind it do.
+    let large = engine.submit(request(58, 2, 1)).unwrap();
+    let small: Vec<SequenceId> = (0..40).map(|seed| engine.submit(request(3, 2, seed)).unwrap()).collect();
+    let order = ends(&mut engine);
+    let at = |id: SequenceId| order.iter().position(|other| *other == id).unwrap();
+    let before = small.iter().filter(|id| at(**id) < at(large)).count();
+    assert!((1..=8).contains(&before), "{before} passed, {order:?}");
+    assert!(at(long) < at(large));
+}
+
+#[test]
+fn a_queue_that_is_full_and_a_text_that_never_fits_are_refused() {
+    let mut engine = lookup_engine(4, 8, 1);
+    engine.set_waiting_max(2);
+    let request = || Request { tokens_max: Some(3), ..Request::new(vec![1, 2]) };
+    engine.submit(request()).unwrap();
+    engine.submit(request()).unwrap();
+    let refused = engine.submit(request()).unwrap_err();
+    assert_eq!(refused, RequestError::Queue { waiting_max: 2 });
+    assert_eq!(refused.to_string(), "queue: expected fewer than 2 requests that wait, found 2");
+    engine.step(&mut Race);
+    engine.submit(request()).unwrap();
+    let refused = engine.submit(Request::new(vec![1; 40])).unwrap_err();
+    assert_eq!(refused, RequestError::Queue { waiting_max: 2 }, "one runs, two wait");
+    assert_eq!(ends(&mut engine).len(), 3);
+    let refused = engine.submit(Request::new(vec![1; 40])).unwrap_err().to_string();
+    assert_eq!(refused, "prompt: expected at most 31 tokens (the context is 32), found 40");
+}
+
+#[test]
+fn windows_share_what_their_last_row_sees() {
+    let table = Table::seeded(VOCABULARY, 4, 12);
+    let prompt: Vec<Token> = (0..60).map(|at| (mix(at) % VOCABULARY as u64) as Token).collect();
+    let toy = ToyExecutor::new(table.clone(), 4, 100, 8).with_window(6, 2);
+    let windows = toy.capacity().groups.iter().filter(|group| matches!(group.keep, Keep::Window(_)));
+    let pages: usize = windows.map(|group| group.pages).sum();
+    let mut engine = Engine::new(Box::new(toy), 2, usize::MAX);
+    let mut shared = |len: usize| {
+        let prompt = prompt[..len].to_vec();
+        let request = Request { tokens_max: Some(4), log_probabilities: true, ..Request::new(prompt.clone()) };
+        let id = engine.submit(request.clone()).unwrap();
+        let texts = run(&mut engine, &mut Race);
+        assert_eq!(texts[&id].written, decode(&table, &request.sampling, 0, &prompt, 4));
+        texts[&id].end.as_ref().unwrap().1.prompt_tokens_shared
+    };
+    assert_eq!(shared(60), 0);
+    assert_eq!(shared(60), 59, "its end is held");
+    assert_eq!(shared(20), 0, "of {pages} pages none is left of so early a window");
+    assert_eq!(shared(20), 19);
+}
