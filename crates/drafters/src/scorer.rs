@@ -8,7 +8,7 @@
 //! Left out: sampling, which is the drafter's, and what to keep, which it says by [`Scorer::truncate`] and
 //! [`Scorer::keep_path`].
 
-use foretoken_speculation::{SequenceId, Token};
+use foretoken_speculation::{SequenceId, Tenant, Token};
 
 /// "Run these tokens of this sequence, and give me the logits after some of them."
 #[derive(Copy, Clone, Debug)]
@@ -103,8 +103,9 @@ pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
 
 /// A language model with a cache per sequence.
 pub trait Scorer: Send {
-    /// Gets ready for a sequence, with nothing cached.
-    fn open(&mut self, sequence: SequenceId);
+    /// Gets ready for a sequence, with nothing cached. `tenant`: on whose behalf. What was computed for another
+    /// sequence of the same tenant need not be computed again.
+    fn open(&mut self, sequence: SequenceId, tenant: Tenant);
 
     /// Runs every ask in one pass and appends to `rows` the wanted rows of the first ask, then of the second, and so
     /// on: logits over the target's vocabulary. Rows of an ask that cannot be run are all `None`, and its cache is as

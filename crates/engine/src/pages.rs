@@ -129,6 +129,11 @@ impl Pages {
         self.pools[group].take().expect("one was freed just now")
     }
 
+    /// Positions a page; `None` if cache groups differ in it, and nothing is shared.
+    pub fn page_len(&self) -> Option<usize> {
+        self.page_len
+    }
+
     /// Positions that a sequence has pages for.
     pub fn room(&self, held: &SequencePages) -> usize {
         let room = |(group, table): (&Group, &PageTable)| table.len() * group.page_len;
@@ -137,21 +142,24 @@ impl Pages {
 
     /// Notes that the rows of these tokens, the first of a sequence, are committed and will not be taken back: gives
     /// back the pages that hold nothing but positions behind them, or positions that no later row sees. Full pages
-    /// enter the tree of prefixes; where it has a page of the same prefix already, this one takes its place.
+    /// enter the tree of prefixes, as [`Pages::enter_full`].
     pub fn commit(&mut self, held: &mut SequencePages, tokens: &[Token]) {
         self.cut(held, tokens.len());
-        let Some(page_len) = self.page_len else { return self.give_back_unseen(held, tokens.len()) };
-        while (held.entered + 1) * page_len <= tokens.len() {
-            self.enter(held, &tokens[held.entered * page_len..][..page_len]);
-        }
+        self.enter_full(held, tokens);
         self.give_back_unseen(held, tokens.len());
     }
 
+    /// Pages that are full of these tokens, the first of a sequence, enter the tree of prefixes; where it has a page of
+    /// the same prefix already, this one takes the place of the sequence's.
+    pub fn enter_full(&mut self, held: &mut SequencePages, tokens: &[Token]) {
+        let Some(page_len) = self.page_len else { return };
+        while (held.entered + 1) * page_len <= tokens.len() {
+            self.enter(held, &tokens[held.entered * page_len..][..page_len]);
+        }
+    }
+
     /// Gives back the pages that hold nothing but positions from `len` on. They are the sequence's own.
-    ///
-    /// # Panics
-    /// If they are not.
-    pub fn cut(&mut self, held: &mut SequencePages, len: usize) {
+    fn cut(&mut self, held: &mut SequencePages, len: usize) {
         for ((group, pool), table) in self.groups.iter().zip(&mut self.pools).zip(&mut held.tables) {
             let needed = group.pages_for(len).min(table.len());
             for page in table.drain(needed..).rev() {

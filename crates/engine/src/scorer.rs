@@ -1,16 +1,20 @@
 //! A network as a drafter sees it: an executor and page bookkeeping behind `Scorer`.
 //!
-//! Draft models have a cache and pages of their own. Where there is no room for a sequence it is not scored, and its
-//! drafter stays silent. Left out: drafting itself.
+//! Draft models have a cache and pages of their own, which are shared and evicted as the target's are: rows that were
+//! computed for a text of the same tenant are adopted instead of run, and the drafter need not know. A drafter may go
+//! back behind what is cached for good; if that leads into a shared page, its rows are copied first. Where there is no
+//! room for a sequence it is not scored, and its drafter stays silent.
+//!
+//! Left out: drafting itself, and prefixes that were declared public, which drafters are not told.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Span};
-use foretoken_speculation::{SequenceId, Tenant};
+use foretoken_speculation::{SequenceId, Tenant, Token};
 
-use crate::pages::{Pages, SequencePages};
+use crate::pages::{Adopted, Pages, SequencePages};
 
 /// An executor with one cache of its own, for a drafter.
 pub struct ExecutorScorer {
@@ -22,8 +26,12 @@ pub struct ExecutorScorer {
 /// What a sequence has of the cache.
 struct Held {
     pages: SequencePages,
-    /// Why its cache is not to be used any more.
-    lost: Option<ExecutorError>,
+    /// The tokens of its rows, in the order in which these lie.
+    tokens: Vec<Token>,
+    /// So many first ones are cached for good.
+    good: usize,
+    /// Whether its cache is not to be used any more: rows could not be moved or copied.
+    lost: bool,
 }
 
 /// A part of an ask in one pass.
@@ -47,11 +55,39 @@ impl ExecutorScorer {
         &*self.executor
     }
 
-    /// Makes room for `len` rows of a sequence, if there is any. (A tree may have more rows than the context positions;
-    /// the executor itself refuses positions that it does not have.)
-    fn make_room(&mut self, sequence: SequenceId, len: usize) -> bool {
-        let held = self.sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
-        held.lost.is_none() && self.pages.grow(&mut held.pages, len)
+    /// Makes room for the rows of an ask, if there is any; how many of the ask's need not be run, `None` without room.
+    /// (A tree may have more rows than the context positions; the executor itself refuses positions that it does not
+    /// have.)
+    fn make_room(&mut self, ask: &ScoreAsk<'_>) -> Option<usize> {
+        let Self { executor, pages, sequences } = self;
+        let held = sequences.get_mut(&ask.sequence).unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+        if held.lost {
+            return None;
+        }
+        let mut computed = ask.computed;
+        if ask.start + computed == 0 {
+            // Nothing is relied on. Rows can be adopted before the first that is wanted, and in a chain.
+            pages.release(&mut held.pages, &[]);
+            let chain = (1..ask.parents.len()).take_while(|row| ask.parents[*row] == Some(*row as u32 - 1)).count() + 1;
+            let chain = if ask.parents.is_empty() { ask.tokens.len() } else { chain };
+            let wanted = ask.wanted.first().map_or(ask.tokens.len() - 1, |row| *row as usize);
+            let adopted = pages.adopt(&mut held.pages, ask.tokens, chain.min(wanted));
+            computed = if copy(&mut **executor, &held.pages, &adopted) { adopted.len } else { 0 };
+            if computed < adopted.len {
+                pages.release(&mut held.pages, &[]);
+            }
+        }
+        let cached = ask.start + ask.computed;
+        assert!(held.tokens.len() >= cached, "{cached} rows cached, found {}: {:?}", held.tokens.len(), ask.sequence);
+        held.tokens.truncate(cached);
+        held.tokens.extend_from_slice(&ask.tokens[ask.computed..]);
+        held.good = ask.start;
+        pages.enter_full(&mut held.pages, &held.tokens[..held.good]);
+        if !pages.grow(&mut held.pages, ask.start + ask.tokens.len()) {
+            return None;
+        }
+        pages.assert_own(&held.pages, ask.start + computed..ask.start + ask.tokens.len());
+        Some(computed)
     }
 
     /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
@@ -114,8 +150,9 @@ impl ExecutorScorer {
 }
 
 impl Scorer for ExecutorScorer {
-    fn open(&mut self, sequence: SequenceId) {
-        self.sequences.insert(sequence, Held { pages: self.pages.open(Tenant::default(), 0), lost: None });
+    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
+        let pages = self.pages.open(tenant, 0);
+        self.sequences.insert(sequence, Held { pages, tokens: Vec::new(), good: 0, lost: false });
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
@@ -123,9 +160,8 @@ impl Scorer for ExecutorScorer {
         let rows_max = self.executor.capacity().rows_max;
         let mut done: Vec<usize> = asks.iter().map(|ask| ask.computed).collect();
         for (ask, done) in asks.iter().zip(&mut done) {
-            if !self.make_room(ask.sequence, ask.start + ask.tokens.len()) {
-                *done = ask.tokens.len(); // nothing left to do for it, and no rows
-            }
+            // Without room there is nothing left to do for it, and no rows.
+            *done = self.make_room(ask).unwrap_or(ask.tokens.len());
         }
         loop {
             let (mut left, mut parts) = (rows_max, Vec::with_capacity(asks.len()));
@@ -148,29 +184,45 @@ impl Scorer for ExecutorScorer {
     }
 
     fn truncate(&mut self, sequence: SequenceId, len: usize) {
-        if let Some(held) = self.sequences.get_mut(&sequence) {
-            self.pages.cut(&mut held.pages, len);
+        let Self { executor, pages, sequences } = self;
+        if let Some(held) = sequences.get_mut(&sequence) {
+            let left = pages.truncate(&mut held.pages, len);
+            held.tokens.truncate(len);
+            held.good = held.good.min(left.len);
+            // Its drafter relies on these rows.
+            held.lost |= left.len < len || !copy(&mut **executor, &held.pages, &left);
         }
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
         if let Some(held) = self.sequences.get_mut(&sequence) {
             let from: Vec<usize> = rows.iter().map(|row| start + *row as usize).collect();
+            self.pages.assert_own(&held.pages, start..start + rows.len());
             // A path whose rows could not be moved is no state to draft from: from now on nothing of this sequence can
             // be scored, as where there is no room.
             let moved = self.executor.rows(CacheEdit::Move { tables: held.pages.tables(), from: &from, to: start });
-            held.lost = held.lost.take().or(moved.err());
-            self.pages.cut(&mut held.pages, start + from.len());
+            held.lost |= moved.is_err();
+            from.iter().enumerate().for_each(|(i, from)| held.tokens[start + i] = held.tokens[*from]);
+            held.tokens.truncate(start + from.len());
+            held.good = if moved.is_ok() { held.tokens.len() } else { start };
+            self.pages.truncate(&mut held.pages, start + from.len());
         }
     }
 
     fn close(&mut self, sequence: SequenceId) {
         if let Some(mut held) = self.sequences.remove(&sequence) {
-            self.pages.release(&mut held.pages, &[]);
+            let good = if held.lost { 0 } else { held.good };
+            self.pages.release(&mut held.pages, &held.tokens[..good]);
         }
     }
 
     fn context_max(&self) -> usize {
         self.executor.capacity().context_max
     }
+}
+
+/// Copies what is to be copied; whether it could be.
+fn copy(executor: &mut dyn Executor, to: &SequencePages, adopted: &Adopted) -> bool {
+    let Some(copied) = &adopted.copied else { return true };
+    executor.rows(CacheEdit::Copy { from: &copied.from, to: to.tables(), positions: copied.positions.clone() }).is_ok()
 }

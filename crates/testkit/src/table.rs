@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
-use foretoken_speculation::{Context, Law, Sampling, SequenceId, Token};
+use foretoken_speculation::{Context, Law, Sampling, SequenceId, Tenant, Token};
 
 /// The probability of every text of one length.
 pub type Joint = BTreeMap<Vec<Token>, f64>;
@@ -157,7 +157,7 @@ impl TableScorer {
 }
 
 impl Scorer for TableScorer {
-    fn open(&mut self, sequence: SequenceId) {
+    fn open(&mut self, sequence: SequenceId, _tenant: Tenant) {
         assert!(self.caches.insert(sequence, Vec::new()).is_none(), "{sequence:?} was opened twice");
     }
 

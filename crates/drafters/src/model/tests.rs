@@ -37,7 +37,7 @@ impl Successor {
 }
 
 impl Scorer for Successor {
-    fn open(&mut self, sequence: SequenceId) {
+    fn open(&mut self, sequence: SequenceId, _tenant: Tenant) {
         self.cached.insert(sequence, Vec::new());
     }
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use crate::scorer::common_prefix;
 use crate::translate::{Reading, Translator};
 use crate::{LogitRows, ScoreAsk, Scorer};
-use foretoken_speculation::{SequenceId, Token};
+use foretoken_speculation::{SequenceId, Tenant, Token};
 
 /// A [`Scorer`] in the target's vocabulary, over an assistant with another one.
 #[derive(Debug)]
@@ -141,10 +141,10 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
 }
 
 impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
-    fn open(&mut self, sequence: SequenceId) {
+    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
         self.texts.insert(sequence, Text::default());
         self.translator.open(sequence);
-        self.scorer.open(sequence);
+        self.scorer.open(sequence, tenant);
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {

@@ -79,6 +79,34 @@ impl Pages {
         Adopted { len, copied }
     }
 
+    /// Forgets the rows of a sequence from `len` on, also committed ones, which some may go back behind
+    /// ([`Pages::that_keep_all`]). Of a page in the tree that is to be continued elsewhere, rows are copied like those
+    /// of a prefix; if there is no page for them, less is left.
+    pub fn truncate(&mut self, held: &mut SequencePages, len: usize) -> Adopted {
+        let page_len = self.page_len.unwrap_or(1);
+        let (full, entered) = (len / page_len, held.entered);
+        self.cut(held, len.max(entered * page_len));
+        if full >= entered {
+            return Adopted { len, copied: None };
+        }
+        let (mut node, mut source) = (held.node, ROOT);
+        for _ in full..entered {
+            (source, node) = (node, self.tree.node(node).parent);
+        }
+        for (pool, table) in self.pools.iter_mut().zip(&mut held.tables) {
+            table.drain(full..).rev().for_each(|page| pool.let_go(page));
+        }
+        held.entered = full;
+        self.go_to(held, node);
+        let (pools, source_pages) = (self.pools.iter(), self.tree.pages(source));
+        let mut both = pools.zip(source_pages);
+        let has_room = both.all(|(pool, page)| pool.available() > usize::from(pool.page(*page).holders == 0));
+        if len.is_multiple_of(page_len) || !has_room {
+            return Adopted { len: full * page_len, copied: None };
+        }
+        Adopted { len, copied: Some(self.copy_rows(held, source, full * page_len..len)) }
+    }
+
     /// Gives a sequence a page of its own for these positions, whose rows a node has.
     fn copy_rows(&mut self, held: &mut SequencePages, node: u32, positions: Range<usize>) -> Copied {
         let source = self.tree.pages(node).to_vec();

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use foretoken_model::{Capacity, Group, PageId};
+use foretoken_model::{Capacity, Group, Keep, PageId};
 use foretoken_speculation::{Tenant, Token};
 
 use super::{Pages, SequencePages};
@@ -181,7 +181,7 @@ impl Twin {
         let committed = adopted.len;
         self.sequences.push(Held { pages, tenant, public_len, text, committed, owners });
         if let Some(copied) = adopted.copied {
-            self.copy(&copied.from, copied.positions, &unheld);
+            self.copy(self.sequences.len() - 1, &copied.from, copied.positions, &unheld);
         }
         self.check_rows(self.sequences.len() - 1);
         if admitted {
@@ -189,13 +189,42 @@ impl Twin {
         }
     }
 
-    /// Copies rows to the latest sequence, which took a page for them.
-    fn copy(&mut self, from: &[Vec<PageId>], positions: Range<usize>, unheld: &[[usize; 2]]) {
+    /// Goes back behind what is committed, as a draft model does.
+    fn go_back(&mut self, to: usize) {
+        let len = self.random(self.sequences[to].committed + 1);
+        let before = self.sequences[to].pages.tables.clone();
+        let mut unheld: Vec<[usize; 2]> = (0..self.groups.len()).map(|group| self.unheld(group)).collect();
+        let left = self.pages.truncate(&mut self.sequences[to].pages, len);
+        let (entered, full) = (self.sequences[to].owners.len(), len / self.page_len);
+        assert!(left.len == len || left.len == full * self.page_len && full < entered, "{} left of {len}", left.len);
+        self.sequences[to].committed = left.len;
+        self.sequences[to].owners.truncate(full);
+        for (group, before) in before.into_iter().enumerate() {
+            unheld[group][0] += before.len() - entered.max(len.div_ceil(self.page_len)).min(before.len());
+            let table = &self.sequences[to].pages.tables[group];
+            assert_eq!(table[..full], before[..full]);
+            let shared = if full < entered { before[full..entered].to_vec() } else { Vec::new() };
+            // The page that rows are copied to is not looked at yet.
+            let copied = left.copied.as_ref().map(|copied| copied.positions.end.div_ceil(self.page_len));
+            assert_eq!(table.len(), copied.unwrap_or(left.len.div_ceil(self.page_len).min(before.len())));
+            self.let_go(group, shared.into_iter().rev());
+        }
+        if let Some(copied) = left.copied {
+            self.copy(to, &copied.from, copied.positions, &unheld);
+        } else {
+            let scarce = unheld.iter().zip(&self.groups).any(|(unheld, _)| unheld.iter().sum::<usize>() <= 1);
+            assert!(left.len == len || scarce, "rows were not copied: {unheld:?}");
+        }
+        self.check_rows(to);
+    }
+
+    /// Copies rows to a sequence, which took a page for them.
+    fn copy(&mut self, to: usize, from: &[Vec<PageId>], positions: Range<usize>, unheld: &[[usize; 2]]) {
         self.seen[1] += positions.len();
         let at = positions.start / self.page_len;
         for group in 0..self.groups.len() {
-            let (source, target) = (from[group][at], self.sequences[self.sequences.len() - 1].pages.tables[group][at]);
-            let Held { tenant, public_len, .. } = self.sequences[self.sequences.len() - 1];
+            let (source, target) = (from[group][at], self.sequences[to].pages.tables[group][at]);
+            let Held { tenant, public_len, .. } = self.sequences[to];
             for place in 0..positions.len() {
                 let row = self.rows[group][source.0 as usize * self.page_len + place].clone();
                 let (tokens, whose) = row.expect("a row was stored");
@@ -371,6 +400,10 @@ impl Twin {
         let count = self.sequences.len();
         match self.random(20) {
             0..3 if count < 7 => self.begin(),
+            5 if count > 0 && self.groups.iter().all(|group| group.keep == Keep::All) => {
+                let at = self.random(count);
+                self.go_back(at);
+            }
             3 | 4 if count > 0 => {
                 let at = self.random(count);
                 self.release(at);

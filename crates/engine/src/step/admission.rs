@@ -2,7 +2,8 @@
 //!
 //! Everything goes by rank: the higher priority first, then the earlier arrival. A sequence is let in when the cache
 //! has pages for what is not computed of its tokens, and one more for each that runs. If it has to wait, later ones
-//! that fit may pass it, but only so many times.
+//! that fit may pass it, but only so many times. Whoever begins with tokens that another is just reading waits for
+//! those, too: a prompt that is asked several things at once is computed once.
 //!
 //! Nobody reserves what it may need later. Where pages run out in the middle of a text, the running sequence of the
 //! last rank is *preempted*: it gives its pages back, waits in its old place, and computes its rows again, as far as
@@ -20,7 +21,7 @@ use foretoken_model::CacheEdit;
 use super::Engine;
 use crate::output::{Event, FinishReason};
 use crate::scheduler::Scheduled;
-use crate::sequence::Sequence;
+use crate::sequence::{Phase, Sequence};
 
 /// So many times a sequence that waits for pages may be passed by later ones.
 const PASSED_MAX: usize = 8;
@@ -53,11 +54,7 @@ impl Engine {
         self.retire();
         let mut at = 0;
         while at < self.waiting.len().min(LOOKED_AT_MAX) && self.running.len() < self.sequences_max {
-            let Sequence { pages, tokens, .. } = &self.waiting[at];
-            let adopted_max = self.waiting[at].adopted_max();
-            // Alone everybody fits.
-            let fits = self.running.is_empty() || self.pages.admits(pages, tokens, adopted_max, self.running.len());
-            if fits {
+            if self.fits(&self.waiting[at]) {
                 self.waiting[..at].iter_mut().for_each(|passed| passed.passed += 1);
                 let sequence = self.waiting.remove(at);
                 self.begin(sequence);
@@ -68,6 +65,29 @@ impl Engine {
                 break;
             }
         }
+    }
+
+    /// Whether a sequence is to be let in now: there are pages for it, and nobody is computing a prefix that it can
+    /// have in a moment.
+    fn fits(&self, sequence: &Sequence) -> bool {
+        let (adopted_max, beside) = (sequence.adopted_max(), self.running.len());
+        // Alone everybody fits.
+        self.running.is_empty()
+            || !self.is_under_way(sequence, adopted_max)
+                && self.pages.admits(&sequence.pages, &sequence.tokens, adopted_max, beside)
+    }
+
+    /// Whether a running sequence is about to compute a page that this one could adopt.
+    fn is_under_way(&self, sequence: &Sequence, adopted_max: usize) -> bool {
+        let Some(page_len) = self.pages.page_len() else { return false };
+        let tokens = &sequence.tokens[..adopted_max.min(sequence.tokens.len())];
+        self.running.iter().filter(|other| other.phase == Phase::Reads).any(|other| {
+            let own = other.request.tenant == sequence.request.tenant;
+            let seen = if own { usize::MAX } else { other.request.public_prefix };
+            let next = (other.cached / page_len + 1) * page_len;
+            // One page is enough: what comes behind it is asked for again in the next step.
+            next <= seen && next <= tokens.len() && other.tokens.starts_with(&tokens[..next])
+        })
     }
 
     /// Lets a sequence run, with what is cached of its tokens.

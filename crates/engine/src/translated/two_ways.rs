@@ -30,8 +30,8 @@ impl Lent {
 }
 
 impl Scorer for Lent {
-    fn open(&mut self, sequence: SequenceId) {
-        self.network().open(sequence);
+    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
+        self.network().open(sequence, tenant);
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {

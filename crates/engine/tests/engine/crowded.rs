@@ -2,12 +2,14 @@
 //! it is alone.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_engine::{
     BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token,
 };
-use foretoken_model::{Executor, Keep};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Keep, Outputs};
 use foretoken_speculation::{Chance, Promise, Sampling, Tenant};
 use foretoken_testkit::conform::{Registered, drafters};
 use foretoken_testkit::dial::enumerate;
@@ -255,6 +257,60 @@ fn a_prefix_is_computed_once_for_its_tenant_or_for_everybody() {
     assert_eq!(shared(4, 101, 4), 96);
 }
 
+/// An executor that counts the rows that it runs.
+struct Counting(ToyExecutor, Arc<AtomicUsize>);
+
+impl Executor for Counting {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
+        let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
+        self.1.fetch_add(rows, Ordering::Relaxed);
+        self.0.forward(batch)
+    }
+
+    fn outputs(&self) -> &dyn Outputs {
+        self.0.outputs()
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        self.0.rows(edit)
+    }
+
+    fn capacity(&self) -> &Capacity {
+        self.0.capacity()
+    }
+}
+
+#[test]
+fn a_draft_model_reads_a_prefix_once_for_its_tenant() {
+    let prefix: Vec<Token> = (0..100).map(|at| (mix(at) % VOCABULARY as u64) as Token).collect();
+    let rows = Arc::new(AtomicUsize::new(0));
+    // Room for one text and a little more, so that what is cached is evicted for whoever needs it.
+    let draft = Counting(ToyExecutor::new(table(), 8, 16, 64), rows.clone());
+    let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), 8, 100, 64)), 1, usize::MAX);
+    engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(draft)))));
+    let mut read = |tenant, end: Token| {
+        let prompt = [&prefix[..], &[end]].concat();
+        let (drafters, budget) = (vec![0], BudgetKind::Fixed { nodes: 4 });
+        let request = Request {
+            tokens_max: Some(20),
+            tenant: Tenant(tenant),
+            drafters,
+            budget,
+            log_probabilities: true,
+            ..Request::new(prompt.clone())
+        };
+        let (before, id) = (rows.load(Ordering::Relaxed), engine.submit(request.clone()).unwrap());
+        let texts = run(&mut engine, &mut Race);
+        assert_eq!(texts[&id].written, decode(&table(), &request.sampling, 0, &prompt, 20));
+        assert!(texts[&id].end.as_ref().unwrap().1.accepted > 10, "it is the target itself");
+        rows.load(Ordering::Relaxed) - before
+    };
+    assert!(read(1, 0) > 100);
+    assert!(read(1, 1) < 40);
+    assert!(read(2, 1) > 100);
+    assert!(read(1, 2) > 100, "its pages were needed");
+}
+
 #[test]
 fn answers_to_one_prompt_share_its_pages() {
     let prompt: Vec<Token> = (0..200).map(|at| (mix(at) % VOCABULARY as u64) as Token).collect();
@@ -271,6 +327,8 @@ fn answers_to_one_prompt_share_its_pages() {
     let texts = run(&mut engine, &mut Race);
     for (seed, id) in (0..).zip(ids) {
         assert_eq!(texts[&id].written, decode(&table(), &Sampling::default(), seed, &prompt, 10));
+        let stats = &texts[&id].end.as_ref().unwrap().1;
+        assert_eq!((stats.preemptions, stats.prompt_tokens_shared), (0, if seed == 0 { 0 } else { 192 }), "{id:?}");
     }
 }
 
