@@ -148,6 +148,8 @@ CASES = {
     "cohere-qk-norm": ("Cohere", dict(GROUPED, logit_scale=0.25, use_qk_norm=True)),
     "cohere2": ("Cohere2", dict(GROUPED, num_hidden_layers=3, intermediate_size=32, sliding_window=32,
                                 layer_types=[LOCAL, FULL, LOCAL], logit_scale=0.25)),
+    # Arcee, Ernie 4.5, Seed-OSS, Hunyuan.
+    "arcee": ("Arcee", dict(GROUPED, max_position_embeddings=256, rope_parameters=YARN)),
 }
 
 # What GGUF files and llama.cpp take for granted: the feed-forward half four times as wide, scores scaled by the width

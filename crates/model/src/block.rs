@@ -6,7 +6,7 @@
 //!
 //! Left out: in a parallel block the products of both halves could be one fork-join, where they read the same rows.
 
-use foretoken_kernels::activation::{gate, gelu_erf, gelu_tanh, relu, silu, silu_gate};
+use foretoken_kernels::activation::{gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
 use foretoken_kernels::attention::{Arguments, Places, Scratch, attention};
 use foretoken_kernels::matmul::{product, products};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
@@ -290,6 +290,7 @@ fn function(activation: Activation) -> fn(&mut [f32]) {
         Activation::GeluTanh => gelu_tanh,
         Activation::GeluErf => gelu_erf,
         Activation::Relu => relu,
+        Activation::ReluSquared => relu_squared,
     }
 }
 

@@ -20,6 +20,7 @@ use tensors::Tensors;
 use write::{Keys, Writing, Written};
 
 mod alibi;
+mod arcee;
 mod baichuan;
 mod bloom;
 mod checks;
@@ -70,6 +71,7 @@ const FAMILIES: &[&[Family]] = &[
     cohere::FAMILIES,
     internlm2::FAMILIES,
     baichuan::FAMILIES,
+    arcee::FAMILIES,
 ];
 
 /// What is known of a family.

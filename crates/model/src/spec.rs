@@ -162,6 +162,8 @@ pub enum Activation {
     GeluErf,
     /// max(x, 0).
     Relu,
+    /// max(x, 0)^2.
+    ReluSquared,
 }
 
 /// A network's shape and its choices.

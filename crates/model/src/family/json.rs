@@ -138,7 +138,7 @@ fn head_dim(config: &JsonConfig, fields: &Fields, width: usize, heads: usize) ->
 }
 
 /// The activations there are, by the names of transformers.
-const ACTIVATIONS: [(&str, Activation); 10] = [
+const ACTIVATIONS: [(&str, Activation); 11] = [
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
     ("gelu_new", Activation::GeluTanh),
@@ -149,6 +149,7 @@ const ACTIVATIONS: [(&str, Activation); 10] = [
     ("gelu_python", Activation::GeluErf),
     ("gelu_erf", Activation::GeluErf),
     ("relu", Activation::Relu),
+    ("relu2", Activation::ReluSquared),
 ];
 
 /// The first name of an activation.
