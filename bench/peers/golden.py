@@ -150,6 +150,8 @@ CASES = {
                                 layer_types=[LOCAL, FULL, LOCAL], logit_scale=0.25)),
     # Arcee, Ernie 4.5, Seed-OSS, Hunyuan.
     "arcee": ("Arcee", dict(GROUPED, max_position_embeddings=256, rope_parameters=YARN)),
+    "ernie4_5": ("Ernie4_5", APART),
+    "ernie4_5-bias": ("Ernie4_5", dict(GROUPED, head_dim=None, use_bias=True, tie_word_embeddings=False)),
 }
 
 # What GGUF files and llama.cpp take for granted: the feed-forward half four times as wide, scores scaled by the width

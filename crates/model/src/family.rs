@@ -25,6 +25,7 @@ mod baichuan;
 mod bloom;
 mod checks;
 mod cohere;
+mod ernie;
 mod falcon;
 mod gemma;
 mod gguf;
@@ -72,6 +73,7 @@ const FAMILIES: &[&[Family]] = &[
     internlm2::FAMILIES,
     baichuan::FAMILIES,
     arcee::FAMILIES,
+    ernie::FAMILIES,
 ];
 
 /// What is known of a family.

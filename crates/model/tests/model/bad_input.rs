@@ -302,6 +302,7 @@ fn what_a_family_does_not_do_is_refused_by_its_field() {
         ("smollm3", json!({"no_rope_layers": [1]}), &["no_rope_layers", "one number a layer"]),
         ("granite", json!({"logits_scaling": 0.0}), &["logits_scaling", "above 0"]),
         ("arcee", json!({"hidden_act": "relu6"}), &["hidden_act", "relu2", "relu6"]),
+        ("ernie4_5", json!({"compression_ratio": 2.0}), &["compression_ratio", "2"]),
         ("glm", json!({"quantization_config": {"quant_method": "fp8"}}), &["quantization_config.quant_method", "awq"]),
     ] {
         refused(family, changes, &[&[FILE], parts].concat());
