@@ -152,6 +152,9 @@ CASES = {
     "arcee": ("Arcee", dict(GROUPED, max_position_embeddings=256, rope_parameters=YARN)),
     "ernie4_5": ("Ernie4_5", APART),
     "ernie4_5-bias": ("Ernie4_5", dict(GROUPED, head_dim=None, use_bias=True, tie_word_embeddings=False)),
+    "seed_oss": ("SeedOss", APART),
+    "seed_oss-bias": ("SeedOss", dict(APART, attention_bias=False, attention_out_bias=True, mlp_bias=True,
+                                      tie_word_embeddings=True)),
 }
 
 # What GGUF files and llama.cpp take for granted: the feed-forward half four times as wide, scores scaled by the width

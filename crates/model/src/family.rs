@@ -44,6 +44,7 @@ mod opt;
 mod phi;
 mod qwen;
 mod rope;
+mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder;
@@ -74,6 +75,7 @@ const FAMILIES: &[&[Family]] = &[
     baichuan::FAMILIES,
     arcee::FAMILIES,
     ernie::FAMILIES,
+    seed_oss::FAMILIES,
 ];
 
 /// What is known of a family.

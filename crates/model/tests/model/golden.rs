@@ -27,7 +27,7 @@ pub(crate) const GOLDENS: [&[&str]; 14] = [
     &["stablelm", "stablelm-parallel", "olmo2", "olmo3", "glm", "glm4"],
     &["smollm3", "granite"],
     &["cohere", "cohere-qk-norm", "cohere2"],
-    &["arcee", "ernie4_5", "ernie4_5-bias"],
+    &["arcee", "ernie4_5", "ernie4_5-bias", "seed_oss", "seed_oss-bias"],
     // Their logits are llama.cpp's.
     &["internlm2", "baichuan", "baichuan-13b", "chatglm"],
 ];
@@ -158,7 +158,7 @@ fn goldens_of_a_given_folder() {
 
 /// Golden networks of which a GGUF file says all. Of the others files lack a window, the pattern of layers, the scale
 /// of scores, a scaling of rotations, or the width of the feed-forward half.
-const SAID_BY_GGUF: [&str; 34] = [
+const SAID_BY_GGUF: [&str; 36] = [
     "llama",
     "llama-tied",
     "llama-biased",
@@ -193,6 +193,8 @@ const SAID_BY_GGUF: [&str; 34] = [
     "arcee",
     "ernie4_5",
     "ernie4_5-bias",
+    "seed_oss",
+    "seed_oss-bias",
 ];
 
 /// Goldens as llama.cpp's converter writes them (`bench/peers/golden_gguf.py`), one `NAME.gguf` each:
