@@ -209,11 +209,17 @@ impl Block<'_> {
         let mut three =
             [layer.query.product(queries, false), layer.key.product(keys, false), layer.value.product(values, false)];
         products(compute, read, rows, spec.width, &mut three);
-        self.normalize_pieces(&layer.query_norm, queries, raw);
-        self.normalize_pieces(&layer.key_norm, keys, raw);
         let choices = spec.attention_of(number);
         let sight = &self.standing.sights[cache.group_of[number]];
-        let rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
+        let mut rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
+        if let Some(rotated) = rotated.take_if(|_| spec.norms_after_rotation) {
+            for row in 0..rows {
+                rotated.rotate(row, head_dim, &mut queries[row * query_width..][..query_width]);
+                rotated.rotate(row, head_dim, &mut keys[row * kv_width..][..kv_width]);
+            }
+        }
+        self.normalize_pieces(&layer.query_norm, queries, raw);
+        self.normalize_pieces(&layer.key_norm, keys, raw);
         if let Some(growth) = spec.query_growth {
             for (position, query) in self.standing.positions.iter().zip(queries.chunks_exact_mut(query_width)) {
                 let factor = growth.at(*position as usize);

@@ -34,6 +34,7 @@ mod gpt2;
 mod gpt_neox;
 mod gptj;
 mod granite;
+mod hunyuan;
 mod internlm2;
 mod json;
 mod layout;
@@ -76,6 +77,7 @@ const FAMILIES: &[&[Family]] = &[
     arcee::FAMILIES,
     ernie::FAMILIES,
     seed_oss::FAMILIES,
+    hunyuan::FAMILIES,
 ];
 
 /// What is known of a family.

@@ -120,6 +120,7 @@ impl Gguf<'_> {
             residual_multiplier: 1.0,
             embedding_multiplier: 1.0,
             attention_scale: 1.0 / (head_dim as f32).sqrt(),
+            norms_after_rotation: false,
             query_growth: None,
             attention_soft_cap: None,
             logit_multiplier: 1.0,

@@ -118,6 +118,7 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
         residual_multiplier: 1.0,
         embedding_multiplier: 1.0,
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        norms_after_rotation: false,
         query_growth: None,
         attention_soft_cap: None,
         logit_multiplier: 1.0,

@@ -303,6 +303,9 @@ fn what_a_family_does_not_do_is_refused_by_its_field() {
         ("granite", json!({"logits_scaling": 0.0}), &["logits_scaling", "above 0"]),
         ("arcee", json!({"hidden_act": "relu6"}), &["hidden_act", "relu2", "relu6"]),
         ("ernie4_5", json!({"compression_ratio": 2.0}), &["compression_ratio", "2"]),
+        ("hunyuan_v1_dense", json!({"use_cla": true}), &["use_cla", "false"]),
+        ("hunyuan_v1_dense", json!({"use_qk_norm": false}), &["use_qk_norm", "true"]),
+        ("hunyuan_v1_dense", json!({"rope_parameters": {"rope_type": "xdrope"}}), &["rope_type", "xdrope"]),
         ("glm", json!({"quantization_config": {"quant_method": "fp8"}}), &["quantization_config.quant_method", "awq"]),
     ] {
         refused(family, changes, &[&[FILE], parts].concat());

@@ -106,7 +106,7 @@ fn bound(name: &str) -> f32 {
 }
 
 /// Golden networks that files cannot say, by the field that is refused, and changes with which they can.
-const REFUSED: [(&str, &str, Option<&str>); 12] = [
+const REFUSED: [(&str, &str, Option<&str>); 13] = [
     ("gemma2", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
     ("gemma3", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
     ("phi-qk-norm", "qk_layernorm", Some(r#"{"qk_layernorm": false}"#)),
@@ -119,6 +119,7 @@ const REFUSED: [(&str, &str, Option<&str>); 12] = [
     ("cohere2", "layer_types", Some(r#"{"layer_types": null}"#)),
     ("ernie4_5-bias", "use_bias", None),
     ("seed_oss-bias", "attention_out_bias", None),
+    ("hunyuan_v1_dense-bias", "attention_bias", None),
 ];
 
 /// Golden networks with windows of 32 that files of their architecture have no word for, and a change without which
