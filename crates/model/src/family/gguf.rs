@@ -230,8 +230,8 @@ impl Gguf<'_> {
         Ok(Rotation { frequencies, pairing, magnitude, base, scaling })
     }
 
-    /// Frequencies of yarn, the context that the network had before, and the magnitude beside `attn_factor`. Turns of the
-    /// pairs that are blended are read from the files of every family, as transformers reads them from its
+    /// Frequencies of yarn, the context that the network had before, and the magnitude beside `attn_factor`. Turns of
+    /// the pairs that are blended are read from the files of every family, as transformers reads them from its
     /// configuration; llama.cpp takes 32 and 1 for granted in all but `mistral3`.
     fn yarn(&self, spec: &Spec, base_dim: (f32, usize), factor: f32) -> Result<(Vec<f32>, f32, f32), ModelError> {
         let number = |field: &str| match self.optional_f32(spec, field)?.filter(|found| *found != 0.0) {
