@@ -148,6 +148,17 @@ CASES = {
     "cohere-qk-norm": ("Cohere", dict(GROUPED, logit_scale=0.25, use_qk_norm=True)),
     "cohere2": ("Cohere2", dict(GROUPED, num_hidden_layers=3, intermediate_size=32, sliding_window=32,
                                 layer_types=[LOCAL, FULL, LOCAL], logit_scale=0.25)),
+    # Arcee, Ernie 4.5, Seed-OSS, Hunyuan.
+    "arcee": ("Arcee", dict(GROUPED, max_position_embeddings=256, rope_parameters=YARN)),
+    "ernie4_5": ("Ernie4_5", APART),
+    "ernie4_5-bias": ("Ernie4_5", dict(GROUPED, head_dim=None, use_bias=True, tie_word_embeddings=False)),
+    "seed_oss": ("SeedOss", APART),
+    "seed_oss-bias": ("SeedOss", dict(APART, attention_bias=False, attention_out_bias=True, mlp_bias=True,
+                                      tie_word_embeddings=True)),
+    "hunyuan_v1_dense": ("HunYuanDenseV1", dict(APART, max_position_embeddings=32768, rope_parameters=rope(
+        "dynamic", factor=1.0, alpha=1000.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0))),
+    "hunyuan_v1_dense-bias": ("HunYuanDenseV1", dict(GROUPED, head_dim=8, attention_bias=True,
+                                                     tie_word_embeddings=True)),
 }
 
 # What GGUF files and llama.cpp take for granted: the feed-forward half four times as wide, scores scaled by the width

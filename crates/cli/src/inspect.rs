@@ -204,10 +204,12 @@ fn feed_forward(feed_forward: FeedForward) -> &'static str {
         FeedForward::Gated(Activation::GeluTanh) => "GeGLU, tanh",
         FeedForward::Gated(Activation::GeluErf) => "GeGLU",
         FeedForward::Gated(Activation::Relu) => "ReGLU",
+        FeedForward::Gated(Activation::ReluSquared) => "ReGLU, squared",
         FeedForward::Plain(Activation::Silu) => "SiLU",
         FeedForward::Plain(Activation::GeluTanh) => "GELU, tanh",
         FeedForward::Plain(Activation::GeluErf) => "GELU",
         FeedForward::Plain(Activation::Relu) => "ReLU",
+        FeedForward::Plain(Activation::ReluSquared) => "ReLU, squared",
     }
 }
 

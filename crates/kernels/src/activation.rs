@@ -62,6 +62,14 @@ pub fn relu(x: &mut [f32]) {
     }
 }
 
+/// max(x, 0)^2.
+pub fn relu_squared(x: &mut [f32]) {
+    for x in x {
+        let above = x.max(0.0);
+        *x = above * above;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,7 +78,13 @@ mod tests {
     fn gates_are_the_activation_times_the_other_half() {
         let x: Vec<f32> = (-60..60).map(|i| i as f32 / 10.0).collect();
         let up: Vec<f32> = x.iter().map(|x| x.cos()).collect();
-        for (f, name) in [(gelu_tanh as fn(&mut [f32]), "tanh"), (gelu_erf, "erf"), (relu, "relu"), (silu, "silu")] {
+        for (f, name) in [
+            (gelu_tanh as fn(&mut [f32]), "tanh"),
+            (gelu_erf, "erf"),
+            (relu, "relu"),
+            (silu, "silu"),
+            (relu_squared, "squared"),
+        ] {
             let (mut gated, mut plain) = (x.clone(), x.clone());
             gate(f, &mut gated, &up);
             f(&mut plain);
@@ -83,6 +97,13 @@ mod tests {
             let wide = f64::from(*x) / (1.0 + (-f64::from(*x)).exp());
             assert!((f64::from(found) - wide).abs() <= 1e-6, "{x}: {found} against {wide}");
         }
+    }
+
+    #[test]
+    fn relu_is_squared_above_0() {
+        let mut x = [-2.0, -0.0, 0.0, 0.5, 3.0f32];
+        relu_squared(&mut x);
+        assert_eq!(x, [0.0, 0.0, 0.0, 0.25, 9.0]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! Left out: in a parallel block the products of both halves could be one fork-join, where they read the same rows.
 
-use foretoken_kernels::activation::{gate, gelu_erf, gelu_tanh, relu, silu, silu_gate};
+use foretoken_kernels::activation::{gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
 use foretoken_kernels::attention::{Arguments, Places, Scratch, attention};
 use foretoken_kernels::matmul::{product, products};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
@@ -225,6 +225,14 @@ impl Block<'_> {
         let keys = room(keys, rows * kv_width);
         let values = room(values, rows * kv_width);
         self.project(layer, read, [queries, keys, values]);
+        let choices = spec.attention_of(number);
+        let mut rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
+        if let Some(rotated) = rotated.take_if(|_| spec.norms_after_rotation) {
+            for row in 0..rows {
+                rotated.rotate(row, head_dim, &mut queries[row * query_width..][..query_width]);
+                rotated.rotate(row, head_dim, &mut keys[row * kv_width..][..kv_width]);
+            }
+        }
         self.normalize_pieces(&layer.query_norm, queries, raw);
         if let Some(KeyValue { key_norm, value_norm, .. }) = &layer.key_value {
             self.normalize_pieces(key_norm, keys, raw);
@@ -232,9 +240,7 @@ impl Block<'_> {
         }
         // Whose keys and values are seen.
         let source = spec.kv_layer_of(number);
-        let choices = spec.attention_of(number);
         let sight = &self.standing.sights[cache.group_of[source]];
-        let rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
         if let Some(growth) = spec.query_growth {
             for (position, query) in self.standing.positions.iter().zip(queries.chunks_exact_mut(query_width)) {
                 let factor = growth.at(*position as usize);
@@ -338,6 +344,7 @@ fn function(activation: Activation) -> fn(&mut [f32]) {
         Activation::GeluTanh => gelu_tanh,
         Activation::GeluErf => gelu_erf,
         Activation::Relu => relu,
+        Activation::ReluSquared => relu_squared,
     }
 }
 

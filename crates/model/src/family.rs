@@ -20,10 +20,12 @@ use tensors::Tensors;
 use write::{Keys, Writing, Written};
 
 mod alibi;
+mod arcee;
 mod baichuan;
 mod bloom;
 mod checks;
 mod cohere;
+mod ernie;
 mod falcon;
 mod gemma;
 mod gemma4;
@@ -33,6 +35,7 @@ mod gpt2;
 mod gpt_neox;
 mod gptj;
 mod granite;
+mod hunyuan;
 mod internlm2;
 mod json;
 mod layout;
@@ -43,6 +46,7 @@ mod opt;
 mod phi;
 mod qwen;
 mod rope;
+mod seed_oss;
 mod smollm3;
 mod stablelm;
 mod starcoder;
@@ -72,6 +76,10 @@ const FAMILIES: &[&[Family]] = &[
     cohere::FAMILIES,
     internlm2::FAMILIES,
     baichuan::FAMILIES,
+    arcee::FAMILIES,
+    ernie::FAMILIES,
+    seed_oss::FAMILIES,
+    hunyuan::FAMILIES,
 ];
 
 /// What is known of a family.

@@ -204,6 +204,8 @@ pub enum Activation {
     GeluErf,
     /// max(x, 0).
     Relu,
+    /// max(x, 0)^2.
+    ReluSquared,
 }
 
 /// A network's shape and its choices.
@@ -249,6 +251,8 @@ pub struct Spec {
     pub embedding_multiplier: f32,
     /// Multiplies attention scores.
     pub attention_scale: f32,
+    /// Whether norms of queries and keys are behind their rotation, and not before it.
+    pub norms_after_rotation: bool,
     /// How queries grow with their position, if they do.
     pub query_growth: Option<QueryGrowth>,
     /// What scaled scores are softly brought below, as cap * tanh(score / cap).

@@ -158,6 +158,7 @@ impl Gguf<'_> {
             residual_multiplier: 1.0,
             embedding_multiplier: 1.0,
             attention_scale: 1.0 / (head_dim as f32).sqrt(),
+            norms_after_rotation: false,
             query_growth: None,
             attention_soft_cap: None,
             logit_multiplier: 1.0,
@@ -263,8 +264,8 @@ impl Gguf<'_> {
         Ok(Rotation { frequencies, pairing, magnitude, base, scaling })
     }
 
-    /// Frequencies of yarn, the context that the network had before, and the magnitude beside `attn_factor`. Turns of the
-    /// pairs that are blended are read from the files of every family, as transformers reads them from its
+    /// Frequencies of yarn, the context that the network had before, and the magnitude beside `attn_factor`. Turns of
+    /// the pairs that are blended are read from the files of every family, as transformers reads them from its
     /// configuration; llama.cpp takes 32 and 1 for granted in all but `mistral3`.
     fn yarn(&self, spec: &Spec, base_dim: (f32, usize), factor: f32) -> Result<(Vec<f32>, f32, f32), ModelError> {
         let number = |field: &str| match self.optional_f32(spec, field)?.filter(|found| *found != 0.0) {

@@ -120,6 +120,7 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
         residual_multiplier: 1.0,
         embedding_multiplier: 1.0,
         attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        norms_after_rotation: false,
         query_growth: None,
         attention_soft_cap: None,
         logit_multiplier: 1.0,
@@ -140,7 +141,7 @@ fn head_dim(config: &JsonConfig, fields: &Fields, width: usize, heads: usize) ->
 }
 
 /// The activations there are, by the names of transformers.
-const ACTIVATIONS: [(&str, Activation); 10] = [
+const ACTIVATIONS: [(&str, Activation); 11] = [
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),
     ("gelu_new", Activation::GeluTanh),
@@ -151,6 +152,7 @@ const ACTIVATIONS: [(&str, Activation); 10] = [
     ("gelu_python", Activation::GeluErf),
     ("gelu_erf", Activation::GeluErf),
     ("relu", Activation::Relu),
+    ("relu2", Activation::ReluSquared),
 ];
 
 /// The first name of an activation.

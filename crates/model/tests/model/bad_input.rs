@@ -314,6 +314,11 @@ fn what_a_family_does_not_do_is_refused_by_its_field() {
         ("falcon-new", json!({"parallel_attn": false}), &["parallel_attn", "true"]),
         ("smollm3", json!({"no_rope_layers": [1]}), &["no_rope_layers", "one number a layer"]),
         ("granite", json!({"logits_scaling": 0.0}), &["logits_scaling", "above 0"]),
+        ("arcee", json!({"hidden_act": "relu6"}), &["hidden_act", "relu2", "relu6"]),
+        ("ernie4_5", json!({"compression_ratio": 2.0}), &["compression_ratio", "2"]),
+        ("hunyuan_v1_dense", json!({"use_cla": true}), &["use_cla", "false"]),
+        ("hunyuan_v1_dense", json!({"use_qk_norm": false}), &["use_qk_norm", "true"]),
+        ("hunyuan_v1_dense", json!({"rope_parameters": {"rope_type": "xdrope"}}), &["rope_type", "xdrope"]),
         ("glm", json!({"quantization_config": {"quant_method": "fp8"}}), &["quantization_config.quant_method", "awq"]),
     ] {
         refused(family, changes, &[&[FILE], parts].concat());

@@ -14,7 +14,7 @@ use crate::{fixture, load_with, logits};
 
 /// Golden folders by the families of the register: all that there are, but for quantized ones, which are compared
 /// with their own weights (`quantized.rs`).
-pub(crate) const GOLDENS: [&[&str]; 13] = [
+pub(crate) const GOLDENS: [&[&str]; 15] = [
     &["llama", "llama-tied", "llama-biased", "llama-head-dim", "gpt2"],
     &["llama3-rope", "linear-rope", "yarn-rope", "dynamic-rope-below", "dynamic-rope-above", "longrope"],
     &["qwen2", "qwen2-yarn", "qwen2-window", "qwen3"],
@@ -27,6 +27,8 @@ pub(crate) const GOLDENS: [&[&str]; 13] = [
     &["stablelm", "stablelm-parallel", "olmo2", "olmo3", "glm", "glm4"],
     &["smollm3", "granite"],
     &["cohere", "cohere-qk-norm", "cohere2"],
+    &["arcee", "ernie4_5", "ernie4_5-bias", "seed_oss", "seed_oss-bias"],
+    &["hunyuan_v1_dense", "hunyuan_v1_dense-bias"],
     // Their logits are llama.cpp's.
     &["internlm2", "baichuan", "baichuan-13b", "chatglm"],
 ];
@@ -154,7 +156,7 @@ fn goldens_of_a_given_folder() {
 
 /// Golden networks of which a GGUF file says all. Of the others files lack a window, the pattern of layers, the scale
 /// of scores, a scaling of rotations, or the width of the feed-forward half.
-const SAID_BY_GGUF: [&str; 33] = [
+const SAID_BY_GGUF: [&str; 40] = [
     "llama",
     "llama-tied",
     "llama-biased",
@@ -188,6 +190,13 @@ const SAID_BY_GGUF: [&str; 33] = [
     "baichuan",
     "baichuan-13b",
     "chatglm",
+    "arcee",
+    "ernie4_5",
+    "ernie4_5-bias",
+    "seed_oss",
+    "seed_oss-bias",
+    "hunyuan_v1_dense",
+    "hunyuan_v1_dense-bias",
 ];
 
 /// Goldens as llama.cpp's converter writes them (`bench/peers/golden_gguf.py`), one `NAME.gguf` each:

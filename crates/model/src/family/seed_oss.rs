@@ -1,0 +1,41 @@
+//! Seed-OSS: Llama with biases of q, k and v, and heads apart from the width.
+
+use foretoken_kernels::rope::Pairing;
+
+use super::gguf::{Gguf, NormKind};
+use super::layout::{GGUF, HUGGING, Layout};
+use super::write::Writing;
+use super::{Asked, Family, Plan, json, rope};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward};
+
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("seed_oss", of_json)), Some(("seed_oss", of_gguf))).written("seed_oss", keys)];
+
+fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+    let fields = json::Fields {
+        kv_heads_default: Some(8),
+        head_dim_default: Some(128),
+        context_default: 524_288,
+        ..json::HUGGING
+    };
+    let mut spec = json::spec(config, "seed_oss", &fields)?;
+    rope::HALVES.set(config, asked, &mut spec)?;
+    let qkv_bias = json::bias(config, "attention_bias", true)?;
+    let output_bias = json::bias(config, "attention_out_bias", false)?;
+    let ffn_bias = json::bias(config, "mlp_bias", false)?;
+    Ok(Plan { spec, layout: Layout { qkv_bias, output_bias, ffn_bias, ..HUGGING } })
+}
+
+/// The norm before the feed-forward half has the name of one behind attention.
+fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("seed_oss", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Halves)?;
+    Ok(Plan { spec, layout: Layout { ffn_norm: Some("post_attention_norm"), ..GGUF } })
+}
+
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.refuse_biases("attention_out_bias", &[file.layout.output_bias])?;
+    file.refuse_biases("mlp_bias", &[file.layout.ffn_bias])
+}
