@@ -19,8 +19,11 @@ fn golden(name: &str) -> PathBuf {
 }
 
 fn load(name: &str, texts: Option<usize>) -> Model {
+    load_with(name, texts, TEXTS * CONTEXT.div_ceil(PAGE_LEN))
+}
+
+fn load_with(name: &str, texts: Option<usize>, pages: usize) -> Model {
     let checkpoint = Checkpoint::open(&golden(name)).unwrap_or_else(|error| panic!("{error}"));
-    let pages = TEXTS * CONTEXT.div_ceil(PAGE_LEN);
     let options =
         Options { page_len: PAGE_LEN, pages, texts, rows_max: ROWS_MAX, ..Options::for_positions(CONTEXT, 2) };
     Model::load(&checkpoint, options, &mut |_, _| ()).unwrap_or_else(|error| panic!("{error}"))
@@ -61,6 +64,15 @@ fn texts_far_beyond_a_window_are_those_of_a_cache_that_keeps_everything() {
         for drafters in [&[][..], &[0], &[1], &[0, 1], &[2]] {
             let found = write(&mut engine, &requests(drafters));
             assert!(found == expected, "{name}, drafters {drafters:?}");
+        }
+        // Room for one text and a little more: they push each other out, and compute or adopt their rows again.
+        let crowded = load_with(name, Some(1), CONTEXT.div_ceil(PAGE_LEN) + 9);
+        let mut engine = Engine::new(Box::new(crowded), TEXTS, CONTEXT);
+        engine.add_drafter(Box::new(SuffixDrafter::default()));
+        for drafters in [&[][..], &[0]] {
+            let found = write(&mut engine, &requests(drafters));
+            assert!(found == expected, "{name}, crowded, drafters {drafters:?}");
+            engine.check_pages().unwrap_or_else(|error| panic!("{name}: {error}"));
         }
     }
 }
