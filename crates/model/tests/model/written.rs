@@ -106,9 +106,11 @@ fn bound(name: &str) -> f32 {
 }
 
 /// Golden networks that files cannot say, by the field that is refused, and changes with which they can.
-const REFUSED: [(&str, &str, Option<&str>); 13] = [
+const REFUSED: [(&str, &str, Option<&str>); 15] = [
     ("gemma2", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
     ("gemma3", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
+    ("gemma4", "model_type", None),
+    ("gemma4-per-layer", "model_type", None),
     ("phi-qk-norm", "qk_layernorm", Some(r#"{"qk_layernorm": false}"#)),
     ("gptj", "model_type", None),
     ("codegen", "model_type", None),
