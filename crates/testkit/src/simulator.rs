@@ -4,7 +4,8 @@
 //! register, and requests that arrive and go away at any step, with shared beginnings, samplers, stop strings and
 //! constraints. What must hold ([`Run::check`]): the tokens of each request and the bits of their log-probabilities are
 //! those of [`decode`], its text ends where a naive search finds the stop string, every request ends exactly once, and
-//! no page is lost or held twice, and the engine comes to rest. A run that fails is made smaller ([`Run::smallest`]) before it is shown.
+//! no page is lost or held twice, and the engine comes to rest. A run that fails is made smaller ([`Run::smallest`])
+//! before it is shown.
 //!
 //! Only *exact*: under *rejection* the text of a seed depends on who was drafted beside whom. Left out: clocks, since
 //! costs are held; executors and drafters that fail, which have tests of their own.
