@@ -8,14 +8,14 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::tensors::Bias;
-use super::write::Writing;
+use super::write::{Writing, within_windows};
 use super::{Asked, Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Spec};
 
 pub(super) const FAMILIES: &[Family] = &[
-    Family::new(Some(("qwen2", qwen2)), Some(("qwen2", qwen2_of_gguf))).written("qwen2", qwen2_keys),
+    Family::new(Some(("qwen2", qwen2)), Some(("qwen2", qwen2_of_gguf))).written("qwen2", within_windows),
     Family::new(Some(("qwen3", qwen3)), Some(("qwen3", qwen3_of_gguf))).written("qwen3", qwen3_keys),
 ];
 
@@ -62,11 +62,6 @@ fn qwen3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("qwen3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     Ok(Plan { spec, layout: Layout { piece_norms: HEAD_NORMS_OF_GGUF, ..GGUF } })
-}
-
-fn qwen2_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
-    file.within_windows();
-    Ok(())
 }
 
 fn qwen3_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {

@@ -5,7 +5,7 @@ use foretoken_kernels::rope::Pairing;
 
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv, Up};
-use super::write::{Writing, nothing};
+use super::write::{nothing, within_windows};
 use super::{Asked, Family, Plan, gpt2, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
@@ -14,7 +14,7 @@ use crate::spec::{Activation, FeedForward};
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("gpt_bigcode", bigcode)), Some(("starcoder", bigcode_of_gguf))).written("starcoder", nothing),
     Family::new(Some(("starcoder2", starcoder2)), Some(("starcoder2", starcoder2_of_gguf)))
-        .written("starcoder2", starcoder2_keys),
+        .written("starcoder2", within_windows),
 ];
 
 const OF_GGUF: FeedForward = FeedForward::Plain(Activation::GeluTanh);
@@ -73,9 +73,4 @@ fn starcoder2_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("starcoder2", NormKind::Layer, OF_GGUF)?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
     Ok(Plan { spec, layout: Layout { up: Up::Plain("ffn_up"), norm_bias: true, ..GGUF } })
-}
-
-fn starcoder2_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
-    file.within_windows();
-    Ok(())
 }

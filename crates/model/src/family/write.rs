@@ -55,6 +55,12 @@ pub(super) fn nothing(_: &mut Writing<'_>) -> Result<(), ModelError> {
     Ok(())
 }
 
+/// The same of an architecture that has no word for windows ([`Writing::within_windows`]).
+pub(super) fn within_windows(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.within_windows();
+    Ok(())
+}
+
 /// A count as GGUF stores it. Every count of a [`Spec`] is bounded far below.
 fn number(number: usize) -> Value {
     Value::U32(u32::try_from(number).unwrap_or(u32::MAX))
