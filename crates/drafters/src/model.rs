@@ -30,7 +30,7 @@ use std::fmt;
 
 use crate::{LogitRows, ScoreAsk, Scorer};
 use foretoken_speculation::RawLaw;
-use foretoken_speculation::{Ask, DraftSettings, Drafter, Draws, News, Opening, Work};
+use foretoken_speculation::{Ask, DraftSettings, Drafter, Draws, News, Opening, ReadAsk, Work};
 use foretoken_speculation::{Branch, Outlook};
 use foretoken_speculation::{Chance, DraftTree, Evidence, NodeId, Scratch, SequenceId, Tenant, Token};
 
@@ -262,6 +262,39 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
         }
     }
 
+    fn read(&mut self, asks: &[ReadAsk<'_>]) {
+        let context_max = self.scorer.context_max();
+        let mut reading: Vec<&ReadAsk<'_>> = Vec::with_capacity(asks.len());
+        for ask in asks.iter().filter(|ask| ask.until <= context_max) {
+            let cached = self.caches.get_mut(&ask.sequence);
+            let cached = cached.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+            cached.adopt(ask.sequence, &ask.tokens[..ask.tokens.len().min(context_max)], &mut self.scorer);
+            if cached.ran.len() < ask.until {
+                cached.catch_up(ask.sequence, &ask.tokens[..ask.until], &mut self.scorer);
+                cached.in_pass = true;
+                reading.push(ask);
+            }
+        }
+        if reading.is_empty() {
+            return;
+        }
+        let spans: Vec<TreeSpan<'_>> =
+            reading.iter().map(|ask| self.caches[&ask.sequence].span(&ask.tokens[..ask.until], true)).collect();
+        let score_asks: Vec<ScoreAsk<'_>> =
+            reading.iter().zip(&spans).map(|(ask, span)| span.ask(ask.sequence)).collect();
+        self.rows.clear();
+        self.scorer.score(&score_asks, &mut self.rows);
+        self.work.passes += 1;
+        for (row, ask) in reading.into_iter().enumerate() {
+            let cached = self.caches.get_mut(&ask.sequence).expect("opened, or nothing was run");
+            cached.in_pass = false;
+            if self.rows.row(row).is_some() {
+                self.work.read += (ask.until - cached.ran.len()) as u64;
+                cached.ran.extend_from_slice(&ask.tokens[cached.ran.len()..ask.until]);
+            }
+        }
+    }
+
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         let mut growths: Vec<Growth> = Vec::with_capacity(asks.len());
         for (i, ask) in asks.iter_mut().enumerate() {
@@ -270,6 +303,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
                 let cached = self.caches.get_mut(&ask.sequence);
                 let cached = cached.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
                 cached.catch_up(ask.sequence, ask.tokens, &mut self.scorer);
+                cached.adopt(ask.sequence, ask.tokens, &mut self.scorer);
                 let settings = ask.settings;
                 let sampling = settings.has_filters().then(|| settings.sampling(ask.sampling));
                 growths.push(Growth::new(i, sampling));

@@ -104,8 +104,14 @@ pub(crate) fn common_prefix(a: &[Token], b: &[Token]) -> usize {
 /// A language model with a cache per sequence.
 pub trait Scorer: Send {
     /// Gets ready for a sequence, with nothing cached. `tenant`: on whose behalf. What was computed for another
-    /// sequence of the same tenant need not be computed again.
+    /// sequence of the same tenant may be taken over ([`Scorer::adopt`]).
     fn open(&mut self, sequence: SequenceId, tenant: Tenant);
+
+    /// Takes over what was computed elsewhere of these tokens, for a sequence of which nothing is cached; how many first
+    /// ones are now cached for good. None by default, for models that share nothing.
+    fn adopt(&mut self, _sequence: SequenceId, _tokens: &[Token]) -> usize {
+        0
+    }
 
     /// Runs every ask in one pass and appends to `rows` the wanted rows of the first ask, then of the second, and so
     /// on: logits over the target's vocabulary. Rows of an ask that cannot be run are all `None`, and its cache is as

@@ -24,7 +24,7 @@ use crate::Scorer;
 use crate::model::{ModelDrafter, SEED_FLIP};
 use crate::translate::{Meaning, Piece, Reading, Translator};
 use foretoken_speculation::budget::Limits;
-use foretoken_speculation::{Ask, DraftSettings, Drafter, Opening, Probes, Work};
+use foretoken_speculation::{Ask, DraftSettings, Drafter, Opening, Probes, ReadAsk, Work};
 use foretoken_speculation::{Chance, DraftTree, Evidence, NodeId, Promise, Proposal, Sampling, SequenceId, Token};
 
 pub use shared::SharedScorer;
@@ -123,6 +123,26 @@ impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
         assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
         self.translator.open(opening.sequence);
         self.assistant.open(&Opening { prompt: &[], prediction: &[], ..*opening });
+    }
+
+    fn read(&mut self, asks: &[ReadAsk<'_>]) {
+        for ask in asks {
+            let reading = self.readings.get_mut(&ask.sequence);
+            let reading = reading.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
+            if reading.len() < ask.until {
+                reading.read(&mut self.translator, ask.sequence, [&ask.tokens[..ask.until], &[]]);
+            }
+        }
+        let mut assistant_asks: Vec<ReadAsk<'_>> = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let tokens = self.translator.assistant_tokens(ask.sequence);
+            // The last of them may still change with what the target says next.
+            let until = tokens.len().saturating_sub(1);
+            if until > 0 {
+                assistant_asks.push(ReadAsk { tokens, prompt_len: tokens.len(), until, ..*ask });
+            }
+        }
+        self.assistant.read(&assistant_asks);
     }
 
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {

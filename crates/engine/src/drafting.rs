@@ -12,6 +12,8 @@
 //! verified. Under *exact* each may fill the whole budget; under the other promises, where draws cannot be taken back,
 //! they share it ([`share`]). Where drafts are weighed by their costs, whoever does not pay is not asked (`weighing`).
 
+mod reading;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,8 @@ use crate::panics::panic_message;
 use crate::request::Request;
 use crate::sequence::{HiddenRows, Sequence};
 use crate::weighing::{Trials, Weighing, Who, unique};
+
+pub(crate) use reading::Reading;
 
 /// All drafters of an engine, by number.
 #[derive(Default)]
@@ -143,7 +147,8 @@ impl Drafters {
     /// Lets the drafters of all sequences that take part in the pass and may draft offer their candidates.
     pub(crate) fn draft(&mut self, running: &mut [Sequence], pass: &mut DraftPass<'_>, chance: &mut dyn Chance) {
         // Whom each sequence asks in each round, settled before anybody is dropped.
-        let turns: Vec<Vec<Option<u8>>> = running.iter().map(|sequence| self.turns(sequence, pass)).collect();
+        let turns: Vec<Vec<Option<u8>>> =
+            running.iter().enumerate().map(|(at, sequence)| self.turns(at, sequence, pass)).collect();
         let rounds = turns.iter().map(Vec::len).max().unwrap_or(0);
         let asked = turns.iter().flatten().flatten().filter(|number| !pass.resting.contains(number));
         asked.for_each(|number| pass.trials.clear(*number));
@@ -171,13 +176,13 @@ impl Drafters {
     }
 
     /// The drafters of a sequence in the order in which they would be asked, `None` for one that is not.
-    fn turns(&self, sequence: &Sequence, pass: &mut DraftPass<'_>) -> Vec<Option<u8>> {
+    fn turns(&self, at: usize, sequence: &Sequence, pass: &mut DraftPass<'_>) -> Vec<Option<u8>> {
         if sequence.nodes_max == 0 {
             return Vec::new();
         }
         let mut before: Vec<u8> = Vec::with_capacity(sequence.turns.len());
         let turn = |number: &u8| {
-            let is_asked = !sequence.request.budget.is_auto() || self.is_asked(*number, sequence, &before, pass);
+            let is_asked = self.is_asked(*number, sequence, &before, pass) && !self.reads(*number, at, sequence, pass);
             before.extend(is_asked.then_some(*number));
             is_asked.then_some(*number)
         };
@@ -186,12 +191,12 @@ impl Drafters {
 
     /// Whether a sequence asks this drafter, having asked those `before`.
     fn is_asked(&self, number: u8, sequence: &Sequence, before: &[u8], pass: &mut DraftPass<'_>) -> bool {
-        let Member { drafter, needs, .. } = &self.members[usize::from(number)];
-        let told = guarded(|| (drafter.work().is_some(), drafter.unread(sequence.id, sequence.tokens.len())));
+        if !sequence.request.budget.is_auto() {
+            return true;
+        }
         // One that cannot even say this is asked, and dropped if it fails again.
-        let Ok((has_network, unread)) = told else { return true };
-        let probes = needs.probes_max;
-        let (who, costs) = (Who { number, has_network, unread, probes }, pass.meter.costs());
+        let Some(who) = self.who(number, sequence, sequence.nodes_max) else { return true };
+        let costs = pass.meter.costs();
         if !pass.weighing.is_due(sequence, costs, who) {
             return false;
         }
@@ -199,7 +204,9 @@ impl Drafters {
             return true;
         }
         pass.resting.push(number);
-        let price = pass.weighing.trial(sequence, costs, who);
+        // A long text is read in pieces, each of which has its price.
+        let piece = Who { unread: who.unread.min(self.piece(number, pass)), ..who };
+        let price = pass.weighing.trial(sequence, costs, piece);
         let is_tried = pass.trials.spend(number, price);
         pass.tried.extend(is_tried.then_some((number, price)));
         is_tried
@@ -351,6 +358,10 @@ pub(crate) struct DraftPass<'a> {
     pub(crate) resting: Vec<u8>,
     /// Those that are tried all the same, once for each sequence, and at which price.
     pub(crate) tried: Vec<(u8, f64)>,
+    /// Seconds for which draft models may still read in this pass; a text that takes longer is read in pieces.
+    pub(crate) read_seconds: f64,
+    /// Who reads of which running sequence, and up to where.
+    pub(crate) reading: Vec<Reading>,
 }
 
 /// How far a drafter may go for a sequence, and what there was before it was asked.

@@ -1,9 +1,16 @@
 //! Who takes part in the next pass, and with how many rows.
 //!
 //! Sequences whose text is being written come first: each gets its row before any gets a tree, so that nobody's guesses
-//! keep another waiting. Trees leave a quarter of the rows to prompts, where these have a use for it. Prompts share the
-//! rows that are left. Each time the higher priority comes first, then the earlier arrival. Because rows do not know
+//! keep another waiting. Prompts share the rows that are left, but for a quarter that is kept for trees: while a prompt
+//! fills the pass every row takes the processor's time, and a guess is hardly ever worth as much as a prompt's token,
+//! which is certain. Each time the higher priority comes first, then the earlier arrival. Because rows do not know
 //! their neighbours, no choice made here can change a text.
+//!
+//! A prompt beside texts that are being written is cut into pieces that keep these waiting for [`WAIT_SECONDS`] or
+//! [`WAIT_PASSES`] of their own passes, whichever is more ([`rows_beside`]). What rows take is known from the passes
+//! that were made.
+
+use foretoken_speculation::Costs;
 
 use crate::sequence::{Phase, Sequence};
 
@@ -22,8 +29,53 @@ pub(crate) struct Scheduled {
     pub(crate) probes_max: usize,
 }
 
-/// Prompts get this part of the rows at least, if they can use it, before trees get theirs.
-const PROMPT_PART: usize = 4;
+/// Trees get this part of the rows at most where prompts can use them.
+const TREE_PART: usize = 4;
+/// So long a pass with parts of prompts may take, in seconds, where others write in it: a stutter that nobody notices
+/// who reads along.
+const WAIT_SECONDS: f64 = 0.150;
+/// Or as long as so many passes of the writers alone, where these take longer.
+const WAIT_PASSES: f64 = 4.0;
+/// So many rows of prompts a pass has in any case, so that they come to an end.
+const PROMPT_ROWS_MIN: usize = 8;
+
+/// How many rows a pass may have; all that there are, unless prompts are read while others write.
+pub(crate) fn rows_beside(running: &[Sequence], costs: &Costs, rows_max: usize) -> usize {
+    let Some(Wait { writers, context, seconds }) = Wait::of(running, costs) else { return rows_max };
+    if running.iter().all(|sequence| sequence.phase == Phase::Writes) {
+        return rows_max;
+    }
+    // Draft models read the prompt along with the target.
+    let reading = |sequence: &Sequence| sequence.drafters.iter().map(|number| costs.drafter(*number).catch_up).sum();
+    let beside = running.iter().filter(|sequence| sequence.phase == Phase::Reads).map(reading).fold(0.0, f64::max);
+    costs.rows_within(seconds, context, beside, writers + PROMPT_ROWS_MIN, rows_max).min(rows_max)
+}
+
+/// For how many seconds draft models may read beside a pass of so many rows; without end where that keeps nobody
+/// waiting.
+pub(crate) fn reading_seconds(running: &[Sequence], costs: &Costs, rows: usize) -> f64 {
+    Wait::of(running, costs).map_or(f64::INFINITY, |wait| (wait.seconds - costs.pass(rows, wait.context)).max(0.0))
+}
+
+/// For how long a pass may keep those waiting who write in it.
+struct Wait {
+    writers: usize,
+    /// Tokens of all that run, on average.
+    context: usize,
+    seconds: f64,
+}
+
+impl Wait {
+    /// `None` where nobody writes, or somebody alone.
+    fn of(running: &[Sequence], costs: &Costs) -> Option<Wait> {
+        let writers = running.iter().filter(|sequence| sequence.phase == Phase::Writes).count();
+        if writers == 0 || running.len() == 1 {
+            return None;
+        }
+        let context = running.iter().map(|sequence| sequence.tokens.len()).sum::<usize>() / running.len();
+        Some(Wait { writers, context, seconds: WAIT_SECONDS.max(WAIT_PASSES * costs.pass(writers, context)) })
+    }
+}
 
 /// Deals out the rows of one pass. `running`: in order of rank.
 pub(crate) fn plan(running: &[Sequence], rows_max: usize, scheduled: &mut Vec<Scheduled>) {
@@ -33,7 +85,7 @@ pub(crate) fn plan(running: &[Sequence], rows_max: usize, scheduled: &mut Vec<Sc
     // Rows that belong to those who write and have not had their turn.
     let mut owed = of(Phase::Writes).count();
     let prompts: usize = of(Phase::Reads).map(Sequence::uncached).sum();
-    let kept = prompts.min(rows_max / PROMPT_PART);
+    let kept = prompts.min(rows_max - rows_max / TREE_PART);
     for phase in [Phase::Writes, Phase::Reads] {
         for (at, sequence) in running.iter().enumerate().filter(|(_, sequence)| sequence.phase == phase) {
             let (uncached, writing) = (sequence.uncached(), phase == Phase::Writes);
@@ -63,6 +115,7 @@ mod tests {
     use super::*;
     use crate::request::{BudgetKind, Request};
     use foretoken_speculation::SequenceId;
+    use foretoken_speculation::costs::Curve;
 
     #[test]
     fn everyone_who_writes_gets_a_row_before_anyone_gets_a_tree() {
@@ -79,10 +132,43 @@ mod tests {
             scheduled.iter().map(|entry| (entry.at, entry.take, entry.nodes_max)).collect::<Vec<_>>()
         };
         assert_eq!(dealt(2), [(1, 1, 0), (2, 1, 0)]);
-        assert_eq!(dealt(5), [(1, 1, 1), (2, 1, 0), (3, 1, 0), (0, 1, 0)]);
-        // A quarter of the rows, but no more than the prompt can use, is kept for it.
-        assert_eq!(dealt(12), [(1, 1, 6), (2, 1, 0), (3, 1, 0), (0, 3, 0)]);
+        assert_eq!(dealt(5), [(1, 1, 0), (2, 1, 0), (3, 1, 0), (0, 2, 0)]);
+        // What the prompt can use is kept for it, but for a quarter of the rows.
+        assert_eq!(dealt(12), [(1, 1, 1), (2, 1, 0), (3, 1, 0), (0, 8, 0)]);
         assert_eq!(dealt(34), [(1, 1, 9), (2, 1, 9), (3, 1, 5), (0, 8, 0)]);
         assert_eq!(dealt(40), [(1, 1, 9), (2, 1, 9), (3, 1, 9), (0, 8, 2)]);
+    }
+
+    #[test]
+    fn a_prompt_is_cut_where_it_would_keep_writers_waiting_and_nowhere_else() {
+        let request = |prompt: usize| Request::new(vec![1; prompt]);
+        let running = |prompts: &[usize]| -> Vec<Sequence> {
+            prompts.iter().map(|prompt| Sequence::new(SequenceId(0), request(*prompt), 5000, 1)).collect()
+        };
+        let costs = |row: f64, pass: f64| Costs {
+            curves: vec![Curve::new(0, vec![(1, pass), (101, pass + 100.0 * row)])],
+            ..Costs::default()
+        };
+        // A millisecond a row: 150 of them in 150 ms, of which the pass itself takes 20.
+        assert_eq!(rows_beside(&running(&[2000, 1, 1]), &costs(0.001, 0.020), 512), 131);
+        // Four passes of the writers are longer: 403 ms in all, with 303 ms more for rows.
+        assert_eq!(rows_beside(&running(&[2000, 1, 1]), &costs(0.001, 0.100), 512), 305);
+        // Nobody waits, or nobody reads.
+        assert_eq!(rows_beside(&running(&[2000, 3]), &costs(0.001, 0.020), 512), 512);
+        assert_eq!(rows_beside(&running(&[1, 1, 1]), &costs(0.001, 0.020), 512), 512);
+        // However dear rows are, the prompt goes on.
+        assert_eq!(rows_beside(&running(&[2000, 1]), &costs(9.0, 0.020), 512), 1 + PROMPT_ROWS_MIN);
+    }
+
+    #[test]
+    fn draft_models_read_in_what_the_pass_leaves() {
+        let sequences = |prompts: &[usize]| -> Vec<Sequence> {
+            prompts.iter().map(|prompt| Sequence::new(SequenceId(0), Request::new(vec![1; *prompt]), 500, 1)).collect()
+        };
+        let costs = Costs { curves: vec![Curve::new(0, vec![(1, 0.030), (101, 0.130)])], ..Costs::default() };
+        assert!((reading_seconds(&sequences(&[1, 1]), &costs, 2) - (0.150 - 0.031)).abs() < 1e-9);
+        assert_eq!(reading_seconds(&sequences(&[1, 1]), &costs, 400), 0.0);
+        assert_eq!(reading_seconds(&sequences(&[1]), &costs, 2), f64::INFINITY);
+        assert_eq!(reading_seconds(&sequences(&[9, 9]), &costs, 2), f64::INFINITY);
     }
 }

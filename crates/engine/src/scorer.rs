@@ -55,27 +55,14 @@ impl ExecutorScorer {
         &*self.executor
     }
 
-    /// Makes room for the rows of an ask, if there is any; how many of the ask's need not be run, `None` without room.
+    /// Makes room for the rows of an ask, if there is any; whether there is.
     /// (A tree may have more rows than the context positions; the executor itself refuses positions that it does not
     /// have.)
-    fn make_room(&mut self, ask: &ScoreAsk<'_>) -> Option<usize> {
-        let Self { executor, pages, sequences } = self;
+    fn make_room(&mut self, ask: &ScoreAsk<'_>) -> bool {
+        let Self { pages, sequences, .. } = self;
         let held = sequences.get_mut(&ask.sequence).unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         if held.lost {
-            return None;
-        }
-        let mut computed = ask.computed;
-        if ask.start + computed == 0 {
-            // Nothing is relied on. Rows can be adopted before the first that is wanted, and in a chain.
-            pages.release(&mut held.pages, &[]);
-            let chain = (1..ask.parents.len()).take_while(|row| ask.parents[*row] == Some(*row as u32 - 1)).count() + 1;
-            let chain = if ask.parents.is_empty() { ask.tokens.len() } else { chain };
-            let wanted = ask.wanted.first().map_or(ask.tokens.len() - 1, |row| *row as usize);
-            let adopted = pages.adopt(&mut held.pages, ask.tokens, chain.min(wanted));
-            computed = if copy(&mut **executor, &held.pages, &adopted) { adopted.len } else { 0 };
-            if computed < adopted.len {
-                pages.release(&mut held.pages, &[]);
-            }
+            return false;
         }
         let cached = ask.start + ask.computed;
         assert!(held.tokens.len() >= cached, "{cached} rows cached, found {}: {:?}", held.tokens.len(), ask.sequence);
@@ -83,11 +70,11 @@ impl ExecutorScorer {
         held.tokens.extend_from_slice(&ask.tokens[ask.computed..]);
         held.good = ask.start;
         pages.enter_full(&mut held.pages, &held.tokens[..held.good]);
-        if !pages.grow(&mut held.pages, ask.start + ask.tokens.len()) {
-            return None;
+        let is_grown = pages.grow(&mut held.pages, ask.start + ask.tokens.len());
+        if is_grown {
+            pages.assert_own(&held.pages, cached..ask.start + ask.tokens.len());
         }
-        pages.assert_own(&held.pages, ask.start + computed..ask.start + ask.tokens.len());
-        Some(computed)
+        is_grown
     }
 
     /// Runs the given parts in one pass, or each in one of its own if the executor refuses them together. Appends the
@@ -155,13 +142,34 @@ impl Scorer for ExecutorScorer {
         self.sequences.insert(sequence, Held { pages, tokens: Vec::new(), good: 0, lost: false });
     }
 
+    fn adopt(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {
+        let Self { executor, pages, sequences } = self;
+        let held = sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
+        if held.lost {
+            return 0;
+        }
+        // Nothing is relied on.
+        pages.release(&mut held.pages, &[]);
+        held.tokens.clear();
+        let adopted = pages.adopt(&mut held.pages, tokens, tokens.len());
+        if !copy(&mut **executor, &held.pages, &adopted) {
+            pages.release(&mut held.pages, &[]);
+            return 0;
+        }
+        held.tokens.extend_from_slice(&tokens[..adopted.len]);
+        held.good = adopted.len;
+        adopted.len
+    }
+
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
         let first = rows.len();
         let rows_max = self.executor.capacity().rows_max;
         let mut done: Vec<usize> = asks.iter().map(|ask| ask.computed).collect();
         for (ask, done) in asks.iter().zip(&mut done) {
             // Without room there is nothing left to do for it, and no rows.
-            *done = self.make_room(ask).unwrap_or(ask.tokens.len());
+            if !self.make_room(ask) {
+                *done = ask.tokens.len();
+            }
         }
         loop {
             let (mut left, mut parts) = (rows_max, Vec::with_capacity(asks.len()));

@@ -23,7 +23,7 @@ use crate::meter::{Made, Meter};
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{BudgetKind, Request, RequestError};
-use crate::scheduler::{Scheduled, plan};
+use crate::scheduler::{Scheduled, plan, rows_beside};
 use crate::sequence::{Sequence, SpanRows};
 use crate::shared::Shared;
 use crate::weighing::Trials;
@@ -207,7 +207,8 @@ impl Engine {
     pub fn step(&mut self, chance: &mut dyn Chance) -> &[Event] {
         self.events.clear();
         self.admit();
-        plan(&self.running, self.executor.capacity().rows_max, &mut self.scheduled);
+        let rows_max = rows_beside(&self.running, self.meter.costs(), self.executor.capacity().rows_max);
+        plan(&self.running, rows_max, &mut self.scheduled);
         let mut scheduled = std::mem::take(&mut self.scheduled);
         self.secure_pages(&mut scheduled);
         let drafted = self.draft(&scheduled, chance);

@@ -121,7 +121,7 @@ impl Weighing {
             let rows = right.max(sequence.experience.drawn_per_ask(who.number));
             return right - rows * self.row_min > self.rate * (drafter.call + probes);
         }
-        let prospect = outlook.prospect(who.number, Branch::root(sequence.nodes_max));
+        let prospect = outlook.prospect(who.number, Branch::root(who.nodes_max));
         let unread = who.unread.saturating_sub(READ_ALONG) as f64;
         // A pass of its own for each token, next to a longer one for several.
         let plain = self.plain / self.writers as f64;
@@ -175,6 +175,8 @@ pub(crate) struct Who {
     pub(crate) unread: usize,
     /// Rows that it wants beside the tree.
     pub(crate) probes: usize,
+    /// Nodes that the tree may have.
+    pub(crate) nodes_max: usize,
 }
 
 /// Time that may be spent on trying drafters that rest, by drafter.

@@ -109,6 +109,19 @@ impl Costs {
         least.fold(beyond, f64::min)
     }
 
+    /// The most rows, at most `rows_max`, that a pass can have in so many seconds, where each row beyond `rows_min` takes
+    /// `beside` seconds more elsewhere; never less than `rows_min`, however long these take.
+    pub fn rows_within(&self, seconds: f64, context: usize, beside: f64, rows_min: usize, rows_max: usize) -> usize {
+        let fits = |rows: usize| self.pass(rows, context) + beside * (rows - rows_min) as f64 <= seconds;
+        // More rows never take less, so the last width that fits is found by halving.
+        let (mut fitting, mut beyond) = (rows_min, rows_max.max(rows_min) + 1);
+        while fitting + 1 < beyond {
+            let middle = fitting.midpoint(beyond);
+            if fits(middle) { fitting = middle } else { beyond = middle }
+        }
+        fitting
+    }
+
     /// What this drafter takes.
     pub fn drafter(&self, source: u8) -> DrafterCosts {
         self.drafters.get(usize::from(source)).copied().unwrap_or_default()
@@ -139,6 +152,20 @@ mod tests {
             assert!(found <= least + 1e-12 && found > least - 1e-3, "{rows}: {found}, {least}");
         }
         assert!((Costs::default().row_min(3, 0) - Costs::UNKNOWN_ROW).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_widest_pass_within_a_time_is_the_last_that_fits() {
+        let curve = Curve::new(0, vec![(1, 1.0), (8, 1.35), (9, 1.85), (16, 1.95)]);
+        let costs = Costs { curves: vec![curve], drafters: Vec::new() };
+        for tenths in 0..40 {
+            for (rows_min, rows_max) in [(1, 30), (4, 12), (20, 10)] {
+                let seconds = f64::from(tenths) / 10.0;
+                let fits = |rows: &usize| costs.pass(*rows, 0) + 0.01 * (rows - rows_min) as f64 <= seconds;
+                let expected = (rows_min..=rows_max).rev().find(fits).unwrap_or(rows_min);
+                assert_eq!(costs.rows_within(seconds, 0, 0.01, rows_min, rows_max), expected, "{seconds}");
+            }
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub use ask::{Ask, Draws};
 pub use probes::Probes;
 pub use settings::DraftSettings;
 
-use crate::{Chance, DraftTree, NodeId, SequenceId, Tenant, Token};
+use crate::{Chance, DraftTree, NodeId, Promise, Sampling, SequenceId, Tenant, Token};
 
 /// A sequence that begins.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -90,10 +90,27 @@ pub struct News<'a> {
     pub hidden: &'a [&'a [f32]],
 }
 
+/// A part of a text that a drafter's network is to read without drafting.
+#[derive(Copy, Clone, Debug)]
+pub struct ReadAsk<'a> {
+    /// The sequence.
+    pub sequence: SequenceId,
+    /// All its tokens, also those of the prompt that the target has not read yet.
+    pub tokens: &'a [Token],
+    /// How many of them are its prompt.
+    pub prompt_len: usize,
+    /// So many first tokens are to be read, at least one and not more than there are.
+    pub until: usize,
+    /// How the target's tokens are drawn.
+    pub sampling: &'a Sampling,
+    /// How drafts will be verified.
+    pub promise: Promise,
+}
+
 /// A source of guesses.
 ///
-/// The engine calls, per sequence: `open` once; then per pass `draft` and `observe`; and `close`. A pass in which this
-/// drafter was not asked is observed too.
+/// The engine calls, per sequence: `open` once; then per pass `read` or `draft`, and `observe`; and `close`. A pass in
+/// which this drafter was not asked is observed too.
 pub trait Drafter: Send {
     /// A short name for metrics, as in settings.
     fn name(&self) -> &str;
@@ -119,6 +136,11 @@ pub trait Drafter: Send {
 
     /// A sequence begins. Nothing to do by default, for drafters that keep nothing about a sequence.
     fn open(&mut self, _opening: &Opening<'_>) {}
+
+    /// Lets its network read parts of texts, so that a long text is read in pieces, beside the target's prompt passes.
+    /// Only a matter of time: what was not read before is read when a draft is asked for. Nothing to do by default, for
+    /// drafters without a network.
+    fn read(&mut self, _asks: &[ReadAsk<'_>]) {}
 
     /// Fills each ask's tree within its bound.
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance);

@@ -72,7 +72,7 @@ pub use chance::{Address, Chance, Pass, Purpose};
 pub use choose::{Branch, Choice, Outlook, PassSoFar, Policy, Prospect};
 pub use choose::{choose, lawful_offers, retain, share};
 pub use costs::{Costs, DrafterCosts};
-pub use draft::{Ask, DraftSettings, Drafter, Draws, Needs, News, Opening, Probes, Work};
+pub use draft::{Ask, DraftSettings, Drafter, Draws, Needs, News, Opening, Probes, ReadAsk, Work};
 pub use experience::{Experience, Judged};
 pub use sampling::{Constrained, Constraint, Context, Law, RawLaw, Sampling, SamplingProblem, Scratch};
 pub use sampling::{argmax, log_probability};

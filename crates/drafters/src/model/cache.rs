@@ -32,6 +32,14 @@ impl Cached {
         self.ran.len() + self.tokens.len()
     }
 
+    /// Where nothing is cached, takes over what others have computed of these tokens, but for the last one.
+    pub(super) fn adopt(&mut self, sequence: SequenceId, tokens: &[Token], scorer: &mut impl Scorer) {
+        if self.len() == 0 && !self.in_pass {
+            let adopted = scorer.adopt(sequence, &tokens[..tokens.len() - 1]);
+            self.ran.extend_from_slice(&tokens[..adopted]);
+        }
+    }
+
     /// Keeps what agrees with the sequence, leaving at least its last token to be run.
     pub(super) fn catch_up(&mut self, sequence: SequenceId, tokens: &[Token], scorer: &mut impl Scorer) {
         // A draft that ended in a panic, of whichever sequence, left rows that were never run, or perhaps.

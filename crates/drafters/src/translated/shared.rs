@@ -94,6 +94,10 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         let path = text.path(row);
         text.reading.read(&mut self.translator, sequence, [&text.kept, &path]);
         let assistant = self.translator.assistant_tokens(sequence);
+        if text.ran.is_empty() && !assistant.is_empty() {
+            let adopted = self.scorer.adopt(sequence, &assistant[..assistant.len() - 1]);
+            text.ran.extend_from_slice(&assistant[..adopted]);
+        }
         let same = common_prefix(&text.ran, &assistant[..assistant.len().saturating_sub(1)]);
         if same < text.ran.len() {
             text.ran.truncate(same);

@@ -9,7 +9,7 @@ use foretoken_speculation::{Chance, Choice, choose};
 
 use super::Engine;
 use crate::drafting::DraftPass;
-use crate::scheduler::Scheduled;
+use crate::scheduler::{Scheduled, reading_seconds};
 use crate::sequence::Sequence;
 use crate::weighing::Weighing;
 
@@ -41,6 +41,7 @@ impl Engine {
             sequence.probes.clear(entry.probes_max);
         }
         let vocabulary = executor.capacity().vocabulary;
+        let read_seconds = reading_seconds(running, meter.costs(), rows);
         let mut pass = DraftPass {
             weighing,
             meter,
@@ -51,8 +52,13 @@ impl Engine {
             time: Duration::ZERO,
             resting: Vec::new(),
             tried: Vec::new(),
+            read_seconds,
+            reading: Vec::new(),
         };
+        let prompts = scheduled.iter().filter(|entry| !entry.complete);
+        prompts.for_each(|entry| drafters.read_along(entry.at, entry.take, &running[entry.at], &mut pass));
         drafters.draft(running, &mut pass, chance);
+        drafters.read(running, &mut pass);
         let DraftPass { seconds, time, .. } = pass;
         let probes = running.iter().map(|sequence| sequence.probes.len()).sum();
         let drafted = running.iter_mut().filter(|sequence| !sequence.candidates.is_empty());
@@ -66,9 +72,7 @@ impl Engine {
     pub(super) fn learn(&mut self, scheduled: &[Scheduled], drafted: &Drafted, written: &[usize]) {
         let started = Instant::now();
         let Drafted { weighing, seconds: drafting, bookkeeping } = *drafted;
-        // Without drafters nobody asks what a pass takes.
-        let drafts = self.running.iter().any(|sequence| !sequence.drafters.is_empty());
-        for made in self.made.drain(..).filter(|_| drafts) {
+        for made in self.made.drain(..) {
             self.meter.learn_pass(made, weighing.undrafted().1);
         }
         if weighing.writers == 0 {

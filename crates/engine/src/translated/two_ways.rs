@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foretoken_drafters::{LogitRows, ModelDrafter, ScoreAsk, Scorer, SharedScorer, TranslatedDrafter};
-use foretoken_speculation::{Ask, Chance, Drafter, Opening, Promise, SequenceId, Tenant, Work};
+use foretoken_speculation::{Ask, Chance, Drafter, Opening, Promise, ReadAsk, SequenceId, Tenant, Token, Work};
 
 use super::TextTranslator;
 use crate::scorer::ExecutorScorer;
@@ -32,6 +32,10 @@ impl Lent {
 impl Scorer for Lent {
     fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
         self.network().open(sequence, tenant);
+    }
+
+    fn adopt(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {
+        self.network().adopt(sequence, tokens)
     }
 
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
@@ -81,7 +85,7 @@ impl TwoWays {
     }
 
     /// Chooses a way for a sequence that has none; whether it is by text.
-    fn choose(&mut self, ask: &Ask<'_>) -> bool {
+    fn choose(&mut self, ask: &ReadAsk<'_>) -> bool {
         if let Some(by_text) = self.by_text.get(&ask.sequence) {
             return *by_text;
         }
@@ -118,10 +122,18 @@ impl Drafter for TwoWays {
         }
     }
 
+    fn read(&mut self, asks: &[ReadAsk<'_>]) {
+        let (text, shared): (Vec<_>, Vec<_>) = asks.iter().partition(|ask| self.choose(ask));
+        self.text.read(&text);
+        self.shared.read(&shared);
+    }
+
     fn draft(&mut self, asks: &mut [Ask<'_>], chance: &mut dyn Chance) {
         let (mut text, mut shared) = (Vec::new(), Vec::new());
         for ask in asks {
-            let by_text = self.choose(ask);
+            let Ask { sequence, tokens, prompt_len, sampling, promise, .. } = *ask;
+            let by_text =
+                self.choose(&ReadAsk { sequence, tokens, prompt_len, until: tokens.len(), sampling, promise });
             // The same ask, lent for one call.
             let ask = Ask { tree: &mut *ask.tree, probes: &mut *ask.probes, ..*ask };
             if by_text { text.push(ask) } else { shared.push(ask) }

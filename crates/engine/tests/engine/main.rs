@@ -12,6 +12,7 @@ mod crowded;
 mod failing;
 mod families;
 mod hidden;
+mod pieces;
 mod probes;
 mod refused;
 mod requests;

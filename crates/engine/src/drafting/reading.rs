@@ -1,0 +1,130 @@
+//! What draft models read without drafting: long texts, in pieces.
+//!
+//! A draft model has to have read a text before it can draft for it. Where others wait for the pass it reads in pieces:
+//! a prompt beside the target's own passes over it, as far as these are, and whatever else it has not read, as after a
+//! long rest, in as many passes as that takes. Until then it is not asked. A drafter that is not worth asking does not
+//! read either.
+//!
+//! Left out: how long others may be kept waiting (`scheduler`).
+
+use std::time::Instant;
+
+use foretoken_speculation::ReadAsk;
+
+use super::{DraftPass, Drafters, SUSPECT_CALLS, guarded};
+use crate::meter::Call;
+use crate::sequence::Sequence;
+use crate::weighing::Who;
+
+/// Tokens of a piece, where it is not known what reading takes; and the least of any piece, so that texts come to an
+/// end.
+const PIECE_MIN: usize = 16;
+
+/// "Read this text up to there."
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    number: u8,
+    /// The sequence's place among the running ones.
+    at: usize,
+    until: usize,
+}
+
+impl Drafters {
+    /// A drafter that could be asked for a tree of so many nodes; `None` if it cannot answer.
+    pub(super) fn who(&self, number: u8, sequence: &Sequence, nodes_max: usize) -> Option<Who> {
+        let member = &self.members[usize::from(number)];
+        let (drafter, probes) = (&member.drafter, member.needs.probes_max);
+        let told = guarded(|| (drafter.work().is_some(), drafter.unread(sequence.id, sequence.tokens.len())));
+        let (has_network, unread) = told.ok()?;
+        Some(Who { number, has_network, unread, probes, nodes_max })
+    }
+
+    /// Lets the draft models of a sequence whose prompt is being read read it as far as the target does in this pass,
+    /// `take` tokens more, if they are worth asking for it.
+    pub(crate) fn read_along(&self, at: usize, take: usize, sequence: &Sequence, pass: &mut DraftPass<'_>) {
+        for number in sequence.drafters.iter().copied() {
+            let Some(who) = self.who(number, sequence, sequence.budget.limits().nodes_max) else { continue };
+            let is_auto = sequence.request.budget.is_auto();
+            let is_worth = || pass.weighing.is_worth_asking(sequence, pass.meter.costs(), who, &[]);
+            let (done, until) = (sequence.tokens.len() - who.unread, sequence.cached + take);
+            if who.has_network && until > done && (!is_auto || is_worth()) {
+                let until = until.min(done.saturating_add(self.piece(number, pass)));
+                pass.note_reading(Reading { number, at, until }, until - done);
+            }
+        }
+    }
+
+    /// Whether a drafter that is asked has so much to read that it reads a piece of it instead of drafting.
+    pub(super) fn reads(&self, number: u8, at: usize, sequence: &Sequence, pass: &mut DraftPass<'_>) -> bool {
+        let piece = self.piece(number, pass);
+        if piece == usize::MAX {
+            return false;
+        }
+        let who = self.who(number, sequence, sequence.nodes_max);
+        let Some(who) = who.filter(|who| who.has_network && who.unread > piece) else { return false };
+        let until = sequence.tokens.len() - who.unread + piece;
+        pass.note_reading(Reading { number, at, until }, piece);
+        true
+    }
+
+    /// Tokens of a text that a drafter may read in what is left of the pass.
+    pub(super) fn piece(&self, number: u8, pass: &DraftPass<'_>) -> usize {
+        let token = pass.meter.costs().drafter(number).catch_up;
+        match pass.read_seconds.is_finite() {
+            false => usize::MAX,
+            true if token > 0.0 => ((pass.read_seconds / token) as usize).max(PIECE_MIN),
+            true => PIECE_MIN,
+        }
+    }
+
+    /// Lets the drafters read what was noted, each all of its texts together.
+    pub(crate) fn read(&mut self, running: &mut [Sequence], pass: &mut DraftPass<'_>) {
+        for number in 0..self.members.len() as u8 {
+            // Whoever failed as it drafted is gone already.
+            let is_left = |reading: &Reading| running[reading.at].drafters.contains(&number);
+            let of = pass.reading.iter().copied().filter(|reading| reading.number == number);
+            let readings: Vec<Reading> = of.filter(is_left).collect();
+            let together = if self.members[usize::from(number)].suspect > 0 { 1 } else { readings.len().max(1) };
+            readings.chunks(together).for_each(|readings| self.read_together(number, readings, running, pass));
+        }
+    }
+
+    fn read_together(&mut self, number: u8, readings: &[Reading], running: &mut [Sequence], pass: &mut DraftPass<'_>) {
+        let ask = |reading: &Reading| {
+            let Sequence { id, tokens, request, .. } = &running[reading.at];
+            let (prompt_len, until) = (request.prompt.len(), reading.until);
+            let (sampling, promise) = (&request.sampling, request.promise);
+            ReadAsk { sequence: *id, tokens, prompt_len, until, sampling, promise }
+        };
+        let asks: Vec<ReadAsk<'_>> = readings.iter().map(ask).collect();
+        let member = &mut self.members[usize::from(number)];
+        member.suspect = member.suspect.saturating_sub(1);
+        let (before, started) = (member.work(), Instant::now());
+        let read = guarded(|| member.drafter.read(&asks));
+        let time = started.elapsed();
+        let call = before.zip(member.work()).map(|(before, after)| Call::between(before, after, asks.len(), time));
+        // What was taken over from others says nothing.
+        if let Some(call) = call.filter(|call| call.passes > 0) {
+            pass.meter.learn_call(number, call);
+        }
+        pass.time += time;
+        let share = time / readings.len() as u32;
+        for reading in readings {
+            running[reading.at].stats.drafters[usize::from(number)].time += share;
+        }
+        match (read, readings) {
+            (Ok(()), _) => {}
+            (Err(message), [reading]) => self.drop_for(number, &mut running[reading.at], message, pass.events),
+            (Err(_), _) => member.suspect = SUSPECT_CALLS,
+        }
+    }
+}
+
+impl DraftPass<'_> {
+    /// Notes that so many tokens of a text are to be read.
+    fn note_reading(&mut self, reading: Reading, tokens: usize) {
+        self.read_seconds -= tokens as f64 * self.meter.costs().drafter(reading.number).catch_up;
+        self.read_seconds = self.read_seconds.max(0.0);
+        self.reading.push(reading);
+    }
+}

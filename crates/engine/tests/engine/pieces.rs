@@ -1,0 +1,142 @@
+//! Prompts beside texts that are being written: read in pieces, by the target and by draft models alike.
+
+use std::sync::{Arc, Mutex};
+
+use foretoken_drafters::ModelDrafter;
+use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, SequenceId};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs};
+use foretoken_speculation::costs::Curve;
+use foretoken_speculation::{Costs, DrafterCosts, Token};
+use foretoken_testkit::oracle::decode;
+use foretoken_testkit::table::{Table, mix};
+use foretoken_testkit::toy::ToyExecutor;
+
+/// Rows of each pass so far.
+type Widths = Arc<Mutex<Vec<usize>>>;
+
+/// An executor that notes how wide its passes are.
+struct Noting(ToyExecutor, Widths);
+
+impl Executor for Noting {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
+        self.1.lock().unwrap().push(batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum());
+        self.0.forward(batch)
+    }
+
+    fn outputs(&self) -> &dyn Outputs {
+        self.0.outputs()
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        self.0.rows(edit)
+    }
+
+    fn capacity(&self) -> &Capacity {
+        self.0.capacity()
+    }
+}
+
+const VOCABULARY: usize = 6;
+/// Rows of the widest pass.
+const ROWS_MAX: usize = 400;
+
+fn table() -> Table {
+    Table::seeded(VOCABULARY, 4, 11)
+}
+
+fn prompt(seed: u64, len: u64) -> Vec<Token> {
+    (0..len).map(|at| (mix(seed + at) % VOCABULARY as u64) as Token).collect()
+}
+
+/// An engine with a draft model, where a pass takes 20 ms, a row 1 ms, and reading a token 0.5 ms; the widths of the
+/// target's and of the draft model's passes.
+fn engine() -> (Engine, Widths, Widths) {
+    let (target, draft) = (Widths::default(), Widths::default());
+    let toy = || ToyExecutor::new(table(), 8, 200, ROWS_MAX);
+    let mut engine = Engine::new(Box::new(Noting(toy(), target.clone())), 4, usize::MAX);
+    let scorer = ExecutorScorer::new(Box::new(Noting(toy(), draft.clone())));
+    engine.add_drafter(Box::new(ModelDrafter::new(scorer)));
+    let curve = Curve::new(0, vec![(1, 0.021), (101, 0.121)]);
+    let drafters = vec![DrafterCosts { call: 0.0, step: 0.002, catch_up: 0.0005 }];
+    engine.hold_costs(Costs { curves: vec![curve], drafters });
+    (engine, target, draft)
+}
+
+fn request(prompt: Vec<Token>, budget: &BudgetKind) -> Request {
+    let budget = budget.clone();
+    Request { tokens_max: Some(60), drafters: vec![0], budget, log_probabilities: true, ..Request::new(prompt) }
+}
+
+/// Runs to the end; what the sequences wrote, in the order of their numbers, and how many passes the first of them made
+/// until the second wrote.
+fn run(engine: &mut Engine, ids: &[SequenceId]) -> (Vec<Vec<(Token, u32)>>, usize) {
+    let (mut all, mut passes) = (vec![Vec::new(); ids.len()], 0);
+    while !engine.is_idle() {
+        for event in engine.step(&mut Race) {
+            match event {
+                Event::Tokens { sequence, emitted } => {
+                    let at = ids.iter().position(|id| id == sequence).unwrap();
+                    all[at].extend(emitted.iter().map(|e| (e.token, e.log_probability.unwrap().to_bits())));
+                    passes += usize::from(at == 0 && all.get(1).is_none_or(Vec::is_empty));
+                }
+                Event::DrafterFailed { message, .. } => panic!("no drafter fails: {message}"),
+                _ => {}
+            }
+        }
+    }
+    (all, passes)
+}
+
+#[test]
+fn a_long_prompt_keeps_nobody_waiting_for_long() {
+    for budget in &[BudgetKind::Fixed { nodes: 4 }, BudgetKind::default()] {
+        let (mut engine, target, draft) = engine();
+        let first = Request { tokens_max: Some(200), ..request(prompt(1, 4), budget) };
+        let second = request(prompt(2, 900), budget);
+        let mut ids = vec![engine.submit(first.clone()).unwrap()];
+        for _ in 0..3 {
+            engine.step(&mut Race).iter().for_each(drop);
+        }
+        let before = (target.lock().unwrap().len(), draft.lock().unwrap().len());
+        ids.push(engine.submit(second.clone()).unwrap());
+        let (texts, passes) = run(&mut engine, &ids);
+        // 150 ms are 88 rows with the draft model's reading beside them: ten passes or a few more.
+        let (target, draft) = (target.lock().unwrap()[before.0..].to_vec(), draft.lock().unwrap()[before.1..].to_vec());
+        assert!(target.iter().all(|rows| *rows <= 90), "{budget:?}: {target:?}");
+        assert!(draft.iter().all(|rows| *rows <= 110), "{budget:?}: {draft:?}");
+        assert!((9..16).contains(&passes), "{budget:?}: {passes}");
+        // Nothing was read twice.
+        let wide: usize = draft.iter().filter(|rows| **rows > 16).sum();
+        assert!((800..=930).contains(&wide), "{budget:?}: {draft:?}");
+        let whole = decode(&table(), &second.sampling, 0, &second.prompt, 60);
+        assert_eq!(texts[1], whole, "{budget:?}");
+        let whole = decode(&table(), &first.sampling, 0, &first.prompt, 200);
+        assert!(whole.ends_with(&texts[0]), "{budget:?}");
+    }
+}
+
+#[test]
+fn who_is_alone_reads_as_wide_as_it_can() {
+    let (mut engine, target, draft) = engine();
+    let request = request(prompt(2, 900), &BudgetKind::default());
+    let id = engine.submit(request.clone()).unwrap();
+    let (texts, _) = run(&mut engine, &[id]);
+    assert_eq!(target.lock().unwrap()[..2], [ROWS_MAX; 2]);
+    assert!(draft.lock().unwrap()[0] >= 300);
+    assert_eq!(texts[0], decode(&table(), &request.sampling, 0, &request.prompt, 60));
+}
+
+#[test]
+fn what_others_read_is_taken_over_before_the_first_piece() {
+    let (mut engine, _, draft) = engine();
+    let budget = &BudgetKind::Fixed { nodes: 4 };
+    let earlier = engine.submit(request(prompt(2, 900), budget)).unwrap();
+    run(&mut engine, &[earlier]);
+    let first = engine.submit(request(prompt(1, 4), budget)).unwrap();
+    engine.step(&mut Race).iter().for_each(drop);
+    let before = draft.lock().unwrap().len();
+    let second = engine.submit(request([prompt(2, 900), vec![3; 40]].concat(), budget)).unwrap();
+    run(&mut engine, &[first, second]);
+    let read: usize = draft.lock().unwrap()[before..].iter().filter(|rows| **rows > 16).sum();
+    assert!(read <= 60, "{read}");
+}
