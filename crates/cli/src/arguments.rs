@@ -12,9 +12,11 @@ use crate::failure::Failure;
 
 /// Short options of more than one letter, with the long ones that they stand for.
 /// The last is not there yet, and must not be read as a request for help.
-const LONG_SHORTS: [(&str, &str); 9] = [
+const LONG_SHORTS: [(&str, &str); 11] = [
     ("-md", "--model-draft"),
     ("-np", "--parallel"),
+    ("-npp", "--prompt-tokens"),
+    ("-ntg", "--n-predict"),
     ("-ctk", "--cache-type-k"),
     ("-ctv", "--cache-type-v"),
     ("-ctkd", "--cache-type-k-draft"),

@@ -5,8 +5,9 @@
 //! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing
 //! but the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters
 //! and no network, on texts that were recorded; `trie` does the same over ranges of one drafter's settings. `generate`
-//! is both together, beside plain decoding. Left out: other programs, against which `bench/peers` measures.
+//! is both together, beside plain decoding; `batch` is many texts at once. Left out: other programs, against which `bench/peers` measures.
 
+mod batch;
 mod generate;
 mod replay;
 mod roofline;
@@ -53,21 +54,24 @@ enum What {
     Trie(trie::Trie),
     /// Time ways of drafting next to plain decoding, prompt by prompt, and compare their texts
     Generate(Box<generate::Generate>),
+    /// Time many texts that arrive at once: how fast they are written all together, and how long each waits
+    Batch(Box<batch::BatchBench>),
 }
 
 impl Bench {
     /// Runs the command.
     ///
     /// # Errors
-    /// Nothing to be measured is named, or as [`Pass::run`] or [`generate::Generate::run`].
+    /// Nothing to be measured is named, or as each command.
     pub fn run(&self) -> Result<(), Failure> {
         match &self.what {
             Some(What::Pass(pass)) => pass.run(),
             Some(What::Replay(replay)) => replay.run(),
             Some(What::Trie(trie)) => trie.run(),
             Some(What::Generate(generate)) => generate.run(),
+            Some(What::Batch(batch)) => batch.run(),
             None => {
-                let message = "bench: expected what to measure (pass, replay, trie, generate), found none";
+                let message = "bench: expected what to measure (pass, replay, trie, generate, batch), found none";
                 Err(Failure::Usage(message.into()))
             }
         }

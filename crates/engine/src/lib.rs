@@ -41,7 +41,7 @@ pub use pages::{Adopted, Copied, Pages, SequencePages};
 pub use panics::panic_message;
 pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
-pub use stats::{DrafterStats, Reliability, Stats};
+pub use stats::{DrafterStats, Reliability, Stats, StepTimes};
 pub use step::Engine;
 pub use translated::{TextTranslator, TranslationSettings, TranslationWay, translated_drafter};
 

@@ -45,6 +45,8 @@ const TOGETHER: usize = 16;
 const FIRST: u64 = 64;
 /// Contexts shorter than this are not told apart.
 const CONTEXT_MIN: usize = 512;
+/// Passes of more rows than this are told apart by 64 rows.
+const WIDE: usize = 128;
 /// A drafter's network that reads more tokens of a text than this for each sequence is catching up.
 const READ_MAX: f64 = 4.0;
 
@@ -292,6 +294,8 @@ impl Meter {
     /// Notes what a pass took.
     fn note(&mut self, made: Made, context_min: usize) {
         let Made { rows, wanted, seconds } = made;
+        // What a pass takes that is much wider than a strip of rows goes with its rows, not with their class.
+        let seconds = if rows > WIDE { seconds * width_class(rows) as f64 / rows as f64 } else { seconds };
         self.now += 1;
         self.doubt_drafters();
         if !self.passes.contains_key(&context_min) {
@@ -427,7 +431,7 @@ fn context_class(context: usize) -> usize {
 fn width_class(rows: usize) -> usize {
     match rows {
         0..=32 => rows,
-        33..=128 => rows.next_multiple_of(8),
+        33..=WIDE => rows.next_multiple_of(8),
         _ => rows.next_multiple_of(64),
     }
 }
@@ -474,6 +478,13 @@ mod tests {
         assert_eq!((meter.costs().pass(1, 0), meter.costs().pass(8, 100)), (0.010, 0.013));
         (0..TIMES).for_each(|_| meter.learn(1, 1, 40, 0.020));
         assert_eq!(meter.costs().pass(1, 0), 0.020);
+    }
+
+    #[test]
+    fn a_wide_pass_takes_no_less_for_being_counted_with_wider_ones() {
+        let mut meter = Meter::default();
+        meter.learn(130, 3, 40, 0.130);
+        assert!((meter.costs().pass(192, 0) - 0.192).abs() < 1e-9);
     }
 
     #[test]

@@ -110,6 +110,26 @@ fn add_each(counts: &mut Vec<usize>, others: &[usize]) {
     counts.iter_mut().zip(others).for_each(|(count, other)| *count += other);
 }
 
+/// What one step took, and where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepTimes {
+    /// The whole of it.
+    pub all: Duration,
+    /// Of that, passes of the target that succeeded.
+    pub passes: Duration,
+    /// Of that, drafters: drafting, and reading texts.
+    pub drafters: Duration,
+    /// Rows of these passes.
+    pub rows: usize,
+}
+
+impl StepTimes {
+    /// What is neither a pass nor a drafter: scheduling, pages, laws and draws, and learning from what came.
+    pub fn bookkeeping(&self) -> Duration {
+        self.all.saturating_sub(self.passes + self.drafters)
+    }
+}
+
 /// What happened to one sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {

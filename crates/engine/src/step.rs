@@ -26,6 +26,7 @@ use crate::request::{BudgetKind, Request, RequestError};
 use crate::scheduler::{Scheduled, plan, rows_beside};
 use crate::sequence::{Sequence, SpanRows};
 use crate::shared::Shared;
+use crate::stats::StepTimes;
 use crate::weighing::Trials;
 use news::FirstRows;
 
@@ -39,6 +40,7 @@ pub struct Engine {
     trials: Trials,
     /// Passes of this step.
     made: Vec<Made>,
+    times: StepTimes,
     pages: Pages,
     context: usize,
     sequences_max: usize,
@@ -70,6 +72,7 @@ impl Engine {
             meter: Meter::default(),
             trials: Trials::default(),
             made: Vec::new(),
+            times: StepTimes::default(),
             waiting: Vec::new(),
             waiting_max: usize::MAX,
             running: Vec::new(),
@@ -203,9 +206,16 @@ impl Engine {
         }
     }
 
+    /// What the last step took.
+    pub fn last_step(&self) -> StepTimes {
+        self.times
+    }
+
     /// One pass over everything that runs. Returns what happened, in order.
     pub fn step(&mut self, chance: &mut dyn Chance) -> &[Event] {
+        let started = Instant::now();
         self.events.clear();
+        self.times = StepTimes::default();
         self.admit();
         let rows_max = rows_beside(&self.running, self.meter.costs(), self.executor.capacity().rows_max);
         plan(&self.running, rows_max, &mut self.scheduled);
@@ -217,6 +227,7 @@ impl Engine {
         self.learn(&scheduled, &drafted, &written);
         self.scheduled = scheduled;
         self.retire();
+        self.times.all = started.elapsed();
         &self.events
     }
 
@@ -233,6 +244,8 @@ impl Engine {
                 let rows = of().map(|rows| rows.tokens.len()).sum();
                 let wanted = of().map(|rows| rows.wanted.len()).sum();
                 self.made.push(Made { rows, wanted, seconds });
+                self.times.rows += rows;
+                self.times.passes += started.elapsed();
                 self.settle(scheduled, chance);
             }
             (Err(error), [entry]) => self.running[entry.at].finished = Some(FinishReason::Failed(error.to_string())),

@@ -6,7 +6,7 @@
 //! same text is promised it is compared, and a difference is an error. Left out: texts that begin while others are
 //! under way.
 
-mod interval;
+pub mod interval;
 mod laps;
 mod measure;
 mod measured;

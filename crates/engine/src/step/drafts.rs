@@ -27,7 +27,7 @@ impl Engine {
     /// Lets drafters offer candidates, and chooses of them what is verified.
     pub(super) fn draft(&mut self, scheduled: &[Scheduled], chance: &mut dyn Chance) -> Drafted {
         let started = Instant::now();
-        let Self { running, meter, trials, drafters, executor, events, .. } = self;
+        let Self { running, meter, trials, drafters, executor, events, times, .. } = self;
         running.iter_mut().for_each(|sequence| sequence.clear_draft(meter.costs()));
         let weighing = Weighing::new(running, scheduled, meter.costs());
         let (rows, context) = weighing.undrafted();
@@ -60,6 +60,7 @@ impl Engine {
         drafters.draft(running, &mut pass, chance);
         drafters.read(running, &mut pass);
         let DraftPass { seconds, time, .. } = pass;
+        times.drafters = time;
         let probes = running.iter().map(|sequence| sequence.probes.len()).sum();
         let drafted = running.iter_mut().filter(|sequence| !sequence.candidates.is_empty());
         let mut choices: Vec<Choice<'_>> = drafted.map(Sequence::choice).collect();
