@@ -2,6 +2,7 @@
 """Writes a GGUF file of a known shape with random weights: something to time, nothing to read.
 
     python3 bench/peers/synthetic.py OUT.gguf --shape 1b --type Q8_0
+    python3 bench/peers/synthetic.py FOLDER --shape mistral-window --type BF16
 
 The idea: blocks are drawn in the form of the file, at random quants and at scales which give every matrix the standard
 deviation 1 / sqrt(inputs), so that activations stay in range. Nothing is quantized, so types cost nothing that the
@@ -10,12 +11,14 @@ tokens, the 256 bytes, and pieces of one to three letters.
 
 Types: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, and Q4_K_M, which is Q4_K with Q6_K where llama.cpp's mixture has it:
 the head, and attn_v and ffn_down of about half of the layers. Vectors are F32. Shapes are Llama's, and Qwen 2.5's of
-0.5 B: a vocabulary of 151,936, a head that is the embedding, biases of q, k and v. Needs gguf and numpy, in the
-versions of README.md. Left out: any other architecture.
+0.5 B: a vocabulary of 151,936, a head that is the embedding, biases of q, k and v. Mistral's, four layers of width
+1024, come with its window of 4096 and without: GGUF has no word for it, so they are Hugging Face folders, with matrices
+of floats. Needs gguf and numpy, in the versions of README.md. Left out: any other architecture.
 """
 
 import argparse
 import itertools
+import json
 import os
 
 import gguf
@@ -27,9 +30,16 @@ SHAPES = {
     "110m": ("llama", 32000, 768, 12, 12, 12, 2048),
     "tiny": ("llama", 32000, 256, 2, 4, 2, 768),
     "qwen-0.5b": ("qwen2", 151936, 896, 24, 14, 2, 4864),
+    "mistral": ("mistral", 4096, 1024, 4, 16, 4, 2816),
+    "mistral-window": ("mistral", 4096, 1024, 4, 16, 4, 2816),
 }
+# Rows see so many latest positions, in the shapes that have a window.
+WINDOWS = {"mistral-window": 4096}
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "Q4_K_M"]
 CONTEXT_LEN = 4096
+# Types of a folder's matrices, and the bytes of an element.
+FLOATS = {"F32": 4, "F16": 2, "BF16": 2}
+FOLDER_CONTEXT_LEN = 65536
 
 # Standard deviation of a whole number drawn evenly from so many consecutive ones.
 spread = lambda count: ((count * count - 1) / 12) ** 0.5
@@ -113,7 +123,7 @@ def tensors(shape, asked):
     architecture, vocabulary_len, width, layers, heads, kv_heads, ffn = shape
     keys = width // heads * kv_heads
     yield "token_embd.weight", kind_of("token_embd.weight", asked, 0, layers), (vocabulary_len, width)
-    if architecture == "llama":
+    if architecture != "qwen2":
         yield "output.weight", kind_of("output.weight", asked, 0, layers), (vocabulary_len, width)
     yield "output_norm.weight", "F32", (width,)
     matrices = [
@@ -181,15 +191,77 @@ def write(path, shape, asked, seed):
     out.close()
 
 
+def hugging_face(name):
+    """The name that Mistral's checkpoints have for a tensor."""
+    of = {
+        "token_embd": "model.embed_tokens", "output": "lm_head", "output_norm": "model.norm", "blk": "model.layers",
+        "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+        "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+        "attn_output": "self_attn.o_proj",
+        "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+    }
+    return ".".join(of.get(part, part) for part in name.split("."))
+
+
+def tokenizer(len_):
+    """The same vocabulary as tokenizer.json: Unigram, where a long piece beats those that it is made of."""
+    tokens = vocabulary(len_)
+    special = [
+        dict(id=id, content=token, special=True, normalized=False, lstrip=False, rstrip=False, single_word=False)
+        for id, (token, _, _) in enumerate(tokens[:3])
+    ]
+    metaspace = dict(type="Metaspace", replacement="\u2581", prepend_scheme="always", split=True)
+    # Every piece costs 10, and the rarer ones a little more.
+    pieces = [[token, -10 + score / len_] for token, score, _ in tokens]
+    return dict(
+        version="1.0", truncation=None, padding=None, added_tokens=special, normalizer=None, pre_tokenizer=metaspace,
+        post_processor=None, decoder=dict(type="Sequence", decoders=[dict(type="ByteFallback"), metaspace]),
+        model=dict(type="Unigram", unk_id=0, byte_fallback=True, vocab=pieces))
+
+
+def write_folder(path, shape, asked, window, seed):
+    """Writes config.json, tokenizer.json and model.safetensors, one tensor after another."""
+    _, vocabulary_len, width, layers, heads, kv_heads, ffn = shape
+    config = dict(
+        model_type="mistral", architectures=["MistralForCausalLM"], vocab_size=vocabulary_len, hidden_size=width,
+        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads, intermediate_size=ffn,
+        max_position_embeddings=FOLDER_CONTEXT_LEN, sliding_window=window, rms_norm_eps=1e-5, hidden_act="silu",
+        tie_word_embeddings=False, rope_theta=10000.0, bos_token_id=1, eos_token_id=2)
+    os.makedirs(path, exist_ok=True)
+    for name, content in [("config.json", config), ("tokenizer.json", tokenizer(vocabulary_len))]:
+        with open(os.path.join(path, name), "w") as file:
+            file.write(json.dumps(content, indent=1) + "\n")
+    plan = [(hugging_face(name), kind, dimensions) for name, kind, dimensions in tensors(shape, asked)]
+    header, end = {}, 0
+    for name, kind, dimensions in plan:
+        begin, end = end, end + int(np.prod(dimensions)) * FLOATS[kind]
+        header[name] = dict(dtype=kind, shape=dimensions, data_offsets=[begin, end])
+    said = json.dumps(header).encode()
+    said += b" " * (-len(said) % 8)
+    rng = np.random.default_rng(seed)
+    with open(os.path.join(path, "model.safetensors"), "wb") as file:
+        file.write(len(said).to_bytes(8, "little") + said)
+        for _, kind, dimensions in plan:
+            matrix = len(dimensions) == 2
+            file.write((drawn(rng, kind, *dimensions) if matrix else np.ones(dimensions, np.float32)).tobytes())
+
+
 def main():
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("out", help="the file to write")
+    ask.add_argument("out", help="the file to write, or the folder")
     ask.add_argument("--shape", choices=SHAPES, default="110m", help="default: 110m")
     ask.add_argument("--type", choices=TYPES, default="Q8_0", help="default: Q8_0")
     ask.add_argument("--seed", type=int, default=0, help="default: 0")
     given = ask.parse_args()
-    write(given.out, SHAPES[given.shape], given.type, given.seed)
-    print(f"{given.out}: {os.path.getsize(given.out) / 1e6:.0f} MB")
+    shape, size_of = SHAPES[given.shape], given.out
+    if shape[0] == "mistral":
+        if given.type not in FLOATS:
+            ask.error(f"--shape {given.shape} is a folder of floats: --type {', '.join(FLOATS)}, not {given.type}")
+        write_folder(given.out, shape, given.type, WINDOWS.get(given.shape), given.seed)
+        size_of = os.path.join(given.out, "model.safetensors")
+    else:
+        write(given.out, shape, given.type, given.seed)
+    print(f"{given.out}: {os.path.getsize(size_of) / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":

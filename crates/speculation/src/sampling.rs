@@ -33,9 +33,11 @@ mod law;
 mod problem;
 
 pub use constraint::{Constrained, Constraint};
-use exponential::{exponential, extend_exponentials};
+use exponential::{power_of_two, weigh};
 pub use law::Law;
 pub use problem::SamplingProblem;
+
+use std::f64::consts::LOG2_E;
 
 use crate::Token;
 
@@ -204,12 +206,12 @@ impl Sampling {
         }
         let largest = f64::from(scratch.logits[best]);
         let floor = filter::top_k_floor(&scratch.logits, self.top_k, &mut scratch.best);
-        let scale = 1.0 / f64::from(self.temperature);
+        let scale = LOG2_E / f64::from(self.temperature);
         if floor == f32::NEG_INFINITY && self.top_p >= 1.0 && self.min_p <= 0.0 && self.typical_p >= 1.0 {
             let Scratch { laws, logits, .. } = scratch;
-            return laws.law_of_row(|weights| extend_exponentials(weights, logits, largest, scale));
+            return laws.law_of_row(logits.len(), |weights| weigh(logits, largest, scale, weights));
         }
-        let weight = |logit: f32| exponential(scale * (f64::from(logit) - largest));
+        let weight = |logit: f32| power_of_two(scale * (f64::from(logit) - largest));
         scratch.kept.clear();
         for (i, chunk) in scratch.logits.chunks(filter::CHUNK).enumerate() {
             if !filter::reaches(chunk, floor) {
@@ -232,13 +234,17 @@ impl Sampling {
 pub fn argmax(logits: &[f32]) -> usize {
     // Lanes make it vector code; the largest of numbers is the same in any order.
     let mut lanes = [f32::NEG_INFINITY; 16];
-    for chunk in logits.chunks(lanes.len()) {
+    let (chunks, rest) = logits.as_chunks::<16>();
+    for chunk in chunks {
         for (lane, &logit) in lanes.iter_mut().zip(chunk) {
             *lane = if logit > *lane { logit } else { *lane };
         }
     }
-    let largest = lanes.into_iter().fold(f32::NEG_INFINITY, f32::max);
-    logits.iter().position(|&logit| logit == largest).unwrap_or(0)
+    let largest = lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
+    // Chunk by chunk without an early exit, likewise.
+    let found = |chunk: &[f32]| chunk.iter().fold(false, |found, &logit| found | (logit == largest));
+    let first = logits.chunks(filter::CHUNK).position(found).unwrap_or(0) * filter::CHUNK;
+    logits[first..].iter().position(|&logit| logit == largest).map_or(0, |i| first + i)
 }
 
 /// A logit as it counts: NaN as minus infinity, plus infinity as the largest finite number.
@@ -266,7 +272,7 @@ impl<'a> RawLaw<'a> {
     /// The raw law of a row of logits.
     pub fn new(logits: &'a [f32]) -> RawLaw<'a> {
         let largest = f64::from(logits.iter().map(|&logit| sane(logit)).fold(f32::NEG_INFINITY, f32::max));
-        let weight = |&logit: &f32| exponential(f64::from(sane(logit)) - largest);
+        let weight = |&logit: &f32| power_of_two(LOG2_E * (f64::from(sane(logit)) - largest));
         // In lanes by position, which compilers make vector code of.
         let mut lanes = [0f64; 8];
         let (chunks, rest) = logits.as_chunks::<8>();

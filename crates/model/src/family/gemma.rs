@@ -181,7 +181,7 @@ fn gemma_like(gguf: Gguf<'_>, name: &'static str) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: GGUF })
 }
 
-fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+pub(super) fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
     file.refuse_biases("attention_bias", &[file.layout.output_bias])?;
     let root = (file.spec.width as f32).sqrt();
     if file.spec.embedding_multiplier != root {

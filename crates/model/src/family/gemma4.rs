@@ -12,12 +12,15 @@ use super::checks::{check_head_dim, check_heads, count};
 use super::gemma::{FIELDS, FOUR_NORMS, FOUR_NORMS_OF_GGUF, OF_GGUF, cap, embedding_multiplier, pattern};
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Layout, Pieces};
-use super::{Asked, Family, Plan, json, rope};
+use super::write::Writing;
+use super::{Asked, Family, Plan, gemma, json, rope};
 use crate::checkpoint::JsonConfig;
+use crate::collected::tensor;
 use crate::error::ModelError;
 use crate::spec::{Heads, LayerAttention, LayerInputs, Positions, Rotation, Scaling, SharedKv, Spec};
 
-pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("gemma4_text", of_json)), Some(("gemma4", of_gguf)))];
+pub(super) const FAMILIES: &[Family] =
+    &[Family::new(Some(("gemma4_text", of_json)), Some(("gemma4", of_gguf))).written("gemma4", keys)];
 
 const LAYOUT: Layout = Layout {
     one_plus: false,
@@ -293,4 +296,68 @@ fn share_of_gguf(gguf: Gguf<'_>, spec: &mut Spec) -> Result<(), ModelError> {
         return Err(gguf.refuse(&gguf.key(spec, WIDTHS), expected, width_of(&layer)));
     }
     Ok(())
+}
+
+/// What rotations are divided by where pairs stand still: converters write this number.
+const STILL: f32 = 1e30;
+
+/// What is said of heads and rotations is of layers that see everything; of the others it has keys of its own.
+fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    gemma::keys(file)?;
+    inputs(file)?;
+    let spec = file.spec.clone();
+    let layers = 0..spec.layers;
+    let sliding = |layer: usize| spec.attention_of(layer).rotation == Some(1);
+    let shared = spec.layers - spec.kv_layers();
+    if shared > 0 && !(spec.kv_layers() > 1 && sliding(spec.kv_layers() - 2) && !sliding(spec.kv_layers() - 1)) {
+        // llama.cpp lets all layers share the keys and values of these two.
+        let expected = "a layer with a window and one without as the last two before those that share";
+        return Err(file.refuse(&["num_kv_shared_layers"], expected, shared));
+    }
+    let head_dim_of = |kind: bool| {
+        let layer = layers.clone().find(|layer| sliding(*layer) == kind);
+        layer.map_or(spec.head_dim, |layer| spec.kv_heads_of(layer).head_dim)
+    };
+    let each = |of: &dyn Fn(usize) -> usize| layers.clone().map(of).collect::<Vec<usize>>();
+    file.count_each("feed_forward_length", &each(&|layer| spec.ffn_width_of(layer)));
+    file.count_each("attention.head_count_kv", &each(&|layer| spec.kv_heads_of(layer).count));
+    for (field, kind) in [("length", false), ("length_swa", true)] {
+        for part in ["attention.key", "attention.value"] {
+            file.count_each(&format!("{part}_{field}"), &[head_dim_of(kind)]);
+        }
+    }
+    file.count("attention.shared_kv_layers", shared);
+    file.say_each("attention.sliding_window_pattern", layers.clone().map(sliding).collect());
+    if let Some(window) = layers.clone().find_map(|layer| spec.attention_of(layer).window) {
+        file.count("attention.sliding_window", window);
+    }
+    let values = layers.filter(|layer| *layer < spec.kv_layers() && !spec.attention_of(*layer).values_are_keys);
+    values.for_each(|layer| file.tell(format!("blk.{layer}.attn_v.weight")));
+    file.tell("blk.0.layer_output_scale.weight");
+    if let [full, local] = spec.positions.rotations() {
+        file.count("rope.dimension_count_swa", 2 * local.frequencies.len());
+        file.say("rope.freq_base_swa", local.base);
+        let plain = rope::plain(full.base, 2 * full.frequencies.len());
+        let divisor = |(plain, turned): (&f32, &f32)| match full.scaling {
+            Scaling::Divided if *turned == 0.0 => STILL,
+            Scaling::Divided => plain / turned,
+            _ => 1.0,
+        };
+        let divisors: Vec<f32> = plain.iter().zip(&full.frequencies).map(divisor).collect();
+        file.tensors.push(tensor("rope_freqs.weight", vec![divisors.len()], &divisors));
+    }
+    Ok(())
+}
+
+/// What is said of the inputs that layers get of their own.
+fn inputs(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    let vocabulary = file.spec.vocabulary;
+    file.count("embedding_length_per_layer_input", file.spec.layer_inputs.map_or(0, |inputs| inputs.width));
+    let Some(inputs) = &mut file.spec.layer_inputs else { return Ok(()) };
+    // The type of the checkpoint would round it, like the embedding's, of which there is a note.
+    inputs.multiplier = (inputs.width as f32).sqrt();
+    match inputs.vocabulary {
+        found if found != vocabulary => Err(file.refuse(&["vocab_size_per_layer_input"], vocabulary, found)),
+        _ => Ok(()),
+    }
 }

@@ -74,8 +74,15 @@ fn ministral3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
 }
 
 fn ministral3_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
-    if let Some(all) = rope::parameters(file.config)?.filter(|all| all.has("mscale_all_dim")) {
-        file.say_yarn_logarithm(all.f32("mscale_all_dim")?);
+    if let Some(all) = rope::parameters(file.config)? {
+        if all.has("mscale_all_dim") {
+            file.say_yarn_logarithm(all.f32("mscale_all_dim")?);
+        }
+        // Of the architectures with YaRN, llama.cpp reads these turns in this one.
+        for field in ["beta_fast", "beta_slow"] {
+            let turns = all.optional_f32(field)?;
+            turns.into_iter().for_each(|turns| file.say(&format!("rope.scaling.yarn_{field}"), turns));
+        }
     }
     file.spec.query_growth.into_iter().for_each(|growth| file.say(GROWTH, growth.rate));
     Ok(())

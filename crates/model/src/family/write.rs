@@ -19,7 +19,7 @@ use super::{Asked, OfGguf, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::collected::tensor;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, Norm, Positions, Rotation, Scaling, Spec};
+use crate::spec::{Activation, FeedForward, LayerAttention, Norm, Positions, Rotation, Scaling, Spec};
 
 /// Keys of a GGUF file with their values, in order.
 pub(crate) type Keys = Vec<(String, Value)>;
@@ -47,7 +47,7 @@ pub(super) struct Writing<'a> {
     pub(super) tensors: Vec<Tensor>,
     pub(super) notes: Vec<String>,
     /// Names of tensors by which the reader tells forms of the network apart.
-    tells: Vec<&'static str>,
+    tells: Vec<String>,
 }
 
 /// Of an architecture whose keys are those that all have.
@@ -60,6 +60,9 @@ pub(super) fn within_windows(file: &mut Writing<'_>) -> Result<(), ModelError> {
     file.within_windows();
     Ok(())
 }
+
+/// A pair of this frequency or a lower one is not turned in any text.
+const STANDING: f32 = 1e-24;
 
 /// A count as GGUF stores it. Every count of a [`Spec`] is bounded far below.
 fn number(number: usize) -> Value {
@@ -144,8 +147,22 @@ impl<'a> Writing<'a> {
     }
 
     /// Adds a tensor by whose being there the reader tells forms of the network apart.
-    pub(super) fn tell(&mut self, tensor: &'static str) {
-        self.tells.push(tensor);
+    pub(super) fn tell(&mut self, tensor: impl Into<String>) {
+        self.tells.push(tensor.into());
+    }
+
+    /// Adds a key of the architecture that counts something in each layer, as one count where all are equal; instead
+    /// of what was said of it before.
+    pub(super) fn count_each(&mut self, field: &str, layers: &[usize]) {
+        let key = format!("{}.{field}", self.spec.family);
+        self.keys.retain(|(known, _)| *known != key);
+        match layers {
+            [first, rest @ ..] if rest.iter().any(|count| count != first) => {
+                let counts = layers.iter().map(|count| u32::try_from(*count).unwrap_or(u32::MAX)).collect();
+                self.keys.push((key, Value::Array(Array::U32(counts))));
+            }
+            _ => self.count(field, layers[0]),
+        }
     }
 
     fn rotation(&mut self, rotation: &Rotation) {
@@ -257,7 +274,12 @@ impl<'a> Writing<'a> {
     }
 
     /// An error about the first of these fields that the configuration has.
-    fn refuse(&self, fields: &[&str], expected: impl std::fmt::Display, found: impl std::fmt::Display) -> ModelError {
+    pub(super) fn refuse(
+        &self,
+        fields: &[&str],
+        expected: impl std::fmt::Display,
+        found: impl std::fmt::Display,
+    ) -> ModelError {
         let expected = format!("{expected} (GGUF's {} has no other)", self.spec.family);
         self.config.refuse(self.field(fields), expected, found)
     }
@@ -268,7 +290,7 @@ impl<'a> Writing<'a> {
     /// It makes something else of it.
     pub(super) fn read_back(&self, of_gguf: OfGguf, asked: Asked) -> Result<Plan, ModelError> {
         let metadata = Metadata::new(self.config.file(), self.keys.iter().cloned());
-        let mut names = self.tells.clone();
+        let mut names: Vec<&str> = self.tells.iter().map(String::as_str).collect();
         names.extend((!self.spec.tied_head).then_some("output.weight"));
         names.extend(self.layout.ffn_norm.map(|_| "blk.0.ffn_norm.weight"));
         names.extend((!matches!(self.layout.piece_norms, Pieces::None)).then_some("blk.0.attn_q_norm.weight"));
@@ -287,6 +309,14 @@ impl<'a> Writing<'a> {
     fn compare(&self, file: &Spec) -> Result<(), ModelError> {
         let own = &self.spec;
         self.compare_layers(file)?;
+        for layer in 0..own.layers {
+            let of = |spec: &Spec| {
+                let LayerAttention { values_are_keys, .. } = spec.attention_of(layer);
+                (spec.kv_heads_of(layer), values_are_keys, spec.ffn_width_of(layer))
+            };
+            assert_eq!(of(own), of(file), "layer {layer} of {}", own.family);
+        }
+        assert_eq!((own.shared_kv, own.layer_inputs), (file.shared_kv, file.layer_inputs), "{}", own.family);
         if own.feed_forward != file.feed_forward {
             let fields = ["activation_function", "hidden_activation", "hidden_act", "activation"];
             let found = self.config.optional_str(self.field(&fields))?.unwrap_or_default();
@@ -376,7 +406,7 @@ fn alike(a: &Rotation, b: &Rotation) -> bool {
     let frequencies = a.frequencies.iter().zip(&b.frequencies);
     a.frequencies.len() == b.frequencies.len()
         && near(a.magnitude, b.magnitude)
-        && frequencies.clone().all(|(a, b)| near(*a, *b))
+        && frequencies.clone().all(|(a, b)| near(*a, *b) || a.max(*b) < STANDING)
 }
 
 /// Whether pairs are halves of a head in a checkpoint and neighbours in its file.

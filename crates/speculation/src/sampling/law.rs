@@ -11,6 +11,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
+use super::exponential::sum;
 use crate::Token;
 
 /// A probability distribution over the next token, after all sampling settings: the tokens of positive probability in
@@ -47,58 +48,72 @@ impl LawPool {
     /// Panics if the sum is not finite.
     pub(super) fn law(&self, weights: impl IntoIterator<Item = (Token, f64)>) -> Option<(Law, f64)> {
         let mut memory = self.memory();
+        memory.0.clear();
+        memory.1.clear();
         let weights = weights.into_iter();
         // Room for all that there may be, so that it is found once and not by doubling.
         let most = weights.size_hint().1.unwrap_or(0);
         memory.0.reserve(most);
         memory.1.reserve(most);
         memory.extend(weights);
-        self.normalized(memory)
+        let sum = sum(&memory.1);
+        self.normalized(memory, sum).map(|law| (law, sum))
     }
 
-    /// The law proportional to the weights that `fill` writes for all tokens of a row, from token 0 on; those of weight
-    /// zero are left out.
+    /// The law proportional to the weights of all tokens of a row, from token 0 on, which `weigh` writes into a slice
+    /// of `len` and whose sum it returns; tokens of weight zero are left out.
     ///
     /// # Panics
     ///
     /// As [`LawPool::law`].
-    pub(super) fn law_of_row(&self, fill: impl FnOnce(&mut Vec<f64>)) -> Option<Law> {
-        let mut memory = self.memory();
-        fill(&mut memory.1);
-        memory.0.extend(0..memory.1.len() as Token);
-        self.normalized(memory).map(|(law, _)| law)
+    pub(super) fn law_of_row(&self, len: usize, weigh: impl FnOnce(&mut [f64]) -> f64) -> Option<Law> {
+        let (mut tokens, mut probabilities) = self.memory();
+        // As a rule the law before was of such a row too. Tokens of a law ascend: so many, up to the last, are all.
+        if tokens.len() != len || tokens.last().is_some_and(|&last| last as usize != len - 1) {
+            tokens.clear();
+            tokens.extend(0..len as Token);
+        }
+        probabilities.resize(len, 0.0);
+        let sum = weigh(&mut probabilities);
+        self.normalized((tokens, probabilities), sum)
     }
 
-    /// Memory for a law, empty.
+    /// Memory for a law, with what the law had that used it last.
     fn memory(&self) -> LawMemory {
         self.0.lock().ok().and_then(|mut unused| unused.pop()).unwrap_or_default()
     }
 
-    /// The law proportional to these weights, as [`LawPool::law`].
-    fn normalized(&self, (tokens, probabilities): LawMemory) -> Option<(Law, f64)> {
+    /// The law proportional to these weights, none of them negative; `None` if there is no token.
+    ///
+    /// # Panics
+    ///
+    /// As [`LawPool::law`].
+    fn normalized(&self, (tokens, probabilities): LawMemory, sum: f64) -> Option<Law> {
         let mut law = Several { tokens, probabilities, pool: self.clone() };
-        law.leave_out_zeros();
-        debug_assert!(law.tokens.is_sorted_by(|a, b| a < b) && law.probabilities.iter().all(|&weight| weight > 0.0));
+        debug_assert!(law.tokens.is_sorted_by(|a, b| a < b) && law.probabilities.iter().all(|&weight| weight >= 0.0));
         if law.tokens.is_empty() {
             return None;
         }
-        let sum = sum(&law.probabilities);
         assert!(sum > 0.0 && sum.is_finite(), "the weights of a law sum to {sum}");
-        for weight in &mut law.probabilities {
-            *weight /= sum;
-        }
-        // Dividing may underflow a weight to zero, and a token of the support has positive probability by definition.
-        law.leave_out_zeros();
+        law.scale(sum);
         match law.tokens[..] {
-            [token] => Some((Law::point(token), sum)),
-            _ => Some((Law(Support::Several(Arc::new(law))), sum)),
+            [token] => Some(Law::point(token)),
+            _ => Some(Law(Support::Several(Arc::new(law)))),
         }
     }
 }
 
 impl Several {
-    /// Leaves out the tokens whose weight is zero.
-    fn leave_out_zeros(&mut self) {
+    /// Divides all weights by their sum, and leaves out the tokens that have nothing then: a token of the support has
+    /// positive probability by definition.
+    fn scale(&mut self, sum: f64) {
+        let share = 1.0 / sum;
+        if share.is_finite() {
+            // A third of the time that dividing takes.
+            self.probabilities.iter_mut().for_each(|weight| *weight *= share);
+        } else {
+            self.probabilities.iter_mut().for_each(|weight| *weight /= sum);
+        }
         // Without an early exit, so that it compiles to vector code: in nearly all laws there is none.
         if self.probabilities.iter().fold(false, |found, &weight| found | (weight == 0.0)) {
             let mut is_possible = self.probabilities.iter().map(|&weight| weight > 0.0);
@@ -108,26 +123,11 @@ impl Several {
     }
 }
 
-/// The sum of weights, in lanes by position: additions that need not wait for each other.
-fn sum(weights: &[f64]) -> f64 {
-    let mut lanes = [0f64; 8];
-    let (chunks, rest) = weights.as_chunks::<8>();
-    for chunk in chunks {
-        for (lane, weight) in lanes.iter_mut().zip(chunk) {
-            *lane += weight;
-        }
-    }
-    lanes.iter().chain(rest).sum()
-}
-
 impl Drop for Several {
     fn drop(&mut self) {
-        let (mut tokens, mut probabilities) =
-            (std::mem::take(&mut self.tokens), std::mem::take(&mut self.probabilities));
-        tokens.clear();
-        probabilities.clear();
+        let memory = (std::mem::take(&mut self.tokens), std::mem::take(&mut self.probabilities));
         if let Ok(mut unused) = self.pool.0.lock() {
-            unused.push((tokens, probabilities));
+            unused.push(memory);
         }
     }
 }

@@ -175,7 +175,7 @@ fn penalties_count_what_the_window_holds() {
     let law = |tokens: &[Token], path: &[Token]| {
         sampling.law(&[0.0; 4], &Context { tokens, prompt_len: 0, path, constraint: None })
     };
-    let expected = Law::from_pairs((0..).zip([0.0, -1.25, -1.5, 0.0].map(exponential)));
+    let expected = Law::from_pairs((0..).zip([0.0, -1.25, -1.5, 0.0].map(|x| power_of_two(x * LOG2_E))));
     assert_eq!(law(&[0, 0, 1], &[2, 2]), expected);
     assert_eq!(law(&[0, 0, 1, 2, 2], &[]), expected);
     assert_eq!(law(&[0, 9], &[1, 2, 2]), expected);

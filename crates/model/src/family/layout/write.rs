@@ -10,7 +10,7 @@ use super::{Layout, Pieces, Qkv, Up};
 use crate::checkpoint::JsonConfig;
 use crate::collected::{Collected, Order};
 use crate::error::ModelError;
-use crate::spec::Spec;
+use crate::spec::{Heads, Spec};
 
 impl Layout {
     /// Adds the tensors of a checkpoint, which has this layout, to those collected, in the layout `to`.
@@ -49,9 +49,9 @@ impl Layout {
             writer.linear([head, to.heads[0]], shape, rows, self.head_bias)?;
         }
         for i in 0..spec.layers {
-            writer.layer([&format!("{prefix}{}.{i}.", self.layers), &format!("{}.{i}.", to.layers)])?;
+            writer.layer(i, [&format!("{prefix}{}.{i}.", self.layers), &format!("{}.{i}.", to.layers)])?;
         }
-        Ok(())
+        writer.inputs(prefix)
     }
 }
 
@@ -83,16 +83,49 @@ impl Writer<'_, '_> {
         self.all.matrix(&format!("{from}.weight"), format!("{to}.weight"), shape, Order::Same, false)
     }
 
-    /// The layer whose names begin with these, in the checkpoint and in the file.
-    fn layer(&mut self, at: [&str; 2]) -> Result<(), ModelError> {
+    /// Where the inputs that layers get of their own come from, if they do.
+    fn inputs(&mut self, prefix: &str) -> Result<(), ModelError> {
+        let Some(inputs) = self.spec.layer_inputs else { return Ok(()) };
+        let all = self.spec.layers * inputs.width;
+        let [table, projection, norm] = self.from.inputs.map(|name| format!("{prefix}{name}"));
+        let [to_table, to_projection, to_norm] = self.to.inputs;
+        self.table((table, to_table), [inputs.vocabulary, all])?;
+        self.table((projection, to_projection), [all, self.spec.width])?;
+        self.norm_of(&norm, to_norm, &[inputs.width])
+    }
+
+    /// What a layer reads its own input by, if it gets one, and what the stream is multiplied with behind it.
+    fn input_and_multiplier(&mut self, at: [&str; 2]) -> Result<(), ModelError> {
+        let (from, to, width) = (self.from, self.to, self.spec.width);
+        if let Some(inputs) = self.spec.layer_inputs {
+            for (i, shape) in [[width, inputs.width], [inputs.width, width]].into_iter().enumerate() {
+                self.matrix(at, [from.input[i], to.input[i]], shape, Order::Same, Bias::None)?;
+            }
+            let [name, to] = [format!("{}{}", at[0], from.input[2]), format!("{}{}", at[1], to.input[2])];
+            self.norm_of(&name, &to, &[width])?;
+        }
+        match (from.multiplier, to.multiplier) {
+            (None, None) => Ok(()),
+            (Some(from), Some(to)) => {
+                let multiplier = self.all.floats(&format!("{}{from}", at[0]), &[1])?;
+                self.all.add(format!("{}{to}", at[1]), vec![1], &multiplier);
+                Ok(())
+            }
+            _ => Err(self.mismatch("model_type", "multipliers behind layers")),
+        }
+    }
+
+    /// Layer `number`, whose names begin with these in the checkpoint and in the file.
+    fn layer(&mut self, number: usize, at: [&str; 2]) -> Result<(), ModelError> {
         let (from, to) = (self.from, self.to);
-        let Spec { width, heads, head_dim, ffn_width, .. } = *self.spec;
+        let Spec { width, heads, .. } = *self.spec;
+        let (head_dim, ffn_width) = (self.spec.kv_heads_of(number).head_dim, self.spec.ffn_width_of(number));
         self.norm("norms before attention", at, [from.attention_norm, to.attention_norm])?;
         self.norm("norms behind attention", at, [from.attention_post_norm, to.attention_post_norm])?;
         self.norm("norms before the feed-forward half", at, [from.ffn_norm, to.ffn_norm])?;
         self.norm("norms behind the feed-forward half", at, [from.ffn_post_norm, to.ffn_post_norm])?;
-        self.qkv(at)?;
-        self.piece_norms(at)?;
+        self.qkv(number, at)?;
+        self.piece_norms(number, at)?;
         let names = [from.attention_output, to.attention_output];
         self.matrix(at, names, [heads * head_dim, width], Order::Same, from.output_bias)?;
         let inner = match (from.up, to.up) {
@@ -106,7 +139,8 @@ impl Writer<'_, '_> {
         for (names, outputs) in inner {
             self.matrix(at, names, [width, outputs], Order::Same, from.ffn_bias)?;
         }
-        self.matrix(at, [from.down, to.down], [ffn_width, width], Order::Same, from.ffn_bias)
+        self.matrix(at, [from.down, to.down], [ffn_width, width], Order::Same, from.ffn_bias)?;
+        self.input_and_multiplier(at)
     }
 
     /// A matrix of a layer, of so many inputs and outputs.
@@ -147,13 +181,19 @@ impl Writer<'_, '_> {
         self.all.matrix(&format!("{from}.weight"), format!("{to}.weight"), shape, rows.order, rows.unit)
     }
 
-    fn qkv(&mut self, at: [&str; 2]) -> Result<(), ModelError> {
-        let Spec { width, heads, kv_heads, head_dim, .. } = *self.spec;
-        let (queries, keys, bias) = (heads * head_dim, kv_heads * head_dim, self.from.qkv_bias);
+    fn qkv(&mut self, number: usize, at: [&str; 2]) -> Result<(), ModelError> {
+        let Spec { width, heads, .. } = *self.spec;
+        let Heads { count, head_dim } = self.spec.kv_heads_of(number);
+        let (queries, keys, bias) = (heads * head_dim, count * head_dim, self.from.qkv_bias);
         let lens = [queries, keys, keys];
         match (self.from.qkv, self.to.qkv) {
             (Qkv::Three(from), Qkv::Three(to)) => {
-                for piece in 0..3 {
+                let pieces = match self.spec.attention_of(number).values_are_keys {
+                    _ if number >= self.spec.kv_layers() => 1,
+                    true => 2,
+                    false => 3,
+                };
+                for piece in 0..pieces {
                     let order = self.turned(piece, (0..lens[piece]).collect());
                     self.matrix(at, [from[piece], to[piece]], [width, lens[piece]], order, bias)?;
                 }
@@ -207,8 +247,9 @@ impl Writer<'_, '_> {
     }
 
     /// Norms of the pieces of queries and keys.
-    fn piece_norms(&mut self, at: [&str; 2]) -> Result<(), ModelError> {
-        let Spec { heads, kv_heads, head_dim, .. } = *self.spec;
+    fn piece_norms(&mut self, number: usize, at: [&str; 2]) -> Result<(), ModelError> {
+        let Heads { count, head_dim } = self.spec.kv_heads_of(number);
+        let sides = if number < self.spec.kv_layers() { &[self.spec.heads, count][..] } else { &[self.spec.heads] };
         let (from, to) = match (self.from.piece_norms, self.to.piece_norms) {
             (Pieces::None, Pieces::None) => return Ok(()),
             (Pieces::EveryHead(from), Pieces::EveryHead(to))
@@ -219,7 +260,7 @@ impl Writer<'_, '_> {
                 return Err(self.mismatch(field, "norms of queries and keys"));
             }
         };
-        for (i, heads) in [heads, kv_heads].into_iter().enumerate() {
+        for (i, heads) in sides.iter().copied().enumerate() {
             let (name, to) = (format!("{}{}", at[0], from[i]), format!("{}{}", at[1], to[i]));
             match self.from.piece_norms {
                 Pieces::Listed(_) => {
