@@ -19,6 +19,10 @@
 
 mod chance;
 mod drafting;
+#[cfg(feature = "faults")]
+pub mod faults;
+#[cfg(not(feature = "faults"))]
+mod faults;
 mod law;
 mod meter;
 mod output;

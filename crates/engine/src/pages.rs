@@ -27,6 +27,7 @@ mod twin;
 use foretoken_model::{Capacity, Group, Keep, PageId, PageTable};
 use foretoken_speculation::{Tenant, Token};
 
+use crate::faults::{Fault, is_made};
 pub use adopt::{Adopted, Copied};
 use pool::{NONE, Pool};
 use tree::{ROOT, Tree};
@@ -97,6 +98,7 @@ impl Pages {
     /// to everybody.
     pub fn open(&self, tenant: Tenant, public_len: usize) -> SequencePages {
         let tables = vec![PageTable::new(); self.groups.len()];
+        let public_len = if is_made(Fault::PrefixOfAnotherTenant) { usize::MAX } else { public_len };
         SequencePages { tables, tenant, public_len, node: ROOT, entered: 0 }
     }
 
@@ -267,6 +269,11 @@ impl Pages {
     /// Pages of the first group that no sequence holds: free and cached ones.
     pub fn available(&self) -> usize {
         self.pools[0].available()
+    }
+
+    /// Nodes of the tree of prefixes: those with a page that is cached or held, and those on the way to one.
+    pub fn nodes(&self) -> usize {
+        self.tree.len() - self.tree.unused() - 1
     }
 
     /// Pages of the first group that no sequence holds and that hold a prefix.

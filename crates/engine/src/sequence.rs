@@ -12,6 +12,7 @@ use foretoken_speculation::budget::{Budget, Outcome};
 use foretoken_speculation::{Choice, Costs, DraftTree, Experience, NodeId, Policy, Probes, SequenceId, Token};
 use foretoken_text::{StopMatcher, TextStream};
 
+use crate::faults::{Fault, is_made};
 use crate::output::{Emitted, FinishReason};
 use crate::pages::SequencePages;
 use crate::request::{BudgetKind, Order, Request};
@@ -172,7 +173,9 @@ impl Sequence {
     /// left. What was written stands.
     pub(crate) fn preempt(&mut self) {
         self.set_cached(0);
-        self.tree.clear();
+        if !is_made(Fault::DraftKept) {
+            self.tree.clear();
+        }
         self.candidates.clear();
         self.probes.clear(0);
         self.asked.clear();
@@ -193,7 +196,9 @@ impl Sequence {
     pub(crate) fn clear_draft(&mut self, costs: &Costs) {
         self.nodes_before = self.tree.len();
         self.nodes_max = 0;
-        self.tree.clear();
+        if !(is_made(Fault::DraftKept) && self.asked.is_empty()) {
+            self.tree.clear();
+        }
         self.candidates.clear();
         self.candidates.compare_laws(self.request.measure);
         self.probes.clear(0);

@@ -3,8 +3,9 @@
 //! `dial` enumerates every outcome of a program's chance, `table` has language models small enough to be written down,
 //! `toy` runs them behind the engine's executor trait, `oracle` decodes with them in the plainest way, and `conform`
 //! holds every drafter, promise, budget and batch to the oracle. Faults can be put into the instruments (`toy::Fault`),
-//! so that tests can show that they would be seen. `rows` asks any kernel whether a row's result depends on its
-//! neighbours. `forbidding` is a constraint. `simulator` runs engines with many requests, a run a number.
+//! so that tests can show that they would be seen. `twin` holds a draft model to its table. `rows` asks any kernel
+//! whether a row's result depends on its neighbours. `forbidding` is a constraint. `simulator` runs engines with many
+//! requests, a run a number.
 
 #![forbid(unsafe_code)]
 
@@ -16,4 +17,5 @@ pub mod rows;
 pub mod simulator;
 pub mod table;
 pub mod toy;
+pub mod twin;
 pub mod vocabulary;

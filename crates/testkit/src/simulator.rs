@@ -3,21 +3,24 @@
 //! What is drawn from the number ([`Run::of`]): a table, pages and rows so few that requests wait, drafters from the
 //! register, and requests that arrive and go away at any step, with shared beginnings, samplers, stop strings and
 //! constraints. What must hold ([`Run::check`]): the tokens of each request and the bits of their log-probabilities are
-//! those of [`decode`], its text ends where a naive search finds the stop string, every request ends exactly once, and
-//! no page is lost or held twice, and the engine comes to rest. A run that fails is made smaller ([`Run::smallest`])
-//! before it is shown.
+//! those of [`decode`], its text ends where a naive search finds the stop string, every request ends exactly once,
+//! no page is lost or held twice, what is shared of a prompt may be known to its tenant, the rows of draft models are
+//! those of their tables, and the engine comes to rest. Some drafters fail now and then. A run that fails is made
+//! smaller ([`Run::smallest`]) before it is shown, a line a request.
 //!
 //! Only *exact*: under *rejection* the text of a seed depends on who was drafted beside whom. Left out: clocks, since
-//! costs are held; executors and drafters that fail, which have tests of their own.
+//! costs are held; executors that fail, which have tests of their own.
 
 mod arrivals;
+mod failing;
+mod shown;
 mod smaller;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use foretoken_engine::{Engine, Event, FinishReason, Race, Request, panic_message};
-use foretoken_speculation::{Constrained, SequenceId, Token, log_probability};
+use foretoken_speculation::{Constrained, Drafter, SequenceId, Tenant, Token, log_probability};
 
 use crate::conform::{self, drafters};
 use crate::forbidding::Forbidding;
@@ -25,6 +28,7 @@ use crate::oracle::decode;
 use crate::table::Table;
 use crate::toy::{Fault, ToyExecutor};
 use crate::vocabulary;
+use failing::Failing;
 
 pub use arrivals::Arrival;
 
@@ -42,12 +46,15 @@ pub struct Run {
     pub window: Option<usize>,
     /// Texts at a time.
     pub texts_max: usize,
-    /// The engine's drafters, by their places in the register.
+    /// The engine's drafters, by their places in the register; a place behind its end is a drafter that fails now and
+    /// then.
     pub drafters: Vec<usize>,
     /// The requests, in the order in which they arrive.
     pub arrivals: Vec<Arrival>,
     /// A mistake of the executor.
     pub fault: Fault,
+    /// Whether the bookkeeping of pages is checked beside the texts.
+    pub pages_are_checked: bool,
 }
 
 /// What came of a run.
@@ -65,8 +72,17 @@ pub struct Summary {
     pub shared: usize,
     /// How often a request gave its pages away.
     pub preemptions: usize,
+    /// Drafters that failed and were dropped for a request.
+    pub dropped: usize,
     /// Steps of the engine.
     pub steps: usize,
+}
+
+/// What others may know of a request: whose it is, how much of it is everybody's, and all of its tokens.
+struct Known {
+    tenant: Tenant,
+    public_prefix: usize,
+    tokens: Vec<Token>,
 }
 
 /// What a request must write.
@@ -79,6 +95,8 @@ struct Expected {
 /// A request under way.
 struct Open<'a> {
     arrival: &'a Arrival,
+    /// Its place among those that arrived.
+    at: usize,
     expected: Expected,
     tokens: Vec<(Token, u32)>,
     text: String,
@@ -105,7 +123,8 @@ impl Run {
         let mut engine = Engine::new(Box::new(toy.with_fault(self.fault)), self.texts_max, usize::MAX);
         let registered = drafters();
         for number in &self.drafters {
-            engine.add_drafter((registered[*number].make)(&table));
+            let failing = || -> Box<dyn Drafter> { Box::new(Failing { vocabulary: table.vocabulary() }) };
+            engine.add_drafter(registered.get(*number).map_or_else(failing, |drafter| (drafter.make)(&table)));
         }
         engine.hold_costs(conform::costs(self.drafters.len()));
         engine
@@ -120,20 +139,21 @@ impl Run {
         let (mut engine, mut summary) = (self.engine(), Summary::default());
         let mut coming = self.arrivals.iter().peekable();
         let mut open: BTreeMap<SequenceId, Open<'_>> = BTreeMap::new();
+        let mut known: Vec<Known> = Vec::new();
         // Each step writes or reads something: nobody needs more steps than all tokens together, several times over.
         let work: usize = self.arrivals.iter().map(|arrival| arrival.prompt.len() + arrival.tokens_max + 4).sum();
         let last = self.arrivals.iter().map(|arrival| arrival.step).max().unwrap_or(0);
         while coming.peek().is_some() || !engine.is_idle() {
             while let Some(arrival) = coming.next_if(|arrival| arrival.step <= summary.steps) {
-                let expected = self.expected(arrival, engine.context());
+                let opened = Open::new(arrival, self.expected(arrival, engine.context()), known.len());
                 match engine.submit(arrival.request(self)) {
                     Ok(id) => {
-                        let (tokens, text) = (Vec::new(), String::new());
-                        open.insert(id, Open { arrival, expected, tokens, text, patience: arrival.patience });
+                        known.push(opened.known());
+                        open.insert(id, opened);
                     }
                     // Too long for the context; what is refused is tested elsewhere.
                     Err(_) if arrival.prompt.len() >= engine.context() => {}
-                    Err(error) => return Err(format!("{arrival:?}: refused: {error}")),
+                    Err(error) => return Err(format!("{arrival}: refused: {error}")),
                 }
             }
             for (id, open) in &mut open {
@@ -143,9 +163,9 @@ impl Run {
                 open.patience = open.patience.and_then(|steps| steps.checked_sub(1));
             }
             for event in engine.step(&mut Race) {
-                note(event, &mut open, &mut summary)?;
+                note(event, &mut open, &known, &mut summary)?;
             }
-            if summary.steps.is_multiple_of(CHECKED) {
+            if self.pages_are_checked && summary.steps.is_multiple_of(CHECKED) {
                 engine.check_pages()?;
             }
             summary.steps += 1;
@@ -153,7 +173,9 @@ impl Run {
                 return Err(format!("{} requests are not done after {} steps", open.len(), summary.steps));
             }
         }
-        engine.check_pages()?;
+        if self.pages_are_checked {
+            engine.check_pages()?;
+        }
         match open.keys().next() {
             Some(id) => Err(format!("{id:?} did not end")),
             None => Ok(summary),
@@ -189,9 +211,15 @@ impl Run {
 }
 
 /// Takes note of an event, and compares what is complete.
-fn note(event: &Event, open: &mut BTreeMap<SequenceId, Open<'_>>, summary: &mut Summary) -> Result<(), String> {
+fn note(
+    event: &Event,
+    open: &mut BTreeMap<SequenceId, Open<'_>>,
+    known: &[Known],
+    summary: &mut Summary,
+) -> Result<(), String> {
     match event {
         Event::Prompt { .. } => {}
+        Event::DrafterFailed { message, .. } if message == failing::MESSAGE => summary.dropped += 1,
         Event::DrafterFailed { sequence, drafter, message } => {
             return Err(format!("{sequence:?}: drafter {drafter} failed: {message}"));
         }
@@ -207,12 +235,13 @@ fn note(event: &Event, open: &mut BTreeMap<SequenceId, Open<'_>>, summary: &mut 
             one.text.push_str(&event.text());
             let cut = *reason == FinishReason::Cancelled;
             if cut && one.arrival.patience.is_none() {
-                return Err(format!("{:?}: cancelled by nobody", one.arrival));
+                return Err(format!("{}: cancelled by nobody", one.arrival));
             }
             if matches!(reason, FinishReason::Failed(_)) && !one.tokens_are_impossible() {
-                return Err(format!("{:?}: {reason:?}", one.arrival));
+                return Err(format!("{}: {reason:?}", one.arrival));
             }
             one.compare(!cut)?;
+            one.compare_shared(stats.prompt_tokens_shared, known)?;
             summary.requests += 1;
             summary.cancelled += usize::from(cut);
             summary.tokens += one.tokens.len();
@@ -224,7 +253,34 @@ fn note(event: &Event, open: &mut BTreeMap<SequenceId, Open<'_>>, summary: &mut 
     Ok(())
 }
 
-impl Open<'_> {
+impl<'a> Open<'a> {
+    fn new(arrival: &'a Arrival, expected: Expected, at: usize) -> Open<'a> {
+        Open { arrival, at, expected, tokens: Vec::new(), text: String::new(), patience: arrival.patience }
+    }
+
+    /// What others may know of it, once all is written.
+    fn known(&self) -> Known {
+        let Arrival { tenant, public_prefix, prompt, .. } = self.arrival;
+        let answer = self.expected.tokens.iter().map(|(token, _)| *token);
+        let tokens = prompt.iter().copied().chain(answer).collect();
+        Known { tenant: *tenant, public_prefix: *public_prefix, tokens }
+    }
+
+    /// Whether no more of its prompt was shared than others have that it may know of.
+    fn compare_shared(&self, shared: usize, known: &[Known]) -> Result<(), String> {
+        let Arrival { prompt, tenant, .. } = self.arrival;
+        let others = known.iter().enumerate().filter(|(at, _)| *at != self.at);
+        let most = others.map(|(_, other)| {
+            let agree = other.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+            if other.tenant == *tenant { agree } else { agree.min(other.public_prefix) }
+        });
+        let most = most.max().unwrap_or(0);
+        if shared > most {
+            return Err(format!("{}: {shared} tokens of the prompt were shared, of {most}", self.arrival));
+        }
+        Ok(())
+    }
+
     /// Whether the naive decoder found no possible token before the text was complete.
     fn tokens_are_impossible(&self) -> bool {
         self.expected.tokens.len() < self.arrival.tokens_max && !self.expected.stopped
@@ -237,7 +293,7 @@ impl Open<'_> {
         if !same {
             let at = expected.tokens.iter().zip(found).take_while(|(a, b)| a == b).count();
             return Err(format!(
-                "{:?}: token {at}: expected {:?} of {}, found {:?} of {}",
+                "{}: token {at}: expected {:?} of {}, found {:?} of {}",
                 self.arrival,
                 expected.tokens.get(at),
                 expected.tokens.len(),
@@ -246,10 +302,15 @@ impl Open<'_> {
             ));
         }
         if complete && self.text != expected.text {
-            return Err(format!("{:?}: expected the text {:?}, found {:?}", self.arrival, expected.text, self.text));
+            return Err(format!("{}: expected the text {:?}, found {:?}", self.arrival, expected.text, self.text));
         }
         Ok(())
     }
+}
+
+/// What a drafter of a run is called.
+fn name(number: usize) -> &'static str {
+    drafters().get(number).map_or("one that fails now and then", |drafter| drafter.name)
 }
 
 impl Arrival {

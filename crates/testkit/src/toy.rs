@@ -145,6 +145,10 @@ impl Executor for ToyExecutor {
             }
             for row in span.wanted {
                 let context = self.context(self.slots.len() - 1, span, *row as usize);
+                if self.slots.len() > 1 {
+                    let whole = self.context(0, span, *row as usize);
+                    assert!(whole.ends_with(&context), "row {row}: {context:?} in the window of {whole:?}");
+                }
                 let mut logits = self.table.logits(&context);
                 if self.fault == Fault::RowsKnowTheirNeighbours {
                     logits.iter_mut().for_each(|logit| *logit += rows as f32 * 1e-6 * *logit);

@@ -1,12 +1,15 @@
-//! Runs of the simulator: ten thousand of them, or as many as are asked for.
+//! Runs of the simulator: ten thousand of them, or as many as are asked for; and its canaries, mistakes that it must
+//! find.
 //!
-//! `FORETOKEN_RUNS=0..1000000 cargo test --release -p foretoken-testkit --test simulator` runs a million;
-//! `FORETOKEN_RUNS=7..8` runs number 7 alone.
+//! `FORETOKEN_RUNS=0..1000000 cargo test --release -p foretoken-testkit --test simulator every_text` runs a million;
+//! `FORETOKEN_RUNS=7..8` runs number 7 alone. A run has six or seven requests: `0..156000` are a million of them, for
+//! which two threads take three minutes.
 
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use foretoken_engine::faults;
 use foretoken_testkit::simulator::{Run, Summary};
 use foretoken_testkit::toy::Fault;
 
@@ -20,8 +23,34 @@ fn numbers() -> Range<u64> {
     }
 }
 
+/// A mistake, of whom it may be.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mistake {
+    executor: Option<Fault>,
+    engine: faults::Fault,
+    /// Whether the texts have to find it, and nothing else: neither a check of pages nor an assertion.
+    texts_alone: bool,
+}
+
+impl Mistake {
+    /// A run in which it is made; what went wrong, if it was found as it has to be.
+    fn check(&self, run: &Run) -> Result<Summary, String> {
+        faults::make(self.engine);
+        let outcome = run.check();
+        faults::make(faults::Fault::None);
+        match outcome {
+            Err(error) if self.texts_alone && !error.contains(": expected") => Ok(Summary::default()),
+            outcome => outcome,
+        }
+    }
+
+    fn run(&self, number: u64) -> Run {
+        Run { fault: self.executor.unwrap_or(Fault::None), pages_are_checked: !self.texts_alone, ..Run::of(number) }
+    }
+}
+
 /// The first of these runs that fails, and what all of them came to.
-fn first_failure(numbers: Range<u64>, fault: Fault) -> (Option<(u64, Run)>, Summary) {
+fn first_failure(numbers: Range<u64>, mistake: Mistake) -> (Option<(u64, Run)>, Summary) {
     let next = AtomicU64::new(numbers.start);
     let found = Mutex::new((None::<(u64, Run)>, Summary::default()));
     let work = || {
@@ -30,11 +59,11 @@ fn first_failure(numbers: Range<u64>, fault: Fault) -> (Option<(u64, Run)>, Summ
             if number >= numbers.end {
                 return;
             }
-            let run = Run { fault, ..Run::of(number) };
-            let outcome = run.check();
+            let run = mistake.run(number);
+            let outcome = mistake.check(&run);
             let mut found = found.lock().unwrap();
             match outcome {
-                Ok(Summary { requests, cancelled, tokens, accepted, shared, preemptions, steps }) => {
+                Ok(Summary { requests, cancelled, tokens, accepted, shared, preemptions, dropped, steps }) => {
                     let all = &mut found.1;
                     all.requests += requests;
                     all.cancelled += cancelled;
@@ -42,6 +71,7 @@ fn first_failure(numbers: Range<u64>, fault: Fault) -> (Option<(u64, Run)>, Summ
                     all.accepted += accepted;
                     all.shared += shared;
                     all.preemptions += preemptions;
+                    all.dropped += dropped;
                     all.steps += steps;
                 }
                 Err(_) => {
@@ -65,27 +95,63 @@ fn first_failure(numbers: Range<u64>, fault: Fault) -> (Option<(u64, Run)>, Summ
 #[test]
 fn every_text_is_the_naive_decoders_whatever_arrives_and_goes() {
     let numbers = numbers();
-    let (failure, all) = first_failure(numbers.clone(), Fault::None);
+    let (failure, all) = first_failure(numbers.clone(), Mistake::default());
     if let Some((number, run)) = failure {
-        let smallest = run.smallest();
+        let smallest = run.smallest(|run| run.check().is_err());
         let error = smallest.check().err();
-        panic!("run {number}: {}\n{smallest:#?}", error.unwrap_or_default());
+        panic!("run {number}: {}\n{smallest}", error.unwrap_or_default());
     }
     println!("{numbers:?}: {all:?}");
     if numbers.end - numbers.start >= 10_000 {
         // What is to be tested did happen.
         assert!(all.requests > 50_000 && all.cancelled > 2_000 && all.accepted > 20_000, "{all:?}");
-        assert!(all.shared > 50_000 && all.preemptions > 2_000, "{all:?}");
+        assert!(all.shared > 50_000 && all.preemptions > 2_000 && all.dropped > 1_000, "{all:?}");
     }
+}
+
+/// In so many runs a mistake has to be found. (Each is found in the first fifty.)
+const RUNS_OF_A_MISTAKE: u64 = 500;
+
+/// That a mistake is found, and shown small.
+fn is_found(mistake: Mistake) {
+    let (failure, _) = first_failure(0..RUNS_OF_A_MISTAKE, mistake);
+    let (number, run) = failure.unwrap_or_else(|| panic!("{mistake:?} was not found"));
+    let smallest = run.clone().smallest(|run| mistake.check(run).is_err());
+    let error = mistake.check(&smallest).expect_err("it failed a moment ago");
+    println!("{mistake:?}: run {number}: {error}\n{smallest}");
+    assert!(smallest.arrivals.len() <= run.arrivals.len().min(4), "{mistake:?}, run {number}: {smallest}");
 }
 
 #[test]
 fn mistakes_of_the_executor_are_found_and_shown_small() {
     for fault in [Fault::RowsNotMoved, Fault::SiblingsSeen, Fault::RowsKnowTheirNeighbours, Fault::PageForgotten] {
-        let (failure, _) = first_failure(0..2000, fault);
-        let (number, run) = failure.unwrap_or_else(|| panic!("{fault:?} was not found"));
-        let smallest = run.clone().smallest();
-        assert!(smallest.check().is_err(), "{fault:?}, run {number}");
-        assert!(smallest.arrivals.len() <= run.arrivals.len().min(3), "{fault:?}, run {number}: {smallest:#?}");
+        is_found(Mistake { executor: Some(fault), ..Mistake::default() });
+    }
+}
+
+#[test]
+fn mistakes_of_the_engine_are_found_and_shown_small() {
+    use faults::Fault::*;
+    for fault in [
+        PageGivenBackEarly,
+        PrefixByHashAlone,
+        PrefixOfAnotherTenant,
+        WindowNotHeld,
+        SharedPageWritten,
+        RowsNotCopied,
+        ResumedLate,
+        DraftKept,
+        RefusedRowKept,
+        DraftRowsNotMoved,
+    ] {
+        is_found(Mistake { engine: fault, ..Mistake::default() });
+    }
+}
+
+#[test]
+fn texts_find_mistakes_of_the_engine_without_checks() {
+    use faults::Fault::*;
+    for fault in [PageGivenBackEarly, PrefixByHashAlone, RowsNotCopied, ResumedLate] {
+        is_found(Mistake { engine: fault, texts_alone: true, ..Mistake::default() });
     }
 }

@@ -17,6 +17,7 @@ use foretoken_speculation::{Tenant, Token};
 use super::pool::Pool;
 use super::tree::ROOT;
 use super::{Pages, SequencePages};
+use crate::faults::{Fault, is_made};
 
 /// What a new sequence has of a prefix that was computed before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +66,9 @@ impl Pages {
         }
         let Prefix { len, nodes } = prefix;
         let Some(last) = len.checked_sub(1) else { return nothing };
-        let full = len / page_len;
+        let full = if is_made(Fault::SharedPageWritten) { nodes.len() } else { len / page_len };
         for (number, (group, pool)) in self.groups.iter().zip(&mut self.pools).enumerate() {
-            let gone = group.pages_gone(len).min(full);
+            let gone = unseen(group, len, full);
             let table = &mut held.tables[number];
             table.resize(gone, PageId::GONE);
             table.extend(nodes[gone..full].iter().map(|node| self.tree.pages(*node)[number]));
@@ -75,7 +76,8 @@ impl Pages {
         }
         held.entered = full;
         self.go_to(held, if full > 0 { nodes[full - 1] } else { ROOT });
-        let copied = (len % page_len > 0).then(|| self.copy_rows(held, nodes[last / page_len], full * page_len..len));
+        let copied =
+            (len > full * page_len).then(|| self.copy_rows(held, nodes[last / page_len], full * page_len..len));
         Adopted { len, copied }
     }
 
@@ -138,7 +140,7 @@ impl Pages {
 
     /// Pages of a group that nobody holds and that are no longer available when a prefix is adopted.
     fn unheld(&self, prefix: &Prefix, group: usize) -> usize {
-        let gone = self.groups[group].pages_gone(prefix.len).min(prefix.nodes.len());
+        let gone = unseen(&self.groups[group], prefix.len, prefix.nodes.len());
         let pages = prefix.nodes[gone..].iter().map(|node| self.tree.pages(*node)[group]);
         pages.filter(|page| self.pools[group].page(*page).holders == 0).count()
     }
@@ -191,7 +193,7 @@ impl Pages {
                 return;
             }
             let missing = |(number, group): (usize, &Group)| {
-                let gone = group.pages_gone(matched).min(nodes.len());
+                let gone = unseen(group, matched, nodes.len());
                 let is_missing = |node: &u32| self.tree.pages(*node)[number] == PageId::GONE;
                 nodes[gone..].iter().position(is_missing).map(|at| gone + at)
             };
@@ -209,18 +211,17 @@ impl Pages {
     /// The child of a node, visible to this owner and cached in all groups, that agrees with the most first tokens, and
     /// with how many.
     pub(super) fn nearest(&self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> Option<(u32, usize)> {
-        let mut best = None;
-        for node in self.tree.children(parent) {
-            let found = self.tree.tokens(node);
-            let agree = found.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-            if agree > best.map_or(0, |(_, agree)| agree) {
-                let whose = self.tree.node(node).owner;
-                let is_seen = whose.is_none() || whose == owner;
-                if is_seen && !self.tree.pages(node).contains(&PageId::GONE) {
-                    best = Some((node, agree));
-                }
-            }
-        }
-        best
+        let is_cached = |node: u32| !self.tree.pages(node).contains(&PageId::GONE);
+        let public = self.tree.nearest_child(parent, None, tokens, is_cached);
+        let own = owner.and_then(|_| self.tree.nearest_child(parent, owner, tokens, is_cached));
+        // What is everybody's is taken where it is as good.
+        own.into_iter().chain(public).max_by_key(|(_, agree)| *agree)
     }
+}
+
+/// How many of the first pages of a prefix of so many `positions` no later row sees; at most `pages`.
+fn unseen(group: &Group, positions: usize, pages: usize) -> usize {
+    let unseen = group.pages_gone(positions);
+    let one_more = is_made(Fault::WindowNotHeld) && unseen > 0;
+    (unseen + usize::from(one_more)).min(pages)
 }

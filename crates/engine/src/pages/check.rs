@@ -93,7 +93,10 @@ impl Pages {
                 return Err(format!("node {number} is continued by {users} sequences: {node:?}"));
             }
             let pages = self.tree.pages(number).iter().enumerate().filter(|(_, page)| **page != PageId::GONE);
-            let mut kept = users > 0 || self.tree.children(number).next().is_some();
+            let mut kept = users > 0 || !self.tree.children(number).is_empty();
+            if !self.tree.is_in_order(number) {
+                return Err(format!("the children of node {number} are not in order"));
+            }
             for (group, page) in pages {
                 kept = true;
                 if self.pools[group].page(*page).node != number {

@@ -4,7 +4,10 @@
 //! where it was given back or evicted. It belongs to a tenant, or to everybody if its tokens were declared public. So
 //! two nodes are the same prefix only if all their ancestors are. A node is found by a hash of its parent, its owner
 //! and its tokens, and is it only if these are equal: a hash alone proves nothing. The last page of a text that ended
-//! may be partly filled; its node is a leaf with fewer tokens, which is found among the children of its parent.
+//! may be partly filled; its node is a leaf with fewer tokens.
+//!
+//! The children of a node are kept in the order of their owners and tokens, so that the one that agrees with a text for
+//! the most first tokens is next to the text's place, however many there are.
 //!
 //! A node lives while it has a page or a child, or a sequence continues it.
 //!
@@ -16,6 +19,7 @@ use foretoken_model::PageId;
 use foretoken_speculation::{Tenant, Token};
 
 use super::pool::NONE;
+use crate::faults::{Fault, is_made};
 
 /// Where every text begins.
 pub(super) const ROOT: u32 = 0;
@@ -33,10 +37,8 @@ pub(super) struct Node {
     key: u64,
     /// The next node of the same key.
     same_key: u32,
-    first_child: u32,
-    /// Its neighbours among the children of its parent.
-    before: u32,
-    after: u32,
+    /// In the order of their owners, then of their tokens, then of their numbers.
+    children: Vec<u32>,
 }
 
 /// See the head of this file.
@@ -68,7 +70,7 @@ impl Tree {
             tokens: Vec::new(),
             pages: Vec::new(),
             index: HashMap::new(),
-            key_bits: u64::MAX,
+            key_bits: if is_made(Fault::PrefixByHashAlone) { 7 } else { u64::MAX },
         };
         let root = tree.make(NONE, None, &[]);
         tree.nodes[root as usize].users = 1;
@@ -95,10 +97,11 @@ impl Tree {
 
     /// The child of this owner with a page full of these tokens.
     pub(super) fn child(&self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> Option<u32> {
+        let by_hash_alone = is_made(Fault::PrefixByHashAlone);
         let mut at = self.index.get(&self.key(parent, owner, tokens)).copied();
         while let Some(node) = at {
             let Node { parent: found, owner: whose, same_key, .. } = self.node(node);
-            if (*found, *whose) == (parent, owner) && self.tokens(node) == tokens {
+            if (*found, *whose) == (parent, owner) && (self.tokens(node) == tokens || by_hash_alone) {
                 return Some(node);
             }
             at = (*same_key != NONE).then_some(*same_key);
@@ -106,20 +109,50 @@ impl Tree {
         None
     }
 
-    /// The children of a node, the youngest first.
-    pub(super) fn children(&self, parent: u32) -> impl Iterator<Item = u32> + '_ {
-        let some = |node: u32| (node != NONE).then_some(node);
-        std::iter::successors(some(self.node(parent).first_child), move |node| some(self.node(*node).after))
+    /// The children of a node, in order.
+    pub(super) fn children(&self, parent: u32) -> &[u32] {
+        &self.node(parent).children
+    }
+
+    /// What children are ordered by.
+    fn order(&self, node: u32) -> (Option<Tenant>, &[Token], u32) {
+        (self.node(node).owner, self.tokens(node), node)
+    }
+
+    /// Whether the children of a node are in order.
+    pub(super) fn is_in_order(&self, parent: u32) -> bool {
+        self.children(parent).is_sorted_by(|a, b| self.order(*a) < self.order(*b))
+    }
+
+    /// Of the children of this owner that are `usable`, the one that agrees with the most first tokens, at least one,
+    /// and with how many.
+    pub(super) fn nearest_child(
+        &self,
+        parent: u32,
+        owner: Option<Tenant>,
+        tokens: &[Token],
+        usable: impl Fn(u32) -> bool,
+    ) -> Option<(u32, usize)> {
+        let children = self.children(parent);
+        let (before, after) =
+            children.split_at(children.partition_point(|node| self.order(*node) < (owner, tokens, 0)));
+        let agree = |node: &u32| {
+            let found = if self.node(*node).owner == owner { self.tokens(*node) } else { &[] };
+            (*node, found.iter().zip(tokens).take_while(|(a, b)| a == b).count())
+        };
+        // The further away, the less they agree.
+        let nearest = |found: &mut dyn Iterator<Item = (u32, usize)>| {
+            found.take_while(|(_, agree)| *agree > 0).find(|(node, _)| usable(*node))
+        };
+        let found = [nearest(&mut after.iter().map(agree)), nearest(&mut before.iter().rev().map(agree))];
+        found.into_iter().flatten().max_by_key(|(_, agree)| *agree)
     }
 
     /// A new child without pages. Its tokens are those of a page, or fewer.
     pub(super) fn insert(&mut self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> u32 {
         let node = self.make(parent, owner, tokens);
-        let after = std::mem::replace(&mut self.nodes[parent as usize].first_child, node);
-        self.nodes[node as usize].after = after;
-        if after != NONE {
-            self.nodes[after as usize].before = node;
-        }
+        let at = self.place(node);
+        self.nodes[parent as usize].children.insert(at, node);
         if tokens.len() == self.page_len {
             let key = self.key(parent, owner, tokens);
             let same_key = self.index.insert(key, node).unwrap_or(NONE);
@@ -127,6 +160,11 @@ impl Tree {
             (new.key, new.same_key) = (key, same_key);
         }
         node
+    }
+
+    /// Where a node is among the children of its parent, or would be.
+    fn place(&self, node: u32) -> usize {
+        self.children(self.node(node).parent).partition_point(|other| self.order(*other) < self.order(node))
     }
 
     /// One more sequence continues this node.
@@ -143,8 +181,8 @@ impl Tree {
     /// Removes a node that nothing needs any more, and the ancestors that were needed for it alone.
     pub(super) fn prune(&mut self, mut node: u32) {
         loop {
-            let Node { parent, users, first_child, .. } = *self.node(node);
-            if users > 0 || first_child != NONE || self.pages(node).iter().any(|page| *page != PageId::GONE) {
+            let Node { parent, users, ref children, .. } = *self.node(node);
+            if users > 0 || !children.is_empty() || self.pages(node).iter().any(|page| *page != PageId::GONE) {
                 return;
             }
             self.remove(node);
@@ -153,14 +191,10 @@ impl Tree {
     }
 
     fn remove(&mut self, node: u32) {
-        let Node { parent, before, after, key, same_key, len, .. } = *self.node(node);
-        match before {
-            NONE => self.nodes[parent as usize].first_child = after,
-            before => self.nodes[before as usize].after = after,
-        }
-        if after != NONE {
-            self.nodes[after as usize].before = before;
-        }
+        let Node { parent, key, same_key, len, .. } = *self.node(node);
+        let at = self.place(node);
+        let removed = self.nodes[parent as usize].children.remove(at);
+        assert_eq!(removed, node, "the children of node {parent} are not in order");
         if len as usize == self.page_len {
             match self.index[&key] {
                 first if first != node => {
@@ -182,8 +216,9 @@ impl Tree {
         let free = self.free.pop();
         let node = free.unwrap_or(self.nodes.len() as u32);
         let len = tokens.len() as u32;
-        let [same_key, first_child, before, after] = [NONE; 4];
-        let new = Node { parent, owner, len, users: 0, key: 0, same_key, first_child, before, after };
+        // Its list of children, which is empty, is kept for its memory.
+        let children = free.map_or(Vec::new(), |free| std::mem::take(&mut self.nodes[free as usize].children));
+        let new = Node { parent, owner, len, users: 0, key: 0, same_key: NONE, children };
         if free.is_some() {
             self.nodes[node as usize] = new;
         } else {
@@ -205,8 +240,7 @@ impl Tree {
         (key ^ (key >> 32)) & self.key_bits
     }
 
-    /// Nodes in use besides the root, each with the number of nodes that stand before it in the lists that it must be
-    /// in: for the integrity check.
+    /// Nodes in use besides the root, as far as they are found from there: for the integrity check.
     pub(super) fn in_use(&self) -> Vec<u32> {
         let mut found = vec![ROOT];
         let mut at = 0;
@@ -214,7 +248,7 @@ impl Tree {
             found.extend(self.children(found[at]));
             at += 1;
         }
-        found.swap_remove(0);
+        found.remove(0);
         found
     }
 

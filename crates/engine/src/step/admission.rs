@@ -19,7 +19,9 @@
 use foretoken_model::CacheEdit;
 
 use super::Engine;
+use crate::faults::{Fault, is_made};
 use crate::output::{Event, FinishReason};
+use crate::pages::Pages;
 use crate::scheduler::Scheduled;
 use crate::sequence::{Phase, Sequence};
 
@@ -41,6 +43,11 @@ impl Engine {
     /// The first thing that is not in order.
     pub fn check_pages(&self) -> Result<(), String> {
         self.pages.check(self.running.iter().chain(&self.waiting).map(|sequence| &sequence.pages))
+    }
+
+    /// Who holds which page, and what is cached.
+    pub fn pages(&self) -> &Pages {
+        &self.pages
     }
 
     /// Lets a sequence wait in its place.
@@ -101,11 +108,12 @@ impl Engine {
         }
         let adopted_max = sequence.adopted_max();
         let adopted = self.pages.adopt(&mut sequence.pages, &sequence.tokens, adopted_max);
-        let copied = adopted.copied.map_or(Ok(()), |copied| {
+        let copied = adopted.copied.filter(|_| !is_made(Fault::RowsNotCopied)).map_or(Ok(()), |copied| {
             let (from, to) = (&copied.from, sequence.pages.tables());
             self.executor.rows(CacheEdit::Copy { from, to, positions: copied.positions })
         });
         let cached = match copied {
+            Ok(()) if !is_new && is_made(Fault::ResumedLate) => (adopted.len + 1).min(sequence.tokens.len() - 1),
             Ok(()) => adopted.len,
             // What could not be copied is computed.
             Err(_) => {
@@ -152,7 +160,8 @@ impl Engine {
 
     fn preempt_last(&mut self) {
         let mut sequence = self.running.pop().expect("somebody runs");
-        self.pages.release(&mut sequence.pages, &sequence.tokens[..sequence.cached]);
+        let beyond = is_made(Fault::RefusedRowKept) && self.pages.room(&sequence.pages) > sequence.cached;
+        self.pages.release(&mut sequence.pages, &sequence.tokens[..sequence.cached + usize::from(beyond)]);
         sequence.preempt();
         self.wait(sequence);
     }

@@ -11,6 +11,7 @@ mod conformance;
 mod crowded;
 mod failing;
 mod families;
+mod flat;
 mod hidden;
 mod pieces;
 mod probes;

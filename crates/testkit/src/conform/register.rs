@@ -7,11 +7,10 @@ use foretoken_drafters::{
     JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter, SharedScorer, SuffixDrafter,
     TranslatedDrafter,
 };
-use foretoken_engine::ExecutorScorer;
 use foretoken_speculation::{Ask, Chance, Drafter, NodeId, Proposal, Sampling, Token};
 
 use crate::table::{Table, mix};
-use crate::toy::ToyExecutor;
+use crate::twin::TwinScorer;
 use crate::vocabulary;
 
 /// A drafter as the suite makes it, fresh for every run, for a given target.
@@ -67,9 +66,7 @@ fn with_a_model() -> Vec<Registered> {
         Registered { name: "draft", make: |t| Box::new(ModelDrafter::new(network(t.vocabulary(), 99))) },
         Registered {
             name: "draft by the target itself",
-            make: |t| {
-                Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(ToyExecutor::new(t.clone(), 4, 200, 64)))))
-            },
+            make: |t| Box::new(ModelDrafter::new(TwinScorer::new(t.clone(), 4, 200, 64))),
         },
         Registered {
             name: "draft with p-min",
@@ -89,9 +86,15 @@ fn with_a_model() -> Vec<Registered> {
         },
         Registered {
             name: "draft without room",
+            make: |t| Box::new(ModelDrafter::new(TwinScorer::new(Table::seeded(t.vocabulary(), 2, 96), 2, 6, 4))),
+        },
+        Registered {
+            name: "draft with room for a text or two",
             make: |t| {
-                let toy = ToyExecutor::new(Table::seeded(t.vocabulary(), 2, 96), 2, 6, 4);
-                Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(toy))))
+                // Its rows depend on all tokens, so that no page can be another's unseen.
+                let mut drafter = ModelDrafter::new(TwinScorer::new(Table::seeded(t.vocabulary(), 60, 89), 3, 25, 7));
+                drafter.settings.p_split = Some(0.2);
+                Box::new(drafter)
             },
         },
         Registered { name: "random trees", make: |t| Box::new(RandomTrees { vocabulary: t.vocabulary() }) },
@@ -99,9 +102,9 @@ fn with_a_model() -> Vec<Registered> {
 }
 
 /// A small network of its own for a drafter.
-fn network(vocabulary: usize, seed: u64) -> ExecutorScorer {
+fn network(vocabulary: usize, seed: u64) -> TwinScorer {
     // Few rows a pass, so that prompts are cut; pages shorter than a draft.
-    ExecutorScorer::new(Box::new(ToyExecutor::new(Table::seeded(vocabulary, 2, seed), 2, 400, 5)))
+    TwinScorer::new(Table::seeded(vocabulary, 2, seed), 2, 400, 5)
 }
 
 /// Draft models that draft trees, or have a drafter of their own.
@@ -128,8 +131,7 @@ fn with_trees_of_a_model() -> Vec<Registered> {
         Registered {
             name: "draft in trees with little room",
             make: |t| {
-                let toy = ToyExecutor::new(Table::seeded(t.vocabulary(), 2, 96), 2, 20, 3);
-                let mut drafter = ModelDrafter::new(ExecutorScorer::new(Box::new(toy)));
+                let mut drafter = ModelDrafter::new(TwinScorer::new(Table::seeded(t.vocabulary(), 2, 96), 2, 20, 3));
                 drafter.settings.p_split = Some(0.1);
                 Box::new(drafter)
             },
@@ -180,8 +182,7 @@ fn with_another_vocabulary() -> Vec<Registered> {
         Registered {
             name: "translated draft that invents spaces, without room",
             make: |t| {
-                let toy = ToyExecutor::new(Table::seeded(7, 2, 93), 2, 6, 4);
-                let scorer = ExecutorScorer::new(Box::new(toy));
+                let scorer = TwinScorer::new(Table::seeded(7, 2, 93), 2, 6, 4);
                 Box::new(TranslatedDrafter::new(scorer, vocabulary::spaced_translator(t.vocabulary())))
             },
         },

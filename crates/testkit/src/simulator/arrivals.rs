@@ -8,7 +8,8 @@ use foretoken_speculation::{Sampling, Tenant, Token};
 
 use super::Run;
 use crate::conform::drafters;
-use crate::table::mix;
+use crate::oracle::decode;
+use crate::table::{Table, mix};
 use crate::toy::Fault;
 
 /// A request, when it arrives, and how long its client waits.
@@ -70,26 +71,35 @@ impl Run {
     pub fn of(number: u64) -> Run {
         let dice = &mut Dice(mix(number ^ 0x5eed));
         let vocabulary = dice.one_of(&[4, 6, 9, 11]);
-        let order = 1 + dice.below(3);
-        let window = dice.once_in(3).then(|| order + dice.below(9));
+        // No row of a text goes unseen where each token depends on all before it.
+        let window = dice.once_in(3).then(|| 1 + dice.below(11));
+        let order = match window {
+            Some(window) => 1 + dice.below(window),
+            None => dice.one_of(&[1, 2, 3, 60, 60]),
+        };
         let (page_len, rows_max) = (dice.one_of(&[1, 2, 3, 4, 8]), dice.one_of(&[2, 3, 5, 9, 17, 40]));
         let texts_max = 1 + dice.below(6);
         // Room for one text of some length, and sometimes for many.
         let positions = dice.one_of(&[40, 60, 90, 200, 400]);
-        let drafters: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(drafters().len())).collect();
+        let drafters: Vec<usize> = (0..dice.below(4)).map(|_| dice.below(drafters().len() + 2)).collect();
         let beginnings: Vec<Vec<Token>> = (0..3)
             .map(|_| {
                 let len = dice.below(30);
                 dice.tokens(len, vocabulary)
             })
             .collect();
-        let mut step = 0;
-        let arrivals = (0..1 + dice.below(12))
-            .map(|_| {
-                step += dice.one_of(&[0, 0, 1, 2, 7]);
-                arrival(dice, step, vocabulary, &beginnings, drafters.len())
-            })
-            .collect();
+        let table = Table::seeded(vocabulary, order, number);
+        let (mut step, mut arrivals) = (0, Vec::new());
+        for _ in 0..1 + dice.below(12) {
+            step += dice.one_of(&[0, 0, 1, 2, 7]);
+            let mut next = arrival(dice, step, vocabulary, &beginnings, drafters.len());
+            match dice.below(6) {
+                0 if !arrivals.is_empty() => again(&mut next, dice.one_of(&arrivals)),
+                1 if !arrivals.is_empty() => next_turn(&mut next, &dice.one_of(&arrivals), &table),
+                _ => {}
+            }
+            arrivals.push(next);
+        }
         Run {
             target: (number, vocabulary, order),
             executor: [page_len, positions / page_len, rows_max],
@@ -98,6 +108,7 @@ impl Run {
             drafters,
             arrivals,
             fault: Fault::None,
+            pages_are_checked: true,
         }
     }
 }
@@ -129,6 +140,22 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
         public_prefix,
         priority: if dice.once_in(4) { dice.below(3) as i32 - 1 } else { 0 },
     }
+}
+
+/// The same is asked for again, perhaps on behalf of somebody else.
+fn again(next: &mut Arrival, before: Arrival) {
+    let Arrival { prompt, sampling, constrained, seed, .. } = before;
+    (next.prompt, next.sampling, next.constrained, next.seed) = (prompt, sampling, constrained, seed);
+    next.public_prefix = next.public_prefix.min(next.prompt.len());
+}
+
+/// A text goes on: what was asked, what was (probably) answered, and more.
+fn next_turn(next: &mut Arrival, before: &Arrival, table: &Table) {
+    let Arrival { prompt, sampling, seed, tokens_max, tenant, .. } = before;
+    let answer = decode(table, sampling, *seed, prompt, *tokens_max);
+    let answer = answer.iter().map(|(token, _)| *token);
+    next.prompt = prompt.iter().copied().chain(answer).chain(next.prompt.iter().copied().take(4)).collect();
+    next.tenant = *tenant;
 }
 
 fn sampling(dice: &mut Dice, vocabulary: usize) -> Sampling {

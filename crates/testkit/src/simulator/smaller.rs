@@ -37,17 +37,16 @@ const WAYS: [Plainer; 12] = [
 ];
 
 impl Run {
-    /// The smallest run that this one could be made into and that still fails.
-    pub fn smallest(mut self) -> Run {
-        while let Some(smaller) = self.smaller() {
+    /// The smallest run that this one could be made into and that still `fails`.
+    pub fn smallest(mut self, fails: impl Fn(&Run) -> bool) -> Run {
+        while let Some(smaller) = self.smaller(&fails) {
             self = smaller;
         }
         self
     }
 
     /// A smaller run that fails.
-    fn smaller(&self) -> Option<Run> {
-        let fails = |run: &Run| run.check().is_err();
+    fn smaller(&self, fails: impl Fn(&Run) -> bool) -> Option<Run> {
         let arrivals = self.arrivals.len();
         let shorter = (0..arrivals).map(|left_out| {
             let mut run = self.clone();
@@ -60,6 +59,9 @@ impl Run {
                 way(&mut run.arrivals[at]).then_some(run)
             })
         });
-        shorter.chain(plainer).find(fails)
+        let nobody_drafts = || self.arrivals.iter().all(|arrival| arrival.drafters.is_empty());
+        let alone =
+            (!self.drafters.is_empty() && nobody_drafts()).then(|| Run { drafters: Vec::new(), ..self.clone() });
+        shorter.chain(plainer).chain(alone).find(fails)
     }
 }

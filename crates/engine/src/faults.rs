@@ -1,0 +1,59 @@
+//! Mistakes made on purpose, so that tests can show that they would be seen: canaries of the simulator.
+//!
+//! A mistake is made by the thread that asked for it ([`make`]), at the one place in the engine that asks whether it is
+//! to be made. This module exists with the feature `faults` alone, which only the tests of `testkit` turn on; without
+//! it [`is_made`] is the constant `false`, and nothing of the mistakes is compiled into a program.
+//!
+//! Left out: mistakes of executors, which toys make (`foretoken_testkit::toy`).
+
+/// A mistake in the bookkeeping of pages, or around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// None: the healthy engine.
+    #[default]
+    None,
+    /// A page that several hold can be had by others as soon as one of them lets go of it.
+    PageGivenBackEarly,
+    /// A cached prefix is found by its hash, of three bits, and its tokens are not compared.
+    PrefixByHashAlone,
+    /// The prefixes of all tenants are everybody's.
+    PrefixOfAnotherTenant,
+    /// Of a prefix in a cache group that keeps a window, the first page of its last window may be gone.
+    WindowNotHeld,
+    /// A page that agrees with a text for some rows is shared like one that agrees for all, and written to.
+    SharedPageWritten,
+    /// A page of its own that a sequence gets for a prefix that ends inside one is not filled.
+    RowsNotCopied,
+    /// A sequence that was preempted goes on one token behind the rows that it has.
+    ResumedLate,
+    /// A sequence that is preempted keeps its draft for the pass in which it comes back.
+    DraftKept,
+    /// A sequence that is preempted leaves the row behind its text, which a refused draft wrote, among the cached ones.
+    RefusedRowKept,
+    /// The rows that a draft model keeps of a tree stay where the tree had them.
+    DraftRowsNotMoved,
+}
+
+#[cfg(feature = "faults")]
+thread_local! {
+    static FAULT: std::cell::Cell<Fault> = const { std::cell::Cell::new(Fault::None) };
+}
+
+/// From now on engines make this mistake on this thread, until another is asked for.
+#[cfg(feature = "faults")]
+pub fn make(fault: Fault) {
+    FAULT.set(fault);
+}
+
+/// Whether this mistake is to be made.
+#[cfg(feature = "faults")]
+pub(crate) fn is_made(fault: Fault) -> bool {
+    FAULT.get() == fault
+}
+
+/// No mistake is to be made.
+#[cfg(not(feature = "faults"))]
+#[inline(always)]
+pub(crate) const fn is_made(_: Fault) -> bool {
+    false
+}

@@ -1,0 +1,57 @@
+//! A run in words: a line for the engine, and one for each request that says what is not plain about it.
+
+use std::fmt;
+
+use foretoken_speculation::Sampling;
+
+use super::{Arrival, Run, name};
+use crate::toy::Fault;
+
+impl fmt::Display for Run {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (([page_len, pages, rows_max], (seed, vocabulary, order)), texts_max) =
+            ((self.executor, self.target), self.texts_max);
+        write!(
+            out,
+            "{vocabulary} tokens of seed {seed}, each by the last {order}; {pages} pages of {page_len} positions"
+        )?;
+        if let Some(window) = self.window {
+            write!(out, " and a window of {window}")?;
+        }
+        write!(out, "; {rows_max} rows a pass, {texts_max} texts at a time")?;
+        for (i, number) in self.drafters.iter().enumerate() {
+            write!(out, "; drafter {i}: {}", name(*number))?;
+        }
+        if self.fault != Fault::None {
+            write!(out, "; {:?}", self.fault)?;
+        }
+        self.arrivals.iter().try_for_each(|arrival| write!(out, "\n  {arrival}"))
+    }
+}
+
+impl fmt::Display for Arrival {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Arrival { step, patience, prompt, tokens_max, sampling, constrained, stop, .. } = self;
+        let Arrival { seed, drafters, budget, tenant, public_prefix, priority, .. } = self;
+        write!(out, "step {step}: {tokens_max} tokens after {prompt:?}")?;
+        if *sampling != (Sampling { temperature: 0.0, ..Sampling::default() }) {
+            write!(out, ", seed {seed}, {sampling:?}")?;
+        }
+        if !drafters.is_empty() {
+            write!(out, ", drafters {drafters:?}, {budget:?}")?;
+        }
+        if let Some(patience) = patience {
+            write!(out, ", cancelled after {patience} steps")?;
+        }
+        if let Some(stop) = stop {
+            write!(out, ", until {stop:?}")?;
+        }
+        let numbers =
+            [("tenant", tenant.0 as i64), ("public", *public_prefix as i64), ("priority", (*priority).into())];
+        numbers
+            .iter()
+            .filter(|(_, number)| *number != 0)
+            .try_for_each(|(what, number)| write!(out, ", {what} {number}"))?;
+        if *constrained { write!(out, ", constrained") } else { Ok(()) }
+    }
+}

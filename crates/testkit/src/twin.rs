@@ -1,0 +1,84 @@
+//! A draft model next to the table that it runs: whatever comes out of its paged cache must be what the table says of
+//! the same tokens, to the bit.
+//!
+//! What a draft model says changes no text, so nobody would notice if its pages were mixed up; here its drafter panics,
+//! and the engine tells. Left out: rows that it refuses for want of room, which nobody can expect.
+
+use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
+use foretoken_engine::ExecutorScorer;
+use foretoken_speculation::{SequenceId, Tenant};
+
+use crate::table::{Table, TableScorer};
+use crate::toy::ToyExecutor;
+
+/// The bookkeeping of pages is checked after each so many calls.
+const CHECKED: usize = 8;
+
+/// See the head of this file.
+pub struct TwinScorer {
+    paged: ExecutorScorer,
+    naive: TableScorer,
+    /// What the naive one says, kept for its memory.
+    expected: LogitRows,
+    calls: usize,
+}
+
+impl TwinScorer {
+    /// A draft model of this table, with `pages` pages of `page_len` positions, and passes of up to `rows_max` rows.
+    pub fn new(table: Table, page_len: usize, pages: usize, rows_max: usize) -> TwinScorer {
+        let toy = ToyExecutor::new(table.clone(), page_len, pages, rows_max);
+        let (paged, naive) = (ExecutorScorer::new(Box::new(toy)), TableScorer::new(table));
+        TwinScorer { paged, naive, expected: LogitRows::new(), calls: 0 }
+    }
+}
+
+impl Scorer for TwinScorer {
+    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
+        self.paged.open(sequence, tenant);
+        self.naive.open(sequence, tenant);
+    }
+
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
+        let mut next = rows.len();
+        self.paged.score(asks, rows);
+        for ask in asks {
+            let found = next..next + ask.wanted.len();
+            next = found.end;
+            self.naive.truncate(ask.sequence, ask.start + ask.computed);
+            if !found.is_empty() && found.clone().all(|row| rows.row(row).is_none()) {
+                continue;
+            }
+            self.expected.clear();
+            self.naive.score(&[*ask], &mut self.expected);
+            for (i, found) in found.enumerate() {
+                let bits = |row: &[f32]| row.iter().map(|logit| logit.to_bits()).collect::<Vec<_>>();
+                let expected = self.expected.row(i).map(bits);
+                let found = rows.row(found).map(bits);
+                assert!(found.is_none() || found == expected, "row {i} of {ask:?}: {found:?}, not {expected:?}");
+            }
+        }
+        self.calls += 1;
+        if self.calls.is_multiple_of(CHECKED) {
+            self.paged.check_pages().unwrap_or_else(|error| panic!("a draft model's pages: {error}"));
+        }
+    }
+
+    fn truncate(&mut self, sequence: SequenceId, len: usize) {
+        self.paged.truncate(sequence, len);
+        self.naive.truncate(sequence, len);
+    }
+
+    fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
+        self.paged.keep_path(sequence, start, rows);
+        self.naive.keep_path(sequence, start, rows);
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.paged.close(sequence);
+        self.naive.close(sequence);
+    }
+
+    fn context_max(&self) -> usize {
+        self.paged.context_max()
+    }
+}
