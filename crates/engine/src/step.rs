@@ -8,6 +8,7 @@ mod admission;
 mod costs;
 mod drafts;
 mod news;
+mod saved;
 
 use std::time::Instant;
 
@@ -28,6 +29,8 @@ use crate::sequence::{Sequence, SpanRows};
 use crate::shared::Shared;
 use crate::weighing::Trials;
 use news::FirstRows;
+use saved::Wanted;
+pub use saved::{SavedPrefix, SavedRows};
 
 /// The loop: sequences, an executor, drafters, and the bookkeeping between them.
 pub struct Engine {
@@ -40,6 +43,8 @@ pub struct Engine {
     /// Passes of this step.
     made: Vec<Made>,
     pages: Pages,
+    /// A prefix that is to be kept beyond this engine.
+    wanted: Wanted,
     context: usize,
     sequences_max: usize,
     /// In order of rank, as the running ones.
@@ -62,6 +67,7 @@ impl Engine {
         let room = capacity.groups.iter().map(|group| group.room(capacity.rows_max)).min().unwrap_or(0);
         Self {
             pages: Pages::new(capacity),
+            wanted: Wanted::default(),
             context: context.min(capacity.context_max).min(room),
             sequences_max: sequences_max.max(1),
             executor,
@@ -215,6 +221,7 @@ impl Engine {
         self.run(&scheduled, chance);
         self.learn(&scheduled, &drafted, &written);
         self.scheduled = scheduled;
+        self.copy_wanted_prefix();
         self.retire();
         &self.events
     }

@@ -15,6 +15,7 @@ mod hidden;
 mod probes;
 mod refused;
 mod requests;
+mod saved;
 mod translated;
 mod windows;
 mod writing;
