@@ -2,12 +2,12 @@
 //!
 //! A file holds the rows of one prefix. When a generator is opened, they are put into the engine's cache, where every
 //! prompt finds as much of them as it begins with; the rest is computed. Rows are what would have been computed again,
-//! to the bit, so the text is the same with and without. That holds only where nothing is different that rows depend on,
-//! so the file says what its rows were made from ([`key`]), and one that does not fit is refused by the name of what
+//! to the bit, so the text is the same with and without. That holds only where nothing differs that rows depend on. So
+//! the file says what its rows were made from ([`key`]), and one that does not fit is refused by the name of what
 //! differs, as is one that is damaged. It is never overwritten because it could not be read.
 //!
-//! What is written is the longest common beginning of all prompts of a run: of one prompt all of it, of several what
-//! they have in common, of a conversation its first prompt, or, if it was begun anew, what all conversations begin with.
+//! What is written is the longest common beginning of all prompts of a run: of one prompt all of it; of several what
+//! they have in common; of a conversation its first prompt or, if it was begun anew, how all conversations begin.
 //! Nothing is written where the file begins with these tokens already. Only prompts of the default tenant count, and
 //! only they find what was read: time would tell others.
 //!
@@ -86,8 +86,8 @@ impl PromptCache {
         Ok(Self { kept: Some(kept) })
     }
 
-    /// Notes prompts that are about to be computed: what they and those before them have in common is to be kept, unless
-    /// the file has it.
+    /// Notes prompts that are about to be computed: what they and those before them have in common is to be kept,
+    /// unless the file has it.
     pub(crate) fn expect(&mut self, engine: &mut Engine, requests: &[Request]) {
         let Some(kept) = self.kept.as_mut().filter(|kept| !kept.read_only) else { return };
         for request in requests.iter().filter(|request| request.tenant == Tenant::default()) {

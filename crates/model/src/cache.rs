@@ -18,9 +18,9 @@ use crate::spec::Heads;
 /// [saved](crate::Executor::save_rows). Rows that were saved under another version are not used.
 ///
 /// It has to be raised whenever the same tokens, weights and settings can give a row that differs in any bit: when the
-/// order of a sum changes, a rounding, an approximation, the packing of weights that are rounded, or what a family reads
-/// from its files; and when rows are saved in another form. Making kernels faster does not raise it as long as their
-/// results are the same to the bit. A test holds the rows of some networks against it (`tests/model/saved.rs`).
+/// order of a sum changes, a rounding, an approximation, how weights are rounded when they are packed, or what a family
+/// reads from its files; and when rows are saved in another form. Making kernels faster does not raise it as long as
+/// their results are the same to the bit. A test holds the rows of some networks against it (`tests/model/saved.rs`).
 pub const ARITHMETIC_VERSION: u32 = 1;
 
 pub(crate) struct Cache {

@@ -1,9 +1,10 @@
-//! What rows of the cache were made from, besides their tokens: in named parts, so that a refusal can say which differs.
+//! What rows of the cache were made from, besides their tokens: in parts with names, so that a refusal says which
+//! differs.
 //!
 //! The model is told by a hash of all its tensors and its configuration. Sizes, dates and samples would be quicker and
-//! would let a model be taken for another that was trained a step longer; and the file is in memory anyway, since it was
-//! just loaded. XXH3-128 goes through it about as fast as memory gives it. That it resists no attacker is no loss: who
-//! writes a file of rows may write any rows into it.
+//! would let a model be taken for another that was trained a step longer; and the system has the file in memory anyway,
+//! since it was just loaded. XXH3-128 goes through it about as fast as memory gives it. That it resists no attacker is
+//! no loss: who writes a file of rows may write any rows into it.
 //!
 //! Angles of positions come from the system's sine and cosine, and the frequencies of some networks from the context
 //! that was asked for. So both are hashed as they come out, for all positions of the prefix.

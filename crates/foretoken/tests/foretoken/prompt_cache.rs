@@ -7,12 +7,12 @@ use foretoken::{Answer, CacheType, Conversation, Error, Event, Generator, Settin
 use crate::generators::settings;
 
 /// More than two pages of the cache.
-const LONG: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were happy. one day \
-     the dog saw a bird in the tree. the bird said hello to the dog, and the dog said hello to the bird. they played \
-     in the park all day, and the boy played with them. then it was night, and the dog went home with the boy";
+const LONG: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were happy. \
+     one day the dog saw a bird in the tree. the bird said hello to the dog, and the dog said hello to the bird. they \
+     played in the park all day, and the boy played with them. then it was night, and the dog went home with the boy";
 /// How it begins.
-const BEGINNING: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were happy. one \
-     day the dog saw a bird in the tree. the bird said hello to the dog,";
+const BEGINNING: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were \
+     happy. one day the dog saw a bird in the tree. the bird said hello to the dog,";
 
 fn with_cache(folder: &tempfile::TempDir, file: &Path) -> Settings {
     let mut settings = settings(folder);
