@@ -3,7 +3,7 @@
 //!
 //! The model is told by a hash of all its tensors and its configuration. Sizes, dates and samples would be quicker and
 //! would let a model be taken for another that was trained a step longer; and the system has the file in memory anyway,
-//! since it was just loaded. XXH3-128 goes through it about as fast as memory gives it. That it resists no attacker is
+//! since it was just loaded. XXH3-128 goes through 3 to 4 GB/s of a mapped file. That it resists no attacker is
 //! no loss: who writes a file of rows may write any rows into it.
 //!
 //! Angles of positions come from the system's sine and cosine, and the frequencies of some networks from the context
