@@ -2,8 +2,8 @@
 
 use crate::{demo, golden, run, run_with};
 
-const LONG: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were happy. one \
-     day the dog saw a bird in the tree. the bird said hello";
+const LONG: &str = "once upon a time, there was a little dog who lived in a big house with a boy, and they were happy. \
+     one day the dog saw a bird in the tree. the bird said hello";
 
 /// A folder and a file of it that is not there.
 fn cache() -> (tempfile::TempDir, String) {
