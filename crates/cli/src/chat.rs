@@ -14,7 +14,7 @@ use rustyline::error::ReadlineError;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator};
-use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, table};
 use crate::progress::say;
 use crate::report;
@@ -24,6 +24,8 @@ use crate::report;
 pub struct Chat {
     #[command(flatten)]
     model: ModelOptions,
+    #[command(flatten)]
+    prompt_cache: PromptCacheOptions,
     /// What the model is told before the conversation
     #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
@@ -45,7 +47,7 @@ impl Chat {
     /// The model cannot chat, or standard input or output fail.
     pub fn run(&self) -> Result<(), Failure> {
         let settings = Settings {
-            model: self.model.settings(),
+            model: self.prompt_cache.with(self.model.settings()),
             sampling: self.sampling.settings(),
             speculation: self.speculation.settings(),
             parallel: 1,

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use foretoken::store::StoreError;
+use foretoken::KeptFileError;
 use foretoken_model::{ExecutorError, ModelError};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
@@ -69,7 +69,7 @@ macro_rules! other {
     };
 }
 
-other!(TextError, WeightsError, ExecutorError, StoreError);
+other!(TextError, WeightsError, ExecutorError, KeptFileError);
 
 /// The library knows how settings are named in these.
 impl From<ModelError> for Failure {

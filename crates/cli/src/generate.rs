@@ -15,7 +15,7 @@ use indicatif::ProgressBar;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator, tell_failures};
-use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::progress::{bar, say};
 use crate::prompts::PromptOptions;
@@ -31,6 +31,8 @@ pub struct Generate {
     prompt: PromptOptions,
     #[command(flatten)]
     model: ModelOptions,
+    #[command(flatten)]
+    prompt_cache: PromptCacheOptions,
     /// Texts generated at a time, of several prompts (also -np)
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
     parallel: usize,
@@ -73,7 +75,7 @@ impl Generate {
     pub fn run(&self) -> Result<(), Failure> {
         let prompts = self.prompt.read()?;
         let settings = Settings {
-            model: self.model.settings(),
+            model: self.prompt_cache.with(self.model.settings()),
             sampling: self.sampling.settings(),
             speculation: self.speculation.settings(),
             parallel: self.parallel.min(prompts.len()),
@@ -86,7 +88,7 @@ impl Generate {
         let marks = Marks::new(self.show_drafts);
         marks.legend(&generator.prompter.names);
         // What is to be kept is kept although it was interrupted.
-        let interrupts = if generator.kept_texts.keeps() { Some(Interrupts::listen()?) } else { None };
+        let interrupts = if generator.keeps() { Some(Interrupts::listen()?) } else { None };
         interrupts.iter().for_each(Interrupts::begin);
         let go_on = || interrupts.as_ref().is_none_or(Interrupts::go_on);
         let started = Instant::now();
@@ -154,7 +156,7 @@ impl Generate {
     /// Prompts whose answers are printed when they are complete, in order. The engine runs on a thread of its own.
     fn collect(
         &self,
-        generator: Generator,
+        mut generator: Generator,
         notices: &mut Notices,
         prompts: &[Prompt],
         requests: Vec<Request>,
@@ -163,6 +165,7 @@ impl Generate {
     ) -> Result<(Generator, Vec<Answer>), Failure> {
         let done = bar("prompts", prompts.len());
         let record = generator.record();
+        generator.expect(&requests);
         let engine = EngineThread::start(generator)?;
         let answers = engine.run(requests, &mut |_, event| -> Result<bool, Failure> {
             notices.hear(event);

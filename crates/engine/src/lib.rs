@@ -46,7 +46,7 @@ pub use panics::panic_message;
 pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
 pub use stats::{DrafterStats, Reliability, Stats, StepTimes};
-pub use step::Engine;
+pub use step::{Engine, SavedPrefix, SavedRows};
 pub use translated::{TextTranslator, TranslationSettings, TranslationWay, translated_drafter};
 
 pub use foretoken_speculation::{Costs, SequenceId, Token};

@@ -19,6 +19,7 @@
 mod adopt;
 mod check;
 mod pool;
+mod saved;
 mod tree;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod admission;
 mod costs;
 mod drafts;
 mod news;
+mod saved;
 
 use std::time::Instant;
 
@@ -29,6 +30,8 @@ use crate::shared::Shared;
 use crate::stats::StepTimes;
 use crate::weighing::Trials;
 use news::FirstRows;
+use saved::Wanted;
+pub use saved::{SavedPrefix, SavedRows};
 
 /// The loop: sequences, an executor, drafters, and the bookkeeping between them.
 pub struct Engine {
@@ -42,6 +45,8 @@ pub struct Engine {
     made: Vec<Made>,
     times: StepTimes,
     pages: Pages,
+    /// A prefix that is to be kept beyond this engine.
+    wanted: Wanted,
     context: usize,
     sequences_max: usize,
     /// In order of rank, as the running ones.
@@ -64,6 +69,7 @@ impl Engine {
         let room = capacity.groups.iter().map(|group| group.room(capacity.rows_max)).min().unwrap_or(0);
         Self {
             pages: Pages::new(capacity),
+            wanted: Wanted::default(),
             context: context.min(capacity.context_max).min(room),
             sequences_max: sequences_max.max(1),
             executor,
@@ -226,6 +232,7 @@ impl Engine {
         self.run(&scheduled, chance);
         self.learn(&scheduled, &drafted, &written);
         self.scheduled = scheduled;
+        self.copy_wanted_prefix();
         self.retire();
         self.times.all = started.elapsed();
         &self.events

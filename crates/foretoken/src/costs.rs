@@ -268,7 +268,7 @@ fn wrong(field: &str, expected: &str, found: &Value) -> String {
 }
 
 /// The beginning of a text that somebody else wrote, on one line, without anything that a terminal would obey.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let line: String = text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
     // Quotes are harmless.
     let line = line.replace("\\\"", "\"").replace("\\'", "'");

@@ -12,7 +12,7 @@ use foretoken_model::{ExecutorError, ModelError, Setting};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
 
-use crate::store::StoreError;
+use crate::kept_file::KeptFileError;
 
 /// One line, in which settings are named as the library names them: `draft.n_min: expected at most draft.n_max (4),
 /// found 5`.
@@ -139,7 +139,7 @@ macro_rules! input {
     };
 }
 
-input!(TextError, WeightsError, ExecutorError, StoreError);
+input!(TextError, WeightsError, ExecutorError, KeptFileError);
 
 impl From<ModelError> for Error {
     fn from(error: ModelError) -> Self {

@@ -18,6 +18,7 @@ use crate::answers::{self, Answer, Watch};
 use crate::costs::KeptCosts;
 use crate::error::Message;
 pub use crate::kept_texts::KeptTexts;
+use crate::prompt_cache::{Key, PromptCache};
 use crate::prompter::Drafting;
 use crate::prompts::Prompt;
 use crate::record::Record;
@@ -39,6 +40,8 @@ pub struct Generator {
     pub prompter: Arc<Prompter>,
     /// Texts that drafters know from before, and those that are kept for later.
     pub kept_texts: KeptTexts,
+    /// Rows of prompts that are kept for later.
+    prompt_cache: PromptCache,
     /// What a user should know, a line each.
     pub notes: Vec<Message>,
     settings: Settings,
@@ -103,7 +106,9 @@ impl Generator {
         for specs in &specs {
             maker.open_drafts(specs)?;
         }
-        let mut engine = Engine::new(Box::new(target.load(options, progress)?), *parallel, context);
+        let network = target.load(options, progress)?;
+        let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, network.spec(), model));
+        let mut engine = Engine::new(Box::new(network), *parallel, context);
         let mut methods: Vec<Method> = Vec::with_capacity(specs.len());
         for (method, specs) in choices.methods.iter().zip(&specs) {
             let order = SpeculationSettings::order(method);
@@ -120,13 +125,14 @@ impl Generator {
             }
         };
         notes.extend(speculation.unused(&specs));
+        let prompt_cache = PromptCache::open(model, key, &mut engine, &mut notes)?;
         let (promise, budget) = (speculation.verify, choices.budget.clone());
         let drafting = Drafting { promise, budget, settings: speculation.of_requests() };
         let (context, template) = (engine.context(), OnceLock::new());
         let prompter = Prompter { target, tokenizer, decided, names, methods, context, drafting, template };
         let first_request = engine.next_request();
         let (prompter, settings) = (Arc::new(prompter), settings.clone());
-        Ok(Self { engine, prompter, kept_texts, notes, settings, first_request, costs })
+        Ok(Self { engine, prompter, kept_texts, prompt_cache, notes, settings, first_request, costs })
     }
 
     /// A generator that writes the texts of a record again, if it is given the same prompts in the same order. Files
@@ -174,18 +180,31 @@ impl Generator {
     /// # Errors
     /// What all requests have in common is refused, or `watch` fails.
     pub fn run<E: From<Error>>(&mut self, requests: Vec<Request>, watch: &mut Watch<'_, E>) -> Result<Vec<Answer>, E> {
+        self.expect(&requests);
         answers::run(&mut self.engine, requests, watch)
     }
 
+    /// Notes the prompts of requests that are about to be run, whose common beginning goes into the prompt cache, if
+    /// there is one. [`Generator::run`] does so itself; who submits requests in another way says it before.
+    pub fn expect(&mut self, requests: &[Request]) {
+        self.prompt_cache.expect(&mut self.engine, requests);
+    }
+
+    /// Whether [`Generator::keep`] writes anything.
+    pub fn keeps(&self) -> bool {
+        self.kept_texts.keeps() || self.prompt_cache.keeps()
+    }
+
     /// Adds answers to the texts that drafters will know in the next run, if these are kept, each as its tenant's. What
-    /// could not be answered is not kept.
+    /// could not be answered is not kept. Rows of prompts go into the prompt cache, if there is one.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// A file cannot be written.
     pub fn keep(&mut self, answers: &[Answer]) -> Result<(), Error> {
         for answer in answers.iter().filter(|answer| !answer.emitted.is_empty()) {
             self.kept_texts.add(answer.tenant, &answer.prompt, &answer.ids());
         }
+        self.prompt_cache.save(&mut self.engine)?;
         self.kept_texts.save(self.engine.next_request())
     }
 }

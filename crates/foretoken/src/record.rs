@@ -60,7 +60,11 @@ impl Record {
         costs: Option<Value>,
     ) -> Self {
         let mut asked = asked.clone();
-        [&mut asked, &mut settings].into_iter().for_each(make_absolute);
+        for settings in [&mut asked, &mut settings] {
+            // Whether rows were read or computed decides nothing.
+            (settings.model.prompt_cache, settings.model.prompt_cache_ro) = (None, false);
+            make_absolute(settings);
+        }
         let mut decided_by = decided_by(&asked, &settings, &decided.decided_by_model);
         let end = if settings.sampling.ignore_eos { DecidedBy::User } else { DecidedBy::Model };
         decided_by.insert("end_tokens".to_string(), end);

@@ -23,7 +23,7 @@ pub use speculation::{Budget, DraftingSettings, SpeculationSettings};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, within};
+use crate::error::{Error, Message, within};
 
 /// Everything that a [`Generator`](crate::Generator) is made from.
 ///
@@ -71,6 +71,10 @@ impl Settings {
         within("parallel", self.parallel, 1, 256)?;
         within("threads", self.model.threads.unwrap_or(1), 1, 1024)?;
         within("ctx_size", self.model.ctx_size.unwrap_or(1), 1, 1 << 30)?;
+        if self.model.prompt_cache_ro && self.model.prompt_cache.is_none() {
+            let beside = Message::setting("prompt_cache_ro").and(": expected ").and_setting("prompt_cache");
+            return Err(Error::Setting(beside.and(" beside it, found none")));
+        }
         within("target_lookbehind", self.speculation.target_lookbehind, 1, 1 << 30)?;
         self.speculation.draft.check()?;
         within("assistant_lookbehind", self.speculation.assistant_lookbehind, 1, 1 << 30)?;

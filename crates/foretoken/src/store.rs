@@ -27,20 +27,18 @@
 //! is read for it; a text is used only if all of the file was right. Writing goes through a file beside it that takes
 //! its place when it is complete. Left out: compression, and two writers at once (the last one wins, whole).
 
-mod error;
 mod format;
 
 use std::collections::VecDeque;
-use std::fs::{File, Permissions};
-use std::io::{BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
 
 use foretoken_engine::Engine;
 use foretoken_speculation::{Tenant, Token};
 use foretoken_text::Tokenizer;
 
-pub use error::StoreError;
+use crate::kept_file::{self, KeptFileError};
 
 /// Most tokens that a store may hold: 4 GiB of them.
 pub const TOKENS_MAX: usize = 1 << 30;
@@ -156,8 +154,8 @@ impl Store {
     ///
     /// # Errors
     /// The file cannot be read, or one of its fields is not what it must be. Nothing of it is used then.
-    pub fn load(path: &Path, vocabulary: Vocabulary, tokens_max: usize) -> Result<Self, StoreError> {
-        let failed = |error| StoreError::io(path, "read", &error);
+    pub fn load(path: &Path, vocabulary: Vocabulary, tokens_max: usize) -> Result<Self, KeptFileError> {
+        let failed = |error| KeptFileError::io(path, "read", &error);
         let file = File::open(path).map_err(failed)?;
         let len = file.metadata().map_err(failed)?.len();
         let found = format::read(&path.display().to_string(), BufReader::new(file), len, vocabulary)?;
@@ -175,66 +173,9 @@ impl Store {
     ///
     /// # Errors
     /// The folder or the file cannot be written, or links go round; an old file is unchanged then.
-    pub fn save(&self, path: &Path) -> Result<(), StoreError> {
-        let target = follow(path).map_err(|error| StoreError::io(path, "written", &error))?;
-        let beside = beside(&target).ok_or_else(|| StoreError::no_file(path))?;
-        let old = std::fs::metadata(&target).ok().filter(std::fs::Metadata::is_file);
-        let written =
-            self.write_to(&beside, old.map(|old| old.permissions())).and_then(|()| std::fs::rename(&beside, &target));
-        if let Err(error) = written {
-            std::fs::remove_file(&beside).ok();
-            return Err(StoreError::io(path, "written", &error));
-        }
-        // The name is safe when its folder is; systems where a folder cannot be opened do it on their own.
-        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder).and_then(|folder| folder.sync_all()).ok();
-        Ok(())
+    pub fn save(&self, path: &Path) -> Result<(), KeptFileError> {
+        kept_file::replace(path, &mut |out| format::write(out, self))
     }
-
-    /// `permissions`: those of the file that is replaced, if there is one.
-    fn write_to(&self, path: &Path, permissions: Option<Permissions>) -> std::io::Result<()> {
-        let mut options = File::options();
-        options.write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(path)?;
-        // Elsewhere permissions are one bit, which would forbid to replace the file.
-        if let Some(permissions) = permissions.filter(|_| cfg!(unix)) {
-            file.set_permissions(permissions)?;
-        }
-        let mut out = BufWriter::new(file);
-        format::write(&mut out, self)?;
-        out.flush()?;
-        out.get_ref().sync_all()
-    }
-}
-
-/// Most links on the way to a file.
-const LINKS_MAX: usize = 40;
-
-/// Where a path leads to in the end: the file need not be there, as behind a link to nothing.
-fn follow(path: &Path) -> std::io::Result<PathBuf> {
-    let mut target = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        match std::fs::read_link(&target) {
-            // A relative link begins at its own folder.
-            Ok(next) => target = target.parent().unwrap_or(Path::new("")).join(next),
-            Err(_) => return Ok(target),
-        }
-    }
-    Err(std::io::Error::other(format!("expected at most {LINKS_MAX} links, found more")))
-}
-
-/// The name of the file that is written first, in the same folder; `None` if the path names no file.
-fn beside(path: &Path) -> Option<PathBuf> {
-    // A name of its own for each process and each writing: no two write into the same file.
-    static WRITTEN: AtomicU64 = AtomicU64::new(0);
-    let (process, number) = (std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
-    let name = path.file_name()?.to_string_lossy();
-    let beside = path.with_file_name(format!(".{name}.{process}-{number}.part"));
-    // A process of the same number may have died while it wrote.
-    std::fs::remove_file(&beside).ok();
-    Some(beside)
 }
 
 #[cfg(test)]

@@ -11,8 +11,17 @@ use std::ops::Range;
 use foretoken_kernels::attention::{CacheType, Side};
 
 use crate::batch::{PageId, PageTable};
-use crate::executor::{ExecutorError, Group};
+use crate::executor::{CacheRows, ExecutorError, Group};
 use crate::spec::Heads;
+
+/// The version of all arithmetic that the rows of a cache come from, and of the form in which they are
+/// [saved](crate::Executor::save_rows). Rows that were saved under another version are not used.
+///
+/// It has to be raised whenever the same tokens, weights and settings can give a row that differs in any bit: when the
+/// order of a sum changes, a rounding, an approximation, how weights are rounded when they are packed, or what a family
+/// reads from its files; and when rows are saved in another form. Making kernels faster does not raise it as long as
+/// their results are the same to the bit. A test holds the rows of some networks against it (`tests/model/saved.rs`).
+pub const ARITHMETIC_VERSION: u32 = 1;
 
 pub(crate) struct Cache {
     pub(crate) groups: Vec<Group>,
@@ -91,5 +100,55 @@ impl Cache {
                 [keys, values].into_iter().for_each(|side| side.copy(source, target));
             }
         }
+    }
+
+    /// See [`Executor::saved_bytes`](crate::Executor::saved_bytes).
+    pub(crate) fn saved_bytes(&self, group: usize) -> usize {
+        self.sides(group).map(Side::row_bytes).sum()
+    }
+
+    /// Keys and values of each layer of a group, in the order in which they are saved.
+    fn sides(&self, group: usize) -> impl Iterator<Item = &Side> {
+        let layers = self.keys.iter().zip(&self.values).zip(&self.group_of);
+        layers.filter(move |(_, of)| **of == group).flat_map(|((keys, values), _)| [keys, values])
+    }
+
+    /// See [`Executor::save_rows`](crate::Executor::save_rows).
+    ///
+    /// # Errors
+    /// A page was given back.
+    pub(crate) fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {
+        for slot in self.slots(&rows)? {
+            self.sides(rows.group).for_each(|side| side.save(slot, out));
+        }
+        Ok(())
+    }
+
+    /// See [`Executor::load_rows`](crate::Executor::load_rows).
+    ///
+    /// # Errors
+    /// A page was given back.
+    pub(crate) fn load_rows(&mut self, rows: CacheRows<'_>, bytes: &[u8]) -> Result<(), ExecutorError> {
+        let (slots, row_bytes) = (self.slots(&rows)?, self.saved_bytes(rows.group));
+        assert_eq!(bytes.len(), slots.len() * row_bytes, "cache: bytes of saved rows {rows:?}");
+        let sides = self.keys.iter_mut().zip(&mut self.values).zip(&self.group_of);
+        let mut start = 0;
+        for ((keys, values), _) in sides.filter(|(_, of)| **of == rows.group) {
+            for side in [keys, values] {
+                let end = start + side.row_bytes();
+                let rows = slots.iter().zip(bytes.chunks_exact(row_bytes));
+                rows.for_each(|(slot, row)| side.load(*slot, &row[start..end]));
+                start = end;
+            }
+        }
+        Ok(())
+    }
+
+    fn slots(&self, rows: &CacheRows<'_>) -> Result<Vec<u32>, ExecutorError> {
+        let slot = |position| {
+            let gone = || ExecutorError::Failed { message: format!("position {position} of a prefix was given back") };
+            self.slot(rows.group, rows.table, position).ok_or_else(gone)
+        };
+        rows.positions.clone().map(slot).collect()
     }
 }

@@ -87,6 +87,11 @@ impl JsonConfig {
         &self.file
     }
 
+    /// The object as text, on one line.
+    pub fn text(&self) -> String {
+        self.value.to_string()
+    }
+
     fn get(&self, field: &str) -> Option<&Value> {
         self.value.get(field).filter(|value| !value.is_null())
     }

@@ -17,7 +17,7 @@ use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Sight, Standing, no
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::error::{ModelError, Setting};
-use crate::executor::{CacheEdit, Capacity, Executor, ExecutorError, Group, check};
+use crate::executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, check};
 use crate::family;
 use crate::layer_inputs::InputBuffers;
 use crate::linear::{Linear, Packing};
@@ -402,5 +402,17 @@ impl Executor for Model {
 
     fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+
+    fn saved_bytes(&self, group: usize) -> Option<usize> {
+        Some(self.cache.saved_bytes(group))
+    }
+
+    fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {
+        self.cache.save_rows(rows, out)
+    }
+
+    fn load_rows(&mut self, rows: CacheRows<'_>, bytes: &[u8]) -> Result<(), ExecutorError> {
+        self.cache.load_rows(rows, bytes)
     }
 }

@@ -36,6 +36,17 @@ pub enum CacheEdit<'a> {
     },
 }
 
+/// Rows of one cache group, for saving and loading.
+#[derive(Clone, Debug)]
+pub struct CacheRows<'a> {
+    /// The group's number.
+    pub group: usize,
+    /// The sequence's page table in this group.
+    pub table: &'a PageTable,
+    /// Which rows, by position.
+    pub positions: Range<usize>,
+}
+
 /// What the rows of a cache group hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -150,6 +161,33 @@ pub trait Executor: Send {
 
     /// How much there is room for.
     fn capacity(&self) -> &Capacity;
+
+    /// Bytes of a position in a cache group as [`save_rows`](Self::save_rows) writes them; `None` if this executor
+    /// saves nothing.
+    fn saved_bytes(&self, _group: usize) -> Option<usize> {
+        None
+    }
+
+    /// Appends rows of the cache as bytes, position by position, in a form of the executor's own that depends neither
+    /// on pages nor on anybody else's rows.
+    ///
+    /// # Errors
+    /// [`ExecutorError`] if it cannot be done; then what was appended is nothing that can be used.
+    fn save_rows(&self, _rows: CacheRows<'_>, _out: &mut Vec<u8>) -> Result<(), ExecutorError> {
+        Err(ExecutorError::Failed { message: "rows of this cache cannot be saved".to_string() })
+    }
+
+    /// Writes rows that were saved of the same network, run in the same way. What is seen from there on is
+    /// bit-identical to having computed the rows.
+    ///
+    /// # Errors
+    /// As [`rows`](Self::rows).
+    ///
+    /// # Panics
+    /// If there are not [`saved_bytes`](Self::saved_bytes) for each position.
+    fn load_rows(&mut self, _rows: CacheRows<'_>, _bytes: &[u8]) -> Result<(), ExecutorError> {
+        Err(ExecutorError::Failed { message: "rows of this cache cannot be loaded".to_string() })
+    }
 }
 
 impl<E: Executor + ?Sized> Executor for Box<E> {
@@ -167,6 +205,18 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
 
     fn capacity(&self) -> &Capacity {
         (**self).capacity()
+    }
+
+    fn saved_bytes(&self, group: usize) -> Option<usize> {
+        (**self).saved_bytes(group)
+    }
+
+    fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {
+        (**self).save_rows(rows, out)
+    }
+
+    fn load_rows(&mut self, rows: CacheRows<'_>, bytes: &[u8]) -> Result<(), ExecutorError> {
+        (**self).load_rows(rows, bytes)
     }
 }
 

@@ -31,10 +31,11 @@ mod storage;
 mod weight_type;
 
 pub use batch::{Batch, PageId, PageTable, Span, Token};
+pub use cache::ARITHMETIC_VERSION;
 pub use checkpoint::Checkpoint;
 pub use decoder::{Model, Options};
 pub use error::{ModelError, Setting};
-pub use executor::{CacheEdit, Capacity, Executor, ExecutorError, Group, Keep, Kind};
+pub use executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, Keep, Kind};
 pub use foretoken_kernels::attention::CacheType;
 pub use network::Progress;
 pub use outputs::{HostOutputs, Outputs};

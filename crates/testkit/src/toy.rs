@@ -7,7 +7,8 @@
 
 use foretoken_model::executor::check;
 use foretoken_model::{
-    Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HostOutputs, Keep, Outputs, PageId, PageTable, Span,
+    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, HostOutputs, Keep, Outputs, PageId,
+    PageTable, Span,
 };
 use foretoken_speculation::Token;
 
@@ -182,6 +183,26 @@ impl Executor for ToyExecutor {
 
     fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+
+    fn saved_bytes(&self, _group: usize) -> Option<usize> {
+        Some(size_of::<Token>())
+    }
+
+    fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {
+        let slots = rows.positions.map(|position| self.slot(rows.group, rows.table, position));
+        slots.for_each(|slot| out.extend_from_slice(&self.slots[rows.group][slot].to_le_bytes()));
+        Ok(())
+    }
+
+    fn load_rows(&mut self, rows: CacheRows<'_>, bytes: &[u8]) -> Result<(), ExecutorError> {
+        let (all, rest) = bytes.as_chunks();
+        assert!(all.len() == rows.positions.len() && rest.is_empty(), "{} bytes of {rows:?}", bytes.len());
+        for (position, token) in rows.positions.zip(all) {
+            let slot = self.slot(rows.group, rows.table, position);
+            self.slots[rows.group][slot] = Token::from_le_bytes(*token);
+        }
+        Ok(())
     }
 }
 

@@ -30,6 +30,26 @@ pub struct ModelOptions {
     pub cache: CacheOptions,
 }
 
+/// What is kept of long prompts between runs.
+#[derive(Args, Clone, Debug)]
+pub struct PromptCacheOptions {
+    /// Keep what was computed of the prompt in this file (of several prompts what they begin with), and begin with what
+    /// is in it already; one of another model, other types or other arithmetic is refused. The text is the same
+    #[arg(long, value_name = "FILE")]
+    prompt_cache: Option<PathBuf>,
+    /// Only read that file
+    #[arg(long, requires = "prompt_cache")]
+    prompt_cache_ro: bool,
+}
+
+impl PromptCacheOptions {
+    /// The settings of a model, with this file.
+    pub fn with(&self, model: ModelSettings) -> ModelSettings {
+        let Self { prompt_cache, prompt_cache_ro } = self.clone();
+        ModelSettings { prompt_cache, prompt_cache_ro, ..model }
+    }
+}
+
 /// In what form the target's keys and values are kept.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct CacheOptions {
@@ -46,7 +66,8 @@ impl ModelOptions {
     pub fn settings(&self) -> ModelSettings {
         let Self { model, ctx_size, threads, dtype, cache } = self.clone();
         let CacheOptions { cache_type_k, cache_type_v } = cache;
-        ModelSettings { path: model, ctx_size, threads, dtype, cache_type_k, cache_type_v }
+        let default = ModelSettings::default();
+        ModelSettings { path: model, ctx_size, threads, dtype, cache_type_k, cache_type_v, ..default }
     }
 
     /// Opens the model, or the demo if none is given.

@@ -11,6 +11,7 @@ mod generate;
 mod logits;
 mod lookup;
 mod page;
+mod prompt_cache;
 mod quantize;
 mod records;
 mod replay;

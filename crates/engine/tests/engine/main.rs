@@ -17,6 +17,7 @@ mod pieces;
 mod probes;
 mod refused;
 mod requests;
+mod saved;
 mod translated;
 mod windows;
 mod writing;

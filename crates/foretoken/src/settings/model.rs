@@ -32,6 +32,13 @@ pub struct ModelSettings {
     /// What cached values are rounded to.
     #[serde(with = "names")]
     pub cache_type_v: CacheType,
+    /// Rows of a long prompt's beginning are read from this file, if it is there, and written to it. It changes no
+    /// text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_cache: Option<PathBuf>,
+    /// That file is read and never written.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub prompt_cache_ro: bool,
 }
 
 impl ModelSettings {

@@ -4,13 +4,13 @@
 //! is left of the announced tokens, each token with the vocabulary, and all bytes with their checksum. Memory grows
 //! with what was really read. The format stands in `store.rs`.
 
-use std::fmt::Display;
 use std::io::{self, Read, Write};
 
 use foretoken_speculation::{Tenant, Token};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::error::StoreError;
+use crate::kept_file::{KeptFileError, Reader};
+
 use super::{Document, NEXT_REQUEST_MAX, Store, TOKENS_MAX, Vocabulary};
 
 const MAGIC: [u8; 8] = *b"ftktexts";
@@ -67,7 +67,7 @@ pub(super) fn write(out: &mut impl Write, store: &Store) -> io::Result<()> {
 }
 
 /// Reads a whole file of `len` bytes. `name`: the file, for messages.
-pub(super) fn read(name: &str, from: impl Read, len: u64, vocabulary: Vocabulary) -> Result<Contents, StoreError> {
+pub(super) fn read(name: &str, from: impl Read, len: u64, vocabulary: Vocabulary) -> Result<Contents, KeptFileError> {
     let mut reader = Reader { name, from, hash: Xxh3::new() };
     let Header { documents, tokens, next_request } = reader.header(len, vocabulary)?;
     let mut all = Vec::new();
@@ -95,46 +95,8 @@ struct Header {
     next_request: u64,
 }
 
-struct Reader<'a, R> {
-    name: &'a str,
-    from: R,
-    hash: Xxh3,
-}
-
 impl<R: Read> Reader<'_, R> {
-    fn field(&self, field: impl Display, expected: impl Display, found: impl Display) -> StoreError {
-        StoreError::Field {
-            file: self.name.to_string(),
-            field: field.to_string(),
-            expected: expected.to_string(),
-            found: found.to_string(),
-        }
-    }
-
-    fn fill(&mut self, field: &str, bytes: &mut [u8]) -> Result<(), StoreError> {
-        self.from.read_exact(bytes).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => self.field(field, format!("{} bytes", bytes.len()), "the end of the file"),
-            _ => StoreError::Io { file: self.name.to_string(), tried: "read", found: error.to_string() },
-        })?;
-        self.hash.update(bytes);
-        Ok(())
-    }
-
-    fn bytes<const N: usize>(&mut self, field: &str) -> Result<[u8; N], StoreError> {
-        let mut bytes = [0; N];
-        self.fill(field, &mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn u32(&mut self, field: &str) -> Result<u32, StoreError> {
-        self.bytes(field).map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self, field: &str) -> Result<u64, StoreError> {
-        self.bytes(field).map(u64::from_le_bytes)
-    }
-
-    fn header(&mut self, len: u64, vocabulary: Vocabulary) -> Result<Header, StoreError> {
+    fn header(&mut self, len: u64, vocabulary: Vocabulary) -> Result<Header, KeptFileError> {
         let magic: [u8; 8] = self.bytes("magic")?;
         if magic != MAGIC {
             return Err(self.field(
@@ -182,7 +144,7 @@ impl<R: Read> Reader<'_, R> {
     }
 
     /// A document with at most `left` tokens.
-    fn document(&mut self, number: u64, left: usize, vocabulary: Vocabulary) -> Result<Document, StoreError> {
+    fn document(&mut self, number: u64, left: usize, vocabulary: Vocabulary) -> Result<Document, KeptFileError> {
         let of = |field: &str| format!("document {number}: {field}");
         let len = self.u32(&of("tokens"))?;
         if len == 0 || len as usize > left {
@@ -204,7 +166,7 @@ impl<R: Read> Reader<'_, R> {
         Ok(Document { tokens, prompt_len: prompt as usize, tenant })
     }
 
-    fn tokens(&mut self, field: &str, len: usize, vocabulary: Vocabulary) -> Result<Vec<Token>, StoreError> {
+    fn tokens(&mut self, field: &str, len: usize, vocabulary: Vocabulary) -> Result<Vec<Token>, KeptFileError> {
         let mut tokens = Vec::new();
         let mut bytes = [0; 4 * CHUNK];
         while tokens.len() < len {

@@ -4,6 +4,8 @@ use foretoken_speculation::{Ask, Chance, Drafter, SequenceId};
 use foretoken_testkit::{table::Table, toy::ToyExecutor};
 use xxhash_rust::xxh3::xxh3_64;
 
+use std::fs::Permissions;
+
 use super::*;
 
 const VOCABULARY: Vocabulary = Vocabulary { fingerprint: 0xfeed_beef_0123_4567, len: 100 };
@@ -27,7 +29,7 @@ fn bytes(store: &Store) -> Vec<u8> {
     bytes
 }
 
-fn read(bytes: &[u8]) -> Result<format::Contents, StoreError> {
+fn read(bytes: &[u8]) -> Result<format::Contents, KeptFileError> {
     format::read("x", bytes, bytes.len() as u64, VOCABULARY)
 }
 

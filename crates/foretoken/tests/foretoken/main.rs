@@ -4,5 +4,6 @@
 //! Those of the demo models need the feature `demo`, except that models are also opened as folders.
 
 mod generators;
+mod prompt_cache;
 mod threads;
 mod users;

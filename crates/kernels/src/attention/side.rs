@@ -197,6 +197,71 @@ impl Side {
         }
     }
 
+    /// Bytes of a row as it is [saved](Self::save).
+    pub fn row_bytes(&self) -> usize {
+        let kind = match &self.elements {
+            Elements::F32(_) => CacheType::F32,
+            Elements::F16(_) => CacheType::F16,
+            Elements::BF16(_) => CacheType::BF16,
+            Elements::Q8 { .. } => CacheType::Q8_0,
+        };
+        kind.bytes(self.head_dim) * self.kv_heads
+    }
+
+    /// Appends the row of a slot, as it is: of each head the elements in their order, little-endian; of q8_0 the quants
+    /// of the head and then its scales. Nothing of this depends on the slot or on where elements lie in memory.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    pub fn save(&self, slot: u32, out: &mut Vec<u8>) {
+        for head in 0..self.kv_heads {
+            let [first, first_scale] = self.first(slot, head);
+            let places = (0..self.head_dim).map(|i| first + i * self.steps[1]);
+            match &self.elements {
+                Elements::F32(all) => places.for_each(|at| out.extend_from_slice(&all[at].to_le_bytes())),
+                Elements::F16(all) | Elements::BF16(all) => {
+                    places.for_each(|at| out.extend_from_slice(&all[at].to_le_bytes()));
+                }
+                Elements::Q8 { quants, scales } => {
+                    places.for_each(|at| out.push(quants[at] as u8));
+                    for block in 0..self.head_dim / QUANTS {
+                        out.extend_from_slice(&scales[first_scale + block * LANES].to_le_bytes());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stores a row that was [saved](Self::save) of a side with the same type and heads.
+    ///
+    /// # Panics
+    /// If there is no such slot, or the row has another number of bytes.
+    pub fn load(&mut self, slot: u32, row: &[u8]) {
+        assert_eq!(row.len(), self.row_bytes(), "cache: bytes of a saved row");
+        for (head, row) in row.chunks_exact(row.len() / self.kv_heads).enumerate() {
+            let [first, first_scale] = self.first(slot, head);
+            let places = (0..self.head_dim).map(|i| first + i * self.steps[1]);
+            match &mut self.elements {
+                Elements::F32(all) => {
+                    let (row, _) = row.as_chunks();
+                    places.zip(row).for_each(|(at, bytes)| all[at] = f32::from_le_bytes(*bytes));
+                }
+                Elements::F16(all) | Elements::BF16(all) => {
+                    let (row, _) = row.as_chunks();
+                    places.zip(row).for_each(|(at, bytes)| all[at] = u16::from_le_bytes(*bytes));
+                }
+                Elements::Q8 { quants, scales } => {
+                    let (row, of_blocks) = row.split_at(self.head_dim);
+                    places.zip(row).for_each(|(at, byte)| quants[at] = *byte as i8);
+                    let (of_blocks, _) = of_blocks.as_chunks();
+                    for (block, scale) in of_blocks.iter().enumerate() {
+                        scales[first_scale + block * LANES] = u16::from_le_bytes(*scale);
+                    }
+                }
+            }
+        }
+    }
+
     /// The row of a slot as attention sees it, widened: `[kv_heads, head_dim]`.
     ///
     /// # Panics
@@ -262,6 +327,14 @@ mod tests {
                 side.copy(36, 5);
                 let found = side.row(5);
                 assert_eq!(found, side.row(36));
+                let mut saved = Vec::new();
+                side.save(5, &mut saved);
+                assert_eq!(saved.len(), side.row_bytes());
+                side.load(17, &saved);
+                assert_eq!(found, side.row(17));
+                let mut again = Vec::new();
+                side.save(17, &mut again);
+                assert_eq!(again, saved, "{kind:?}");
                 for (i, (a, b)) in found.iter().zip(&row).enumerate() {
                     let block = &row[i / QUANTS * QUANTS..][..QUANTS];
                     let largest = block.iter().fold(0f32, |largest, x| largest.max(x.abs()));

@@ -9,6 +9,7 @@ mod golden;
 mod quantized;
 mod renamed;
 mod rows;
+mod saved;
 mod shared;
 mod written;
 
