@@ -34,7 +34,7 @@ pub struct Check {
     #[command(flatten)]
     model: ModelOptions,
     /// Speculative texts generated at a time (also -np); plain ones are always generated alone
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
     parallel: usize,
     #[command(flatten)]
     speculation: SpeculationOptions,

@@ -11,10 +11,10 @@ use foretoken_engine::{BudgetKind, Order, Request};
 use foretoken_speculation::{DraftSettings, Promise};
 use foretoken_text::{ChatInput, ChatTemplate, Tokenizer};
 
-use crate::Error;
 use crate::models::Opened;
 use crate::prompts::Prompt;
 use crate::settings::{DecidedSampling, SamplingSettings};
+use crate::{Error, n_best};
 
 /// Makes requests for a generator, on any thread.
 pub struct Prompter {
@@ -80,6 +80,14 @@ impl Prompter {
     pub fn request_by(&self, prompt: impl Into<Prompt>, decided: &DecidedSampling) -> Result<Request, Error> {
         let prompt = prompt.into().tokens(&self.target, self.tokenizer.as_deref())?;
         Ok(Request { prompt, ..self.base(decided) })
+    }
+
+    /// The requests for all [answers](SamplingSettings::n_best) to a prompt, by the generator's own settings.
+    ///
+    /// # Errors
+    /// As [`Prompter::request`].
+    pub fn requests(&self, prompt: impl Into<Prompt>) -> Result<Vec<Request>, Error> {
+        Ok(n_best(&self.request(prompt)?, self.decided.settings.n_best))
     }
 
     /// A request for the model's next turn in a conversation, by settings of its own. It ends with the turn as well as

@@ -91,7 +91,7 @@ pub struct Generate {
     #[arg(long, value_name = "S", default_value = "120", value_parser = values::zero_up, allow_negative_numbers = true)]
     seconds: f32,
     /// Texts generated at a time, one number or several (also -np)
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = values::parallel,
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = values::texts,
         allow_negative_numbers = true)]
     parallel: Vec<usize>,
     /// Also a row for each kind of prompt, if the file names kinds ("category" or "kind"), of one text at a time
