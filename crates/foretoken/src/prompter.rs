@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use foretoken_engine::{BudgetKind, Order, Request};
 use foretoken_speculation::{DraftSettings, Promise};
-use foretoken_text::{ChatInput, ChatTemplate, Tokenizer};
+use foretoken_text::{ChatInput, ChatTemplate, Tokenizer, Transcript};
 
 use crate::models::Opened;
 use crate::prompts::Prompt;
@@ -96,15 +96,25 @@ impl Prompter {
     /// # Errors
     /// The model has no tokenizer or no chat template, or the template cannot write the conversation out.
     pub fn chat(&self, input: &ChatInput, decided: &DecidedSampling) -> Result<Request, Error> {
+        Ok(self.chat_behind(input, decided, &Transcript::default())?.0)
+    }
+
+    /// The same, going on from what was computed for an earlier turn; and the request's prompt with its text.
+    pub(crate) fn chat_behind(
+        &self,
+        input: &ChatInput,
+        decided: &DecidedSampling,
+        before: &Transcript,
+    ) -> Result<(Request, Transcript), Error> {
         let Some(tokenizer) = self.tokenizer.as_deref() else {
             return Err(Error::input(self.target.missing_tokenizer()));
         };
-        let prompt = self.chat_template()?.encode(tokenizer, input)?;
-        let mut request = Request { prompt, ..self.base(decided) };
+        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before)?;
+        let mut request = Request { prompt: transcript.tokens().to_vec(), ..self.base(decided) };
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
         }
-        Ok(request)
+        Ok((request, transcript))
     }
 
     /// A request without a prompt, by the first method.
