@@ -1,13 +1,13 @@
 //! `foretoken chat`: a conversation in the model's own form.
 //!
 //! On a terminal lines are edited and Ctrl-C stops the answer; otherwise each line of standard input is a turn. What a
-//! person types is text and never a special token. Left out: how a conversation becomes a prompt
-//! ([`foretoken::Conversation`]).
+//! person types is text and never a special token. The engine stays, and with it what it has computed of the turns
+//! before. Left out: how a conversation becomes a prompt ([`foretoken::Conversation`]).
 
 use std::io::{IsTerminal, Lines, StdinLock};
 
 use clap::Args;
-use foretoken::{Conversation, Event, FinishReason, Generator, Request, Settings};
+use foretoken::{Conversation, Event, FinishReason, Generator, Request, Settings, seed_of_answer};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
@@ -57,17 +57,19 @@ impl Chat {
         let marks = Marks::new(self.show_drafts);
         marks.legend(&generator.prompter.names);
         let interrupts = Interrupts::listen()?;
-        let mut talk = Talk { generator, notices, conversation, stream: Stream::new(marks), interrupts };
+        let stream = Stream::new(marks);
+        let mut talk = Talk { generator, notices, conversation, answers: 0, stream, interrupts };
         let mut turns = Turns::new()?;
         while let Some(turn) = turns.next()? {
             match turn.trim() {
                 "" => {}
                 "/exit" | "/quit" => break,
                 "/clear" => talk.conversation.clear(),
+                "/regen" => talk.answer_again(self.show_drafts)?,
                 command if command.starts_with('/') && !command.contains(' ') => {
-                    say(format_args!("{command}: expected /clear or /exit"));
+                    say(format_args!("{command}: expected /regen, /clear or /exit"));
                 }
-                _ => talk.answer(turn, self.show_drafts)?,
+                _ => talk.ask(turn, self.show_drafts)?,
             }
         }
         Ok(())
@@ -79,14 +81,35 @@ struct Talk {
     generator: Generator,
     notices: Notices,
     conversation: Conversation,
+    /// Answers that this turn had before.
+    answers: usize,
     stream: Stream,
     interrupts: Interrupts,
 }
 
 impl Talk {
-    /// Answers one turn. A turn that does not fit is forgotten again.
-    fn answer(&mut self, turn: String, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
+    /// Answers one turn.
+    fn ask(&mut self, turn: String, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
         self.conversation.ask(turn);
+        self.answers = 0;
+        self.answer(show_drafts)
+    }
+
+    /// Answers the last turn once more, with a seed that is made of the first one.
+    fn answer_again(&mut self, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
+        if !self.conversation.take_back_answer() {
+            say("/regen: expected an answer before it, found none");
+            return Ok(());
+        }
+        if self.generator.prompter.decided.sampling.temperature == 0.0 {
+            say("note: /regen: at temperature 0 the answer is the same");
+        }
+        self.answers += 1;
+        self.answer(show_drafts)
+    }
+
+    /// Answers the last turn. One that does not fit is forgotten again.
+    fn answer(&mut self, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
         let request = self.conversation.request()?;
         let (len, context) = (request.prompt.len(), self.generator.prompter.context);
         if len >= context {
@@ -94,7 +117,8 @@ impl Talk {
             say(format_args!("the conversation has {len} tokens, the context {context}: /clear begins a new one"));
             return Ok(());
         }
-        let request = Request { measure: show_drafts.is_some(), ..request };
+        let seed = seed_of_answer(request.seed, self.answers);
+        let request = Request { seed, measure: show_drafts.is_some(), ..request };
         let Self { generator, notices, stream, interrupts, .. } = self;
         interrupts.begin();
         let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
@@ -122,7 +146,7 @@ impl Talk {
             if show_drafts.is_some() {
                 say(report::line(&answers, &prompter.names, None));
             }
-            self.conversation.answer(answer.text.clone());
+            self.conversation.answer_with(answer);
         }
         // After every answer, since nobody knows how a conversation ends.
         Ok(self.generator.keep(&answers)?)
@@ -140,7 +164,8 @@ impl Turns {
         if !std::io::stdin().is_terminal() {
             return Ok(Self::Plain(std::io::stdin().lines()));
         }
-        say("/clear begins a new conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer");
+        say("/regen asks for another answer, /clear begins a new conversation");
+        say("/exit or Ctrl-D leaves, Ctrl-C stops an answer");
         DefaultEditor::new().map(|editor| Self::Edited(Box::new(editor))).map_err(terminal)
     }
 

@@ -34,7 +34,7 @@ pub struct Check {
     #[command(flatten)]
     model: ModelOptions,
     /// Speculative texts generated at a time (also -np); plain ones are always generated alone
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
     parallel: usize,
     #[command(flatten)]
     speculation: SpeculationOptions,
@@ -90,7 +90,7 @@ impl Check {
             }
         }
         let mut out = std::io::stdout();
-        writeln!(out, "{}", summary(&plain, &speculative))?;
+        writeln!(out, "{}", summary(&plain, &speculative, parallel))?;
         writeln!(out, "{}", report::line(&speculative.answers, &prompter.names, Some(speculative.time())))?;
         out.flush()?;
         match failed {
@@ -141,14 +141,15 @@ impl Side {
     }
 }
 
-fn summary(plain: &Side, speculative: &Side) -> String {
+fn summary(plain: &Side, speculative: &Side, parallel: usize) -> String {
     let speed = |side: &Side| side.tokens() as f64 / side.seconds.max(1e-9);
     // One that could not be continued has nothing to compare beyond where it ended.
     let whole = plain.answers.iter().filter(|answer| answer.failure.is_none()).count();
     let of = if whole < plain.answers.len() { format!(" of {}", plain.answers.len()) } else { String::new() };
+    let together = if parallel > 1 { format!(" with {parallel} texts at a time") } else { String::new() };
     format!(
         "{whole}{of} prompts, {} tokens: speculative equals plain, byte for byte (tokens, text, log-probabilities); \
-         plain {:.1} tokens/s, speculative {:.1} tokens/s",
+         plain {:.1} tokens/s, speculative {:.1} tokens/s{together}",
         plain.tokens(),
         speed(plain),
         speed(speculative),

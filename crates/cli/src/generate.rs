@@ -1,6 +1,6 @@
 //! `foretoken generate`: goes on with a prompt.
 //!
-//! One prompt is streamed as it comes. Several are printed in their own order, each when it and all before it are
+//! One answer to one prompt is streamed as it comes. Several are printed in the order of their prompts when all are
 //! complete, because texts that grow at the same time cannot share one output; the engine runs on a thread of its own
 //! then, as it does under a server. Left out: conversations.
 
@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use clap::Args;
 use foretoken::prompts::without_tokenizer;
-use foretoken::{Answer, EngineThread, Event, Generator, Prompt, Record, Request, Settings};
+use foretoken::settings::SamplingSettings;
+use foretoken::{Answer, DecidedBy, EngineThread, Event, Generator, Prompt, Record, Request, Settings};
 use indicatif::ProgressBar;
 
 use crate::failure::Failure;
@@ -20,6 +21,9 @@ use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::progress::{bar, say};
 use crate::prompts::PromptOptions;
 use crate::{report, sparkline, values};
+
+/// So many texts at a time are generated at most, if nobody says how many.
+const PARALLEL_DEFAULT: usize = 8;
 
 /// Prompts of more tokens than one pass of the target get a bar.
 const LONG_PROMPT: usize = 512;
@@ -33,16 +37,21 @@ pub struct Generate {
     model: ModelOptions,
     #[command(flatten)]
     prompt_cache: PromptCacheOptions,
-    /// Texts generated at a time, of several prompts (also -np)
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::parallel, allow_negative_numbers = true)]
-    parallel: usize,
+    /// Texts generated at a time, of several prompts or answers (also -np) [default: all of them, at most 8]
+    #[arg(long, value_name = "N", value_parser = values::texts, allow_negative_numbers = true)]
+    parallel: Option<usize>,
+    /// Answers to each prompt, which is computed once for all of them. The first has the seed of --seed and is the text
+    /// without this option; each other has a seed that is made of that one and the answer's number
+    #[arg(long, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
+    n_best: usize,
     /// Colour each token by who produced it: drafted and accepted, or the target's own (brackets under NO_COLOR);
     /// =table has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and the token
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
     show_drafts: Option<ShowDrafts>,
-    /// Print one JSON object a prompt: text, ids with who produced each (origins, depths in the draft tree, numbers of
-    /// passes, probabilities p of the target and q of the drafter), timings, speculation and its drafters, and the
+    /// Print one JSON object an answer: its index among those to its prompt, its seed, text, ids with who produced each
+    /// (origins, depths in the draft tree, numbers of passes, probabilities p of the target and q of the drafter),
+    /// timings (cache_n: tokens of the prompt that an earlier text had in common), speculation and its drafters, and the
     /// record of the run: all that decided the text, and who decided it
     #[arg(long, conflicts_with = "output_ids")]
     json: bool,
@@ -76,13 +85,16 @@ impl Generate {
         let prompts = self.prompt.read()?;
         let settings = Settings {
             model: self.prompt_cache.with(self.model.settings()),
-            sampling: self.sampling.settings(),
+            sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings() },
             speculation: self.speculation.settings(),
-            parallel: self.parallel.min(prompts.len()),
+            parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(prompts.len() * self.n_best),
         };
         let (generator, mut notices) = open_generator(&settings)?;
         if generator.prompter.tokenizer.is_none() && !self.output_ids && !self.json {
             return Err(without_tokenizer(&generator.prompter.target).into());
+        }
+        if self.n_best > 1 && generator.prompter.decided.sampling.temperature == 0.0 {
+            say("note: --n-best: at temperature 0 all answers to a prompt are equal");
         }
         let requests = self.requests(&generator, &prompts)?;
         let marks = Marks::new(self.show_drafts);
@@ -93,13 +105,13 @@ impl Generate {
         let go_on = || interrupts.as_ref().is_none_or(Interrupts::go_on);
         let started = Instant::now();
         let (mut generator, answers) = match prompts.as_slice() {
-            [prompt] if !self.json && !self.output_ids => {
+            [prompt] if self.n_best == 1 && !self.json && !self.output_ids => {
                 self.stream(generator, &mut notices, prompt, requests, marks, &go_on)?
             }
             _ => self.collect(generator, &mut notices, &prompts, requests, marks, &go_on)?,
         };
         generator.keep(&answers)?;
-        let wall = (prompts.len() > 1).then(|| started.elapsed());
+        let wall = (answers.len() > 1).then(|| started.elapsed());
         if answers.iter().any(|answer| answer.stats.passes > 0) {
             say(report::line(&answers, &generator.prompter.names, wall));
         }
@@ -108,15 +120,18 @@ impl Generate {
         {
             say(line);
         }
-        tell_failures(&answers)
+        tell_failures(&answers, self.n_best)
     }
 
+    /// The requests for all answers to the first prompt, then those for the second, and so on.
     fn requests(&self, generator: &Generator, prompts: &[Prompt]) -> Result<Vec<Request>, Failure> {
-        let request = |prompt: &Prompt| {
+        let mut requests = Vec::with_capacity(prompts.len() * self.n_best);
+        for prompt in prompts {
             let measure = self.json || self.show_drafts.is_some();
-            Ok(Request { log_probabilities: self.logprobs, measure, ..generator.request(prompt)? })
-        };
-        prompts.iter().map(request).collect()
+            let asked = |request| Request { log_probabilities: self.logprobs, measure, ..request };
+            requests.extend(generator.prompter.requests(prompt)?.into_iter().map(asked));
+        }
+        Ok(requests)
     }
 
     /// One prompt, its text as it comes.
@@ -153,7 +168,7 @@ impl Generate {
         Ok((generator, answers))
     }
 
-    /// Prompts whose answers are printed when they are complete, in order. The engine runs on a thread of its own.
+    /// Answers that are printed when all are complete, in order. The engine runs on a thread of its own.
     fn collect(
         &self,
         mut generator: Generator,
@@ -163,8 +178,11 @@ impl Generate {
         marks: Marks,
         go_on: &dyn Fn() -> bool,
     ) -> Result<(Generator, Vec<Answer>), Failure> {
-        let done = bar("prompts", prompts.len());
-        let record = generator.record();
+        let done = bar(if self.n_best == 1 { "prompts" } else { "answers" }, requests.len());
+        let mut record = generator.record();
+        if self.parallel.is_none() {
+            record.decided_by.insert("parallel".to_string(), DecidedBy::Program);
+        }
         generator.expect(&requests);
         let engine = EngineThread::start(generator)?;
         let answers = engine.run(requests, &mut |_, event| -> Result<bool, Failure> {
@@ -178,21 +196,27 @@ impl Generate {
         done.finish_and_clear();
         let mut out = std::io::stdout().lock();
         // Of a list each prompt has its line, an empty one if it was refused, so that lines can be counted.
-        let shown = |answer: &Answer| answers.len() > 1 || answer.failure.is_none() || !answer.emitted.is_empty();
-        for (prompt, answer) in prompts.iter().zip(&answers).filter(|(_, answer)| shown(answer)) {
-            writeln!(out, "{}", self.printed(&generator, &record, prompt, answer, marks))?;
+        let shown = |answer: &Answer| prompts.len() > 1 || answer.failure.is_none() || !answer.emitted.is_empty();
+        for (number, answer) in answers.iter().enumerate().filter(|(_, answer)| shown(answer)) {
+            let (prompt, index) = (number / self.n_best, number % self.n_best);
+            if self.n_best > 1 && !self.json && !self.output_ids {
+                let space = if number > 0 { "\n" } else { "" };
+                let which = if prompts.len() > 1 { format!("prompt {}, ", prompt + 1) } else { String::new() };
+                writeln!(out, "{space}{which}answer {} of {}, seed {}:", index + 1, self.n_best, answer.seed)?;
+            }
+            writeln!(out, "{}", self.printed(&generator, &record, &prompts[prompt], (index, answer), marks))?;
         }
         out.flush()?;
         Ok((generator, answers))
     }
 
-    /// A whole answer as it is printed.
+    /// A whole answer as it is printed. `index`: its number among those to its prompt.
     fn printed(
         &self,
         generator: &Generator,
         record: &Record,
         prompt: &Prompt,
-        answer: &Answer,
+        (index, answer): (usize, &Answer),
         marks: Marks,
     ) -> String {
         if self.output_ids {
@@ -201,8 +225,8 @@ impl Generate {
         }
         if self.json {
             let has_text = generator.prompter.tokenizer.is_some();
-            return foretoken::report::object(answer, prompt.text(), has_text, record, &generator.prompter.names)
-                .to_string();
+            let names = &generator.prompter.names;
+            return foretoken::report::object((index, answer), prompt.text(), has_text, record, names).to_string();
         }
         let shown = if self.display_prompt { prompt.text().unwrap_or_default() } else { "" };
         let marked = answer.emitted.iter().map(|emitted| marks.marked(&emitted.text, emitted.origin));

@@ -64,16 +64,18 @@ impl Notices {
     }
 }
 
-/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1.
+/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1. Of the `n_best` answers to
+/// a prompt those that failed in the same way are told once.
 ///
 /// # Errors
 /// The last of them, for the caller to tell; there is none if all is well.
-pub fn tell_failures(answers: &[Answer]) -> Result<(), Failure> {
+pub fn tell_failures(answers: &[Answer], n_best: usize) -> Result<(), Failure> {
     let line = |(i, answer): (usize, &Answer)| {
         let message = answer.failure.as_ref()?;
-        Some(if answers.len() == 1 { message.clone() } else { format!("prompt {}: {message}", i + 1) })
+        Some(if answers.len() == n_best { message.clone() } else { format!("prompt {}: {message}", i / n_best + 1) })
     };
     let mut lines: Vec<String> = answers.iter().enumerate().filter_map(line).collect();
+    lines.dedup();
     let Some(last) = lines.pop() else { return Ok(()) };
     lines.iter().for_each(|line| say(format_args!("error: {line}")));
     Err(Failure::Other(last))

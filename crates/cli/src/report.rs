@@ -26,6 +26,12 @@ pub fn line(answers: &[Answer], names: &[String], wall: Option<Duration>) -> Str
         let alpha = drafter.alpha().map_or(String::new(), |alpha| format!(", alpha {alpha:.2}"));
         parts.push(format!("{name} accepted {share} ({} of {}{alpha})", drafter.accepted, drafter.drafted));
     }
+    if stats.prompt_tokens_shared > 0 {
+        parts.push(format!("{} of {} prompt tokens from the cache", stats.prompt_tokens_shared, stats.prompt_tokens));
+    }
+    if stats.preemptions > 0 {
+        parts.push(format!("{} preemptions", stats.preemptions));
+    }
     if wall.is_none() {
         parts.push(format!("first token after {:.1} ms", milliseconds(stats.time_to_first_token)));
     }

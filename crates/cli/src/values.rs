@@ -87,8 +87,8 @@ pub fn threads(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 1024", |x| (1..=1024).contains(&x))
 }
 
-/// Texts at a time: a number that some machine might bear.
-pub fn parallel(word: &str) -> Result<usize, String> {
+/// Texts at a time, or answers to a prompt: a number that some machine might bear.
+pub fn texts(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 256", |x| (1..=256).contains(&x))
 }
 

@@ -1,16 +1,18 @@
 //! A conversation in a model's own form.
 //!
-//! The whole conversation is written out by the model's chat template at every turn and computed again; what the engine
-//! does not have to know about conversations it does not know. What people say is text and never a special token. Left
-//! out: tools, and keeping the cache between turns.
+//! The whole conversation is written out by the model's chat template at every turn. What was computed for the turns
+//! before, the model's own tokens included, stays its beginning as far as the template writes it again
+//! ([`Transcript`]), so the engine finds the rows of these tokens in its cache, and only what is new is computed. What
+//! the engine does not have to know about conversations it does not know. What people say is text and never a special
+//! token. Left out: tools.
 
 use std::sync::Arc;
 
 use foretoken_engine::Request;
-use foretoken_text::{ChatInput, Message as ChatMessage};
+use foretoken_text::{ChatInput, Message as ChatMessage, Transcript};
 
 use crate::settings::DecidedSampling;
-use crate::{Error, Prompter};
+use crate::{Answer, Error, Prompter};
 
 /// A conversation, and the means to write it out as a prompt. It needs no engine: it lives wherever its user is.
 #[derive(Clone)]
@@ -20,6 +22,8 @@ pub struct Conversation {
     system: Option<String>,
     /// All that was said, oldest first. Who is given whole conversations, as a server is, sets it.
     pub messages: Vec<ChatMessage>,
+    /// The prompt of the last request, and the answer to it if that is known.
+    computed: Transcript,
 }
 
 impl Conversation {
@@ -34,7 +38,8 @@ impl Conversation {
         }
         prompter.chat_template()?;
         let system = system.map(str::to_string);
-        let mut conversation = Self { prompter: Arc::clone(prompter), system, messages: Vec::new() };
+        let prompter = Arc::clone(prompter);
+        let mut conversation = Self { prompter, system, messages: Vec::new(), computed: Transcript::default() };
         conversation.clear();
         Ok(conversation)
     }
@@ -42,6 +47,7 @@ impl Conversation {
     /// Forgets all but what the model is told before.
     pub fn clear(&mut self) {
         self.messages = self.system.iter().map(|text| ChatMessage::new("system", text)).collect();
+        self.computed = Transcript::default();
     }
 
     /// The user's turn.
@@ -54,20 +60,42 @@ impl Conversation {
         self.messages.push(ChatMessage::new("assistant", text));
     }
 
+    /// The model's turn, as it was written behind the last request: its tokens are kept.
+    pub fn answer_with(&mut self, answer: &Answer) {
+        if let (Some(tokenizer), true) = (&self.prompter.tokenizer, answer.prompt == self.computed.tokens()) {
+            self.computed.extend(tokenizer, &answer.ids());
+        }
+        self.answer(answer.text.as_str());
+    }
+
+    /// Takes the model's last turn back, so that it can be asked again; false if the last turn is not the model's. The
+    /// request has the same prompt then.
+    pub fn take_back_answer(&mut self) -> bool {
+        let is_answer = self.messages.last().is_some_and(|last| last.role().as_deref() == Some("assistant"));
+        if is_answer {
+            self.messages.pop();
+        }
+        is_answer
+    }
+
     /// The request for the model's next turn, by the generator's own settings. It ends with the turn as well as with
     /// the text, unless [end tokens are ignored](crate::settings::SamplingSettings::ignore_eos).
     ///
     /// # Errors
     /// The template cannot write the conversation out.
-    pub fn request(&self) -> Result<Request, Error> {
-        self.request_by(&self.prompter.decided)
+    pub fn request(&mut self) -> Result<Request, Error> {
+        let prompter = Arc::clone(&self.prompter);
+        self.request_by(&prompter.decided)
     }
 
     /// The same, by settings of its own ([`Prompter::decide`]).
     ///
     /// # Errors
     /// As [`Conversation::request`].
-    pub fn request_by(&self, decided: &DecidedSampling) -> Result<Request, Error> {
-        self.prompter.chat(&ChatInput::new(&self.messages, true), decided)
+    pub fn request_by(&mut self, decided: &DecidedSampling) -> Result<Request, Error> {
+        let input = ChatInput::new(&self.messages, true);
+        let (request, computed) = self.prompter.chat_behind(&input, decided, &self.computed)?;
+        self.computed = computed;
+        Ok(request)
     }
 }

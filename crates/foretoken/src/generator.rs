@@ -22,7 +22,7 @@ use crate::prompt_cache::{Key, PromptCache};
 use crate::prompter::Drafting;
 use crate::prompts::Prompt;
 use crate::record::Record;
-use crate::settings::{DecidedSampling, Settings, SpeculationSettings};
+use crate::settings::{DecidedSampling, ModelSettings, Settings, SpeculationSettings};
 use crate::spec_type::SpecType;
 use crate::{Error, Method, Prompter};
 use drafters::DrafterMaker;
@@ -99,8 +99,7 @@ impl Generator {
         let decided = sampling.decided(&target, tokenizer.as_deref())?;
         let context = model.context(&target);
         let mut notes = Vec::from_iter(model.note(&target));
-        // A page belongs to one text, so each text's share is a whole number of pages.
-        let positions = context.next_multiple_of(Options::for_positions(1, 1).page_len) * parallel;
+        let positions = ModelSettings::cache_positions(context, *parallel);
         let options = Options { context: Some(context), texts: Some(*parallel), ..model.run_with(positions) };
         let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), options);
         for specs in &specs {

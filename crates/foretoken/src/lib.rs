@@ -97,6 +97,7 @@ mod prompter;
 pub mod prompts;
 mod record;
 pub mod report;
+mod seeds;
 pub mod settings;
 pub mod spec_type;
 pub mod store;
@@ -110,6 +111,7 @@ pub use kept_file::KeptFileError;
 pub use prompter::{Method, Prompter};
 pub use prompts::Prompt;
 pub use record::{DecidedBy, Record};
+pub use seeds::{n_best, seed_of_answer};
 pub use settings::Settings;
 pub use spec_type::SpecType;
 

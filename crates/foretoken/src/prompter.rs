@@ -9,12 +9,12 @@ use std::sync::{Arc, OnceLock};
 
 use foretoken_engine::{BudgetKind, Order, Request};
 use foretoken_speculation::{DraftSettings, Promise};
-use foretoken_text::{ChatInput, ChatTemplate, Tokenizer};
+use foretoken_text::{ChatInput, ChatTemplate, Tokenizer, Transcript};
 
-use crate::Error;
 use crate::models::Opened;
 use crate::prompts::Prompt;
 use crate::settings::{DecidedSampling, SamplingSettings};
+use crate::{Error, n_best};
 
 /// Makes requests for a generator, on any thread.
 pub struct Prompter {
@@ -82,21 +82,39 @@ impl Prompter {
         Ok(Request { prompt, ..self.base(decided) })
     }
 
+    /// The requests for all [answers](SamplingSettings::n_best) to a prompt, by the generator's own settings.
+    ///
+    /// # Errors
+    /// As [`Prompter::request`].
+    pub fn requests(&self, prompt: impl Into<Prompt>) -> Result<Vec<Request>, Error> {
+        Ok(n_best(&self.request(prompt)?, self.decided.settings.n_best))
+    }
+
     /// A request for the model's next turn in a conversation, by settings of its own. It ends with the turn as well as
     /// with the text, unless [end tokens are ignored](SamplingSettings::ignore_eos).
     ///
     /// # Errors
     /// The model has no tokenizer or no chat template, or the template cannot write the conversation out.
     pub fn chat(&self, input: &ChatInput, decided: &DecidedSampling) -> Result<Request, Error> {
+        Ok(self.chat_behind(input, decided, &Transcript::default())?.0)
+    }
+
+    /// The same, going on from what was computed for an earlier turn; and the request's prompt with its text.
+    pub(crate) fn chat_behind(
+        &self,
+        input: &ChatInput,
+        decided: &DecidedSampling,
+        before: &Transcript,
+    ) -> Result<(Request, Transcript), Error> {
         let Some(tokenizer) = self.tokenizer.as_deref() else {
             return Err(Error::input(self.target.missing_tokenizer()));
         };
-        let prompt = self.chat_template()?.encode(tokenizer, input)?;
-        let mut request = Request { prompt, ..self.base(decided) };
+        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before)?;
+        let mut request = Request { prompt: transcript.tokens().to_vec(), ..self.base(decided) };
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
         }
-        Ok(request)
+        Ok((request, transcript))
     }
 
     /// A request without a prompt, by the first method.

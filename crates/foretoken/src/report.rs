@@ -84,10 +84,13 @@ pub fn drafter(stats: &DrafterStats) -> Value {
     })
 }
 
-/// How long it took, with llama.cpp's names.
+/// How long it took, with llama.cpp's names. Of the `prompt_n` tokens of the prompt `cache_n` were not computed, because
+/// an earlier text began with them; `preemptions` is how often others needed the pages of this text.
 pub fn timings(stats: &Stats) -> Value {
     json!({
         "prompt_n": stats.prompt_tokens,
+        "cache_n": stats.prompt_tokens_shared,
+        "preemptions": stats.preemptions,
         "time_to_first_token_ms": milliseconds(stats.time_to_first_token),
         "predicted_n": stats.emitted,
         "predicted_ms": milliseconds(stats.time.saturating_sub(stats.time_to_first_token)),
@@ -116,11 +119,18 @@ pub fn speculation(stats: &Stats, names: &[String]) -> Value {
     })
 }
 
-/// All of an answer. `prompt` is the prompt's text, `has_text` whether tokens have any, `record` that of the run, or
-/// of the request if it had settings of its own ([`Generator::record_of`](crate::Generator::record_of)),
-/// `names` those of the drafters, by number.
-pub fn object(answer: &Answer, prompt: Option<&str>, has_text: bool, record: &Record, names: &[String]) -> Value {
+/// All of an answer. `index` is its number among the answers to its prompt, from 0, `prompt` the prompt's text,
+/// `has_text` whether tokens have any, `record` that of the run, or of the request if it had settings of its own
+/// ([`Generator::record_of`](crate::Generator::record_of)), `names` those of the drafters, by number.
+pub fn object(
+    (index, answer): (usize, &Answer),
+    prompt: Option<&str>,
+    has_text: bool,
+    record: &Record,
+    names: &[String],
+) -> Value {
     let mut object = json!({
+        "index": index,
         "prompt": prompt,
         "prompt_ids": answer.prompt,
         "text": has_text.then_some(&answer.text),

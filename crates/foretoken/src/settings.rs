@@ -46,7 +46,11 @@ pub struct Settings {
     pub sampling: SamplingSettings,
     /// Who guesses, how far, and what is promised.
     pub speculation: SpeculationSettings,
-    /// Texts at a time, at least one.
+    /// Texts at a time, 1 to 256. A pass has 512 rows for all of them. The cache has room for a first one that fills
+    /// the context; for each further text it has a quarter of that, but 1024 tokens at least
+    /// ([`ModelSettings::cache_positions`]): with a context of 4096 tokens 16 texts take the memory of 4.75 long ones,
+    /// and the machine gives it as it is used. Longer texts than fit give way to each other, and are the same in the
+    /// end.
     pub parallel: usize,
 }
 

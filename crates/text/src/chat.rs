@@ -4,7 +4,8 @@
 //! ([`program`]), with what transformers gives it ([`input`]): messages, tools, documents, further variables.
 //!
 //! What the template writes may be special tokens; what messages and tools say is only text, so that nobody ends a turn
-//! or begins a system's by typing its marks ([`ChatTemplate::encode`]). Who wrote what is found out in [`marking`].
+//! or begins a system's by typing its marks ([`ChatTemplate::encode`]). Who wrote what is found out in [`marking`]. Turn
+//! by turn, the tokens of earlier turns are kept ([`transcript`]).
 //!
 //! What it leaves out: content that is neither text nor parts of text, and calls of tools in what a model writes.
 
@@ -15,6 +16,7 @@ mod json;
 mod marking;
 mod program;
 mod python;
+mod transcript;
 
 use std::fmt;
 use std::path::Path;
@@ -28,6 +30,7 @@ use files::Sources;
 pub use input::{ChatInput, Json, Message};
 use marking::{Marking, spelt_out};
 use program::Program;
+pub use transcript::Transcript;
 
 /// The chat templates of one model: one, or a second one for conversations with tools.
 pub struct ChatTemplate {
@@ -110,6 +113,22 @@ impl ChatTemplate {
     pub fn encode(&self, tokenizer: &Tokenizer, input: &ChatInput) -> Result<Vec<Token>, TextError> {
         let (text, specials) = self.render_with_specials(tokenizer, input)?;
         tokenizer.encode_with(&text, &specials)
+    }
+
+    /// The same, going on from an earlier turn: its tokens are kept as far as the text is still the same, those that the
+    /// model wrote included, and what is behind them is encoded. An empty transcript gives the tokens of
+    /// [`ChatTemplate::encode`].
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::encode`].
+    pub fn encode_behind(
+        &self,
+        tokenizer: &Tokenizer,
+        input: &ChatInput,
+        before: &Transcript,
+    ) -> Result<Transcript, TextError> {
+        let (text, specials) = self.render_with_specials(tokenizer, input)?;
+        Ok(Transcript::encoded(tokenizer, text, specials)?.behind(before))
     }
 
     /// The text of a conversation, and where the template has written special tokens in it.

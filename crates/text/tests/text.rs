@@ -17,6 +17,8 @@ mod round_trip;
 mod sentencepiece;
 #[path = "text/templates.rs"]
 mod templates;
+#[path = "text/transcript.rs"]
+mod transcript;
 #[path = "text/user_text.rs"]
 mod user_text;
 #[path = "text/vectors.rs"]

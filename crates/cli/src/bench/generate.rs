@@ -32,7 +32,7 @@ use crate::values;
 use measure::Measurement;
 use measured::Measured;
 use page::Page;
-use rows::{Method, Runs, Way};
+use rows::{Method, Runs};
 
 const EXPLAINED: &str = "\
 A repetition continues every prompt by plain decoding and by every method under every promise with every
@@ -65,8 +65,13 @@ middle.
 With --parallel N prompts are handed over in groups of N, each of which runs to its end before the next
 begins; the last may be smaller. Plain decoding beside it runs the same groups. A group counts as one prompt
 above: its time goes from handing it over to its last token, and \"behind the first token\" is behind the
-moment at which all of its texts have begun. At each temperature all texts are compared with those that
-plain decoding wrote first, with as many at a time as the list of --parallel begins with.
+moment at which all of its texts have begun; so tokens/s is what all texts of a group are given together. At
+each temperature all texts are compared with those that plain decoding wrote first, with as many at a time
+as the list of --parallel begins with. With --n-best K the list of prompts is gone through K times, so a short
+list has enough for large groups:
+
+  foretoken bench generate --prompts bench/prompts.jsonl --kind dialogue --n-best 8 --parallel 1,2,4,8,16 \\
+    -m TARGET -md DRAFT -n 64 --ignore-eos -s 1
 
 --json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
 bookkeeping_share is the time of deciding what to draft and of learning from it; speedup_low and
@@ -82,6 +87,12 @@ pub struct Generate {
     /// The prompts: a .jsonl file of objects with "prompt" (or "text", or "turns"), or one a line
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
+    /// Only the prompts of these kinds, if the file names kinds ("category" or "kind")
+    #[arg(long, value_name = "KIND,..", value_delimiter = ',')]
+    kind: Vec<String>,
+    /// Answers to each prompt, each with a seed of its own as with generate; at temperature 0 they are equal
+    #[arg(long, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
+    n_best: usize,
     #[command(flatten)]
     model: ModelOptions,
     /// Most repetitions of each prompt, of which the median counts
@@ -91,7 +102,7 @@ pub struct Generate {
     #[arg(long, value_name = "S", default_value = "120", value_parser = values::zero_up, allow_negative_numbers = true)]
     seconds: f32,
     /// Texts generated at a time, one number or several (also -np)
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = values::parallel,
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = values::texts,
         allow_negative_numbers = true)]
     parallel: Vec<usize>,
     /// Also a row for each kind of prompt, if the file names kinds ("category" or "kind"), of one text at a time
@@ -141,8 +152,10 @@ impl Generate {
     pub fn run(&self) -> Result<(), Failure> {
         self.can_be_foretold()?;
         self.can_be_obeyed()?;
-        let listed = read_listed(&self.prompts)?;
+        let listed = self.chosen(read_listed(&self.prompts)?)?;
         let parallel = self.parallel(listed.len())?;
+        // The list once for each answer, so that a group has as many different prompts as it can.
+        let listed: Vec<Listed> = std::iter::repeat_n(listed, self.n_best).flatten().collect();
         let specs: Vec<Option<SpecType>> = match self.spec_type.is_empty() {
             true => vec![None],
             false => self.spec_type.iter().cloned().map(Some).collect(),
@@ -175,6 +188,7 @@ impl Generate {
             threads: self.model.threads(),
             repeat: self.repeat,
             parallel: &parallel,
+            n_best: self.n_best,
             seed: prompter.decided.settings.seed.unwrap_or_default(),
             kinds: &kinds,
             by_kind: self.by_kind,
@@ -203,6 +217,7 @@ impl Generate {
         let temperatures = if self.temp.is_empty() { &default[..] } else { &self.temp };
         let mut measurement = Measurement {
             prompts,
+            n_best: self.n_best,
             methods: &self.methods(&generator.prompter, specs),
             generator,
             notices,
@@ -223,7 +238,8 @@ impl Generate {
                     page.objects(&runs).iter().try_for_each(|object| writeln!(out, "{object}"))?;
                     out.flush()?;
                 }
-                differences.extend(runs.ways.iter().flat_map(Way::differences));
+                let different = prompts.len() / self.n_best;
+                differences.extend(runs.ways.iter().flat_map(|way| way.differences(different)));
                 all.push(runs);
             }
             if !self.json {
@@ -255,12 +271,28 @@ impl Generate {
         ways.flat_map(each).collect()
     }
 
+    /// The prompts of the kinds that are asked for.
+    fn chosen(&self, mut listed: Vec<Listed>) -> Result<Vec<Listed>, Failure> {
+        let kind_of = |listed: &Listed| listed.kind.clone().unwrap_or_else(|| "other".to_string());
+        let mut kinds: Vec<String> = listed.iter().map(kind_of).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        if let Some(unknown) = self.kind.iter().find(|kind| !kinds.contains(kind)) {
+            let kinds = kinds.join(", ");
+            return Err(Failure::Usage(format!("--kind: expected kinds of the prompts ({kinds}), found {unknown:?}")));
+        }
+        listed.retain(|listed| self.kind.is_empty() || self.kind.contains(&kind_of(listed)));
+        Ok(listed)
+    }
+
     /// Texts at a time, each number once.
     fn parallel(&self, prompts: usize) -> Result<Vec<usize>, Failure> {
-        let mut parallel: Vec<usize> = Vec::new();
+        let (mut parallel, most) = (Vec::new(), prompts * self.n_best);
         for texts in &self.parallel {
-            if *texts > prompts.max(1) {
-                let message = format!("--parallel: expected at most {prompts} (the number of prompts), found {texts}");
+            if *texts > most {
+                let times = if self.n_best > 1 { " times --n-best" } else { "" };
+                let message =
+                    format!("--parallel: expected at most {most} (the number of prompts{times}), found {texts}");
                 return Err(Failure::Usage(message));
             }
             if !parallel.contains(texts) {

@@ -107,6 +107,7 @@ impl LawOptions {
             ignore_eos: self.ignore_eos,
             special: self.special,
             seed: self.seed.and_then(|Seed(seed)| seed),
+            n_best: 1,
         }
     }
 }

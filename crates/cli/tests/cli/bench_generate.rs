@@ -253,3 +253,31 @@ fn plain_texts_repeat_whatever_is_promised_beside_them() {
     assert_eq!(rows.len(), 2);
     assert_eq!(rows[1]["repetitions"], 2, "{}", rows[1]);
 }
+
+#[test]
+fn further_answers_to_prompts_of_one_kind_fill_large_groups() {
+    let (_folder, path) = file("prompts.jsonl", PROMPTS);
+    let options = "-n 6 --temp 1 --repeat 1 --kind story --n-best 5 -np 1,4 --spec-type lookup";
+    let rows = rows(&path, options);
+    assert_eq!(rows.len(), 4);
+    for row in &rows {
+        let number = |field: &str| row[field].as_u64().expect("a number");
+        assert_eq!((number("n_best"), number("prompts")), (5, 5), "{row}");
+        let groups = row["seconds_by_group"].as_array().map_or(0, Vec::len);
+        assert_eq!(groups, if number("parallel") == 1 { 5 } else { 2 }, "{row}");
+        assert!(row["method"] == "plain" || row["equal"] == true, "{row}");
+        assert!(row["tokens_per_second"].as_f64().is_some_and(|speed| speed > 0.0), "{row}");
+    }
+    let line = format!("bench generate --prompts {path} --n-best 2 -n 4 --temp 0 --repeat 1");
+    assert!(
+        run(&words(&line))
+            .ok()
+            .lines()
+            .next()
+            .is_some_and(|title| title.contains("2 prompts, ") && title.contains(", 2 answers each;"))
+    );
+    let error = run(&words(&format!("{line} --kind story,poem"))).error(2);
+    assert_eq!(error, "--kind: expected kinds of the prompts (story, sum), found \"poem\"");
+    let error = run(&words(&format!("{line} -np 5"))).error(2);
+    assert_eq!(error, "--parallel: expected at most 4 (the number of prompts times --n-best), found 5");
+}

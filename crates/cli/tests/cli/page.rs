@@ -66,3 +66,25 @@ fn a_turn_that_does_not_fit_is_told_and_forgotten() {
     assert!(found.err.contains("the context 64: /clear begins a new one"), "{}", found.err);
     assert_eq!(found.ok(), run_with(&words("chat -s 3 -n 8 -c 64"), &[], "hello\n").ok());
 }
+
+#[test]
+fn an_answer_can_be_asked_for_again() {
+    let chat = |input: &str| run_with(&words("chat -s 3 -n 16 --temp 1.2 --show-drafts=table"), &[], input);
+    let texts = |out: &str| -> Vec<String> {
+        let rows = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.parse::<usize>().is_ok());
+        out.lines().filter(|line| !rows(line) && !line.trim().starts_with("pass")).map(str::to_string).collect()
+    };
+    let question = "tell me a story about the little girl who had a red ball and a brown dog in the forest";
+    let found = chat(&format!("{question}\n/regen\n/regen\n"));
+    let lines: Vec<&str> = found.err.lines().filter(|line| line.contains("passes of the target")).collect();
+    assert_eq!(lines.len(), 3, "{}", found.err);
+    // All of the prompt but its last token was computed for the first answer.
+    assert!(!lines[0].contains("from the cache") && lines[1].contains(" prompt tokens from the cache"), "{lines:?}");
+    let first = texts(&chat(&format!("{question}\n")).ok());
+    let all = texts(&found.ok());
+    assert!(all.starts_with(&first[..1]) && all.iter().filter(|line| **line == first[0]).count() == 1, "{all:?}");
+    let nothing = chat("/regen\n");
+    assert_eq!(nothing.err.lines().last(), Some("/regen: expected an answer before it, found none"));
+    let other = chat("/again\n");
+    assert_eq!(other.err.lines().last(), Some("/again: expected /regen, /clear or /exit"));
+}

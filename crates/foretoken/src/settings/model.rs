@@ -13,6 +13,10 @@ use crate::models::{Opened, demo};
 /// The longest context that is made without being asked for.
 const CONTEXT_DEFAULT: usize = 4096;
 
+/// Tokens of a prompt of some paragraphs and its answer: so many at least are reckoned with for each text after the
+/// first.
+const FURTHER_TEXT_MIN: usize = 1024;
+
 /// Which model, and how it is run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -75,10 +79,37 @@ impl ModelSettings {
         self.ctx_size.map_or(own.min(CONTEXT_DEFAULT), |asked| asked.min(own))
     }
 
+    /// Positions that the target's cache has for so many texts at a time of up to `context` tokens.
+    ///
+    /// Few texts are as long as they may be, and what is not computed yet takes no room; so only the first gets all
+    /// that a text may need, and the others a quarter of it, but 1024 tokens at least. Where they grow beyond
+    /// that, some give their pages back for a while and compute their rows again later. What is left over keeps
+    /// beginnings that later texts may share.
+    pub fn cache_positions(context: usize, parallel: usize) -> usize {
+        // A page belongs to one text, so each text's share is a whole number of pages.
+        let pages = |positions: usize| positions.next_multiple_of(Options::for_positions(1, 1).page_len);
+        let further = context.min((context / 4).max(FURTHER_TEXT_MIN));
+        pages(context) + (parallel - 1) * pages(further)
+    }
+
     /// What is to be said where less context is used than was asked for.
     pub(crate) fn note(&self, model: &Opened) -> Option<Message> {
         let (asked, own) = (self.ctx_size?, model.spec.context_max);
         let rest = format!(" {asked}: {} was made for {own} tokens, which is used", model.name);
         (asked > own).then(|| Message::setting("ctx_size").and(rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_grows_with_the_texts_by_what_they_mostly_need() {
+        let positions = ModelSettings::cache_positions;
+        assert_eq!([positions(4096, 1), positions(4096, 16)], [4096, 4096 + 15 * 1024]);
+        assert_eq!([positions(32_768, 4), positions(100, 1)], [32_768 + 3 * 8192, 128]);
+        // A short context is reserved whole: texts that may not be long do not give way.
+        assert_eq!([positions(1024, 4), positions(100, 3)], [4 * 1024, 3 * 128]);
     }
 }

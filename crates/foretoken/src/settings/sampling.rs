@@ -11,7 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Error;
-use crate::error::Message;
+use crate::error::{Message, within};
 use crate::models::Opened;
 
 /// A number of tokens, or none for no limit, which is written -1.
@@ -81,6 +81,9 @@ pub struct SamplingSettings {
     pub special: bool,
     /// Seed of all chance; `None`: a random one.
     pub seed: Option<u64>,
+    /// Answers to each prompt, 1 to 256. Each has a seed of its own ([`seed_of_answer`](crate::seed_of_answer)), the
+    /// first this one.
+    pub n_best: usize,
 }
 
 impl Default for SamplingSettings {
@@ -103,6 +106,7 @@ impl Default for SamplingSettings {
             ignore_eos: false,
             special: false,
             seed: None,
+            n_best: 1,
         }
     }
 }
@@ -196,6 +200,7 @@ impl SamplingSettings {
             return Err(Error::Setting(Message::setting("stop").and(expected)));
         }
         self.check_stops()?;
+        within("n_best", self.n_best, 1, 256)?;
         let own = &model.defaults;
         let mut decider = Decider { decided_by_model: Vec::new(), from_model: Vec::new() };
         let greedy = (own.sample == Some(false)).then_some(0.0);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use foretoken::generator::Choices;
-use foretoken::{Error, Event, Generator, Promise, Record, Settings};
+use foretoken::{Answer, Error, Event, Generator, Promise, Record, Settings};
 
 fn demo(name: &str) -> PathBuf {
     PathBuf::from(format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR")))
@@ -60,4 +60,34 @@ fn a_run_under_rejection_is_repeated_from_its_record_alone() {
     let later = Record { first_request: 9, ..record };
     let later = texts(&mut Generator::repeat(&later).expect("nothing has changed"));
     assert!(later[0].0 != expected[0].0 && later[0].1 == Some(9));
+}
+
+#[test]
+fn any_of_several_answers_is_repeated_from_the_record() {
+    let prompt = "once upon a time, there was a little girl who lived in a small house near the forest with her dog";
+    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+    for promise in [Promise::Exact, Promise::Rejection] {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let mut settings = settings(&folder);
+        settings.speculation.verify = promise;
+        settings.sampling.n_best = 3;
+        settings.sampling.temperature = Some(1.5);
+        settings.sampling.seed = Some(7);
+        settings.parallel = 3;
+        let mut first = Generator::open(&settings).expect("both are there");
+        let record = first.record();
+        let requests = first.prompter.requests(prompt).expect("the model has a tokenizer");
+        let answers = first.run(requests, go_on).expect("they are good");
+        assert!(answers[0].ids() != answers[1].ids() && answers[1].ids() != answers[2].ids());
+        assert_eq!(answers[0].seed, 7);
+        let mut again = Generator::repeat(&record).expect("nothing has changed");
+        let requests = again.prompter.requests(prompt).expect("the model has a tokenizer");
+        let repeated = again.run(requests.clone(), go_on).expect("they are good");
+        let texts = |answers: &[Answer]| answers.iter().map(Answer::ids).collect::<Vec<_>>();
+        assert_eq!(texts(&repeated), texts(&answers), "{promise:?}");
+        if promise == Promise::Exact {
+            let alone = again.run(vec![requests[2].clone()], go_on).expect("it is good");
+            assert_eq!(alone[0].ids(), answers[2].ids());
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! Those of the demo models need the feature `demo`, except that models are also opened as folders.
 
+mod conversations;
 mod generators;
 mod prompt_cache;
 mod threads;

@@ -120,3 +120,26 @@ fn what_cannot_be_is_said_to_the_user_who_asked() {
     let seeds = [(); 2].map(|()| generator.prompter.decide(&open).expect("all is open").settings.seed);
     assert!(seeds[0].is_some() && seeds[0] != seeds[1], "each request draws its own: {seeds:?}");
 }
+
+#[test]
+fn texts_that_grow_beyond_the_cache_give_way_and_are_the_same() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.speculation.spec_type = "suffix".parse().expect("it is well-formed");
+    settings.model.ctx_size = Some(2048);
+    settings.parallel = 3;
+    // Three of these fill 126 of the 128 pages that three texts have, and each grows by two more.
+    let wanted = SamplingSettings { tokens_max: 64.into(), ignore_eos: true, ..settings.sampling.clone() };
+    settings.sampling = SamplingSettings { seed: Some(3), temperature: Some(1.0), ..wanted };
+    let mut generator = Generator::open(&settings).expect("it is there");
+    let prompts = [3, 5, 7].map(|step: u32| (0..1330).map(|i| 300 + i * step % 997).collect::<Vec<u32>>());
+    let requests = prompts.map(|prompt| generator.request(prompt).expect("tokens are a prompt"));
+    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+    let together = generator.run(requests.to_vec(), go_on).expect("they are good");
+    assert!(together.iter().any(|answer| answer.stats.preemptions > 0));
+    for (request, together) in requests.into_iter().zip(&together) {
+        let alone = generator.run(vec![request], go_on).expect("it is good").remove(0);
+        assert_eq!((alone.ids(), alone.stats.preemptions), (together.ids(), 0));
+        assert_eq!(alone.ids().len(), 64);
+    }
+}

@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 use crate::chat::{CHATML, LLAMA_3};
 use crate::{model, test_data};
 
-const MISTRAL: &str = "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}\
+pub const MISTRAL: &str = "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}\
     {{ '[INST] ' + message['content'] + ' [/INST]' }}{% else %}{{ message['content'] | trim + eos_token }}\
     {% endif %}{% endfor %}";
 
-const GEMMA: &str = "{{ bos_token }}{% for message in messages %}\
+pub const GEMMA: &str = "{{ bos_token }}{% for message in messages %}\
     {% set role = 'model' if message['role'] == 'assistant' else message['role'] %}\
     {{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}\
     {% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}";
 
 /// As Qwen 3: thoughts of earlier turns are dropped, tool responses are known by how they begin and end.
-const QWEN_3: &str = "{%- for message in messages %}
+pub const QWEN_3: &str = "{%- for message in messages %}
 {%- set content = message.content %}
 {%- if message.role == 'user' and content.startswith('<tool_response>') and content.endswith('</tool_response>') %}
 {{- '<|im_start|>tool\\n' + content + '<|im_end|>\\n' }}
@@ -47,7 +47,7 @@ const CHANGING: &str = "{% for message in messages %}\
     {{ message.content | replace('a', '<|') | capitalize }}<|im_end|>{% endfor %}";
 
 /// Templates whose text follows from the messages sign for sign.
-const USUAL: [&str; 6] = [CHATML, LLAMA_3, MISTRAL, GEMMA, QWEN_3, CHANGING];
+pub const USUAL: [&str; 6] = [CHATML, LLAMA_3, MISTRAL, GEMMA, QWEN_3, CHANGING];
 
 const SPECIAL: [&str; 14] = [
     "<|im_start|>",
@@ -99,7 +99,7 @@ fn normalizing() -> Tokenizer {
     Tokenizer::from_json(NORMALIZING, &serde_json::to_vec(&file).unwrap(), None).unwrap()
 }
 
-const NORMALIZING: &str = "normalizing";
+pub const NORMALIZING: &str = "normalizing";
 
 fn gguf_with_marks(name: &str) -> Option<Tokenizer> {
     let path = test_data(&format!("data/vocab/ggml-vocab-{name}.gguf"))?;
@@ -116,7 +116,7 @@ fn gguf_with_marks(name: &str) -> Option<Tokenizer> {
 }
 
 /// Byte-level BPE without and with marks that take white space, Unigram, and GGUF's BPE and SPM if they are there.
-static TOKENIZERS: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
+pub static TOKENIZERS: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
     let demo = [
         with_marks("demo-target", false),
         with_marks("demo-target", true),
@@ -127,11 +127,11 @@ static TOKENIZERS: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
     demo.into_iter().chain(["gpt-2", "llama-spm"].into_iter().filter_map(gguf_with_marks)).collect()
 });
 
-fn template(source: &str) -> ChatTemplate {
+pub fn template(source: &str) -> ChatTemplate {
     ChatTemplate::from_source("test", source, "<bos>", "<|im_end|>").unwrap()
 }
 
-fn specials(tokenizer: &Tokenizer, tokens: &[Token]) -> Vec<Token> {
+pub fn specials(tokenizer: &Tokenizer, tokens: &[Token]) -> Vec<Token> {
     let unknown = b"<unk>";
     let is_special = |token: &Token| tokenizer.is_special(*token) && tokenizer.token_bytes(*token) != unknown;
     tokens.iter().copied().filter(is_special).collect()
@@ -191,7 +191,7 @@ fn content() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..7).prop_map(|pieces| pieces.concat())
 }
 
-fn conversation() -> impl Strategy<Value = Vec<Message>> {
+pub fn conversation() -> impl Strategy<Value = Vec<Message>> {
     prop::collection::vec(content(), 1..4).prop_map(|contents| {
         let roles = ["user", "assistant"].into_iter().cycle();
         contents.into_iter().zip(roles).map(|(content, role)| Message::new(role, content)).collect()

@@ -7,13 +7,13 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use foretoken::{Answer, Generator};
+use foretoken::{Answer, Generator, seed_of_answer};
 use foretoken_engine::{Request, Token};
 use foretoken_speculation::{Promise, Sampling, Tenant};
 
 use super::laps::Lap;
 use super::order::order;
-use super::rows::{Method, Runs, Way};
+use super::rows::{Method, Runs, Way, named};
 use crate::failure::Failure;
 use crate::opening::Notices;
 use crate::progress::bar;
@@ -30,8 +30,10 @@ pub struct Measurement<'a> {
     pub generator: &'a mut Generator,
     /// What the user is told of it.
     pub notices: &'a mut Notices,
-    /// The prompts.
+    /// The prompts of all texts: a list as often as each prompt has answers.
     pub prompts: &'a [Vec<Token>],
+    /// Answers to each prompt.
+    pub n_best: usize,
     /// The methods, each under each promise and with each budget.
     pub methods: &'a [Method],
     /// Most nodes of a draft, if there is a limit.
@@ -144,7 +146,8 @@ impl Measurement<'_> {
         })?;
         for (prompt, answer) in group.clone().zip(&answers) {
             if let Some(failure) = &answer.failure {
-                return Err(Failure::Other(format!("prompt {}: {failure}", prompt + 1)));
+                let name = named(prompt, self.prompts.len() / self.n_best);
+                return Err(Failure::Other(format!("{name}: {failure}")));
             }
         }
         Ok((Lap::of(started, &answers), answers))
@@ -161,6 +164,7 @@ impl Measurement<'_> {
         let base = self.generator.request(self.prompts[prompt].clone())?;
         let draft = base.draft;
         let plainly = Request {
+            seed: seed_of_answer(base.seed, prompt / (self.prompts.len() / self.n_best)),
             sampling: Sampling { temperature: turn.temperature, ..base.sampling },
             tokens_max: base.tokens_max.into_iter().chain(turn.tokens_max).min(),
             measure: self.alpha,

@@ -24,7 +24,9 @@ pub struct Page<'a> {
     pub repeat: usize,
     /// Texts at a time, each of which has rows.
     pub parallel: &'a [usize],
-    /// Seed of every text.
+    /// Answers to each prompt.
+    pub n_best: usize,
+    /// Seed of every text, or of the first answer to each prompt.
     pub seed: u64,
     /// Kinds of the prompts, if the file names them.
     pub kinds: &'a [Option<String>],
@@ -102,16 +104,21 @@ impl Row<'_> {
 impl Page<'_> {
     /// The first line: what is measured and how.
     pub fn title(&self, prompts: &[Vec<Token>]) -> String {
-        let Self { target, threads, repeat, seed, .. } = self;
+        let Self { target, threads, repeat, seed, n_best, .. } = self;
         let tokens: usize = prompts.iter().map(Vec::len).sum();
         let repeated = if *repeat > 1 { format!(", medians of up to {repeat}") } else { String::new() };
-        let (count, isa) = (prompts.len(), Isa::chosen().name());
+        let (count, isa) = (prompts.len() / n_best, Isa::chosen().name());
+        let tokens = tokens / n_best;
+        let answers = if *n_best > 1 { format!(", {n_best} answers each") } else { String::new() };
         let texts: Vec<String> = self.parallel.iter().map(usize::to_string).collect();
         let together = match self.parallel {
             [1] => String::new(),
             _ => format!(", {} texts at a time", texts.join(" or ")),
         };
-        format!("{target}: {count} prompts, {tokens} tokens; {threads} threads, {isa}, seed {seed}{repeated}{together}")
+        format!(
+            "{target}: {count} prompts, {tokens} tokens{answers}; {threads} threads, {isa}, seed {seed}\
+             {repeated}{together}"
+        )
     }
 
     /// Rows of all prompts together, each followed by those of its kinds if they are wanted and run alone.
@@ -183,6 +190,7 @@ impl Page<'_> {
             "seed": self.seed,
             "temperature": runs.temperature,
             "parallel": runs.parallel,
+            "n_best": self.n_best,
             "kind": row.kind,
             "verify": row.promise(),
             "budget": row.budget(),

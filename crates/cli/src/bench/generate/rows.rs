@@ -147,12 +147,19 @@ impl Way {
         }
     }
 
-    /// Every difference in one line.
-    pub fn differences(&self) -> impl Iterator<Item = String> {
-        let line =
-            |(number, difference): &(usize, String)| format!("{}: prompt {}: {difference}", self.name(), number + 1);
+    /// Every difference in one line, of texts of so many different prompts.
+    pub fn differences(&self, prompts: usize) -> impl Iterator<Item = String> {
+        let line = move |(number, difference): &(usize, String)| {
+            format!("{}: {}: {difference}", self.name(), named(*number, prompts))
+        };
         self.differing.iter().map(line)
     }
+}
+
+/// What text `number` is called, from 0, where so many prompts are gone through once for each answer.
+pub fn named(number: usize, prompts: usize) -> String {
+    let answer = if number < prompts { String::new() } else { format!(", answer {}", number / prompts + 1) };
+    format!("prompt {}{answer}", number % prompts + 1)
 }
 
 /// What a row says.
@@ -233,8 +240,9 @@ pub mod tests {
         way.compare(1, &plain, &other, None);
         way.compare(1, &plain, &other, None);
         assert_eq!((way.text(&|_| true), way.text(&|number| number == 0)), (Text::Differs(1), Text::Equal));
-        let found: Vec<String> = way.differences().collect();
+        let found: Vec<String> = way.differences(2).collect();
         assert_eq!(found, ["lookup: prompt 2: token 1: plain 2, speculative 3"]);
+        assert_eq!([named(2, 2), named(5, 2)], ["prompt 1, answer 2", "prompt 2, answer 3"]);
     }
 
     #[test]

@@ -1,0 +1,82 @@
+//! Conversations whose turns continue each other's rows.
+
+use foretoken::{Answer, Conversation, Error, Event, Generator, Request, Tenant};
+
+use crate::generators::settings;
+
+fn run(generator: &mut Generator, request: Request) -> Answer {
+    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+    generator.run(vec![request], go_on).expect("it is good").remove(0)
+}
+
+/// Rows that were computed for a prompt.
+fn computed(answer: &Answer) -> usize {
+    answer.stats.prompt_tokens - answer.stats.prompt_tokens_shared
+}
+
+#[test]
+fn every_turn_continues_the_rows_of_the_one_before() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.model.ctx_size = Some(1024);
+    settings.sampling.seed = Some(5);
+    let mut generator = Generator::open(&settings).expect("both are there");
+    let mut conversation = Conversation::new(&generator.prompter, Some("be brief")).expect("the demo can chat");
+    let mut before: Vec<u32> = Vec::new();
+    for turn in 0..10 {
+        conversation.ask(format!("tell me what number {turn} did with the dog and the ball"));
+        let request = conversation.request().expect("it has a template");
+        assert!(request.prompt.starts_with(&before), "turn {turn} begins with all tokens of the one before");
+        let answer = run(&mut generator, request.clone());
+        // The last token that was written has no row yet unless it was drafted; everything before it has.
+        let new = request.prompt.len() - before.len();
+        assert!(new < 64, "{new} tokens are new");
+        assert!(
+            (new..=new + 1).contains(&computed(&answer)),
+            "turn {turn}: {} rows for {new} tokens",
+            computed(&answer)
+        );
+        let unshared = run(&mut generator, Request { tenant: Tenant(100 + turn), ..request });
+        assert_eq!((computed(&unshared), unshared.ids()), (answer.prompt.len(), answer.ids()), "turn {turn}");
+        assert_eq!(unshared.text, answer.text);
+        conversation.answer_with(&answer);
+        before = [answer.prompt.clone(), answer.ids()].concat();
+    }
+    assert!(before.len() > 300, "{} tokens", before.len());
+}
+
+#[test]
+fn another_answer_has_the_prompt_of_the_first_and_computes_one_row_of_it() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.model.ctx_size = Some(512);
+    settings.sampling.temperature = Some(1.5);
+    settings.sampling.seed = Some(5);
+    let mut generator = Generator::open(&settings).expect("both are there");
+    let mut conversation = Conversation::new(&generator.prompter, None).expect("the demo can chat");
+    assert!(!conversation.take_back_answer(), "there is none");
+    let mut answers: Vec<Answer> = Vec::new();
+    for turn in ["tell me about a dog and a cat that lived in a house by the sea", "and what came then?"] {
+        conversation.ask(turn);
+        answers.clear();
+        for again in 0..3 {
+            assert_eq!(conversation.take_back_answer(), again > 0);
+            let request = conversation.request().expect("it has a template");
+            let seed = foretoken::seed_of_answer(request.seed, again);
+            let answer = run(&mut generator, Request { seed, ..request });
+            assert!(answers.iter().all(|other| other.prompt == answer.prompt && other.ids() != answer.ids()));
+            assert!(again == 0 || computed(&answer) == 1, "{} rows", computed(&answer));
+            conversation.answer_with(&answer);
+            answers.push(answer);
+        }
+    }
+    // The answer that counts is the last one.
+    let request = conversation.request().expect("it has a template");
+    assert!(request.prompt.starts_with(&[answers[2].prompt.clone(), answers[2].ids()].concat()));
+    // An answer to something else leaves no tokens behind.
+    conversation.answer_with(&Answer { text: "no".to_string(), ..Answer::default() });
+    conversation.ask("so?");
+    let prompt = conversation.request().expect("it has a template").prompt;
+    let tokenizer = generator.prompter.tokenizer.as_ref().expect("the demo has one");
+    assert!(tokenizer.decode(&prompt, false).ends_with("<|assistant|>no<|end|><|user|>so?<|end|><|assistant|>"));
+}
