@@ -48,7 +48,7 @@ pub struct BatchBench {
     #[command(flatten)]
     model: ModelOptions,
     /// Texts at once, one number or several (also -np)
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16", value_parser = values::parallel,
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16", value_parser = values::texts,
         allow_negative_numbers = true)]
     parallel: Vec<usize>,
     /// Tokens of each prompt (also -npp)
