@@ -2,7 +2,7 @@
 //!
 //! Each ends with a checksum of all that is before it. Writing goes through a file beside it that takes its place when
 //! it is complete, so who reads it meanwhile, or after a crash, reads the old one. Of two who write at once the last
-//! one wins, whole. Left out: what is in them, and what to do about one that cannot be used, which is a door's business.
+//! one wins, whole. Left out: what is in them, and what to do about one that cannot be used, which is for doors to say.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs::{File, Permissions};
