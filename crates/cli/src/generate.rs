@@ -51,8 +51,8 @@ pub struct Generate {
     show_drafts: Option<ShowDrafts>,
     /// Print one JSON object an answer: its index among those to its prompt, its seed, text, ids with who produced each
     /// (origins, depths in the draft tree, numbers of passes, probabilities p of the target and q of the drafter),
-    /// timings (cache_n: tokens of the prompt that an earlier text had in common), speculation and its drafters, and the
-    /// record of the run: all that decided the text, and who decided it
+    /// timings (cache_n: tokens of the prompt that an earlier text had in common), speculation and its drafters, and
+    /// the record of the run: all that decided the text, and who decided it
     #[arg(long, conflicts_with = "output_ids")]
     json: bool,
     /// Log-probabilities of the new tokens under the model's raw law, in the JSON object

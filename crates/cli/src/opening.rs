@@ -64,8 +64,8 @@ impl Notices {
     }
 }
 
-/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1. Of the `n_best` answers to
-/// a prompt those that failed in the same way are told once.
+/// Tells which prompts got no answer, or not all of it. A list's prompts are numbered from 1. Of the `n_best` answers
+/// to a prompt those that failed in the same way are told once.
 ///
 /// # Errors
 /// The last of them, for the caller to tell; there is none if all is well.

@@ -84,8 +84,8 @@ pub fn drafter(stats: &DrafterStats) -> Value {
     })
 }
 
-/// How long it took, with llama.cpp's names. Of the `prompt_n` tokens of the prompt `cache_n` were not computed, because
-/// an earlier text began with them; `preemptions` is how often others needed the pages of this text.
+/// How long it took, with llama.cpp's names. Of the `prompt_n` tokens of the prompt `cache_n` were not computed,
+/// because an earlier text began with them; `preemptions` is how often others needed the pages of this text.
 pub fn timings(stats: &Stats) -> Value {
     json!({
         "prompt_n": stats.prompt_tokens,

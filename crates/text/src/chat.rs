@@ -4,8 +4,8 @@
 //! ([`program`]), with what transformers gives it ([`input`]): messages, tools, documents, further variables.
 //!
 //! What the template writes may be special tokens; what messages and tools say is only text, so that nobody ends a turn
-//! or begins a system's by typing its marks ([`ChatTemplate::encode`]). Who wrote what is found out in [`marking`]. Turn
-//! by turn, the tokens of earlier turns are kept ([`transcript`]).
+//! or begins a system's by typing its marks ([`ChatTemplate::encode`]). Who wrote what is found out in [`marking`].
+//! Turn by turn, the tokens of earlier turns are kept ([`transcript`]).
 //!
 //! What it leaves out: content that is neither text nor parts of text, and calls of tools in what a model writes.
 
@@ -115,8 +115,8 @@ impl ChatTemplate {
         tokenizer.encode_with(&text, &specials)
     }
 
-    /// The same, going on from an earlier turn: its tokens are kept as far as the text is still the same, those that the
-    /// model wrote included, and what is behind them is encoded. An empty transcript gives the tokens of
+    /// The same, going on from an earlier turn: its tokens are kept as far as the text is still the same, those that
+    /// the model wrote included, and what is behind them is encoded. An empty transcript gives the tokens of
     /// [`ChatTemplate::encode`].
     ///
     /// # Errors
