@@ -107,8 +107,8 @@ pub trait Scorer: Send {
     /// sequence of the same tenant may be taken over ([`Scorer::adopt`]).
     fn open(&mut self, sequence: SequenceId, tenant: Tenant);
 
-    /// Takes over what was computed elsewhere of these tokens, for a sequence of which nothing is cached; how many first
-    /// ones are now cached for good. None by default, for models that share nothing.
+    /// Takes over what was computed elsewhere of these tokens, for a sequence of which nothing is cached; how many
+    /// first ones are now cached for good. None by default, for models that share nothing.
     fn adopt(&mut self, _sequence: SequenceId, _tokens: &[Token]) -> usize {
         0
     }

@@ -109,8 +109,8 @@ impl Costs {
         least.fold(beyond, f64::min)
     }
 
-    /// The most rows, at most `rows_max`, that a pass can have in so many seconds, where each row beyond `rows_min` takes
-    /// `beside` seconds more elsewhere; never less than `rows_min`, however long these take.
+    /// The most rows, at most `rows_max`, that a pass can have in so many seconds, where each row beyond `rows_min`
+    /// takes `beside` seconds more elsewhere; never less than `rows_min`, however long these take.
     pub fn rows_within(&self, seconds: f64, context: usize, beside: f64, rows_min: usize, rows_max: usize) -> usize {
         let fits = |rows: usize| self.pass(rows, context) + beside * (rows - rows_min) as f64 <= seconds;
         // More rows never take less, so the last width that fits is found by halving.
