@@ -153,7 +153,8 @@ impl BatchBench {
         let threads = settings.model.threads();
         let common = if *shared > 0 { format!(", {shared} of them in common") } else { String::new() };
         format!(
-            "prompts of {prompt_tokens} tokens{common}, {n_predict} tokens each, drafters {spec_type}, {threads} threads\n\n\
+            "prompts of {prompt_tokens} tokens{common}, {n_predict} tokens each, drafters {spec_type}, \
+             {threads} threads\n\n\
              texts  seconds  in all  writing  of one  first token: median    95 %  of b-to-b  longest wait  a step  \
              beside\n{:>5}  {:>7}  {:>6}  {:>7}  {:>6}  {:>19}  {:>6}  {:>9}  {:>12}  {:>6}  {:>6}",
             "", "s", "t/s", "t/s", "", "s", "s", "", "ms", "ms", "us"
