@@ -1,16 +1,17 @@
 //! `foretoken generate`: goes on with a prompt.
 //!
-//! One answer to one prompt is streamed as it comes. Several are printed in the order of their prompts when all are
-//! complete, because texts that grow at the same time cannot share one output; the engine runs on a thread of its own
-//! then, as it does under a server. Left out: conversations.
+//! One answer to one prompt is streamed as it comes. Several are printed in the order of their prompts, each when it and
+//! those before it are complete, because texts that grow at the same time cannot share one output; the engine runs on a
+//! thread of its own then, as it does under a server. Left out: conversations.
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
 use foretoken::prompts::without_tokenizer;
 use foretoken::settings::SamplingSettings;
-use foretoken::{Answer, DecidedBy, EngineThread, Event, Generator, Prompt, Record, Request, Settings};
+use foretoken::{Answer, DecidedBy, EngineThread, Event, Generator, Prompt, Prompter, Record, Request, Settings};
 use indicatif::ProgressBar;
 
 use crate::failure::Failure;
@@ -163,12 +164,13 @@ impl Generate {
             stream.text("\n")?;
         }
         for answer in &answers {
-            stream.text(&self.table(&generator, answer))?;
+            stream.text(&self.table(&generator.prompter, answer))?;
         }
         Ok((generator, answers))
     }
 
-    /// Answers that are printed when all are complete, in order. The engine runs on a thread of its own.
+    /// Answers that are printed in their order, each as soon as it and those before it are complete. The engine runs on
+    /// a thread of its own.
     fn collect(
         &self,
         mut generator: Generator,
@@ -184,36 +186,42 @@ impl Generate {
             record.decided_by.insert("parallel".to_string(), DecidedBy::Program);
         }
         generator.expect(&requests);
+        let prompter = Arc::clone(&generator.prompter);
         let engine = EngineThread::start(generator)?;
-        let answers = engine.run(requests, &mut |_, event| -> Result<bool, Failure> {
+        let watch = &mut |_, event: &Event| -> Result<bool, Failure> {
             notices.hear(event);
             if matches!(event, Event::Finished { .. }) {
                 done.inc(1);
             }
             Ok(go_on())
-        })?;
-        let generator = engine.stop()?;
-        done.finish_and_clear();
-        let mut out = std::io::stdout().lock();
-        // Of a list each prompt has its line, an empty one if it was refused, so that lines can be counted.
-        let shown = |answer: &Answer| prompts.len() > 1 || answer.failure.is_none() || !answer.emitted.is_empty();
-        for (number, answer) in answers.iter().enumerate().filter(|(_, answer)| shown(answer)) {
+        };
+        let print = &mut |number: usize, answer: &Answer| -> Result<(), Failure> {
+            // Of a list each prompt has its line, an empty one if it was refused, so that lines can be counted.
+            if prompts.len() == 1 && answer.failure.is_some() && answer.emitted.is_empty() {
+                return Ok(());
+            }
             let (prompt, index) = (number / self.n_best, number % self.n_best);
+            let mut text = String::new();
             if self.n_best > 1 && !self.json && !self.output_ids {
                 let space = if number > 0 { "\n" } else { "" };
                 let which = if prompts.len() > 1 { format!("prompt {}, ", prompt + 1) } else { String::new() };
-                writeln!(out, "{space}{which}answer {} of {}, seed {}:", index + 1, self.n_best, answer.seed)?;
+                text = format!("{space}{which}answer {} of {}, seed {}:\n", index + 1, self.n_best, answer.seed);
             }
-            writeln!(out, "{}", self.printed(&generator, &record, &prompts[prompt], (index, answer), marks))?;
-        }
-        out.flush()?;
+            text += &self.printed(&prompter, &record, &prompts[prompt], (index, answer), marks);
+            let mut out = std::io::stdout().lock();
+            let written = done.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()));
+            Ok(written?)
+        };
+        let answers = engine.run_in_order(requests, watch, print)?;
+        let generator = engine.stop()?;
+        done.finish_and_clear();
         Ok((generator, answers))
     }
 
     /// A whole answer as it is printed. `index`: its number among those to its prompt.
     fn printed(
         &self,
-        generator: &Generator,
+        prompter: &Prompter,
         record: &Record,
         prompt: &Prompt,
         (index, answer): (usize, &Answer),
@@ -224,8 +232,7 @@ impl Generate {
             return ids.join(",");
         }
         if self.json {
-            let has_text = generator.prompter.tokenizer.is_some();
-            let names = &generator.prompter.names;
+            let (has_text, names) = (prompter.tokenizer.is_some(), &prompter.names);
             return foretoken::report::object((index, answer), prompt.text(), has_text, record, names).to_string();
         }
         let shown = if self.display_prompt { prompt.text().unwrap_or_default() } else { "" };
@@ -233,18 +240,18 @@ impl Generate {
         let marked_len: usize = answer.emitted.iter().map(|emitted| emitted.text.len()).sum();
         // What was held back until the end belongs to no single token.
         let text = format!("{shown}{}{}", marked.collect::<String>(), &answer.text[marked_len..]);
-        match self.table(generator, answer).as_str() {
+        match self.table(prompter, answer).as_str() {
             "" => text,
             table => format!("{text}\n{table}"),
         }
     }
 
     /// The tokens of an answer behind an empty line, if they are to be listed.
-    fn table(&self, generator: &Generator, answer: &Answer) -> String {
-        match (&generator.prompter.tokenizer, self.show_drafts) {
+    fn table(&self, prompter: &Prompter, answer: &Answer) -> String {
+        match (&prompter.tokenizer, self.show_drafts) {
             (Some(tokenizer), Some(ShowDrafts::Table)) if !answer.emitted.is_empty() => {
-                let reliable = reliability(&answer.stats.drafters, &generator.prompter.names);
-                format!("\n{}{reliable}", table(&answer.emitted, &generator.prompter.names, tokenizer))
+                let reliable = reliability(&answer.stats.drafters, &prompter.names);
+                format!("\n{}{reliable}", table(&answer.emitted, &prompter.names, tokenizer))
             }
             _ => String::new(),
         }

@@ -244,7 +244,10 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
     }
 
     fn unread(&self, sequence: SequenceId, len: usize) -> usize {
-        len - self.caches.get(&sequence).map_or(0, |cached| cached.len().min(len))
+        // Of a text that is too long for it nothing would be read.
+        let own = if len > self.scorer.context_max() { len } else { 0 };
+        let read = self.caches.get(&sequence).map_or(0, |cached| cached.len().min(len)).max(own);
+        self.inner.as_ref().map_or(0, |inner| inner.drafter.unread(sequence, len)).max(len - read)
     }
 
     fn warm_up(&mut self, tokens: &[Token], prompt_len: usize, tenant: Option<Tenant>) {
@@ -265,15 +268,18 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
     fn read(&mut self, asks: &[ReadAsk<'_>]) {
         let context_max = self.scorer.context_max();
         let mut reading: Vec<&ReadAsk<'_>> = Vec::with_capacity(asks.len());
-        for ask in asks.iter().filter(|ask| ask.until <= context_max) {
+        for ask in asks.iter().filter(|ask| ask.tokens.len() <= context_max) {
             let cached = self.caches.get_mut(&ask.sequence);
             let cached = cached.unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
-            cached.adopt(ask.sequence, &ask.tokens[..ask.tokens.len().min(context_max)], &mut self.scorer);
+            cached.adopt(ask.sequence, ask.tokens, &mut self.scorer);
             if cached.ran.len() < ask.until {
                 cached.catch_up(ask.sequence, &ask.tokens[..ask.until], &mut self.scorer);
                 cached.in_pass = true;
                 reading.push(ask);
             }
+        }
+        if let Some(inner) = &mut self.inner {
+            inner.drafter.read(asks);
         }
         if reading.is_empty() {
             return;
@@ -284,7 +290,8 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
             reading.iter().zip(&spans).map(|(ask, span)| span.ask(ask.sequence)).collect();
         self.rows.clear();
         self.scorer.score(&score_asks, &mut self.rows);
-        self.work.passes += 1;
+        // What was refused was not run.
+        self.work.passes += u64::from((0..reading.len()).any(|row| self.rows.row(row).is_some()));
         for (row, ask) in reading.into_iter().enumerate() {
             let cached = self.caches.get_mut(&ask.sequence).expect("opened, or nothing was run");
             cached.in_pass = false;

@@ -182,7 +182,13 @@ impl Drafters {
         }
         let mut before: Vec<u8> = Vec::with_capacity(sequence.turns.len());
         let turn = |number: &u8| {
-            let is_asked = self.is_asked(*number, sequence, &before, pass) && !self.reads(*number, at, sequence, pass);
+            let tried = pass.tried.len();
+            let mut is_asked = self.is_asked(*number, sequence, &before, pass);
+            if is_asked && self.reads(*number, at, sequence, pass) {
+                // What it reads was its price.
+                pass.tried.truncate(tried);
+                is_asked = false;
+            }
             before.extend(is_asked.then_some(*number));
             is_asked.then_some(*number)
         };

@@ -45,6 +45,8 @@ const TOGETHER: usize = 16;
 const FIRST: u64 = 64;
 /// Contexts shorter than this are not told apart.
 const CONTEXT_MIN: usize = 512;
+/// Part of a pass that reads which is for the tokens that it reads, however few they are.
+const READING_MIN: f64 = 0.05;
 /// Passes of more rows than this are told apart by 64 rows.
 const WIDE: usize = 128;
 /// A drafter's network that reads more tokens of a text than this for each sequence is catching up.
@@ -389,7 +391,8 @@ impl Meter {
             }
             let steps = passes as f64 * sequences as f64 * costs.step;
             // Where a step was never measured, reading is all that is known; it is no dearer than this.
-            times.catch_up.add((seconds - steps).max(0.0) / read as f64, self.now);
+            // Reading is never free, which would look as if it had not been measured.
+            times.catch_up.add((seconds - steps).max(READING_MIN * seconds) / read as f64, self.now);
             costs.catch_up = times.catch_up.median().unwrap_or_default();
         }
     }

@@ -36,7 +36,7 @@ const TREE_PART: usize = 4;
 const WAIT_SECONDS: f64 = 0.150;
 /// Or as long as so many passes of the writers alone, where these take longer.
 const WAIT_PASSES: f64 = 4.0;
-/// So many rows of prompts a pass has in any case, so that they come to an end.
+/// So many rows of prompts a pass has however long they take, if it has any left, so that prompts come to an end.
 const PROMPT_ROWS_MIN: usize = 8;
 
 /// How many rows a pass may have; all that there are, unless prompts are read while others write.
@@ -45,9 +45,10 @@ pub(crate) fn rows_beside(running: &[Sequence], costs: &Costs, rows_max: usize) 
     if running.iter().all(|sequence| sequence.phase == Phase::Writes) {
         return rows_max;
     }
-    // Draft models read the prompt along with the target.
-    let reading = |sequence: &Sequence| sequence.drafters.iter().map(|number| costs.drafter(*number).catch_up).sum();
-    let beside = running.iter().filter(|sequence| sequence.phase == Phase::Reads).map(reading).fold(0.0, f64::max);
+    // Draft models that read a prompt along with the target go on; at first all are taken to.
+    let all = |sequence: &Sequence| sequence.drafters.iter().map(|number| costs.drafter(*number).catch_up).sum();
+    let reading = running.iter().filter(|sequence| sequence.phase == Phase::Reads);
+    let beside = reading.map(|sequence| sequence.read_along.unwrap_or_else(|| all(sequence))).fold(0.0, f64::max);
     costs.rows_within(seconds, context, beside, writers + PROMPT_ROWS_MIN, rows_max).min(rows_max)
 }
 
@@ -72,8 +73,11 @@ impl Wait {
         if writers == 0 || running.len() == 1 {
             return None;
         }
-        let context = running.iter().map(|sequence| sequence.tokens.len()).sum::<usize>() / running.len();
-        Some(Wait { writers, context, seconds: WAIT_SECONDS.max(WAIT_PASSES * costs.pass(writers, context)) })
+        let all = running.iter().map(|sequence| sequence.tokens.len());
+        let context = all.sum::<usize>() / running.len();
+        let written = running.iter().filter(|sequence| sequence.phase == Phase::Writes);
+        let own = written.map(|sequence| sequence.tokens.len()).sum::<usize>() / writers;
+        Some(Wait { writers, context, seconds: WAIT_SECONDS.max(WAIT_PASSES * costs.pass(writers, own)) })
     }
 }
 

@@ -160,6 +160,7 @@ impl Scorer for ExecutorScorer {
         // Nothing is relied on.
         pages.release(&mut held.pages, &[]);
         held.tokens.clear();
+        held.good = 0;
         let adopted = pages.adopt(&mut held.pages, tokens, tokens.len());
         if !copy(&mut **executor, &held.pages, &adopted) {
             pages.release(&mut held.pages, &[]);

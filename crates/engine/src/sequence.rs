@@ -87,6 +87,11 @@ pub(crate) struct Sequence {
     pub(crate) turns: Vec<u8>,
     /// Those that were asked.
     pub(crate) asked: Vec<u8>,
+    /// Those that could not read the last piece that they were given: they are asked for drafts, and read then.
+    pub(crate) stuck: Vec<u8>,
+    /// Seconds a token that draft models took to read along with the last pass over its prompt; `None` before the
+    /// first.
+    pub(crate) read_along: Option<f64>,
     pub(crate) rows: SpanRows,
     pub(crate) hidden_rows: HiddenRows,
     pub(crate) budget: Box<dyn Budget>,
@@ -127,6 +132,8 @@ impl Sequence {
             drafters: request.drafters.clone(),
             turns: Vec::new(),
             asked: Vec::new(),
+            stuck: Vec::new(),
+            read_along: None,
             rows: SpanRows::default(),
             hidden_rows: HiddenRows::None,
             budget: request.budget.start(),

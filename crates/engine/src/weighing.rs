@@ -19,7 +19,7 @@ use crate::sequence::Sequence;
 /// Part of the time that may be spent on drafters that do not pay.
 const TRIALS: f64 = 0.01;
 /// Tokens of a text that a draft model reads in its first step without taking longer for it.
-const READ_ALONG: usize = 4;
+pub(crate) const READ_ALONG: usize = 4;
 /// Part of the time that may be spent on asking drafters without a network whose offers lately got no rows.
 const IN_VAIN: f64 = 0.005;
 /// A drafter that was asked so many times in a row without getting a row for it is asked less often,
@@ -64,8 +64,10 @@ impl Weighing {
         let tokens: usize = scheduled.iter().map(|entry| running[entry.at].tokens.len()).sum();
         let context = tokens / scheduled.len().max(1);
         let plain = costs.pass(writers.max(1), context);
-        let speedups: f64 =
-            scheduled.iter().filter(|entry| entry.complete).map(|entry| running[entry.at].experience.speedup()).sum();
+        let speedups = scheduled.iter().filter(|entry| entry.complete);
+        let speedups: f64 = speedups.map(|entry| running[entry.at].experience.speedup()).sum();
+        // Where nobody writes yet, one will.
+        let speedups = if writers == 0 { 1.0 } else { speedups };
         let rows = scheduled.iter().map(|entry| entry.take).sum();
         let rate = speedups / plain * (1.0 + COMPANY * (1.0 - 1.0 / writers.max(1) as f64));
         // Where nobody drafts nobody asks for it.
@@ -124,7 +126,7 @@ impl Weighing {
         let prospect = outlook.prospect(who.number, Branch::root(who.nodes_max));
         let unread = who.unread.saturating_sub(READ_ALONG) as f64;
         // A pass of its own for each token, next to a longer one for several.
-        let plain = self.plain / self.writers as f64;
+        let plain = self.plain / self.writers.max(1) as f64;
         let saved = plain - (plain + prospect.seconds) / (1.0 + prospect.tokens);
         prospect.steps > 0 && sequence.left() * saved > unread * drafter.catch_up
     }

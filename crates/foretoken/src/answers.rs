@@ -112,6 +112,22 @@ impl Growing {
         Some(number)
     }
 
+    /// Hands over the answers from the `next` one on that are complete, up to the first that is not.
+    pub(crate) fn hand_over<E>(
+        &self,
+        next: &mut usize,
+        complete: &mut dyn FnMut(usize, &Answer) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while let Some(answer) = self.answers.get(*next) {
+            if self.numbers.values().any(|number| number == next) {
+                break;
+            }
+            complete(*next, answer)?;
+            *next += 1;
+        }
+        Ok(())
+    }
+
     /// The answers.
     pub(crate) fn done(self) -> Vec<Answer> {
         self.answers

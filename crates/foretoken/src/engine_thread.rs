@@ -116,6 +116,19 @@ impl<T> EngineThread<T> {
     /// # Errors
     /// What all requests have in common is refused, `watch` fails, or the thread is gone.
     pub fn run<E: From<Error>>(&self, requests: Vec<Request>, watch: &mut Watch<'_, E>) -> Result<Vec<Answer>, E> {
+        self.run_in_order(requests, watch, &mut |_, _| Ok(()))
+    }
+
+    /// The same, and hands every answer over as soon as it and those before it are complete.
+    ///
+    /// # Errors
+    /// As [`EngineThread::run`], or an answer is not taken: all other requests are cancelled then.
+    pub fn run_in_order<E: From<Error>>(
+        &self,
+        requests: Vec<Request>,
+        watch: &mut Watch<'_, E>,
+        complete: &mut dyn FnMut(usize, &Answer) -> Result<(), E>,
+    ) -> Result<Vec<Answer>, E> {
         let answers = requests.iter().map(Answer::to).collect();
         let (events, heard) = channel();
         let growing = Growing::new(answers, self.submit_all(requests, &events)?);
@@ -124,11 +137,16 @@ impl<T> EngineThread<T> {
             Error::from(error)
         })?;
         drop(events);
+        let mut next = 0;
+        growing.hand_over(&mut next, complete)?;
         while growing.open() > 0 {
             let event = heard.recv().map_err(|RecvError| self.stopped())?;
             let Some(number) = growing.take(&event, Instant::now()) else { continue };
             if !watch(number, &event)? {
                 self.cancel(sequence(&event));
+            }
+            if matches!(event, Event::Finished { .. }) {
+                growing.hand_over(&mut next, complete)?;
             }
         }
         Ok(growing.done())

@@ -131,6 +131,17 @@ pub(crate) fn replace(path: &Path, write: &mut Writing<'_>) -> Result<(), KeptFi
     Ok(())
 }
 
+/// Tries whether a file could be written, and leaves nothing behind: better known before the work than after it.
+///
+/// # Errors
+/// As [`replace`].
+pub(crate) fn try_place(path: &Path) -> Result<(), KeptFileError> {
+    let target = follow(path).map_err(|error| KeptFileError::io(path, "written", &error))?;
+    let beside = beside(&target).ok_or_else(|| KeptFileError::no_file(path))?;
+    write_to(&beside, None, &mut |_| Ok(())).map_err(|error| KeptFileError::io(path, "written", &error))?;
+    std::fs::remove_file(&beside).map_err(|error| KeptFileError::io(path, "written", &error))
+}
+
 /// `permissions`: those of the file that is replaced, if there is one.
 fn write_to(path: &Path, permissions: Option<Permissions>, write: &mut Writing<'_>) -> io::Result<()> {
     let mut options = File::options();

@@ -70,7 +70,7 @@ impl PromptCache {
     /// been made from; `notes`: what a user should know.
     ///
     /// # Errors
-    /// The file cannot be used, or is not there and is only to be read.
+    /// The file cannot be used, or could not be written, or is not there and is only to be read.
     pub(crate) fn open(
         settings: &ModelSettings,
         key: Option<Key>,
@@ -82,6 +82,9 @@ impl PromptCache {
         let mut kept = Kept { path, read_only, key, held: Vec::new(), common: None };
         if read_only || kept.path.symlink_metadata().is_ok() {
             kept.load(engine, notes)?;
+        }
+        if !read_only {
+            kept_file::try_place(&kept.path)?;
         }
         Ok(Self { kept: Some(kept) })
     }

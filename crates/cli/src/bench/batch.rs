@@ -67,10 +67,9 @@ pub struct BatchBench {
     /// Print one JSON object a row (see --help)
     #[arg(long)]
     json: bool,
-    /// Drafters, as for generate
-    #[arg(long, help_heading = "Speculation", value_name = "KIND,..", default_value = "none",
-        value_parser = str::parse::<SpecType>)]
-    spec_type: SpecType,
+    /// Drafters, as for generate [default: none, or auto with --model-draft]
+    #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
+    spec_type: Option<SpecType>,
     #[command(flatten)]
     drafting: DraftingOptions,
 }
@@ -89,7 +88,7 @@ impl BatchBench {
         let mut model = self.model.settings();
         model.ctx_size.get_or_insert(text_len + 1);
         let speculation =
-            foretoken::settings::SpeculationSettings { spec_type: self.spec_type.clone(), ..self.drafting.settings() };
+            foretoken::settings::SpeculationSettings { spec_type: self.spec_type(), ..self.drafting.settings() };
         let most = self.parallel.iter().copied().max().unwrap_or(1);
         let sampling = SamplingSettings { temperature: Some(0.0), ..SamplingSettings::default() };
         let settings = Settings { model, sampling, speculation, parallel: most };
@@ -148,8 +147,14 @@ impl BatchBench {
         (0..self.prompt_tokens).map(|at| token(at) as Token).collect()
     }
 
+    fn spec_type(&self) -> SpecType {
+        let named = if self.drafting.model_draft.is_empty() { SpecType::None } else { SpecType::default() };
+        self.spec_type.clone().unwrap_or(named)
+    }
+
     fn title(&self, settings: &Settings) -> String {
-        let Self { prompt_tokens, n_predict, shared, spec_type, .. } = self;
+        let Self { prompt_tokens, n_predict, shared, .. } = self;
+        let spec_type = self.spec_type();
         let threads = settings.model.threads();
         let common = if *shared > 0 { format!(", {shared} of them in common") } else { String::new() };
         format!(

@@ -14,7 +14,7 @@ use foretoken_speculation::ReadAsk;
 use super::{DraftPass, Drafters, SUSPECT_CALLS, guarded};
 use crate::meter::Call;
 use crate::sequence::Sequence;
-use crate::weighing::Who;
+use crate::weighing::{READ_ALONG, Who};
 
 /// Tokens of a piece, where it is not known what reading takes; and the least of any piece, so that texts come to an
 /// end.
@@ -40,9 +40,10 @@ impl Drafters {
     }
 
     /// Lets the draft models of a sequence whose prompt is being read read it as far as the target does in this pass,
-    /// `take` tokens more, if they are worth asking for it.
-    pub(crate) fn read_along(&self, at: usize, take: usize, sequence: &Sequence, pass: &mut DraftPass<'_>) {
-        for number in sequence.drafters.iter().copied() {
+    /// `take` tokens more, if they are worth asking for it. Seconds that they take a token.
+    pub(crate) fn read_along(&self, at: usize, take: usize, sequence: &Sequence, pass: &mut DraftPass<'_>) -> f64 {
+        let mut seconds = 0.0;
+        for number in sequence.drafters.iter().copied().filter(|number| !sequence.stuck.contains(number)) {
             let Some(who) = self.who(number, sequence, sequence.budget.limits().nodes_max) else { continue };
             let is_auto = sequence.request.budget.is_auto();
             let is_worth = || pass.weighing.is_worth_asking(sequence, pass.meter.costs(), who, &[]);
@@ -50,30 +51,39 @@ impl Drafters {
             if who.has_network && until > done && (!is_auto || is_worth()) {
                 let until = until.min(done.saturating_add(self.piece(number, pass)));
                 pass.note_reading(Reading { number, at, until }, until - done);
+                seconds += pass.meter.costs().drafter(number).catch_up;
             }
         }
+        seconds
     }
 
-    /// Whether a drafter that is asked has so much to read that it reads a piece of it instead of drafting.
+    /// Whether a drafter that is asked has so much to read that it reads a piece of it instead of drafting, or waits
+    /// until others have read.
     pub(super) fn reads(&self, number: u8, at: usize, sequence: &Sequence, pass: &mut DraftPass<'_>) -> bool {
-        let piece = self.piece(number, pass);
-        if piece == usize::MAX {
+        if pass.read_seconds == f64::INFINITY || sequence.stuck.contains(&number) {
             return false;
         }
         let who = self.who(number, sequence, sequence.nodes_max);
-        let Some(who) = who.filter(|who| who.has_network && who.unread > piece) else { return false };
+        let Some(who) = who.filter(|who| who.has_network && who.unread > READ_ALONG) else { return false };
+        let piece = self.piece(number, pass);
+        if who.unread <= piece {
+            // It reads the rest as it drafts.
+            pass.charge_reading(number, who.unread);
+            return false;
+        }
         let until = sequence.tokens.len() - who.unread + piece;
         pass.note_reading(Reading { number, at, until }, piece);
         true
     }
 
-    /// Tokens of a text that a drafter may read in what is left of the pass.
+    /// Tokens of a text that a drafter may read in what is left of the pass. The first piece of a pass is never empty.
     pub(super) fn piece(&self, number: u8, pass: &DraftPass<'_>) -> usize {
         let token = pass.meter.costs().drafter(number).catch_up;
-        match pass.read_seconds.is_finite() {
-            false => usize::MAX,
-            true if token > 0.0 => ((pass.read_seconds / token) as usize).max(PIECE_MIN),
-            true => PIECE_MIN,
+        let least = if pass.reading.is_empty() { PIECE_MIN } else { 0 };
+        match pass.read_seconds {
+            f64::INFINITY => usize::MAX,
+            seconds if token > 0.0 => ((seconds / token) as usize).max(least),
+            _ => PIECE_MIN,
         }
     }
 
@@ -99,13 +109,20 @@ impl Drafters {
         let asks: Vec<ReadAsk<'_>> = readings.iter().map(ask).collect();
         let member = &mut self.members[usize::from(number)];
         member.suspect = member.suspect.saturating_sub(1);
+        let unread = |ask: &ReadAsk<'_>| guarded(|| member.drafter.unread(ask.sequence, ask.tokens.len())).ok();
+        let unread_before: Vec<Option<usize>> = asks.iter().map(unread).collect();
         let (before, started) = (member.work(), Instant::now());
         let read = guarded(|| member.drafter.read(&asks));
         let time = started.elapsed();
+        let unread = |ask: &ReadAsk<'_>| guarded(|| member.drafter.unread(ask.sequence, ask.tokens.len())).ok();
+        let is_stuck: Vec<bool> = asks.iter().zip(unread_before).map(|(ask, before)| unread(ask) >= before).collect();
         let call = before.zip(member.work()).map(|(before, after)| Call::between(before, after, asks.len(), time));
-        // What was taken over from others says nothing.
-        if let Some(call) = call.filter(|call| call.passes > 0) {
+        // What was refused, or taken over from others, says nothing.
+        if let Some(call) = call.filter(|call| call.passes > 0 && call.read > 0) {
             pass.meter.learn_call(number, call);
+        }
+        for (reading, _) in readings.iter().zip(is_stuck).filter(|(_, is_stuck)| *is_stuck) {
+            running[reading.at].stuck.push(number);
         }
         pass.time += time;
         let share = time / readings.len() as u32;
@@ -121,10 +138,15 @@ impl Drafters {
 }
 
 impl DraftPass<'_> {
-    /// Notes that so many tokens of a text are to be read.
+    /// Notes that so many tokens of a text are to be read, if there are any.
     fn note_reading(&mut self, reading: Reading, tokens: usize) {
-        self.read_seconds -= tokens as f64 * self.meter.costs().drafter(reading.number).catch_up;
+        self.charge_reading(reading.number, tokens);
+        self.reading.extend((tokens > 0).then_some(reading));
+    }
+
+    /// Takes the time of so many tokens from what may be read in the pass.
+    fn charge_reading(&mut self, number: u8, tokens: usize) {
+        self.read_seconds -= tokens as f64 * self.meter.costs().drafter(number).catch_up;
         self.read_seconds = self.read_seconds.max(0.0);
-        self.reading.push(reading);
     }
 }

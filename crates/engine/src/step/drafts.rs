@@ -56,7 +56,10 @@ impl Engine {
             reading: Vec::new(),
         };
         let prompts = scheduled.iter().filter(|entry| !entry.complete);
-        prompts.for_each(|entry| drafters.read_along(entry.at, entry.take, &running[entry.at], &mut pass));
+        for entry in prompts {
+            let seconds = drafters.read_along(entry.at, entry.take, &running[entry.at], &mut pass);
+            running[entry.at].read_along = Some(seconds);
+        }
         drafters.draft(running, &mut pass, chance);
         drafters.read(running, &mut pass);
         let DraftPass { seconds, time, .. } = pass;

@@ -10,6 +10,8 @@ use foretoken_model::{CacheRows, Executor, ExecutorError, PageId, PageTable};
 use foretoken_speculation::{Tenant, Token};
 
 use super::Engine;
+use crate::output::FinishReason;
+use crate::sequence::Sequence;
 
 /// The rows of a prefix, as bytes that only an executor of the same network, run in the same way, can read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +60,9 @@ impl Engine {
     pub(super) fn copy_wanted_prefix(&mut self) {
         let Some((tenant, tokens)) = &self.wanted.of else { return };
         let len = tokens.len();
-        let mut running = self.running.iter().filter(|sequence| sequence.request.tenant == *tenant);
+        let is_sound = |sequence: &Sequence| !matches!(sequence.finished, Some(FinishReason::Failed(_)));
+        let own = |sequence: &&Sequence| sequence.request.tenant == *tenant && is_sound(sequence);
+        let mut running = self.running.iter().filter(own);
         let has_all = running.find(|other| other.cached >= len && other.tokens.starts_with(tokens));
         let Some(tables) = has_all.and_then(|sequence| self.pages.prefix_tables(&sequence.pages, len)) else { return };
         let (_, tokens) = self.wanted.of.take().expect("it was there a moment ago");

@@ -51,10 +51,15 @@ fn prompt(seed: u64, len: u64) -> Vec<Token> {
 /// An engine with a draft model, where a pass takes 20 ms, a row 1 ms, and reading a token 0.5 ms; the widths of the
 /// target's and of the draft model's passes.
 fn engine() -> (Engine, Widths, Widths) {
+    engine_with(300)
+}
+
+/// The same, where the draft model's cache has so many pages.
+fn engine_with(draft_pages: usize) -> (Engine, Widths, Widths) {
     let (target, draft) = (Widths::default(), Widths::default());
-    let toy = || ToyExecutor::new(table(), 8, 200, ROWS_MAX);
-    let mut engine = Engine::new(Box::new(Noting(toy(), target.clone())), 4, usize::MAX);
-    let scorer = ExecutorScorer::new(Box::new(Noting(toy(), draft.clone())));
+    let toy = |pages: usize| ToyExecutor::new(table(), 8, pages, ROWS_MAX);
+    let mut engine = Engine::new(Box::new(Noting(toy(300), target.clone())), 4, usize::MAX);
+    let scorer = ExecutorScorer::new(Box::new(Noting(toy(draft_pages), draft.clone())));
     engine.add_drafter(Box::new(ModelDrafter::new(scorer)));
     let curve = Curve::new(0, vec![(1, 0.021), (101, 0.121)]);
     let drafters = vec![DrafterCosts { call: 0.0, step: 0.002, catch_up: 0.0005 }];
@@ -139,4 +144,39 @@ fn what_others_read_is_taken_over_before_the_first_piece() {
     run(&mut engine, &[first, second]);
     let read: usize = draft.lock().unwrap()[before..].iter().filter(|rows| **rows > 16).sum();
     assert!(read <= 60, "{read}");
+}
+
+#[test]
+fn a_text_that_a_draft_model_has_no_room_for_keeps_no_other_from_being_read() {
+    for budget in &[BudgetKind::Fixed { nodes: 4 }, BudgetKind::default()] {
+        // Room for 320 tokens.
+        let (mut engine, _, draft) = engine_with(40);
+        let requests = [
+            Request { tokens_max: Some(100), ..request(prompt(1, 4), budget) },
+            request(prompt(2, 900), budget),
+            request(prompt(3, 100), budget),
+        ];
+        let ids: Vec<SequenceId> = requests.iter().map(|request| engine.submit(request.clone()).unwrap()).collect();
+        let (texts, _) = run(&mut engine, &ids);
+        for (text, request) in texts.iter().zip(&requests) {
+            let tokens_max = request.tokens_max.unwrap();
+            assert_eq!(*text, decode(&table(), &request.sampling, 0, &request.prompt, tokens_max), "{budget:?}");
+        }
+        // The long text's beginning, once, and the short one.
+        let read: usize = draft.lock().unwrap().iter().filter(|rows| **rows > 8).sum();
+        assert!((90..600).contains(&read), "{budget:?}: {read}");
+    }
+}
+
+#[test]
+fn prompts_that_arrive_together_are_read_by_draft_models_as_they_go() {
+    let (mut engine, target, draft) = engine();
+    let requests = [request(prompt(2, 500), &BudgetKind::default()), request(prompt(3, 500), &BudgetKind::default())];
+    let ids: Vec<SequenceId> = requests.iter().map(|request| engine.submit(request.clone()).unwrap()).collect();
+    for _ in 0..2 {
+        engine.step(&mut Race).iter().for_each(drop);
+    }
+    assert_eq!(target.lock().unwrap()[0], ROWS_MAX);
+    assert!(draft.lock().unwrap().iter().sum::<usize>() >= 300, "{:?}", draft.lock().unwrap());
+    run(&mut engine, &ids);
 }

@@ -189,3 +189,15 @@ fn of_several_writers_one_wins_and_a_crash_leaves_the_old_file() {
         parts.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "part")));
     assert_eq!(parts.count(), 1, "only the dead one's");
 }
+
+#[test]
+fn what_could_not_be_written_is_refused_before_the_work() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let settings = with_cache(&folder, &folder.path().join("missing/file"));
+    let refused = Generator::open(&settings).err().expect("it cannot be written").to_string();
+    assert!(refused.contains("missing/file: cannot be written: "), "{refused}");
+    let settings = with_cache(&folder, &folder.path().join("file"));
+    Generator::open(&settings).expect("it can be written");
+    let left: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|e| e.file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("part") && name != "file"), "{left:?}");
+}

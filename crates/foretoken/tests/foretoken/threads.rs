@@ -66,6 +66,29 @@ fn the_texts_are_those_of_a_loop() {
 }
 
 #[test]
+fn answers_are_handed_over_in_order_as_soon_as_they_are_complete() {
+    let thread = EngineThread::start(engine(64)).expect("a thread can be had");
+    // The second is refused, the third is shorter than the first, the last is longest.
+    let requests = vec![request(0, 10), Request::new(Vec::new()), request(1, 3), request(2, 40)];
+    let finished = std::cell::Cell::new(0);
+    let mut order = Vec::new();
+    let mut watch = |_: usize, event: &Event| -> Result<bool, Error> {
+        finished.set(finished.get() + usize::from(matches!(event, Event::Finished { .. })));
+        Ok(true)
+    };
+    let mut complete = |number: usize, answer: &Answer| -> Result<(), Error> {
+        order.push((number, answer.emitted.len(), finished.get()));
+        Ok(())
+    };
+    thread.run_in_order(requests, &mut watch, &mut complete).expect("three are good");
+    assert_eq!(order, [(0, 10, 2), (1, 0, 2), (2, 3, 2), (3, 40, 3)]);
+    let mut refuse = |_: usize, _: &Answer| -> Result<(), Error> { Err(Error::Thread("enough".to_string())) };
+    let failed = thread.run_in_order(vec![request(0, 3), request(1, 50)], &mut go_on, &mut refuse);
+    assert_eq!(failed, Err(Error::Thread("enough".to_string())));
+    thread.stop().expect("nothing panicked");
+}
+
+#[test]
 fn a_request_that_is_refused_comes_back_and_the_others_run() {
     let thread = EngineThread::start(engine(64)).expect("a thread can be had");
     let (events, heard) = channel();
