@@ -1,8 +1,8 @@
 //! `foretoken generate`: goes on with a prompt.
 //!
-//! One answer to one prompt is streamed as it comes. Several are printed in the order of their prompts, each when it and
-//! those before it are complete, because texts that grow at the same time cannot share one output; the engine runs on a
-//! thread of its own then, as it does under a server. Left out: conversations.
+//! One answer to one prompt is streamed as it comes. Several are printed in the order of their prompts, each when it
+//! and those before it are complete, because texts that grow at the same time cannot share one output; the engine runs
+//! on a thread of its own then, as it does under a server. Left out: conversations.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;

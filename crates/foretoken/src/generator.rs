@@ -101,7 +101,7 @@ impl Generator {
         let mut notes = Vec::from_iter(model.note(&target));
         let positions = ModelSettings::cache_positions(context, *parallel);
         let options = Options { context: Some(context), texts: Some(*parallel), ..model.run_with(positions) };
-        // Draft models are small, and one without room for a text is silent as long as that runs: each text has its own.
+        // Draft models are small, and one without room for a text is silent as long as that runs: each has its own.
         let draft_positions = context.next_multiple_of(options.page_len) * parallel;
         let draft_options =
             Options { context: Some(context), texts: Some(*parallel), ..model.run_with(draft_positions) };

@@ -34,8 +34,8 @@ pub struct ModelOptions {
 #[derive(Args, Clone, Debug)]
 pub struct PromptCacheOptions {
     /// Keep what was computed of the prompt in this file (of several prompts what they begin with), and begin with what
-    /// is in it already; one of another model, other types or other arithmetic is refused. The text is the same. A prompt
-    /// that goes another way takes the place of what was kept: --prompt-cache-ro keeps it
+    /// is in it already; one of another model, other types or other arithmetic is refused. The text is the same. A
+    /// prompt that goes another way takes the place of what was kept: --prompt-cache-ro keeps it
     #[arg(long, value_name = "FILE")]
     prompt_cache: Option<PathBuf>,
     /// Only read that file
