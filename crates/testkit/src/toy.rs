@@ -206,6 +206,46 @@ impl Executor for ToyExecutor {
     }
 }
 
+/// What is called before each pass; a pass that it refuses is not run.
+type Watch = dyn FnMut(&Batch<'_>) -> Result<(), ExecutorError> + Send;
+
+/// A toy whose passes somebody watches, or lets fail.
+pub struct Watched {
+    toy: ToyExecutor,
+    watch: Box<Watch>,
+}
+
+impl Watched {
+    /// Calls `watch` before each pass of this toy.
+    pub fn new(toy: ToyExecutor, watch: impl FnMut(&Batch<'_>) -> Result<(), ExecutorError> + Send + 'static) -> Self {
+        Self { toy, watch: Box::new(watch) }
+    }
+}
+
+impl Executor for Watched {
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
+        (self.watch)(batch)?;
+        self.toy.forward(batch)
+    }
+
+    fn outputs(&self) -> &dyn Outputs {
+        self.toy.outputs()
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        self.toy.rows(edit)
+    }
+
+    fn capacity(&self) -> &Capacity {
+        self.toy.capacity()
+    }
+}
+
+/// Rows that a pass computes.
+pub fn rows(batch: &Batch<'_>) -> usize {
+    batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, RequestError};
-use foretoken_model::{Batch, CacheEdit, Capacity, Checkpoint, Executor, ExecutorError, Model, Options, Outputs};
+use foretoken_model::{Batch, Checkpoint, ExecutorError, Model, Options};
 use foretoken_speculation::{Promise, Sampling, SequenceId, Token};
 use foretoken_testkit::conform::run;
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::{Table, mix};
-use foretoken_testkit::toy::ToyExecutor;
+use foretoken_testkit::toy::{ToyExecutor, Watched};
 
 fn table() -> Table {
     Table::seeded(7, 2, 5)
@@ -211,35 +211,15 @@ fn where_no_token_is_possible_the_text_ends_with_its_reason_whoever_drafted() {
     assert_eq!(stats.emitted, 0);
 }
 
-/// An executor that fails in its third pass.
-struct Failing(ToyExecutor, usize);
-
-impl Executor for Failing {
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        self.1 += 1;
-        if self.1 == 3 {
-            return Err(ExecutorError::Rows { found: 1, rows_max: 0 });
-        }
-        self.0.forward(batch)
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        self.0.outputs()
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.0.rows(edit)
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.0.capacity()
-    }
-}
-
 #[test]
 fn a_failed_pass_ends_its_sequences_and_the_engine_goes_on() {
-    let toy = ToyExecutor::new(table(), 4, 50, 16);
-    let mut engine = Engine::new(Box::new(Failing(toy, 0)), 1, usize::MAX);
+    let mut passes = 0;
+    let third_fails = move |_: &Batch<'_>| {
+        passes += 1;
+        if passes == 3 { Err(ExecutorError::Rows { found: 1, rows_max: 0 }) } else { Ok(()) }
+    };
+    let failing = Watched::new(ToyExecutor::new(table(), 4, 50, 16), third_fails);
+    let mut engine = Engine::new(Box::new(failing), 1, usize::MAX);
     engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
     let failed = engine.submit(sampled(vec![1, 2], 30, 3)).unwrap();
     let healthy = engine.submit(sampled(vec![3], 30, 4)).unwrap();
@@ -248,35 +228,14 @@ fn a_failed_pass_ends_its_sequences_and_the_engine_goes_on() {
     assert_eq!(texts[&healthy], decode(&table(), &Sampling::default(), 4, &[3], 30));
 }
 
-/// An executor that cannot run one sequence beyond so many positions.
-struct Refusing(ToyExecutor, SequenceId, usize);
-
-impl Executor for Refusing {
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        let Self(toy, refused, most) = self;
-        if batch.spans.iter().any(|span| span.sequence == refused.0 && span.start > *most) {
-            return Err(ExecutorError::Position { found: *most, context_max: *most });
-        }
-        toy.forward(batch)
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        self.0.outputs()
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.0.rows(edit)
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.0.capacity()
-    }
-}
-
 #[test]
 fn one_requests_failure_ends_that_request_only() {
-    let toy = ToyExecutor::new(table(), 4, 50, 16);
-    let mut engine = Engine::new(Box::new(Refusing(toy, SequenceId(1), 9)), 3, usize::MAX);
+    // One sequence cannot be run beyond position 9.
+    let refusing = Watched::new(ToyExecutor::new(table(), 4, 50, 16), |batch| {
+        let refused = batch.spans.iter().any(|span| span.sequence == 1 && span.start > 9);
+        if refused { Err(ExecutorError::Position { found: 9, context_max: 9 }) } else { Ok(()) }
+    });
+    let mut engine = Engine::new(Box::new(refusing), 3, usize::MAX);
     engine.add_drafter(Box::new(SuffixDrafter::lookup(1, 3, 10)));
     let prompts = [vec![1, 2], vec![3], vec![4, 5, 6]];
     let ids: Vec<SequenceId> =

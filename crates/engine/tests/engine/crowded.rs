@@ -9,13 +9,13 @@ use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_engine::{
     BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token,
 };
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Keep, Outputs};
+use foretoken_model::{Executor, Keep};
 use foretoken_speculation::{Chance, Promise, Sampling, Tenant};
 use foretoken_testkit::conform::{Registered, drafters};
 use foretoken_testkit::dial::enumerate;
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::{Table, distance, mix};
-use foretoken_testkit::toy::ToyExecutor;
+use foretoken_testkit::toy::{ToyExecutor, Watched, rows as rows_of};
 
 /// Numbers from a seed.
 struct Random(u64);
@@ -257,35 +257,16 @@ fn a_prefix_is_computed_once_for_its_tenant_or_for_everybody() {
     assert_eq!(shared(4, 101, 4), 96);
 }
 
-/// An executor that counts the rows that it runs.
-struct Counting(ToyExecutor, Arc<AtomicUsize>);
-
-impl Executor for Counting {
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
-        self.1.fetch_add(rows, Ordering::Relaxed);
-        self.0.forward(batch)
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        self.0.outputs()
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.0.rows(edit)
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.0.capacity()
-    }
-}
-
 #[test]
 fn a_draft_model_reads_a_prefix_once_for_its_tenant() {
     let prefix: Vec<Token> = (0..100).map(|at| (mix(at) % VOCABULARY as u64) as Token).collect();
     let rows = Arc::new(AtomicUsize::new(0));
     // Room for one text and a little more, so that what is cached is evicted for whoever needs it.
-    let draft = Counting(ToyExecutor::new(table(), 8, 16, 64), rows.clone());
+    let counted = rows.clone();
+    let draft = Watched::new(ToyExecutor::new(table(), 8, 16, 64), move |batch| {
+        counted.fetch_add(rows_of(batch), Ordering::Relaxed);
+        Ok(())
+    });
     let mut engine = Engine::new(Box::new(ToyExecutor::new(table(), 8, 100, 64)), 1, usize::MAX);
     engine.add_drafter(Box::new(ModelDrafter::new(ExecutorScorer::new(Box::new(draft)))));
     let mut read = |tenant, end: Token| {

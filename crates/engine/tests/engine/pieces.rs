@@ -4,37 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use foretoken_drafters::ModelDrafter;
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request, SequenceId};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Costs, DrafterCosts, Token};
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::{Table, mix};
-use foretoken_testkit::toy::ToyExecutor;
+use foretoken_testkit::toy::{ToyExecutor, Watched, rows};
 
 /// Rows of each pass so far.
 type Widths = Arc<Mutex<Vec<usize>>>;
-
-/// An executor that notes how wide its passes are.
-struct Noting(ToyExecutor, Widths);
-
-impl Executor for Noting {
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        self.1.lock().unwrap().push(batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum());
-        self.0.forward(batch)
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        self.0.outputs()
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.0.rows(edit)
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.0.capacity()
-    }
-}
 
 const VOCABULARY: usize = 6;
 /// Rows of the widest pass.
@@ -57,9 +34,14 @@ fn engine() -> (Engine, Widths, Widths) {
 /// The same, where the draft model's cache has so many pages.
 fn engine_with(draft_pages: usize) -> (Engine, Widths, Widths) {
     let (target, draft) = (Widths::default(), Widths::default());
-    let toy = |pages: usize| ToyExecutor::new(table(), 8, pages, ROWS_MAX);
-    let mut engine = Engine::new(Box::new(Noting(toy(300), target.clone())), 4, usize::MAX);
-    let scorer = ExecutorScorer::new(Box::new(Noting(toy(draft_pages), draft.clone())));
+    let noting = |pages: usize, widths: Widths| {
+        Watched::new(ToyExecutor::new(table(), 8, pages, ROWS_MAX), move |batch| {
+            widths.lock().unwrap().push(rows(batch));
+            Ok(())
+        })
+    };
+    let mut engine = Engine::new(Box::new(noting(300, target.clone())), 4, usize::MAX);
+    let scorer = ExecutorScorer::new(Box::new(noting(draft_pages, draft.clone())));
     engine.add_drafter(Box::new(ModelDrafter::new(scorer)));
     let curve = Curve::new(0, vec![(1, 0.021), (101, 0.121)]);
     let drafters = vec![DrafterCosts { call: 0.0, step: 0.002, catch_up: 0.0005 }];

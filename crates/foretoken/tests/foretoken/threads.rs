@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use foretoken::{Answer, Engine, EngineThread, Error, Event, FinishReason, Promise, Request, RequestError, Sampling};
 use foretoken_drafters::{RandomDrafter, SuffixDrafter};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs};
+use foretoken_model::Executor;
 use foretoken_testkit::table::Table;
-use foretoken_testkit::toy::ToyExecutor;
+use foretoken_testkit::toy::{ToyExecutor, Watched};
 
 /// An engine for two texts at a time, with two drafters.
 fn engine(context: usize) -> Engine {
@@ -137,31 +137,18 @@ fn dropping_the_thread_ends_all_requests() {
 }
 
 /// A network that panics in its third pass.
-struct Panics(ToyExecutor, usize);
-
-impl Executor for Panics {
-    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
-        self.1 += 1;
-        assert!(self.1 < 3, "pass {} was one too many", self.1);
-        self.0.forward(batch)
-    }
-
-    fn outputs(&self) -> &dyn Outputs {
-        self.0.outputs()
-    }
-
-    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
-        self.0.rows(edit)
-    }
-
-    fn capacity(&self) -> &Capacity {
-        self.0.capacity()
-    }
+fn panics(toy: ToyExecutor) -> Watched {
+    let mut passes = 0;
+    Watched::new(toy, move |_| {
+        passes += 1;
+        assert!(passes < 3, "pass {passes} was one too many");
+        Ok(())
+    })
 }
 
 #[test]
 fn a_panic_is_told_to_everybody_and_hangs_nobody() {
-    let network = Panics(ToyExecutor::new(Table::dense(7, 2, 3), 8, 20, 64), 0);
+    let network = panics(ToyExecutor::new(Table::dense(7, 2, 3), 8, 20, 64));
     let thread = EngineThread::start(with(Box::new(network), 64)).expect("a thread can be had");
     let (events, heard) = channel();
     let submitted = thread.submit_all((0..4).map(|first| request(first, 30)).collect(), &events).expect("they fit");
