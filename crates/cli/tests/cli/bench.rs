@@ -105,3 +105,28 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
     }
     assert!(run(&["bench", "pass", "-m", "nowhere.gguf"]).error(1).starts_with("nowhere.gguf: "));
 }
+
+#[test]
+fn texts_that_arrive_at_once_are_timed_row_by_row() {
+    let line = "bench batch -np 1,3 -npp 40 --shared 33 -ntg 6 --repeat 1 -t 1 --json";
+    let rows: Vec<Value> = run(&words(line)).ok().lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| row["texts"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3]);
+    for row in &rows {
+        let fields = ["seconds", "tokens_per_second_in_all", "first_token_median", "first_token_p95", "longest_wait"];
+        assert!(fields.iter().all(|field| row[field].as_f64().unwrap() > 0.0), "{row}");
+        assert!(row["first_token_p95"].as_f64() <= row["seconds"].as_f64(), "{row}");
+    }
+}
+
+#[test]
+fn a_batch_that_cannot_be_measured_is_refused_in_one_line() {
+    for (options, expected) in [
+        ("-npp 8 --shared 9", "--shared: expected at most 8 (--prompt-tokens), found 9"),
+        (
+            "-npp 30 -ntg 9 -c 32",
+            "--prompt-tokens and --n-predict: expected at most 32 together (the longest text), found 39",
+        ),
+    ] {
+        assert_eq!(run(&[&["bench", "batch"], words(options).as_slice()].concat()).error(2), expected, "{options}");
+    }
+}
