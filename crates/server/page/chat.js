@@ -1,0 +1,141 @@
+// The conversation: turns of a question and an answer, or, for a model without a chat template, a text that is gone on
+// with. A turn that failed stays in view with what came of it, but is not told to the model again.
+//
+// It knows how a turn looks and what the next request is to contain. It leaves out branches (an answer written anew
+// replaces the old one), editing earlier questions, and keeping anything after the page is closed.
+
+import { Figures } from "./figures.js";
+import { element } from "./frame.js";
+import { button, cutLine, problemLine } from "./problem.js";
+import { requestFor, write } from "./requests.js";
+import { TokenText } from "./tokens.js";
+import { count, duration, short } from "./words.js";
+
+export class Chat {
+  /** Oldest first: `{user, text, state, ...}` with state "writing", "done" or "failed". */
+  turns = [];
+  #page;
+
+  constructor(page) {
+    this.#page = page;
+  }
+
+  /** What is told to the model: all turns before this one that have an answer. */
+  historyBefore(turn) {
+    const index = turn ? this.turns.indexOf(turn) : this.turns.length;
+    const told = this.turns.slice(0, index).filter(({ state, text }) => state === "done" && text.text !== "");
+    return told.map(({ user, text }) => ({ user, answer: text.text }));
+  }
+
+  async send(user) {
+    const last = this.turns.at(-1);
+    if (last?.state === "failed" && last.text.text === "") this.#remove(last);
+    const turn = this.#newTurn(user);
+    this.turns.push(turn);
+    this.#page.log.append(turn.element);
+    await this.#write(turn);
+  }
+
+  /** Writes the last answer anew. */
+  async again() {
+    const turn = this.turns.at(-1);
+    if (!turn) return;
+    this.#page.takeBack(turn.user);
+    turn.text.clear();
+    turn.foot.replaceChildren();
+    await this.#write(turn);
+  }
+
+  clear() {
+    for (const turn of [...this.turns]) this.#remove(turn);
+  }
+
+  showRejected(shown) {
+    for (const { text } of this.turns) text.showRejected(shown);
+  }
+
+  #remove(turn) {
+    turn.element.remove();
+    this.turns.splice(this.turns.indexOf(turn), 1);
+  }
+
+  #newTurn(user) {
+    const { model, palette } = this.#page;
+    const text = new TokenText(palette, "Answer. Arrow keys go through its tokens.", () => this.#page.follow());
+    text.showRejected(this.#page.settings.rejectedShown);
+    const said = element("div", "said", user);
+    said.dir = "auto";
+    const foot = element("footer", "foot");
+    const kind = model.meta.chat ? "turn" : "turn running";
+    const whole = element("article", kind, element("h2", "unseen", "You"), said, element("h2", "unseen", "Answer"));
+    whole.append(text.element, foot);
+    return { user, text, foot, element: whole, state: "writing" };
+  }
+
+  async #write(turn) {
+    const page = this.#page;
+    for (const other of this.turns) other.foot.querySelector(".again")?.remove();
+    page.settings.newSeed();
+    const settings = page.settings.read();
+    const seed = page.settings.seed;
+    const dialogue = { turns: this.historyBefore(turn), text: turn.user };
+    const request = requestFor(page.model, dialogue, settings, seed);
+    turn.state = "writing";
+    turn.element.classList.add("writing");
+    await page.occupy(async (access) => {
+      const figures = new Figures(performance.now());
+      page.panel.watch(figures);
+      const onPass = (pass) => {
+        figures.add(pass, performance.now());
+        turn.text.add(pass);
+      };
+      try {
+        const end = await write(request, access, onPass);
+        turn.state = "done";
+        if (end.cutBy) turn.foot.append(cutLine(end.cutBy));
+        this.#close(turn, figures, settings, seed, end.finish === "length" ? ["as long as allowed"] : []);
+      } catch (error) {
+        this.#fail(turn, error, figures, settings, seed);
+      } finally {
+        figures.ended = performance.now();
+        turn.element.classList.remove("writing");
+        page.panel.rest(figures);
+        page.follow();
+      }
+    });
+  }
+
+  #fail(turn, error, figures, settings, seed) {
+    if (error.name === "AbortError") {
+      turn.state = "done";
+      this.#close(turn, figures, settings, seed, ["stopped"]);
+      return;
+    }
+    turn.state = "failed";
+    if (figures.tokens > 0) this.#close(turn, figures, settings, seed, []);
+    this.#page.giveBack(turn.user);
+    const note = figures.tokens > 0 ? "What came is above." : "";
+    const [again, useKey] = [() => this.#page.again(), (key) => this.#page.useKey(key)];
+    turn.foot.prepend(problemLine(error, { again, useKey, note }));
+    this.#page.say("The answer failed.");
+  }
+
+  /** The line of figures under an answer, and what can be done with it. */
+  #close(turn, figures, settings, seed, ends) {
+    const parts = [
+      count(figures.tokens, "token"),
+      ...(figures.speed === null ? [] : [`${short(figures.speed)} tokens/s`]),
+      ...(figures.tokensPerPass === null ? [] : [`${short(figures.tokensPerPass, 2)} a pass`]),
+      ...(figures.firstToken === null ? [] : [`first after ${duration(figures.firstToken)}`]),
+      `seed ${seed}`,
+      settings.type === "none" ? "plain" : `${settings.type}, ${settings.verify}`,
+      ...ends,
+    ];
+    const copy = button("Copy", () => navigator.clipboard?.writeText(turn.text.text));
+    const again = button("Write anew", () => this.#page.again());
+    again.classList.add("again");
+    turn.foot.append(element("span", "told", parts.join(" · ")), copy);
+    if (turn.state === "done") turn.foot.append(again);
+    this.#page.say(`The answer has ended, ${count(figures.tokens, "token")}.`);
+  }
+}

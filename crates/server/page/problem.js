@@ -1,0 +1,68 @@
+// Failures as one clear line at the place where they happened, with the one thing that can be done about them.
+
+import { element } from "./frame.js";
+
+const WORDS = {
+  gone: () => "The server does not answer.",
+  broken: () => "The server stopped in the middle of the text.",
+  key: () => "This server asks for a key.",
+  refused: (message) => `The server refuses this: ${message}`,
+  failed: (message) => `The server reports an error: ${message}`,
+};
+
+/** The line for an error; `again()` repeats what failed, `useKey(key)` takes the key that a person typed. */
+export function problemLine(error, { again, useKey, note = "" }) {
+  const words = element("span");
+  const line = element("div", "problem", words);
+  line.setAttribute("role", "alert");
+  const say = (text) => (words.textContent = note ? `${text} ${note}` : text);
+  if (error.kind === "busy") countDown(line, say, error.seconds, again);
+  else say((WORDS[error.kind] ?? ((message) => `Something in this page failed: ${message}`))(error.message));
+  if (error.kind === "key") line.append(keyField(useKey));
+  if (["gone", "broken", "failed"].includes(error.kind)) line.append(button("Try again", again));
+  return line;
+}
+
+/** The line under a text that the server cut: not an error, but not the end either. */
+export function cutLine(cutBy) {
+  const why = { timeout: "it took longer than the server allows", shutdown: "the server is stopping" }[cutBy] ?? cutBy;
+  const line = element("div", "problem mild", `The text was cut here: ${why}.`);
+  line.setAttribute("role", "alert");
+  return line;
+}
+
+export function button(words, act) {
+  const made = element("button", "small", words);
+  made.type = "button";
+  made.addEventListener("click", act);
+  return made;
+}
+
+function countDown(line, say, seconds, again) {
+  const until = performance.now() + seconds * 1000;
+  const retry = button("Try again", again);
+  line.append(retry);
+  const tick = () => {
+    const left = Math.ceil((until - performance.now()) / 1000);
+    retry.disabled = left > 0;
+    say(left > 0 ? `The server is busy: try again in ${left} s.` : "The server was busy: try again now.");
+    if (left > 0) setTimeout(() => line.isConnected && tick(), 250);
+  };
+  // The line is not in the document yet while it is made, so its first tick looks no further.
+  tick();
+}
+
+function keyField(useKey) {
+  const field = element("input");
+  field.type = "password";
+  field.autocomplete = "off";
+  field.placeholder = "key";
+  field.setAttribute("aria-label", "Key");
+  const use = button("Use it", () => field.value && useKey(field.value));
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    use.click();
+  });
+  return element("span", "key", field, use);
+}

@@ -1,0 +1,126 @@
+// The switches: who drafts, which promise, temperature, seed and lengths. The same list is the legend of the colours.
+//
+// The form in index.html is the state; nothing is kept elsewhere, and nothing between visits. What a model does not
+// name in its `meta` (a server of another kind) falls back to the plainest choice.
+
+import { element } from "./frame.js";
+
+const byId = (id) => document.getElementById(id);
+
+export class Settings {
+  #palette;
+  #boxes = new Map();
+  #counts = new Map();
+
+  constructor(palette) {
+    this.#palette = palette;
+    byId("drafters").addEventListener("change", () => this.#choose("chosen"));
+    for (const radio of document.getElementsByName("type")) {
+      radio.addEventListener("change", () => this.#follow());
+    }
+    byId("temperature").addEventListener("input", () => this.#showTemperature());
+    byId("seed").addEventListener("input", () => (byId("locked").checked = byId("seed").value !== ""));
+    this.newSeed();
+  }
+
+  /** Offers what this model has. */
+  open(meta) {
+    this.auto = meta.auto ?? [];
+    const rows = [this.#row("target", false)];
+    for (const name of meta.drafters ?? []) rows.push(this.#row(name, true));
+    byId("drafters").replaceChildren(...rows);
+    const type = meta.spec_type ?? "none";
+    const known = type === "auto" || type === "none";
+    if (!known) for (const name of type.split(/[+,]/)) if (this.#boxes.has(name)) this.#boxes.get(name).checked = true;
+    this.#choose(known ? type : "chosen");
+    const promise = document.querySelector(`[name=verify][value="${CSS.escape(meta.verify ?? "exact")}"]`);
+    if (promise) promise.checked = true;
+    byId("temperature").value = meta.defaults?.temperature ?? 0.8;
+    this.#showTemperature();
+    const { top_k, top_p, min_p } = meta.defaults ?? {};
+    const others = Object.entries({ "top-k": top_k, "top-p": top_p, "min-p": min_p });
+    const told = others.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${value}`);
+    byId("defaults").textContent = told.length > 0 ? `with ${told.join(", ")}` : "";
+    byId("system-part").hidden = !meta.chat;
+  }
+
+  #row(name, drafter) {
+    const sample = element("span", `o${this.#palette.of(name)}`, element("u", "", drafter ? name : "the model itself"));
+    const number = element("span", "number", "0");
+    this.#counts.set(name, number);
+    if (!drafter) return element("div", "who", element("span", "no-box"), sample, number);
+    const box = element("input");
+    box.type = "checkbox";
+    box.value = name;
+    this.#boxes.set(name, box);
+    return element("label", "who", box, sample, number);
+  }
+
+  #choose(type) {
+    document.querySelector(`[name=type][value="${type}"]`).checked = true;
+    this.#follow();
+  }
+
+  /** Lets the boxes show what the choice above them means. */
+  #follow() {
+    const type = this.#type();
+    if (type !== "chosen") for (const [name, box] of this.#boxes) box.checked = type === "auto" && this.auto.includes(name);
+    byId("prediction-part").hidden = !this.#boxes.get("prediction")?.checked;
+  }
+
+  #type() {
+    return document.querySelector("[name=type]:checked").value;
+  }
+
+  #showTemperature() {
+    byId("temperature-shown").textContent = Number(byId("temperature").value).toFixed(2);
+  }
+
+  /** A fresh seed, unless it is locked. */
+  newSeed() {
+    if (byId("locked").checked && byId("seed").value !== "") return;
+    byId("seed").value = crypto.getRandomValues(new Uint32Array(1))[0];
+  }
+
+  get seed() {
+    return whole("seed") ?? 0;
+  }
+
+  /** What the switches say now. */
+  read() {
+    const chosen = [...this.#boxes].filter(([, box]) => box.checked).map(([name]) => name);
+    const type = this.#type() === "chosen" ? chosen.join("+") || "none" : this.#type();
+    const prediction = chosen.includes("prediction") ? byId("prediction").value : "";
+    return {
+      type,
+      verify: document.querySelector("[name=verify]:checked").value,
+      temperature: Number(byId("temperature").value),
+      maxTokens: whole("max-tokens") ?? 256,
+      nMax: whole("n-max"),
+      system: byId("system").value.trim(),
+      prediction,
+    };
+  }
+
+  get rejectedShown() {
+    return byId("rejected").checked;
+  }
+
+  /** Writes beside each name how many tokens were its own. */
+  showCounts(byOrigin) {
+    for (const name of byOrigin.keys()) {
+      if (!this.#counts.has(name)) byId("drafters").append(this.#row(name, true));
+    }
+    for (const [name, number] of this.#counts) {
+      const tokens = byOrigin.get(name) ?? 0;
+      number.textContent = String(tokens);
+      number.parentElement.classList.toggle("idle", tokens === 0);
+    }
+  }
+}
+
+/** The whole number in a field, null where there is none. */
+function whole(id) {
+  const number = Number.parseInt(byId(id).value, 10);
+  return Number.isFinite(number) && number >= 0 ? number : null;
+}

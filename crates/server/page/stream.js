@@ -1,0 +1,140 @@
+// Reading what the server sends: from bytes to events, from a request to a run of JSON chunks, from failures to
+// errors that say what to tell a person.
+//
+// `EventSource` can only GET, so the page reads the body of a POST itself. The parser takes bytes cut anywhere, also
+// inside a character, and follows the WHATWG rules for event streams (comments, CR and LF, several data lines). It
+// leaves out what OpenAI's protocol never uses: event names, ids and reconnecting.
+
+/** Bytes of an event stream in, the data of its complete events out. */
+export class EventParser {
+  #decoder = new TextDecoder();
+  #line = "";
+  #data = [];
+  #afterReturn = false;
+
+  /** The events that these bytes complete, in order, as strings. */
+  push(bytes) {
+    const events = [];
+    for (const character of this.#split(this.#decoder.decode(bytes, { stream: true }))) {
+      if (character.end) this.#endLine(events);
+      else this.#line += character.text;
+    }
+    return events;
+  }
+
+  /** Pieces of lines and their ends. A CR ends a line at once; an LF right after it belongs to it. */
+  *#split(text) {
+    let from = 0;
+    for (let at = 0; at < text.length; at++) {
+      const code = text.charCodeAt(at);
+      if (code === 10 && this.#afterReturn) from = at + 1;
+      else if (code === 10 || code === 13) {
+        yield { text: text.slice(from, at) };
+        yield { end: true };
+        from = at + 1;
+      }
+      this.#afterReturn = code === 13;
+    }
+    if (from < text.length) yield { text: text.slice(from) };
+  }
+
+  #endLine(events) {
+    const line = this.#line;
+    this.#line = "";
+    if (line === "") {
+      if (this.#data.length > 0) events.push(this.#data.join("\n"));
+      this.#data = [];
+    } else if (line === "data") this.#data.push("");
+    else if (line.startsWith("data:")) this.#data.push(line.slice(line[5] === " " ? 6 : 5));
+  }
+}
+
+/**
+ * What went wrong, for a person. `kind` is one of "gone" (no answer), "broken" (the answer ended in the middle),
+ * "key" (401), "busy" (429, with `seconds` to wait), "refused" (any other status) and "failed" (an error in the stream).
+ */
+export class ServerError extends Error {
+  constructor(kind, message, seconds = null) {
+    super(message);
+    this.kind = kind;
+    this.seconds = seconds;
+  }
+}
+
+const headersWith = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
+
+/** The server's own words in a body that should hold `{"error": {"message": ...}}`, or what was given instead. */
+function messageIn(body, otherwise) {
+  try {
+    const { error } = typeof body === "string" ? JSON.parse(body) : body;
+    return (typeof error === "string" ? error : error.message) || otherwise;
+  } catch {
+    return otherwise;
+  }
+}
+
+async function refusal(response) {
+  const message = messageIn(await response.text().catch(() => ""), `status ${response.status}`);
+  if (response.status === 401) return new ServerError("key", message);
+  if (response.status === 429) {
+    const seconds = Number.parseInt(response.headers.get("Retry-After"), 10);
+    return new ServerError("busy", message, Number.isFinite(seconds) ? Math.max(seconds, 0) : 1);
+  }
+  return new ServerError("refused", message);
+}
+
+async function ask(address, options) {
+  let response;
+  try {
+    response = await fetch(address, { ...options, cache: "no-store" });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ServerError("gone", "The server does not answer.");
+  }
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+/** The models of this server, each with its `meta`. */
+export async function models(key) {
+  const response = await ask("v1/models", { headers: headersWith(key) });
+  return (await response.json()).data;
+}
+
+/**
+ * Posts a request with `stream: true` and yields its chunks as parsed JSON, up to `[DONE]`.
+ *
+ * Throws a `ServerError`, or an `AbortError` where `signal` stopped it.
+ */
+export async function* chunks(address, body, { key, signal }) {
+  const headers = { "Content-Type": "application/json", ...headersWith(key) };
+  const response = await ask(address, { method: "POST", headers, body: JSON.stringify(body), signal });
+  const reader = response.body.getReader();
+  const parser = new EventParser();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) throw new ServerError("broken", "The server stopped in the middle of the text.");
+      for (const data of parser.push(value)) {
+        if (data === "[DONE]") return;
+        yield chunkOf(data);
+      }
+    }
+  } catch (error) {
+    if (error instanceof ServerError || error.name === "AbortError") throw error;
+    throw new ServerError("broken", "The server stopped in the middle of the text.");
+  } finally {
+    reader.cancel().catch(() => {}); // also when nobody wants the rest: the server then stops writing
+  }
+}
+
+function chunkOf(data) {
+  let chunk;
+  try {
+    chunk = JSON.parse(data);
+  } catch {
+    throw new ServerError("failed", "The server sent something that is not JSON.");
+  }
+  if (chunk.error) throw new ServerError("failed", messageIn(chunk, "The server reports an error."));
+  return chunk;
+}

@@ -1,0 +1,198 @@
+// A server that speaks as `foretoken serve` does, without a model: it serves the page's own files under the same
+// content security policy, and streams texts made up from the seed, drafted and rejected tokens among them.
+//
+// `scenario` says how the next requests go: how fast, how many tokens, and what fails. What a request asked is kept in
+// `asked`. The same prompt and seed give the same text with and without drafts, unless the scenario says `lie`.
+
+import { createServer } from "node:http";
+import { readFile } from "node:fs/promises";
+import { extname, join } from "node:path";
+
+const FOLDER = new URL("..", import.meta.url).pathname;
+const POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+  "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const KINDS = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript" };
+export const DRAFTERS = ["draft", "suffix", "lookup", "trie", "ngram", "jacobi", "prediction"];
+const WORDS = (
+  " the a little dog and cat went to see river, where it was warm. She said that he had never been so far from home" +
+  " before; but now they were glad of it and sat down under old tree:\n\n Then came wind, rain, snow, night. One day"
+).split(/(?= )/);
+
+/** How requests go where a test says nothing else. */
+export const PLAIN_SCENARIO = {
+  passMilliseconds: 0,
+  tokensPerSecond: 0, // if given, passes come when this speed asks for them
+  tokens: null, // texts to send one by one instead of made-up ones
+  lie: false,
+  key: null,
+  busy: null, // seconds for Retry-After
+  refuse: null,
+  breakAfter: null, // tokens after which the connection is cut
+  failAfter: null, // tokens after which an error is sent in the stream
+  cutBy: null,
+  chat: true,
+  fragment: 0, // bytes written at once; 0 for whole events
+};
+
+/** Numbers from 0 up to 1 that a seed decides (mulberry32). */
+export function chance(seed) {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/** The texts of the tokens that this request writes. */
+function textOf(body, scenario) {
+  if (scenario.tokens) return scenario.tokens;
+  const next = chance(body.seed ?? 0);
+  const made = Array.from({ length: body.max_tokens }, () => WORDS[Math.floor(next() * WORDS.length)]);
+  if (scenario.lie && body.speculative?.type !== "none") made.splice(Math.floor(made.length / 2), 1, " wrong");
+  return made;
+}
+
+function draftersOf(body) {
+  const type = body.speculative?.type ?? "auto";
+  if (type === "none" || body.speculative?.n_max === 0) return [];
+  return type === "auto" ? ["draft", "suffix"] : type.split("+");
+}
+
+/** The passes of a text: `{tokens, drafted}` each, in the protocol's words. */
+export function* passes(texts, drafters, seed) {
+  const next = chance(seed + 1);
+  const number = (text) => [...text].reduce((sum, character) => (sum * 31 + character.codePointAt(0)) % 4096, 7);
+  for (let at = 0, pass = 0; at < texts.length; pass++) {
+    const tokens = [];
+    const drafted = [];
+    const drafter = drafters[Math.floor(next() * drafters.length)];
+    const length = drafter && pass > 0 ? Math.floor(next() * 5) : 0;
+    let accepting = true;
+    for (let depth = 1; depth <= length && at + tokens.length < texts.length; depth++) {
+      const text = texts[at + tokens.length];
+      const [p, q] = [0.4 + 0.6 * next(), 0.4 + 0.6 * next()];
+      accepting &&= next() < 0.75;
+      const wrong = WORDS[Math.floor(next() * WORDS.length)];
+      const offer = accepting ? text : wrong;
+      drafted.push({ drafter, depth, token: number(offer), text: offer, accepted: accepting });
+      if (accepting) tokens.push({ token: number(text), text, origin: drafter, depth, pass, p, q: drafter === "draft" ? q : null });
+    }
+    if (at + tokens.length < texts.length) {
+      const text = texts[at + tokens.length];
+      tokens.push({ token: number(text), text, origin: "target", depth: 0, pass, p: 0.2 + 0.8 * next(), q: null });
+    }
+    at += tokens.length;
+    yield { tokens, drafted };
+  }
+}
+
+const sleepUntil = (time) => new Promise((done) => setTimeout(done, Math.max(time - performance.now(), 0)));
+
+export class Mock {
+  scenario = { ...PLAIN_SCENARIO };
+  asked = [];
+  /** Requests whose client went away before the end. */
+  abandoned = 0;
+
+  async start() {
+    this.server = createServer((request, response) => {
+      this.#answer(request, response).catch(() => response.destroy());
+    });
+    await new Promise((done) => this.server.listen(0, "127.0.0.1", done));
+    this.address = `http://127.0.0.1:${this.server.address().port}`;
+    return this;
+  }
+
+  async stop() {
+    this.server.closeAllConnections();
+    await new Promise((done) => this.server.close(done));
+  }
+
+  async #answer(request, response) {
+    const { pathname } = new URL(request.url, this.address);
+    if (request.method === "GET" && (pathname === "/" || pathname.startsWith("/page/"))) return file(pathname, response);
+    const { key, busy, refuse } = this.scenario;
+    if (key && request.headers.authorization !== `Bearer ${key}`) return refusal(response, 401, "no valid key");
+    if (pathname === "/v1/models") return json(response, 200, { object: "list", data: [this.#model()] });
+    let text = "";
+    for await (const part of request) text += part;
+    const body = JSON.parse(text);
+    this.asked.push({ pathname, body, headers: request.headers });
+    if (busy !== null) return refusal(response, 429, "the queue is full", { "Retry-After": String(busy) });
+    if (refuse) return refusal(response, 400, refuse);
+    await this.#stream(pathname, body, response);
+  }
+
+  #model() {
+    return {
+      id: "demo", object: "model", created: 0, owned_by: "foretoken",
+      meta: {
+        n_ctx: 4096, n_vocab: 4096, parallel: 4, chat: this.scenario.chat, drafters: DRAFTERS, spec_type: "auto",
+        auto: ["draft", "suffix"], verify: "exact", defaults: { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05 },
+      },
+    };
+  }
+
+  async #stream(pathname, body, response) {
+    const scenario = { ...this.scenario };
+    const chat = pathname.includes("chat");
+    response.on("close", () => (this.abandoned += response.writableEnded ? 0 : 1));
+    response.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
+    const send = (data) => writeBytes(response, `data: ${JSON.stringify(data)}\n\n`, scenario.fragment);
+    const object = chat ? "chat.completion.chunk" : "text_completion";
+    const chunk = (choice, more = {}) => ({
+      id: "x-1", object, created: 1, model: "demo", ...more,
+      choices: choice ? [{ index: 0, finish_reason: null, ...choice }] : [],
+    });
+    const said = (text) => (chat ? { delta: { content: text } } : { text });
+    response.write(": ping\n\n");
+    if (chat) send(chunk({ delta: { role: "assistant", content: "" } }));
+    let sent = 0;
+    const started = performance.now();
+    const drafters = draftersOf(body);
+    for (const { tokens, drafted } of passes(textOf(body, scenario), drafters, body.seed ?? 0)) {
+      if (response.destroyed) return;
+      if (scenario.breakAfter !== null && sent >= scenario.breakAfter) return response.destroy();
+      if (scenario.failAfter !== null && sent >= scenario.failAfter) {
+        send({ error: { message: "the model broke", type: "server_error", param: null, code: null } });
+        return response.end();
+      }
+      const shown = tokens.map((token) => ({ ...token, text: token.text ?? "" }));
+      send(chunk({ ...said(shown.map(({ text }) => text).join("")), provenance: shown, drafted }));
+      sent += tokens.length;
+      const { tokensPerSecond, passMilliseconds } = scenario;
+      if (tokensPerSecond) await sleepUntil(started + (sent * 1000) / tokensPerSecond);
+      else if (passMilliseconds) await sleepUntil(performance.now() + passMilliseconds);
+    }
+    const end = scenario.cutBy ? { cut_by: scenario.cutBy } : {};
+    send(chunk({ ...said(""), finish_reason: "length", ...end }, { timings: { predicted_n: sent } }));
+    send(chunk(null, { usage: { prompt_tokens: 4, completion_tokens: sent, total_tokens: sent + 4 } }));
+    response.end("data: [DONE]\n\n");
+  }
+}
+
+function writeBytes(response, text, fragment) {
+  const bytes = Buffer.from(text);
+  if (!fragment) return response.write(bytes);
+  for (let at = 0; at < bytes.length; at += fragment) response.write(bytes.subarray(at, at + fragment));
+}
+
+async function file(pathname, response) {
+  const name = pathname === "/" ? "index.html" : pathname.slice("/page/".length);
+  if (!/^[a-z]+\.(html|css|js)$/.test(name)) return refusal(response, 404, "no such page");
+  const headers = { "Content-Type": `${KINDS[extname(name)]}; charset=utf-8`, "Content-Security-Policy": POLICY };
+  const text = await readFile(join(FOLDER, name)).catch(() => null);
+  if (text === null) return refusal(response, 404, "no such page");
+  response.writeHead(200, headers).end(text);
+}
+
+function json(response, status, body, headers = {}) {
+  response.writeHead(status, { "Content-Type": "application/json", ...headers }).end(JSON.stringify(body));
+}
+
+function refusal(response, status, message, headers = {}) {
+  json(response, status, { error: { message, type: "invalid_request_error", param: null, code: null } }, headers);
+}
