@@ -29,9 +29,10 @@ export class DepthChart {
     shown.forEach(({ drafted, accepted }, index) => {
       const share = drafted > 0 ? accepted / drafted : 0;
       const left = index * step + 2;
-      const middle = left + (step - 4) / 2;
-      parts.push(shape("rect", { x: left, y: 16, width: step - 4, height: 62, class: "all", rx: 2 }));
-      parts.push(shape("rect", { x: left, y: 78 - 62 * share, width: step - 4, height: 62 * share, class: "part", rx: 2 }));
+      const width = step - 4;
+      const middle = left + width / 2;
+      parts.push(shape("rect", { x: left, y: 16, width, height: 62, class: "all", rx: 2 }));
+      parts.push(shape("rect", { x: left, y: 78 - 62 * share, width, height: 62 * share, class: "part", rx: 2 }));
       if (shown.length <= 10) parts.push(shape("text", { x: middle, y: 11 }, `${Math.round(share * 100)}%`));
       parts.push(shape("text", { x: middle, y: 92 }, String(index + 1)));
     });
@@ -48,9 +49,8 @@ export function ticks(maximum, count) {
   const rough = Math.max(maximum, 1e-9) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
-  const found = [];
-  for (let index = 0; index * step < maximum + step * 0.999; index++) found.push(Number((index * step).toPrecision(12)));
-  return found;
+  const number = Math.ceil(maximum / step - 1e-9);
+  return Array.from({ length: number + 1 }, (_, index) => Number((index * step).toPrecision(12)));
 }
 
 const HEIGHT = 190;
@@ -91,7 +91,8 @@ export class RaceChart {
     for (const line of this.#lines) parts.push(...this.#line(line, x, y));
     this.element.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.element.replaceChildren(...parts);
-    const words = this.#lines.map(({ name }, index) => `${name}: ${ends[index][1]} tokens in ${ends[index][0] / 1000} s`);
+    const seconds = ([time]) => (time / 1000).toFixed(2);
+    const words = this.#lines.map(({ name }, at) => `${name}: ${ends[at][1]} tokens in ${seconds(ends[at])} s`);
     this.element.setAttribute("aria-label", `Tokens over time. ${words.join("; ")}`);
   }
 

@@ -64,7 +64,7 @@ export class Figures {
     return to > from ? ((all - before) * SECOND) / (to - from) : null;
   }
 
-  /** Tokens a second over the second before `now`, or since the first pass where that is less; null before the second. */
+  /** Tokens a second over the second before `now`, or since the first pass; null before the second pass. */
   speedAt(now) {
     if (this.points.length < 2) return null;
     const to = now - this.#started;

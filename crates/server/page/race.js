@@ -181,7 +181,8 @@ export class Race {
 
 function differenceLine({ at, one, other }) {
   const mark = (words, text) => element("span", "", `${words} `, element("code", "", visible(text) || "(the end)"));
-  return element("p", "difference", `First difference at byte ${at}: `, mark("plain", one), " ", mark("with drafts", other));
+  const words = `First difference at byte ${at}: `;
+  return element("p", "difference", words, mark("plain", one), " ", mark("with drafts", other));
 }
 
 const shorten = (text) => (text.length > 80 ? `${text.slice(0, 80)}…` : text);

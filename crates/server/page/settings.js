@@ -31,7 +31,9 @@ export class Settings {
     byId("drafters").replaceChildren(...rows);
     const type = meta.spec_type ?? "none";
     const known = type === "auto" || type === "none";
-    if (!known) for (const name of type.split(/[+,]/)) if (this.#boxes.has(name)) this.#boxes.get(name).checked = true;
+    for (const name of known ? [] : type.split(/[+,]/)) {
+      if (this.#boxes.has(name)) this.#boxes.get(name).checked = true;
+    }
     this.#choose(known ? type : "chosen");
     const promise = document.querySelector(`[name=verify][value="${CSS.escape(meta.verify ?? "exact")}"]`);
     if (promise) promise.checked = true;
@@ -52,6 +54,7 @@ export class Settings {
     const box = element("input");
     box.type = "checkbox";
     box.value = name;
+    box.setAttribute("aria-label", name); // without the number beside it
     this.#boxes.set(name, box);
     return element("label", "who", box, sample, number);
   }
@@ -64,7 +67,9 @@ export class Settings {
   /** Lets the boxes show what the choice above them means. */
   #follow() {
     const type = this.#type();
-    if (type !== "chosen") for (const [name, box] of this.#boxes) box.checked = type === "auto" && this.auto.includes(name);
+    if (type !== "chosen") {
+      for (const [name, box] of this.#boxes) box.checked = type === "auto" && this.auto.includes(name);
+    }
     byId("prediction-part").hidden = !this.#boxes.get("prediction")?.checked;
   }
 

@@ -50,8 +50,8 @@ export class EventParser {
 }
 
 /**
- * What went wrong, for a person. `kind` is one of "gone" (no answer), "broken" (the answer ended in the middle),
- * "key" (401), "busy" (429, with `seconds` to wait), "refused" (any other status) and "failed" (an error in the stream).
+ * What went wrong, for a person. `kind` is one of "gone" (no answer), "broken" (the answer ended in the middle), "key"
+ * (401), "busy" (429, with `seconds` to wait), "refused" (any other status) and "failed" (an error in the stream).
  */
 export class ServerError extends Error {
   constructor(kind, message, seconds = null) {

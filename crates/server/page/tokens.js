@@ -160,7 +160,7 @@ export class TokenText {
   #append(kind, text, colour) {
     const word = text.trimStart();
     const span = element(kind, `t o${colour}`);
-    if (colour === 0 || kind === "del" || word === "") span.append(text);
+    if ((colour === 0 && kind !== "del") || word === "") span.append(text);
     else span.append(text.slice(0, text.length - word.length), element("u", "", word));
     span.colour = colour;
     if (!this.#block) {

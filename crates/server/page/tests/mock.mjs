@@ -78,7 +78,8 @@ export function* passes(texts, drafters, seed) {
       const wrong = WORDS[Math.floor(next() * WORDS.length)];
       const offer = accepting ? text : wrong;
       drafted.push({ drafter, depth, token: number(offer), text: offer, accepted: accepting });
-      if (accepting) tokens.push({ token: number(text), text, origin: drafter, depth, pass, p, q: drafter === "draft" ? q : null });
+      if (!accepting) continue;
+      tokens.push({ token: number(text), text, origin: drafter, depth, pass, p, q: drafter === "draft" ? q : null });
     }
     if (at + tokens.length < texts.length) {
       const text = texts[at + tokens.length];
@@ -97,11 +98,11 @@ export class Mock {
   /** Requests whose client went away before the end. */
   abandoned = 0;
 
-  async start() {
+  async start(port = 0) {
     this.server = createServer((request, response) => {
       this.#answer(request, response).catch(() => response.destroy());
     });
-    await new Promise((done) => this.server.listen(0, "127.0.0.1", done));
+    await new Promise((done) => this.server.listen(port, "127.0.0.1", done));
     this.address = `http://127.0.0.1:${this.server.address().port}`;
     return this;
   }
@@ -111,9 +112,14 @@ export class Mock {
     await new Promise((done) => this.server.close(done));
   }
 
+  /** The texts of the tokens of this request, as the scenario has them now. */
+  textOf(body) {
+    return textOf(body, this.scenario);
+  }
+
   async #answer(request, response) {
     const { pathname } = new URL(request.url, this.address);
-    if (request.method === "GET" && (pathname === "/" || pathname.startsWith("/page/"))) return file(pathname, response);
+    if (pathname === "/" || pathname.startsWith("/page/")) return file(pathname, response);
     const { key, busy, refuse } = this.scenario;
     if (key && request.headers.authorization !== `Bearer ${key}`) return refusal(response, 401, "no valid key");
     if (pathname === "/v1/models") return json(response, 200, { object: "list", data: [this.#model()] });
@@ -155,7 +161,10 @@ export class Mock {
     const drafters = draftersOf(body);
     for (const { tokens, drafted } of passes(textOf(body, scenario), drafters, body.seed ?? 0)) {
       if (response.destroyed) return;
-      if (scenario.breakAfter !== null && sent >= scenario.breakAfter) return response.destroy();
+      if (scenario.breakAfter !== null && sent >= scenario.breakAfter) {
+        await sleepUntil(performance.now() + 30); // what was written is on its way
+        return response.destroy();
+      }
       if (scenario.failAfter !== null && sent >= scenario.failAfter) {
         send({ error: { message: "the model broke", type: "server_error", param: null, code: null } });
         return response.end();

@@ -1,0 +1,157 @@
+// The page against a real server: `FORETOKEN_SERVER` is the address of one, or the path of a binary, which is then
+// started here and, at the end, stopped in the middle of a text. Without it these tests are skipped.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { after, before, describe, test } from "node:test";
+import { EventParser } from "../stream.js";
+import { drawn, ended, launch, open, say, shownText } from "./browser.mjs";
+
+const given = process.env.FORETOKEN_SERVER ?? "";
+const skip = given === "" ? "FORETOKEN_SERVER is not set" : false;
+
+/** Starts the binary on a free port and waits until it says its address. */
+async function start(binary) {
+  const child = spawn(binary, ["serve", "--port", "0"], { stdio: ["ignore", "pipe", "pipe"] });
+  const address = await new Promise((found, failed) => {
+    let said = "";
+    const hear = (part) => {
+      said += part;
+      const match = /http:\/\/[\w.:[\]]+:\d+/.exec(said);
+      if (match) found(match[0]);
+    };
+    child.stdout.on("data", hear);
+    child.stderr.on("data", hear);
+    child.on("error", failed);
+    child.on("exit", (code) => failed(new Error(`${binary} serve ended with ${code}: ${said}`)));
+    setTimeout(() => failed(new Error(`${binary} serve: expected an address within 60 s, found ${said}`)), 60_000).unref();
+  });
+  return { child, address };
+}
+
+describe("with a real server", { skip }, () => {
+  let browser;
+  let child = null;
+  let address = given;
+
+  before(async () => {
+    browser = await launch();
+    if (!given.startsWith("http")) ({ child, address } = await start(given));
+  });
+  after(async () => {
+    await browser?.close();
+    child?.kill();
+  });
+
+  /** Sends a text and gives back the chunks of the answer, as the server sent them. */
+  async function answer(page, text) {
+    const response = page.waitForResponse((response) => /completions$/.test(response.url()));
+    await say(page, text);
+    await ended(page);
+    const events = new EventParser().push(await (await response).body());
+    assert.equal(events.at(-1), "[DONE]");
+    return events.slice(0, -1).map((event) => JSON.parse(event));
+  }
+
+  test("a text is shown as sent, in the colours of its authors", async () => {
+    const { page, close } = await open(browser, address);
+    await page.locator("#locked").check();
+    await page.locator("#max-tokens").fill("80");
+    const found = await answer(page, "once upon a time, there was a little dog");
+    const choices = found.flatMap(({ choices }) => choices);
+    const text = choices.map((choice) => choice.delta?.content ?? choice.text ?? "").join("");
+    assert.equal(await shownText(page), text);
+    const tokens = choices.flatMap(({ provenance }) => provenance ?? []);
+    assert.ok(tokens.length > 4, `${tokens.length} tokens`);
+    assert.ok(tokens.map((token) => token.text).join("").startsWith(text), "the tokens make up the text");
+    const authors = new Set(tokens.map(({ origin }) => origin));
+    const colours = await page.locator(".t").evaluateAll((all) => [...new Set(all.map(({ colour }) => colour))]);
+    assert.equal(colours.length, authors.size, `${[...authors]} in ${colours}`);
+    await page.locator(".t >> nth=2").hover();
+    assert.match(await page.locator("#detail").innerText(), /token\s+\d+[^]*pass\s+\d+[^]*p\s+[01]\./);
+    await page.locator(".text").focus();
+    await page.keyboard.press("ArrowRight");
+    assert.ok(await page.locator("#detail").isVisible());
+    await page.locator("#rejected").check();
+    await drawn(page);
+    const drafted = choices.flatMap((choice) => choice.drafted ?? []);
+    assert.equal(await page.locator("del").count(), drafted.filter(({ accepted }) => !accepted).length);
+    await answer(page, "and then?");
+    assert.equal(await page.locator("article").count(), 2);
+    assert.equal(await page.locator(".problem").count(), 0);
+    await close();
+  });
+
+  test("a race gives the same text", async () => {
+    const { page, close } = await open(browser, address);
+    await page.locator("#send:enabled").waitFor();
+    await page.locator("#max-tokens").fill("100");
+    await page.locator("#box").fill("what is the best way to learn a language?");
+    await page.locator("#race").click();
+    await page.locator(".same, .race .problem").waitFor({ timeout: 60_000 });
+    assert.match(await page.locator(".verdict").innerText(), /same text: yes/);
+    console.log(`race: ${(await page.locator(".verdict .faster").innerText())}`);
+    await close();
+  });
+
+  test("every choice of drafters and promise is understood", async () => {
+    const { page, close } = await open(browser, address);
+    await page.locator("#send:enabled").waitFor();
+    await page.locator("#max-tokens").fill("12");
+    const names = await page.locator("#drafters input").evaluateAll((boxes) => boxes.map(({ value }) => value));
+    for (const verify of ["exact", "rejection", "block"]) {
+      await page.locator(`[name=verify][value=${verify}]`).check();
+      await answer(page, "hello");
+      assert.equal(await page.locator(".problem").count(), 0, verify);
+      await page.locator("#clear").click();
+    }
+    for (const name of names.filter((name) => name !== "prediction")) {
+      for (const other of names) await page.getByLabel(other, { exact: true }).setChecked(other === name);
+      await answer(page, "hello");
+      assert.equal(await page.locator(".problem").count(), 0, name);
+      await page.locator("#clear").click();
+    }
+    await close();
+  });
+
+  test("stopping stops it, and the next text comes", async () => {
+    const { page, close } = await open(browser, address);
+    await page.locator("#send:enabled").waitFor();
+    await page.locator("#max-tokens").fill("2000");
+    await say(page, "tell a long story");
+    await page.locator(".t >> nth=5").waitFor();
+    await page.keyboard.press("Escape");
+    await ended(page);
+    await page.locator("#max-tokens").fill("10");
+    await answer(page, "hello");
+    assert.equal(await page.locator(".problem").count(), 0);
+    await close();
+  });
+
+  test("the page is painted within 100 ms", async () => {
+    const times = [];
+    for (let round = 0; round < 5; round++) {
+      const { page, close } = await open(browser, address);
+      await page.waitForFunction(() => performance.getEntriesByName("first-contentful-paint").length > 0);
+      times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
+      await close();
+    }
+    console.log(`first paint, server: ${times.map((time) => time.toFixed(0)).join(", ")} ms`);
+    assert.ok(times.sort((one, other) => one - other)[2] < 100, `${times} ms`);
+  });
+
+  test("a server that is killed in the middle of a text", { skip: given.startsWith("http") }, async () => {
+    const { page, close } = await open(browser, address);
+    await page.locator("#send:enabled").waitFor();
+    await page.locator("#max-tokens").fill("2000");
+    await say(page, "tell a long story");
+    await page.locator(".t >> nth=5").waitFor();
+    child.removeAllListeners("exit");
+    child.kill("SIGKILL");
+    await page.locator(".problem").waitFor();
+    assert.match(await page.locator(".problem").innerText(), /stopped in the middle of the text/);
+    assert.ok((await shownText(page)).length > 0);
+    assert.equal(await page.locator("#box").inputValue(), "tell a long story");
+    await close(/Failed to load resource/);
+  });
+});

@@ -1,0 +1,195 @@
+// The parts of the page that need no browser: the parser of event streams, the figures, how a text is cut into tokens.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { ticks } from "../chart.js";
+import { Figures, firstDifference } from "../figures.js";
+import { passOf, requestFor } from "../requests.js";
+import { chunks, EventParser, ServerError } from "../stream.js";
+import { cut, Palette, rejectedBefore } from "../tokens.js";
+import { duration, short, visible } from "../words.js";
+import { chance } from "./mock.mjs";
+
+const bytes = (text) => new TextEncoder().encode(text);
+
+/** The events of a stream whose bytes come in parts of these lengths, over and over. */
+function eventsOf(text, lengths) {
+  const parser = new EventParser();
+  const whole = bytes(text);
+  const events = [];
+  for (let at = 0, turn = 0; at < whole.length; turn++) {
+    const length = lengths[turn % lengths.length];
+    events.push(...parser.push(whole.slice(at, at + length)));
+    at += length;
+  }
+  return events;
+}
+
+test("events are the same however their bytes are split", () => {
+  const stream =
+    "\uFEFF: ping\n\ndata: {\"a\":\"ü€😀\"}\n\ndata:without a space\r\n\r\ndata: one\ndata: two\n\n" +
+    "event: x\nid: 1\ndata:  two spaces\n\n\n\ndata\n\ndata: old mac\r\rdata: [DONE]\n\ndata: never ended";
+  const expected = ['{"a":"ü€😀"}', "without a space", "one\ntwo", " two spaces", "", "old mac", "[DONE]"];
+  for (let length = 1; length < 40; length++) assert.deepEqual(eventsOf(stream, [length]), expected, `${length}`);
+  const next = chance(5);
+  for (let round = 0; round < 200; round++) {
+    const lengths = Array.from({ length: 9 }, () => 1 + Math.floor(next() * 7));
+    assert.deepEqual(eventsOf(stream, lengths), expected, lengths.join());
+  }
+});
+
+test("a carriage return and a line feed in two parts are one end of a line", () => {
+  const parser = new EventParser();
+  const parts = ["data: a\r", "\ndata: b\r", "\n\r", "\n"];
+  assert.deepEqual(parts.flatMap((part) => parser.push(bytes(part))), ["a\nb"]);
+});
+
+/** `fetch` replaced by one answer, while `work` runs. */
+async function answering(response, work) {
+  const real = globalThis.fetch;
+  globalThis.fetch = async () => {
+    if (response instanceof Error) throw response;
+    return response;
+  };
+  try {
+    return await work();
+  } finally {
+    globalThis.fetch = real;
+  }
+}
+
+const collect = async () => {
+  const found = [];
+  for await (const chunk of chunks("x", {}, {})) found.push(chunk);
+  return found;
+};
+
+test("failures of a request become errors that say what they are", async () => {
+  const failing = async (response, kind, more = {}) => {
+    const error = await answering(response, collect).then(() => null, (error) => error);
+    assert.ok(error instanceof ServerError, `${kind}: ${error}`);
+    assert.equal(error.kind, kind);
+    for (const [key, value] of Object.entries(more)) assert.equal(error[key], value);
+  };
+  const body = JSON.stringify({ error: { message: "temperature: expected a number" } });
+  await failing(new TypeError("failed to fetch"), "gone");
+  await failing(new Response(body, { status: 400 }), "refused", { message: "temperature: expected a number" });
+  await failing(new Response("<html>", { status: 502 }), "refused", { message: "status 502" });
+  await failing(new Response(body, { status: 401 }), "key");
+  await failing(new Response(body, { status: 429, headers: { "Retry-After": "7" } }), "busy", { seconds: 7 });
+  await failing(new Response(body, { status: 429 }), "busy", { seconds: 1 });
+  await failing(new Response("data: {}\n\n"), "broken");
+  await failing(new Response("data: {\n\n"), "failed");
+  await failing(new Response('data: {"error":{"message":"out of pages"}}\n\n'), "failed", { message: "out of pages" });
+  assert.deepEqual(await answering(new Response('data: {"a":1}\n\ndata: [DONE]\n\n'), collect), [{ a: 1 }]);
+});
+
+test("chat and plain texts ask differently for the same", () => {
+  const lengths = { maxTokens: 9, nMax: 4 };
+  const settings = { type: "auto", verify: "exact", temperature: 0.5, ...lengths, system: "be kind", prediction: "" };
+  const dialogue = { turns: [{ user: "a", answer: "b" }], text: "c" };
+  const chat = requestFor({ id: "m", meta: { chat: true } }, dialogue, settings, 3);
+  assert.equal(chat.address, "v1/chat/completions");
+  assert.deepEqual(chat.body.messages.map(({ role, content }) => `${role} ${content}`), [
+    "system be kind", "user a", "assistant b", "user c",
+  ]);
+  assert.deepEqual(chat.body.speculative, { type: "auto", verify: "exact", n_max: 4 });
+  const plain = requestFor({ id: "m", meta: { chat: false } }, dialogue, settings, 3);
+  assert.equal(plain.address, "v1/completions");
+  assert.equal(plain.body.prompt, "abc");
+  assert.equal(plain.body.messages, undefined);
+  assert.equal(passOf({ choices: [{ text: "x" }] }).text, "x");
+  assert.equal(passOf({ choices: [{ delta: { content: "x" } }] }).text, "x");
+  assert.equal(passOf({ choices: [{ delta: { role: "assistant", content: "" } }] }), null);
+  assert.equal(passOf({ choices: [], usage: {} }), null);
+});
+
+const token = (text, origin = "target", depth = 0) => ({ token: 1, text, origin, depth, pass: 0, p: 0.5, q: null });
+const draft = (depth, accepted, drafter = "draft") => ({ drafter, depth, token: 2, text: "x", accepted });
+
+test("figures count tokens, drafts and depths as servers do", () => {
+  const figures = new Figures(1000);
+  assert.equal(figures.firstToken, null);
+  assert.equal(figures.speed, null);
+  assert.equal(figures.acceptedLength, null);
+  figures.add({ tokens: [token("a")], drafted: [] }, 1050);
+  const tree = [draft(1, false), draft(1, true, "suffix"), draft(2, true, "suffix"), draft(3, false)];
+  figures.add({ tokens: [token("b", "suffix", 1), token("c", "suffix", 2), token("d")], drafted: tree }, 1150);
+  figures.add({ tokens: [token("e")], drafted: [draft(1, false)] }, 1250);
+  assert.equal(figures.firstToken, 50);
+  assert.equal(figures.tokens, 5);
+  assert.equal(figures.speed, (4 * 1000) / 200);
+  assert.equal(figures.acceptedLength, 1 + 2 / 2);
+  assert.equal(figures.tokensPerPass, 5 / 3);
+  assert.deepEqual(figures.positions, [
+    { drafted: 2, accepted: 1 }, { drafted: 1, accepted: 1 }, { drafted: 1, accepted: 0 },
+  ]);
+  assert.deepEqual([...figures.byOrigin], [["target", 3], ["suffix", 2]]);
+});
+
+test("the speed of the last second forgets what is older", () => {
+  const figures = new Figures(0);
+  for (let at = 0; at <= 2000; at += 100) figures.add({ tokens: [token("a"), token("b")], drafted: [] }, at);
+  assert.equal(figures.speedAt(2000), 20);
+  assert.equal(figures.speedAt(2500), 10);
+  assert.equal(figures.speedAt(5000), 0);
+  const young = new Figures(0);
+  young.add({ tokens: [token("a")], drafted: [] }, 100);
+  young.add({ tokens: [token("a"), token("b")], drafted: [] }, 300);
+  assert.equal(young.speedAt(300), 10);
+});
+
+test("a text is cut by its tokens and never changed by them", () => {
+  const texts = (found) => found.pieces.map((piece) => piece.text);
+  assert.deepEqual(texts(cut("a bc", [token("a"), token(" b"), token("c")])), ["a", " b", "c"]);
+  const emoji = cut("x😀", [token("x"), token(""), token("😀")]);
+  assert.deepEqual(texts(emoji), ["x", "😀"]);
+  assert.equal(emoji.pieces[1].tokens.length, 2);
+  const held = cut("", [token("st")]);
+  assert.deepEqual(texts(held), []);
+  assert.deepEqual(texts(cut("stop", [token("op")], held.waiting)), ["st", "op"]);
+  const special = cut("a", [token("a"), token("</s>")]);
+  assert.deepEqual(texts(special), ["a"]);
+  assert.equal(special.waiting.length, 1);
+  assert.deepEqual(texts(cut("plain", [])), ["plain"]);
+  const next = chance(2);
+  for (let round = 0; round < 500; round++) {
+    const letters = () => "ab€"[Math.floor(next() * 3)].repeat(Math.floor(next() * 3));
+    const tokens = Array.from({ length: 4 }, () => token(letters()));
+    const text = tokens.map(({ text }) => text).join("").slice(Math.floor(next() * 3));
+    const found = cut(text, tokens, [token(letters())]);
+    assert.equal(texts(found).join(""), text);
+    assert.equal(found.pieces.flatMap((piece) => piece.tokens).length + found.waiting.length, 5);
+  }
+});
+
+test("rejected drafts stand before the token that took their place", () => {
+  const pass = {
+    tokens: [token("a", "draft", 1), token("b")],
+    drafted: [draft(1, true), draft(1, false), draft(3, false), draft(2, false)],
+  };
+  assert.deepEqual(rejectedBefore(pass, 1).map(({ depth }) => depth), [1]);
+  assert.deepEqual(rejectedBefore(pass, 2).map(({ depth }) => depth), [2, 3]);
+});
+
+test("the first difference is found in bytes", () => {
+  assert.equal(firstDifference("aü", "aü"), null);
+  assert.equal(firstDifference("aü", "aö").at, 2);
+  assert.equal(firstDifference("abc", "ab").at, 2);
+  assert.equal(firstDifference("abc", "ab").other, "ab");
+  assert.equal(firstDifference("\u00e9", "e\u0301").at, 0);
+});
+
+test("numbers, characters, colours and ticks", () => {
+  assert.deepEqual([0, 0.5, 3.14159, 99.95, 12345, null, NaN].map((number) => short(number)), [
+    "0.00", "0.50", "3.14", "100.0", "12345", "–", "–",
+  ]);
+  assert.equal(duration(4.25), "4.3 ms");
+  assert.equal(duration(2440), "2.44 s");
+  assert.equal(visible("a\u200b\u202e\n\t"), "a<U+200B><U+202E>⏎⇥");
+  const palette = new Palette();
+  assert.deepEqual(["target", "a", "b", "a", "target"].map((name) => palette.of(name)), [0, 1, 2, 1, 0]);
+  for (let name = 0; name < 20; name++) assert.ok(palette.of(`more${name}`) <= 8);
+  assert.deepEqual(ticks(2.44, 6), [0, 0.5, 1, 1.5, 2, 2.5]);
+  assert.deepEqual(ticks(10, 4), [0, 5, 10]);
+});
