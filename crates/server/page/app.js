@@ -31,6 +31,7 @@ class Page {
   #known = [];
   #stop = null;
   #following = true;
+  #scrollTop = 0;
   #scroll = () => (this.log.scrollTop = this.log.scrollHeight);
 
   constructor() {
@@ -38,9 +39,9 @@ class Page {
     this.races = [];
     this.detail = new Detail(this.log);
     this.box = byId("box");
-    this.log.addEventListener("scroll", () => {
-      this.#following = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < NEAR_THE_END;
-    });
+    this.log.addEventListener("scroll", () => this.#scrolled());
+    // A block that comes into view gets its true height, which may push the end out of it.
+    this.log.addEventListener("contentvisibilityautostatechange", () => this.follow(), true);
   }
 
   /** Asks which models there are; what the server says decides the switches. */
@@ -168,6 +169,14 @@ class Page {
     if (this.#following) onFrame(this.#scroll, { last: true });
   }
 
+  /** Scrolling up ends following, reaching the end begins it; the end may also move away by itself. */
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.log;
+    if (scrollHeight - scrollTop - clientHeight < NEAR_THE_END) this.#following = true;
+    else if (scrollTop < this.#scrollTop) this.#following = false;
+    this.#scrollTop = scrollTop;
+  }
+
   #followNow() {
     this.#following = true;
     this.follow();
@@ -204,7 +213,7 @@ for (const example of document.querySelectorAll(".example")) {
 }
 
 page.box.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  if (event.key !== "Enter" || event.shiftKey || event.altKey || event.isComposing) return;
   event.preventDefault();
   if (event.ctrlKey || event.metaKey) page.race();
   else page.send();
@@ -213,7 +222,6 @@ page.box.addEventListener("keydown", (event) => {
 const outsideFields = {
   "/": () => page.box.focus(),
   "?": () => byId("keys").showModal(),
-  r: () => page.again(),
   d: () => byId("rejected").click(),
   s: () => (page.showPanel(true), byId("panel").focus()),
 };
@@ -224,6 +232,9 @@ document.addEventListener("keydown", (event) => {
     page.stop();
     page.detail.show(null);
     page.showPanel(false);
+  } else if (event.altKey && event.key === "Enter") {
+    event.preventDefault();
+    page.again();
   } else if ((event.ctrlKey || event.metaKey) && event.key === "k") {
     event.preventDefault();
     page.box.focus();

@@ -131,10 +131,11 @@ export class Chat {
       settings.type === "none" ? "plain" : `${settings.type}, ${settings.verify}`,
       ...ends,
     ];
-    const copy = button("Copy", () => navigator.clipboard?.writeText(turn.text.text));
     const again = button("Write anew", () => this.#page.again());
     again.classList.add("again");
-    turn.foot.append(element("span", "told", parts.join(" · ")), copy);
+    turn.foot.append(element("span", "told", parts.join(" · ")));
+    // There is no clipboard on a page that came over plain HTTP from another machine.
+    if (navigator.clipboard) turn.foot.append(button("Copy", () => navigator.clipboard.writeText(turn.text.text)));
     if (turn.state === "done") turn.foot.append(again);
     this.#page.say(`The answer has ended, ${count(figures.tokens, "token")}.`);
   }

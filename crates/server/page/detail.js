@@ -47,16 +47,19 @@ export class Detail {
     for (const marked of this.#marked) marked.classList.add("same");
     span.setAttribute("aria-describedby", "detail");
     this.#box.replaceChildren(...lines(span));
-    onFrame(this.#place, { last: true });
+    this.#put();
   }
 
   #put() {
-    const rect = this.#span?.isConnected ? this.#span.getClientRects()[0] : null;
-    if (!rect) return this.show(null);
+    // A token may stand on two lines, the space before it on the first; a line end has no width at all.
+    const all = this.#span?.isConnected ? [...this.#span.getClientRects()] : [];
+    const wide = all.filter((rect) => rect.width > 0);
+    const [first, last] = wide.length > 0 ? [wide[0], wide.at(-1)] : [all[0], all[0]];
+    if (!first) return this.show(null);
     const { offsetWidth: width, offsetHeight: height } = this.#box;
-    const below = rect.bottom + ASIDE;
-    const top = below + height > innerHeight - ASIDE ? rect.top - height - ASIDE : below;
-    const left = Math.min(Math.max(rect.left - ASIDE, ASIDE), document.documentElement.clientWidth - width - ASIDE);
+    const below = last.bottom + ASIDE;
+    const top = below + height > innerHeight - ASIDE ? first.top - height - ASIDE : below;
+    const left = Math.min(Math.max(last.left - ASIDE, ASIDE), document.documentElement.clientWidth - width - ASIDE);
     this.#box.style.top = `${Math.max(top, ASIDE)}px`;
     this.#box.style.left = `${left}px`;
   }

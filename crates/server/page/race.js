@@ -71,7 +71,8 @@ export class Race {
     const chosen = page.settings.read();
     const type = chosen.type === "none" ? "auto" : chosen.type;
     const seed = page.settings.seed;
-    const title = element("h2", "", "A race: ", element("q", "", shorten(dialogue.text)));
+    const about = dialogue.text.trim() === "" ? "the text so far" : element("q", "", shorten(dialogue.text));
+    const title = element("h2", "", "A race: ", about);
     title.dir = "auto";
     const how = `${type} against plain · temperature ${chosen.temperature} · seed ${seed} · promise exact`;
     this.element.prepend(title, element("p", "told", how));

@@ -147,7 +147,12 @@ export class TokenText {
     span.pass = tokens.at(-1)?.pass ?? pass;
     this.#last = span;
     this.#inBlock += 1;
-    if (this.#inBlock >= TOKENS_A_BLOCK && text.endsWith("\n")) this.#block = null;
+    if (this.#inBlock >= TOKENS_A_BLOCK && text.endsWith("\n")) this.#endBlock();
+  }
+
+  #endBlock() {
+    this.#block.classList.add("done");
+    this.#block = null;
   }
 
   #addRejected(token, pass) {

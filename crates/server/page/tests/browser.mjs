@@ -102,3 +102,24 @@ export async function contrasts(page, selectors) {
     });
   }, selectors);
 }
+
+/**
+ * Fails where the first paint takes longer. Several visits and their median, and up to three rounds of that: the
+ * machine may be busy with other things, and only the page is judged here.
+ */
+export async function paintsWithin(milliseconds, browser, address) {
+  const medians = [];
+  for (let round = 0; round < 3; round++) {
+    const times = [];
+    for (let visit = 0; visit < 5; visit++) {
+      const { page, close } = await open(browser, address);
+      await page.waitForFunction(() => performance.getEntriesByName("first-contentful-paint").length > 0);
+      times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
+      await close();
+    }
+    console.log(`first paint: ${times.map((time) => time.toFixed(0)).join(", ")} ms`);
+    medians.push(times.sort((one, other) => one - other)[2]);
+    if (medians.at(-1) < milliseconds) return;
+  }
+  assert.fail(`first paint: medians of ${medians} ms, expected less than ${milliseconds} ms`);
+}

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
-import { contrasts, ended, launch, open, say, shownText } from "./browser.mjs";
+import { contrasts, ended, launch, open, paintsWithin, say, shownText } from "./browser.mjs";
 import { DRAFTERS, Mock, passes, PLAIN_SCENARIO } from "./mock.mjs";
 
 const FOLDER = new URL("..", import.meta.url);
@@ -184,8 +184,12 @@ describe("tokens", () => {
       token: token.token, pass: token.pass, depth: token.depth, p: token.p.toFixed(3), q: token.q.toFixed(3),
     })) assert.equal(words[words.indexOf(name) + 1], String(value), `${name} in ${words}`);
     assert.equal(await page.locator(".same").count(), pass.tokens.length);
-    const [shown, spot] = [await box.boundingBox(), await page.locator(`.t >> nth=${index}`).boundingBox()];
-    assert.ok(shown.y >= spot.y + spot.height || shown.y + shown.height <= spot.y, "the box hides its token");
+    const shown = await box.boundingBox();
+    const spots = await page.locator(`.t >> nth=${index}`).evaluate(
+      (span) => [...span.getClientRects()].map((rect) => rect.toJSON()));
+    for (const spot of spots.filter(({ width }) => width > 0)) {
+      assert.ok(shown.y >= spot.bottom || shown.y + shown.height <= spot.top, "the box hides its token");
+    }
     await page.locator(".t.o0 >> nth=3").hover();
     assert.match(await box.innerText(), /the model itself/);
     assert.match(await box.innerText(), /q\s+none/);
@@ -364,16 +368,17 @@ describe("keys", () => {
 
   test("single keys work outside of fields, and ? lists them", async () => {
     const { page, close } = await visit();
-    await say(page, "what? is/this r d s");
+    await say(page, "what? is/this d s");
     await ended(page);
-    assert.equal(await page.locator(".said").innerText(), "what? is/this r d s");
+    assert.equal(await page.locator(".said").innerText(), "what? is/this d s");
     await page.locator(".text").focus();
     await page.keyboard.press("d");
     assert.ok(await page.locator("#rejected").isChecked());
-    await page.keyboard.press("r");
-    await page.locator("body.busy, .foot").first().waitFor();
+    await page.keyboard.press("Alt+Enter");
+    await page.waitForFunction(() => document.querySelectorAll("span.t").length === 256);
     await ended(page);
     assert.equal(mock.asked.length, 2);
+    assert.deepEqual(mock.asked[1].body.messages, mock.asked[0].body.messages);
     await page.keyboard.press("?");
     assert.ok(await page.getByRole("dialog").isVisible());
     await page.keyboard.press("Escape");
@@ -677,12 +682,18 @@ describe("looks", () => {
       const log = document.querySelector("#log");
       return log.scrollHeight - log.scrollTop - log.clientHeight;
     });
-    await page.locator(".t >> nth=900").waitFor();
-    assert.ok((await fromEnd()) < 60, `${await fromEnd()} pixels from the end`);
+    for (const token of [300, 600, 900]) {
+      await page.locator(`.t >> nth=${token}`).waitFor();
+      assert.ok((await fromEnd()) < 60, `${await fromEnd()} pixels from the end`);
+    }
     await page.locator("#log").evaluate((log) => (log.scrollTop = 0));
     await page.locator(".t >> nth=1300").waitFor();
     assert.equal(await page.locator("#log").evaluate((log) => log.scrollTop), 0);
     await page.keyboard.press("Escape");
+    mock.scenario.tokensPerSecond = 0;
+    await say(page, "all at once");
+    await ended(page);
+    assert.ok((await fromEnd()) < 60, `${await fromEnd()} pixels from the end, at the end`);
     await close();
   });
 });
@@ -710,17 +721,7 @@ describe("weight and speed", () => {
   });
 
   test("the first paint comes within 100 ms", async () => {
-    const times = [];
-    for (let round = 0; round < 7; round++) {
-      const { page, close } = await visit();
-      await page.waitForFunction(() => performance.getEntriesByName("first-contentful-paint").length > 0);
-      times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
-      await close();
-      current = null;
-    }
-    console.log(`first paint: ${times.map((time) => time.toFixed(0)).join(", ")} ms`);
-    const middle = times.sort((one, other) => one - other)[3];
-    assert.ok(middle < 100, `median ${middle} ms`);
+    await paintsWithin(100, browser, mock.address);
   });
 
   /** Milliseconds between frames while a text of this length streams in, sorted. */

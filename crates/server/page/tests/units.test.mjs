@@ -1,6 +1,7 @@
 // The parts of the page that need no browser: the parser of event streams, the figures, how a text is cut into tokens.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { ticks } from "../chart.js";
 import { Figures, firstDifference } from "../figures.js";
@@ -192,4 +193,43 @@ test("numbers, characters, colours and ticks", () => {
   for (let name = 0; name < 20; name++) assert.ok(palette.of(`more${name}`) <= 8);
   assert.deepEqual(ticks(2.44, 6), [0, 0.5, 1, 1.5, 2, 2.5]);
   assert.deepEqual(ticks(10, 4), [0, 5, 10]);
+});
+
+// How colours look without one of the three kinds of cones: Machado, Oliveira and Fernandes 2009, severity 1.
+const SIGHTS = {
+  all: [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+  "no red": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+  "no green": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+  "no blue": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+};
+
+/** A colour (#rrggbb) in CIE Lab, as seen. */
+function seen(colour, sight) {
+  const part = (at) => Number.parseInt(colour.slice(at, at + 2), 16) / 255;
+  const toLinear = (value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  const linear = [1, 3, 5].map(part).map(toLinear);
+  const times = (row, values) => row.reduce((sum, factor, index) => sum + factor * values[index], 0);
+  const cones = sight.map((row) => Math.min(Math.max(times(row, linear), 0), 1));
+  const xyz = [[0.4339, 0.3762, 0.1899], [0.2126, 0.7152, 0.0722], [0.0177, 0.1095, 0.8728]];
+  const curve = (value) => (value > 0.008856 ? Math.cbrt(value) : 7.787 * value + 16 / 116);
+  const [x, y, z] = xyz.map((row) => curve(times(row, cones)));
+  return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
+}
+
+test("the colours of drafters stay apart, also for colour-blind people", async () => {
+  const style = await readFile(new URL("../style.css", import.meta.url), "utf8");
+  const [light, dark] = style.split("@media (prefers-color-scheme: dark)");
+  for (const [scheme, part] of Object.entries({ light, dark })) {
+    const names = ["text", "o1", "o2", "o3", "o4", "o5", "o6", "o7"];
+    const colours = names.map((name) => new RegExp(`--${name}: (#[0-9a-f]{6})`).exec(part)[1]);
+    for (const [sight, matrix] of Object.entries(SIGHTS)) {
+      const all = colours.map((colour) => seen(colour, matrix));
+      for (let one = 0; one < all.length; one++) {
+        for (let other = 0; other < one; other++) {
+          const distance = Math.hypot(...all[one].map((value, index) => value - all[other][index]));
+          assert.ok(distance > 10, `${scheme}, ${sight}: ${names[one]} and ${names[other]} are ${distance} apart`);
+        }
+      }
+    }
+  }
 });
