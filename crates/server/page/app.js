@@ -32,7 +32,9 @@ class Page {
   #stop = null;
   #following = true;
   #scrollTop = 0;
-  #scroll = () => (this.log.scrollTop = this.log.scrollHeight);
+  #scroll = () => {
+    if (this.#following) this.log.scrollTop = this.log.scrollHeight; // someone may have scrolled up since it was asked
+  };
 
   constructor() {
     this.chat = new Chat(this);
