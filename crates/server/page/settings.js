@@ -93,9 +93,10 @@ export class Settings {
 
   /** What the switches say now. */
   read() {
-    const chosen = [...this.#boxes].filter(([, box]) => box.checked).map(([name]) => name);
+    const ticked = [...this.#boxes].filter(([, box]) => box.checked).map(([name]) => name);
+    const prediction = ticked.includes("prediction") ? byId("prediction").value : "";
+    const chosen = ticked.filter((name) => name !== "prediction" || prediction !== "");
     const type = this.#type() === "chosen" ? chosen.join("+") || "none" : this.#type();
-    const prediction = chosen.includes("prediction") ? byId("prediction").value : "";
     return {
       type,
       verify: document.querySelector("[name=verify]:checked").value,
