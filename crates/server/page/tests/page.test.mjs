@@ -766,6 +766,29 @@ describe("weight and speed", () => {
     assert.fail(`95 % of the frames within ${tries.map((time) => time.toFixed(1))} ms, expected 20 in one of them`);
   });
 
+  test("a fast stream changes the text once a frame", async () => {
+    mock.scenario.tokensPerSecond = 2000;
+    const { page, close } = await visit();
+    await page.evaluate(() => {
+      window.seen_ = { frames: 0, changes: 0 };
+      const step = () => {
+        window.seen_.frames += document.body.classList.contains("busy") ? 1 : 0;
+        requestAnimationFrame(step);
+      };
+      requestAnimationFrame(step);
+      new MutationObserver((changes) => {
+        window.seen_.changes += changes.some(({ addedNodes: [node] }) => node?.matches?.(".t, .block")) ? 1 : 0;
+      }).observe(document.querySelector("#log"), { childList: true, subtree: true });
+    });
+    await page.locator("#max-tokens").fill("800");
+    await say(page, "hello");
+    await ended(page);
+    const { frames, changes } = await page.evaluate(() => window.seen_);
+    assert.ok(changes > 3 && changes <= frames + 3, `${changes} changes in ${frames} frames, ${written().length} passes`);
+    assert.ok(frames < written().length / 2, `${frames} frames are too many to tell`);
+    await close();
+  });
+
   test("4000 tokens in view do not slow it down", async () => {
     mock.scenario.tokensPerSecond = 0;
     const { page, close } = await visit();

@@ -114,7 +114,7 @@ test("figures count tokens, drafts and depths as servers do", () => {
   assert.equal(figures.speed, null);
   assert.equal(figures.acceptedLength, null);
   figures.add({ tokens: [token("a")], drafted: [] }, 1050);
-  const tree = [draft(1, false), draft(1, true, "suffix"), draft(2, true, "suffix"), draft(3, false)];
+  const tree = [draft(1, true, "suffix"), draft(1, false), draft(2, true, "suffix"), draft(3, false)];
   figures.add({ tokens: [token("b", "suffix", 1), token("c", "suffix", 2), token("d")], drafted: tree }, 1150);
   figures.add({ tokens: [token("e")], drafted: [draft(1, false)] }, 1250);
   assert.equal(figures.firstToken, 50);
