@@ -15,7 +15,7 @@ const TOKENS_A_BLOCK = 48;
  * Cuts `text` into pieces by its tokens: `{pieces: [{text, tokens}], waiting}`.
  *
  * A token whose text is empty or not (yet) there joins the next piece; those at the end come back in `waiting`, for
- * the next call.
+ * the next call. What waits when a text ends (the token that ends it) has no place in it and is only counted.
  */
 export function cut(text, tokens, waiting = []) {
   const pieces = [];
@@ -66,7 +66,6 @@ export class TokenText {
   #waiting = [];
   #block = null;
   #inBlock = 0;
-  #last = null;
   #rejected = false;
   #draw = () => this.#drawSome();
   #onDrawn;
@@ -107,7 +106,7 @@ export class TokenText {
     this.element.replaceChildren();
     this.#drawn = 0;
     this.#waiting = [];
-    this.#block = this.#last = null;
+    this.#block = null;
   }
 
   #drawSome() {
@@ -137,7 +136,6 @@ export class TokenText {
       this.#addPiece(piece, number);
     }
     rejectedUpTo(Math.max(pass.tokens.length, 1));
-    if (pass.finish && this.#last) this.#last.tokens.push(...this.#waiting.splice(0));
   }
 
   #addPiece({ text, tokens }, pass) {
@@ -145,7 +143,6 @@ export class TokenText {
     const span = this.#append("span", text, this.#palette.of(author));
     span.tokens = tokens;
     span.pass = tokens.at(-1)?.pass ?? pass;
-    this.#last = span;
     this.#inBlock += 1;
     if (this.#inBlock >= TOKENS_A_BLOCK && text.endsWith("\n")) this.#endBlock();
   }
