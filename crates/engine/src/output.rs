@@ -34,6 +34,19 @@ pub struct Emitted {
     pub text: String,
 }
 
+/// One token of a draft tree that was verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drafted {
+    /// The token.
+    pub token: Token,
+    /// Who was the first to offer it there; the drafter's number.
+    pub drafter: u8,
+    /// How deep in the draft tree it was, 1 for a child of the pending token.
+    pub depth: usize,
+    /// Whether it became a part of the text.
+    pub accepted: bool,
+}
+
 /// Why a sequence ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishReason {
@@ -63,6 +76,14 @@ pub enum Event {
         done: usize,
         /// Tokens of the prompt.
         total: usize,
+    },
+    /// A draft tree was verified, of a request that [wants to know](crate::Request::report_drafts). The tokens that it
+    /// led to come next.
+    Drafts {
+        /// Whose.
+        sequence: SequenceId,
+        /// The nodes of the tree, parents before their children; at least one.
+        drafted: Vec<Drafted>,
     },
     /// Tokens were emitted, in order.
     Tokens {
@@ -97,7 +118,7 @@ impl Event {
     /// The text that came with it; empty where there is none.
     pub fn text(&self) -> String {
         match self {
-            Self::Prompt { .. } | Self::DrafterFailed { .. } => String::new(),
+            Self::Prompt { .. } | Self::Drafts { .. } | Self::DrafterFailed { .. } => String::new(),
             Self::Tokens { emitted, .. } => emitted.iter().map(|emitted| emitted.text.as_str()).collect(),
             Self::Finished { text, .. } => text.clone(),
         }

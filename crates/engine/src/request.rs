@@ -44,6 +44,8 @@ pub struct Request {
     pub priority: i32,
     /// Whether log-probabilities of the emitted tokens under the model's raw law are wanted.
     pub log_probabilities: bool,
+    /// Whether the drafts that were verified are reported ([`crate::Event::Drafts`]), refused ones included.
+    pub report_drafts: bool,
     /// Turns tokens into text; without it events carry none, and stop strings are not looked for.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Strings that end the text, and are not part of it.
@@ -72,6 +74,7 @@ impl Request {
             public_prefix: 0,
             priority: 0,
             log_probabilities: false,
+            report_drafts: false,
             tokenizer: None,
             stop: Vec::new(),
             special: false,

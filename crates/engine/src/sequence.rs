@@ -13,7 +13,7 @@ use foretoken_speculation::{Choice, Costs, DraftTree, Experience, NodeId, Policy
 use foretoken_text::{StopMatcher, TextStream};
 
 use crate::faults::{Fault, is_made};
-use crate::output::{Emitted, FinishReason};
+use crate::output::{Drafted, Emitted, FinishReason};
 use crate::pages::SequencePages;
 use crate::request::{BudgetKind, Order, Request};
 use crate::stats::{DrafterStats, Stats};
@@ -279,6 +279,17 @@ impl Sequence {
         if !self.tree.is_empty() {
             self.budget.learn(&Outcome { tree: &self.tree, path });
         }
+    }
+
+    /// The tree of the pass, of which these nodes were written.
+    pub(crate) fn drafted(&self, written: &[NodeId]) -> Vec<Drafted> {
+        let drafted = |node| Drafted {
+            token: self.tree.token(node),
+            drafter: self.tree.source(node),
+            depth: self.tree.depth(node),
+            accepted: written.contains(&node),
+        };
+        self.tree.nodes().map(drafted).collect()
     }
 
     /// Learns from the candidates of the pass how right its drafters were, now that so many last tokens are written;

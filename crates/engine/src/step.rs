@@ -360,6 +360,10 @@ impl Engine {
         overlaps.retain(|(node, ..)| node.is_none_or(|node| places.contains(&node)));
         let overlaps: Vec<(u8, f64)> = overlaps.into_iter().map(|(_, source, overlap)| (source, overlap)).collect();
         sequence.count(&verdict.path, emitted.len(), &overlaps);
+        if sequence.request.report_drafts && !sequence.tree.is_empty() {
+            let drafted = sequence.drafted(&verdict.path[..verdict.path.len().min(emitted.len())]);
+            events.push(Event::Drafts { sequence: sequence.id, drafted });
+        }
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });
         }

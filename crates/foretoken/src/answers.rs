@@ -137,6 +137,7 @@ impl Growing {
 /// Whose event it is.
 pub(crate) fn sequence(event: &Event) -> SequenceId {
     let (Event::Prompt { sequence, .. }
+    | Event::Drafts { sequence, .. }
     | Event::Tokens { sequence, .. }
     | Event::DrafterFailed { sequence, .. }
     | Event::Finished { sequence, .. }) = event;
@@ -206,7 +207,7 @@ impl Answer {
     /// Takes the next of its events, which was heard at `now`.
     pub fn take(&mut self, event: &Event, now: Instant) {
         match event {
-            Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+            Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
             Event::Tokens { emitted, .. } => {
                 emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));
                 self.emitted.extend_from_slice(emitted);
