@@ -44,6 +44,9 @@ pub struct Request {
     pub priority: i32,
     /// Whether log-probabilities of the emitted tokens under the model's raw law are wanted.
     pub log_probabilities: bool,
+    /// How many of the most probable tokens are told with each emitted token ([`crate::Emitted::top`]), up to
+    /// [`Request::TOP_LOG_PROBABILITIES_MAX`].
+    pub top_log_probabilities: usize,
     /// Turns tokens into text; without it events carry none, and stop strings are not looked for.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Strings that end the text, and are not part of it.
@@ -53,6 +56,9 @@ pub struct Request {
 }
 
 impl Request {
+    /// Most tokens that are told beside each emitted one: as many as OpenAI's API allows.
+    pub const TOP_LOG_PROBABILITIES_MAX: usize = 20;
+
     /// Plain greedy decoding of a prompt until the context is full; fields can be set from here.
     pub fn new(prompt: Vec<Token>) -> Self {
         Self {
@@ -72,6 +78,7 @@ impl Request {
             public_prefix: 0,
             priority: 0,
             log_probabilities: false,
+            top_log_probabilities: 0,
             tokenizer: None,
             stop: Vec::new(),
             special: false,
@@ -238,6 +245,11 @@ pub enum RequestError {
         /// Its number.
         found: u8,
     },
+    /// More of the most probable tokens than are told.
+    TopLogProbabilities {
+        /// How many.
+        found: usize,
+    },
     /// As many requests wait as may.
     Queue {
         /// The bound ([`crate::Engine::set_waiting_max`]).
@@ -268,6 +280,10 @@ impl fmt::Display for RequestError {
             }
             Self::Limits { n_min, nodes_max } => {
                 write!(f, "draft.n_min: expected at most the budget's nodes_max ({nodes_max}), found {n_min}")
+            }
+            Self::TopLogProbabilities { found } => {
+                let most = Request::TOP_LOG_PROBABILITIES_MAX;
+                write!(f, "top_log_probabilities: expected at most {most}, found {found}")
             }
             Self::DrafterTwice { found } => write!(f, "drafter: expected each number once, found {found} twice"),
             Self::Queue { waiting_max } => {
