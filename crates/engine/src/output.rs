@@ -30,6 +30,9 @@ pub struct Emitted {
     pub q: Option<f32>,
     /// Its log-probability under the model's raw law, if asked for.
     pub log_probability: Option<f32>,
+    /// The most probable tokens at its place with their log-probabilities under the model's raw law, as many as were
+    /// asked for: the best first, the lowest of equals, no impossible ones.
+    pub top: Vec<(Token, f32)>,
     /// Text that it completes; may be empty while a character or a stop string is incomplete.
     pub text: String,
 }

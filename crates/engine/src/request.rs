@@ -46,6 +46,9 @@ pub struct Request {
     pub log_probabilities: bool,
     /// Whether the drafts that were verified are reported ([`crate::Event::Drafts`]), refused ones included.
     pub report_drafts: bool,
+    /// How many of the most probable tokens are told with each emitted token ([`crate::Emitted::top`]), up to
+    /// [`Request::TOP_LOG_PROBABILITIES_MAX`].
+    pub top_log_probabilities: usize,
     /// Turns tokens into text; without it events carry none, and stop strings are not looked for.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Strings that end the text, and are not part of it.
@@ -55,6 +58,9 @@ pub struct Request {
 }
 
 impl Request {
+    /// Most tokens that are told beside each emitted one: as many as OpenAI's API allows.
+    pub const TOP_LOG_PROBABILITIES_MAX: usize = 20;
+
     /// Plain greedy decoding of a prompt until the context is full; fields can be set from here.
     pub fn new(prompt: Vec<Token>) -> Self {
         Self {
@@ -75,6 +81,7 @@ impl Request {
             priority: 0,
             log_probabilities: false,
             report_drafts: false,
+            top_log_probabilities: 0,
             tokenizer: None,
             stop: Vec::new(),
             special: false,
@@ -241,6 +248,11 @@ pub enum RequestError {
         /// Its number.
         found: u8,
     },
+    /// More of the most probable tokens than are told.
+    TopLogProbabilities {
+        /// How many.
+        found: usize,
+    },
     /// As many requests wait as may.
     Queue {
         /// The bound ([`crate::Engine::set_waiting_max`]).
@@ -271,6 +283,10 @@ impl fmt::Display for RequestError {
             }
             Self::Limits { n_min, nodes_max } => {
                 write!(f, "draft.n_min: expected at most the budget's nodes_max ({nodes_max}), found {n_min}")
+            }
+            Self::TopLogProbabilities { found } => {
+                let most = Request::TOP_LOG_PROBABILITIES_MAX;
+                write!(f, "top_log_probabilities: expected at most {most}, found {found}")
             }
             Self::DrafterTwice { found } => write!(f, "drafter: expected each number once, found {found} twice"),
             Self::Queue { waiting_max } => {

@@ -127,6 +127,8 @@ fn what_can_never_run_is_refused_with_the_field_expected_and_found() {
     assert_eq!(message, "drafter: expected a number below 1, found 3");
     let message = refused(&mut engine, Request { drafters: vec![0, 0], ..good.clone() });
     assert_eq!(message, "drafter: expected each number once, found 0 twice");
+    let message = refused(&mut engine, Request { top_log_probabilities: 21, ..good.clone() });
+    assert_eq!(message, "top_log_probabilities: expected at most 20, found 21");
     for sampling in [
         Sampling { temperature: -1.0, ..Sampling::default() },
         Sampling { top_p: 2.0, ..Sampling::default() },
