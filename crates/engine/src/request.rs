@@ -50,6 +50,9 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Whether special tokens are shown in the text.
     pub special: bool,
+    /// Special tokens that are shown even if others are not: the marks of calls of tools, say. Stop strings see them.
+    /// End tokens are never part of the text.
+    pub shown_special: Arc<[Token]>,
 }
 
 impl Request {
@@ -75,6 +78,7 @@ impl Request {
             tokenizer: None,
             stop: Vec::new(),
             special: false,
+            shown_special: Arc::default(),
         }
     }
 }
