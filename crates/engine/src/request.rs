@@ -55,6 +55,9 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Whether special tokens are shown in the text.
     pub special: bool,
+    /// Special tokens that are shown even if others are not: the marks of calls of tools, say. Stop strings see them.
+    /// End tokens are never part of the text.
+    pub shown_special: Arc<[Token]>,
 }
 
 impl Request {
@@ -85,6 +88,7 @@ impl Request {
             tokenizer: None,
             stop: Vec::new(),
             special: false,
+            shown_special: Arc::default(),
         }
     }
 }

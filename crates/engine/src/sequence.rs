@@ -106,10 +106,10 @@ impl Sequence {
     pub(crate) fn new(id: SequenceId, request: Request, context: usize, drafters: usize) -> Self {
         let prompt_len = request.prompt.len();
         let limit = request.tokens_max.map_or(context, |tokens| context.min(prompt_len.saturating_add(tokens)));
-        let stream = request
-            .tokenizer
-            .as_ref()
-            .map(|tokenizer| TextStream::new(tokenizer.clone(), &request.prompt).skip_special(!request.special));
+        let stream = request.tokenizer.as_ref().map(|tokenizer| {
+            let stream = TextStream::new(tokenizer.clone(), &request.prompt).skip_special(!request.special);
+            stream.show_special(request.shown_special.clone())
+        });
         Self {
             id,
             number: 0,

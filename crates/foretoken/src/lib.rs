@@ -125,5 +125,8 @@ pub use foretoken_model::{CacheType, Executor, ExecutorError, ModelError, Weight
 pub use foretoken_speculation::{
     Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant,
 };
-pub use foretoken_text::{ChatInput, ChatTemplate, Json, Message as ChatMessage, TextError, Tokenizer};
+pub use foretoken_text::{
+    AnswerPiece, ChatInput, ChatTemplate, Json, Message as ChatMessage, TextError, Tokenizer, ToolCall, ToolCallReader,
+    ToolFormat,
+};
 pub use foretoken_weights::WeightsError;
