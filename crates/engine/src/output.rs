@@ -118,6 +118,16 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whose it is.
+    pub fn sequence(&self) -> SequenceId {
+        let (Self::Prompt { sequence, .. }
+        | Self::Drafts { sequence, .. }
+        | Self::Tokens { sequence, .. }
+        | Self::DrafterFailed { sequence, .. }
+        | Self::Finished { sequence, .. }) = self;
+        *sequence
+    }
+
     /// The text that came with it; empty where there is none.
     pub fn text(&self) -> String {
         match self {

@@ -103,7 +103,7 @@ impl Growing {
 
     /// Takes an event to its answer. Returns the number of the answer, if it is one of these.
     pub(crate) fn take(&mut self, event: &Event, now: Instant) -> Option<usize> {
-        let sequence = sequence(event);
+        let sequence = event.sequence();
         let number = *self.numbers.get(&sequence)?;
         self.answers[number].take(event, now);
         if matches!(event, Event::Finished { .. }) {
@@ -134,16 +134,6 @@ impl Growing {
     }
 }
 
-/// Whose event it is.
-pub(crate) fn sequence(event: &Event) -> SequenceId {
-    let (Event::Prompt { sequence, .. }
-    | Event::Drafts { sequence, .. }
-    | Event::Tokens { sequence, .. }
-    | Event::DrafterFailed { sequence, .. }
-    | Event::Finished { sequence, .. }) = event;
-    *sequence
-}
-
 /// Runs requests to their ends. A prompt that is refused or cannot go on says so in its answer, and the others get
 /// theirs.
 ///
@@ -171,7 +161,7 @@ pub fn run<E: From<Error>>(
             let Some(number) = growing.take(event, now) else { continue };
             match watch(number, event) {
                 Ok(true) => {}
-                Ok(false) => cancelled.push(sequence(event)),
+                Ok(false) => cancelled.push(event.sequence()),
                 Err(error) => {
                     failure = Some(error);
                     break;

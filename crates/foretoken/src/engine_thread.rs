@@ -24,7 +24,7 @@ use foretoken_engine::{
 };
 
 use crate::Error;
-use crate::answers::{Answer, Growing, Submitted, Watch, sequence};
+use crate::answers::{Answer, Growing, Submitted, Watch};
 
 /// Hears of the events of requests, on the engine's thread, which waits for it. False: nobody listens any more, and the
 /// request is cancelled.
@@ -154,6 +154,12 @@ impl<T> EngineThread<T> {
         replied.recv().map_err(|RecvError| self.stopped())
     }
 
+    /// Runs a closure on the thread, between two steps, without waiting for it; otherwise as [`EngineThread::with`]. If
+    /// the thread is gone it is dropped.
+    pub fn tell(&self, run: impl FnOnce(&mut T) + Send + 'static) {
+        self.commands.send(Command::With(Box::new(run))).ok();
+    }
+
     /// Runs requests to their ends, as [`answers::run`](crate::answers::run) on this thread: with the same texts.
     ///
     /// # Errors
@@ -186,7 +192,7 @@ impl<T> EngineThread<T> {
             let event = heard.recv().map_err(|RecvError| self.stopped())?;
             let Some(number) = growing.take(&event, Instant::now()) else { continue };
             if !watch(number, &event)? {
-                self.cancel(sequence(&event));
+                self.cancel(event.sequence());
             }
             if matches!(event, Event::Finished { .. }) {
                 growing.hand_over(&mut next, complete)?;
@@ -292,7 +298,7 @@ impl<T: BorrowMut<Engine>> Worker<T> {
         let engine = self.owner.borrow_mut();
         let mut deaf = Vec::new();
         for event in engine.step(&mut Race) {
-            let sequence = sequence(event);
+            let sequence = event.sequence();
             let is_last = matches!(event, Event::Finished { .. });
             let Some(listener) = self.listeners.get(&sequence) else { continue };
             if !listener(event.clone()) && !is_last {

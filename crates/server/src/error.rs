@@ -3,8 +3,8 @@
 //! The idea: whoever sent the request can mend it by the message alone, so it names the field, what was expected and
 //! what was found; what was found is shown shortened, since it may be megabytes. A status of 500 is a bug of ours.
 
-use axum::body::Body;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use foretoken::{Error, RequestError};
 use serde_json::{Value, json};
 
@@ -125,10 +125,11 @@ impl ApiError {
         let Self { message, kind, param, code, .. } = self;
         json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
     }
+}
 
-    pub(crate) fn response(&self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.object().to_string()));
-        *response.status_mut() = self.status;
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, self.object().to_string()).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.retry_after_s {
@@ -142,7 +143,7 @@ impl ApiError {
 }
 
 /// The field of a request that sets a setting.
-fn field_of_setting(setting: &'static str) -> String {
+fn field_of_setting(setting: &str) -> String {
     match setting {
         "penalty_window" => "repeat_last_n",
         "tokens_max" => "max_tokens",

@@ -15,6 +15,7 @@ mod files;
 mod input;
 mod json;
 mod marking;
+mod openai;
 mod program;
 mod python;
 mod tool_calls;
