@@ -104,6 +104,8 @@ pub enum Order {
     /// yet what it is worth comes first. It goes by measured costs: under *exact* the text cannot depend on it, under
     /// *rejection* the text of a seed can, its law cannot.
     Learned,
+    /// The first as the request names it, always; the others as [`Order::Learned`].
+    LearnedBehindFirst,
 }
 
 /// The budgets there are.

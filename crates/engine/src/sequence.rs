@@ -211,7 +211,13 @@ impl Sequence {
         self.probes.clear(0);
         self.asked.clear();
         self.turns.clone_from(&self.drafters);
-        if self.request.order == Order::Learned {
+        let learned_from = match self.request.order {
+            Order::Given => self.turns.len(),
+            Order::Learned => 0,
+            // It may have failed and be gone.
+            Order::LearnedBehindFirst => usize::from(self.turns.first() == self.request.drafters.first()),
+        };
+        if let Some(turns @ [_, _, ..]) = self.turns.get_mut(learned_from..) {
             // Who was never asked comes first; among equals the order stays.
             let worth = |source: &u8| {
                 let right = self.experience.right_per_ask(*source);
@@ -219,7 +225,7 @@ impl Sequence {
                 let known = self.experience.knows(*source);
                 if known { right / (time.call + time.step * (1.0 + right)).max(1e-9) } else { f64::INFINITY }
             };
-            self.turns.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+            turns.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
         }
     }
 

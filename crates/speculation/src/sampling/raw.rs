@@ -58,8 +58,8 @@ impl<'a> RawLaw<'a> {
     ///
     /// One scan that passes over chunks without a candidate by one comparison a token. Estimate for the best 5 of a row
     /// of 152 k: 608 kB from the second cache, 8 comparisons a cycle, under 0.02 ms beside the 0.4 ms of the row's sum,
-    /// which a log-probability needs anyway; measured 0.39 to 0.41 ms for both and as much without the best 5, 0.42 ms with the
-    /// best 20.
+    /// which a log-probability needs anyway; measured 0.39 to 0.41 ms for both and as much without the best 5, 0.42 ms
+    /// with the best 20.
     pub fn top(&self, count: usize) -> Vec<(Token, f32)> {
         if count == 0 {
             return Vec::new();
