@@ -211,6 +211,7 @@ mod tests {
             p: 0.5,
             q: None,
             log_probability: Some(-0.5),
+            top: Vec::new(),
             text: format!("<{token}>"),
         };
         let emitted: Vec<Emitted> = tokens.iter().map(emitted).collect();

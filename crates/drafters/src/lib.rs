@@ -10,6 +10,7 @@
 //! - [`NgramDrafter`]: what followed most often (Leviathan et al. 2023, section 3.6).
 //! - [`JacobiDrafter`]: n-grams that the target makes itself by Jacobi iteration, in rows beside the draft (Fu et al.
 //!   2024).
+//! - [`PredictionDrafter`]: what the user expects to be written, followed along the text.
 //! - [`PhrasesDrafter`]: a list of phrases. [`RandomDrafter`]: random tokens, for tests.
 //!
 //! A drafter may be slow or wrong; it can never change the text, as long as it keeps the two rules of the trait. It
@@ -31,6 +32,7 @@ mod jacobi;
 mod model;
 mod ngram;
 mod phrases;
+mod prediction;
 mod random;
 mod scorer;
 mod suffix;
@@ -46,6 +48,7 @@ pub use jacobi::JacobiDrafter;
 pub use model::ModelDrafter;
 pub use ngram::{NgramDrafter, NgramSource};
 pub use phrases::PhrasesDrafter;
+pub use prediction::PredictionDrafter;
 pub use random::RandomDrafter;
 pub use scorer::{LogitRows, ScoreAsk, Scorer};
 pub use suffix::SuffixDrafter;

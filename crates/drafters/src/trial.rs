@@ -47,6 +47,8 @@ pub(super) struct Trial {
     pub(super) seed: u64,
     /// So many last tokens are guesses.
     pub(super) guessed: usize,
+    /// So many first tokens are the prompt.
+    pub(super) prompt_len: usize,
 }
 
 impl Trial {
@@ -60,7 +62,13 @@ impl Trial {
             limits: Limits::nodes(nodes_max),
             seed: 3,
             guessed: 0,
+            prompt_len: 1,
         }
+    }
+
+    /// The same behind a prompt of so many tokens.
+    pub(super) fn after(self, prompt_len: usize) -> Trial {
+        Trial { prompt_len, ..self }
     }
 
     /// The tree that the drafter proposes after these tokens.
@@ -74,7 +82,7 @@ impl Trial {
         let ask = Ask {
             sequence: self.sequence,
             tokens,
-            prompt_len: 1,
+            prompt_len: self.prompt_len,
             written_len: tokens.len() - self.guessed,
             constraint: None,
             sampling: &self.sampling,

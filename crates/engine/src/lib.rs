@@ -40,12 +40,12 @@ mod weighing;
 
 pub use chance::Race;
 pub use meter::{CostRecord, DrafterTime, WidthTime};
-pub use output::{Emitted, Event, FinishReason, Origin};
+pub use output::{Drafted, Emitted, Event, FinishReason, Origin};
 pub use pages::{Adopted, Copied, Pages, SequencePages};
 pub use panics::panic_message;
 pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
-pub use stats::{DrafterStats, Reliability, Stats, StepTimes};
+pub use stats::{DrafterStats, Reliability, Stats, StepTimes, Workload};
 pub use step::{Engine, SavedPrefix, SavedRows};
 pub use translated::{TextTranslator, TranslationSettings, TranslationWay, translated_drafter};
 

@@ -30,8 +30,24 @@ pub struct Emitted {
     pub q: Option<f32>,
     /// Its log-probability under the model's raw law, if asked for.
     pub log_probability: Option<f32>,
+    /// The most probable tokens at its place with their log-probabilities under the model's raw law, as many as were
+    /// asked for: the best first, the lowest of equals, no impossible ones.
+    pub top: Vec<(Token, f32)>,
     /// Text that it completes; may be empty while a character or a stop string is incomplete.
     pub text: String,
+}
+
+/// One token of a draft tree that was verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drafted {
+    /// The token.
+    pub token: Token,
+    /// Who was the first to offer it there; the drafter's number.
+    pub drafter: u8,
+    /// How deep in the draft tree it was, 1 for a child of the pending token.
+    pub depth: usize,
+    /// Whether it became a part of the text.
+    pub accepted: bool,
 }
 
 /// Why a sequence ended.
@@ -64,6 +80,14 @@ pub enum Event {
         /// Tokens of the prompt.
         total: usize,
     },
+    /// A draft tree was verified, of a request that [wants to know](crate::Request::report_drafts). The tokens that it
+    /// led to come next.
+    Drafts {
+        /// Whose.
+        sequence: SequenceId,
+        /// The nodes of the tree, parents before their children; at least one.
+        drafted: Vec<Drafted>,
+    },
     /// Tokens were emitted, in order.
     Tokens {
         /// Whose.
@@ -94,10 +118,20 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whose it is.
+    pub fn sequence(&self) -> SequenceId {
+        let (Self::Prompt { sequence, .. }
+        | Self::Drafts { sequence, .. }
+        | Self::Tokens { sequence, .. }
+        | Self::DrafterFailed { sequence, .. }
+        | Self::Finished { sequence, .. }) = self;
+        *sequence
+    }
+
     /// The text that came with it; empty where there is none.
     pub fn text(&self) -> String {
         match self {
-            Self::Prompt { .. } | Self::DrafterFailed { .. } => String::new(),
+            Self::Prompt { .. } | Self::Drafts { .. } | Self::DrafterFailed { .. } => String::new(),
             Self::Tokens { emitted, .. } => emitted.iter().map(|emitted| emitted.text.as_str()).collect(),
             Self::Finished { text, .. } => text.clone(),
         }

@@ -272,6 +272,16 @@ impl Pages {
         self.pools[0].available()
     }
 
+    /// Pages of the first group, whoever has them.
+    pub fn len(&self) -> usize {
+        self.pools[0].len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Nodes of the tree of prefixes: those with a page that is cached or held, and those on the way to one.
     pub fn nodes(&self) -> usize {
         self.tree.len() - self.tree.unused() - 1

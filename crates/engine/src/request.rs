@@ -44,15 +44,26 @@ pub struct Request {
     pub priority: i32,
     /// Whether log-probabilities of the emitted tokens under the model's raw law are wanted.
     pub log_probabilities: bool,
+    /// Whether the drafts that were verified are reported ([`crate::Event::Drafts`]), refused ones included.
+    pub report_drafts: bool,
+    /// How many of the most probable tokens are told with each emitted token ([`crate::Emitted::top`]), up to
+    /// [`Request::TOP_LOG_PROBABILITIES_MAX`].
+    pub top_log_probabilities: usize,
     /// Turns tokens into text; without it events carry none, and stop strings are not looked for.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Strings that end the text, and are not part of it.
     pub stop: Vec<String>,
     /// Whether special tokens are shown in the text.
     pub special: bool,
+    /// Special tokens that are shown even if others are not: the marks of calls of tools, say. Stop strings see them.
+    /// End tokens are never part of the text.
+    pub shown_special: Arc<[Token]>,
 }
 
 impl Request {
+    /// Most tokens that are told beside each emitted one: as many as OpenAI's API allows.
+    pub const TOP_LOG_PROBABILITIES_MAX: usize = 20;
+
     /// Plain greedy decoding of a prompt until the context is full; fields can be set from here.
     pub fn new(prompt: Vec<Token>) -> Self {
         Self {
@@ -72,9 +83,12 @@ impl Request {
             public_prefix: 0,
             priority: 0,
             log_probabilities: false,
+            report_drafts: false,
+            top_log_probabilities: 0,
             tokenizer: None,
             stop: Vec::new(),
             special: false,
+            shown_special: Arc::default(),
         }
     }
 }
@@ -90,6 +104,8 @@ pub enum Order {
     /// yet what it is worth comes first. It goes by measured costs: under *exact* the text cannot depend on it, under
     /// *rejection* the text of a seed can, its law cannot.
     Learned,
+    /// The first as the request names it, always; the others as [`Order::Learned`].
+    LearnedBehindFirst,
 }
 
 /// The budgets there are.
@@ -238,6 +254,11 @@ pub enum RequestError {
         /// Its number.
         found: u8,
     },
+    /// More of the most probable tokens than are told.
+    TopLogProbabilities {
+        /// How many.
+        found: usize,
+    },
     /// As many requests wait as may.
     Queue {
         /// The bound ([`crate::Engine::set_waiting_max`]).
@@ -268,6 +289,10 @@ impl fmt::Display for RequestError {
             }
             Self::Limits { n_min, nodes_max } => {
                 write!(f, "draft.n_min: expected at most the budget's nodes_max ({nodes_max}), found {n_min}")
+            }
+            Self::TopLogProbabilities { found } => {
+                let most = Request::TOP_LOG_PROBABILITIES_MAX;
+                write!(f, "top_log_probabilities: expected at most {most}, found {found}")
             }
             Self::DrafterTwice { found } => write!(f, "drafter: expected each number once, found {found} twice"),
             Self::Queue { waiting_max } => {

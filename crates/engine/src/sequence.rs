@@ -13,7 +13,7 @@ use foretoken_speculation::{Choice, Costs, DraftTree, Experience, NodeId, Policy
 use foretoken_text::{StopMatcher, TextStream};
 
 use crate::faults::{Fault, is_made};
-use crate::output::{Emitted, FinishReason};
+use crate::output::{Drafted, Emitted, FinishReason};
 use crate::pages::SequencePages;
 use crate::request::{BudgetKind, Order, Request};
 use crate::stats::{DrafterStats, Stats};
@@ -106,10 +106,10 @@ impl Sequence {
     pub(crate) fn new(id: SequenceId, request: Request, context: usize, drafters: usize) -> Self {
         let prompt_len = request.prompt.len();
         let limit = request.tokens_max.map_or(context, |tokens| context.min(prompt_len.saturating_add(tokens)));
-        let stream = request
-            .tokenizer
-            .as_ref()
-            .map(|tokenizer| TextStream::new(tokenizer.clone(), &request.prompt).skip_special(!request.special));
+        let stream = request.tokenizer.as_ref().map(|tokenizer| {
+            let stream = TextStream::new(tokenizer.clone(), &request.prompt).skip_special(!request.special);
+            stream.show_special(request.shown_special.clone())
+        });
         Self {
             id,
             number: 0,
@@ -211,7 +211,13 @@ impl Sequence {
         self.probes.clear(0);
         self.asked.clear();
         self.turns.clone_from(&self.drafters);
-        if self.request.order == Order::Learned {
+        let learned_from = match self.request.order {
+            Order::Given => self.turns.len(),
+            Order::Learned => 0,
+            // It may have failed and be gone.
+            Order::LearnedBehindFirst => usize::from(self.turns.first() == self.request.drafters.first()),
+        };
+        if let Some(turns @ [_, _, ..]) = self.turns.get_mut(learned_from..) {
             // Who was never asked comes first; among equals the order stays.
             let worth = |source: &u8| {
                 let right = self.experience.right_per_ask(*source);
@@ -219,7 +225,7 @@ impl Sequence {
                 let known = self.experience.knows(*source);
                 if known { right / (time.call + time.step * (1.0 + right)).max(1e-9) } else { f64::INFINITY }
             };
-            self.turns.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+            turns.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
         }
     }
 
@@ -279,6 +285,17 @@ impl Sequence {
         if !self.tree.is_empty() {
             self.budget.learn(&Outcome { tree: &self.tree, path });
         }
+    }
+
+    /// The tree of the pass, of which these nodes were written.
+    pub(crate) fn drafted(&self, written: &[NodeId]) -> Vec<Drafted> {
+        let drafted = |node| Drafted {
+            token: self.tree.token(node),
+            drafter: self.tree.source(node),
+            depth: self.tree.depth(node),
+            accepted: written.contains(&node),
+        };
+        self.tree.nodes().map(drafted).collect()
     }
 
     /// Learns from the candidates of the pass how right its drafters were, now that so many last tokens are written;

@@ -130,6 +130,19 @@ impl StepTimes {
     }
 }
 
+/// How much an engine has to do, between two steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// Sequences that run.
+    pub running: usize,
+    /// Sequences that wait to be let in, for the first time or again.
+    pub waiting: usize,
+    /// Pages of the cache, those of its first group.
+    pub pages: usize,
+    /// Of these, held by a sequence.
+    pub pages_held: usize,
+}
+
 /// What happened to one sequence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {

@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
 use foretoken_speculation::{
-    Chance, Constrained, Context, Drafter, Law, NodeId, Pass, Promise, Scratch, SequenceId, Tenant, Token, Verdict,
-    log_probability, verify,
+    Chance, Constrained, Context, Drafter, Law, NodeId, Pass, Promise, RawLaw, Scratch, SequenceId, Tenant, Token,
+    Verdict, verify,
 };
 
 use crate::drafting::Drafters;
@@ -177,6 +177,9 @@ impl Engine {
         let problem = request.sampling.problem();
         if let Some(problem) = problem.or_else(|| request.draft.problem(&request.sampling)) {
             return Err(RequestError::Sampling(problem));
+        }
+        if request.top_log_probabilities > Request::TOP_LOG_PROBABILITIES_MAX {
+            return Err(RequestError::TopLogProbabilities { found: request.top_log_probabilities });
         }
         let (n_min, nodes_max) = (request.draft.n_min.unwrap_or(0), request.budget.nodes_max());
         if n_min > nodes_max && !request.drafters.is_empty() {
@@ -360,6 +363,10 @@ impl Engine {
         overlaps.retain(|(node, ..)| node.is_none_or(|node| places.contains(&node)));
         let overlaps: Vec<(u8, f64)> = overlaps.into_iter().map(|(_, source, overlap)| (source, overlap)).collect();
         sequence.count(&verdict.path, emitted.len(), &overlaps);
+        if sequence.request.report_drafts && !sequence.tree.is_empty() {
+            let drafted = sequence.drafted(&verdict.path[..verdict.path.len().min(emitted.len())]);
+            events.push(Event::Drafts { sequence: sequence.id, drafted });
+        }
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });
         }
@@ -424,7 +431,8 @@ fn append_all<'a>(
         let chosen_at = i.checked_sub(1).map(|before| verdict.path[before]);
         let node = verdict.path.get(i).copied();
         let offer = node.and_then(|node| sequence.tree.offers_of(node).next());
-        let wanted = sequence.request.log_probabilities;
+        let Request { log_probabilities: wanted, top_log_probabilities: top_len, .. } = sequence.request;
+        let raw = (wanted || top_len > 0).then(|| RawLaw::new(row(chosen_at)));
         emitted.push(sequence.append(Emitted {
             token: *token,
             origin: offer.map_or(Origin::Target, |offer| Origin::Drafted(offer.source)),
@@ -432,7 +440,8 @@ fn append_all<'a>(
             pass,
             p: *p,
             q: offer.and_then(|offer| offer.evidence.q),
-            log_probability: wanted.then(|| log_probability(row(chosen_at), *token)),
+            log_probability: raw.filter(|_| wanted).map(|raw| raw.log_probability(*token)),
+            top: raw.map_or(Vec::new(), |raw| raw.top(top_len)),
             text: String::new(),
         }));
         if sequence.finished.is_some() {

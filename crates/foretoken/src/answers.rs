@@ -103,7 +103,7 @@ impl Growing {
 
     /// Takes an event to its answer. Returns the number of the answer, if it is one of these.
     pub(crate) fn take(&mut self, event: &Event, now: Instant) -> Option<usize> {
-        let sequence = sequence(event);
+        let sequence = event.sequence();
         let number = *self.numbers.get(&sequence)?;
         self.answers[number].take(event, now);
         if matches!(event, Event::Finished { .. }) {
@@ -134,15 +134,6 @@ impl Growing {
     }
 }
 
-/// Whose event it is.
-pub(crate) fn sequence(event: &Event) -> SequenceId {
-    let (Event::Prompt { sequence, .. }
-    | Event::Tokens { sequence, .. }
-    | Event::DrafterFailed { sequence, .. }
-    | Event::Finished { sequence, .. }) = event;
-    *sequence
-}
-
 /// Runs requests to their ends. A prompt that is refused or cannot go on says so in its answer, and the others get
 /// theirs.
 ///
@@ -170,7 +161,7 @@ pub fn run<E: From<Error>>(
             let Some(number) = growing.take(event, now) else { continue };
             match watch(number, event) {
                 Ok(true) => {}
-                Ok(false) => cancelled.push(sequence(event)),
+                Ok(false) => cancelled.push(event.sequence()),
                 Err(error) => {
                     failure = Some(error);
                     break;
@@ -206,7 +197,7 @@ impl Answer {
     /// Takes the next of its events, which was heard at `now`.
     pub fn take(&mut self, event: &Event, now: Instant) {
         match event {
-            Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+            Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
             Event::Tokens { emitted, .. } => {
                 emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));
                 self.emitted.extend_from_slice(emitted);

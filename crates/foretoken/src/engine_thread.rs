@@ -1,29 +1,41 @@
 //! An engine on a thread of its own, spoken to by channels: submit, cancel, events.
 //!
 //! The idea: whoever submits brings the sending end of a channel, and hears of its requests there; several requests may
-//! share one. Between two steps the thread does all that it was told meanwhile, in the order in which it was told, and
-//! without anything to do it sleeps. Requests that are submitted together begin together, so their texts are those of a
-//! loop that submits them all and then steps. A listener that is gone cancels its requests. If the engine panics, every
-//! request that is alive ends as failed, and whoever submits later is told why; so too if a closure panics that was
-//! given the engine ([`EngineThread::with`]), since nobody knows what it left half done, and a wrong text is worse than
-//! none. Left out: limits to how much may wait.
+//! share one. Who has an event loop of its own, as a server does, brings a [`Listener`] instead and waits for nothing
+//! ([`EngineThread::submit_then`]). Between two steps the thread does all that it was told meanwhile, in the order in
+//! which it was told, and without anything to do it sleeps. Requests that are submitted together begin together, so
+//! their texts are those of a loop that submits them all and then steps. A listener that is gone cancels its requests.
+//! If the engine panics, every request that is alive ends as failed, and whoever submits later is told why; so too if a
+//! closure panics that was given the engine ([`EngineThread::with`]), since nobody knows what it left half done, and a
+//! wrong text is worse than none. Left out: limits to how much may wait, which the engine has
+//! ([`Engine::set_waiting_max`]).
 
 use std::borrow::BorrowMut;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvError, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use foretoken_engine::{Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, panic_message};
+use foretoken_engine::{
+    Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, Workload, panic_message,
+};
 
 use crate::Error;
-use crate::answers::{Answer, Growing, Submitted, Watch, sequence};
+use crate::answers::{Answer, Growing, Submitted, Watch};
+
+/// Hears of the events of requests, on the engine's thread, which waits for it. False: nobody listens any more, and the
+/// request is cancelled.
+pub type Listener = Arc<dyn Fn(Event) -> bool + Send + Sync>;
+
+/// Is told which of the requests that were submitted together are taken, on the engine's thread.
+type Reply = Box<dyn FnOnce(Vec<Result<Submitted, RequestError>>) + Send>;
 
 /// What the thread is told.
 enum Command<T> {
-    Submit { requests: Vec<Request>, events: Sender<Event>, reply: Sender<Vec<Result<Submitted, RequestError>>> },
+    Submit { requests: Vec<Request>, listener: Listener, reply: Reply },
     Cancel(SequenceId),
     With(Box<dyn FnOnce(&mut T) + Send>),
     Stop,
@@ -38,6 +50,7 @@ pub struct EngineThread<T> {
     thread: Option<JoinHandle<Option<T>>>,
     /// Set when the thread ends: what the engine's panic said, if it panicked.
     panic: Arc<OnceLock<Option<String>>>,
+    workload: Arc<SharedWorkload>,
 }
 
 impl<T: BorrowMut<Engine> + Send + 'static> EngineThread<T> {
@@ -48,11 +61,13 @@ impl<T: BorrowMut<Engine> + Send + 'static> EngineThread<T> {
     pub fn start(owner: T) -> Result<Self, Error> {
         let (commands, told) = channel();
         let panic = Arc::new(OnceLock::new());
-        let worker = Worker { owner, told, listeners: HashMap::new() };
+        let workload = Arc::new(SharedWorkload::default());
+        workload.set(owner.borrow().workload());
+        let worker = Worker { owner, told, listeners: HashMap::new(), workload: Arc::clone(&workload) };
         let said = Arc::clone(&panic);
         let thread = std::thread::Builder::new().name("foretoken-engine".to_string());
         let thread = thread.spawn(move || worker.run(&said)).map_err(|error| Error::Thread(error.to_string()))?;
-        Ok(Self { commands, thread: Some(thread), panic })
+        Ok(Self { commands, thread: Some(thread), panic, workload })
     }
 
     /// Cancels all requests, stops the thread and gives the engine's owner back.
@@ -87,9 +102,37 @@ impl<T> EngineThread<T> {
         events: &Sender<Event>,
     ) -> Result<Vec<Result<Submitted, RequestError>>, Error> {
         let (reply, replied) = channel();
-        let command = Command::Submit { requests, events: events.clone(), reply };
-        self.commands.send(command).map_err(|_| self.stopped())?;
+        let events = events.clone();
+        let listener: Listener = Arc::new(move |event| events.send(event).is_ok());
+        // Who does not wait for the reply has gone, and so has the listener.
+        self.submit_then(requests, listener, move |submitted| drop(reply.send(submitted)))?;
         replied.recv().map_err(|RecvError| self.stopped())
+    }
+
+    /// The same without waiting for the engine, which may be in the middle of a pass: `reply` is told what came of it,
+    /// before `listener` hears of the first event. Both are called on the engine's thread and are not to take long. If
+    /// that ends before, `reply` is dropped without being called.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    pub fn submit_then(
+        &self,
+        requests: Vec<Request>,
+        listener: Listener,
+        reply: impl FnOnce(Vec<Result<Submitted, RequestError>>) + Send + 'static,
+    ) -> Result<(), Error> {
+        let command = Command::Submit { requests, listener, reply: Box::new(reply) };
+        self.commands.send(command).map_err(|_| self.stopped())
+    }
+
+    /// How much the engine had to do after its last step. Does not wait for it.
+    pub fn workload(&self) -> Workload {
+        self.workload.get()
+    }
+
+    /// Whether the thread has ended: the engine or a closure panicked.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Ends a sequence at the next step, with [`FinishReason::Cancelled`]. One that has ended already is ignored.
@@ -109,6 +152,12 @@ impl<T> EngineThread<T> {
         let run = move |owner: &mut T| drop(reply.send(run(owner)));
         self.commands.send(Command::With(Box::new(run))).map_err(|_| self.stopped())?;
         replied.recv().map_err(|RecvError| self.stopped())
+    }
+
+    /// Runs a closure on the thread, between two steps, without waiting for it; otherwise as [`EngineThread::with`]. If
+    /// the thread is gone it is dropped.
+    pub fn tell(&self, run: impl FnOnce(&mut T) + Send + 'static) {
+        self.commands.send(Command::With(Box::new(run))).ok();
     }
 
     /// Runs requests to their ends, as [`answers::run`](crate::answers::run) on this thread: with the same texts.
@@ -143,7 +192,7 @@ impl<T> EngineThread<T> {
             let event = heard.recv().map_err(|RecvError| self.stopped())?;
             let Some(number) = growing.take(&event, Instant::now()) else { continue };
             if !watch(number, &event)? {
-                self.cancel(sequence(&event));
+                self.cancel(event.sequence());
             }
             if matches!(event, Event::Finished { .. }) {
                 growing.hand_over(&mut next, complete)?;
@@ -167,12 +216,30 @@ impl<T> Drop for EngineThread<T> {
     }
 }
 
+/// The load after the last step, for other threads.
+#[derive(Default)]
+struct SharedWorkload([AtomicUsize; 4]);
+
+impl SharedWorkload {
+    fn set(&self, workload: Workload) {
+        let Workload { running, waiting, pages, pages_held } = workload;
+        let values = [running, waiting, pages, pages_held];
+        self.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
+    }
+
+    fn get(&self) -> Workload {
+        let [running, waiting, pages, pages_held] = self.0.each_ref().map(|shared| shared.load(Ordering::Relaxed));
+        Workload { running, waiting, pages, pages_held }
+    }
+}
+
 /// What runs on the thread.
 struct Worker<T> {
     owner: T,
     told: Receiver<Command<T>>,
     /// Who hears of the sequences that are alive.
-    listeners: HashMap<SequenceId, Sender<Event>>,
+    listeners: HashMap<SequenceId, Listener>,
+    workload: Arc<SharedWorkload>,
 }
 
 impl<T: BorrowMut<Engine>> Worker<T> {
@@ -189,7 +256,7 @@ impl<T: BorrowMut<Engine>> Worker<T> {
         for (sequence, listener) in self.listeners.drain() {
             let reason = FinishReason::Failed(format!("the engine stopped: {why}"));
             let stats = Box::new(Stats::default());
-            listener.send(Event::Finished { sequence, reason, text: String::new(), stats }).ok();
+            listener(Event::Finished { sequence, reason, text: String::new(), stats });
         }
         None
     }
@@ -202,10 +269,9 @@ impl<T: BorrowMut<Engine>> Worker<T> {
                 false => self.told.try_recv(),
             };
             match command {
-                Ok(Command::Submit { requests, events, reply }) => {
-                    let submitted = requests.into_iter().map(|request| self.submit(request, &events)).collect();
-                    // Who does not wait for the reply has gone, and so has the listener.
-                    reply.send(submitted).ok();
+                Ok(Command::Submit { requests, listener, reply }) => {
+                    reply(requests.into_iter().map(|request| self.submit(request, &listener)).collect());
+                    self.workload.set(self.owner.borrow().workload());
                 }
                 Ok(Command::Cancel(sequence)) => self.owner.borrow_mut().cancel(sequence),
                 Ok(Command::With(run)) => run(&mut self.owner),
@@ -221,9 +287,9 @@ impl<T: BorrowMut<Engine>> Worker<T> {
         }
     }
 
-    fn submit(&mut self, request: Request, events: &Sender<Event>) -> Result<Submitted, RequestError> {
+    fn submit(&mut self, request: Request, listener: &Listener) -> Result<Submitted, RequestError> {
         let submitted = Submitted::to(self.owner.borrow_mut(), request)?;
-        self.listeners.insert(submitted.sequence, events.clone());
+        self.listeners.insert(submitted.sequence, Arc::clone(listener));
         Ok(submitted)
     }
 
@@ -232,10 +298,10 @@ impl<T: BorrowMut<Engine>> Worker<T> {
         let engine = self.owner.borrow_mut();
         let mut deaf = Vec::new();
         for event in engine.step(&mut Race) {
-            let sequence = sequence(event);
+            let sequence = event.sequence();
             let is_last = matches!(event, Event::Finished { .. });
             let Some(listener) = self.listeners.get(&sequence) else { continue };
-            if listener.send(event.clone()).is_err() && !is_last {
+            if !listener(event.clone()) && !is_last {
                 deaf.push(sequence);
             }
             if is_last {
@@ -243,5 +309,6 @@ impl<T: BorrowMut<Engine>> Worker<T> {
             }
         }
         deaf.into_iter().for_each(|sequence| engine.cancel(sequence));
+        self.workload.set(engine.workload());
     }
 }

@@ -69,6 +69,15 @@ impl<'a> Choices<'a> {
         let SpeculationSettings { spec_type, budget, draft, .. } = &settings.speculation;
         Self { settings, methods: vec![spec_type.clone()], budget: budget.up_to(draft.n_max), costs: None }
     }
+
+    /// The same for a door whose requests choose their drafters themselves ([`Prompter::method`]): first what the
+    /// settings say, then each drafter alone that needs nothing that they do not give. A drafter that no request names
+    /// is never told of one.
+    pub fn for_requests(settings: &'a Settings) -> Self {
+        let mut choices = Self::new(settings);
+        choices.methods.extend(settings.speculation.choices(settings.model.path.is_none()));
+        choices
+    }
 }
 
 impl Generator {
@@ -117,7 +126,7 @@ impl Generator {
             let order = SpeculationSettings::order(method);
             methods.push(Method { drafters: maker.drafters(specs, &mut engine, progress)?, order });
         }
-        let names = maker.names();
+        let (names, made) = (maker.names(), maker.made());
         let kept_texts = KeptTexts::load(&speculation.memory, tokenizer.as_deref(), &mut engine)?;
         let costs = match (specs.iter().all(Vec::is_empty), choices.costs) {
             (true, _) => KeptCosts::default(),
@@ -132,7 +141,7 @@ impl Generator {
         let (promise, budget) = (speculation.verify, choices.budget.clone());
         let drafting = Drafting { promise, budget, settings: speculation.of_requests() };
         let (context, template) = (engine.context(), OnceLock::new());
-        let prompter = Prompter { target, tokenizer, decided, names, methods, context, drafting, template };
+        let prompter = Prompter { target, tokenizer, decided, names, methods, context, made, drafting, template };
         let first_request = engine.next_request();
         let (prompter, settings) = (Arc::new(prompter), settings.clone());
         Ok(Self { engine, prompter, kept_texts, prompt_cache, notes, settings, first_request, costs })

@@ -104,7 +104,7 @@ pub mod store;
 
 pub use answers::{Answer, Submitted};
 pub use chat::Conversation;
-pub use engine_thread::EngineThread;
+pub use engine_thread::{EngineThread, Listener};
 pub use error::{Error, Message};
 pub use generator::Generator;
 pub use kept_file::KeptFileError;
@@ -116,8 +116,8 @@ pub use settings::Settings;
 pub use spec_type::SpecType;
 
 pub use foretoken_engine::{
-    BudgetKind, CostRecord, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, Race, Reliability,
-    Request, RequestError, SequenceId, Stats, Token, TranslationWay,
+    BudgetKind, CostRecord, Drafted, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, Race,
+    Reliability, Request, RequestError, SequenceId, Stats, Token, TranslationWay, Workload,
 };
 pub use foretoken_kernels::Isa;
 pub use foretoken_kernels::block::Format as BlockFormat;
@@ -125,5 +125,8 @@ pub use foretoken_model::{CacheType, Executor, ExecutorError, ModelError, Weight
 pub use foretoken_speculation::{
     Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant,
 };
-pub use foretoken_text::{ChatInput, ChatTemplate, Json, Message as ChatMessage, TextError, Tokenizer};
+pub use foretoken_text::{
+    AnswerPiece, ChatInput, ChatTemplate, Json, Message as ChatMessage, TextError, Tokenizer, ToolCall, ToolCallReader,
+    ToolFormat,
+};
 pub use foretoken_weights::WeightsError;

@@ -11,9 +11,11 @@ use foretoken_engine::{BudgetKind, Order, Request};
 use foretoken_speculation::{DraftSettings, Promise};
 use foretoken_text::{ChatInput, ChatTemplate, Tokenizer, Transcript};
 
+use crate::error::Message;
 use crate::models::Opened;
 use crate::prompts::Prompt;
-use crate::settings::{DecidedSampling, SamplingSettings};
+use crate::settings::{DecidedSampling, SamplingSettings, SpeculationSettings};
+use crate::spec_type::{DrafterKind, DrafterSpec, SpecType};
 use crate::{Error, n_best};
 
 /// Makes requests for a generator, on any thread.
@@ -30,6 +32,8 @@ pub struct Prompter {
     pub methods: Vec<Method>,
     /// Tokens that a text can have, prompt included.
     pub context: usize,
+    /// What the drafters are, by number: a specification with the number of its first draft model.
+    pub(crate) made: Vec<(DrafterSpec, usize)>,
     pub(crate) drafting: Drafting,
     pub(crate) template: OnceLock<Result<Option<ChatTemplate>, Error>>,
 }
@@ -117,6 +121,46 @@ impl Prompter {
         Ok((request, transcript))
     }
 
+    /// The drafters of a request that names its way of drafting itself, of those that the generator was opened with
+    /// ([`Choices::for_requests`](crate::generator::Choices::for_requests)). `auto` is what goes well together of what
+    /// is there; `has_prediction`: the request says what will probably be written, which `auto` then follows first.
+    ///
+    /// # Errors
+    /// A drafter that the generator does not have; the message names those that it has.
+    pub fn method(&self, spec_type: &SpecType, has_prediction: bool) -> Result<Method, Error> {
+        let number = |wanted: &(DrafterSpec, usize)| self.made.iter().position(|made| made == wanted);
+        let specs = match spec_type {
+            SpecType::None => return Ok(Method::default()),
+            SpecType::Auto => {
+                let kinds = SpeculationSettings::auto_kinds(has_prediction);
+                let found = kinds.filter_map(|kind| number(&(DrafterSpec::new(kind), 0)));
+                let drafters: Vec<u8> = found.map(|number| number as u8).collect();
+                let follows = drafters.first().is_some_and(|first| self.is_prediction(*first));
+                let order = if follows { Order::LearnedBehindFirst } else { SpeculationSettings::order(spec_type) };
+                return Ok(Method { drafters, order });
+            }
+            SpecType::Drafters(specs) => specs,
+        };
+        let keys = made_keys(specs);
+        let Some(missing) = keys.iter().find(|key| number(key).is_none()) else {
+            let drafters = keys.iter().filter_map(number).map(|number| number as u8).collect();
+            return Ok(Method { drafters, order: SpeculationSettings::order(spec_type) });
+        };
+        let names = if self.names.is_empty() { "none".to_string() } else { self.names.join(", ") };
+        let there = format!(" {spec_type}: expected drafters that are there ({names}), found {}", missing.0);
+        // Two draft models may have the same specification.
+        let which = match missing.1 {
+            first if number(&(missing.0.clone(), 0)).is_some() => format!(" of draft model {}", first + 1),
+            _ => String::new(),
+        };
+        Err(Error::Setting(Message::setting("spec_type").and(there + &which)))
+    }
+
+    /// Whether the drafter of this number follows predictions.
+    pub fn is_prediction(&self, number: u8) -> bool {
+        self.made.get(usize::from(number)).is_some_and(|(spec, _)| spec.kind == DrafterKind::Prediction)
+    }
+
     /// A request without a prompt, by the first method.
     pub(crate) fn base(&self, decided: &DecidedSampling) -> Request {
         let Method { drafters, order } = self.methods.first().cloned().unwrap_or_default();
@@ -148,6 +192,18 @@ impl Prompter {
             Error::input(format!("{}: chat template: {without}", self.target.name))
         })
     }
+}
+
+/// What the drafters of a method are made as, in its order: each with the number of its first draft model. Models are
+/// counted on from drafter to drafter; a drafter without one is the same at any place.
+pub(crate) fn made_keys(specs: &[DrafterSpec]) -> Vec<(DrafterSpec, usize)> {
+    let mut first = 0;
+    let key = |spec: &DrafterSpec| {
+        let key = (spec.clone(), if spec.models() > 0 { first } else { 0 });
+        first += spec.models();
+        key
+    };
+    specs.iter().map(key).collect()
 }
 
 /// It is of use only where every thread can have it.

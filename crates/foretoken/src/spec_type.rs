@@ -28,6 +28,8 @@ pub enum DrafterKind {
     Suffix,
     /// What followed these tokens most often, in a corpus and in the text.
     Ngram,
+    /// What the user expects to be written, of requests that say so.
+    Prediction,
     /// What the target itself guesses of its future, beside the passes that it does anyway.
     Jacobi,
     /// The rest of a phrase that has begun.
@@ -38,16 +40,22 @@ pub enum DrafterKind {
 
 impl DrafterKind {
     /// Every kind, with its name and the names that llama.cpp gives to it or to its nearest relative.
-    const NAMES: [(DrafterKind, &str, &[&str]); 8] = [
+    const NAMES: [(DrafterKind, &str, &[&str]); 9] = [
         (DrafterKind::Draft, "draft", &["draft-simple"]),
         (DrafterKind::Lookup, "lookup", &["ngram-simple"]),
         (DrafterKind::Trie, "trie", &[]),
         (DrafterKind::Suffix, "suffix", &["ngram-mod"]),
         (DrafterKind::Ngram, "ngram", &["ngram-cache"]),
+        (DrafterKind::Prediction, "prediction", &[]),
         (DrafterKind::Jacobi, "jacobi", &["lookahead"]),
         (DrafterKind::Phrases, "phrases", &[]),
         (DrafterKind::Random, "random", &[]),
     ];
+
+    /// Every kind.
+    pub(crate) fn all() -> impl Iterator<Item = DrafterKind> {
+        Self::NAMES.iter().map(|(kind, ..)| *kind)
+    }
 
     /// Its name in settings and in metrics.
     pub fn name(self) -> &'static str {

@@ -2,15 +2,16 @@
 //!
 //! At temperature 1, without top-k and the like, a law is a probability for every token of the vocabulary. A pass here
 //! is what a draft of four tokens needs: four laws of the drafter, drawn from, up to five of the target, and
-//! verification.
+//! verification. Also what is told of a token where log-probabilities are asked for.
 //!
 //! `cargo run -p foretoken-speculation --example unfiltered_laws [-- 131072]`
 
+use std::hint::black_box;
 use std::time::Instant;
 
 use allocation_counter::measure;
 use foretoken_speculation::{
-    Address, Chance, Context, DraftTree, Law, NodeId, Pass, Promise, Proposal, Sampling, Scratch,
+    Address, Chance, Context, DraftTree, Law, NodeId, Pass, Promise, Proposal, RawLaw, Sampling, Scratch,
 };
 use foretoken_speculation::{Token, verify};
 
@@ -54,6 +55,30 @@ impl Chance for Dice {
     }
 }
 
+/// Shows the median time of the later measurements, and the bytes that were allocated on average.
+fn report(name: &str, found: &mut Vec<(f64, u64)>, extra: &str) {
+    found.drain(..PASSES as usize);
+    let bytes: u64 = found.iter().map(|found| found.1).sum::<u64>() / PASSES;
+    found.sort_by(|a, b| a.0.total_cmp(&b.0));
+    println!("{name}: {:.2} ms, {bytes} bytes allocated{extra}", found[PASSES as usize / 2].0 * 1e3);
+}
+
+/// What is told of a token where log-probabilities are asked for.
+fn log_probabilities(rows: &[Vec<f32>]) {
+    for (name, top) in [("a log-probability", 0), ("a log-probability and the top 5", 5), ("... and the top 20", 20)] {
+        let mut found: Vec<(f64, u64)> = Vec::new();
+        for (token, row) in (0..2 * PASSES as Token).zip(rows.iter().cycle()) {
+            let began = Instant::now();
+            let bytes = measure(|| {
+                let raw = RawLaw::new(row);
+                black_box((raw.log_probability(token), raw.top(top)));
+            });
+            found.push((began.elapsed().as_secs_f64(), bytes.bytes_total));
+        }
+        report(name, &mut found, "");
+    }
+}
+
 fn main() {
     let vocabulary: u32 = std::env::args().nth(1).map_or(131_072, |text| text.parse().expect("a number of tokens"));
     let row = |seed: u64, scale: f64| -> Vec<f32> {
@@ -70,19 +95,14 @@ fn main() {
     let mut tree = DraftTree::new();
     let mut drawn = Vec::new();
 
-    let report = |name: &str, found: &mut Vec<(f64, u64)>, extra: String| {
-        found.drain(..PASSES as usize);
-        let bytes: u64 = found.iter().map(|found| found.1).sum::<u64>() / PASSES;
-        found.sort_by(|a, b| a.0.total_cmp(&b.0));
-        println!("{name}: {:.2} ms, {bytes} bytes allocated{extra}", found[PASSES as usize / 2].0 * 1e3);
-    };
     let mut found: Vec<(f64, u64)> = Vec::new();
     for _ in 0..2 * PASSES {
         let began = Instant::now();
         let bytes = measure(|| drop(sampling.law_with(&target_rows[0], &Context::EMPTY, &mut target))).bytes_total;
         found.push((began.elapsed().as_secs_f64(), bytes));
     }
-    report("one law", &mut found, String::new());
+    report("one law", &mut found, "");
+    log_probabilities(&target_rows);
     for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
         found.clear();
         let mut accepted = 0;
@@ -115,6 +135,6 @@ fn main() {
             .bytes_total;
             found.push((began.elapsed().as_secs_f64(), bytes));
         }
-        report(&format!("a pass, {promise:?}"), &mut found, format!(", {accepted} tokens accepted"));
+        report(&format!("a pass, {promise:?}"), &mut found, &format!(", {accepted} tokens accepted"));
     }
 }

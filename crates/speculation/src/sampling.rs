@@ -31,11 +31,13 @@ mod exponential;
 mod filter;
 mod law;
 mod problem;
+mod raw;
 
 pub use constraint::{Constrained, Constraint};
 use exponential::{power_of_two, weigh};
 pub use law::Law;
 pub use problem::SamplingProblem;
+pub use raw::{RawLaw, log_probability};
 
 use std::f64::consts::LOG2_E;
 
@@ -250,54 +252,6 @@ pub fn argmax(logits: &[f32]) -> usize {
 /// A logit as it counts: NaN as minus infinity, plus infinity as the largest finite number.
 fn sane(logit: f32) -> f32 {
     if logit.is_nan() { f32::NEG_INFINITY } else { logit.min(f32::MAX) }
-}
-
-/// Natural logarithm of a token's probability under the raw law: the softmax of the logits as the model gave them,
-/// before temperature, filters and penalties, which is what OpenAI reports. Added up in `f64`.
-///
-/// Odd numbers count as in [`Sampling::law`]; minus infinity for a token beyond the row, or if nothing is possible.
-pub fn log_probability(logits: &[f32], token: Token) -> f32 {
-    RawLaw::new(logits).log_probability(token)
-}
-
-/// The raw law of a row, for questions about several of its tokens: its sum is added up once.
-#[derive(Copy, Clone, Debug)]
-pub struct RawLaw<'a> {
-    logits: &'a [f32],
-    largest: f64,
-    log_sum: f64,
-}
-
-impl<'a> RawLaw<'a> {
-    /// The raw law of a row of logits.
-    pub fn new(logits: &'a [f32]) -> RawLaw<'a> {
-        let largest = f64::from(logits.iter().map(|&logit| sane(logit)).fold(f32::NEG_INFINITY, f32::max));
-        let weight = |&logit: &f32| power_of_two(LOG2_E * (f64::from(sane(logit)) - largest));
-        // In lanes by position, which compilers make vector code of.
-        let mut lanes = [0f64; 8];
-        let (chunks, rest) = logits.as_chunks::<8>();
-        for chunk in chunks {
-            for (lane, logit) in lanes.iter_mut().zip(chunk) {
-                *lane += weight(logit);
-            }
-        }
-        let sum: f64 = lanes.into_iter().chain(rest.iter().map(weight)).sum();
-        RawLaw { logits, largest, log_sum: sum.ln() }
-    }
-
-    /// As [`log_probability`].
-    pub fn log_probability(&self, token: Token) -> f32 {
-        match self.logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| sane(logit)) {
-            f32::NEG_INFINITY => f32::NEG_INFINITY,
-            logit => (f64::from(logit) - self.largest - self.log_sum) as f32,
-        }
-    }
-
-    /// How many tokens have a probability above this.
-    pub fn count_above(&self, probability: f32) -> usize {
-        let least = (f64::from(probability).ln() + self.log_sum + self.largest) as f32;
-        self.logits.iter().filter(|&&logit| logit > least).count()
-    }
 }
 
 #[cfg(test)]

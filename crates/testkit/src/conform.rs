@@ -10,13 +10,13 @@ mod register;
 
 use std::collections::BTreeMap;
 
-use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, SequenceId};
+use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Race, Request, SequenceId};
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
 
 use crate::dial::{enumerate, enumerate_coupled};
 use crate::forbidding::Forbidding;
-use crate::oracle::decode;
+use crate::oracle::{self, decode};
 use crate::table::{Joint, Table, distance, mix};
 use crate::toy::{Fault, ToyExecutor};
 
@@ -65,6 +65,14 @@ impl Setting {
         let budget = BudgetKind::Heuristic { nodes_max: 9 };
         Self { promise: Promise::Exact, budget, batch: 1, page_len: 4, rows_max: 64, window: None, fault: Fault::None }
     }
+}
+
+/// So many of the most probable tokens are told with each.
+const TOP: usize = 3;
+
+/// Tokens with the bits of their log-probabilities.
+pub(crate) fn bits(top: &[(Token, f32)]) -> Vec<(Token, u32)> {
+    top.iter().map(|(token, value)| (*token, value.to_bits())).collect()
 }
 
 /// Cases over samplers of every kind, all of one target so that they can share a batch.
@@ -117,6 +125,7 @@ fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
         budget: setting.budget.clone(),
         drafters: drafters.to_vec(),
         log_probabilities: true,
+        top_log_probabilities: TOP,
         ..Request::new(case.prompt.clone())
     }
 }
@@ -145,12 +154,18 @@ pub(crate) fn costs(drafters: usize) -> Costs {
 
 /// Runs an engine dry; what each sequence emitted, tokens and bits of log-probabilities.
 pub fn run(engine: &mut Engine, chance: &mut dyn Chance) -> BTreeMap<SequenceId, Vec<(Token, u32)>> {
-    let mut texts: BTreeMap<SequenceId, Vec<(Token, u32)>> = BTreeMap::new();
+    let bits = |e: &Emitted| (e.token, e.log_probability.map_or(0, f32::to_bits));
+    let texts = emitted(engine, chance).into_iter();
+    texts.map(|(sequence, text)| (sequence, text.iter().map(bits).collect())).collect()
+}
+
+/// Runs an engine dry; what each sequence emitted.
+fn emitted(engine: &mut Engine, chance: &mut dyn Chance) -> BTreeMap<SequenceId, Vec<Emitted>> {
+    let mut texts: BTreeMap<SequenceId, Vec<Emitted>> = BTreeMap::new();
     while !engine.is_idle() {
         for event in engine.step(chance) {
             if let Event::Tokens { sequence, emitted } = event {
-                let bits = emitted.iter().map(|e| (e.token, e.log_probability.map_or(0, f32::to_bits)));
-                texts.entry(*sequence).or_default().extend(bits);
+                texts.entry(*sequence).or_default().extend_from_slice(emitted);
             }
         }
     }
@@ -170,7 +185,7 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
         .iter()
         .map(|case| engine.submit(request(case, setting, &numbers)).map_err(|error| format!("{case:?}: {error}")))
         .collect::<Result<_, _>>()?;
-    let texts = run(&mut engine, &mut Race);
+    let said = emitted(&mut engine, &mut Race);
     for (case, id) in cases.iter().zip(ids) {
         assert_eq!(case.target, cases[0].target, "cases of one target");
         let mut expected = decode(&specified(&table, case), &case.sampling, case.seed, &case.prompt, case.tokens_max);
@@ -182,9 +197,10 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
                 tokens.push(*token);
             }
         }
-        let found = texts.get(&id).map_or(&[][..], Vec::as_slice);
+        let said = said.get(&id).map_or(&[][..], Vec::as_slice);
+        let found: Vec<_> = said.iter().map(|e| (e.token, e.log_probability.map_or(0, f32::to_bits))).collect();
         if expected != found {
-            let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
+            let at = expected.iter().zip(&found).take_while(|(a, b)| a == b).count();
             let names: Vec<_> = drafters.iter().map(|drafter| drafter.name).collect();
             return Err(format!(
                 "{case:?}\n{setting:?}\ndrafters {names:?}\nfirst difference at token {at}: \
@@ -195,6 +211,20 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
                 found.len()
             ));
         }
+        compare_tops(&table, &case.prompt, said).map_err(|error| format!("{case:?}\n{setting:?}\n{error}"))?;
+    }
+    Ok(())
+}
+
+/// Whether each token was told with the most probable ones at its place, to the bit.
+fn compare_tops(table: &Table, prompt: &[Token], said: &[Emitted]) -> Result<(), String> {
+    let mut tokens = prompt.to_vec();
+    for emitted in said {
+        let (expected, found) = (oracle::top(&table.logits(&tokens), TOP), bits(&emitted.top));
+        if expected != found {
+            return Err(format!("top behind {tokens:?}: expected {expected:?}, found {found:?}"));
+        }
+        tokens.push(emitted.token);
     }
     Ok(())
 }

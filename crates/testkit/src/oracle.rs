@@ -26,3 +26,12 @@ pub fn decode(table: &Table, sampling: &Sampling, seed: u64, prompt: &[Token], t
     }
     text
 }
+
+/// The most probable tokens of a row with the bits of their log-probabilities, by sorting all: the best first, the
+/// lowest of equals, no impossible ones.
+pub fn top(logits: &[f32], count: usize) -> Vec<(Token, u32)> {
+    let logit = |token: Token| logits[token as usize];
+    let mut all: Vec<Token> = (0..logits.len() as Token).filter(|token| logit(*token) > f32::NEG_INFINITY).collect();
+    all.sort_by(|a, b| logit(*b).total_cmp(&logit(*a)).then(a.cmp(b)));
+    all.into_iter().take(count).map(|token| (token, log_probability(logits, token).to_bits())).collect()
+}

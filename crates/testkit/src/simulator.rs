@@ -218,7 +218,7 @@ fn note(
     summary: &mut Summary,
 ) -> Result<(), String> {
     match event {
-        Event::Prompt { .. } => {}
+        Event::Prompt { .. } | Event::Drafts { .. } => {}
         Event::DrafterFailed { message, .. } if message == failing::MESSAGE => summary.dropped += 1,
         Event::DrafterFailed { sequence, drafter, message } => {
             return Err(format!("{sequence:?}: drafter {drafter} failed: {message}"));

@@ -5,17 +5,20 @@
 //!
 //! What the template writes may be special tokens; what messages and tools say is only text, so that nobody ends a turn
 //! or begins a system's by typing its marks ([`ChatTemplate::encode`]). Who wrote what is found out in [`marking`].
-//! Turn by turn, the tokens of earlier turns are kept ([`transcript`]).
+//! Turn by turn, the tokens of earlier turns are kept ([`transcript`]). What a model writes back may be calls of tools;
+//! they are found in its answer ([`tool_calls`]).
 //!
-//! What it leaves out: content that is neither text nor parts of text, and calls of tools in what a model writes.
+//! What it leaves out: content that is neither text nor parts of text.
 
 mod clock;
 mod files;
 mod input;
 mod json;
 mod marking;
+mod openai;
 mod program;
 mod python;
+mod tool_calls;
 mod transcript;
 
 use std::fmt;
@@ -30,6 +33,7 @@ use files::Sources;
 pub use input::{ChatInput, Json, Message};
 use marking::{Marking, spelt_out};
 use program::Program;
+pub use tool_calls::{AnswerPiece, ToolCall, ToolCallReader, ToolFormat};
 pub use transcript::Transcript;
 
 /// The chat templates of one model: one, or a second one for conversations with tools.

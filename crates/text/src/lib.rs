@@ -32,7 +32,7 @@ mod stream;
 mod tokenizer;
 mod translate;
 
-pub use chat::{ChatInput, ChatTemplate, Json, Message, Transcript};
+pub use chat::{AnswerPiece, ChatInput, ChatTemplate, Json, Message, ToolCall, ToolCallReader, ToolFormat, Transcript};
 pub use error::TextError;
 pub use export::{Exported, Marks, gguf_vocabulary};
 pub use stop::{Pushed, StopMatcher};

@@ -17,6 +17,8 @@ use crate::tokenizer::{Decoding, Tokenizer};
 pub struct TextStream {
     tokenizer: Arc<Tokenizer>,
     skip_special: bool,
+    /// Special tokens that are spelt out all the same.
+    shown: Arc<[Token]>,
     now: Decoding,
 }
 
@@ -26,7 +28,7 @@ impl TextStream {
         let mut now = Decoding::START;
         now.at_start =
             prompt.iter().all(|&token| tokenizer.is_special(token) || tokenizer.token_bytes(token).is_empty());
-        Self { tokenizer, skip_special: true, now }
+        Self { tokenizer, skip_special: true, shown: Arc::default(), now }
     }
 
     /// Says whether special tokens are left out of the text (`true`, as a new stream does) or spelt out.
@@ -36,10 +38,19 @@ impl TextStream {
         self
     }
 
+    /// Names special tokens that are spelt out although others are left out: marks that whoever reads the text has to
+    /// see, such as those around calls of tools ([`crate::ToolFormat::marks`]).
+    #[must_use]
+    pub fn show_special(mut self, shown: Arc<[Token]>) -> Self {
+        self.shown = shown;
+        self
+    }
+
     /// Adds a token and returns the text that it completes, possibly none.
     pub fn push(&mut self, token: Token) -> String {
         let mut text = String::new();
-        self.now.push(self.tokenizer.parts(), token, self.skip_special, &mut text);
+        let skip_special = self.skip_special && !self.shown.contains(&token);
+        self.now.push(self.tokenizer.parts(), token, skip_special, &mut text);
         text
     }
 

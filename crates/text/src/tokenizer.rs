@@ -219,6 +219,16 @@ impl Tokenizer {
         self.parts.spellings.is_special(token)
     }
 
+    /// The special tokens that are spelt like one of these, in ascending order; none that ends a text or a turn. It
+    /// looks through the vocabulary, so it is for when a model is opened. With the marks of a form of tool calls
+    /// ([`crate::ToolFormat::marks`]) they are what a text has to show ([`crate::TextStream::show_special`]).
+    pub fn special_tokens(&self, spellings: &[&str]) -> Vec<Token> {
+        let is_end = |token| self.end_tokens().contains(&token) || self.turn_end_tokens().contains(&token);
+        let is_named = |token| spellings.iter().any(|text| text.as_bytes() == self.token_bytes(token));
+        let tokens = 0..self.vocabulary_len() as Token;
+        tokens.filter(|&token| self.is_special(token) && is_named(token) && !is_end(token)).collect()
+    }
+
     /// Whether the first space of a text was invented by encoding, and is dropped again by decoding.
     pub fn drops_first_space(&self) -> bool {
         self.parts.drops_first_space

@@ -18,9 +18,9 @@ use crate::values;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Drafters")]
 pub struct DrafterOptions {
-    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed [default:
-    /// where it does not pay; of budgets that do not weigh costs 0.1; of bench replay, where rows cost nothing, 0]; not
-    /// of lookup with --prompt-lookup-candidates 1
+    /// lookup, trie, suffix, prediction: a guess that is accepted more rarely than this, by estimate, is not proposed
+    /// [default: where it does not pay; of budgets that do not weigh costs 0.1; of bench replay, where rows cost
+    /// nothing, 0]; not of lookup with --prompt-lookup-candidates 1
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub spec_gain_min: Option<f32>,
     #[command(flatten)]

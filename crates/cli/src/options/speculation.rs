@@ -90,9 +90,9 @@ impl From<Translate> for TranslationWay {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculationOptions {
-    /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, trie, suffix, ngram, jacobi, phrases,
-    /// random; draft:lookup lets the second draft for the model of the first; auto is draft, if there is a model,
-    /// suffix and phrases, if there are any [default: auto]
+    /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, trie, suffix, ngram, prediction, jacobi,
+    /// phrases, random; draft:lookup lets the second draft for the model of the first; auto is draft, if there is a
+    /// model, suffix and phrases, if there are any [default: auto]
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,
     /// What speculation promises

@@ -89,6 +89,7 @@ mod tests {
             p,
             q,
             log_probability: None,
+            top: Vec::new(),
             text: String::new(),
         };
         let emitted = [

@@ -129,6 +129,7 @@ fn bad_records_and_options_are_named() {
             "--spec-type lookup+lookahead",
             "--spec-type: expected drafters that need no target, not jacobi: it reads its guesses from rows of",
         ),
+        ("--spec-type prediction", "--spec-type: expected drafters that need no prediction, not prediction: no record"),
         ("--spec-type lookup+ngram-simple", "--spec-type: expected each drafter once, found"),
         ("--spec-type lookup+lookup", "--spec-type: expected each drafter once, found \"lookup+lookup\""),
         ("--spec-type lookup+", "--spec-type: expected drafters without a model ("),

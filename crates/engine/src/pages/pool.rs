@@ -48,6 +48,11 @@ impl Pool {
         self.pages[page.0 as usize]
     }
 
+    /// Pages, whoever has them.
+    pub(super) fn len(&self) -> usize {
+        self.pages.len()
+    }
+
     /// Pages that no table holds: free ones and cached ones.
     pub(super) fn available(&self) -> usize {
         self.free.len() + self.cached

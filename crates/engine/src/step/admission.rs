@@ -24,6 +24,7 @@ use crate::output::{Event, FinishReason};
 use crate::pages::Pages;
 use crate::scheduler::Scheduled;
 use crate::sequence::{Phase, Sequence};
+use crate::stats::Workload;
 
 /// So many times a sequence that waits for pages may be passed by later ones.
 const PASSED_MAX: usize = 8;
@@ -48,6 +49,12 @@ impl Engine {
     /// Who holds which page, and what is cached.
     pub fn pages(&self) -> &Pages {
         &self.pages
+    }
+
+    /// How much there is to do.
+    pub fn workload(&self) -> Workload {
+        let (pages, available) = (self.pages.len(), self.pages.available());
+        Workload { running: self.running.len(), waiting: self.waiting.len(), pages, pages_held: pages - available }
     }
 
     /// Lets a sequence wait in its place.

@@ -143,6 +143,7 @@ fn a_learned_order_asks_first_who_is_worth_most() {
         (Order::Given, Promise::Exact, [0, 1, 2]),
         (Order::Learned, Promise::Exact, [2, 0, 1]),
         (Order::Learned, Promise::Rejection, [2, 0, 1]),
+        (Order::LearnedBehindFirst, Promise::Exact, [0, 2, 1]),
     ] {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let mut engine = Engine::new(Box::new(ToyExecutor::new(counts.clone(), 4, 100, 64)), 1, usize::MAX);

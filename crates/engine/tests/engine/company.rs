@@ -78,7 +78,7 @@ fn requests_that_arrive_and_leave_at_any_time_do_not_disturb_the_others() {
                         }
                         ended += 1;
                     }
-                    Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+                    Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
                 }
             }
         }
@@ -97,7 +97,7 @@ fn a_full_context_ends_a_text_with_its_reason_and_exactly_full() {
             match event {
                 Event::Tokens { emitted: tokens, .. } => emitted += tokens.len(),
                 Event::Finished { reason: why, .. } => reason = Some(why.clone()),
-                Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
             }
         }
     }
@@ -127,6 +127,8 @@ fn what_can_never_run_is_refused_with_the_field_expected_and_found() {
     assert_eq!(message, "drafter: expected a number below 1, found 3");
     let message = refused(&mut engine, Request { drafters: vec![0, 0], ..good.clone() });
     assert_eq!(message, "drafter: expected each number once, found 0 twice");
+    let message = refused(&mut engine, Request { top_log_probabilities: 21, ..good.clone() });
+    assert_eq!(message, "top_log_probabilities: expected at most 20, found 21");
     for sampling in [
         Sampling { temperature: -1.0, ..Sampling::default() },
         Sampling { top_p: 2.0, ..Sampling::default() },
@@ -187,7 +189,7 @@ fn where_no_token_is_possible_the_text_ends_with_its_reason_whoever_drafted() {
                     match event {
                         Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|emitted| emitted.token)),
                         Event::Finished { reason, .. } => end = Some(reason.clone()),
-                        Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+                        Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
                     }
                 }
             }

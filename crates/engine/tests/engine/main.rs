@@ -14,6 +14,7 @@ mod families;
 mod flat;
 mod hidden;
 mod pieces;
+mod prediction;
 mod probes;
 mod refused;
 mod requests;

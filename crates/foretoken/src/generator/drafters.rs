@@ -17,6 +17,7 @@ use super::model_free::without_model;
 use crate::Error;
 use crate::error::Message;
 use crate::models::Opened;
+use crate::prompter::made_keys;
 use crate::settings::{ModelSettings, SpeculationSettings};
 use crate::spec_type::{DrafterKind, DrafterSpec};
 
@@ -123,17 +124,13 @@ impl<'a> DrafterMaker<'a> {
         engine: &mut Engine,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<u8>, Error> {
-        let mut first = 0;
         let mut drafters = Vec::with_capacity(specs.len());
-        for spec in specs {
-            // A drafter without a model is the same at any place.
-            let key = (spec.clone(), if spec.models() > 0 { first } else { 0 });
-            first += spec.models();
+        for key in made_keys(specs) {
             let known = self.made.iter().position(|made| *made == key);
             drafters.push(match known {
                 Some(number) => number as u8,
                 None => {
-                    let number = engine.add_drafter(self.make(spec, key.1, progress)?);
+                    let number = engine.add_drafter(self.make(&key.0, key.1, progress)?);
                     self.made.push(key);
                     number
                 }
@@ -206,6 +203,11 @@ impl<'a> DrafterMaker<'a> {
             depth_max: self.settings.branch_max(),
             draft: DraftSettings::default(),
         }
+    }
+
+    /// What was made, by number: a specification with the number of its first draft model.
+    pub fn made(&self) -> Vec<(DrafterSpec, usize)> {
+        self.made.clone()
     }
 
     /// Names of what was made, by number: the specification, and a number behind it where two are alike.

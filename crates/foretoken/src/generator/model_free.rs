@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use foretoken_drafters::TrieOptions;
-use foretoken_drafters::{JacobiDrafter, NgramDrafter, PhrasesDrafter, RandomDrafter, SuffixDrafter, TrieDrafter};
+use foretoken_drafters::{
+    JacobiDrafter, NgramDrafter, PhrasesDrafter, PredictionDrafter, RandomDrafter, SuffixDrafter, TrieDrafter,
+};
 use foretoken_speculation::{Drafter, Token};
 use foretoken_text::Tokenizer;
 
@@ -60,6 +62,11 @@ pub fn without_model(
             let mut drafter = NgramDrafter::new(ngram.order, ngram.source);
             drafter.depth_max = ngram.depth_max;
             drafter.branches_max = ngram.branches_max;
+            Box::new(drafter)
+        }
+        DrafterKind::Prediction => {
+            let mut drafter = PredictionDrafter::default();
+            drafter.gain_min = settings.gain_min();
             Box::new(drafter)
         }
         DrafterKind::Jacobi => {

@@ -18,8 +18,8 @@ use crate::spec_type::DrafterKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DrafterSettings {
-    /// lookup, trie, suffix: a guess that is accepted more rarely than this, by estimate, is not proposed; `None`:
-    /// where it does not pay, and of budgets that do not weigh costs 0.1. Not of lookup with one candidate.
+    /// lookup, trie, suffix, prediction: a guess that is accepted more rarely than this, by estimate, is not proposed;
+    /// `None`: where it does not pay, and of budgets that do not weigh costs 0.1. Not of lookup with one candidate.
     pub gain_min: Option<f32>,
     /// Of lookup.
     pub lookup: LookupSettings,
@@ -49,6 +49,7 @@ impl DrafterSettings {
             DrafterKind::Ngram => self.ngram.source != NgramSource::Text,
             DrafterKind::Draft
             | DrafterKind::Lookup
+            | DrafterKind::Prediction
             | DrafterKind::Jacobi
             | DrafterKind::Phrases
             | DrafterKind::Random => false,

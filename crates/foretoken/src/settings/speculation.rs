@@ -221,15 +221,34 @@ impl SpeculationSettings {
     }
 
     /// What `auto` stands for. Suffix matching finds what lookup and tries find, and a drafter that says little which
-    /// others do not say better takes room from them: two that differ much are the best company.
+    /// others do not say better takes room from them: two that differ much are the best company. `has_prediction`: a
+    /// prediction is followed first.
+    pub(crate) fn auto_kinds(has_prediction: bool) -> impl Iterator<Item = DrafterKind> {
+        let followed = has_prediction.then_some(DrafterKind::Prediction);
+        followed.into_iter().chain([DrafterKind::Draft, DrafterKind::Suffix, DrafterKind::Phrases])
+    }
+
+    /// The same of requests without a prediction, as far as it can be had.
     fn auto(&self, has_draft: bool) -> Vec<DrafterSpec> {
-        let can_be_had = |kind: &DrafterKind| match kind {
+        let kinds = Self::auto_kinds(false);
+        kinds.filter(|kind| self.can_be_had(*kind, has_draft)).map(DrafterSpec::new).collect()
+    }
+
+    /// Whether a drafter of this kind, alone, needs nothing that is not given.
+    fn can_be_had(&self, kind: DrafterKind, has_draft: bool) -> bool {
+        match kind {
             DrafterKind::Draft => has_draft,
             DrafterKind::Phrases => self.drafters.phrases.is_some(),
             _ => true,
-        };
-        let kinds = [DrafterKind::Draft, DrafterKind::Suffix, DrafterKind::Phrases];
-        kinds.into_iter().filter(can_be_had).map(DrafterSpec::new).collect()
+        }
+    }
+
+    /// Every way of drafting by one drafter alone that requests may choose: those that need nothing that is not given,
+    /// and guess better than by chance. `demo`: as of [`specs`](Self::specs).
+    pub(crate) fn choices(&self, demo: bool) -> Vec<SpecType> {
+        let has_draft = demo || !self.model_draft.is_empty();
+        let kinds = DrafterKind::all().filter(|kind| *kind != DrafterKind::Random && self.can_be_had(*kind, has_draft));
+        kinds.map(|kind| SpecType::Drafters(vec![DrafterSpec::new(kind)])).collect()
     }
 
     /// Opens the draft model of this number, from 0.

@@ -1,9 +1,10 @@
 //! Generators: models are loaded once, and a record says enough.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use foretoken::generator::Choices;
-use foretoken::{Answer, Error, Event, Generator, Promise, Record, Settings};
+use foretoken::{Answer, Error, Event, Generator, Order, Promise, Record, Settings};
 
 fn demo(name: &str) -> PathBuf {
     PathBuf::from(format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR")))
@@ -40,6 +41,58 @@ fn a_draft_model_is_loaded_once_however_many_drafters_have_it() {
     let generator = Generator::with(&choices, &mut |done, of| loaded += usize::from(done == of));
     let names = generator.expect("both are there").prompter.names.clone();
     assert_eq!((loaded, names.join(" ").as_str()), (2, "draft draft:lookup draft:suffix suffix"));
+}
+
+#[test]
+fn requests_choose_among_the_drafters_that_there_are() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.speculation.spec_type = "draft:lookup".parse().expect("it is well-formed");
+    let generator = Generator::with(&Choices::for_requests(&settings), &mut |_, _| {}).expect("both are there");
+    let prompter = &generator.prompter;
+    let names = "draft:lookup draft lookup trie suffix ngram prediction jacobi";
+    assert_eq!(prompter.names.join(" "), names);
+    assert_eq!(prompter.methods[0].drafters, [0], "what the settings say comes first");
+    let named = |spec_type: &str, has_prediction: bool| {
+        let method = prompter.method(&spec_type.parse().expect("it is well-formed"), has_prediction)?;
+        let names = method.drafters.iter().map(|number| prompter.names[usize::from(*number)].as_str());
+        Ok((names.collect::<Vec<_>>().join(" "), method.order))
+    };
+    for (spec_type, has_prediction, expected, order) in [
+        ("none", true, "", Order::Given),
+        ("auto", false, "draft suffix", Order::Learned),
+        ("auto", true, "prediction draft suffix", Order::LearnedBehindFirst),
+        ("suffix+draft", true, "suffix draft", Order::Given),
+        ("draft:lookup", false, "draft:lookup", Order::Given),
+        ("prediction,trie", true, "prediction trie", Order::Given),
+    ] {
+        assert_eq!(named(spec_type, has_prediction), Ok((expected.to_string(), order)), "{spec_type}");
+    }
+    let there = names.replace(' ', ", ");
+    let refused = |spec_type: &str| {
+        let error: Error = named(spec_type, false).expect_err(spec_type);
+        let expected = format!("spec_type {spec_type}: expected drafters that are there ({there}), found ");
+        error.to_string().strip_prefix(&expected).expect("what is there is named").to_string()
+    };
+    assert_eq!(refused("phrases"), "phrases");
+    assert_eq!(refused("lookup+draft:suffix"), "draft:suffix");
+    assert_eq!(refused("draft+draft"), "draft of draft model 2");
+}
+
+#[test]
+fn a_generator_of_one_drafter_has_no_other_to_choose() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.speculation.model_draft.clear();
+    settings.speculation.spec_type = "lookup".parse().expect("it is well-formed");
+    let prompter = Arc::clone(&Generator::open(&settings).expect("it is there").prompter);
+    let auto = prompter.method(&"auto".parse().expect("well-formed"), true).expect("what is there goes together");
+    assert_eq!(auto.drafters, [0; 0]);
+    let refused = prompter.method(&"trie".parse().expect("well-formed"), false).expect_err("there is none");
+    assert_eq!(refused.to_string(), "spec_type trie: expected drafters that are there (lookup), found trie");
+    // Without a draft model, the others are there.
+    let generator = Generator::with(&Choices::for_requests(&settings), &mut |_, _| {}).expect("it is there");
+    assert_eq!(generator.prompter.names.join(" "), "lookup trie suffix ngram prediction jacobi");
 }
 
 #[test]

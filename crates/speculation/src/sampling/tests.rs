@@ -160,6 +160,21 @@ proptest! {
     }
 
     #[test]
+    fn the_top_is_the_beginning_of_all_tokens_in_order(tied in tied_row(), any in any_row(), count in 0..25_usize) {
+        for row in [&tied, &any] {
+            let logit = |token: Token| sane(row[token as usize]);
+            let possible = (0..row.len() as Token).filter(|&token| logit(token) > f32::NEG_INFINITY);
+            let mut all: Vec<Token> = possible.collect();
+            // Stable, so the lowest of equals comes first.
+            all.sort_by(|&a, &b| logit(b).partial_cmp(&logit(a)).unwrap());
+            let bits = |(token, value): (Token, f32)| (token, value.to_bits());
+            let expected: Vec<_> =
+                all.into_iter().take(count).map(|token| bits((token, log_probability(row, token)))).collect();
+            prop_assert_eq!(RawLaw::new(row).top(count).into_iter().map(bits).collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
     fn greedy_is_the_first_of_the_best(row in tied_row()) {
         let law = Sampling { temperature: 0.0, top_k: 3, ..Sampling::default() }.law(&row, &nothing());
         let best = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -215,6 +230,10 @@ fn odd_logits_count_as_documented() {
     assert_eq!(log_probability(&[0.0, f32::NAN], 1), f32::NEG_INFINITY);
     assert_eq!(log_probability(&[0.0, f32::NAN], 0), 0.0);
     assert_eq!(log_probability(&[0.0], 7), f32::NEG_INFINITY);
+    let half = -std::f32::consts::LN_2;
+    assert_eq!(RawLaw::new(&[f32::NAN, f32::MAX, 3.0, f32::INFINITY]).top(2), [(1, half), (3, half)]);
+    assert_eq!(RawLaw::new(&[f32::NAN, f32::NEG_INFINITY]).top(2), []);
+    assert_eq!(RawLaw::new(&[]).top(2), []);
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 use foretoken_drafters::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_drafters::{
-    JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter, RandomDrafter, SharedScorer, SuffixDrafter,
-    TranslatedDrafter,
+    JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter, PredictionDrafter, RandomDrafter,
+    SharedScorer, SuffixDrafter, TranslatedDrafter,
 };
 use foretoken_speculation::{Ask, Chance, Drafter, NodeId, Proposal, Sampling, Token};
 
@@ -43,6 +43,14 @@ fn continuations() -> Vec<Registered> {
                 let mut drafter = SuffixDrafter::lookup(2, 4, 9);
                 (drafter.first, drafter.candidates) = (true, 3);
                 Box::new(drafter)
+            },
+        },
+        Registered { name: "prediction", make: |_| Box::new(PredictionDrafter::default()) },
+        Registered {
+            name: "draft with a prediction of its own",
+            make: |t| {
+                let drafter = ModelDrafter::new(network(t.vocabulary(), 90));
+                Box::new(drafter.with_inner(Box::new(PredictionDrafter::default())))
             },
         },
         Registered { name: "lookup of single tokens", make: |_| Box::new(SuffixDrafter::lookup(1, 1, 3)) },

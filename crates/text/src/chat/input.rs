@@ -198,7 +198,7 @@ fn replaced(message: &Message, content: Value) -> Message {
 }
 
 /// A map with another value of a field, in its place.
-fn with_text(map: &Value, field: &str, value: Value) -> Value {
+pub(super) fn with_text(map: &Value, field: &str, value: Value) -> Value {
     let change = |(key, old): (Value, Value)| {
         let new = if key.as_str() == Some(field) { value.clone() } else { old };
         (key, new)
@@ -207,7 +207,7 @@ fn with_text(map: &Value, field: &str, value: Value) -> Value {
 }
 
 /// The entries of a map, in order; nothing for other values.
-fn pairs(map: &Value) -> Vec<(Value, Value)> {
+pub(super) fn pairs(map: &Value) -> Vec<(Value, Value)> {
     let keys = map.try_iter().into_iter().flatten();
     keys.map(|key| (key.clone(), map.get_item(&key).unwrap_or_default())).collect()
 }

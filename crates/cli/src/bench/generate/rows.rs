@@ -208,6 +208,7 @@ pub mod tests {
             p: 1.0,
             q: None,
             log_probability: None,
+            top: Vec::new(),
             text: String::new(),
         };
         Answer { emitted: tokens.iter().map(emitted).collect(), ..Answer::default() }

@@ -1,8 +1,8 @@
 //! Who is judged: a drafter that needs no model, or several that share a pass.
 //!
 //! Names are those of `--spec-type`, and two more for prompt lookup as others do it, so that it can be compared; a +
-//! joins names. Left out: drafters with a network, and Jacobi lookahead, which asks the target for what no record
-//! holds.
+//! joins names. Left out: drafters with a network, Jacobi lookahead, which asks the target for what no record holds,
+//! and predictions, which no record holds either.
 
 use std::str::FromStr;
 
@@ -53,6 +53,9 @@ impl Judged {
             Ok(Self::Own(DrafterKind::Jacobi)) => {
                 let why = "it reads its guesses from rows of the target's passes, which no record holds";
                 Err(format!("expected drafters that need no target, not jacobi: {why}"))
+            }
+            Ok(Self::Own(DrafterKind::Prediction)) => {
+                Err("expected drafters that need no prediction, not prediction: no record holds one".to_string())
             }
             Ok(judged) if judged != Self::Own(DrafterKind::Draft) => Ok(judged),
             _ => {

@@ -1,0 +1,262 @@
+//! Predicted outputs: the user says what will probably be written, and the text is followed along it.
+//!
+//! Who has a file edited or a text corrected knows most of the answer before it is written. A cursor begins at the
+//! beginning of the prediction; a token that agrees moves it on, and what is proposed is the prediction from the cursor
+//! on, as one chain. Where the text differs, the cursor is lost and looks for the place at which it goes on:
+//!
+//! 1. Where the last tokens written, two at least, stand near the place of the difference ([`NEAR`]): the longest
+//!    match, of equals the nearest. That finds words that were inserted, left out or replaced.
+//! 2. Where the last three or more stand anywhere, of a few places ahead and behind, if that match is clearly longer: a
+//!    part that was moved, or much that was put in or left out. An index of 3-grams finds it, 4 bytes a token, which is
+//!    built by sorting when the sequence begins.
+//! 3. Until then it guesses, each guess a branch: something was left out before the last token, if that stands a little
+//!    ahead; as many tokens were replaced; or what was written was inserted.
+//!
+//! So a token takes a bounded number of comparisons and two binary searches, and only where the text differs. How often
+//! each kind of guess is right is counted for the sequence, and said as evidence; behind a new match it begins modestly
+//! and grows with each token that agrees.
+//!
+//! Left out: predictions of which several parts could be meant at once, as a tree of all matches has them; that is
+//! suffix matching ([`crate::SuffixDrafter`]), which reads predictions too.
+
+use std::collections::BTreeMap;
+
+use crate::frontier::Frontier;
+use foretoken_speculation::{Ask, Drafter, Opening};
+use foretoken_speculation::{Chance, Evidence, NodeId, Proposal, SequenceId, Token};
+
+mod index;
+
+use index::Index;
+
+/// So many tokens ahead of a difference are searched for the place where the text goes on, so long as no more were
+/// written since.
+const NEAR: usize = 64;
+/// A token that was just written is taken for the one behind a gap if it stands at most so far ahead.
+const GAP_MAX: usize = 16;
+/// So many tokens behind a difference places are guessed.
+const GUESSED_MAX: usize = 12;
+/// Fewest tokens that must match near the place of a difference.
+const MATCH_MIN: usize = 2;
+/// By how many tokens a match elsewhere must be longer than one that is near.
+const FARTHER: usize = 2;
+/// Matches are not followed further back than this.
+const MATCH_MAX: usize = 16;
+/// After so many tokens in a row that agree the place is certain.
+const SURE: usize = 4;
+/// What is expected of a prediction before it was followed: right tokens, of how many.
+const FOLLOWED: (f32, f32) = (19.0, 20.0);
+/// Kinds of guesses while the cursor is lost, each with the part that is expected to be right.
+const KINDS: [f32; 3] = [0.5, 0.3, 0.2];
+/// Weight of that expectation, in guesses.
+const KIND_PRIOR: f32 = 4.0;
+
+/// A [`Drafter`] that follows the prediction of a request. Proposes point masses; needs no model and no chance, and
+/// says nothing of sequences without a prediction.
+#[derive(Debug)]
+pub struct PredictionDrafter {
+    /// A node is not proposed if the estimated probability that it is accepted is below this, 0 to 1.
+    pub gain_min: f32,
+    running: BTreeMap<SequenceId, Running>,
+    frontier: Frontier<Guess>,
+}
+
+impl Default for PredictionDrafter {
+    fn default() -> PredictionDrafter {
+        PredictionDrafter { gain_min: 0.01, running: BTreeMap::new(), frontier: Frontier::default() }
+    }
+}
+
+/// What is kept of a sequence that has a prediction.
+#[derive(Debug)]
+struct Running {
+    prediction: Index,
+    /// So many tokens of the text were compared; those of the prompt are not.
+    read: usize,
+    cursor: Cursor,
+}
+
+/// Where the text is in the prediction.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+struct Cursor {
+    /// The place that is expected to be written next; `None` while it is lost.
+    next: Option<usize>,
+    /// Tokens in a row that agree.
+    run: usize,
+    /// Where it was when it was certain last, and how many tokens were written since.
+    sure: usize,
+    since: usize,
+    /// Of the tokens behind a certain place: how many agreed, and how many there were.
+    followed: (f32, f32),
+    /// The same of each kind of guess.
+    guessed: [(f32, f32); KINDS.len()],
+}
+
+/// A token of the prediction that may be offered.
+#[derive(Copy, Clone, Debug)]
+struct Guess {
+    parent: Option<NodeId>,
+    at: usize,
+    /// Tokens in a row that will agree before it.
+    run: usize,
+    acceptance: f32,
+    gain: f32,
+}
+
+impl Cursor {
+    /// Goes on by the last of the tokens written.
+    fn step(&mut self, prediction: &Index, written: &[Token]) {
+        let Some(&token) = written.last() else { return };
+        let agrees = |at: usize| prediction.tokens().get(at) == Some(&token);
+        self.since += 1;
+        match self.next {
+            Some(next) if agrees(next) => {
+                self.count_followed(true);
+                (self.next, self.run) = (Some(next + 1), self.run + 1);
+                if self.run >= SURE {
+                    (self.sure, self.since) = (next + 1, 0);
+                }
+                return;
+            }
+            Some(next) if next < prediction.tokens().len() => self.count_followed(false),
+            _ => {}
+        }
+        let guesses = self.guesses(prediction, &written[..written.len() - 1]);
+        for (count, at) in self.guessed.iter_mut().zip(guesses) {
+            let Some(at) = at else { continue };
+            *count = (count.0 + f32::from(u8::from(agrees(at))), count.1 + 1.0);
+        }
+        let guessed = guesses.into_iter().flatten().find(|at| agrees(*at)).map(|at| (at + 1, 1));
+        let found = self.find(prediction, written).or(guessed);
+        (self.next, self.run) = (found.map(|(next, _)| next), found.map_or(0, |(_, run)| run));
+    }
+
+    fn count_followed(&mut self, agrees: bool) {
+        if self.run >= SURE {
+            let (right, all) = self.followed;
+            self.followed = (right + f32::from(u8::from(agrees)), all + 1.0);
+        }
+    }
+
+    /// The place at which the text goes on, with the length of the match before it.
+    fn find(&self, prediction: &Index, written: &[Token]) -> Option<(usize, usize)> {
+        let tokens = prediction.tokens();
+        let matched = |next: usize| (next, matched(&tokens[..next], written));
+        // Of equals the first stands: `max_by_key` would take the last.
+        let longer = |best: Option<(usize, usize)>, found: (usize, usize)| match best {
+            Some(best) if best.1 >= found.1 => Some(best),
+            _ => Some(found),
+        };
+        let end = if self.since <= NEAR { tokens.len().min(self.sure + NEAR) } else { 0 };
+        let near = (self.sure + 1..=end).map(matched).filter(|found| found.1 >= MATCH_MIN).fold(None, longer);
+        let far = prediction.places(written, self.sure).map(matched).fold(None, longer);
+        let needed = near.map_or(0, |near| near.1 + FARTHER);
+        far.filter(|far| far.1 >= needed).or(near)
+    }
+
+    /// While it is lost: the places that may be next, one a kind of guess. Tokens were left out before the last one;
+    /// replaced by as many; inserted.
+    fn guesses(&self, prediction: &Index, written: &[Token]) -> [Option<usize>; KINDS.len()] {
+        if self.next.is_some() || self.since > GUESSED_MAX {
+            return [None; KINDS.len()];
+        }
+        let tokens = prediction.tokens();
+        let ahead = tokens.iter().skip(self.sure + 1).take(GAP_MAX);
+        let left_out = written.last().and_then(|last| ahead.clone().position(|token| token == last));
+        let left_out = left_out.map(|skipped| self.sure + skipped + 2);
+        [left_out, Some(self.sure + self.since), Some(self.sure)].map(|at| at.filter(|at| *at < tokens.len()))
+    }
+
+    /// Estimated probability that the prediction is right behind so many tokens in a row that agree.
+    fn acceptance(&self, run: usize) -> f32 {
+        let right = (self.followed.0 + FOLLOWED.0) / (self.followed.1 + FOLLOWED.1);
+        let run = run as f32;
+        right * (run + 1.0) / (run + 1.5)
+    }
+
+    /// Puts what may be written next to the frontier.
+    fn begin(&self, prediction: &Index, written: &[Token], frontier: &mut Frontier<Guess>) {
+        if let Some(at) = self.next {
+            let acceptance = self.acceptance(self.run);
+            frontier.push(acceptance, Guess { parent: None, at, run: self.run, acceptance, gain: acceptance });
+            return;
+        }
+        let guesses = self.guesses(prediction, written);
+        for (kind, at) in guesses.into_iter().enumerate() {
+            let token = |at: usize| prediction.tokens().get(at);
+            // One offer a token: the first kind that says it stands for all.
+            let is_said = |at: usize| guesses[..kind].iter().flatten().any(|other| token(*other) == token(at));
+            let Some(at) = at.filter(|at| !is_said(*at)) else { continue };
+            let (right, all) = self.guessed[kind];
+            let acceptance = (right + KIND_PRIOR * KINDS[kind]) / (all + KIND_PRIOR);
+            frontier.push(acceptance, Guess { parent: None, at, run: 0, acceptance, gain: acceptance });
+        }
+    }
+}
+
+/// How many last tokens two texts have in common, up to [`MATCH_MAX`].
+fn matched(text: &[Token], other: &[Token]) -> usize {
+    let pairs = text.iter().rev().zip(other.iter().rev()).take(MATCH_MAX);
+    pairs.take_while(|(a, b)| a == b).count()
+}
+
+impl PredictionDrafter {
+    fn propose(&mut self, ask: &mut Ask<'_>) {
+        // Most sequences have no prediction.
+        let Some(Running { prediction, read, cursor }) = self.running.get_mut(&ask.sequence) else { return };
+        let answer = |len: usize| &ask.tokens[ask.prompt_len..len];
+        for len in *read..ask.written_len {
+            cursor.step(prediction, answer(len + 1));
+        }
+        *read = ask.written_len.max(*read);
+        // What a draft model has guessed itself is no text yet.
+        let mut cursor = *cursor;
+        for len in ask.written_len..ask.tokens.len() {
+            cursor.step(prediction, answer(len + 1));
+        }
+        let gain_min = ask.gain_min(self.gain_min);
+        self.frontier.clear();
+        cursor.begin(prediction, answer(ask.tokens.len()), &mut self.frontier);
+        while let Some(Guess { parent, at, run, acceptance, gain }) = self.frontier.pop() {
+            let Some(&token) = prediction.tokens().get(at) else { continue };
+            if gain < gain_min || !ask.has_room_for(parent, token) {
+                return;
+            }
+            let evidence = Evidence::estimate(acceptance);
+            let node = ask.tree.suggest(parent, token, Proposal::Point, ask.source, evidence);
+            if ask.is_confident(acceptance, gain) {
+                let acceptance = cursor.acceptance(run + 1);
+                let next = Guess { parent: Some(node), at: at + 1, run: run + 1, acceptance, gain: gain * acceptance };
+                self.frontier.push(next.gain, next);
+            }
+        }
+    }
+}
+
+impl Drafter for PredictionDrafter {
+    fn name(&self) -> &str {
+        "prediction"
+    }
+
+    fn open(&mut self, opening: &Opening<'_>) {
+        if opening.prediction.is_empty() {
+            return;
+        }
+        let cursor = Cursor { next: Some(0), ..Cursor::default() };
+        let prediction = Index::new(opening.prediction);
+        let running = Running { prediction, read: opening.prompt.len(), cursor };
+        let before = self.running.insert(opening.sequence, running);
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
+    }
+
+    fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
+        asks.iter_mut().for_each(|ask| self.propose(ask));
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.running.remove(&sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! Answers in OpenAI's form: what both ways of telling them, whole (`whole.rs`) and streamed (`stream.rs`), share.
+//!
+//! Extras stand beside OpenAI's fields and have other servers' names where there are any: `timings` (llama.cpp), `seed`
+//! of each answer, `cut_by` where a text was cut, `provenance` and `drafted` where a request wants to know who guessed
+//! what. Left out: how answers come about (`run.rs`).
+
+pub(crate) mod log_probabilities;
+pub(crate) mod provenance;
+pub(crate) mod stream;
+pub(crate) mod whole;
+
+use crate::stub::*;
+use std::sync::Arc;
+
+use foretoken::{FinishReason, Prompter, Request, Stats, ToolCall, report};
+use serde_json::{Map, Value, json};
+
+use crate::app::App;
+use crate::ask::Ask;
+use crate::ask::chat::ChatAsk;
+use crate::ask::completion::CompletionAsk;
+use crate::run::Cut;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    Chat(Box<ChatAsk>),
+    Completion(Box<CompletionAsk>),
+}
+
+impl Kind {
+    pub(crate) fn ask(&self) -> &Ask {
+        match self {
+            Self::Chat(chat) => &chat.ask,
+            Self::Completion(completion) => &completion.ask,
+        }
+    }
+
+    fn is_chat(&self) -> bool {
+        matches!(self, Self::Chat(_))
+    }
+}
+
+/// One request and its answers: what stands in every object of it.
+pub(crate) struct Head {
+    pub(crate) app: Arc<App>,
+    pub(crate) kind: Kind,
+    /// The answer's own name.
+    pub(crate) id: String,
+    created: u64,
+}
+
+impl Head {
+    pub(crate) fn new(app: Arc<App>, kind: Kind, number: u64) -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let created = since.map_or(0, |since| since.as_secs());
+        let prefix = if kind.is_chat() { "chatcmpl" } else { "cmpl" };
+        let id = format!("{prefix}-{:x}-{number:x}", app.created);
+        Self { app, kind, id, created }
+    }
+
+    pub(crate) fn prompter(&self) -> &Prompter {
+        &self.app.prompter
+    }
+
+    /// An object with these choices.
+    fn object(&self, is_chunk: bool, choices: Vec<Value>) -> Map<String, Value> {
+        let object = match (self.kind.is_chat(), is_chunk) {
+            (true, true) => "chat.completion.chunk",
+            (true, false) => "chat.completion",
+            (false, _) => "text_completion",
+        };
+        let fields = [
+            ("id", json!(self.id)),
+            ("object", json!(object)),
+            ("created", json!(self.created)),
+            ("model", json!(self.app.model)),
+            ("system_fingerprint", json!(concat!("foretoken-", env!("CARGO_PKG_VERSION")))),
+            ("choices", Value::Array(choices)),
+        ];
+        fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+    }
+
+    /// Tokens that were read and written. The prompt of several answers counts once.
+    fn usage(&self, requests: &[Request], stats: &[Stats]) -> Value {
+        let each_prompt = stats.iter().step_by(self.kind.ask().best_of.max(1));
+        let prompt: usize = requests.iter().step_by(self.kind.ask().best_of.max(1)).map(|one| one.prompt.len()).sum();
+        let cached: usize = each_prompt.map(|stats| stats.prompt_tokens_shared).sum();
+        let written: usize = stats.iter().map(|stats| stats.emitted).sum();
+        let follows = |number: &usize| self.prompter().is_prediction(u8::try_from(*number).unwrap_or(u8::MAX));
+        let of_prediction = stats.iter().flat_map(|stats| stats.drafters.iter().enumerate());
+        let of_prediction = of_prediction.filter(|(number, _)| follows(number)).map(|(_, drafter)| drafter);
+        let (accepted, drafted) = of_prediction
+            .fold((0, 0), |(accepted, drafted), drafter| (accepted + drafter.accepted, drafted + drafter.drafted));
+        json!({
+            "prompt_tokens": prompt,
+            "completion_tokens": written,
+            "total_tokens": prompt + written,
+            "prompt_tokens_details": { "cached_tokens": cached },
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": accepted,
+                "rejected_prediction_tokens": drafted - accepted,
+            },
+        })
+    }
+
+    /// How long it took, in llama.cpp's names; of several answers together.
+    fn timings(&self, stats: &[Stats]) -> Value {
+        let total = report::total(stats.iter());
+        let mut timings = report::timings(&total);
+        timings["prompt_ms"] = json!(report::milliseconds(total.time_to_first_token));
+        timings["passes"] = json!(total.passes);
+        timings["drafts"] = json!(total.drafts);
+        timings["mean_accepted_length"] = json!(total.mean_accepted_len());
+        timings
+    }
+
+    /// Logs the end of a request, without its text.
+    fn log(&self, stats: &[Stats], cut: Option<Cut>) {
+        let total = report::total(stats.iter());
+        tracing::info!(
+            id = self.id,
+            answers = stats.len(),
+            prompt_tokens = total.prompt_tokens,
+            cached_tokens = total.prompt_tokens_shared,
+            tokens = total.emitted,
+            drafted = total.drafted,
+            accepted = total.accepted,
+            first_token_ms = report::milliseconds(total.time_to_first_token),
+            ms = report::milliseconds(total.time),
+            cut_by = cut.map(Cut::name),
+            "answered"
+        );
+    }
+}
+
+/// Why a text ended, in OpenAI's words. A cut text ended as one that reached its length.
+fn finish_reason(reason: &FinishReason, has_calls: bool) -> &'static str {
+    match report::finish_reason(Some(reason)) {
+        "stop" if has_calls => "tool_calls",
+        "stop" => "stop",
+        _ => "length",
+    }
+}
+
+/// A call as OpenAI has it. `number`: its place among those of the answer.
+fn call_object(head: &Head, index: usize, number: usize, call: &ToolCall) -> Value {
+    // Nine letters and digits, which every template takes back.
+    let hash = xxhash_rust::xxh3::xxh3_64(format!("{} {index} {number}", head.id).as_bytes());
+    let own = format!("{:09x}", hash & 0xf_ffff_ffff);
+    json!({
+        "index": number,
+        "id": call.id.as_deref().unwrap_or(&own),
+        "type": "function",
+        "function": { "name": call.name, "arguments": call.arguments },
+    })
+}

@@ -1,0 +1,276 @@
+//! Answers that are told while they are written, as server-sent events.
+//!
+//! The idea: what a pass wrote is one event, however many tokens that are, so a client sees text as soon as it is
+//! certain and a fast model does not drown in headers. Text that may yet turn out to be a stop string, half a character
+//! or a call of a tool is held back until it is known. What goes wrong in the middle is told as an `error` event, and
+//! what was written before it stands. Left out: what events say (`answer.rs`).
+
+use crate::stub::*;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderName, header};
+use axum::response::{IntoResponse, Response};
+use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Stats, Token, ToolCallReader};
+use futures_util::stream::unfold;
+use serde_json::{Map, Value, json};
+
+use super::log_probabilities::{Told, of_chat, of_completion};
+use super::whole::failed;
+use super::{Head, Kind, call_object, finish_reason, provenance};
+use crate::ask::chat::parted;
+use crate::ask::completion::CompletionAsk;
+use crate::run::{Next, Run};
+
+/// One answer on its way.
+struct Choice {
+    index: usize,
+    reader: Option<ToolCallReader>,
+    calls: usize,
+    /// Characters that were told, for log-probabilities.
+    offset: usize,
+    drafted: Vec<Drafted>,
+    /// Scored tokens of a prompt that is told with its text when all of it is known.
+    scored: Vec<Scored>,
+    end_tokens: Vec<Token>,
+    seed: u64,
+    stats: Stats,
+    /// What was told, if texts are logged.
+    text: String,
+}
+
+/// See the head of this file.
+struct Stream {
+    head: Head,
+    run: Run,
+    choices: Vec<Choice>,
+    ready: VecDeque<String>,
+    ended: bool,
+}
+
+/// The response that tells the answers.
+pub(crate) fn response(head: Head, run: Run) -> Response {
+    let mut stream = Stream::new(head, run);
+    stream.begin();
+    let next = |mut stream: Stream| async move {
+        let bytes = stream.next().await?;
+        Some((Ok::<Bytes, Infallible>(bytes), stream))
+    };
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-cache"),
+        // nginx would hold events back.
+        (HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (headers, Body::from_stream(unfold(stream, next))).into_response()
+}
+
+/// The text that an echo of a prompt has.
+pub(super) fn echoed(completion: &CompletionAsk, prompt: usize, prompter: &Prompter) -> String {
+    match (&completion.prompts[prompt], &prompter.tokenizer) {
+        (Prompt::Text(text), _) => text.clone(),
+        (Prompt::Ids(ids), Some(tokenizer)) => tokenizer.decode(ids, true),
+        (Prompt::Ids(_), None) => String::new(),
+    }
+}
+
+impl Stream {
+    fn new(head: Head, run: Run) -> Self {
+        let reader = || match &head.kind {
+            Kind::Chat(chat) => chat.reader(head.prompter()),
+            Kind::Completion(_) => None,
+        };
+        let choice = |(index, request): (usize, &foretoken::Request)| Choice {
+            index,
+            reader: reader(),
+            calls: 0,
+            offset: 0,
+            drafted: Vec::new(),
+            scored: Vec::new(),
+            end_tokens: request.sampling.end_tokens.clone(),
+            seed: request.seed,
+            stats: Stats::default(),
+            text: String::new(),
+        };
+        let choices = run.requests().iter().enumerate().map(choice).collect();
+        Self { head, run, choices, ready: VecDeque::new(), ended: false }
+    }
+
+    /// What stands before the first token: the role, or the prompt.
+    fn begin(&mut self) {
+        for index in 0..self.choices.len() {
+            match &self.head.kind {
+                Kind::Chat(_) => self.say(index, json!({ "role": "assistant", "content": "" }), Map::new()),
+                Kind::Completion(completion) if completion.echo && completion.ask.log_probabilities.is_none() => {
+                    let text = echoed(completion, index / completion.ask.best_of, self.head.prompter());
+                    self.say(index, json!(text), Map::new());
+                }
+                Kind::Completion(_) => {}
+            }
+        }
+    }
+
+    /// The next bytes; all that is ready goes out together.
+    async fn next(&mut self) -> Option<Bytes> {
+        while self.ready.is_empty() && !self.ended {
+            match self.run.next().await {
+                Next::Nothing => self.ready.push_back(": nothing new yet\n\n".to_string()),
+                Next::End => self.end(),
+                Next::Event(number, event) => self.take(number, event),
+            }
+        }
+        if self.ready.is_empty() {
+            return None;
+        }
+        Some(Bytes::from(self.ready.drain(..).collect::<String>()))
+    }
+
+    fn take(&mut self, number: usize, event: Event) {
+        match event {
+            Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+            Event::Drafts { drafted, .. } => self.choices[number].drafted = drafted,
+            Event::Tokens { emitted, .. } => self.write(number, &emitted),
+            Event::Finished { reason, text, stats, .. } => {
+                self.choices[number].stats = *stats;
+                self.finish(number, &reason, &text);
+            }
+        }
+    }
+
+    /// Tells the prompt with its log-probabilities, once all of it is scored.
+    fn score(&mut self, number: usize, scored: Vec<Scored>) {
+        let Kind::Completion(completion) = &self.head.kind else { return };
+        let choice = &mut self.choices[number];
+        choice.scored.extend(scored);
+        if choice.scored.len() < self.run.requests()[number].prompt.len() {
+            return;
+        }
+        let text = echoed(completion, number / completion.ask.best_of, self.head.prompter());
+        let told = std::mem::take(&mut choice.scored);
+        let told = of_completion(told.iter().map(Told::scored), self.head.prompter(), &mut choice.offset);
+        self.say(number, json!(text), Map::from_iter([("logprobs".to_string(), told)]));
+    }
+
+    /// Tells what a pass wrote.
+    fn write(&mut self, number: usize, emitted: &[Emitted]) {
+        let text: String = emitted.iter().map(|emitted| emitted.text.as_str()).collect();
+        let choice = &mut self.choices[number];
+        let mut extras = Map::new();
+        if self.head.kind.ask().log_probabilities.is_some() {
+            let written = emitted.iter().filter(|emitted| !choice.end_tokens.contains(&emitted.token));
+            let written = written.map(Told::emitted);
+            let told = match &self.head.kind {
+                Kind::Chat(_) => of_chat(written, &self.head.app.prompter),
+                Kind::Completion(_) => of_completion(written, &self.head.app.prompter, &mut choice.offset),
+            };
+            extras.insert("logprobs".into(), told);
+        }
+        if self.head.kind.ask().provenance {
+            let drafted = std::mem::take(&mut choice.drafted);
+            extras.insert("provenance".into(), provenance::of_tokens(emitted, &self.head.app.prompter));
+            extras.insert("drafted".into(), provenance::of_drafts(&drafted, &self.head.app.prompter));
+        }
+        self.tell(number, &text, extras);
+    }
+
+    /// Tells text, and calls of tools in it.
+    fn tell(&mut self, number: usize, text: &str, extras: Map<String, Value>) {
+        let choice = &mut self.choices[number];
+        let (text, calls) = match &mut choice.reader {
+            Some(reader) => parted(reader.push(text)),
+            None => (text.to_string(), Vec::new()),
+        };
+        if !text.is_empty() || !extras.is_empty() {
+            match &self.head.kind {
+                Kind::Chat(_) => self.say(number, json!({ "content": text }), extras),
+                Kind::Completion(_) => self.say(number, json!(text), extras),
+            }
+        }
+        self.call(number, &calls);
+    }
+
+    fn call(&mut self, number: usize, calls: &[foretoken::ToolCall]) {
+        let Kind::Chat(chat) = &self.head.kind else { return };
+        let most = if chat.parallel_calls { usize::MAX } else { 1 };
+        for call in calls {
+            let place = self.choices[number].calls;
+            if place < most {
+                let call = call_object(&self.head, number, place, call);
+                self.choices[number].calls += 1;
+                self.say(number, json!({ "tool_calls": [call] }), Map::new());
+            }
+        }
+    }
+
+    /// Tells the end of an answer.
+    fn finish(&mut self, number: usize, reason: &FinishReason, held: &str) {
+        if !held.is_empty() {
+            self.tell(number, held, Map::new());
+        }
+        if let Some(mut reader) = self.choices[number].reader.take() {
+            let (text, calls) = parted(reader.finish());
+            if !text.is_empty() {
+                self.say(number, json!({ "content": text }), Map::new());
+            }
+            self.call(number, &calls);
+        }
+        if let FinishReason::Failed(why) = reason {
+            self.ready.push_back(format!("data: {}\n\n", failed(why).object()));
+            return;
+        }
+        let choice = &self.choices[number];
+        let mut extras = Map::new();
+        extras.insert("finish_reason".into(), json!(finish_reason(reason, choice.calls > 0)));
+        extras.insert("seed".into(), json!(choice.seed));
+        if let (Some(cut), FinishReason::Cancelled) = (self.run.cut, reason) {
+            extras.insert("cut_by".into(), json!(cut.name()));
+        }
+        let delta = if matches!(self.head.kind, Kind::Chat(_)) { json!({}) } else { json!("") };
+        let timings = self.head.timings(std::slice::from_ref(&choice.stats));
+        let choice = self.choice(number, delta, extras);
+        let mut object = self.head.object(true, vec![choice]);
+        object.insert("timings".into(), timings);
+        self.push(object);
+    }
+
+    /// Tells that all answers are told.
+    fn end(&mut self) {
+        self.ended = true;
+        let stats: Vec<Stats> = self.choices.iter().map(|choice| choice.stats.clone()).collect();
+        self.head.log(&stats, self.run.cut);
+        if self.head.app.settings.log_prompts {
+            let texts: Vec<&str> = self.choices.iter().map(|choice| choice.text.as_str()).collect();
+            tracing::info!(id = self.head.id, ?texts, "text");
+        }
+        if self.head.kind.ask().stream.is_some_and(|stream| stream.include_usage) {
+            let mut object = self.head.object(true, Vec::new());
+            object.insert("usage".into(), self.head.usage(self.run.requests(), &stats));
+            self.push(object);
+        }
+        self.ready.push_back("data: [DONE]\n\n".to_string());
+    }
+
+    /// A choice of a chunk. `said`: the delta of a chat, the text of a completion.
+    fn choice(&self, number: usize, said: Value, extras: Map<String, Value>) -> Value {
+        let name = if matches!(self.head.kind, Kind::Chat(_)) { "delta" } else { "text" };
+        let mut choice = json!({ "index": self.choices[number].index, "finish_reason": null, "logprobs": null });
+        choice[name] = said;
+        extras.into_iter().for_each(|(name, value)| choice[name] = value);
+        choice
+    }
+
+    fn say(&mut self, number: usize, said: Value, extras: Map<String, Value>) {
+        if self.head.app.settings.log_prompts {
+            let text = said.as_str().or_else(|| said.get("content").and_then(Value::as_str)).unwrap_or_default();
+            self.choices[number].text.push_str(text);
+        }
+        let choice = self.choice(number, said, extras);
+        let object = self.head.object(true, vec![choice]);
+        self.push(object);
+    }
+
+    fn push(&mut self, object: Map<String, Value>) {
+        self.ready.push_back(format!("data: {}\n\n", Value::Object(object)));
+    }
+}

@@ -1,0 +1,115 @@
+//! What all requests share: the engine, the prompter, limits, counts.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foretoken::settings::SamplingSettings;
+use foretoken::{EngineThread, Generator, Promise, Prompter, SpecType};
+use tokio::sync::watch;
+
+use crate::error::shown;
+use crate::limits::TextLimit;
+use crate::metrics::Metrics;
+use crate::settings::ServerSettings;
+
+/// Most unknown fields whose names are remembered.
+const UNKNOWN_MAX: usize = 256;
+
+/// See the head of this file.
+pub(crate) struct App {
+    pub(crate) settings: ServerSettings,
+    /// What holds where a request says nothing of its law.
+    pub(crate) sampling: SamplingSettings,
+    /// Where the server listens.
+    pub(crate) address: SocketAddr,
+    /// Who drafts where a request does not say it.
+    pub(crate) spec_type: SpecType,
+    /// What is promised where a request does not say it.
+    pub(crate) promise: &'static str,
+    pub(crate) prompter: Arc<Prompter>,
+    pub(crate) engine: EngineThread<Generator>,
+    /// Whether texts are kept for drafters of the next run.
+    pub(crate) keeps: bool,
+    pub(crate) metrics: Arc<Metrics>,
+    /// The model's name.
+    pub(crate) model: String,
+    pub(crate) parallel: usize,
+    /// Seconds since 1970 when the server began.
+    pub(crate) created: u64,
+    pub(crate) limit: TextLimit,
+    /// True once texts are to be cut.
+    pub(crate) cutting: watch::Sender<bool>,
+    unknown: Mutex<BTreeSet<String>>,
+}
+
+/// What an [`App`] is made of.
+pub(crate) struct Parts {
+    pub(crate) settings: ServerSettings,
+    pub(crate) sampling: SamplingSettings,
+    pub(crate) address: SocketAddr,
+    pub(crate) spec_type: SpecType,
+    pub(crate) promise: Promise,
+    pub(crate) prompter: Arc<Prompter>,
+    pub(crate) engine: EngineThread<Generator>,
+    pub(crate) keeps: bool,
+    pub(crate) parallel: usize,
+}
+
+impl App {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { settings, sampling, address, spec_type, promise, prompter, engine, keeps, parallel } = parts;
+        let model = settings.alias.clone().unwrap_or_else(|| name_of(&prompter.target.name));
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            metrics: Arc::new(Metrics::new(&prompter.names)),
+            limit: TextLimit::of(&prompter),
+            model,
+            created: since.map_or(0, |since| since.as_secs()),
+            cutting: watch::Sender::new(false),
+            unknown: Mutex::default(),
+            settings,
+            sampling,
+            address,
+            spec_type,
+            promise: match promise {
+                Promise::Exact => "exact",
+                Promise::Rejection => "rejection",
+                Promise::Block => "block",
+            },
+            prompter,
+            engine,
+            keeps,
+            parallel,
+        }
+    }
+
+    /// Logs the names of fields that nobody knows, each once.
+    pub(crate) fn log_unknown(&self, fields: Vec<String>) {
+        let mut known = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        for field in fields {
+            let field = shown(&field);
+            if known.len() < UNKNOWN_MAX && known.insert(field.clone()) {
+                tracing::warn!(field, "a field that is not known is ignored");
+            }
+        }
+    }
+}
+
+/// The name of a model by its path: that of the folder or file, without `.gguf`.
+fn name_of(path: &str) -> String {
+    let name = std::path::Path::new(path).file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name.unwrap_or_else(|| path.to_string());
+    name.strip_suffix(".gguf").map_or(name.clone(), str::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_are_named_by_file_or_folder() {
+        let found = ["demo-target", "/models/qwen/", "a/b.Q8_0.gguf", ".."].map(name_of);
+        assert_eq!(found, ["demo-target", "qwen", "b.Q8_0", ".."]);
+    }
+}

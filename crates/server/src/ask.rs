@@ -1,0 +1,185 @@
+//! What a request asks for, read from its fields, before there are tokens.
+//!
+//! The idea: fields that both kinds of completions have are read here, each by the name that OpenAI, llama.cpp or vLLM
+//! gave it; what a request does not say is as the server was started. What would change the text and is not possible is
+//! refused by name (`refused.rs`), so no text is silently another than was asked for; fields of no consequence are
+//! ignored, and unknown ones are logged once. Left out: prompts and messages (`ask/completion.rs`, `ask/chat.rs`).
+
+pub(crate) mod chat;
+pub(crate) mod completion;
+mod refused;
+mod sampling;
+mod speculation;
+
+use foretoken::settings::SamplingSettings;
+use foretoken::{Error, Generator, Prompter, Request, Tenant, Token};
+use serde_json::Value;
+
+use crate::error::{ApiError, shown};
+use crate::fields::Fields;
+use crate::settings::ServerSettings;
+pub(crate) use speculation::SpeculationAsk;
+
+/// Most tokens that may be told beside each token of an answer; OpenAI's bound for chats.
+pub(crate) const TOPS_MAX: usize = Request::TOP_LOG_PROBABILITIES_MAX;
+
+/// Fields that change no answer here. Clients of other servers send them.
+const IGNORED: [&str; 17] = [
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "cache_prompt",
+    "id_slot",
+    "slot_id",
+    "request_id",
+    "priority_level",
+    "spaces_between_special_tokens",
+    "samplers_seed",
+    "timings_per_token",
+    "return_tokens",
+    "return_token_ids",
+];
+
+/// How an answer is streamed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamAsk {
+    /// Whether usage is told at the end.
+    pub(crate) include_usage: bool,
+}
+
+/// What both kinds of completions ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ask {
+    /// The settings of the law, those of the server where the request does not say.
+    pub(crate) sampling: SamplingSettings,
+    /// Further tokens that end the text.
+    pub(crate) stop_tokens: Vec<Token>,
+    pub(crate) speculation: SpeculationAsk,
+    /// What the user expects to be written.
+    pub(crate) prediction: Option<String>,
+    /// Answers that are told, of `best_of` that are written.
+    pub(crate) answers: usize,
+    pub(crate) best_of: usize,
+    /// How many of the most probable tokens are told with each token; `None` if not even its own probability.
+    pub(crate) log_probabilities: Option<usize>,
+    pub(crate) stream: Option<StreamAsk>,
+    pub(crate) provenance: bool,
+    pub(crate) priority: i32,
+    /// What of a key's texts may be shared only among requests with the same word, as vLLM has it.
+    pub(crate) salt: Option<String>,
+}
+
+impl Ask {
+    /// Reads the fields that both kinds have. `server`: what holds where the request does not say.
+    pub(crate) fn read(
+        fields: &mut Fields,
+        server: &SamplingSettings,
+        limits: &ServerSettings,
+    ) -> Result<Self, ApiError> {
+        refused::check(fields)?;
+        let sampling = sampling::read(fields, server)?;
+        let stop_tokens = sampling::stop_tokens(fields)?;
+        let speculation = SpeculationAsk::read(fields)?;
+        let prediction = prediction(fields)?;
+        let answers = fields.count("n", 1, limits.answers_max)?.unwrap_or(1);
+        let best_of = fields.count("best_of", 1, limits.answers_max)?.unwrap_or(answers);
+        if best_of < answers {
+            return Err(ApiError::field("best_of", format!("expected at least n ({answers}), found {best_of}")));
+        }
+        let stream = stream(fields)?;
+        if stream.is_some() && best_of > answers {
+            let expected = format!("expected n ({answers}) beside stream, found {best_of}");
+            return Err(ApiError::field("best_of", format!("{expected}: the best is known when all are written")));
+        }
+        let provenance = fields.truth("return_provenance")?.unwrap_or(false);
+        let priority = fields.whole("priority", i64::from(i32::MIN), i64::from(i32::MAX))?.unwrap_or(0);
+        let salt = fields.text("cache_salt")?;
+        IGNORED.iter().for_each(|name| drop(fields.raw(name)));
+        Ok(Self {
+            sampling,
+            stop_tokens,
+            speculation,
+            prediction,
+            answers,
+            best_of,
+            log_probabilities: None,
+            stream,
+            provenance,
+            // vLLM's priorities: the lower goes first.
+            priority: i32::try_from(-priority).unwrap_or(i32::MAX),
+            salt,
+        })
+    }
+
+    /// Whether special tokens are texts of the answer.
+    pub(crate) fn shows_special(&self) -> bool {
+        self.sampling.special
+    }
+
+    /// Completes a request that has its prompt and its law.
+    pub(crate) fn complete(&self, prompter: &Prompter, key: u64, request: &mut Request) -> Result<(), ApiError> {
+        let vocabulary = prompter.target.spec.vocabulary;
+        if let Some(token) = self.stop_tokens.iter().find(|token| **token as usize >= vocabulary) {
+            let expected = format!("expected tokens below {vocabulary} (the vocabulary), found {token}");
+            return Err(ApiError::field("stop_token_ids", expected));
+        }
+        request.sampling.end_tokens.extend(&self.stop_tokens);
+        if let (Some(text), Some(tokenizer)) = (&self.prediction, &prompter.tokenizer) {
+            let tokens = tokenizer.encode_plain(text);
+            request.prediction = tokens.map_err(|error| ApiError::of(&Error::from(error)))?;
+        }
+        self.speculation.complete(prompter, request)?;
+        request.log_probabilities = self.log_probabilities.is_some() || self.best_of > self.answers;
+        request.top_log_probabilities = self.log_probabilities.unwrap_or(0);
+        request.report_drafts = self.provenance;
+        request.priority = self.priority;
+        let salt = self.salt.as_ref().map_or(0, |salt| xxhash_rust::xxh3::xxh3_64(salt.as_bytes()));
+        request.tenant = Tenant(key ^ salt);
+        Ok(())
+    }
+}
+
+/// The expected text: OpenAI's object, whose content is a text or a list of parts.
+fn prediction(fields: &mut Fields) -> Result<Option<String>, ApiError> {
+    let Some(mut prediction) = fields.object("prediction")? else { return Ok(None) };
+    match prediction.text("type")?.as_deref() {
+        Some("content") => {}
+        found => {
+            let found = found.map_or("none".to_string(), shown);
+            return Err(ApiError::field("prediction.type", format!("expected \"content\", found {found}")));
+        }
+    }
+    let expected = "expected a string or a list of parts of type text";
+    let wrong = |found: &str| Err(ApiError::field("prediction.content", format!("{expected}, found {}", shown(found))));
+    let part = |part: &Value| {
+        let is_text = part.get("type").is_none_or(|kind| kind == "text");
+        part.get("text").and_then(Value::as_str).filter(|_| is_text).map(str::to_string)
+    };
+    match prediction.value("content")? {
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(Value::Array(parts)) => match parts.iter().map(part).collect::<Option<String>>() {
+            Some(text) => Ok(Some(text)),
+            None => wrong(&Value::Array(parts).to_string()),
+        },
+        Some(found) => wrong(&found.to_string()),
+        None => wrong("none"),
+    }
+}
+
+/// Whether and how the answer is streamed.
+fn stream(fields: &mut Fields) -> Result<Option<StreamAsk>, ApiError> {
+    let wanted = fields.truth("stream")?.unwrap_or(false);
+    let Some(mut options) = fields.object("stream_options")? else { return Ok(wanted.then(StreamAsk::default)) };
+    let include_usage = options.truth("include_usage")?.unwrap_or(false);
+    if !wanted {
+        return Err(ApiError::field("stream_options", "expected none without \"stream\": true, found some"));
+    }
+    Ok(Some(StreamAsk { include_usage }))
+}
+
+/// Requests are made for the generator that the server was started with.
+pub(crate) type Engine = foretoken::EngineThread<Generator>;

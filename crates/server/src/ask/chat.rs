@@ -1,0 +1,179 @@
+//! `/v1/chat/completions`: the model's next turn in a conversation.
+//!
+//! Messages go to the model's own chat template, as transformers hands them over. So that templates understand what
+//! OpenAI's clients send, parts of text become one text, arguments of earlier calls become objects again, and the role
+//! `developer` is called `system`. Left out: pictures and sounds.
+
+use foretoken::{
+    AnswerPiece, ChatInput, ChatMessage, Error, Json, Prompter, Request, ToolCallReader, ToolFormat, n_best,
+};
+use serde_json::Value;
+
+use super::{Ask, TOPS_MAX};
+use crate::error::{ApiError, shown};
+use crate::fields::Fields;
+use crate::limits::TextLimit;
+
+/// A request for turns.
+#[derive(Clone, Debug)]
+pub(crate) struct ChatAsk {
+    pub(crate) ask: Ask,
+    pub(crate) input: ChatInput,
+    /// Whether calls of tools are looked for in the answer.
+    pub(crate) calls: bool,
+    /// Whether more than one call is told.
+    pub(crate) parallel_calls: bool,
+    /// Bytes of all that the template is given.
+    bytes: usize,
+}
+
+impl ChatAsk {
+    /// Reads what is only of chats.
+    pub(crate) fn read(fields: &mut Fields, mut ask: Ask) -> Result<Self, ApiError> {
+        let messages = fields
+            .raw("messages")
+            .ok_or_else(|| ApiError::field("messages", "expected a list of at least one message, found none"))?;
+        let mut bytes = messages.get().len();
+        let messages = messages_of(messages.get())?;
+        let tools = fields.raw("tools");
+        bytes += tools.as_ref().map_or(0, |tools| tools.get().len());
+        let tools = tools.map(|tools| tools_of(tools.get())).transpose()?.filter(|tools| !tools.is_empty());
+        let calls = tool_choice(fields, tools.is_some())?;
+        let parallel_calls = fields.truth("parallel_tool_calls")?.unwrap_or(true);
+        let wanted = fields.truth("logprobs")?.unwrap_or(false);
+        let tops = fields.count("top_logprobs", 0, TOPS_MAX)?;
+        if !wanted && tops.is_some_and(|tops| tops > 0) {
+            return Err(ApiError::field("top_logprobs", "expected \"logprobs\": true beside it, found none"));
+        }
+        ask.log_probabilities = wanted.then(|| tops.unwrap_or(0));
+        for name in ["echo", "prompt"] {
+            if fields.has(name) {
+                return Err(ApiError::field(name, "expected none beside messages, found some"));
+            }
+        }
+        let continued = fields.truth("continue_final_message")?.unwrap_or(false);
+        let answered = fields.truth("add_generation_prompt")?.unwrap_or(!continued);
+        if continued && answered {
+            let expected = "expected false beside \"continue_final_message\": true, found true";
+            return Err(ApiError::field("add_generation_prompt", expected));
+        }
+        let documents: Option<Vec<Json>> = fields.take("documents", "a list of objects")?;
+        let mut input = ChatInput::new(&messages, answered);
+        input.continue_final_message = continued;
+        // Without leave to call them the model is not told of tools.
+        input.tools = tools.filter(|_| calls);
+        input.documents = documents;
+        input.variables = variables(fields)?;
+        Ok(Self { ask, input, calls, parallel_calls, bytes })
+    }
+
+    /// The requests for all answers.
+    pub(crate) fn requests(&self, prompter: &Prompter, key: u64, limit: &TextLimit) -> Result<Vec<Request>, ApiError> {
+        let of = |error: Error| ApiError::of(&error);
+        limit.check("messages", self.bytes)?;
+        let decided = prompter.decide(&self.ask.sampling).map_err(of)?;
+        let mut request = prompter.chat(&self.input, &decided).map_err(of)?;
+        self.ask.complete(prompter, key, &mut request)?;
+        if let (Some(format), Some(tokenizer)) = (self.format(prompter), &prompter.tokenizer) {
+            let special = |mark: &&str| match tokenizer.encode(mark, false).ok()?[..] {
+                [token] if tokenizer.is_special(token) => Some(token),
+                _ => None,
+            };
+            request.shown_special = format.marks().iter().filter_map(special).collect();
+        }
+        Ok(n_best(&request, self.ask.best_of))
+    }
+
+    /// How the model writes calls, if they are looked for.
+    fn format(&self, prompter: &Prompter) -> Option<ToolFormat> {
+        let template = prompter.chat_template().ok().filter(|_| self.input.tools.is_some())?;
+        ToolFormat::of_template(template)
+    }
+
+    /// A reader for calls in one answer, if they are looked for.
+    pub(crate) fn reader(&self, prompter: &Prompter) -> Option<ToolCallReader> {
+        let tools = self.input.tools.as_deref()?;
+        Some(ToolCallReader::new(self.format(prompter)?, tools))
+    }
+}
+
+/// The text of pieces, and their calls.
+pub(crate) fn parted(pieces: Vec<AnswerPiece>) -> (String, Vec<foretoken::ToolCall>) {
+    let (mut text, mut all) = (String::new(), Vec::new());
+    for piece in pieces {
+        match piece {
+            AnswerPiece::Text(more) => text.push_str(&more),
+            AnswerPiece::Calls { calls, .. } => all.extend(calls),
+        }
+    }
+    (text, all)
+}
+
+/// The messages as templates want them.
+fn messages_of(raw: &str) -> Result<Vec<ChatMessage>, ApiError> {
+    let list: Vec<Json> = serde_json::from_str(raw)
+        .map_err(|_| ApiError::field("messages", format!("expected a list of messages, found {}", shown(raw))))?;
+    if list.is_empty() {
+        return Err(ApiError::field("messages", "expected a list of at least one message, found an empty one"));
+    }
+    let message = |(at, json): (usize, Json)| {
+        let name = format!("messages[{at}]");
+        let wrong = |why: String| ApiError::field(&name, why);
+        let message = ChatMessage::try_from(json).map_err(wrong)?;
+        let role = message.role().ok_or_else(|| wrong("expected a role (a string), found none".to_string()))?;
+        let message = if role == "developer" { message.with("role", "system") } else { message };
+        message.as_templates_want().map_err(|(field, why)| ApiError::field(&format!("{name}.{field}"), why))
+    };
+    list.into_iter().enumerate().map(message).collect()
+}
+
+/// Tools of the type `function`.
+fn tools_of(raw: &str) -> Result<Vec<Json>, ApiError> {
+    let seen: Vec<Value> = serde_json::from_str(raw)
+        .map_err(|_| ApiError::field("tools", format!("expected a list of tools, found {}", shown(raw))))?;
+    for (at, tool) in seen.iter().enumerate() {
+        let kind = tool.get("type").and_then(Value::as_str);
+        let name = tool.get("function").and_then(|function| function.get("name")).and_then(Value::as_str);
+        if kind.is_some_and(|kind| kind != "function") || name.is_none_or(str::is_empty) {
+            let expected = "expected an object of type function with a name, found";
+            return Err(ApiError::field(&format!("tools[{at}]"), format!("{expected} {}", shown(&tool.to_string()))));
+        }
+    }
+    // Read again, since templates write tools out in the order of their keys.
+    serde_json::from_str(raw).map_err(|_| ApiError::field("tools", format!("expected objects, found {}", shown(raw))))
+}
+
+/// Whether the model may call tools.
+fn tool_choice(fields: &mut Fields, has_tools: bool) -> Result<bool, ApiError> {
+    match fields.value("tool_choice")? {
+        None => Ok(has_tools),
+        Some(Value::String(choice)) if choice == "auto" => Ok(has_tools),
+        Some(Value::String(choice)) if choice == "none" => Ok(false),
+        Some(found) => {
+            let why = "calls cannot be forced yet";
+            let expected = format!("expected auto or none, found {}: {why}", shown(&found.to_string()));
+            Err(ApiError::unsupported("tool_choice", expected))
+        }
+    }
+}
+
+/// Further variables of the template.
+fn variables(fields: &mut Fields) -> Result<Vec<(String, Json)>, ApiError> {
+    let mut variables = Vec::new();
+    if let Some(effort) = fields.text("reasoning_effort")? {
+        variables.push(("reasoning_effort".to_string(), Json::from(effort)));
+    }
+    if let Some(object) = fields.object("chat_template_kwargs")? {
+        for (name, raw) in object.into_values() {
+            let value = serde_json::from_str(raw.get()).map_err(|_| {
+                ApiError::field(&format!("chat_template_kwargs.{name}"), "expected JSON that is not nested too deeply")
+            })?;
+            variables.push((name, value));
+        }
+    }
+    if fields.has("chat_template") {
+        let why = "the template is the model's";
+        return Err(ApiError::unsupported("chat_template", format!("expected none, found one: {why}")));
+    }
+    Ok(variables)
+}

@@ -1,0 +1,183 @@
+//! Why a request is refused, as OpenAI says it: a status, and an object that names the field.
+//!
+//! The idea: whoever sent the request can mend it by the message alone, so it names the field, what was expected and
+//! what was found; what was found is shown shortened, since it may be megabytes. A status of 500 is a bug of ours.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use foretoken::{Error, RequestError};
+use serde_json::{Value, json};
+
+/// A request that is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// OpenAI's kind of error.
+    pub(crate) kind: &'static str,
+    /// The field, if one is wrong.
+    pub(crate) param: Option<String>,
+    pub(crate) code: Option<&'static str>,
+    /// Seconds after which it may go better.
+    pub(crate) retry_after_s: Option<u64>,
+}
+
+/// Most characters of what was found that are shown.
+const SHOWN_MAX: usize = 80;
+
+/// What was found, on one line and not longer than a line.
+pub(crate) fn shown(found: &str) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
+    let mut line: String = found.chars().take(SHOWN_MAX).flat_map(escaped).collect();
+    if found.chars().nth(SHOWN_MAX).is_some() {
+        line.push_str("...");
+    }
+    line
+}
+
+impl ApiError {
+    fn new(status: StatusCode, message: String) -> Self {
+        let kind = "invalid_request_error";
+        Self { status, message, kind, param: None, code: None, retry_after_s: None }
+    }
+
+    /// Something is wrong that is no field.
+    pub(crate) fn bad(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message.into())
+    }
+
+    /// A field is wrong: its name, and what was expected and found.
+    pub(crate) fn field(name: &str, rest: impl std::fmt::Display) -> Self {
+        let name = shown(name);
+        Self { param: Some(name.clone()), ..Self::bad(format!("{name}: {rest}")) }
+    }
+
+    /// A field that asks for something that this server does not do.
+    pub(crate) fn unsupported(name: &str, rest: impl std::fmt::Display) -> Self {
+        Self { code: Some("unsupported"), ..Self::field(name, rest) }
+    }
+
+    pub(crate) fn not_found(path: &str) -> Self {
+        let message = format!("path: expected one of this server's (/v1/chat/completions, ...), found {}", shown(path));
+        Self { code: Some("not_found"), ..Self::new(StatusCode::NOT_FOUND, message) }
+    }
+
+    pub(crate) fn method(method: &str) -> Self {
+        let message = format!("method: expected another one for this path, found {}", shown(method));
+        Self { code: Some("method_not_allowed"), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
+    }
+
+    pub(crate) fn model(expected: &str, found: &str) -> Self {
+        let message = format!("model: expected {expected}, found {}", shown(found));
+        let error = Self::new(StatusCode::NOT_FOUND, message);
+        Self { param: Some("model".into()), code: Some("model_not_found"), ..error }
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        let message = "Authorization: expected \"Bearer\" and one of the server's API keys, found another or none";
+        let error = Self::new(StatusCode::UNAUTHORIZED, message.into());
+        Self { kind: "authentication_error", code: Some("invalid_api_key"), ..error }
+    }
+
+    pub(crate) fn forbidden(message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::FORBIDDEN, message.into());
+        Self { kind: "permission_error", ..error }
+    }
+
+    pub(crate) fn too_large(bytes_max: usize) -> Self {
+        let message = format!("body: expected at most {bytes_max} bytes, found more");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+    }
+
+    pub(crate) fn too_slow(seconds: u64) -> Self {
+        let message = format!("body: expected all of it within {seconds} s, found less");
+        Self::new(StatusCode::REQUEST_TIMEOUT, message)
+    }
+
+    /// As many requests wait as may, or this one waited too long.
+    pub(crate) fn busy(message: impl Into<String>, retry_after_s: u64) -> Self {
+        let error = Self::new(StatusCode::TOO_MANY_REQUESTS, message.into());
+        Self { kind: "rate_limit_error", code: Some("queue_full"), retry_after_s: Some(retry_after_s), ..error }
+    }
+
+    /// A bug of ours, or the engine is gone.
+    pub(crate) fn bug(message: impl Into<String>) -> Self {
+        let error = Self::new(StatusCode::INTERNAL_SERVER_ERROR, message.into());
+        Self { kind: "server_error", ..error }
+    }
+
+    /// What the library says of settings and prompts, in the names of a request's fields.
+    pub(crate) fn of(error: &Error) -> Self {
+        let message = error.with_names(field_of_setting);
+        match error {
+            Error::Request(RequestError::Queue { .. }) => Self::busy(message, 1),
+            Error::Stopped(_) | Error::Thread(_) => Self::bug(message),
+            _ => {
+                let name = message.split(':').next().unwrap_or_default().to_string();
+                let is_field = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
+                Self { param: is_field.then_some(name), ..Self::bad(message) }
+            }
+        }
+    }
+
+    /// OpenAI's object.
+    pub(crate) fn object(&self) -> Value {
+        let Self { message, kind, param, code, .. } = self;
+        json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, self.object().to_string()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// The field of a request that sets a setting.
+fn field_of_setting(setting: &str) -> String {
+    match setting {
+        "penalty_window" => "repeat_last_n",
+        "tokens_max" => "max_tokens",
+        "tokens_min" => "min_tokens",
+        "n_best" => "n",
+        "banned_tokens" => "logit_bias",
+        "spec_type" => "speculative.type",
+        "verify" => "speculative.verify",
+        "budget" => "speculative.n_max",
+        "draft.n_max" => "speculative.n_max",
+        "draft.n_min" => "speculative.n_min",
+        "draft.p_min" => "speculative.p_min",
+        "prompt_ids" => "prompt",
+        other => other,
+    }
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_one_short_line() {
+        assert_eq!(shown("a\nb"), "a\\nb");
+        assert_eq!(shown(&"x".repeat(1 << 20)).len(), SHOWN_MAX + 3);
+    }
+
+    #[test]
+    fn errors_of_the_library_name_the_field() {
+        let refused = Error::Request(RequestError::PromptTooLong { found: 9, context: 8 });
+        let error = ApiError::of(&refused);
+        assert_eq!((error.status, error.param.as_deref()), (StatusCode::BAD_REQUEST, Some("prompt")));
+        let full = ApiError::of(&Error::Request(RequestError::Queue { waiting_max: 1 }));
+        assert_eq!((full.status, full.retry_after_s), (StatusCode::TOO_MANY_REQUESTS, Some(1)));
+    }
+}

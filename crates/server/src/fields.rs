@@ -1,0 +1,310 @@
+//! The fields of a request's body, taken one by one, each with the name that an error needs.
+//!
+//! The idea: a body is read as an object whose values stay text until somebody asks for them by name and type. So every
+//! error names its field, expected and found; what nobody has asked for is what is unknown. Null is as if the field
+//! were not there. Left out: what fields mean.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::error::{ApiError, shown};
+
+/// The fields of an object that were not taken yet.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    /// Names of the objects around, with a dot behind each.
+    place: String,
+    fields: BTreeMap<String, Box<RawValue>>,
+}
+
+/// An object as it was written, names that stand twice included.
+struct Pairs(Vec<(String, Box<RawValue>)>);
+
+impl<'a> Deserialize<'a> for Pairs {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'a> Visitor<'a> for Reader {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+impl Fields {
+    /// The fields of a request's body.
+    ///
+    /// # Errors
+    /// It is no object, or a name stands in it twice.
+    pub(crate) fn of_body(body: &[u8]) -> Result<Self, ApiError> {
+        let text = std::str::from_utf8(body).map_err(|error| {
+            ApiError::bad(format!("body: expected UTF-8, found something else behind byte {}", error.valid_up_to()))
+        })?;
+        let pairs = serde_json::from_str(text).map_err(|error| {
+            let found = if text.trim().is_empty() { "none".to_string() } else { shown(&error.to_string()) };
+            ApiError::bad(format!("body: expected a JSON object, found {found}"))
+        })?;
+        Self::new(String::new(), pairs)
+    }
+
+    fn new(place: String, Pairs(pairs): Pairs) -> Result<Self, ApiError> {
+        let mut fields = BTreeMap::new();
+        for (name, value) in pairs {
+            let full = format!("{place}{name}");
+            if fields.insert(name, value).is_some() {
+                return Err(ApiError::field(&full, "expected once, found twice"));
+            }
+        }
+        Ok(Self { place, fields })
+    }
+
+    /// The name of a field, with those of the objects around.
+    pub(crate) fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.place)
+    }
+
+    /// Takes a field as it is written.
+    pub(crate) fn raw(&mut self, name: &str) -> Option<Box<RawValue>> {
+        self.fields.remove(name).filter(|value| value.get() != "null")
+    }
+
+    /// Takes a field of a type; `expected` says which.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &str, expected: &str) -> Result<Option<T>, ApiError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let wrong = |_| ApiError::field(&self.name(name), format!("expected {expected}, found {}", shown(raw.get())));
+        serde_json::from_str(raw.get()).map(Some).map_err(wrong)
+    }
+
+    /// Takes a field, whatever it is.
+    pub(crate) fn value(&mut self, name: &str) -> Result<Option<Value>, ApiError> {
+        self.take(name, "JSON that is not nested too deeply")
+    }
+
+    /// Takes a text.
+    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
+        self.take(name, "a string")
+    }
+
+    /// Takes a truth value.
+    pub(crate) fn truth(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
+        self.take(name, "true or false")
+    }
+
+    /// Takes a number from `least` to `most`.
+    pub(crate) fn number(&mut self, name: &str, least: f32, most: f32) -> Result<Option<f32>, ApiError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let found: Option<f32> = serde_json::from_str::<f64>(raw.get()).ok().map(|number| number as f32);
+        let range = match (least, most) {
+            (f32::MIN, f32::MAX) => "a finite number".to_string(),
+            (least, f32::MAX) => format!("a number from {least} up"),
+            (least, most) => format!("a number from {least} to {most}"),
+        };
+        match found.filter(|number| (least..=most).contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(ApiError::field(&self.name(name), format!("expected {range}, found {}", shown(raw.get())))),
+        }
+    }
+
+    /// Takes a whole number from `least` to `most`. One that is written with a point (`16.0`) is one too.
+    pub(crate) fn whole(&mut self, name: &str, least: i64, most: i64) -> Result<Option<i64>, ApiError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let of_point = |number: f64| (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64);
+        let found = serde_json::from_str::<i64>(raw.get()).ok();
+        let found = found.or_else(|| serde_json::from_str(raw.get()).ok().and_then(of_point));
+        let range = match most {
+            i64::MAX => format!("a whole number from {least} up"),
+            most => format!("a whole number from {least} to {most}"),
+        };
+        match found.filter(|number| (least..=most).contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(ApiError::field(&self.name(name), format!("expected {range}, found {}", shown(raw.get())))),
+        }
+    }
+
+    /// Takes a count: a whole number from `least` to `most`.
+    pub(crate) fn count(&mut self, name: &str, least: usize, most: usize) -> Result<Option<usize>, ApiError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let found = self.whole(name, i64::try_from(least).unwrap_or(i64::MAX), most)?;
+        Ok(found.and_then(|number| usize::try_from(number).ok()))
+    }
+
+    /// Takes one text or a list of texts.
+    pub(crate) fn texts(&mut self, name: &str) -> Result<Vec<String>, ApiError> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Texts {
+            One(String),
+            Many(Vec<String>),
+        }
+        Ok(match self.take(name, "a string or a list of strings")? {
+            None => Vec::new(),
+            Some(Texts::One(text)) => vec![text],
+            Some(Texts::Many(texts)) => texts,
+        })
+    }
+
+    /// Takes an object.
+    pub(crate) fn object(&mut self, name: &str) -> Result<Option<Fields>, ApiError> {
+        let Some(raw) = self.raw(name) else { return Ok(None) };
+        let place = format!("{}.", self.name(name));
+        match serde_json::from_str(raw.get()) {
+            Ok(pairs) => Self::new(place, pairs).map(Some),
+            Err(_) => Err(ApiError::field(
+                place.trim_end_matches('.'),
+                format!("expected an object, found {}", shown(raw.get())),
+            )),
+        }
+    }
+
+    /// Whether a field is there that nobody took.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.fields.get(name).is_some_and(|value| value.get() != "null")
+    }
+
+    /// Gives a field another name, if it is there: what other programs call it.
+    ///
+    /// # Errors
+    /// It is there under both names.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) -> Result<(), ApiError> {
+        let Some(value) = self.raw(from) else { return Ok(()) };
+        if self.has(to) {
+            let place = self.name(to);
+            return Err(ApiError::field(&self.name(from), format!("expected it or {place}, found both")));
+        }
+        self.fields.insert(to.to_string(), value);
+        Ok(())
+    }
+
+    /// Moves the fields of an object out, each with the object's name and a dot before its own: as they are written by
+    /// who has no objects in objects.
+    ///
+    /// # Errors
+    /// A field is there in both ways.
+    pub(crate) fn flatten(&mut self, name: &str) -> Result<(), ApiError> {
+        let Some(inner) = self.object(name)? else { return Ok(()) };
+        for (field, value) in inner.fields {
+            let full = format!("{name}.{field}");
+            if self.fields.insert(full.clone(), value).is_some() {
+                return Err(ApiError::field(&full, "expected once, found twice"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All fields that nobody took, in the order of their names.
+    pub(crate) fn into_values(self) -> impl Iterator<Item = (String, Box<RawValue>)> {
+        self.fields.into_iter()
+    }
+
+    /// The names of all fields that nobody took.
+    pub(crate) fn unknown(&self) -> Vec<String> {
+        self.fields.keys().map(|name| self.name(name)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fields(body: &str) -> Fields {
+        Fields::of_body(body.as_bytes()).expect("an object")
+    }
+
+    fn message(error: ApiError) -> String {
+        error.message
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        for (body, expected) in [
+            ("", "body: expected a JSON object, found none"),
+            ("[1]", "body: expected a JSON object, found invalid type: sequence, expected an object"),
+            ("{\"a\": 1", "body: expected a JSON object, found EOF while parsing"),
+            ("{\"a\": 1, \"a\": 2}", "a: expected once, found twice"),
+            ("{\"a\": 1} {}", "body: expected a JSON object, found trailing characters"),
+        ] {
+            let error = Fields::of_body(body.as_bytes()).expect_err(body);
+            assert!(error.message.starts_with(expected), "{}", error.message);
+        }
+        let error = Fields::of_body(b"{\"a\": \"\xff\"}").expect_err("no UTF-8");
+        assert_eq!(error.message, "body: expected UTF-8, found something else behind byte 7");
+    }
+
+    #[test]
+    fn fields_are_taken_by_their_type() {
+        let mut all =
+            fields(r#"{"n": 16.0, "t": "x", "null": null, "list": ["a", "b"], "x": 0.5, "o": {"p": 1, "q": 2}}"#);
+        assert_eq!(all.count("n", 1, 20), Ok(Some(16)));
+        assert_eq!(all.count("null", 1, 20), Ok(None));
+        assert_eq!(all.number("x", 0.0, 1.0), Ok(Some(0.5)));
+        assert_eq!(all.texts("list"), Ok(vec!["a".to_string(), "b".to_string()]));
+        let mut inner = all.object("o").expect("an object").expect("it is there");
+        assert_eq!(inner.whole("p", 0, 9), Ok(Some(1)));
+        assert_eq!(inner.unknown(), ["o.q"]);
+        assert_eq!(all.unknown(), ["t"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_expected_and_found() {
+        let mut all = fields(r#"{"a": 1.5, "b": "1", "c": 1e999, "d": -1, "e": {"f": 3}, "g": [1]}"#);
+        let found = all.count("a", 1, 9).map_err(message);
+        assert_eq!(found, Err("a: expected a whole number from 1 to 9, found 1.5".to_string()));
+        let found = all.truth("b").map_err(message);
+        assert_eq!(found, Err("b: expected true or false, found \"1\"".to_string()));
+        let found = all.number("c", 0.0, f32::MAX).map_err(message);
+        assert_eq!(found, Err("c: expected a number from 0 up, found 1e999".to_string()));
+        let found = all.number("d", 0.0, 1.0).map_err(message);
+        assert_eq!(found, Err("d: expected a number from 0 to 1, found -1".to_string()));
+        let mut inner = all.object("e").expect("an object").expect("it is there");
+        let found = inner.text("f").map_err(message);
+        assert_eq!(found, Err("e.f: expected a string, found 3".to_string()));
+        let found = all.texts("g").map_err(message);
+        assert_eq!(found, Err("g: expected a string or a list of strings, found [1]".to_string()));
+    }
+
+    #[test]
+    fn other_names_and_objects_are_the_same_fields() {
+        let mut all = fields(r#"{"speculative": {"n_max": 3}, "speculative.n_min": 1, "repeat_penalty": 1.1}"#);
+        all.flatten("speculative").expect("no field twice");
+        all.rename("repeat_penalty", "repetition_penalty").expect("no field twice");
+        assert_eq!(all.unknown(), ["repetition_penalty", "speculative.n_max", "speculative.n_min"]);
+        let mut twice = fields(r#"{"speculative": {"n_max": 3}, "speculative.n_max": 1, "a": 1, "b": 2}"#);
+        assert!(twice.flatten("speculative").is_err());
+        assert_eq!(twice.rename("a", "b").map_err(message), Err("a: expected it or b, found both".to_string()));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(body in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Fields::of_body(&body);
+        }
+
+        #[test]
+        fn any_value_is_taken_or_refused(value in r#"[-0-9eE.+"\[\]{}:,a-z]{0,40}"#) {
+            let body = format!("{{\"a\": {value}}}");
+            let take = |with: fn(&mut Fields)| if let Ok(mut all) = Fields::of_body(body.as_bytes()) { with(&mut all) };
+            take(|all| drop(all.number("a", 0.0, 1.0)));
+            take(|all| drop(all.whole("a", 0, 10)));
+            take(|all| drop(all.texts("a")));
+            take(|all| drop(all.object("a")));
+            take(|all| drop(all.value("a")));
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Who may ask at all: keys, and pages of others in a browser.
+//!
+//! A server on one's own machine can be reached by every page that its user opens: by requests to `localhost`, and by
+//! names of their own that are made to point here (DNS rebinding). So a browser's request is answered only if it comes
+//! from the server's own page or from an origin that was allowed, and on the loopback device only if it calls the
+//! server by a name of that device. Programs, which send no `Origin`, are not concerned. Left out: encryption, which is
+//! a proxy's.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use subtle::{Choice, ConstantTimeEq};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::{ApiError, shown};
+use crate::settings::ServerSettings;
+
+/// The key that a request brings, as a number by which texts of different keys are kept apart; 0 where none is needed.
+/// All keys are compared, each in constant time.
+pub(crate) fn key(settings: &ServerSettings, headers: &HeaderMap) -> Result<u64, ApiError> {
+    if settings.api_keys.is_empty() {
+        return Ok(0);
+    }
+    let found = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
+    // Schemes are written in any case.
+    let is_bearer = found.len() > 7 && found[..7].eq_ignore_ascii_case(b"bearer ");
+    let found = if is_bearer { found[7..].trim_ascii() } else { &[] };
+    let same = |key: &String| key.as_bytes().ct_eq(found);
+    let any = settings.api_keys.iter().fold(Choice::from(0), |any, key| any | same(key));
+    if bool::from(any) { Ok(xxh3_64(found)) } else { Err(ApiError::unauthorized()) }
+}
+
+/// Refuses names that the server does not have, where it listens on the loopback device or has names of its own.
+pub(crate) fn check_host(settings: &ServerSettings, address: SocketAddr, headers: &HeaderMap) -> Result<(), ApiError> {
+    if !settings.host.is_loopback() && settings.host_names.is_empty() {
+        return Ok(());
+    }
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let name = name_of(host);
+    let is_loopback = name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let is_own = name.parse().is_ok_and(|found: IpAddr| found == address.ip());
+    if is_loopback || is_own || settings.host_names.iter().any(|own| own.eq_ignore_ascii_case(&name)) {
+        return Ok(());
+    }
+    Err(ApiError::forbidden(format!("Host: expected localhost or another name of this server, found {}", shown(host))))
+}
+
+/// The name in a `Host` header, without the port.
+fn name_of(host: &str) -> String {
+    let host = host.trim();
+    let name = match host.strip_prefix('[') {
+        Some(address) => address.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// The origin that may read the answer, if a page of another server asks.
+///
+/// # Errors
+/// The request comes from a page that may not ask.
+pub(crate) fn origin(settings: &ServerSettings, headers: &HeaderMap) -> Result<Option<HeaderValue>, ApiError> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(None) };
+    let found = origin.to_str().unwrap_or_default();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let is_own = found.split_once("://").is_some_and(|(_, name)| name.eq_ignore_ascii_case(host));
+    if is_own {
+        return Ok(None);
+    }
+    if settings.cors_origins.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(found)) {
+        return Ok(Some(origin.clone()));
+    }
+    Err(ApiError::forbidden(format!("Origin: expected this server's own page, found {}", shown(found))))
+}
+
+/// Lets a page of this origin read the answer.
+pub(crate) fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST, OPTIONS"));
+    // Clients of OpenAI's send headers about themselves.
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("*, Authorization"));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(header::HeaderName, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn one_of_the_keys_is_needed_where_there_are_some() {
+        let mut settings = ServerSettings::default();
+        assert_eq!(key(&settings, &HeaderMap::new()), Ok(0));
+        settings.api_keys = vec!["first".into(), "second".into()];
+        let with = |value| key(&settings, &headers(&[(header::AUTHORIZATION, value)]));
+        let [first, second] = ["Bearer first", "bearer second"].map(|value| with(value).expect("a key"));
+        assert_ne!(first, second);
+        for wrong in ["Bearer firs", "Bearer firstx", "first", "Basic first", "Bearer ", ""] {
+            assert_eq!(with(wrong), Err(ApiError::unauthorized()), "{wrong}");
+        }
+        assert!(key(&settings, &HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn on_the_loopback_device_only_its_names_are_answered() {
+        let mut settings = ServerSettings::default();
+        let address = SocketAddr::from(([127, 0, 0, 1], 8080));
+        let check = |settings: &ServerSettings, host| check_host(settings, address, &headers(&[(header::HOST, host)]));
+        for good in ["localhost:8080", "127.0.0.1", "[::1]:8080", "LOCALHOST", "127.0.0.2:1", "localhost."] {
+            assert_eq!(check(&settings, good), Ok(()), "{good}");
+        }
+        for wrong in ["evil.example", "localhost.evil.example:8080", "", "192.168.0.1", "127.0.0.1.evil.example"] {
+            assert!(check(&settings, wrong).is_err(), "{wrong}");
+        }
+        settings.host_names = vec!["my.machine".into()];
+        assert_eq!(check(&settings, "my.machine:80"), Ok(()));
+        let open = ServerSettings { host: IpAddr::from([0, 0, 0, 0]), ..ServerSettings::default() };
+        assert_eq!(check(&open, "any.example"), Ok(()));
+    }
+
+    #[test]
+    fn pages_of_others_may_not_ask() {
+        let mut settings = ServerSettings::default();
+        let own = headers(&[(header::ORIGIN, "http://localhost:8080"), (header::HOST, "localhost:8080")]);
+        let other = headers(&[(header::ORIGIN, "http://evil.example"), (header::HOST, "localhost:8080")]);
+        assert_eq!(origin(&settings, &own), Ok(None));
+        assert_eq!(origin(&settings, &HeaderMap::new()), Ok(None));
+        assert!(origin(&settings, &other).is_err());
+        settings.cors_origins = vec!["http://evil.example".into()];
+        assert_eq!(origin(&settings, &other), Ok(Some(HeaderValue::from_static("http://evil.example"))));
+    }
+}

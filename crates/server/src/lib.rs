@@ -1,0 +1,183 @@
+//! The HTTP server: OpenAI's API over one generator, with drafts for every request, metrics, and a page.
+//!
+//! ```no_run
+//! use foretoken::Settings;
+//! use foretoken_server::{Server, ServerSettings};
+//!
+//! let settings = Settings { parallel: 4, ..Settings::default() };
+//! let generator = Server::open(&settings, &mut |_, _| {})?;
+//! let server = Server::bind(&ServerSettings::default(), &settings, generator)?;
+//! println!("http://{}", server.address());
+//! server.run(std::future::pending())?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The idea: a request is read field by field and refused by name (`fields`, `ask`), becomes requests of the engine
+//! beside those of others (`run`), and is answered in OpenAI's form (`answer`). What the engine promises holds here:
+//! whoever else is served, and whatever is drafted, a seeded text under *exact* is the same. The engine has a thread of
+//! its own; connections are served by a small runtime beside it.
+//!
+//! Left out: encryption, HTTP/2 and more than one model, which a proxy in front does well.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod app;
+mod ask;
+mod connections;
+mod error;
+mod fields;
+mod guard;
+mod limits;
+mod metrics;
+mod models;
+mod page;
+mod routes;
+mod run;
+mod settings;
+mod stub;
+mod tokens;
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foretoken::generator::Choices;
+use foretoken::{EngineThread, Error, Generator, Settings};
+use tokio::runtime::Runtime;
+
+use app::{App, Parts};
+pub use settings::ServerSettings;
+
+/// Why a server cannot serve.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ServerError {
+    /// A setting is out of its range: its name, what was expected and found.
+    Setting(String),
+    /// The system refuses an address or a thread.
+    System(String),
+    /// The library refuses something.
+    Library(Error),
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setting(message) | Self::System(message) => f.write_str(message),
+            Self::Library(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+impl From<Error> for ServerError {
+    fn from(error: Error) -> Self {
+        Self::Library(error)
+    }
+}
+
+/// A server that listens, and serves once it is [run](Server::run).
+pub struct Server {
+    app: Arc<App>,
+    runtime: Runtime,
+    listener: tokio::net::TcpListener,
+}
+
+/// So often texts that are kept for the next run are written, if there are new ones.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
+
+impl Server {
+    /// Opens a generator whose drafters requests can choose among. `progress`: as [`Generator::with`].
+    ///
+    /// # Errors
+    /// As [`Generator::open`].
+    pub fn open(settings: &Settings, progress: &mut dyn FnMut(usize, usize)) -> Result<Generator, Error> {
+        Generator::with(&Choices::new(settings), progress)
+    }
+
+    /// Listens, so that the address is known. `settings`: those that the generator was opened with; those of sampling
+    /// and speculation hold where a request says nothing.
+    ///
+    /// # Errors
+    /// A setting out of its range, an address that cannot be had, or the system refuses a thread.
+    pub fn bind(server: &ServerSettings, settings: &Settings, mut generator: Generator) -> Result<Self, ServerError> {
+        if let Some(problem) = server.problem() {
+            return Err(ServerError::Setting(problem));
+        }
+        let system = |what: String| move |error: std::io::Error| ServerError::System(format!("{what}: {error}"));
+        // Two threads: connections take little, and the machine is for the engine. Texts become tokens on others.
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).max_blocking_threads(4).thread_name("foretoken-server").enable_all();
+        let runtime = runtime.build().map_err(system("threads: cannot be had".to_string()))?;
+        let wanted = SocketAddr::new(server.host, server.port);
+        let cannot = || system(format!("host and port {wanted}: cannot be listened on"));
+        let listener = runtime.block_on(tokio::net::TcpListener::bind(wanted)).map_err(cannot())?;
+        let address = listener.local_addr().map_err(cannot())?;
+        generator.engine.set_waiting_max(server.queue_max);
+        let (prompter, keeps) = (Arc::clone(&generator.prompter), generator.keeps());
+        let app = App::new(Parts {
+            settings: server.clone(),
+            sampling: settings.sampling.clone(),
+            address,
+            spec_type: settings.speculation.spec_type.clone(),
+            promise: settings.speculation.verify,
+            prompter,
+            engine: EngineThread::start(generator)?,
+            keeps,
+            parallel: settings.parallel,
+        });
+        Ok(Self { app: Arc::new(app), runtime, listener })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.app.address
+    }
+
+    /// The model's name in requests.
+    pub fn model(&self) -> &str {
+        &self.app.model
+    }
+
+    /// Serves until `shutdown` is ready; then lets texts finish for a while, cuts what is left, and keeps what is kept
+    /// for the next run. Gives the generator back.
+    ///
+    /// # Errors
+    /// The engine panicked, or what is kept cannot be written.
+    pub fn run(self, shutdown: impl Future<Output = ()>) -> Result<Generator, ServerError> {
+        let Self { app, runtime, listener } = self;
+        runtime.block_on(async {
+            let router = routes::router(Arc::clone(&app));
+            let keeping = tokio::spawn(keep_at_times(Arc::clone(&app)));
+            connections::serve(Arc::clone(&app), listener, router, shutdown).await;
+            keeping.abort();
+        });
+        // What still runs on the runtime holds the engine; it ends here.
+        runtime.shutdown_timeout(Duration::from_secs(5));
+        let app = Arc::into_inner(app).ok_or_else(|| {
+            ServerError::System("connections: expected all to end with the server, found one that lives".to_string())
+        })?;
+        let mut generator = app.engine.stop()?;
+        if app.keeps {
+            generator.keep(&[])?;
+        }
+        Ok(generator)
+    }
+}
+
+/// Writes texts for the next run now and then, so that a crash loses little.
+async fn keep_at_times(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(KEEP_EVERY).await;
+        if app.keeps {
+            app.engine.tell(|generator| {
+                if let Err(error) = generator.keep(&[]) {
+                    tracing::warn!(%error, "texts could not be kept");
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Counts for Prometheus, in vLLM's names with our prefix.
+//!
+//! The idea: what happened to texts is counted where it is heard, on the engine's thread, so it is counted once, whoever
+//! listens; how much there is to do is asked when somebody looks. Speculation is counted when a text ends, from its own
+//! statistics, a label for each drafter. Left out: averages, which whoever looks can make.
+
+use std::sync::atomic::AtomicU64;
+
+use foretoken::{Event, FinishReason, Stats, Workload};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    finished_reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DrafterLabel {
+    drafter: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PositionLabel {
+    drafter: String,
+    position: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HttpLabel {
+    path: String,
+    status: u16,
+}
+
+/// See the head of this file.
+pub(crate) struct Metrics {
+    registry: Registry,
+    drafters: Vec<String>,
+    running: Gauge,
+    waiting: Gauge,
+    cache_usage: Gauge<f64, AtomicU64>,
+    prompt_tokens: Counter,
+    generation_tokens: Counter,
+    cached_tokens: Counter,
+    preemptions: Counter,
+    finished: Family<ReasonLabel, Counter>,
+    first_token: Histogram,
+    each_token: Histogram,
+    whole: Histogram,
+    drafts: Family<DrafterLabel, Counter>,
+    drafted: Family<DrafterLabel, Counter>,
+    accepted: Family<DrafterLabel, Counter>,
+    accepted_at: Family<PositionLabel, Counter>,
+    failures: Family<DrafterLabel, Counter>,
+    http: Family<HttpLabel, Counter>,
+}
+
+/// Bounds of times, in seconds.
+const FIRST_TOKEN_S: [f64; 14] =
+    [0.001, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 40.96];
+const EACH_TOKEN_S: [f64; 13] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0];
+const WHOLE_S: [f64; 13] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0];
+
+impl Metrics {
+    /// Counts of nothing yet. `drafters`: their names, by number.
+    pub(crate) fn new(drafters: &[String]) -> Self {
+        let metrics = Self {
+            registry: Registry::default(),
+            drafters: drafters.to_vec(),
+            running: Gauge::default(),
+            waiting: Gauge::default(),
+            cache_usage: Gauge::default(),
+            prompt_tokens: Counter::default(),
+            generation_tokens: Counter::default(),
+            cached_tokens: Counter::default(),
+            preemptions: Counter::default(),
+            finished: Family::default(),
+            first_token: Histogram::new(FIRST_TOKEN_S),
+            each_token: Histogram::new(EACH_TOKEN_S),
+            whole: Histogram::new(WHOLE_S),
+            drafts: Family::default(),
+            drafted: Family::default(),
+            accepted: Family::default(),
+            accepted_at: Family::default(),
+            failures: Family::default(),
+            http: Family::default(),
+        };
+        // A drafter that has done nothing yet is there, too.
+        for drafter in drafters {
+            let label = DrafterLabel { drafter: drafter.clone() };
+            for family in [&metrics.drafts, &metrics.drafted, &metrics.accepted, &metrics.failures] {
+                drop(family.get_or_create(&label));
+            }
+        }
+        metrics.registered()
+    }
+
+    fn registered(mut self) -> Self {
+        let all = &mut self.registry;
+        // The library appends `_total` to names of counters.
+        macro_rules! register {
+            ($($name:literal, $metric:ident, $help:literal;)*) => {
+                $(all.register(concat!("foretoken:", $name), $help, self.$metric.clone());)*
+            };
+        }
+        register! {
+            "num_requests_running", running, "Texts that are being written";
+            "num_requests_waiting", waiting, "Texts that wait to be let in";
+            "kv_cache_usage_perc", cache_usage, "Pages of the cache that are held by texts, 1 is all";
+            "prompt_tokens", prompt_tokens, "Tokens of prompts";
+            "generation_tokens", generation_tokens, "Tokens written";
+            "prefix_cache_hits", cached_tokens, "Tokens of prompts that were computed for earlier texts";
+            "num_preemptions", preemptions, "How often a text gave its pages to others for a while";
+            "request_success", finished, "Texts that ended, by why";
+            "time_to_first_token_seconds", first_token, "From submission to the first token";
+            "inter_token_latency_seconds", each_token, "Mean time of a token behind the first, by text";
+            "e2e_request_latency_seconds", whole, "From submission to the last token";
+            "spec_decode_num_drafts", drafts, "Passes in which a drafter was first to propose something";
+            "spec_decode_num_draft_tokens", drafted, "Tokens drafted and verified";
+            "spec_decode_num_accepted_tokens", accepted, "Of these, accepted ones";
+            "spec_decode_num_accepted_tokens_per_pos", accepted_at, "Accepted ones by place in the draft, from 0";
+            "spec_decode_drafter_failures", failures, "How often a drafter failed and was dropped for a text";
+            "http_requests", http, "Answers to HTTP requests";
+        }
+        self
+    }
+
+    /// Hears what happened to a text.
+    pub(crate) fn hear(&self, event: &Event) {
+        match event {
+            Event::Tokens { emitted, .. } => drop(self.generation_tokens.inc_by(emitted.len() as u64)),
+            Event::Finished { reason, stats, .. } => self.finish(reason, stats),
+            _ => {}
+        }
+    }
+
+    fn finish(&self, reason: &FinishReason, stats: &Stats) {
+        let finished_reason = foretoken::report::finish_reason(Some(reason));
+        self.finished.get_or_create(&ReasonLabel { finished_reason }).inc();
+        self.prompt_tokens.inc_by(stats.prompt_tokens as u64);
+        self.cached_tokens.inc_by(stats.prompt_tokens_shared as u64);
+        self.preemptions.inc_by(stats.preemptions as u64);
+        if stats.emitted > 0 {
+            self.first_token.observe(stats.time_to_first_token.as_secs_f64());
+            self.whole.observe(stats.time.as_secs_f64());
+        }
+        if stats.emitted > stats.emitted_first {
+            let time = stats.time.saturating_sub(stats.time_to_first_token).as_secs_f64();
+            self.each_token.observe(time / (stats.emitted - stats.emitted_first) as f64);
+        }
+        for (name, drafter) in self.drafters.iter().zip(&stats.drafters) {
+            let label = DrafterLabel { drafter: name.clone() };
+            self.drafts.get_or_create(&label).inc_by(drafter.drafts as u64);
+            self.drafted.get_or_create(&label).inc_by(drafter.drafted as u64);
+            self.accepted.get_or_create(&label).inc_by(drafter.accepted as u64);
+            self.failures.get_or_create(&label).inc_by(drafter.failures as u64);
+            for (position, accepted) in drafter.accepted_at.iter().enumerate() {
+                let label = PositionLabel { drafter: name.clone(), position };
+                self.accepted_at.get_or_create(&label).inc_by(*accepted as u64);
+            }
+        }
+    }
+
+    /// Counts an answer to an HTTP request. `path` is one of the server's own.
+    pub(crate) fn answered(&self, path: &str, status: u16) {
+        self.http.get_or_create(&HttpLabel { path: path.to_string(), status }).inc();
+    }
+
+    /// Everything, as Prometheus reads it.
+    pub(crate) fn text(&self, workload: Workload) -> String {
+        let Workload { running, waiting, pages, pages_held } = workload;
+        self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
+        self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.cache_usage.set(if pages == 0 { 0.0 } else { pages_held as f64 / pages as f64 });
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("a text takes everything");
+        text
+    }
+}

@@ -1,0 +1,56 @@
+//! `/v1/models` and `/health`: what there is, and whether it lives.
+
+use crate::stub::*;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use foretoken::SpecType;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::error::ApiError;
+
+/// The model, with what a client may want to know before it asks.
+pub(crate) fn object(app: &App) -> Value {
+    let prompter = &app.prompter;
+    let settings = &prompter.decided.settings;
+    let auto = prompter.method(&SpecType::Auto, false).map(|method| method.drafters).unwrap_or_default();
+    let auto: Vec<&String> = auto.iter().filter_map(|number| prompter.names.get(usize::from(*number))).collect();
+    json!({
+        "id": app.model,
+        "object": "model",
+        "created": app.created,
+        "owned_by": "foretoken",
+        "max_model_len": prompter.context,
+        "meta": {
+            "n_ctx": prompter.context,
+            "n_vocab": prompter.target.spec.vocabulary,
+            "parallel": app.parallel,
+            "chat": prompter.tokenizer.is_some() && prompter.chat_template().is_ok(),
+            "drafters": prompter.names,
+            "spec_type": app.spec_type,
+            "auto": auto,
+            "verify": app.promise,
+            "defaults": {
+                "temperature": settings.temperature,
+                "top_k": settings.top_k,
+                "top_p": settings.top_p,
+                "min_p": settings.min_p,
+                "typical_p": settings.typical_p,
+                "repetition_penalty": settings.repetition_penalty,
+            },
+        },
+    })
+}
+
+/// Well, unless the engine is gone.
+pub(crate) async fn health(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    if app.engine.has_ended() {
+        return Err(ApiError::bug("engine: expected one that runs, found it stopped"));
+    }
+    let workload = app.engine.workload();
+    let body = json!({ "status": "ok", "running": workload.running, "waiting": workload.waiting });
+    Ok(([(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response())
+}

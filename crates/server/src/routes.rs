@@ -1,0 +1,205 @@
+//! What is answered under which path.
+//!
+//! Every request goes the same way: is it for us (host, origin, key), is its body whole and of a bounded size, is each
+//! field what it should be; only then anything is computed. Every refusal is OpenAI's error object. Left out: what
+//! fields mean (`ask.rs`), what answers look like (`answer.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{MatchedPath, Path, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::{Value, json};
+
+use crate::answer::{Head, Kind, stream, whole};
+use crate::app::App;
+use crate::ask::Ask;
+use crate::ask::chat::ChatAsk;
+use crate::ask::completion::CompletionAsk;
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::run::Run;
+use crate::{guard, models, page, tokens};
+
+/// Numbers of requests, for their names.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+type Answered = Result<Response, ApiError>;
+
+/// The routes. `/v1` may be left out, as with llama.cpp.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let mut guarded = Router::new().route("/metrics", get(metrics));
+    for version in ["", "/v1"] {
+        guarded = guarded
+            .route(&format!("{version}/models"), get(list))
+            .route(&format!("{version}/models/{{*model}}"), get(model))
+            .route(&format!("{version}/chat/completions"), post(chat))
+            .route(&format!("{version}/completions"), post(completion))
+            .route(&format!("{version}/tokenize"), post(tokenize))
+            .route(&format!("{version}/detokenize"), post(detokenize));
+        // Known to clients of others, and nothing that this program does.
+        for other in ["embeddings", "responses", "rerank", "moderations", "images/generations", "audio/transcriptions"]
+        {
+            guarded = guarded.route(&format!("{version}/{other}"), post(unsupported));
+        }
+    }
+    let guarded = guarded.route("/infill", post(unsupported));
+    let mut all = guarded
+        .fallback(|request: Request| async move { ApiError::not_found(request.uri().path()) })
+        .method_not_allowed_fallback(|method: Method| async move { ApiError::method(method.as_str()) })
+        .route_layer(from_fn_with_state(Arc::clone(&app), with_key))
+        .route("/health", get(models::health))
+        .route("/v1/health", get(models::health));
+    if app.settings.page {
+        for path in page::paths() {
+            all = all.route(path, get(page::file));
+        }
+    }
+    all.layer(from_fn_with_state(Arc::clone(&app), first)).with_state(app)
+}
+
+/// What every request goes through first: is it for us, and may its page ask? It is counted, whatever comes of it.
+async fn first(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let matched = request.extensions().get::<MatchedPath>();
+    let path = matched.map_or("other".to_string(), |path| path.as_str().to_string());
+    let headers = request.headers();
+    let origin =
+        guard::check_host(&app.settings, app.address, headers).and_then(|()| guard::origin(&app.settings, headers));
+    let is_preflight = request.method() == Method::OPTIONS;
+    let mut response = match &origin {
+        Err(error) => error.clone().into_response(),
+        Ok(Some(_)) if is_preflight => StatusCode::NO_CONTENT.into_response(),
+        Ok(_) => next.run(request).await,
+    };
+    if let Ok(Some(origin)) = origin {
+        guard::allow(response.headers_mut(), origin);
+    }
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    app.metrics.answered(&path, response.status().as_u16());
+    response
+}
+
+/// Whose request it is: a number for each key.
+#[derive(Clone, Copy)]
+struct Key(u64);
+
+/// Lets only those pass who have a key, where one is needed.
+async fn with_key(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Answered {
+    let key = guard::key(&app.settings, request.headers())?;
+    request.extensions_mut().insert(Key(key));
+    Ok(next.run(request).await)
+}
+
+fn json(value: &Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], app.metrics.text(app.engine.workload())).into_response()
+}
+
+async fn list(State(app): State<Arc<App>>) -> Response {
+    json(&json!({ "object": "list", "data": [models::object(&app)] }))
+}
+
+async fn model(State(app): State<Arc<App>>, Path(model): Path<String>) -> Answered {
+    if model == app.model { Ok(json(&models::object(&app))) } else { Err(ApiError::model(&app.model, &model)) }
+}
+
+async fn unsupported(request: Request) -> ApiError {
+    let path = request.uri().path();
+    ApiError::unsupported("path", format!("expected one for texts (/v1/chat/completions, ...), found {path}"))
+}
+
+async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let (_, mut fields) = fields(&app, request).await?;
+    aside(move || tokens::tokenize(&mut fields, &app.prompter, &app.limit)).await.map(|found| json(&found))
+}
+
+async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Answered {
+    let (_, mut fields) = fields(&app, request).await?;
+    aside(move || tokens::detokenize(&mut fields, &app.prompter)).await.map(|found| json(&found))
+}
+
+async fn chat(State(app): State<Arc<App>>, request: Request) -> Answered {
+    complete(app, request, |app, fields, ask, key| {
+        let chat = ChatAsk::read(fields, ask)?;
+        let requests = chat.requests(&app.prompter, key, &app.limit)?;
+        Ok((Kind::Chat(Box::new(chat)), requests))
+    })
+    .await
+}
+
+async fn completion(State(app): State<Arc<App>>, request: Request) -> Answered {
+    complete(app, request, |app, fields, ask, key| {
+        let completion = CompletionAsk::read(fields, ask, app.settings.answers_max)?;
+        let requests = completion.requests(&app.prompter, key, &app.limit)?;
+        Ok((Kind::Completion(Box::new(completion)), requests))
+    })
+    .await
+}
+
+/// The fields of a request's body, and whose it is.
+async fn fields(app: &App, request: Request) -> Result<(u64, Fields), ApiError> {
+    let key = request.extensions().get::<Key>().map_or(0, |Key(key)| *key);
+    let body = read(app, request.into_body()).await?;
+    let mut fields = Fields::of_body(&body)?;
+    // There is one model; a request that names another one is not answered by it.
+    match fields.text("model")? {
+        Some(found) if found != app.model => Err(ApiError::model(&app.model, &found)),
+        _ => Ok((key, fields)),
+    }
+}
+
+/// Reads a body, within its bounds of bytes and time.
+async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
+    let most = app.settings.body_bytes_max;
+    match tokio::time::timeout(app.settings.idle_timeout(), Limited::new(body, most).collect()).await {
+        Err(_) => Err(ApiError::too_slow(app.settings.idle_timeout_s)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
+        Ok(Err(error)) => Err(ApiError::bad(format!("body: expected all of it, found it broken off: {error}"))),
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+    }
+}
+
+/// Work that takes longer than a moment is not done where connections are served.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(ApiError::bug(format!("request: expected it to be understood, found a bug: {error}"))),
+    }
+}
+
+/// Makes requests of what a kind of completion asks for. Last: whose it is.
+type Understand = fn(&App, &mut Fields, Ask, u64) -> Result<(Kind, Vec<foretoken::Request>), ApiError>;
+
+/// Completions of both kinds.
+async fn complete(app: Arc<App>, request: Request, understand: Understand) -> Answered {
+    let (key, mut fields) = fields(&app, request).await?;
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let shared = Arc::clone(&app);
+    let (kind, requests) = aside(move || {
+        let ask = Ask::read(&mut fields, &shared.sampling, &shared.settings)?;
+        let understood = understand(&shared, &mut fields, ask, key)?;
+        shared.log_unknown(fields.unknown());
+        Ok(understood)
+    })
+    .await?;
+    let head = Head::new(Arc::clone(&app), kind, number);
+    tracing::debug!(id = head.id, answers = requests.len(), prompt_tokens = requests[0].prompt.len(), "asked");
+    if let (true, Some(tokenizer)) = (app.settings.log_prompts, &app.prompter.tokenizer) {
+        tracing::info!(id = head.id, prompt = tokenizer.decode(&requests[0].prompt, false), "prompt");
+    }
+    let run = Run::start(app, requests).await?;
+    match head.kind.ask().stream {
+        Some(_) => Ok(stream::response(head, run)),
+        None => whole::tell(&head, run).await.map(|answer| json(&answer)),
+    }
+}

@@ -1,0 +1,131 @@
+//! What can be chosen of the server itself: where it listens, who may ask, and how much.
+//!
+//! The idea: every limit has a default that a person on their own machine never notices and that a stranger cannot use
+//! to take the machine away. Left out: models, sampling and drafting, which are the library's [`foretoken::Settings`].
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything that a [`Server`](crate::Server) is told besides its generator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerSettings {
+    /// The address to listen on.
+    pub host: IpAddr,
+    /// The port; 0 is any that is free.
+    pub port: u16,
+    /// Keys of those who may ask, one of which a request brings as `Authorization: Bearer KEY`. Without any everybody
+    /// may. What drafters and the cache learn from the texts of one key is not used for another's.
+    #[serde(skip_serializing)]
+    pub api_keys: Vec<String>,
+    /// The name of the model in requests and answers; `None` is that of its file or folder.
+    pub alias: Option<String>,
+    /// Most requests that wait while others run. More are refused, with the status 429.
+    pub queue_max: usize,
+    /// Most bytes of a request's body.
+    pub body_bytes_max: usize,
+    /// Most answers to one request: prompts times `n` or `best_of`.
+    pub answers_max: usize,
+    /// Most connections at a time. Further ones wait to be accepted.
+    pub connections_max: usize,
+    /// Seconds that a request may take, waiting included; then its text is cut.
+    pub timeout_s: u64,
+    /// Seconds without a byte from or to a client that is to send or take some; then its connection is closed.
+    pub idle_timeout_s: u64,
+    /// Seconds that requests have to finish once the server is asked to end; then their texts are cut.
+    pub shutdown_timeout_s: u64,
+    /// Origins of web pages that may ask from a browser, or `*` for all. Without any only the server's own page may.
+    pub cors_origins: Vec<String>,
+    /// Names by which browsers may call the server (the `Host` header), besides those of the loopback device and of the
+    /// address that it listens on. Without it a server that others can reach answers to any name.
+    pub host_names: Vec<String>,
+    /// Whether prompts and texts are logged.
+    pub log_prompts: bool,
+    /// Whether the page is served.
+    pub page: bool,
+}
+
+impl Default for ServerSettings {
+    /// For this machine alone, on llama.cpp's port.
+    fn default() -> Self {
+        Self {
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: 8080,
+            api_keys: Vec::new(),
+            alias: None,
+            queue_max: 256,
+            body_bytes_max: 8 << 20,
+            answers_max: 128,
+            connections_max: 4096,
+            timeout_s: 600,
+            idle_timeout_s: 60,
+            shutdown_timeout_s: 10,
+            cors_origins: Vec::new(),
+            host_names: Vec::new(),
+            log_prompts: false,
+            page: true,
+        }
+    }
+}
+
+impl ServerSettings {
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout_s)
+    }
+
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        Duration::from_secs(self.idle_timeout_s)
+    }
+
+    pub(crate) fn shutdown_timeout(&self) -> Duration {
+        Duration::from_secs(self.shutdown_timeout_s)
+    }
+
+    /// The first setting that is out of its range: what was expected and found.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let seconds = [
+            ("timeout_s", self.timeout_s),
+            ("idle_timeout_s", self.idle_timeout_s),
+            ("shutdown_timeout_s", self.shutdown_timeout_s),
+        ];
+        let range = |name: &str, found: u64, least: u64, most: u64| {
+            let wrong = found < least || found > most;
+            wrong.then(|| format!("{name}: expected a whole number from {least} to {most}, found {found}"))
+        };
+        // A day, which no request needs, keeps sums of times far from where they overflow.
+        let day = 24 * 60 * 60;
+        let least = |name: &str| u64::from(name != "shutdown_timeout_s");
+        let mut problems = seconds.iter().filter_map(|(name, found)| range(name, *found, least(name), day));
+        let sizes = [
+            ("queue_max", self.queue_max, 1 << 20),
+            ("body_bytes_max", self.body_bytes_max, 1 << 30),
+            ("answers_max", self.answers_max, 1 << 20),
+            ("connections_max", self.connections_max, 1 << 20),
+        ];
+        let mut sizes = sizes.iter().filter_map(|(name, found, most)| range(name, *found as u64, 1, *most));
+        let empty = || self.api_keys.iter().any(|key| key.trim().is_empty());
+        let empty_key = || empty().then(|| "api_keys: expected keys of at least one letter, found an empty one".into());
+        problems.next().or_else(|| sizes.next()).or_else(empty_key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        assert_eq!(ServerSettings::default().problem(), None);
+        let wrong = ServerSettings { timeout_s: 0, ..ServerSettings::default() };
+        let expected = "timeout_s: expected a whole number from 1 to 86400, found 0";
+        assert_eq!(wrong.problem().as_deref(), Some(expected));
+        let wrong = ServerSettings { queue_max: 0, ..ServerSettings::default() };
+        assert!(wrong.problem().is_some_and(|problem| problem.starts_with("queue_max: ")));
+        let wrong = ServerSettings { api_keys: vec!["a".into(), " ".into()], ..ServerSettings::default() };
+        assert!(wrong.problem().is_some_and(|problem| problem.starts_with("api_keys: ")));
+        let least = ServerSettings { shutdown_timeout_s: 0, ..ServerSettings::default() };
+        assert_eq!(least.problem(), None);
+    }
+}

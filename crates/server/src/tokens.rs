@@ -1,0 +1,56 @@
+//! `/tokenize` and `/detokenize`: between texts and tokens, in llama.cpp's fields and vLLM's.
+
+use foretoken::{Prompter, Token, Tokenizer};
+use serde_json::{Value, json};
+
+use crate::answer::log_probabilities::text_of;
+use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::limits::TextLimit;
+
+fn tokenizer(prompter: &Prompter) -> Result<&Tokenizer, ApiError> {
+    let missing = || ApiError::bad(prompter.target.missing_tokenizer());
+    prompter.tokenizer.as_deref().ok_or_else(missing)
+}
+
+/// The tokens of a text.
+pub(crate) fn tokenize(fields: &mut Fields, prompter: &Prompter, limit: &TextLimit) -> Result<Value, ApiError> {
+    fields.rename("prompt", "content")?;
+    fields.rename("add_special_tokens", "add_special")?;
+    let text = fields.text("content")?;
+    let text = text.ok_or_else(|| ApiError::field("content", "expected a string (also: prompt), found none"))?;
+    let add_special = fields.truth("add_special")?.unwrap_or(false);
+    let parse_special = fields.truth("parse_special")?.unwrap_or(true);
+    let with_pieces = fields.truth("with_pieces")?.unwrap_or(false);
+    // Four times what fits may be counted: a user may want to know how much too long a text is.
+    limit.check("content", text.len() / 4)?;
+    let tokenizer = tokenizer(prompter)?;
+    let tokens = match (parse_special, add_special) {
+        (true, _) => tokenizer.encode(&text, add_special),
+        (false, false) => tokenizer.encode_plain(&text),
+        (false, true) => {
+            let expected = "expected true beside \"add_special\": true, found false";
+            return Err(ApiError::field("parse_special", expected));
+        }
+    };
+    let tokens = tokens.map_err(|error| ApiError::of(&error.into()))?;
+    let count = tokens.len();
+    let tokens: Value = match with_pieces {
+        true => tokens.iter().map(|token| json!({ "id": token, "piece": text_of(prompter, *token) })).collect(),
+        false => json!(tokens),
+    };
+    Ok(json!({ "tokens": tokens, "count": count, "max_model_len": prompter.context }))
+}
+
+/// The text of tokens.
+pub(crate) fn detokenize(fields: &mut Fields, prompter: &Prompter) -> Result<Value, ApiError> {
+    let tokens: Option<Vec<Token>> = fields.take("tokens", "a list of tokens")?;
+    let tokens = tokens.ok_or_else(|| ApiError::field("tokens", "expected a list of tokens, found none"))?;
+    let vocabulary = prompter.target.spec.vocabulary;
+    if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
+        let expected = format!("expected tokens below {vocabulary} (the vocabulary), found {token}");
+        return Err(ApiError::field("tokens", expected));
+    }
+    let text = tokenizer(prompter)?.decode(&tokens, false);
+    Ok(json!({ "content": text, "prompt": text }))
+}

@@ -1,0 +1,90 @@
+//! The raw law of a row of logits: what the model itself says, before any setting. What log-probabilities are told of.
+//!
+//! The row's sum of exponentials is added up once, in `f64` and in lanes by position, so that it is the same whatever
+//! is asked of it; a token's log-probability and the most probable tokens come from the same sum. Left out:
+//! temperature, filters and penalties, which make the law that tokens are drawn from
+//! ([`Sampling::law`](super::Sampling::law)).
+
+use std::f64::consts::LOG2_E;
+
+use super::filter::{CHUNK, reaches};
+use super::{argmax, power_of_two, sane};
+use crate::Token;
+
+/// Natural logarithm of a token's probability under the raw law: the softmax of the logits as the model gave them,
+/// before temperature, filters and penalties, which is what OpenAI reports. Added up in `f64`.
+///
+/// Odd numbers count as in [`Sampling::law`](super::Sampling::law); minus infinity for a token beyond the row, or if
+/// nothing is possible.
+pub fn log_probability(logits: &[f32], token: Token) -> f32 {
+    RawLaw::new(logits).log_probability(token)
+}
+
+/// The raw law of a row, for questions about several of its tokens: its sum is added up once.
+#[derive(Copy, Clone, Debug)]
+pub struct RawLaw<'a> {
+    logits: &'a [f32],
+    largest: f64,
+    log_sum: f64,
+}
+
+impl<'a> RawLaw<'a> {
+    /// The raw law of a row of logits.
+    pub fn new(logits: &'a [f32]) -> RawLaw<'a> {
+        let largest = f64::from(logits.get(argmax(logits)).map_or(f32::NEG_INFINITY, |&logit| sane(logit)));
+        let weight = |&logit: &f32| power_of_two(LOG2_E * (f64::from(sane(logit)) - largest));
+        // In lanes by position, which compilers make vector code of.
+        let mut lanes = [0f64; 8];
+        let (chunks, rest) = logits.as_chunks::<8>();
+        for chunk in chunks {
+            for (lane, logit) in lanes.iter_mut().zip(chunk) {
+                *lane += weight(logit);
+            }
+        }
+        let sum: f64 = lanes.into_iter().chain(rest.iter().map(weight)).sum();
+        RawLaw { logits, largest, log_sum: sum.ln() }
+    }
+
+    /// As [`log_probability`].
+    pub fn log_probability(&self, token: Token) -> f32 {
+        match self.logits.get(token as usize).map_or(f32::NEG_INFINITY, |&logit| sane(logit)) {
+            f32::NEG_INFINITY => f32::NEG_INFINITY,
+            logit => (f64::from(logit) - self.largest - self.log_sum) as f32,
+        }
+    }
+
+    /// The most probable tokens with their log-probabilities, up to `count`: the best first, the lowest of equals, no
+    /// impossible ones. For counts that are small beside the row.
+    ///
+    /// One scan that passes over chunks without a candidate by one comparison a token. Estimate for the best 5 of a row
+    /// of 152 k: 608 kB from the second cache, 8 comparisons a cycle, under 0.02 ms beside the 0.4 ms of the row's sum,
+    /// which a log-probability needs anyway; measured 0.39 to 0.41 ms for both and as much without the best 5, 0.42 ms
+    /// with the best 20.
+    pub fn top(&self, count: usize) -> Vec<(Token, f32)> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let mut best: Vec<(Token, f32)> = Vec::with_capacity(count.min(self.logits.len()));
+        let mut floor = f32::NEG_INFINITY;
+        for (i, chunk) in self.logits.chunks(CHUNK).enumerate() {
+            if !reaches(chunk, floor) {
+                continue;
+            }
+            for (token, logit) in (i * CHUNK..).zip(chunk).map(|(token, &logit)| (token as Token, sane(logit))) {
+                if logit > floor {
+                    best.truncate(count - 1);
+                    best.insert(best.partition_point(|&(_, better)| better >= logit), (token, logit));
+                    floor = if best.len() == count { best[count - 1].1 } else { floor };
+                }
+            }
+        }
+        best.iter_mut().for_each(|(token, value)| *value = self.log_probability(*token));
+        best
+    }
+
+    /// How many tokens have a probability above this.
+    pub fn count_above(&self, probability: f32) -> usize {
+        let least = (f64::from(probability).ln() + self.log_sum + self.largest) as f32;
+        self.logits.iter().filter(|&&logit| logit > least).count()
+    }
+}
