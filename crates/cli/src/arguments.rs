@@ -15,6 +15,7 @@ use crate::failure::Failure;
 const LONG_SHORTS: [(&str, &str); 11] = [
     ("-md", "--model-draft"),
     ("-np", "--parallel"),
+    ("-to", "--timeout"),
     ("-npp", "--prompt-tokens"),
     ("-ntg", "--n-predict"),
     ("-ctk", "--cache-type-k"),

@@ -1,6 +1,6 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
-//! One file a command (`generate`, `chat`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`, `version`),
+//! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`, `version`),
 //! over a few that they share: `options` and `values` say what can be given and turn it into settings, which the
 //! library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every error is
 //! one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
@@ -26,6 +26,7 @@ mod prompts;
 mod quantize;
 mod records;
 mod report;
+mod serve;
 mod sparkline;
 mod values;
 mod version;
@@ -59,6 +60,8 @@ enum Command {
     Generate(Box<generate::Generate>),
     /// Talk with a model
     Chat(Box<chat::Chat>),
+    /// Answer requests over HTTP, as OpenAI's API has them; with a page to look at it
+    Serve(Box<serve::Serve>),
     /// Say what a model is and needs
     Inspect(inspect::Inspect),
     /// Compare speculative with plain decoding, byte for byte
@@ -83,6 +86,7 @@ impl Cli {
             None => Err(Failure::Usage("expected a command, found none; --help lists them".into())),
             Some(Command::Generate(command)) => command.run(),
             Some(Command::Chat(command)) => command.run(),
+            Some(Command::Serve(command)) => command.run(),
             Some(Command::Inspect(command)) => command.run(),
             Some(Command::Check(command)) => command.run(),
             Some(Command::Logits(command)) => command.run(),

@@ -22,9 +22,7 @@ pub struct Notices {
 /// As [`Generator::open`].
 pub fn open_generator(settings: &Settings) -> Result<(Generator, Notices), Failure> {
     let (generator, notices) = open_generator_with(&Choices::new(settings))?;
-    if let Some(note) = generator.prompter.decided.note() {
-        say(format_args!("note: {}", note.with_names(option)));
-    }
+    tell_sampling_note(&generator);
     Ok((generator, notices))
 }
 
@@ -35,14 +33,30 @@ pub fn open_generator(settings: &Settings) -> Result<(Generator, Notices), Failu
 pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices), Failure> {
     let mut loading = Loading::default();
     let generator = Generator::with(choices, &mut |done, of| loading.show(done, of))?;
-    // Folders may be named anything, and a note is one line.
-    let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
-    let shown = |line: String| line.chars().flat_map(escaped).collect::<String>();
-    generator.notes.iter().for_each(|note| say(format_args!("note: {}", shown(note.with_names(option)))));
+    tell_generator_notes(&generator);
     let drawn_seed = generator.prompter.decided.settings.seed;
     let untold_seed = drawn_seed.filter(|_| choices.settings.sampling.seed.is_none());
     let notices = Notices { names: generator.prompter.names.clone(), untold_seed };
     Ok((generator, notices))
+}
+
+/// Says what a user should know of a generator.
+pub fn tell_notes(generator: &Generator) {
+    tell_generator_notes(generator);
+    tell_sampling_note(generator);
+}
+
+fn tell_sampling_note(generator: &Generator) {
+    if let Some(note) = generator.prompter.decided.note() {
+        say(format_args!("note: {}", note.with_names(option)));
+    }
+}
+
+fn tell_generator_notes(generator: &Generator) {
+    // Folders may be named anything, and a note is one line.
+    let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
+    let shown = |line: String| line.chars().flat_map(escaped).collect::<String>();
+    generator.notes.iter().for_each(|note| say(format_args!("note: {}", shown(note.with_names(option)))));
 }
 
 impl Notices {

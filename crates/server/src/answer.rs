@@ -9,7 +9,6 @@ pub(crate) mod provenance;
 pub(crate) mod stream;
 pub(crate) mod whole;
 
-use crate::stub::*;
 use std::sync::Arc;
 
 use foretoken::{FinishReason, Prompter, Request, Stats, ToolCall, report};

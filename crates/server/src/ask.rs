@@ -12,7 +12,7 @@ mod sampling;
 mod speculation;
 
 use foretoken::settings::SamplingSettings;
-use foretoken::{Error, Generator, Prompter, Request, Tenant, Token};
+use foretoken::{Error, Prompter, Request, Tenant, Token};
 use serde_json::Value;
 
 use crate::error::{ApiError, shown};
@@ -115,11 +115,6 @@ impl Ask {
         })
     }
 
-    /// Whether special tokens are texts of the answer.
-    pub(crate) fn shows_special(&self) -> bool {
-        self.sampling.special
-    }
-
     /// Completes a request that has its prompt and its law.
     pub(crate) fn complete(&self, prompter: &Prompter, key: u64, request: &mut Request) -> Result<(), ApiError> {
         let vocabulary = prompter.target.spec.vocabulary;
@@ -180,6 +175,3 @@ fn stream(fields: &mut Fields) -> Result<Option<StreamAsk>, ApiError> {
     }
     Ok(Some(StreamAsk { include_usage }))
 }
-
-/// Requests are made for the generator that the server was started with.
-pub(crate) type Engine = foretoken::EngineThread<Generator>;

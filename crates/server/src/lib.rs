@@ -35,7 +35,6 @@ mod page;
 mod routes;
 mod run;
 mod settings;
-mod stub;
 mod tokens;
 
 use std::fmt;
@@ -95,7 +94,7 @@ impl Server {
     /// # Errors
     /// As [`Generator::open`].
     pub fn open(settings: &Settings, progress: &mut dyn FnMut(usize, usize)) -> Result<Generator, Error> {
-        Generator::with(&Choices::new(settings), progress)
+        Generator::with(&Choices::for_requests(settings), progress)
     }
 
     /// Listens, so that the address is known. `settings`: those that the generator was opened with; those of sampling
@@ -142,6 +141,11 @@ impl Server {
         &self.app.model
     }
 
+    /// Whether requests need a key.
+    pub fn needs_key(&self) -> bool {
+        !self.app.settings.api_keys.is_empty()
+    }
+
     /// Serves until `shutdown` is ready; then lets texts finish for a while, cuts what is left, and keeps what is kept
     /// for the next run. Gives the generator back.
     ///
@@ -166,6 +170,32 @@ impl Server {
         }
         Ok(generator)
     }
+}
+
+/// Ready when the system asks the program to end: by Ctrl-C, or as service managers do (SIGTERM). Asked a second time,
+/// the program ends at once.
+pub async fn asked_to_end() {
+    async fn once() {
+        let interrupt = tokio::signal::ctrl_c();
+        #[cfg(unix)]
+        {
+            use tokio::signal::unix::{SignalKind, signal};
+            // Where the system does not tell, Ctrl-C is left.
+            if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+                tokio::select! {
+                    _ = interrupt => {}
+                    _ = terminate.recv() => {}
+                }
+                return;
+            }
+        }
+        interrupt.await.ok();
+    }
+    once().await;
+    tokio::spawn(async {
+        once().await;
+        std::process::exit(130);
+    });
 }
 
 /// Writes texts for the next run now and then, so that a crash loses little.

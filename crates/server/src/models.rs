@@ -1,6 +1,5 @@
 //! `/v1/models` and `/health`: what there is, and whether it lives.
 
-use crate::stub::*;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -34,15 +33,20 @@ pub(crate) fn object(app: &App) -> Value {
             "auto": auto,
             "verify": app.promise,
             "defaults": {
-                "temperature": settings.temperature,
+                "temperature": shortest(settings.temperature),
                 "top_k": settings.top_k,
-                "top_p": settings.top_p,
-                "min_p": settings.min_p,
-                "typical_p": settings.typical_p,
-                "repetition_penalty": settings.repetition_penalty,
+                "top_p": shortest(settings.top_p),
+                "min_p": shortest(settings.min_p),
+                "typical_p": shortest(settings.typical_p),
+                "repetition_penalty": shortest(settings.repetition_penalty),
             },
         },
     })
+}
+
+/// A number as it was written, and not as the nearest double.
+fn shortest(number: Option<f32>) -> Option<f64> {
+    number.and_then(|number| number.to_string().parse().ok())
 }
 
 /// Well, unless the engine is gone.

@@ -5,7 +5,6 @@
 //! or a call of a tool is held back until it is known. What goes wrong in the middle is told as an `error` event, and
 //! what was written before it stands. Left out: what events say (`answer.rs`).
 
-use crate::stub::*;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
@@ -16,7 +15,7 @@ use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Stats, 
 use futures_util::stream::unfold;
 use serde_json::{Map, Value, json};
 
-use super::log_probabilities::{Told, of_chat, of_completion};
+use super::log_probabilities::{Scored, Told, of_chat, of_completion};
 use super::whole::failed;
 use super::{Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::chat::parted;

@@ -2,13 +2,12 @@
 //!
 //! Of `best_of` answers those are told whose tokens have the highest mean log-probability, as OpenAI has it.
 
-use crate::stub::*;
 use std::time::Instant;
 
 use foretoken::{Answer, Drafted, Event, FinishReason, Stats};
 use serde_json::{Value, json};
 
-use super::log_probabilities::{Told, of_chat, of_completion};
+use super::log_probabilities::{Scored, Told, of_chat, of_completion};
 use super::{Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::chat::parted;
 use crate::error::ApiError;

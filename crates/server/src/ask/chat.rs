@@ -19,8 +19,6 @@ use crate::limits::TextLimit;
 pub(crate) struct ChatAsk {
     pub(crate) ask: Ask,
     pub(crate) input: ChatInput,
-    /// Whether calls of tools are looked for in the answer.
-    pub(crate) calls: bool,
     /// Whether more than one call is told.
     pub(crate) parallel_calls: bool,
     /// Bytes of all that the template is given.
@@ -64,7 +62,7 @@ impl ChatAsk {
         input.tools = tools.filter(|_| calls);
         input.documents = documents;
         input.variables = variables(fields)?;
-        Ok(Self { ask, input, calls, parallel_calls, bytes })
+        Ok(Self { ask, input, parallel_calls, bytes })
     }
 
     /// The requests for all answers.

@@ -3,7 +3,6 @@
 //! llama.cpp's names (`"speculative.n_max": 8`), which may also stand in an object (`"speculative": {"n_max": 8}`).
 //! Nothing of it changes a text under *exact*.
 
-use crate::stub::*;
 use foretoken::{BudgetKind, Order, Promise, Prompter, Request, SpecType};
 
 use crate::error::{ApiError, shown};

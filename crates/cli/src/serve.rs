@@ -1,0 +1,236 @@
+//! `foretoken serve`: answers requests over HTTP, as OpenAI's API has them, and serves a page to look at it.
+//!
+//! Options of models, sampling and drafting mean what they mean elsewhere; they hold where a request says nothing.
+//! Left out: what requests may say, which the server's crate knows.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use foretoken::settings::SamplingSettings;
+use foretoken::{Generator, Settings};
+use foretoken_server::{Server, ServerError, ServerSettings, asked_to_end};
+
+use crate::failure::Failure;
+use crate::names::option;
+use crate::opening::tell_notes;
+use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::progress::{Loading, say};
+use crate::values;
+
+/// Keys of the API in the environment, separated by commas, so that they stand in no list of processes.
+const API_KEY_VARIABLE: &str = "FORETOKEN_API_KEY";
+
+/// Options of `foretoken serve`.
+#[derive(Args, Debug)]
+pub struct Serve {
+    #[command(flatten)]
+    model: ModelOptions,
+    #[command(flatten)]
+    server: ServerOptions,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
+    #[command(flatten)]
+    sampling: SamplingOptions,
+}
+
+/// Where to listen, who may ask, and how much.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server")]
+struct ServerOptions {
+    /// The address to listen on; one that others can reach needs --api-key or a network to trust
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: String,
+    /// The port; 0 is any that is free, and told
+    #[arg(long, value_name = "PORT", default_value = "8080")]
+    port: u16,
+    /// Texts written at a time (also -np); further requests wait
+    #[arg(long, value_name = "N", default_value = "16", value_parser = values::texts, allow_negative_numbers = true)]
+    parallel: usize,
+    /// A key that requests bring ("Authorization: Bearer KEY"); can be repeated. Also in FORETOKEN_API_KEY, separated
+    /// by commas, where no list of processes shows it
+    #[arg(long, value_name = "KEY")]
+    api_key: Vec<String>,
+    /// A file of such keys, one a line
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// The model's name in requests and answers (also -a) [default: that of its file or folder]
+    #[arg(long, value_name = "NAME")]
+    alias: Option<String>,
+    /// Most requests that wait; more are refused with the status 429
+    #[arg(long, value_name = "N", default_value = "256", value_parser = values::one_up, allow_negative_numbers = true)]
+    queue_max: usize,
+    /// Most bytes of a request
+    #[arg(long, value_name = "N", default_value = "8388608", value_parser = values::one_up,
+        allow_negative_numbers = true)]
+    body_max: usize,
+    /// Most answers to one request (prompts times n)
+    #[arg(long, value_name = "N", default_value = "128", value_parser = values::one_up, allow_negative_numbers = true)]
+    answers_max: usize,
+    /// Most connections at a time
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = values::one_up, allow_negative_numbers = true)]
+    connections_max: usize,
+    /// Seconds that a request may take, waiting included; then its text is cut (also -to)
+    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = values::one_up,
+        allow_negative_numbers = true)]
+    timeout: usize,
+    /// Seconds without a byte from or to a client that is to send or take some; then its connection is closed
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = values::one_up,
+        allow_negative_numbers = true)]
+    idle_timeout: usize,
+    /// Seconds that texts have to finish when the server is asked to end (Ctrl-C); then they are cut
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::whole,
+        allow_negative_numbers = true)]
+    shutdown_timeout: usize,
+    /// An origin whose pages may ask from a browser, or * for all; can be repeated [default: only the server's own]
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<String>,
+    /// A further name by which browsers may call the server; can be repeated
+    #[arg(long, value_name = "NAME")]
+    host_name: Vec<String>,
+    /// Do not serve the page
+    #[arg(long, alias = "no-webui")]
+    no_page: bool,
+    /// How much is logged to standard error
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LogLevel,
+    /// Log in JSON, one object a line
+    #[arg(long)]
+    log_json: bool,
+    /// Log prompts and texts, too
+    #[arg(long)]
+    log_prompts: bool,
+}
+
+/// How much is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LogLevel {
+    /// Nothing.
+    Off,
+    /// What went wrong.
+    Error,
+    /// What should not be.
+    Warn,
+    /// A line a request.
+    Info,
+    /// Also refusals and connections.
+    Debug,
+}
+
+impl Serve {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being done.
+    pub fn run(&self) -> Result<(), Failure> {
+        let settings = Settings {
+            model: self.model.settings(),
+            sampling: SamplingSettings { n_best: 1, ..self.sampling.settings() },
+            speculation: self.speculation.settings(),
+            parallel: self.server.parallel,
+        };
+        let server = self.server.settings()?;
+        self.server.log();
+        let mut loading = Loading::default();
+        let generator = Server::open(&settings, &mut |done, of| loading.show(done, of))?;
+        tell_notes(&generator);
+        let server = Server::bind(&server, &settings, generator)?;
+        say(format_args!("{} at http://{}", server.model(), server.address()));
+        if !server.address().ip().is_loopback() && !server.needs_key() {
+            say("note: others can reach this server, and it asks for no key: --api-key");
+        }
+        let generator: Generator = server.run(asked_to_end())?;
+        drop(generator);
+        Ok(())
+    }
+}
+
+impl ServerOptions {
+    fn settings(&self) -> Result<ServerSettings, Failure> {
+        let host = if self.host == "localhost" { "127.0.0.1" } else { &self.host };
+        let host: IpAddr = host.parse().map_err(|_| {
+            Failure::Usage(format!("--host: expected an IP address (127.0.0.1, 0.0.0.0, ::1), found {}", self.host))
+        })?;
+        Ok(ServerSettings {
+            host,
+            port: self.port,
+            api_keys: self.keys()?,
+            alias: self.alias.clone(),
+            queue_max: self.queue_max,
+            body_bytes_max: self.body_max,
+            answers_max: self.answers_max,
+            connections_max: self.connections_max,
+            timeout_s: self.timeout as u64,
+            idle_timeout_s: self.idle_timeout as u64,
+            shutdown_timeout_s: self.shutdown_timeout as u64,
+            cors_origins: self.cors_origin.clone(),
+            host_names: self.host_name.clone(),
+            log_prompts: self.log_prompts,
+            page: !self.no_page,
+        })
+    }
+
+    /// The keys of all three places.
+    fn keys(&self) -> Result<Vec<String>, Failure> {
+        let mut keys = self.api_key.clone();
+        if let Some(found) = std::env::var_os(API_KEY_VARIABLE) {
+            let found = found.into_string();
+            let found =
+                found.map_err(|_| Failure::Usage(format!("{API_KEY_VARIABLE}: expected text, found other bytes")))?;
+            keys.extend(found.split(',').map(str::to_string));
+        }
+        if let Some(path) = &self.api_key_file {
+            let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+            let found: Vec<String> =
+                text.lines().map(|line| line.trim().to_string()).filter(|key| !key.is_empty()).collect();
+            if found.is_empty() {
+                return Err(Failure::Other(format!("{}: expected keys, one a line, found none", path.display())));
+            }
+            keys.extend(found);
+        }
+        match keys.iter().any(|key| key.trim().is_empty()) {
+            true => Err(Failure::Usage("--api-key: expected keys of at least one letter, found an empty one".into())),
+            false => Ok(keys),
+        }
+    }
+
+    /// Logs from now on.
+    fn log(&self) {
+        use tracing_subscriber::filter::LevelFilter;
+        let level = match self.log_level {
+            LogLevel::Off => LevelFilter::OFF,
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+        };
+        let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+        match self.log_json {
+            true => log.json().init(),
+            false => log.with_ansi(false).init(),
+        }
+    }
+}
+
+/// Settings are options here, so errors name these.
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::Library(error) => error.into(),
+            ServerError::System(message) => Self::Other(message),
+            ServerError::Setting(message) => match message.split_once(": ") {
+                Some((setting, rest)) => Self::Usage(format!("{}: {rest}", option_of(setting))),
+                None => Self::Usage(message),
+            },
+        }
+    }
+}
+
+/// The option of one of the server's settings.
+fn option_of(setting: &str) -> String {
+    match setting {
+        "body_bytes_max" => "--body-max".to_string(),
+        "api_keys" => "--api-key".to_string(),
+        timeout => option(timeout.strip_suffix("_s").unwrap_or(timeout)),
+    }
+}
