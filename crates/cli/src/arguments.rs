@@ -12,7 +12,7 @@ use crate::failure::Failure;
 
 /// Short options of more than one letter, with the long ones that they stand for.
 /// The last is not there yet, and must not be read as a request for help.
-const LONG_SHORTS: [(&str, &str); 11] = [
+const LONG_SHORTS: [(&str, &str); 12] = [
     ("-md", "--model-draft"),
     ("-np", "--parallel"),
     ("-to", "--timeout"),
