@@ -52,6 +52,12 @@ impl ApiError {
         Self { param: Some(name.clone()), ..Self::bad(format!("{name}: {rest}")) }
     }
 
+    /// The same error, of another field.
+    pub(crate) fn of_field(self, name: &str) -> Self {
+        let rest = self.message.split_once(": ").map_or(self.message.as_str(), |(_, rest)| rest);
+        Self { message: format!("{name}: {rest}"), param: Some(name.to_string()), ..self }
+    }
+
     /// A field that asks for something that this server does not do.
     pub(crate) fn unsupported(name: &str, rest: impl std::fmt::Display) -> Self {
         Self { code: Some("unsupported"), ..Self::field(name, rest) }
@@ -113,7 +119,12 @@ impl ApiError {
             Error::Request(RequestError::Queue { .. }) => Self::busy(message, 1),
             Error::Stopped(_) | Error::Thread(_) => Self::bug(message),
             _ => {
-                let name = message.split(':').next().unwrap_or_default().to_string();
+                let mut name = message.split(':').next().unwrap_or_default();
+                if matches!(error, Error::Setting(_)) {
+                    // Behind the setting there may be its value.
+                    name = name.split(' ').next().unwrap_or_default();
+                }
+                let name = name.to_string();
                 let is_field = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
                 Self { param: is_field.then_some(name), ..Self::bad(message) }
             }

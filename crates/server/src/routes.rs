@@ -52,7 +52,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let guarded = guarded.route("/infill", post(unsupported));
     let mut all = guarded
         .fallback(|request: Request| async move { ApiError::not_found(request.uri().path()) })
-        .method_not_allowed_fallback(|method: Method| async move { ApiError::method(method.as_str()) })
         .route_layer(from_fn_with_state(Arc::clone(&app), with_key))
         .route("/health", get(models::health))
         .route("/v1/health", get(models::health));
@@ -61,6 +60,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             all = all.route(path, get(page::file));
         }
     }
+    // It holds for the routes that are there already.
+    let all = all.method_not_allowed_fallback(|method: Method| async move { ApiError::method(method.as_str()) });
     all.layer(from_fn_with_state(Arc::clone(&app), first)).with_state(app)
 }
 
@@ -197,7 +198,7 @@ async fn complete(app: Arc<App>, request: Request, understand: Understand) -> An
     if let (true, Some(tokenizer)) = (app.settings.log_prompts, &app.prompter.tokenizer) {
         tracing::info!(id = head.id, prompt = tokenizer.decode(&requests[0].prompt, false), "prompt");
     }
-    let run = Run::start(app, requests).await?;
+    let run = Run::start(app, requests).await.map_err(|error| head.kind.named(error))?;
     match head.kind.ask().stream {
         Some(_) => Ok(stream::response(head, run)),
         None => whole::tell(&head, run).await.map(|answer| json(&answer)),

@@ -42,17 +42,18 @@ fn objects_are_openais() {
 
 #[test]
 fn messages_are_written_as_the_template_has_them() {
-    let prompt = "<|system|>be brief<|end|><|user|>hi<|end|><|assistant|>";
+    // Parts are lines.
+    let prompt = "<|system|>be\nbrief<|end|><|user|>hi<|end|><|assistant|>";
     let chat_prompt = |messages: Value, more: Value| {
         let body = with(json!({ "messages": messages, "max_tokens": 1, "seed": 1 }), more);
         shared().post(PATH, &body).good()["usage"]["prompt_tokens"].clone()
     };
     let tokens = shared().post("/tokenize", &json!({ "content": prompt })).good();
     let user = json!({ "role": "user", "content": "hi" });
-    let parts = json!([{ "type": "text", "text": "be " }, { "type": "text", "text": "brief" }]);
+    let parts = json!([{ "type": "text", "text": "be" }, { "type": "text", "text": "brief" }]);
     for system in [
-        json!({ "role": "system", "content": "be brief" }),
-        json!({ "role": "developer", "content": "be brief" }),
+        json!({ "role": "system", "content": "be\nbrief" }),
+        json!({ "role": "developer", "content": "be\nbrief" }),
         json!({ "role": "system", "content": parts }),
     ] {
         assert_eq!(chat_prompt(json!([system, user]), json!({})), tokens["count"], "{system}");
@@ -114,7 +115,10 @@ fn wrong_messages_are_named() {
         (json!([user, 5]), "messages[1]"),
         (json!([{ "content": "hi" }]), "messages[0]"),
         (json!([user, { "role": 7, "content": "hi" }]), "messages[1]"),
-        (json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "x" } }] }]), "messages[0].content"),
+        (
+            json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "x" } }] }]),
+            "messages[0].content",
+        ),
         (json!([{ "role": "user", "content": "word ".repeat(600) }]), "messages"),
         (json!([{ "role": "user", "content": "x".repeat(1 << 20) }]), "messages"),
     ] {

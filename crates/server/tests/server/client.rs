@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::probe::error_of;
+
 /// So long a test waits for a byte before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -73,23 +75,6 @@ impl Answer {
         assert_eq!(self.status(), status, "{}", self.text());
         error_of(&self.json())
     }
-}
-
-/// The field and the message of OpenAI's error object.
-#[track_caller]
-pub fn error_of(object: &Value) -> (Option<String>, String) {
-    assert_eq!(object.as_object().map(|all| all.len()), Some(1), "{object}");
-    let error = object["error"].as_object().unwrap_or_else(|| panic!("no error: {object}"));
-    let names: Vec<&str> = error.keys().map(String::as_str).collect();
-    assert_eq!(names, ["code", "message", "param", "type"], "{object}");
-    let message = error["message"].as_str().unwrap_or_else(|| panic!("no message: {object}")).to_string();
-    assert!(error["type"].is_string() && (error["code"].is_null() || error["code"].is_string()), "{object}");
-    assert!(!message.contains('\n') && message.chars().count() < 600, "not one line: {message:?}");
-    let param = error["param"].as_str().map(str::to_string);
-    if let Some(param) = &param {
-        assert!(message.starts_with(param.as_str()), "the message does not name {param}: {message}");
-    }
-    (param, message)
 }
 
 impl Client {

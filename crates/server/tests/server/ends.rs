@@ -43,9 +43,8 @@ fn texts_are_cut_at_the_deadline() {
         settings.parallel = 1;
         server.shutdown_timeout_s = 0;
     });
-    let long = |stream: bool| {
-        seeded(5, json!({ "max_tokens": 1900, "n": 8, "speculative.n_max": 0, "stream": stream }))
-    };
+    let long =
+        |stream: bool| seeded(5, json!({ "max_tokens": 1900, "n": 8, "speculative.n_max": 0, "stream": stream }));
     let mut events = house.events("/v1/completions", &long(true));
     events.next().expect("an event");
     let mut whole = house.client();

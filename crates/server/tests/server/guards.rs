@@ -23,7 +23,10 @@ fn there_is_one_model_and_it_is_named() {
         assert_eq!(answer.error(404).0.as_deref(), Some("model"), "{path}");
         assert_eq!(answer.json()["error"]["code"], "model_not_found");
     }
-    assert_eq!(shared().post("/v1/completions", &seeded(1, json!({ "model": 5 }))).error(400).0.as_deref(), Some("model"));
+    assert_eq!(
+        shared().post("/v1/completions", &seeded(1, json!({ "model": 5 }))).error(400).0.as_deref(),
+        Some("model")
+    );
     shared().post("/v1/completions", &seeded(1, json!({ "model": "demo-target" }))).good();
     let house = House::open(|_, server| server.alias = Some("house/of \u{e9}".into()));
     assert_eq!(house.get("/v1/models/house/of%20%C3%A9").good()["id"], "house/of \u{e9}");
@@ -33,13 +36,27 @@ fn there_is_one_model_and_it_is_named() {
 
 #[test]
 fn paths_and_methods_that_are_not_there_are_refused() {
-    for path in ["/nothing", "/v1", "/v1/", "/v2/models", "//", "/v1/models/", "/page/../secret", "/page/%2e%2e/secret", "/etc/passwd"]
-    {
+    for path in [
+        "/nothing",
+        "/v1",
+        "/v1/",
+        "/v2/models",
+        "//",
+        "/v1/models/",
+        "/page/../secret",
+        "/page/%2e%2e/secret",
+        "/etc/passwd",
+    ] {
         shared().get(path).error(404);
     }
-    for (method, path) in
-        [("GET", CHAT), ("PUT", CHAT), ("DELETE", "/v1/models"), ("POST", "/metrics"), ("POST", "/health"), ("POST", "/")]
-    {
+    for (method, path) in [
+        ("GET", CHAT),
+        ("PUT", CHAT),
+        ("DELETE", "/v1/models"),
+        ("POST", "/metrics"),
+        ("POST", "/health"),
+        ("POST", "/"),
+    ] {
         let answer = shared().client().ask(method, path, &[], &[]);
         answer.error(405);
         assert!(answer.head.header("allow").is_some(), "{method} {path}");
@@ -60,7 +77,9 @@ fn a_key_is_asked_for_where_there_are_some() {
         let headers: &[(&str, &str)] = if key.is_empty() { &[] } else { &[("Authorization", key)] };
         house.client().ask(method, path, headers, body.as_bytes())
     };
-    for (method, path) in [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/metrics"), ("POST", "/tokenize")] {
+    for (method, path) in
+        [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/metrics"), ("POST", "/tokenize")]
+    {
         for wrong in ["", "Bearer", "Bearer ", "Bearer wrong", "Basic secret-one", "secret-one", "Bearer secret-onex"] {
             let answer = with_key(method, path, wrong);
             answer.error(401);
@@ -86,7 +105,8 @@ fn texts_of_different_keys_share_nothing() {
     let ask = |key: &str, salt: Value| {
         let body = seeded(1, json!({ "prompt": "word ".repeat(100), "max_tokens": 1, "cache_salt": salt }));
         let key = format!("Bearer {key}");
-        let answer = house.client().ask("POST", "/v1/completions", &[("Authorization", &key)], body.to_string().as_bytes());
+        let answer =
+            house.client().ask("POST", "/v1/completions", &[("Authorization", &key)], body.to_string().as_bytes());
         answer.good()["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a count")
     };
     assert_eq!(ask("a", json!(null)), 0);
@@ -237,8 +257,10 @@ fn requests_that_are_no_http_are_refused_or_dropped() {
     let mut client = shared().client();
     let body = seeded(2, json!({ "max_tokens": 2 })).to_string();
     let (first, second) = body.split_at(10);
-    let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n", client.address);
-    client.raw(format!("{head}{:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", first.len(), second.len()).as_bytes())
+    let head =
+        format!("POST /v1/completions HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n", client.address);
+    client
+        .raw(format!("{head}{:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", first.len(), second.len()).as_bytes())
         .expect("the server takes it");
     client.receive().expect("an answer").good();
     // Who waits to be let on with a body is.

@@ -56,9 +56,11 @@ fn bodies_are_bounded() {
 fn answers_are_bounded() {
     let house = House::open(|_, server| server.answers_max = 4);
     house.post("/v1/completions", &seeded(1, json!({ "n": 4, "max_tokens": 1 }))).good();
-    for (more, field) in
-        [(json!({ "n": 5 }), "n"), (json!({ "best_of": 5 }), "best_of"), (json!({ "n": 2, "prompt": ["a", "b", "c"] }), "prompt")]
-    {
+    for (more, field) in [
+        (json!({ "n": 5 }), "n"),
+        (json!({ "best_of": 5 }), "best_of"),
+        (json!({ "n": 2, "prompt": ["a", "b", "c"] }), "prompt"),
+    ] {
         assert_eq!(house.post("/v1/completions", &seeded(1, more)).error(400).0.as_deref(), Some(field));
     }
     house.end();
@@ -70,7 +72,9 @@ fn a_full_queue_says_when_to_come_again() {
     let mut first = house.events("/v1/completions", &long(json!({ "stream": true })));
     first.next().expect("an event");
     let mut second = house.client();
-    second.send("POST", "/v1/completions", &[], long(json!({ "max_tokens": 2 })).to_string().as_bytes()).expect("it is open");
+    second
+        .send("POST", "/v1/completions", &[], long(json!({ "max_tokens": 2 })).to_string().as_bytes())
+        .expect("it is open");
     house.wait_for(1, 1);
     let third = house.post("/v1/completions", &long(json!({})));
     let (_, message) = third.error(429);
@@ -113,11 +117,24 @@ fn a_text_that_takes_too_long_is_cut_and_says_so() {
     let cut = events.iter().filter(|event| event["choices"][0]["cut_by"] == "timeout").count();
     assert!(cut >= 1, "{:?}", events.last());
     house.wait_for(0, 0);
-    // Who was not let in at all is told to come again.
-    let mut first = house.events("/v1/completions", &long(json!({ "n": 4, "stream": true, "priority": -1 })));
-    first.next().expect("an event");
-    let second = house.post("/v1/completions", &long(json!({})));
-    assert!(second.error(429).1.contains("in time") && second.head.header("retry-after").is_some());
+    // Who was not let in at all, because others go first, is told to come again.
+    let begin = |more: Value| {
+        let mut client = house.client();
+        let body = long(with(json!({ "n": 4, "stream": true }), more));
+        client.send("POST", "/v1/completions", &[], body.to_string().as_bytes()).expect("the server takes it");
+        wait_until(|| house.load().0 + house.load().1 >= 4);
+        client
+    };
+    let first = begin(json!({}));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| house.post("/v1/completions", &long(json!({}))));
+        std::thread::sleep(Duration::from_millis(300));
+        let second = begin(json!({ "priority": -1 }));
+        let refused = waiting.join().expect("no panic");
+        assert!(refused.error(429).1.contains("in time") && refused.head.header("retry-after").is_some());
+        drop(second);
+    });
+    drop(first);
     house.end();
 }
 
@@ -126,7 +143,8 @@ fn a_client_that_goes_away_frees_its_place_and_its_pages() {
     let house = narrow(|_| {});
     for stream in [true, false] {
         let mut client = house.client();
-        client.send("POST", "/v1/completions", &[], long(json!({ "stream": stream, "n": 3 })).to_string().as_bytes())
+        client
+            .send("POST", "/v1/completions", &[], long(json!({ "stream": stream, "n": 3 })).to_string().as_bytes())
             .expect("the server takes it");
         wait_until(|| house.load().0 == 1);
         let usage = |text: &str| {

@@ -82,7 +82,8 @@ fn what_cannot_be_had_is_refused_by_name() {
         let (param, message) = shared().post("/v1/completions", &seeded(1, more)).error(400);
         assert_eq!(param.as_deref(), Some(field), "{message}");
     }
-    let (_, message) = shared().post("/v1/completions", &seeded(1, json!({ "speculative.type": "phrases" }))).error(400);
+    let (_, message) =
+        shared().post("/v1/completions", &seeded(1, json!({ "speculative.type": "phrases" }))).error(400);
     assert!(message.contains("draft") && message.contains("suffix"), "it does not name those there are: {message}");
 }
 
@@ -143,7 +144,8 @@ fn provenance_adds_up_to_the_text_and_to_the_counts() {
         assert_eq!(accepted, by_drafters, "{body}");
         assert_eq!(all("provenance").count() as u64, count(&answer["usage"]["completion_tokens"]), "{body}");
         // Streamed it is the same, piece by piece, and adds up in each event.
-        let events = shared().events("/v1/completions", &with(body, json!({ "stream": true }))).all().expect("a stream");
+        let events =
+            shared().events("/v1/completions", &with(body, json!({ "stream": true }))).all().expect("a stream");
         let mut tokens = 0;
         for choice in events.iter().filter_map(|event| event["choices"].get(0)) {
             tokens += choice["provenance"].as_array().map_or(0, Vec::len);
