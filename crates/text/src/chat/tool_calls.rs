@@ -17,7 +17,7 @@
 //! | `CommandR` | ``Action: ```json [{"tool_name": "f", "parameters": {}}]``` `` | Command-R |
 //! | `CommandR7b` | `<\|START_ACTION\|>[{"tool_name": "f", "parameters": {}}]<\|END_ACTION\|>` | Command-R7B, Command-A |
 //! | `DeepSeek` | `<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>`, or with fenced JSON | DeepSeek R1, V3, V3.1 |
-//! | `Qwen3Coder` | `<tool_call><function=f><parameter=a>1</parameter></function></tool_call>` | Qwen3-Coder |
+//! | `Qwen3Coder` | `<tool_call><function=f><parameter=a>1</parameter></function></tool_call>` | Qwen3-Coder; with JSON for the parameters Functionary |
 //! | `SeedOss` | `<seed:tool_call><function=f><parameter=a>1</parameter></function></seed:tool_call>` | Seed-OSS |
 //! | `Glm45` | `<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>` | GLM 4.5 |
 //! | `InternLm` | `<\|action_start\|><\|plugin\|>{"name": "f", "parameters": {}}<\|action_end\|>` | InternLM 2.5 |
@@ -99,7 +99,7 @@ pub enum ToolFormat {
 
 /// What a template has in its source if it has the form; the first that fits counts. The more special marks come first:
 /// templates of Granite and Qwen3-Coder, say, may have those of Hermes, too.
-const SIGNS: [(&str, ToolFormat); 27] = [
+const SIGNS: [(&str, ToolFormat); 26] = [
     ("<start_function_call>", ToolFormat::FunctionGemma),
     ("<tool_call|>", ToolFormat::Gemma4),
     ("[TOOL_CALLS]", ToolFormat::Mistral),
@@ -120,8 +120,8 @@ const SIGNS: [(&str, ToolFormat); 27] = [
     ("<tool_calls>", ToolFormat::ToolCallsList),
     ("<tool_call>", ToolFormat::Hermes),
     ("```tool_code", ToolFormat::GemmaToolCode),
-    ("Action: ```json", ToolFormat::CommandR),
-    ("Action:```json", ToolFormat::CommandR),
+    // The tool by which Command-R answers without one.
+    ("directly_answer", ToolFormat::CommandR),
     ("[func_name1(", ToolFormat::Pythonic),
     ("<|python_start|>", ToolFormat::Pythonic),
     // Llama's own: the mark, the role of results, and what the model is told to write.

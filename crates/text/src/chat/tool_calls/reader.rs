@@ -318,6 +318,9 @@ impl ToolCallReader {
             }
         };
         let rest = &self.held.as_bytes()[self.at..];
+        if rest.is_empty() && from == self.at {
+            return Step::Wait;
+        }
         let is_word = |byte: &u8| !ends.contains(byte) && (is_word(*byte) || (field == Field::Key && *byte == b' '));
         let len = rest.iter().position(|byte| !is_word(byte));
         self.at += len.unwrap_or(rest.len());
