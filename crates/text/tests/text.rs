@@ -17,6 +17,8 @@ mod round_trip;
 mod sentencepiece;
 #[path = "text/templates.rs"]
 mod templates;
+#[path = "text/tool_answers.rs"]
+mod tool_answers;
 #[path = "text/tool_calls.rs"]
 mod tool_calls;
 #[path = "text/tool_probe.rs"]

@@ -8,183 +8,8 @@ use foretoken_text::{AnswerPiece, ChatTemplate, TextStream, ToolCallReader, Tool
 use proptest::prelude::*;
 
 use crate::TARGET;
+use crate::tool_answers::ANSWERS;
 use crate::tool_probe::{Answer, check, split};
-
-type Calls<'a> = &'a [(&'a str, &'a str)];
-
-/// Answers with the calls in them and the text that is left.
-const ANSWERS: [(ToolFormat, &str, Calls, &str); 45] = [
-    (
-        ToolFormat::Hermes,
-        "I look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_call>\"}}\n</tool_call>\n\
-         <tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call> Done.",
-        &[("f", r#"{"a": "</tool_call>"}"#), ("g", "{}")],
-        "I look.\n Done.",
-    ),
-    (ToolFormat::Hermes, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n", &[("f", "{}")], ""),
-    (ToolFormat::Hermes, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool", &[("f", "{}")], ""),
-    (
-        ToolFormat::Hermes,
-        "<tool_call><tool_call>{\"name\": \"f\"}</tool_call></tool_call>",
-        &[("f", "{}")],
-        "<tool_call></tool_call>",
-    ),
-    (
-        ToolFormat::Hermes,
-        "<tool_call>{\"name\": <tool_call>{\"name\": \"f\", \"arguments\": {\"n\": 1e999}}</tool_call>",
-        &[("f", "{\"n\": 1e999}")],
-        "<tool_call>{\"name\": ",
-    ),
-    (
-        ToolFormat::LlamaJson,
-        "\n{\"name\": \"f\", \"parameters\": {\"a\": 1.0}}; {\"name\": \"g\", \"parameters\": {}}",
-        &[("f", "{\"a\": 1.0}"), ("g", "{}")],
-        "",
-    ),
-    (
-        ToolFormat::LlamaJson,
-        "<|python_tag|>{\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}",
-        &[("f", "{}")],
-        "",
-    ),
-    (ToolFormat::LlamaJson, "Say <|python_tag|> {\"name\": \"f\"}; and", &[("f", "{}")], "Say ; and"),
-    (ToolFormat::LlamaJson, "It is {\"name\": \"f\", \"parameters\": {}}", &[], "*"),
-    (ToolFormat::LlamaJson, "{\"name\": \"Ann\", \"age\": 5}", &[], "*"),
-    (ToolFormat::LlamaJson, "{\"name\": \"Ann\"}", &[], "*"),
-    (ToolFormat::LlamaJson, "<|python_tag|>print(1)", &[], "*"),
-    (ToolFormat::Pythonic, "[f(a=1, b=\"x\"), get-g.h()]", &[("f", "{\"a\": 1, \"b\": \"x\"}"), ("get-g.h", "{}")], ""),
-    (ToolFormat::Pythonic, "So: <|python_start|>[f(a=[True])]<|python_end|>.", &[("f", "{\"a\": [true]}")], "So: ."),
-    (ToolFormat::Pythonic, "[a link](https://b.c/)", &[], "*"),
-    (ToolFormat::Pythonic, "[1, 2]", &[], "*"),
-    (ToolFormat::Pythonic, "[f(a=1), g(2)]", &[], "*"),
-    (
-        ToolFormat::Mistral,
-        "Yes.[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}]",
-        &[("f", "{\"a\": 1}")],
-        "Yes.",
-    ),
-    (
-        ToolFormat::Mistral,
-        "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{\"a\": 1}[TOOL_CALLS]g[ARGS]{}[TOOL_CALLS]h{}",
-        &[("f", "{\"a\": 1}"), ("g", "{}"), ("h", "{}")],
-        "",
-    ),
-    (ToolFormat::Mistral, "[TOOL_CALLS] are calls [TOOL_CALLS][]", &[], "*"),
-    (
-        ToolFormat::Phi4Mini,
-        "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]<|/tool_call|>",
-        &[("f", "{}"), ("g", "{}")],
-        "",
-    ),
-    (ToolFormat::Phi4Mini, "<|tool_call|>[{\"name\": \"f\", \"arguments\": []}]<|/tool_call|>", &[], "*"),
-    (ToolFormat::Functools, "functools[{\"name\": \"f\", \"arguments\": {}}] or", &[("f", "{}")], " or"),
-    (ToolFormat::Functools, "import functools\nfunctools[0]", &[], "*"),
-    (
-        ToolFormat::Granite,
-        "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}] <tool_call>{\"name\": \"g\"}</tool_call>.",
-        &[("f", "{}"), ("g", "{}")],
-        ".",
-    ),
-    (
-        ToolFormat::CommandR,
-        "Action: ```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {\"a\": 1}\n    }\n]```",
-        &[("f", "{\"a\": 1}")],
-        "",
-    ),
-    (
-        ToolFormat::CommandR7b,
-        "<|START_ACTION|>[\n{\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {}}\n]<|END_ACTION|>",
-        &[("f", "{}")],
-        "",
-    ),
-    (
-        ToolFormat::DeepSeek,
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>\n\
-         <｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-        &[("f", "{\"a\": 1}"), ("g", "{}")],
-        "",
-    ),
-    (
-        ToolFormat::DeepSeek,
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>\
-         <｜tool▁call▁begin｜>g<｜tool▁sep｜>{",
-        &[("f", "{\"a\": 1}")],
-        "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{",
-    ),
-    (
-        ToolFormat::Qwen3Coder,
-        "<tool_call>\n<function=f>\n<parameter=a>\nline\n<b>\n\n</parameter>\n<parameter=n>\n5\n</parameter>\n\
-         </function>\n</tool_call>\n<tool_call>\n<function=g>\n</function>\n</tool_call>",
-        &[("f", "{\"a\": \"line\\n<b>\\n\", \"n\": 5}"), ("g", "{}")],
-        "",
-    ),
-    (ToolFormat::Qwen3Coder, "<function=f>{\"a\": 1}</function> so", &[("f", "{\"a\": 1}")], "so"),
-    (ToolFormat::Qwen3Coder, "<tool_call><function=f><parameter=a>1</function></tool_call>", &[], "*"),
-    (
-        ToolFormat::SeedOss,
-        "<seed:tool_call>\n<function=f>\n<parameter=a>x</parameter>\n</function>\n</seed:tool_call>",
-        &[("f", "{\"a\": \"x\"}")],
-        "",
-    ),
-    (
-        ToolFormat::Glm45,
-        "\n<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x y</arg_value>\n<arg_key>n</arg_key>\n\
-         <arg_value>[1]</arg_value>\n</tool_call>",
-        &[("f", "{\"a\": \"x y\", \"n\": [1]}")],
-        "\n",
-    ),
-    (ToolFormat::Glm45, "<tool_call>f</tool_call><tool_call>two words</tool_call>", &[("f", "{}")], "*"),
-    (
-        ToolFormat::InternLm,
-        "Well,<|action_start|><|plugin|>\n{\"name\": \"f\", \"parameters\": {\"a\": \"é\"}}<|action_end|>",
-        &[("f", "{\"a\": \"é\"}")],
-        "Well,",
-    ),
-    (
-        ToolFormat::Gemma4,
-        "<|tool_call>call:f{a:1,b:<|\"|>x, {y}<|\"|>}<tool_call|><|tool_call>call:g{}<tool_call|>",
-        &[("f", "{\"a\": 1, \"b\": \"x, {y}\"}"), ("g", "{}")],
-        "",
-    ),
-    (ToolFormat::Gemma4, "<|tool_call>call:f{a:word}<tool_call|>", &[], "*"),
-    (
-        ToolFormat::FunctionGemma,
-        "<start_function_call>call:f{b:<escape>x<escape>,n:2}<end_function_call>",
-        &[("f", "{\"b\": \"x\", \"n\": 2}")],
-        "",
-    ),
-    (
-        ToolFormat::GemmaToolCode,
-        "```tool_code\nf(a='x')\ng()\n``` ```tool_code\nprint(h(b=2))\n``` ```tool_code\n[i(), j()]\n```",
-        &[("f", "{\"a\": \"x\"}"), ("g", "{}"), ("h", "{\"b\": 2}"), ("i", "{}"), ("j", "{}")],
-        "",
-    ),
-    (ToolFormat::GemmaToolCode, "```tool_code\nx = 1\n```", &[], "*"),
-    (
-        ToolFormat::Olmo3,
-        "<function_calls>\nf(a='x', n=null)\ng(b={\"c\": [1]})\n</function_calls>",
-        &[("f", "{\"a\": \"x\", \"n\": null}"), ("g", "{\"b\": {\"c\": [1]}}")],
-        "",
-    ),
-    (
-        ToolFormat::Nemotron,
-        "<TOOLCALL>[{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}]</TOOLCALL>",
-        &[("f", "{\"a\": 1}")],
-        "",
-    ),
-    (
-        ToolFormat::ToolCallsList,
-        "<tool_calls>[{\"name\": \"f\", \"arguments\": {}}]</tool_calls>!",
-        &[("f", "{}")],
-        "!",
-    ),
-    (
-        ToolFormat::Generic,
-        "[{\"name\": \"f\", \"arguments\": {}}]<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>",
-        &[("f", "{}"), ("g", "{}")],
-        "",
-    ),
-];
 
 /// The text that is left of an answer; `*` is all of it, but for calls at its beginning.
 fn left(answer: &Answer, expected: &str) -> bool {
@@ -208,6 +33,19 @@ fn every_form_is_read_however_it_arrives() {
     for format in ToolFormat::ALL {
         let of_format = || ANSWERS.iter().filter(|answer| answer.0 == format);
         assert!(of_format().any(|answer| !answer.2.is_empty()), "{format:?} has no example");
+    }
+}
+
+/// Makes the seeds of the fuzz target: all examples, with the byte that says their form.
+#[test]
+#[ignore = "writes files of the repository"]
+fn write_the_seeds() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/tool_calls");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (number, (format, text, ..)) in ANSWERS.iter().enumerate() {
+        let form = ToolFormat::ALL.iter().position(|other| other == format).unwrap() as u8;
+        let seed = [&[form, 0x73], text.as_bytes()].concat();
+        std::fs::write(folder.join(format!("{number:02}-{format:?}.txt")), seed).unwrap();
     }
 }
 
@@ -377,12 +215,15 @@ fn hostile() -> Vec<(ToolFormat, String)> {
     let mut texts = Vec::new();
     for format in ToolFormat::ALL {
         let example = ANSWERS.iter().find(|answer| answer.0 == format && !answer.2.is_empty()).unwrap().1;
-        let value = example.find(['{', '(']).map_or(example, |at| &example[..=at]);
         for repeated in ["<", "[", "{\"a\":\"", "\n", "é", "f(a=["] {
             texts.push((format, repeated.repeat(1_000_000 / repeated.len())));
-            texts.push((format, format!("{value}{}", repeated.repeat(1_000_000 / repeated.len()))));
         }
-        for part in [example, value, &example[..example.floor_char_boundary(example.len() - 2)]] {
+        // Calls that break off at every place where something else begins, and what then comes and never ends.
+        let breaks = example.match_indices(['>', '{', '(', '[', '"', '=', ':', '`']).step_by(2).take(8);
+        for (at, _) in breaks {
+            texts.push((format, format!("{}{}", &example[..=at], "x<".repeat(500_000))));
+        }
+        for part in [example, &example[..example.floor_char_boundary(example.len() - 2)]] {
             texts.push((format, part.repeat(1_000_000 / part.len())));
         }
         for mark in format.marks() {
@@ -401,11 +242,13 @@ fn hostile_texts_take_linear_time() {
     let mut slowest = Duration::ZERO;
     for (format, text) in hostile() {
         let start = Instant::now();
-        let mut reader = ToolCallReader::new(format, &[]);
-        let answer = Answer::read(&mut reader, split(&text, &[16]));
+        let begins = || &text[..text.floor_char_boundary(80)];
+        let pieces = split(&text, &[16]).inspect(|_| {
+            assert!(start.elapsed() < LIMIT, "{format:?}: {}... takes more than {LIMIT:?}", begins());
+        });
+        let answer = Answer::read(&mut ToolCallReader::new(format, &[]), pieces);
         let time = start.elapsed();
-        assert!(time < LIMIT, "{format:?}: {}... took {time:?}", &text[..text.floor_char_boundary(40)]);
-        assert_eq!(answer.written(), text);
+        assert!(answer.written() == text, "{format:?}: {}...: bytes were lost or invented", begins());
         slowest = slowest.max(time);
     }
     println!("slowest: {slowest:?} for a million bytes");

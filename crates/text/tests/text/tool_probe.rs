@@ -41,6 +41,7 @@ impl Answer {
     }
 
     /// All text that is part of no call.
+    #[allow(dead_code)] // the tests'
     pub fn text(&self) -> String {
         let text = |piece: &AnswerPiece| match piece {
             AnswerPiece::Text(text) => text.clone(),
