@@ -7,15 +7,15 @@
 //!
 //! | form | what a call looks like | written by |
 //! |---|---|---|
-//! | `Hermes` | `<tool_call>{"name": "f", "arguments": {}}</tool_call>` | Qwen 2.5 and 3, Hermes, SmolLM 3 |
+//! | `Hermes` | `<tool_call>{"name": "f", "arguments": {}}</tool_call>` | Qwen, Hermes, SmolLM 3 |
 //! | `LlamaJson` | `{"name": "f", "parameters": {}}` as a beginning, or behind `<\|python_tag\|>` | Llama 3 |
 //! | `Pythonic` | `[f(a=1), g(b="x")]` as a beginning, or behind `<\|python_start\|>` | Llama 3.2, Llama 4 |
-//! | `Mistral` | `[TOOL_CALLS][{"name": "f", "arguments": {}}]`, `[TOOL_CALLS]f[CALL_ID]x[ARGS]{}` | Mistral, Ministral |
+//! | `Mistral` | `[TOOL_CALLS][{"name": "f", "arguments": {}}]`, `[TOOL_CALLS]f[CALL_ID]x[ARGS]{}` | Mistral |
 //! | `Phi4Mini` | `<\|tool_call\|>[{"name": "f", "arguments": {}}]<\|/tool_call\|>` | Phi-4-mini |
 //! | `Functools` | `functools[{"name": "f", "arguments": {}}]` | Phi-4-mini, FireFunction |
 //! | `Granite` | `<\|tool_call\|>[{"name": "f", "arguments": {}}]` | Granite 3 |
 //! | `CommandR` | ``Action: ```json [{"tool_name": "f", "parameters": {}}]``` `` | Command-R |
-//! | `CommandR7b` | `<\|START_ACTION\|>[{"tool_name": "f", "parameters": {}}]<\|END_ACTION\|>` | Command-R7B, Command-A |
+//! | `CommandR7b` | `<\|START_ACTION\|>[{"tool_name": "f", "parameters": {}}]<\|END_ACTION\|>` | Command-R7B |
 //! | `DeepSeek` | `<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>`, or with fenced JSON | DeepSeek |
 //! | `Qwen3Coder` | `<tool_call><function=f><parameter=a>1</parameter></function></tool_call>` | Qwen3-Coder |
 //! | `SeedOss` | `<seed:tool_call><function=f><parameter=a>1</parameter></function></seed:tool_call>` | Seed-OSS |
