@@ -1,5 +1,5 @@
-//! Any text read as a model's answer in any form of tool calls: no panic, no byte lost or invented, whatever its pieces.
-//! What is checked is in `tool_probe`, which the ordinary tests of the crate share.
+//! Any text read as a model's answer in any form of tool calls: no panic, no byte lost or invented, whatever its
+//! pieces. What is checked is in `tool_probe`, which the ordinary tests of the crate share.
 
 #![no_main]
 
