@@ -124,7 +124,7 @@ impl Talk {
         let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
             notices.hear(event);
             match event {
-                Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }

@@ -154,7 +154,7 @@ impl Generate {
             notices.hear(event);
             prompt_bar.watch(event);
             match event {
-                Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }
