@@ -65,7 +65,10 @@ fn generate(engine: &mut Engine, requests: &[Request]) -> Vec<(Vec<Token>, Vec<u
                     all[at(*sequence)].2.push_str(text);
                     all[at(*sequence)].3 = stats.tokens_per_pass();
                 }
-                Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. }
+                | Event::PromptScored { .. }
+                | Event::Drafts { .. }
+                | Event::DrafterFailed { .. } => {}
             }
         }
     }
