@@ -733,7 +733,8 @@ describe("weight and speed", () => {
     await close();
   });
 
-  test("the first paint comes within 100 ms", async () => {
+  const measured = process.env.FORETOKEN_SERVER ? "measured with the server that is given" : false;
+  test("the first paint comes within 100 ms", { skip: measured }, async () => {
     await paintsWithin(100, browser, mock.address);
   });
 
