@@ -5,13 +5,14 @@
 //! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing
 //! but the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters
 //! and no network, on texts that were recorded; `trie` does the same over ranges of one drafter's settings. `generate`
-//! is both together, beside plain decoding; `batch` is many texts at once. Left out: other programs, against which
+//! is both together, beside plain decoding; `batch` is many texts at once, `serve` what clients of a server see of it. Left out: other programs, against which
 //! `bench/peers` measures.
 
 mod batch;
 mod generate;
 mod replay;
 mod roofline;
+mod serve;
 mod table;
 mod timing;
 mod trie;
@@ -57,6 +58,8 @@ enum What {
     Generate(Box<generate::Generate>),
     /// Time many texts that arrive at once: how fast they are written all together, and how long each waits
     Batch(Box<batch::BatchBench>),
+    /// Time texts as clients of a server see them, next to the engine without one and to other servers
+    Serve(Box<serve::ServeBench>),
 }
 
 impl Bench {
@@ -71,8 +74,10 @@ impl Bench {
             Some(What::Trie(trie)) => trie.run(),
             Some(What::Generate(generate)) => generate.run(),
             Some(What::Batch(batch)) => batch.run(),
+            Some(What::Serve(serve)) => serve.run(),
             None => {
-                let message = "bench: expected what to measure (pass, replay, trie, generate, batch), found none";
+                let message =
+                    "bench: expected what to measure (pass, replay, trie, generate, batch, serve), found none";
                 Err(Failure::Usage(message.into()))
             }
         }

@@ -124,7 +124,10 @@ impl Talk {
         let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
             notices.hear(event);
             match event {
-                Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. }
+                | Event::PromptScored { .. }
+                | Event::Drafts { .. }
+                | Event::DrafterFailed { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }

@@ -154,7 +154,10 @@ impl Generate {
             notices.hear(event);
             prompt_bar.watch(event);
             match event {
-                Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. }
+                | Event::PromptScored { .. }
+                | Event::Drafts { .. }
+                | Event::DrafterFailed { .. } => {}
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }

@@ -21,8 +21,21 @@ use crate::values;
 /// Keys of the API in the environment, separated by commas, so that they stand in no list of processes.
 const API_KEY_VARIABLE: &str = "FORETOKEN_API_KEY";
 
+const EXPLAINED: &str = "\
+Options of models, sampling and drafting mean what they mean for generate, and hold where a request says
+nothing. docs/server.md has the fields of requests.
+
+Seeds: under --verify exact, the default, a text depends on the model, the prompt, the settings and the
+seed, and on nothing else: not on who else is served, and not on what is drafted. The first of n answers
+has the request's seed, each other one that is made of it and the answer's number. Under rejection and
+block the law of a text is what it should be, and the text of a seed also depends on the number of the
+request and on what was drafted. Without a seed one is drawn; each choice tells its own.
+
+Ctrl-C, or SIGTERM, lets texts finish for --shutdown-timeout seconds; a second one ends at once.";
+
 /// Options of `foretoken serve`.
 #[derive(Args, Debug)]
+#[command(after_long_help = EXPLAINED)]
 pub struct Serve {
     #[command(flatten)]
     model: ModelOptions,

@@ -30,6 +30,10 @@ pub enum Fault {
     DraftKept,
     /// A sequence that is preempted leaves the row behind its text, which a refused draft wrote, among the cached ones.
     RefusedRowKept,
+    /// Rows of a prompt that is to be scored are adopted, which have no logits.
+    UnscoredAdopted,
+    /// A sequence that is preempted has its prompt scored again.
+    ScoredAgain,
     /// The rows that a draft model keeps of a tree stay where the tree had them.
     DraftRowsNotMoved,
 }

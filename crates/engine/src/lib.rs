@@ -40,7 +40,7 @@ mod weighing;
 
 pub use chance::Race;
 pub use meter::{CostRecord, DrafterTime, WidthTime};
-pub use output::{Drafted, Emitted, Event, FinishReason, Origin};
+pub use output::{Drafted, Emitted, Event, FinishReason, Origin, Scored};
 pub use pages::{Adopted, Copied, Pages, SequencePages};
 pub use panics::panic_message;
 pub use request::{BudgetKind, Order, Request, RequestError};

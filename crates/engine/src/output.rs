@@ -50,6 +50,17 @@ pub struct Drafted {
     pub accepted: bool,
 }
 
+/// One token of a prompt, and what the model says of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// The token.
+    pub token: Token,
+    /// Its log-probability under the model's raw law, given the tokens before it; `None` for the first, which has none.
+    pub log_probability: Option<f32>,
+    /// The most probable tokens at its place, as [`Emitted::top`]; empty for the first.
+    pub top: Vec<(Token, f32)>,
+}
+
 /// Why a sequence ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishReason {
@@ -88,6 +99,14 @@ pub enum Event {
         /// The nodes of the tree, parents before their children; at least one.
         drafted: Vec<Drafted>,
     },
+    /// Tokens of a prompt were scored, in order, where that was asked for: each once, the first as soon as the sequence
+    /// runs.
+    PromptScored {
+        /// Whose.
+        sequence: SequenceId,
+        /// The tokens, at least one: those behind the ones that were told before.
+        scored: Vec<Scored>,
+    },
     /// Tokens were emitted, in order.
     Tokens {
         /// Whose.
@@ -121,6 +140,7 @@ impl Event {
     /// Whose it is.
     pub fn sequence(&self) -> SequenceId {
         let (Self::Prompt { sequence, .. }
+        | Self::PromptScored { sequence, .. }
         | Self::Drafts { sequence, .. }
         | Self::Tokens { sequence, .. }
         | Self::DrafterFailed { sequence, .. }
@@ -131,7 +151,9 @@ impl Event {
     /// The text that came with it; empty where there is none.
     pub fn text(&self) -> String {
         match self {
-            Self::Prompt { .. } | Self::Drafts { .. } | Self::DrafterFailed { .. } => String::new(),
+            Self::Prompt { .. } | Self::PromptScored { .. } | Self::Drafts { .. } | Self::DrafterFailed { .. } => {
+                String::new()
+            }
             Self::Tokens { emitted, .. } => emitted.iter().map(|emitted| emitted.text.as_str()).collect(),
             Self::Finished { text, .. } => text.clone(),
         }

@@ -46,9 +46,13 @@ pub struct Request {
     pub log_probabilities: bool,
     /// Whether the drafts that were verified are reported ([`crate::Event::Drafts`]), refused ones included.
     pub report_drafts: bool,
-    /// How many of the most probable tokens are told with each emitted token ([`crate::Emitted::top`]), up to
-    /// [`Request::TOP_LOG_PROBABILITIES_MAX`].
+    /// How many of the most probable tokens are told with each emitted token ([`crate::Emitted::top`]) and each scored
+    /// one of the prompt, up to [`Request::TOP_LOG_PROBABILITIES_MAX`].
     pub top_log_probabilities: usize,
+    /// Whether log-probabilities of the prompt's tokens under the model's raw law are wanted
+    /// ([`crate::Event::PromptScored`]). All rows of the prompt are computed then, none is shared; a request for no
+    /// tokens still has its prompt read.
+    pub prompt_log_probabilities: bool,
     /// Turns tokens into text; without it events carry none, and stop strings are not looked for.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Strings that end the text, and are not part of it.
@@ -85,6 +89,7 @@ impl Request {
             log_probabilities: false,
             report_drafts: false,
             top_log_probabilities: 0,
+            prompt_log_probabilities: false,
             tokenizer: None,
             stop: Vec::new(),
             special: false,

@@ -36,6 +36,8 @@ const TREE_PART: usize = 4;
 const WAIT_SECONDS: f64 = 0.150;
 /// Or as long as so many passes of the writers alone, where these take longer.
 const WAIT_PASSES: f64 = 4.0;
+/// Bytes of logits that a pass computes to score tokens of prompts, at most.
+const SCORING_BYTES: usize = 64 << 20;
 /// So many rows of prompts a pass has however long they take, if it has any left, so that prompts come to an end.
 const PROMPT_ROWS_MIN: usize = 8;
 
@@ -81,27 +83,34 @@ impl Wait {
     }
 }
 
-/// Deals out the rows of one pass. `running`: in order of rank.
-pub(crate) fn plan(running: &[Sequence], rows_max: usize, scheduled: &mut Vec<Scheduled>) {
+/// How many rows of a pass may score tokens of prompts, in a vocabulary of so many: their logits stay with the executor
+/// until the next pass, and take up to 64 MiB.
+pub(crate) fn scoring_rows_max(vocabulary: usize) -> usize {
+    (SCORING_BYTES / (size_of::<f32>() * vocabulary.max(1))).max(1)
+}
+
+/// Deals out the rows of one pass, of which `scoring_max` may score tokens of prompts. `running`: in order of rank.
+pub(crate) fn plan(running: &[Sequence], rows_max: usize, scoring_max: usize, scheduled: &mut Vec<Scheduled>) {
     scheduled.clear();
-    let mut left = rows_max;
+    let (mut left, mut scoring_left) = (rows_max, scoring_max);
     let of = |phase: Phase| running.iter().filter(move |sequence| sequence.phase == phase);
     // Rows that belong to those who write and have not had their turn.
     let mut owed = of(Phase::Writes).count();
-    let prompts: usize = of(Phase::Reads).map(Sequence::uncached).sum();
+    let prompts: usize = of(Phase::Reads).map(Sequence::rows_left).sum();
     let kept = prompts.min(rows_max - rows_max / TREE_PART);
     for phase in [Phase::Writes, Phase::Reads] {
         for (at, sequence) in running.iter().enumerate().filter(|(_, sequence)| sequence.phase == phase) {
             let (uncached, writing) = (sequence.uncached(), phase == Phase::Writes);
             owed -= usize::from(writing);
-            if left == 0 {
+            let take = sequence.cut_to_score(sequence.rows_left().min(left), scoring_left);
+            if take == 0 {
                 continue;
             }
-            let take = uncached.min(left);
+            scoring_left -= sequence.rows_to_score(take).len();
             left -= take;
             let complete = take == uncached;
             // Of what may still be emitted, the last token needs no draft: it comes from the pass itself.
-            let useful = sequence.limit - sequence.tokens.len() - 1;
+            let useful = (sequence.limit - sequence.tokens.len()).saturating_sub(1);
             let drafting = complete && !sequence.drafters.is_empty();
             let free = left.saturating_sub(owed + if writing { kept } else { 0 });
             let nodes_max = if drafting { sequence.budget.limits().nodes_max.min(useful).min(free) } else { 0 };
@@ -132,7 +141,7 @@ mod tests {
             [8, 1, 1, 1].iter().map(|prompt| Sequence::new(SequenceId(0), request(*prompt), 100, 1)).collect();
         let dealt = |rows_max: usize| {
             let mut scheduled = Vec::new();
-            plan(&running, rows_max, &mut scheduled);
+            plan(&running, rows_max, usize::MAX, &mut scheduled);
             scheduled.iter().map(|entry| (entry.at, entry.take, entry.nodes_max)).collect::<Vec<_>>()
         };
         assert_eq!(dealt(2), [(1, 1, 0), (2, 1, 0)]);
@@ -141,6 +150,32 @@ mod tests {
         assert_eq!(dealt(12), [(1, 1, 1), (2, 1, 0), (3, 1, 0), (0, 8, 0)]);
         assert_eq!(dealt(34), [(1, 1, 9), (2, 1, 9), (3, 1, 5), (0, 8, 0)]);
         assert_eq!(dealt(40), [(1, 1, 9), (2, 1, 9), (3, 1, 9), (0, 8, 2)]);
+    }
+
+    #[test]
+    fn logits_of_prompts_are_computed_a_few_rows_at_a_time() {
+        let sequence = |prompt: usize, tokens_max: usize, scores: bool| {
+            let (tokens_max, prompt_log_probabilities) = (Some(tokens_max), scores);
+            let request = Request { tokens_max, prompt_log_probabilities, ..Request::new(vec![1; prompt]) };
+            Sequence::new(SequenceId(0), request, 100, 1)
+        };
+        let mut running = [sequence(30, 5, true), sequence(9, 5, false), sequence(20, 0, true), sequence(8, 5, true)];
+        let dealt = |running: &[Sequence], scoring_max: usize| {
+            let mut scheduled = Vec::new();
+            plan(running, 60, scoring_max, &mut scheduled);
+            scheduled.iter().map(|entry| (entry.at, entry.take, entry.complete)).collect::<Vec<_>>()
+        };
+        // Who may not score waits, and does not keep others from reading.
+        assert_eq!(dealt(&running, 10), [(0, 10, false), (1, 9, true)]);
+        // The last row of a prompt scores nothing; who writes nothing has no use for it.
+        assert_eq!(dealt(&running, 29), [(0, 30, true), (1, 9, true)]);
+        assert_eq!(dealt(&running, 50), [(0, 30, true), (1, 9, true), (2, 19, false), (3, 2, false)]);
+        // Rows that are computed again are free, and those behind them are not.
+        running[0].scored = 25;
+        assert_eq!(dealt(&running, 3), [(0, 27, false), (1, 9, true)]);
+        running[0].scored = 30;
+        assert_eq!(dealt(&running, 3), [(0, 30, true), (1, 9, true), (2, 3, false)]);
+        assert_eq!([8192, 151_936, 1 << 30].map(scoring_rows_max), [2048, 110, 1]);
     }
 
     #[test]

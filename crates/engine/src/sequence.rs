@@ -6,6 +6,7 @@
 //! rows are computed again.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::time::Instant;
 
 use foretoken_speculation::budget::{Budget, Outcome};
@@ -24,8 +25,11 @@ pub(crate) struct SpanRows {
     pub(crate) tokens: Vec<Token>,
     /// Empty if the rows are a chain.
     pub(crate) parents: Vec<Option<u32>>,
-    /// Those whose logits are wanted.
+    /// Those whose logits are wanted: first those that score tokens of the prompt, then the pending token's and those
+    /// below it.
     pub(crate) wanted: Vec<u32>,
+    /// How many of them score tokens of the prompt.
+    pub(crate) scored: usize,
     /// Those whose hidden states are wanted: of a prompt's tokens and the pending one or of that alone, then the
     /// tree's.
     pub(crate) hidden: Vec<u32>,
@@ -68,6 +72,8 @@ pub(crate) struct Sequence {
     pub(crate) passed: usize,
     /// Of so many first tokens hidden states were told, where drafters need those of the prompt.
     told: usize,
+    /// So many first tokens of the prompt were scored, where that is asked for.
+    pub(crate) scored: usize,
     pub(crate) tree: DraftTree,
     /// What drafters propose, before the best of it becomes the tree.
     pub(crate) candidates: DraftTree,
@@ -121,6 +127,7 @@ impl Sequence {
             opened: false,
             passed: 0,
             told: 0,
+            scored: 0,
             tree: DraftTree::new(),
             candidates: DraftTree::new(),
             probes: Probes::default(),
@@ -129,7 +136,7 @@ impl Sequence {
             nodes_before: 0,
             in_vain: Vec::new(),
             experience: Experience::default(),
-            drafters: request.drafters.clone(),
+            drafters: if limit == prompt_len { Vec::new() } else { request.drafters.clone() },
             turns: Vec::new(),
             asked: Vec::new(),
             stuck: Vec::new(),
@@ -143,7 +150,7 @@ impl Sequence {
                 ..Stats::default()
             },
             // Nothing asked for is an answer too: the sequence ends before it is admitted.
-            finished: (limit == prompt_len).then_some(FinishReason::Length),
+            finished: (limit == prompt_len && !request.prompt_log_probabilities).then_some(FinishReason::Length),
             stream,
             stop: StopMatcher::new(request.stop.clone()),
             submitted: Instant::now(),
@@ -154,6 +161,27 @@ impl Sequence {
     /// Tokens without a cache row, the pending one included.
     pub(crate) fn uncached(&self) -> usize {
         self.tokens.len() - self.cached
+    }
+
+    /// Rows that it can use: all that are not cached, unless it writes nothing and the last would be for nothing.
+    pub(crate) fn rows_left(&self) -> usize {
+        self.uncached() - usize::from(self.limit == self.request.prompt.len())
+    }
+
+    /// Of the next `take` rows, by position, those whose logits score a token of the prompt that was not scored before:
+    /// each scores the token behind it.
+    pub(crate) fn rows_to_score(&self, take: usize) -> Range<usize> {
+        if !self.request.prompt_log_probabilities {
+            return 0..0;
+        }
+        let end = (self.cached + take).min(self.request.prompt.len() - 1);
+        self.cached.max(self.scored.saturating_sub(1)).min(end)..end
+    }
+
+    /// So many of the next `take` rows that at most `most` score.
+    pub(crate) fn cut_to_score(&self, take: usize, most: usize) -> usize {
+        let rows = self.rows_to_score(take);
+        if rows.len() <= most { take } else { rows.start + most - self.cached }
     }
 
     /// So many first rows are cached.
@@ -170,10 +198,14 @@ impl Sequence {
         (Reverse(self.request.priority), self.id)
     }
 
-    /// Most rows that it may adopt: the last token's are needed, and rows whose hidden states are to be told.
+    /// Most rows that it may adopt: the last token's are needed, and rows whose hidden states or logits are to be told.
     pub(crate) fn adopted_max(&self) -> usize {
         let known = if self.hidden_rows == HiddenRows::All { self.told } else { usize::MAX };
-        known.min(self.tokens.len() - 1)
+        let scores = self.request.prompt_log_probabilities
+            && self.scored < self.request.prompt.len()
+            && !is_made(Fault::UnscoredAdopted);
+        let scored = if scores { self.scored.saturating_sub(1) } else { usize::MAX };
+        known.min(scored).min(self.tokens.len() - 1)
     }
 
     /// Its pages were given back between two passes: all rows are to be computed again, and nothing of a draft is
@@ -182,6 +214,9 @@ impl Sequence {
         self.set_cached(0);
         if !is_made(Fault::DraftKept) {
             self.tree.clear();
+        }
+        if is_made(Fault::ScoredAgain) {
+            self.scored = self.scored.min(1);
         }
         self.candidates.clear();
         self.probes.clear(0);
@@ -246,11 +281,14 @@ impl Sequence {
     /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree and the probes
     /// below it. A drafter may have offered tokens that do not exist: their rows hold another, and nobody reads them.
     pub(crate) fn lay_out_rows(&mut self, take: usize, vocabulary: usize) {
-        let SpanRows { tokens, parents, wanted, hidden } = &mut self.rows;
+        let to_score = self.rows_to_score(take);
+        let SpanRows { tokens, parents, wanted, scored, hidden } = &mut self.rows;
         tokens.clear();
         parents.clear();
         wanted.clear();
         hidden.clear();
+        *scored = to_score.len();
+        wanted.extend(to_score.map(|row| (row - self.cached) as u32));
         if self.hidden_rows == HiddenRows::All {
             // Rows that are computed again were told before.
             hidden.extend(self.told.saturating_sub(self.cached).min(take) as u32..take as u32);

@@ -9,6 +9,7 @@ mod costs;
 mod drafts;
 mod news;
 mod saved;
+mod scores;
 
 use std::time::Instant;
 
@@ -24,7 +25,7 @@ use crate::meter::{Made, Meter};
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
 use crate::request::{BudgetKind, Request, RequestError};
-use crate::scheduler::{Scheduled, plan, rows_beside};
+use crate::scheduler::{Scheduled, plan, rows_beside, scoring_rows_max};
 use crate::sequence::{Sequence, SpanRows};
 use crate::shared::Shared;
 use crate::stats::StepTimes;
@@ -229,7 +230,8 @@ impl Engine {
         self.times = StepTimes::default();
         self.admit();
         let rows_max = rows_beside(&self.running, self.meter.costs(), self.executor.capacity().rows_max);
-        plan(&self.running, rows_max, &mut self.scheduled);
+        let scoring_max = scoring_rows_max(self.executor.capacity().vocabulary);
+        plan(&self.running, rows_max, scoring_max, &mut self.scheduled);
         let mut scheduled = std::mem::take(&mut self.scheduled);
         self.secure_pages(&mut scheduled);
         let drafted = self.draft(&scheduled, chance);
@@ -306,14 +308,20 @@ impl Engine {
             }
             let SpanRows { wanted, hidden, .. } = &sequence.rows;
             let next = FirstRows { wanted: first_rows.wanted + wanted.len(), hidden: first_rows.hidden + hidden.len() };
+            let wanted = first_rows.wanted + self.tell_scores(*entry, first_rows.wanted);
+            let behind = FirstRows { wanted, ..first_rows };
             if entry.complete {
-                self.settle_sequence(*entry, first_rows, chance);
+                self.settle_sequence(*entry, behind, chance);
             } else {
+                let sequence = &mut self.running[entry.at];
                 sequence.stats.prompt_passes += 1;
                 let cached = sequence.cached + entry.take;
                 sequence.set_cached(cached);
                 self.pages.commit(&mut sequence.pages, &sequence.tokens[..cached]);
-                self.tell_drafters(*entry, first_rows, cached, &[]);
+                if sequence.rows_left() == 0 {
+                    sequence.finished.get_or_insert(FinishReason::Length);
+                }
+                self.tell_drafters(*entry, behind, cached, &[]);
             }
             first_rows = next;
         }

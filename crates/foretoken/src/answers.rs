@@ -8,7 +8,9 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use foretoken_engine::{Emitted, Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, Token};
+use foretoken_engine::{
+    Emitted, Engine, Event, FinishReason, Race, Request, RequestError, Scored, SequenceId, Stats, Token,
+};
 use foretoken_speculation::Tenant;
 
 use crate::Error;
@@ -25,6 +27,8 @@ pub struct Answer {
     /// The request's number, by which the engine draws under rejection and block verification; `None` if it was
     /// refused.
     pub request: Option<u64>,
+    /// What the model says of the prompt's tokens, where that was asked for.
+    pub scored: Vec<Scored>,
     /// The new tokens, with who produced them and the text that they complete.
     pub emitted: Vec<Emitted>,
     /// When tokens arrived, and how many: one entry an emitting pass. Texts that shared a pass have the same time.
@@ -198,6 +202,7 @@ impl Answer {
     pub fn take(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
+            Event::PromptScored { scored, .. } => self.scored.extend_from_slice(scored),
             Event::Tokens { emitted, .. } => {
                 emitted.iter().for_each(|emitted| self.text.push_str(&emitted.text));
                 self.emitted.extend_from_slice(emitted);

@@ -117,7 +117,7 @@ pub use spec_type::SpecType;
 
 pub use foretoken_engine::{
     BudgetKind, CostRecord, Drafted, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, Race,
-    Reliability, Request, RequestError, SequenceId, Stats, Token, TranslationWay, Workload,
+    Reliability, Request, RequestError, Scored, SequenceId, Stats, Token, TranslationWay, Workload,
 };
 pub use foretoken_kernels::Isa;
 pub use foretoken_kernels::block::Format as BlockFormat;

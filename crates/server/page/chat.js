@@ -91,13 +91,14 @@ export class Chat {
       };
       try {
         const end = await write(request, access, onPass);
+        figures.end(performance.now(), end.timings);
         turn.state = "done";
         if (end.cutBy) turn.foot.append(cutLine(end.cutBy));
         this.#close(turn, figures, settings, seed, end.finish === "length" ? ["as long as allowed"] : []);
       } catch (error) {
         this.#fail(turn, error, figures, settings, seed);
       } finally {
-        figures.ended = performance.now();
+        if (figures.ended === null) figures.end(performance.now());
         turn.element.classList.remove("writing");
         page.panel.rest(figures);
         page.follow();

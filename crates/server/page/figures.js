@@ -2,7 +2,8 @@
 //
 // Pure bookkeeping: it is told what came and when (milliseconds of any one clock) and knows neither the page nor the
 // server. Speeds leave out the wait for the first pass, as the first pass also reads the prompt; that wait has a
-// figure of its own. It leaves out the server's own `timings`: what is shown is what was seen here.
+// figure of its own. They are what is seen here, until the server tells its own at the end: passes of a fast server
+// come several at a time, and a short text would then have any speed.
 
 const SECOND = 1000;
 
@@ -19,7 +20,10 @@ export class Figures {
   positions = [];
   /** `[milliseconds since the request, tokens so far]`, one entry a pass. */
   points = [];
+  /** When all of it had come, on the clock of `now`. */
+  ended = null;
   #started;
+  #told = null;
 
   constructor(now) {
     this.#started = now;
@@ -32,6 +36,12 @@ export class Figures {
     for (const { origin } of pass.tokens) this.byOrigin.set(origin, (this.byOrigin.get(origin) ?? 0) + 1);
     if (pass.drafted.length > 0) this.#addDraft(pass.drafted);
     if (pass.tokens.length > 0) this.points.push([now - this.#started, this.tokens]);
+  }
+
+  /** Nothing more comes. `timings` are the server's own, in llama.cpp's words, where it told some. */
+  end(now, timings = null) {
+    this.ended = now;
+    this.#told = timings?.predicted_per_second ?? null;
   }
 
   /** A tree has several tokens of one depth, of which at most one is accepted: depths are counted once a pass. */
@@ -56,9 +66,10 @@ export class Figures {
     return this.points.length > 0 ? this.points[0][0] : null;
   }
 
-  /** Tokens a second from the first pass to the last; null before the second pass. */
+  /** Tokens a second from the first pass to the last, as seen here or as told at the end; null before the second. */
   get speed() {
     if (this.points.length < 2) return null;
+    if (this.#told !== null) return this.#told;
     const [from, before] = this.points[0];
     const [to, all] = this.points.at(-1);
     return to > from ? ((all - before) * SECOND) / (to - from) : null;

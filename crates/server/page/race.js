@@ -14,6 +14,7 @@ import { requestFor, write } from "./requests.js";
 import { TokenText } from "./tokens.js";
 import { count, duration, short, visible } from "./words.js";
 
+const LEAST_TOKENS = 16; // of a text whose speed means something
 const REPLAY_LONGEST = 8000; // milliseconds; a longer race is replayed faster
 
 class Lane {
@@ -110,7 +111,7 @@ export class Race {
       lane.end = await write(request, access, onPass);
     } finally {
       lane.times = lane.times.map((time) => time - started);
-      lane.figures.ended = performance.now();
+      lane.figures.end(performance.now(), lane.end?.timings);
       lane.element.classList.remove("running");
       this.#page.panel.rest(lane.figures);
       lane.tell();
@@ -125,7 +126,9 @@ export class Race {
       return;
     }
     const times = drafts.figures.speed / plain.figures.speed;
-    if (Number.isFinite(times)) {
+    if (Math.min(drafts.figures.tokens, plain.figures.tokens) < LEAST_TOKENS || !Number.isFinite(times)) {
+      this.#verdict.append(element("p", "faster", "too short to compare speeds"));
+    } else {
       const faster = times >= 1 ? `${short(times)} times faster` : `${short(1 / times)} times slower`;
       this.#verdict.append(element("p", "faster", faster));
     }

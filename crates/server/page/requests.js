@@ -23,6 +23,7 @@ export function requestFor(model, dialogue, settings, seed) {
     speculative: { type: settings.type, verify: settings.verify },
   };
   if (settings.nMax !== null && settings.type !== "none") body.speculative.n_max = settings.nMax;
+  if (settings.endless) body.ignore_eos = true;
   if (settings.prediction) body.prediction = { type: "content", content: settings.prediction };
   if (!model.meta.chat) {
     body.prompt = dialogue.turns.map((turn) => turn.user + turn.answer).join("") + dialogue.text;
@@ -46,6 +47,7 @@ export function passOf(chunk) {
     drafted: choice.drafted ?? [],
     finish: choice.finish_reason ?? null,
     cutBy: choice.cut_by ?? chunk.cut_by ?? null,
+    timings: chunk.timings ?? null,
   };
   return pass.text || pass.tokens.length || pass.drafted.length || pass.finish || pass.cutBy ? pass : null;
 }
@@ -53,14 +55,15 @@ export function passOf(chunk) {
 /**
  * Writes one text: each pass goes to `onPass` as it comes.
  *
- * Returns how it ended, `{finish, cutBy}`. Throws as `chunks` does; what came before has then gone to `onPass`.
+ * Returns how it ended, `{finish, cutBy, timings}`. Throws as `chunks` does; what came before has then gone to
+ * `onPass`.
  */
 export async function write(request, access, onPass) {
-  let end = { finish: null, cutBy: null };
+  let end = { finish: null, cutBy: null, timings: null };
   for await (const chunk of chunks(request.address, request.body, access)) {
     const pass = passOf(chunk);
     if (!pass) continue;
-    if (pass.finish || pass.cutBy) end = { finish: pass.finish, cutBy: pass.cutBy };
+    if (pass.finish || pass.cutBy) end = { finish: pass.finish, cutBy: pass.cutBy, timings: pass.timings };
     onPass(pass);
   }
   return end;

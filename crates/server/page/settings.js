@@ -103,6 +103,7 @@ export class Settings {
       temperature: Number(byId("temperature").value),
       maxTokens: whole("max-tokens") ?? 256,
       nMax: whole("n-max"),
+      endless: byId("endless").checked,
       system: byId("system").value.trim(),
       prediction,
     };

@@ -111,12 +111,14 @@ export async function* chunks(address, body, { key, signal }) {
   const response = await ask(address, { method: "POST", headers, body: JSON.stringify(body), signal });
   const reader = response.body.getReader();
   const parser = new EventParser();
+  let complete = false;
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) throw new ServerError("broken", "The server stopped in the middle of the text.");
       for (const data of parser.push(value)) {
-        if (data === "[DONE]") return;
+        complete = data === "[DONE]";
+        if (complete) return;
         yield chunkOf(data);
       }
     }
@@ -124,7 +126,8 @@ export async function* chunks(address, body, { key, signal }) {
     if (error instanceof ServerError || error.name === "AbortError") throw error;
     throw new ServerError("broken", "The server stopped in the middle of the text.");
   } finally {
-    reader.cancel().catch(() => {}); // also when nobody wants the rest: the server then stops writing
+    // Where nobody wants the rest the server is to stop writing; where there is none the connection can be used again.
+    (complete ? reader.read() : reader.cancel()).catch(() => {});
   }
 }
 

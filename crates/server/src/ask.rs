@@ -24,7 +24,7 @@ pub(crate) use speculation::SpeculationAsk;
 pub(crate) const TOPS_MAX: usize = Request::TOP_LOG_PROBABILITIES_MAX;
 
 /// Fields that change no answer here. Clients of other servers send them.
-const IGNORED: [&str; 17] = [
+const IGNORED: [&str; 15] = [
     "user",
     "metadata",
     "store",
@@ -36,9 +36,7 @@ const IGNORED: [&str; 17] = [
     "id_slot",
     "slot_id",
     "request_id",
-    "priority_level",
     "spaces_between_special_tokens",
-    "samplers_seed",
     "timings_per_token",
     "return_tokens",
     "return_token_ids",

@@ -200,6 +200,17 @@ pub async fn asked_to_end() {
     });
 }
 
+/// An end for [`Server::run`] that comes when the function is called, or dropped.
+pub fn stopper() -> (impl FnOnce(), impl Future<Output = ()>) {
+    let (end, ended) = tokio::sync::oneshot::channel();
+    let ended = async move { drop(ended.await) };
+    let end = move || {
+        // Who has ended already needs no word.
+        end.send(()).ok();
+    };
+    (end, ended)
+}
+
 /// Writes texts for the next run now and then, so that a crash loses little.
 async fn keep_at_times(app: Arc<App>) {
     loop {

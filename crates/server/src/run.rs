@@ -149,6 +149,10 @@ impl Run {
         if let (Event::Tokens { emitted, .. }, Some(text)) = (&event, self.kept.get_mut(number)) {
             text.extend(emitted.iter().map(|emitted| emitted.token));
         }
+        if let Event::DrafterFailed { drafter, message, .. } = &event {
+            let drafter = self.app.prompter.names.get(usize::from(*drafter));
+            tracing::warn!(drafter, message, "a drafter failed, the text goes on without it");
+        }
         if let Event::Finished { reason, .. } = &event {
             self.open.remove(&sequence);
             let failed = matches!(reason, FinishReason::Failed(_));

@@ -19,12 +19,12 @@ mod smaller;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use foretoken_engine::{Engine, Event, FinishReason, Race, Request, panic_message};
+use foretoken_engine::{Engine, Event, FinishReason, Race, Request, Scored, panic_message};
 use foretoken_speculation::{Constrained, Drafter, SequenceId, Tenant, Token, log_probability};
 
 use crate::conform::{self, drafters};
 use crate::forbidding::Forbidding;
-use crate::oracle::decode;
+use crate::oracle::{self, decode};
 use crate::table::Table;
 use crate::toy::{Fault, ToyExecutor};
 use crate::vocabulary;
@@ -34,6 +34,8 @@ pub use arrivals::Arrival;
 
 /// The bookkeeping of pages is checked after each so many steps.
 const CHECKED: usize = 4;
+/// So many of the most probable tokens are told with each token of a prompt that is scored.
+const TOP: usize = 2;
 
 /// A run of an engine, as data.
 #[derive(Clone, Debug)]
@@ -66,6 +68,8 @@ pub struct Summary {
     pub cancelled: usize,
     /// Tokens written.
     pub tokens: usize,
+    /// Tokens of prompts that were scored.
+    pub scored: usize,
     /// Drafted tokens among them.
     pub accepted: usize,
     /// Tokens of prompts whose rows were shared.
@@ -85,9 +89,14 @@ struct Known {
     tokens: Vec<Token>,
 }
 
+/// A token with the bits of its log-probability, 0 without one, and of the most probable ones at its place.
+type Said = (Token, u32, Vec<(Token, u32)>);
+
 /// What a request must write.
 struct Expected {
     tokens: Vec<(Token, u32)>,
+    /// What is to be said of its prompt.
+    scored: Vec<Said>,
     text: String,
     stopped: bool,
 }
@@ -99,6 +108,8 @@ struct Open<'a> {
     at: usize,
     expected: Expected,
     tokens: Vec<(Token, u32)>,
+    /// Tokens of its prompt as they were scored.
+    scored: Vec<Said>,
     text: String,
     /// Steps until its client goes away.
     patience: Option<usize>,
@@ -206,7 +217,13 @@ impl Run {
         }
         tokens.truncate(stopped_after.unwrap_or(tokens.len()));
         let stopped = stopped_after.is_some();
-        Expected { tokens, text, stopped }
+        let score = |(i, token): (usize, &Token)| {
+            let row = (i > 0).then(|| table.logits(&arrival.prompt[..i]));
+            let bits = row.as_ref().map_or(0, |row| log_probability(row, *token).to_bits());
+            (*token, bits, row.map_or(Vec::new(), |row| oracle::top(&row, TOP)))
+        };
+        let of = if arrival.scores_prompt { &arrival.prompt[..] } else { &[] };
+        Expected { tokens, scored: of.iter().enumerate().map(score).collect(), text, stopped }
     }
 }
 
@@ -219,6 +236,14 @@ fn note(
 ) -> Result<(), String> {
     match event {
         Event::Prompt { .. } | Event::Drafts { .. } => {}
+        Event::PromptScored { sequence, scored } => {
+            let one = open.get_mut(sequence).ok_or_else(|| format!("{sequence:?} is scored after its end"))?;
+            let bits = |value: Option<f32>| value.map_or(0, f32::to_bits);
+            let said = |one: &Scored| (one.token, bits(one.log_probability), conform::bits(&one.top));
+            one.scored.extend(scored.iter().map(said));
+            summary.scored += scored.len();
+            one.compare_scored(false)?;
+        }
         Event::DrafterFailed { message, .. } if message == failing::MESSAGE => summary.dropped += 1,
         Event::DrafterFailed { sequence, drafter, message } => {
             return Err(format!("{sequence:?}: drafter {drafter} failed: {message}"));
@@ -241,6 +266,7 @@ fn note(
                 return Err(format!("{}: {reason:?}", one.arrival));
             }
             one.compare(!cut)?;
+            one.compare_scored(!cut)?;
             one.compare_shared(stats.prompt_tokens_shared, known)?;
             summary.requests += 1;
             summary.cancelled += usize::from(cut);
@@ -255,7 +281,15 @@ fn note(
 
 impl<'a> Open<'a> {
     fn new(arrival: &'a Arrival, expected: Expected, at: usize) -> Open<'a> {
-        Open { arrival, at, expected, tokens: Vec::new(), text: String::new(), patience: arrival.patience }
+        Open {
+            arrival,
+            at,
+            expected,
+            tokens: Vec::new(),
+            scored: Vec::new(),
+            text: String::new(),
+            patience: arrival.patience,
+        }
     }
 
     /// What others may know of it, once all is written.
@@ -274,7 +308,7 @@ impl<'a> Open<'a> {
             let agree = other.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
             if other.tenant == *tenant { agree } else { agree.min(other.public_prefix) }
         });
-        let most = most.max().unwrap_or(0);
+        let most = if self.arrival.scores_prompt { 0 } else { most.max().unwrap_or(0) };
         if shared > most {
             return Err(format!("{}: {shared} tokens of the prompt were shared, of {most}", self.arrival));
         }
@@ -284,6 +318,21 @@ impl<'a> Open<'a> {
     /// Whether the naive decoder found no possible token before the text was complete.
     fn tokens_are_impossible(&self) -> bool {
         self.expected.tokens.len() < self.arrival.tokens_max && !self.expected.stopped
+    }
+
+    /// Whether its prompt was scored as it must be: all of it, or the beginning, each token once.
+    fn compare_scored(&self, complete: bool) -> Result<(), String> {
+        let (found, expected) = (&self.scored, &self.expected.scored);
+        if if complete { found == expected } else { expected.starts_with(found) } {
+            return Ok(());
+        }
+        let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
+        let (expected_len, found_len) = (expected.len(), found.len());
+        let (expected, found) = (expected.get(at), found.get(at));
+        Err(format!(
+            "{}: prompt token {at}: expected {expected:?} of {expected_len}, found {found:?} of {found_len}",
+            self.arrival
+        ))
     }
 
     /// Whether it wrote what it must: all of it, or the beginning.
@@ -329,6 +378,8 @@ impl Arrival {
             public_prefix: self.public_prefix,
             priority: self.priority,
             log_probabilities: true,
+            top_log_probabilities: if self.scores_prompt { TOP } else { 0 },
+            prompt_log_probabilities: self.scores_prompt,
             tokenizer: Some(vocabulary::target(vocabulary)),
             stop: self.stop.iter().cloned().collect(),
             special: true,

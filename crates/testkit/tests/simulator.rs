@@ -63,11 +63,12 @@ fn first_failure(numbers: Range<u64>, mistake: Mistake) -> (Option<(u64, Run)>, 
             let outcome = mistake.check(&run);
             let mut found = found.lock().unwrap();
             match outcome {
-                Ok(Summary { requests, cancelled, tokens, accepted, shared, preemptions, dropped, steps }) => {
+                Ok(Summary { requests, cancelled, tokens, scored, accepted, shared, preemptions, dropped, steps }) => {
                     let all = &mut found.1;
                     all.requests += requests;
                     all.cancelled += cancelled;
                     all.tokens += tokens;
+                    all.scored += scored;
                     all.accepted += accepted;
                     all.shared += shared;
                     all.preemptions += preemptions;
@@ -105,6 +106,7 @@ fn every_text_is_the_naive_decoders_whatever_arrives_and_goes() {
     if numbers.end - numbers.start >= 10_000 {
         // What is to be tested did happen.
         assert!(all.requests > 50_000 && all.cancelled > 2_000 && all.accepted > 20_000, "{all:?}");
+        assert!(all.scored > 100_000, "{all:?}");
         assert!(all.shared > 50_000 && all.preemptions > 2_000 && all.dropped > 1_000, "{all:?}");
     }
 }
@@ -142,6 +144,8 @@ fn mistakes_of_the_engine_are_found_and_shown_small() {
         ResumedLate,
         DraftKept,
         RefusedRowKept,
+        UnscoredAdopted,
+        ScoredAgain,
         DraftRowsNotMoved,
     ] {
         is_found(Mistake { engine: fault, ..Mistake::default() });
@@ -151,7 +155,7 @@ fn mistakes_of_the_engine_are_found_and_shown_small() {
 #[test]
 fn texts_find_mistakes_of_the_engine_without_checks() {
     use faults::Fault::*;
-    for fault in [PageGivenBackEarly, PrefixByHashAlone, RowsNotCopied, ResumedLate] {
+    for fault in [PageGivenBackEarly, PrefixByHashAlone, RowsNotCopied, ResumedLate, UnscoredAdopted, ScoredAgain] {
         is_found(Mistake { engine: fault, texts_alone: true, ..Mistake::default() });
     }
 }

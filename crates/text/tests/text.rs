@@ -17,6 +17,12 @@ mod round_trip;
 mod sentencepiece;
 #[path = "text/templates.rs"]
 mod templates;
+#[path = "text/tool_answers.rs"]
+mod tool_answers;
+#[path = "text/tool_calls.rs"]
+mod tool_calls;
+#[path = "text/tool_probe.rs"]
+mod tool_probe;
 #[path = "text/transcript.rs"]
 mod transcript;
 #[path = "text/user_text.rs"]

@@ -112,6 +112,10 @@ impl Engine {
                 sequence.experience.clone_from(self.shared.of(&sequence.request));
             }
             self.drafters.open(&mut sequence, &mut self.events);
+            self.tell_first_score(&mut sequence);
+            if sequence.finished.is_some() {
+                return self.end(sequence);
+            }
         }
         let adopted_max = sequence.adopted_max();
         let adopted = self.pages.adopt(&mut sequence.pages, &sequence.tokens, adopted_max);

@@ -100,7 +100,7 @@ fn ends(engine: &mut Engine, drafters: &[u8]) -> Vec<FinishReason> {
                 }
                 Event::Finished { sequence, reason, .. } => _ = reasons.insert(*sequence, reason.clone()),
                 Event::DrafterFailed { message, .. } => panic!("no drafter fails: {message}"),
-                Event::Prompt { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
             }
         }
     }

@@ -65,7 +65,10 @@ fn generate(engine: &mut Engine, requests: &[Request]) -> Vec<(Vec<Token>, Vec<u
                     all[at(*sequence)].2.push_str(text);
                     all[at(*sequence)].3 = stats.tokens_per_pass();
                 }
-                Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. }
+                | Event::PromptScored { .. }
+                | Event::Drafts { .. }
+                | Event::DrafterFailed { .. } => {}
             }
         }
     }
@@ -224,5 +227,21 @@ fn the_story_model_writes_its_golden_text() {
                 .remove(0);
         assert!(text.starts_with(expected.trim_end()), "drafters {drafters:?}:\n{text}\nexpected\n{expected}");
         println!("drafters {drafters:?}: {rate:.2} tokens per pass");
+    }
+}
+
+#[test]
+fn special_tokens_are_shown_where_asked_for() {
+    let target = models().join("demo-target");
+    let tokenizer = Arc::new(Tokenizer::from_dir(&target).unwrap());
+    let mark = tokenizer.special_tokens(&["<|call|>"]);
+    let golden = &goldens()[0];
+    let mut engine = engine(Setup { target: &target, draft: &models().join("demo-draft"), threads: 2, batch: 1 });
+    for (shown, expected) in [(&mark[..], "<|call|><|call|>"), (&[], "")] {
+        let mut asked =
+            Request { tokens_max: Some(2), shown_special: shown.into(), ..request(&golden.prompt, &tokenizer, &[]) };
+        asked.sampling.logit_bias = vec![(mark[0], 1000.0)];
+        let (ids, _, text, _) = generate(&mut engine, &[asked]).remove(0);
+        assert_eq!((ids, text.as_str()), (vec![mark[0]; 2], expected));
     }
 }

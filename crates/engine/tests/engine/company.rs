@@ -78,7 +78,10 @@ fn requests_that_arrive_and_leave_at_any_time_do_not_disturb_the_others() {
                         }
                         ended += 1;
                     }
-                    Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
+                    Event::Prompt { .. }
+                    | Event::PromptScored { .. }
+                    | Event::Drafts { .. }
+                    | Event::DrafterFailed { .. } => {}
                 }
             }
         }
@@ -97,7 +100,10 @@ fn a_full_context_ends_a_text_with_its_reason_and_exactly_full() {
             match event {
                 Event::Tokens { emitted: tokens, .. } => emitted += tokens.len(),
                 Event::Finished { reason: why, .. } => reason = Some(why.clone()),
-                Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. }
+                | Event::PromptScored { .. }
+                | Event::Drafts { .. }
+                | Event::DrafterFailed { .. } => {}
             }
         }
     }
@@ -189,7 +195,10 @@ fn where_no_token_is_possible_the_text_ends_with_its_reason_whoever_drafted() {
                     match event {
                         Event::Tokens { emitted, .. } => text.extend(emitted.iter().map(|emitted| emitted.token)),
                         Event::Finished { reason, .. } => end = Some(reason.clone()),
-                        Event::Prompt { .. } | Event::Drafts { .. } | Event::DrafterFailed { .. } => {}
+                        Event::Prompt { .. }
+                        | Event::PromptScored { .. }
+                        | Event::Drafts { .. }
+                        | Event::DrafterFailed { .. } => {}
                     }
                 }
             }

@@ -48,6 +48,7 @@ fn step(engine: &mut Engine, chance: &mut dyn Chance, texts: &mut BTreeMap<Seque
                 assert!(end.replace((reason.clone(), (**stats).clone())).is_none(), "{sequence:?} ended twice");
             }
             Event::DrafterFailed { message, .. } => panic!("no drafter fails: {message}"),
+            Event::PromptScored { .. } | Event::Drafts { .. } => panic!("nobody asked for scores or drafts"),
             Event::Prompt { done, total, .. } => assert!(*done > 0 && done <= total, "{done} of {total}"),
         }
     }

@@ -174,7 +174,7 @@ fn texts(engine: &mut Engine, drafters: &[u8]) -> (Vec<Stats>, Vec<(SequenceId, 
                     told.push((*sequence, *drafter, message.clone()));
                 }
                 Event::Finished { sequence, stats: found, .. } => _ = stats.insert(*sequence, found.clone()),
-                Event::Prompt { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
             }
         }
     }

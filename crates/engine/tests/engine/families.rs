@@ -9,7 +9,7 @@ use foretoken_engine::{BudgetKind, Engine, ExecutorScorer, Request};
 use foretoken_model::{Checkpoint, Model, Options};
 use foretoken_speculation::{Drafter, Promise, Sampling, Token};
 
-use crate::writing::write;
+use crate::writing::{write, write_and_score};
 
 /// The networks.
 fn folders() -> Vec<PathBuf> {
@@ -39,6 +39,37 @@ fn requests(drafters: &[u8], promise: Promise, temperature: f32) -> Vec<Request>
         ..Request::new((0..50).map(|i| ((i * i + 7 * seed) % 47) as Token).collect())
     };
     [1, 2].map(request).to_vec()
+}
+
+/// Each family once and again: a text that was written has the same bits where it is a prompt, in company or alone,
+/// read whole or in pieces, drafted or not.
+#[test]
+fn every_family_scores_a_prompt_as_it_was_written() {
+    for folder in folders() {
+        let mut engine = Engine::new(Box::new(load(&folder)), 2, 112);
+        let number = engine.add_drafter(Box::new(SuffixDrafter::default()));
+        let asked: Vec<Request> = requests(&[number], Promise::Exact, 0.7)
+            .into_iter()
+            .map(|request| Request { top_log_probabilities: 3, ..request })
+            .collect();
+        let written: Vec<_> = write_and_score(&mut engine, &asked).into_iter().map(|(written, _)| written).collect();
+        // Some have a context that is full now.
+        let len = written.iter().map(Vec::len).min().unwrap() - 2;
+        assert!(len > 3, "{}: {len} tokens", folder.display());
+        let again = |at: usize, tokens_max: usize| {
+            let text = written[at][..len].iter().map(|said| said.0);
+            let prompt = asked[at].prompt.iter().copied().chain(text).collect();
+            let wanted = Request { prompt_log_probabilities: true, top_log_probabilities: 3, ..Request::new(prompt) };
+            (at, Request { tokens_max: Some(tokens_max), drafters: vec![number], ..wanted })
+        };
+        for company in [&[again(0, 0), again(1, 2)][..], &[again(1, 0)], &[again(0, 1)]] {
+            let requests: Vec<Request> = company.iter().map(|(_, request)| request.clone()).collect();
+            for ((at, request), (_, scored)) in company.iter().zip(write_and_score(&mut engine, &requests)) {
+                assert_eq!(scored.len(), request.prompt.len(), "{}", folder.display());
+                assert!(scored.ends_with(&written[*at][..len]), "{}: text {at}", folder.display());
+            }
+        }
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod probes;
 mod refused;
 mod requests;
 mod saved;
+mod scores;
 mod translated;
 mod windows;
 mod writing;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use foretoken::generator::Choices;
-use foretoken::{Answer, Error, Event, Generator, Order, Promise, Record, Settings};
+use foretoken::{Answer, Error, Event, Generator, Order, Promise, Record, Request, Settings};
 
 fn demo(name: &str) -> PathBuf {
     PathBuf::from(format!("{}/../../models/{name}", env!("CARGO_MANIFEST_DIR")))
@@ -93,6 +93,42 @@ fn a_generator_of_one_drafter_has_no_other_to_choose() {
     // Without a draft model, the others are there.
     let generator = Generator::with(&Choices::for_requests(&settings), &mut |_, _| {}).expect("it is there");
     assert_eq!(generator.prompter.names.join(" "), "lookup trie suffix ngram prediction jacobi");
+}
+
+/// What is said of a token, to the bit.
+fn said(value: Option<f32>, top: &[(u32, f32)]) -> (Option<u32>, Vec<(u32, u32)>) {
+    (value.map(f32::to_bits), top.iter().map(|(token, value)| (*token, value.to_bits())).collect())
+}
+
+#[test]
+fn a_prompt_is_scored_as_it_was_written_by_whoever_drafted() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.parallel = 2;
+    settings.sampling.ignore_eos = true;
+    let mut generator = Generator::open(&settings).expect("both are there");
+    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+    let requests = ["once upon a time, there was a", "the little dog"].map(|prompt| {
+        let request = generator.request(prompt).expect("the model has a tokenizer");
+        Request { log_probabilities: true, top_log_probabilities: 5, ..request }
+    });
+    let written = generator.run(requests.to_vec(), go_on).expect("they are good");
+    let scored = [1, 0].map(|number| {
+        let prompt = [&requests[number].prompt[..], &written[number].ids()].concat();
+        let request = Request { prompt, prompt_log_probabilities: true, ..requests[number].clone() };
+        Request { tokens_max: Some(number), ..request }
+    });
+    let again = generator.run(scored.to_vec(), go_on).expect("they are good");
+    for (answer, written, request) in [(&again[0], &written[1], &scored[0]), (&again[1], &written[0], &scored[1])] {
+        assert!(answer.scored.iter().map(|one| one.token).eq(request.prompt.iter().copied()));
+        assert!(answer.scored[0].log_probability.is_none() && answer.scored[1].log_probability.is_some());
+        let behind = &answer.scored[answer.scored.len() - written.emitted.len()..];
+        let found: Vec<_> = behind.iter().map(|one| said(one.log_probability, &one.top)).collect();
+        let expected: Vec<_> = written.emitted.iter().map(|one| said(one.log_probability, &one.top)).collect();
+        assert_eq!(found, expected);
+        assert_eq!(answer.ids().len(), request.tokens_max.unwrap());
+    }
+    assert!(written.iter().any(|answer| answer.stats.accepted > 0), "some of it was drafted");
 }
 
 #[test]

@@ -111,7 +111,7 @@ export async function paintsWithin(milliseconds, browser, address) {
   const { page, close } = await open(browser, address);
   await (await page.context().newCDPSession(page)).send("Network.setCacheDisabled", { cacheDisabled: true });
   const times = [];
-  for (let visit = 0; visit < 9; visit++) {
+  for (let visit = 0; visit < 7; visit++) {
     await page.locator("#send:enabled").waitFor();
     await page.waitForTimeout(50); // what the visit before began is over
     await page.goto(address);

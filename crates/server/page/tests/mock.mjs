@@ -157,6 +157,7 @@ export class Mock {
     response.write(": ping\n\n");
     if (chat) send(chunk({ delta: { role: "assistant", content: "" } }));
     let sent = 0;
+    let first = null; // when, and how many tokens
     const started = performance.now();
     const drafters = draftersOf(body);
     for (const { tokens, drafted } of passes(textOf(body, scenario), drafters, body.seed ?? 0)) {
@@ -172,12 +173,16 @@ export class Mock {
       const shown = tokens.map((token) => ({ ...token, text: token.text ?? "" }));
       send(chunk({ ...said(shown.map(({ text }) => text).join("")), provenance: shown, drafted }));
       sent += tokens.length;
+      first ??= [performance.now(), sent];
       const { tokensPerSecond, passMilliseconds } = scenario;
       if (tokensPerSecond) await sleepUntil(started + (sent * 1000) / tokensPerSecond);
       else if (passMilliseconds) await sleepUntil(performance.now() + passMilliseconds);
     }
     const end = scenario.cutBy ? { cut_by: scenario.cutBy } : {};
-    send(chunk({ ...said(""), finish_reason: "length", ...end }, { timings: { predicted_n: sent } }));
+    const predicted_ms = performance.now() - (first?.[0] ?? started);
+    const predicted_per_second = ((sent - (first?.[1] ?? 0)) * 1000) / Math.max(predicted_ms, 0.001);
+    const timings = { predicted_n: sent, predicted_ms, predicted_per_second };
+    send(chunk({ ...said(""), finish_reason: "length", ...end }, { timings }));
     send(chunk(null, { usage: { prompt_tokens: 4, completion_tokens: sent, total_tokens: sent + 4 } }));
     response.end("data: [DONE]\n\n");
   }

@@ -74,6 +74,7 @@ describe("a conversation", () => {
     assert.deepEqual(body.messages, [{ role: "user", content: "first" }]);
     assert.deepEqual(body.speculative, { type: "auto", verify: "exact" });
     assert.deepEqual([body.temperature, body.max_tokens, body.stream], [0.8, 256, true]);
+    assert.equal(body.ignore_eos, undefined);
     assert.deepEqual([body.return_provenance, body.stream_options], [true, { include_usage: true }]);
     await page.getByLabel("lookup").check();
     assert.ok(await page.locator("[name=type][value=chosen]").isChecked(), "a box that is ticked is a choice");
@@ -82,6 +83,7 @@ describe("a conversation", () => {
     await page.locator("#temperature").fill("1.25");
     await page.locator("#max-tokens").fill("12");
     await page.locator("#n-max").fill("3");
+    await page.locator("#endless").check();
     await page.locator("#seed").fill("42");
     await page.locator("summary").click();
     await page.locator("#system").fill("Be brief.");
@@ -89,7 +91,7 @@ describe("a conversation", () => {
     await ended(page);
     const second = mock.asked[1].body;
     assert.deepEqual(second.speculative, { type: "draft+lookup", verify: "block", n_max: 3 });
-    assert.deepEqual([second.temperature, second.max_tokens, second.seed], [1.25, 12, 42]);
+    assert.deepEqual([second.temperature, second.max_tokens, second.seed, second.ignore_eos], [1.25, 12, 42, true]);
     assert.deepEqual(second.messages[0], { role: "system", content: "Be brief." });
     assert.deepEqual(second.messages.map(({ role }) => role), ["system", "user", "assistant", "user"]);
     await page.locator("[name=type][value=none]").check();
@@ -413,6 +415,12 @@ describe("the race", () => {
     mock.scenario.passMilliseconds = 2;
     const { page, close } = await visit();
     await page.locator("[name=verify][value=rejection]").check();
+    await page.locator("#max-tokens").fill("15");
+    await race(page, "a race");
+    assert.match(await page.locator(".faster").innerText(), /too short/);
+    await page.locator("#clear").click();
+    await page.locator("#box").fill("");
+    mock.asked = [];
     await page.locator("#max-tokens").fill("120");
     await race(page, "a race");
     assert.equal(mock.asked.length, 2);
@@ -683,13 +691,14 @@ describe("looks", () => {
     const { page, close } = await visit({ viewport: { width: 900, height: 500 } });
     await page.locator("#max-tokens").fill("2000");
     await say(page, "hello");
-    const fromEnd = () => page.evaluate(() => {
+    // Within a second: a block that comes into view may take a frame to have its height.
+    const atTheEnd = () => page.waitForFunction(() => {
       const log = document.querySelector("#log");
-      return log.scrollHeight - log.scrollTop - log.clientHeight;
-    });
+      return log.scrollHeight - log.scrollTop - log.clientHeight < 60;
+    }, null, { timeout: 1000 });
     for (const token of [300, 600, 900]) {
       await page.locator(`.t >> nth=${token}`).waitFor();
-      assert.ok((await fromEnd()) < 60, `${await fromEnd()} pixels from the end`);
+      await atTheEnd();
     }
     await page.locator("#log").evaluate((log) => (log.scrollTop = 0));
     await page.locator(".t >> nth=1300").waitFor();
@@ -698,7 +707,7 @@ describe("looks", () => {
     mock.scenario.tokensPerSecond = 0;
     await say(page, "all at once");
     await ended(page);
-    assert.ok((await fromEnd()) < 60, `${await fromEnd()} pixels from the end, at the end`);
+    await atTheEnd();
     await close();
   });
 });
@@ -725,7 +734,8 @@ describe("weight and speed", () => {
     await close();
   });
 
-  test("the first paint comes within 100 ms", async () => {
+  const measured = process.env.FORETOKEN_SERVER ? "measured with the server that is given" : false;
+  test("the first paint comes within 100 ms", { skip: measured }, async () => {
     await paintsWithin(100, browser, mock.address);
   });
 
@@ -784,8 +794,9 @@ describe("weight and speed", () => {
     await say(page, "hello");
     await ended(page);
     const { frames, changes } = await page.evaluate(() => window.seen_);
-    assert.ok(changes > 3 && changes <= frames + 3, `${changes} changes in ${frames} frames, ${written().length} passes`);
-    assert.ok(frames < written().length / 2, `${frames} frames are too many to tell`);
+    const passed = written().length;
+    assert.ok(changes > 3 && changes <= frames + 3, `${changes} changes in ${frames} frames, ${passed} passes`);
+    assert.ok(frames < passed / 2, `${frames} frames are too many to tell`);
     await close();
   });
 

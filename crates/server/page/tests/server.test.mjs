@@ -46,17 +46,25 @@ describe("with a real server", { skip }, () => {
 
   /** Sends a text and gives back the chunks of the answer, as the server sent them. */
   async function answer(page, text) {
-    const response = page.waitForResponse((response) => /completions$/.test(response.url()));
+    await page.evaluate(() => {
+      const real = window.fetch;
+      window.fetch = async (...request) => {
+        window.fetch = real;
+        const response = await real(...request);
+        window.body_ = response.clone().text();
+        return response;
+      };
+    });
     await say(page, text);
     await ended(page);
-    const events = new EventParser().push(await (await response).body());
+    const events = new EventParser().push(new TextEncoder().encode(await page.evaluate(() => window.body_)));
     assert.equal(events.at(-1), "[DONE]");
     return events.slice(0, -1).map((event) => JSON.parse(event));
   }
 
   test("a text is shown as sent, in the colours of its authors", async () => {
     const { page, close } = await open(browser, address);
-    await page.locator("#locked").check();
+    await page.locator("#endless").check();
     await page.locator("#max-tokens").fill("80");
     const found = await answer(page, "once upon a time, there was a little dog");
     const choices = found.flatMap(({ choices }) => choices);
@@ -86,8 +94,9 @@ describe("with a real server", { skip }, () => {
   test("a race gives the same text", async () => {
     const { page, close } = await open(browser, address);
     await page.locator("#send:enabled").waitFor();
-    await page.locator("#max-tokens").fill("100");
-    await page.locator("#box").fill("what is the best way to learn a language?");
+    await page.locator("#endless").check();
+    await page.locator("#max-tokens").fill("200");
+    await page.locator("#box").fill("once upon a time, there was a little dog");
     await page.locator("#race").click();
     await page.locator(".same, .race .problem").waitFor({ timeout: 60_000 });
     assert.match(await page.locator(".verdict").innerText(), /same text: yes/);
@@ -119,10 +128,12 @@ describe("with a real server", { skip }, () => {
     const { page, close } = await open(browser, address);
     await page.locator("#send:enabled").waitFor();
     await page.locator("#max-tokens").fill("2000");
+    await page.locator("#endless").check();
     await say(page, "tell a long story");
     await page.locator(".t >> nth=5").waitFor();
     await page.keyboard.press("Escape");
     await ended(page);
+    assert.match(await page.locator(".foot .told").innerText(), /stopped/);
     await page.locator("#max-tokens").fill("10");
     await answer(page, "hello");
     assert.equal(await page.locator(".problem").count(), 0);
@@ -137,6 +148,7 @@ describe("with a real server", { skip }, () => {
     const { page, close } = await open(browser, address);
     await page.locator("#send:enabled").waitFor();
     await page.locator("#max-tokens").fill("2000");
+    await page.locator("#endless").check();
     await say(page, "tell a long story");
     await page.locator(".t >> nth=5").waitFor();
     child.removeAllListeners("exit");

@@ -126,6 +126,10 @@ test("figures count tokens, drafts and depths as servers do", () => {
     { drafted: 2, accepted: 1 }, { drafted: 1, accepted: 1 }, { drafted: 1, accepted: 0 },
   ]);
   assert.deepEqual([...figures.byOrigin], [["target", 3], ["suffix", 2]]);
+  figures.end(1300);
+  assert.deepEqual([figures.ended, figures.speed], [1300, 20]);
+  figures.end(1300, { predicted_per_second: 25 });
+  assert.equal(figures.speed, 25, "the server knows better");
 });
 
 test("the speed of the last second forgets what is older", () => {

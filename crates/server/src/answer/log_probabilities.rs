@@ -3,7 +3,7 @@
 //! They are those of the model's own law, before temperature and filters. Tokens are shown as the text of their bytes;
 //! where that is no text (a part of a character), chats have the bytes too. Left out: the token that ended a text.
 
-use foretoken::{Emitted, Prompter, Token};
+use foretoken::{Emitted, Prompter, Scored, Token};
 use serde_json::{Map, Value, json};
 
 /// A token with its log-probability, and with the most probable ones at its place.
@@ -75,12 +75,4 @@ pub(crate) fn of_completion<'a>(
         tops.push(if told.log_probability.is_none() { Value::Null } else { Value::Object(top) });
     }
     json!({ "tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets })
-}
-
-/// STUB until prompts are scored.
-#[derive(Default)]
-pub(crate) struct Scored {
-    pub(crate) token: Token,
-    pub(crate) log_probability: Option<f32>,
-    pub(crate) top: Vec<(Token, f32)>,
 }

@@ -11,11 +11,11 @@ use std::convert::Infallible;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
-use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Stats, Token, ToolCallReader};
+use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats, Token, ToolCallReader};
 use futures_util::stream::unfold;
 use serde_json::{Map, Value, json};
 
-use super::log_probabilities::{Scored, Told, of_chat, of_completion};
+use super::log_probabilities::{Told, of_chat, of_completion};
 use super::whole::failed;
 use super::{Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::chat::parted;
@@ -128,6 +128,7 @@ impl Stream {
     fn take(&mut self, number: usize, event: Event) {
         match event {
             Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
+            Event::PromptScored { scored, .. } => self.score(number, scored),
             Event::Drafts { drafted, .. } => self.choices[number].drafted = drafted,
             Event::Tokens { emitted, .. } => self.write(number, &emitted),
             Event::Finished { reason, text, stats, .. } => {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use foretoken::{Answer, Drafted, Event, FinishReason, Stats};
 use serde_json::{Value, json};
 
-use super::log_probabilities::{Scored, Told, of_chat, of_completion};
+use super::log_probabilities::{Told, of_chat, of_completion};
 use super::{Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::chat::parted;
 use crate::error::ApiError;
@@ -17,7 +17,6 @@ use crate::run::{Next, Run};
 #[derive(Default)]
 struct Heard {
     answer: Answer,
-    scored: Vec<Scored>,
     drafted: Vec<Drafted>,
 }
 
@@ -114,7 +113,7 @@ fn choice(head: &Head, run: &Run, prompt: usize, index: usize, heard: &Heard) ->
             choice["text"] = json!(before + &answer.text);
             choice["finish_reason"] = json!(finish_reason(reason, false));
             if wants {
-                let told = heard.scored.iter().map(Told::scored).chain(written.iter().map(Told::emitted));
+                let told = answer.scored.iter().map(Told::scored).chain(written.iter().map(Told::emitted));
                 choice["logprobs"] = of_completion(told, prompter, &mut 0);
             }
         }

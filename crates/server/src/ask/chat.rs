@@ -69,15 +69,15 @@ impl ChatAsk {
     pub(crate) fn requests(&self, prompter: &Prompter, key: u64, limit: &TextLimit) -> Result<Vec<Request>, ApiError> {
         let of = |error: Error| ApiError::of(&error);
         limit.check("messages", self.bytes)?;
+        if self.input.tools.is_some() && prompter.chat_template().is_ok() && self.format(prompter).is_none() {
+            let why = "the model's chat template says nothing of tools";
+            return Err(ApiError::unsupported("tools", format!("expected none, found some: {why}")));
+        }
         let decided = prompter.decide(&self.ask.sampling).map_err(of)?;
         let mut request = prompter.chat(&self.input, &decided).map_err(of)?;
         self.ask.complete(prompter, key, &mut request)?;
         if let (Some(format), Some(tokenizer)) = (self.format(prompter), &prompter.tokenizer) {
-            let special = |mark: &&str| match tokenizer.encode(mark, false).ok()?[..] {
-                [token] if tokenizer.is_special(token) => Some(token),
-                _ => None,
-            };
-            request.shown_special = format.marks().iter().filter_map(special).collect();
+            request.shown_special = tokenizer.special_tokens(format.marks()).into();
         }
         Ok(n_best(&request, self.ask.best_of))
     }

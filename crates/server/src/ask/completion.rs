@@ -66,6 +66,7 @@ impl CompletionAsk {
             limit.check("prompt", prompt.text().map_or(0, str::len))?;
             let mut request = prompter.request_by(prompt, &decided).map_err(of)?;
             self.ask.complete(prompter, key, &mut request)?;
+            request.prompt_log_probabilities = self.echo && self.ask.log_probabilities.is_some();
             requests.extend(n_best(&request, self.ask.best_of));
         }
         Ok(requests)

@@ -41,6 +41,8 @@ pub struct Arrival {
     pub public_prefix: usize,
     /// Who goes first.
     pub priority: i32,
+    /// Whether the tokens of its prompt are scored.
+    pub scores_prompt: bool,
 }
 
 /// Numbers from a seed.
@@ -139,6 +141,7 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
         tenant: Tenant(dice.below(2) as u64),
         public_prefix,
         priority: if dice.once_in(4) { dice.below(3) as i32 - 1 } else { 0 },
+        scores_prompt: dice.once_in(5),
     }
 }
 

@@ -52,6 +52,9 @@ impl fmt::Display for Arrival {
             .iter()
             .filter(|(_, number)| *number != 0)
             .try_for_each(|(what, number)| write!(out, ", {what} {number}"))?;
+        if self.scores_prompt {
+            write!(out, ", its prompt scored")?;
+        }
         if *constrained { write!(out, ", constrained") } else { Ok(()) }
     }
 }

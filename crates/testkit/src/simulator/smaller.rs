@@ -11,11 +11,12 @@ use super::{Arrival, Run};
 type Plainer = fn(&mut Arrival) -> bool;
 
 /// Ways in which a request can be plainer.
-const WAYS: [Plainer; 12] = [
+const WAYS: [Plainer; 13] = [
     |one| std::mem::take(&mut one.step) > 0,
     |one| one.patience.take().is_some(),
     |one| one.stop.take().is_some(),
     |one| std::mem::take(&mut one.constrained),
+    |one| std::mem::take(&mut one.scores_prompt),
     |one| !std::mem::take(&mut one.drafters).is_empty(),
     |one| {
         let greedy = Sampling { temperature: 0.0, ..Sampling::default() };

@@ -1,22 +1,22 @@
 //! Calls of tools in what a model writes: which form a model has for them, and text and calls apart while it writes.
 //!
 //! Models were trained on forms that have little in common, and only the chat template shows which. So the form is
-//! found from marks in the template's source ([`ToolFormat::of_template`]), as llama.cpp does it. Each form is described
-//! as data ([`forms`]) in a small grammar ([`grammar`]) that one [`reader`] follows; what JSON, Python and Gemma's own
-//! notation say is read by scanners that take a byte at a time ([`json`], [`literal`]).
+//! found from marks in the template's source ([`ToolFormat::of_template`]), as llama.cpp long did it. Each form is
+//! described as data ([`forms`]) in a small grammar ([`grammar`]) that one [`reader`] follows; what JSON, Python and
+//! Gemma's own notation say is read by scanners that take a byte at a time ([`json`], [`literal`]).
 //!
 //! | form | what a call looks like | written by |
 //! |---|---|---|
-//! | `Hermes` | `<tool_call>{"name": "f", "arguments": {}}</tool_call>` | Qwen 2.5, Qwen 3, Hermes, SmolLM 3, Granite 4 |
-//! | `LlamaJson` | `{"name": "f", "parameters": {}}`, an answer's beginning or behind `<\|python_tag\|>` | Llama 3 |
-//! | `Pythonic` | `[f(a=1), g(b="x")]`, an answer's beginning or behind `<\|python_start\|>` | Llama 3.2, Llama 4 |
-//! | `Mistral` | `[TOOL_CALLS][{"name": "f", "arguments": {}}]`, `[TOOL_CALLS]f[CALL_ID]x[ARGS]{}` | Mistral, Ministral |
-//! | `Phi4Mini` | <code><\|tool_call\|></code>`[{"name": "f", "arguments": {}}]`<code><\|/tool_call\|></code> | Phi-4-mini |
+//! | `Hermes` | `<tool_call>{"name": "f", "arguments": {}}</tool_call>` | Qwen, Hermes, SmolLM 3 |
+//! | `LlamaJson` | `{"name": "f", "parameters": {}}` as a beginning, or behind `<\|python_tag\|>` | Llama 3 |
+//! | `Pythonic` | `[f(a=1), g(b="x")]` as a beginning, or behind `<\|python_start\|>` | Llama 3.2, Llama 4 |
+//! | `Mistral` | `[TOOL_CALLS][{"name": "f", "arguments": {}}]`, `[TOOL_CALLS]f[CALL_ID]x[ARGS]{}` | Mistral |
+//! | `Phi4Mini` | `<\|tool_call\|>[{"name": "f", "arguments": {}}]<\|/tool_call\|>` | Phi-4-mini |
 //! | `Functools` | `functools[{"name": "f", "arguments": {}}]` | Phi-4-mini, FireFunction |
-//! | `Granite` | <code><\|tool_call\|></code>`[{"name": "f", "arguments": {}}]` | Granite 3 |
+//! | `Granite` | `<\|tool_call\|>[{"name": "f", "arguments": {}}]` | Granite 3 |
 //! | `CommandR` | ``Action: ```json [{"tool_name": "f", "parameters": {}}]``` `` | Command-R |
-//! | `CommandR7b` | `<\|START_ACTION\|>[{"tool_name": "f", "parameters": {}}]<\|END_ACTION\|>` | Command-R7B, Command-A |
-//! | `DeepSeek` | `<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>`, or with fenced JSON | DeepSeek R1, V3, V3.1 |
+//! | `CommandR7b` | `<\|START_ACTION\|>[{"tool_name": "f", "parameters": {}}]<\|END_ACTION\|>` | Command-R7B |
+//! | `DeepSeek` | `<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>`, or with fenced JSON | DeepSeek |
 //! | `Qwen3Coder` | `<tool_call><function=f><parameter=a>1</parameter></function></tool_call>` | Qwen3-Coder |
 //! | `SeedOss` | `<seed:tool_call><function=f><parameter=a>1</parameter></function></seed:tool_call>` | Seed-OSS |
 //! | `Glm45` | `<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>` | GLM 4.5 |
@@ -27,9 +27,10 @@
 //! | `Olmo3` | `<function_calls>f(a=1)</function_calls>`, a call on each line | OLMo 3 |
 //! | `Nemotron` | `<TOOLCALL>[{"name": "f", "arguments": {}}]</TOOLCALL>` | Nemotron |
 //! | `ToolCallsList` | `<tool_calls>[{"name": "f", "arguments": {}}]</tool_calls>` | Hunyuan A13B, Apriel |
-//! | `Generic` | as `Hermes`, or JSON with name and arguments as an answer's beginning | who shows none of these |
+//! | `Generic` | as `Hermes`, or JSON with name and arguments as a beginning | the others |
 //!
-//! Wherever a form has JSON, an object and a list of objects are read, and the names `name` and `tool_name`,
+//! *As a beginning*: only where an answer begins. `Qwen3Coder` also has JSON in place of the parameters, as Functionary
+//! writes it. Wherever a form has JSON, an object and a list of objects are read, and the names `name` and `tool_name`,
 //! `arguments` and `parameters`.
 //!
 //! Left out: Llama's built-in tools (`brave_search.call(...)`), calls in what a model thinks aloud, ids where the model
@@ -99,7 +100,7 @@ pub enum ToolFormat {
 
 /// What a template has in its source if it has the form; the first that fits counts. The more special marks come first:
 /// templates of Granite and Qwen3-Coder, say, may have those of Hermes, too.
-const SIGNS: [(&str, ToolFormat); 27] = [
+const SIGNS: [(&str, ToolFormat); 26] = [
     ("<start_function_call>", ToolFormat::FunctionGemma),
     ("<tool_call|>", ToolFormat::Gemma4),
     ("[TOOL_CALLS]", ToolFormat::Mistral),
@@ -120,8 +121,8 @@ const SIGNS: [(&str, ToolFormat); 27] = [
     ("<tool_calls>", ToolFormat::ToolCallsList),
     ("<tool_call>", ToolFormat::Hermes),
     ("```tool_code", ToolFormat::GemmaToolCode),
-    ("Action: ```json", ToolFormat::CommandR),
-    ("Action:```json", ToolFormat::CommandR),
+    // The tool by which Command-R answers without one.
+    ("directly-answer", ToolFormat::CommandR),
     ("[func_name1(", ToolFormat::Pythonic),
     ("<|python_start|>", ToolFormat::Pythonic),
     // Llama's own: the mark, the role of results, and what the model is told to write.

@@ -72,7 +72,8 @@ pub fn run(engine: &mut Engine, requests: Vec<Request>) -> Result<Run, Failure> 
                 }
                 Event::Prompt { .. } => is_read = true,
                 Event::Finished { reason: FinishReason::Failed(why), .. } => return Err(Failure::Other(why)),
-                Event::Drafts { .. } | Event::Finished { .. } | Event::DrafterFailed { .. } => {}
+                Event::Drafts { .. } | Event::PromptScored { .. } => {}
+                Event::Finished { .. } | Event::DrafterFailed { .. } => {}
             }
         }
         if written == texts && !is_read {

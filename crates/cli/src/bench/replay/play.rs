@@ -120,7 +120,7 @@ impl Stage {
                     Event::DrafterFailed { message, .. } => {
                         return Err(Failure::Other(format!("a drafter failed: {message}")));
                     }
-                    Event::Prompt { .. } | Event::Drafts { .. } => {}
+                    Event::Prompt { .. } | Event::PromptScored { .. } | Event::Drafts { .. } => {}
                 }
             }
         }

@@ -135,7 +135,7 @@ impl ToolCallReader {
     /// Adds a piece of the answer, and says what is certain now.
     pub fn push(&mut self, text: &str) -> Vec<AnswerPiece> {
         self.held.push_str(text);
-        while self.step() {}
+        while self.reads_on() {}
         self.held.drain(..self.start);
         self.at -= self.start;
         if let Some(Scan::Json { from, .. } | Scan::Word { from } | Scan::Text { from }) = &mut self.scan {
@@ -150,9 +150,9 @@ impl ToolCallReader {
         let may_end = matches!(self.place, Place::Node(Node::Marks { may_end: true, .. }));
         let end = self.held.len();
         if may_end && !self.pending.is_empty() {
-            self.emit_calls(end)
+            self.emit_calls(end);
         } else {
-            self.emit_text(end)
+            self.emit_text(end);
         }
         let pieces = std::mem::take(&mut self.pieces);
         let types = std::mem::take(&mut self.types);
@@ -161,7 +161,7 @@ impl ToolCallReader {
     }
 
     /// Reads on in what is held; whether there may be more to read.
-    fn step(&mut self) -> bool {
+    fn reads_on(&mut self) -> bool {
         let step = match self.place {
             Place::Text => return self.find_mark(),
             Place::First => self.marks(&[self.grammar.first, self.grammar.opens], None),
@@ -318,6 +318,9 @@ impl ToolCallReader {
             }
         };
         let rest = &self.held.as_bytes()[self.at..];
+        if rest.is_empty() && from == self.at {
+            return Step::Wait;
+        }
         let is_word = |byte: &u8| !ends.contains(byte) && (is_word(*byte) || (field == Field::Key && *byte == b' '));
         let len = rest.iter().position(|byte| !is_word(byte));
         self.at += len.unwrap_or(rest.len());

@@ -1,0 +1,148 @@
+//! Clients that ask for texts one after another: of the engine itself, and of servers over HTTP.
+
+use std::io::{BufRead, BufReader};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use foretoken::{EngineThread, Event, Generator, Request};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+
+/// What clients ask for.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// Clients that ask at a time.
+    pub clients: usize,
+    /// Texts of each.
+    pub texts: usize,
+    /// Prompts, which take turns.
+    pub prompts: &'a [String],
+    /// Tokens of each text.
+    pub tokens: usize,
+    /// Temperature.
+    pub temperature: f32,
+    /// Seed of the first text; each has another.
+    pub seed: u64,
+}
+
+/// What clients saw together.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Tokens written.
+    pub tokens: usize,
+    /// Seconds from the first question to the last token.
+    pub seconds: f64,
+    /// Of each text, milliseconds from asking to its first token.
+    pub first_ms: Vec<f64>,
+}
+
+impl Figures {
+    /// Tokens of all texts over the time that they took together.
+    pub fn tokens_per_second(&self) -> f64 {
+        self.tokens as f64 / self.seconds
+    }
+}
+
+/// One text as its client saw it.
+struct Seen {
+    tokens: usize,
+    first: Duration,
+}
+
+/// Lets clients ask, each on a thread of its own. `ask` gets the number of the text.
+fn all(asked: &Asked<'_>, ask: impl Fn(usize) -> Result<Seen, Failure> + Sync) -> Result<Figures, Failure> {
+    let started = Instant::now();
+    let seen: Vec<Result<Vec<Seen>, Failure>> = std::thread::scope(|scope| {
+        let ask = &ask;
+        let client = |client: usize| {
+            let texts = move || (0..asked.texts).map(|text| ask(text * asked.clients + client)).collect();
+            scope.spawn(texts)
+        };
+        let clients: Vec<_> = (0..asked.clients).map(client).collect();
+        clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
+    });
+    let seconds = started.elapsed().as_secs_f64();
+    let mut figures = Figures { seconds, ..Figures::default() };
+    for client in seen {
+        for text in client? {
+            figures.tokens += text.tokens;
+            figures.first_ms.push(1e3 * text.first.as_secs_f64());
+        }
+    }
+    Ok(figures)
+}
+
+/// Clients of the engine itself. Gives the generator back.
+///
+/// # Errors
+/// A request is refused, or the engine stops.
+pub fn without_server(generator: Generator, asked: &Asked<'_>) -> Result<(Generator, Figures), Failure> {
+    let prompter = generator.prompter.clone();
+    let engine = EngineThread::start(generator)?;
+    let figures = all(asked, |number| {
+        let started = Instant::now();
+        let prompt = asked.prompts[number % asked.prompts.len()].as_str();
+        let request = Request { seed: asked.seed + number as u64, ..prompter.request(prompt)? };
+        let (events, heard) = channel();
+        engine.submit(request, &events)?;
+        drop(events);
+        let mut seen = Seen { tokens: 0, first: Duration::ZERO };
+        for event in heard {
+            if let Event::Tokens { emitted, .. } = event {
+                if seen.tokens == 0 {
+                    seen.first = started.elapsed();
+                }
+                seen.tokens += emitted.len();
+            }
+        }
+        Ok(seen)
+    })?;
+    Ok((engine.stop()?, figures))
+}
+
+/// Clients of a server that speaks OpenAI's API.
+///
+/// # Errors
+/// It does not answer, or not as it should.
+pub fn over_http(url: &str, asked: &Asked<'_>) -> Result<Figures, Failure> {
+    let failed = |why: String| Failure::Other(format!("{url}: {why}"));
+    let config = ureq::Agent::config_builder().max_idle_connections_per_host(asked.clients);
+    let agent = config.http_status_as_error(false).build().new_agent();
+    all(asked, |number| {
+        let body = json!({
+            "prompt": asked.prompts[number % asked.prompts.len()],
+            "max_tokens": asked.tokens,
+            "temperature": asked.temperature,
+            "seed": asked.seed + number as u64,
+            "ignore_eos": true,
+            "stream": true,
+            "stream_options": { "include_usage": true },
+        });
+        let started = Instant::now();
+        let sent = agent.post(format!("{url}/v1/completions")).content_type("application/json");
+        let mut answer = sent.send(body.to_string()).map_err(|error| failed(error.to_string()))?;
+        if answer.status() != 200 {
+            let said = answer.body_mut().read_to_string().unwrap_or_default();
+            return Err(failed(format!("expected status 200, found {}: {said}", answer.status())));
+        }
+        let mut lines = BufReader::new(answer.body_mut().as_reader());
+        let (mut line, mut seen) = (String::new(), Seen { tokens: 0, first: Duration::ZERO });
+        while lines.read_line(&mut line).map_err(|error| failed(error.to_string()))? > 0 {
+            if seen.first.is_zero() && line.starts_with("data: {") {
+                seen.first = started.elapsed();
+            }
+            // Only the last is looked into.
+            if line.contains("\"completion_tokens\":") {
+                let last: Option<Value> = line.strip_prefix("data: ").and_then(|last| serde_json::from_str(last).ok());
+                let tokens = last.and_then(|last| last.pointer("/usage/completion_tokens").and_then(Value::as_u64));
+                seen.tokens = tokens.map_or(seen.tokens, |tokens| tokens as usize);
+            }
+            line.clear();
+        }
+        match seen.tokens {
+            0 => Err(failed("expected usage with completion_tokens at the end, found none".to_string())),
+            _ => Ok(seen),
+        }
+    })
+}
