@@ -25,11 +25,19 @@ pub(crate) struct ApiError {
 /// Most characters of what was found that are shown.
 const SHOWN_MAX: usize = 80;
 
+/// Most characters of a message.
+const MESSAGE_MAX: usize = 500;
+
 /// What was found, on one line and not longer than a line.
 pub(crate) fn shown(found: &str) -> String {
+    line(found, SHOWN_MAX)
+}
+
+/// A text on one line, of at most so many characters before they are escaped.
+fn line(text: &str, chars_max: usize) -> String {
     let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
-    let mut line: String = found.chars().take(SHOWN_MAX).flat_map(escaped).collect();
-    if found.chars().nth(SHOWN_MAX).is_some() {
+    let mut line: String = text.chars().take(chars_max).flat_map(escaped).collect();
+    if text.chars().nth(chars_max).is_some() {
         line.push_str("...");
     }
     line
@@ -38,6 +46,8 @@ pub(crate) fn shown(found: &str) -> String {
 impl ApiError {
     fn new(status: StatusCode, message: String) -> Self {
         let kind = "invalid_request_error";
+        // What the library found is not always short.
+        let message = line(&message, MESSAGE_MAX);
         Self { status, message, kind, param: None, code: None, retry_after_s: None }
     }
 

@@ -74,7 +74,7 @@ impl ChatAsk {
             return Err(ApiError::unsupported("tools", format!("expected none, found some: {why}")));
         }
         let decided = prompter.decide(&self.ask.sampling).map_err(of)?;
-        let mut request = prompter.chat(&self.input, &decided).map_err(of)?;
+        let mut request = prompter.chat(&self.input, &decided).map_err(|error| unwritten(&error))?;
         self.ask.complete(prompter, key, &mut request)?;
         if let (Some(format), Some(tokenizer)) = (self.format(prompter), &prompter.tokenizer) {
             request.shown_special = tokenizer.special_tokens(format.marks()).into();
@@ -93,6 +93,12 @@ impl ChatAsk {
         let tools = self.input.tools.as_deref()?;
         Some(ToolCallReader::new(self.format(prompter)?, tools))
     }
+}
+
+/// Why messages could not be written out: what is wrong with a template, or with them, shows only there.
+fn unwritten(error: &Error) -> ApiError {
+    let found = shown(&error.to_string());
+    ApiError::field("messages", format!("expected what the model's chat template can write, found a problem: {found}"))
 }
 
 /// The text of pieces, and their calls.

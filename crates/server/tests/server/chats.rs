@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::bodies::{streamed_texts, texts, with};
 use crate::house::shared;
-use crate::texts::{streamed_texts, texts, with};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -77,24 +77,21 @@ fn a_turn_can_be_gone_on_with() {
 }
 
 #[test]
-fn tools_are_taken_and_calls_are_not_forced() {
+fn tools_need_a_template_and_calls_are_not_forced() {
     let tool = json!({ "type": "function", "function": { "name": "find", "parameters": { "type": "object" } } });
     let text = text_of(json!({}));
     for more in [
-        json!({ "tools": [tool] }),
-        json!({ "tools": [tool], "tool_choice": "auto", "parallel_tool_calls": false }),
         json!({ "tools": [tool], "tool_choice": "none" }),
-        json!({ "tools": [] }),
+        json!({ "tools": [], "tool_choice": "auto", "parallel_tool_calls": false }),
     ] {
-        // The template of the demo model has no place for tools.
         assert_eq!(text_of(more.clone()), text, "{more}");
     }
+    let named = json!({ "type": "function", "function": { "name": "find" } });
     for (more, field) in [
+        // The template of the demo model has no place for them.
+        (json!({ "tools": [tool] }), "tools"),
         (json!({ "tools": [tool], "tool_choice": "required" }), "tool_choice"),
-        (
-            json!({ "tools": [tool], "tool_choice": { "type": "function", "function": { "name": "find" } } }),
-            "tool_choice",
-        ),
+        (json!({ "tools": [tool], "tool_choice": named }), "tool_choice"),
         (json!({ "tools": [{ "type": "function" }] }), "tools[0]"),
         (json!({ "tools": [tool, { "type": "retrieval" }] }), "tools[1]"),
         (json!({ "tools": "find" }), "tools"),
@@ -108,12 +105,15 @@ fn tools_are_taken_and_calls_are_not_forced() {
 #[test]
 fn wrong_messages_are_named() {
     let user = json!({ "role": "user", "content": "hi" });
+    let call = json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" } });
     for (messages, field) in [
         (json!(null), "messages"),
         (json!([]), "messages"),
         (json!("hi"), "messages"),
         (json!([user, 5]), "messages[1]"),
         (json!([{ "content": "hi" }]), "messages[0]"),
+        // The template of the demo model wants a text.
+        (json!([user, { "role": "assistant", "content": null, "tool_calls": [call] }]), "messages"),
         (json!([user, { "role": 7, "content": "hi" }]), "messages[1]"),
         (
             json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "x" } }] }]),

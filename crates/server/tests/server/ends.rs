@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::bodies::{seeded, streamed_texts};
 use crate::client::Client;
 use crate::house::{House, wait_until};
-use crate::texts::{seeded, streamed_texts, text_of};
+use crate::texts::text_of;
 
 #[test]
 fn texts_finish_before_the_server_ends() {

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::bodies::{seeded, streamed_texts, texts, with};
 use crate::house::shared;
-use crate::texts::{seeded, streamed_texts, text_of, texts, with};
+use crate::texts::text_of;
 
 #[track_caller]
 fn ask(more: Value) -> Value {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::bodies::{seeded, texts, with};
 use crate::house::{House, shared};
-use crate::texts::{seeded, texts, with};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -242,7 +242,7 @@ fn requests_that_are_no_http_are_refused_or_dropped() {
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
         b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
         b"GET /health HTTP/1.1\r\nHost: a b\r\n\r\n",
         b"GET /health HTTP/1.1\r\nA: \x01\r\n\r\n",
     ] {

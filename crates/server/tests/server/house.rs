@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use foretoken::settings::Budget;
 use foretoken::{Generator, Settings};
 use foretoken_server::{Server, ServerError, ServerSettings};
 use serde_json::Value;
@@ -118,5 +119,16 @@ pub fn wait_until(mut holds: impl FnMut() -> bool) {
 /// The server that most tests share. It is never ended.
 pub fn shared() -> &'static House {
     static HOUSE: LazyLock<House> = LazyLock::new(|| House::open(|_, _| {}));
+    &HOUSE
+}
+
+/// One that drafts whether it pays or not, so that counts of drafts do not depend on the clock. It is never ended.
+pub fn drafting() -> &'static House {
+    static HOUSE: LazyLock<House> = LazyLock::new(|| {
+        House::open(|settings, _| {
+            settings.speculation.budget = Budget::Fixed;
+            settings.speculation.draft.n_max = Some(6);
+        })
+    });
     &HOUSE
 }

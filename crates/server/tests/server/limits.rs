@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::bodies::{seeded, with};
 use crate::house::{House, wait_until};
-use crate::texts::{seeded, with};
 
 /// A text that is long enough to be in the middle of it, and drafts nothing.
 fn long(more: Value) -> Value {

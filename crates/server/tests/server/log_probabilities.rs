@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::bodies::{seeded, with};
 use crate::house::shared;
-use crate::texts::{seeded, with};
 
 fn chat(more: Value) -> Value {
     let messages = json!([{ "role": "user", "content": "book a table" }]);

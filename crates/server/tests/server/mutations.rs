@@ -11,7 +11,7 @@ use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
 use crate::house::House;
-use crate::probe::{Route, request};
+use crate::probe::{Route, bytes, request};
 
 /// Values that are of the wrong type, or of the right one and out of every range; as they are written.
 const NASTY: [&str; 34] = [
@@ -134,8 +134,8 @@ fn good_bodies() -> Vec<(Route, Value)> {
         (Route::Chat, json!({ "messages": [{ "role": "system", "content": "s" }, user], "max_tokens": 4, "seed": 2 })),
         (
             Route::Chat,
-            json!({ "messages": [user, { "role": "assistant", "content": null, "tool_calls": [call] },
-                { "role": "tool", "tool_call_id": "a", "content": "1" }], "tools": [tool], "tool_choice": "auto",
+            json!({ "messages": [user, { "role": "assistant", "content": "", "tool_calls": [call] },
+                { "role": "tool", "tool_call_id": "a", "content": "1" }], "tools": [tool], "tool_choice": "none",
                 "max_tokens": 3, "logprobs": true, "top_logprobs": 2, "stream": true }),
         ),
         (
@@ -303,6 +303,11 @@ proptest! {
     #[test]
     fn whatever_is_wrong_with_a_body_is_said((route, body) in bodies()) {
         request(route, &body);
+    }
+
+    #[test]
+    fn bytes_that_are_no_body_are_refused(data in proptest::collection::vec(any::<u8>(), 0..40)) {
+        bytes(&data);
     }
 }
 

@@ -2,7 +2,7 @@
 //! with a status that blames the client, and what is accepted is taken by the engine or refused by it in words. The
 //! fuzz target calls the same function.
 
-use std::sync::{LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use foretoken::{Error, Generator, Race, Settings};
 use foretoken_server::probe::{Reader, Refusal};
@@ -22,7 +22,7 @@ pub enum Route {
 }
 
 impl Route {
-    pub const ALL: [Self; 4] = [Self::Completions, Self::Chat, Self::Tokenize, Self::Detokenize];
+    const ALL: [Self; 4] = [Self::Completions, Self::Chat, Self::Tokenize, Self::Detokenize];
 }
 
 /// The field and the message of OpenAI's error object.
@@ -54,10 +54,15 @@ fn open() -> (Generator, Reader) {
     (generator, reader)
 }
 
+/// Reads a body behind a byte that says where it is sent to. True if it is accepted.
+pub fn bytes(data: &[u8]) -> bool {
+    data.split_first().is_some_and(|(route, body)| request(Route::ALL[usize::from(route % 4)], body))
+}
+
 /// Reads a body that is sent to `route`. True if it is accepted.
 pub fn request(route: Route, body: &[u8]) -> bool {
     static HOUSE: LazyLock<Mutex<(Generator, Reader)>> = LazyLock::new(|| Mutex::new(open()));
-    let mut house = HOUSE.lock().expect("no body panicked before");
+    let mut house = HOUSE.lock().unwrap_or_else(PoisonError::into_inner);
     let (generator, reader) = &mut *house;
     let requests = match route {
         Route::Completions => reader.requests(false, body),

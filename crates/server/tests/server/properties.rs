@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::bodies::seeded;
 use crate::house::House;
-use crate::texts::seeded;
 
 /// What a client does.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ fn act() -> impl Strategy<Value = Act> {
 /// Does it. What the server does wrong is an error, except that it may end before.
 fn does(house: &House, act: &Act, seed: u64) -> io::Result<()> {
     let path = "/v1/completions";
-    let long = |more: Value| seeded(seed, crate::texts::with(json!({ "max_tokens": 100 }), more)).to_string();
+    let long = |more: Value| seeded(seed, crate::bodies::with(json!({ "max_tokens": 100 }), more)).to_string();
     let mut client = house.client();
     match act {
         Act::Whole { n, len, stream } => {
@@ -73,7 +73,9 @@ fn does(house: &House, act: &Act, seed: u64) -> io::Result<()> {
                 "{\"prompt\": \"a\", \"logit_bias\": {\"9999\": 1}}",
             ];
             client.send("POST", path, &[], bodies[*which].as_bytes())?;
-            client.receive()?.error(400);
+            let status = client.receive()?.status();
+            // What the engine would refuse is not looked at while nobody can wait.
+            assert!(status == 400 || (status == 429 && *which == 5), "{status}");
         }
         Act::Large => {
             client.send("POST", path, &[], long(json!({ "user": "x".repeat(50_000) })).as_bytes())?;

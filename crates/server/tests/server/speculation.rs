@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::house::shared;
-use crate::texts::{seeded, texts, with};
+use crate::bodies::{seeded, texts, with};
+use crate::house::{drafting, shared};
 
 #[track_caller]
 fn ask(more: Value) -> Value {
-    shared().post("/v1/completions", &seeded(31, more)).good()
+    drafting().post("/v1/completions", &seeded(31, more)).good()
 }
 
 fn drafters() -> Vec<String> {
@@ -97,13 +97,13 @@ fn predictions_are_counted() {
     assert_eq!(details(&ask(json!({}))), (0, 0));
     for content in [json!(expected), json!([{ "type": "text", "text": expected }])] {
         let body = seeded(31, json!({ "prediction": { "type": "content", "content": content } }));
-        let answer = shared().post("/v1/completions", &body).good();
+        let answer = drafting().post("/v1/completions", &body).good();
         assert_eq!(texts(&answer)[0], expected);
         let (accepted, _) = details(&answer);
         assert!(accepted >= 30, "of 40 tokens that were said before {accepted} are accepted");
         assert!(count(&answer["timings"]["passes"]) < 20, "{}", answer["timings"]);
         let streamed = with(body, json!({ "stream": true, "stream_options": { "include_usage": true } }));
-        let events = shared().events("/v1/completions", &streamed).all().expect("a stream");
+        let events = drafting().events("/v1/completions", &streamed).all().expect("a stream");
         assert!(details(events.last().expect("usage")).0 >= 30);
     }
     let wrong = json!({ "type": "content", "content": "Once upon a time, nothing like it ever was, a, a, the" });
@@ -121,7 +121,7 @@ fn provenance_adds_up_to_the_text_and_to_the_counts() {
         json!({ "temperature": 0 }),
     ] {
         let body = seeded(31, with(more, json!({ "return_provenance": true })));
-        let answer = shared().post("/v1/completions", &body).good();
+        let answer = drafting().post("/v1/completions", &body).good();
         let choices = answer["choices"].as_array().expect("a list");
         let all = |name: &'static str| choices.iter().flat_map(move |choice| choice[name].as_array().expect("a list"));
         for choice in choices {
@@ -145,7 +145,7 @@ fn provenance_adds_up_to_the_text_and_to_the_counts() {
         assert_eq!(all("provenance").count() as u64, count(&answer["usage"]["completion_tokens"]), "{body}");
         // Streamed it is the same, piece by piece, and adds up in each event.
         let events =
-            shared().events("/v1/completions", &with(body, json!({ "stream": true }))).all().expect("a stream");
+            drafting().events("/v1/completions", &with(body, json!({ "stream": true }))).all().expect("a stream");
         let mut tokens = 0;
         for choice in events.iter().filter_map(|event| event["choices"].get(0)) {
             tokens += choice["provenance"].as_array().map_or(0, Vec::len);
