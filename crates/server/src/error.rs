@@ -25,6 +25,9 @@ pub(crate) struct ApiError {
 /// Most characters of what was found that are shown.
 const SHOWN_MAX: usize = 80;
 
+/// Most characters of a message.
+const MESSAGE_MAX: usize = 500;
+
 /// What was found, on one line and not longer than a line.
 pub(crate) fn shown(found: &str) -> String {
     let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
@@ -36,7 +39,11 @@ pub(crate) fn shown(found: &str) -> String {
 }
 
 impl ApiError {
-    fn new(status: StatusCode, message: String) -> Self {
+    fn new(status: StatusCode, mut message: String) -> Self {
+        // Whatever was found, it is one line.
+        if message.len() > MESSAGE_MAX {
+            message = message.chars().take(MESSAGE_MAX).chain("...".chars()).collect();
+        }
         let kind = "invalid_request_error";
         Self { status, message, kind, param: None, code: None, retry_after_s: None }
     }
@@ -111,6 +118,9 @@ impl ApiError {
         let message = error.with_names(field_of_setting);
         match error {
             Error::Request(RequestError::Queue { .. }) => Self::busy(message, 1),
+            Error::Request(RequestError::PromptTooLong { .. }) => {
+                Self { code: Some("context_length_exceeded"), param: Some("prompt".into()), ..Self::bad(message) }
+            }
             Error::Stopped(_) | Error::Thread(_) => Self::bug(message),
             _ => {
                 let name = message.split(':').next().unwrap_or_default().to_string();
@@ -118,6 +128,19 @@ impl ApiError {
                 Self { param: is_field.then_some(name), ..Self::bad(message) }
             }
         }
+    }
+
+    /// The same error of a field with another name.
+    pub(crate) fn of_field(self, from: &str, to: &str) -> Self {
+        match self.message.strip_prefix(&format!("{from}: ")) {
+            Some(rest) => Self { param: Some(to.to_string()), message: format!("{to}: {rest}"), ..self },
+            None => self,
+        }
+    }
+
+    /// The same error with other words for a name.
+    pub(crate) fn renamed(self, from: &str, to: &str) -> Self {
+        Self { message: self.message.replace(from, to), ..self }
     }
 
     /// OpenAI's object.
@@ -138,6 +161,8 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For the log.
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -25,7 +25,8 @@ use crate::values;
 use client::{Asked, Figures, over_http, without_server};
 
 const EXPLAINED: &str = "\
-Each line is a number of clients that ask at a time; of all repetitions the one with the median speed counts.
+Each line is a number of clients that ask at a time; of all repetitions the median counts. No text gains by
+another: what is computed and learned for one is kept from the others (of other servers by cache_prompt false).
 
   clients      how many
   engine       tokens/s of clients of the engine itself: no server, no connection
