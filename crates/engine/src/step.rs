@@ -158,7 +158,9 @@ impl Engine {
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestError> {
-        if self.waiting.len() >= self.waiting_max {
+        // Those for whom there is a place wait only until the next step.
+        let places = self.sequences_max.saturating_sub(self.running.len());
+        if self.waiting.len() >= self.waiting_max.saturating_add(places) {
             return Err(RequestError::Queue { waiting_max: self.waiting_max });
         }
         let vocabulary = self.executor.capacity().vocabulary;

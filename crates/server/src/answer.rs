@@ -20,6 +20,7 @@ use crate::app::App;
 use crate::ask::Ask;
 use crate::ask::chat::ChatAsk;
 use crate::ask::completion::CompletionAsk;
+use crate::error::ApiError;
 use crate::run::{Asked, Cut};
 
 /// What was asked for.
@@ -39,6 +40,14 @@ impl Kind {
 
     fn is_chat(&self) -> bool {
         matches!(self, Self::Chat(_))
+    }
+
+    /// The engine's error in the names of this kind's fields: the prompt of a chat is made of its messages.
+    pub(crate) fn named(&self, error: ApiError) -> ApiError {
+        match error.param.as_deref() {
+            Some("prompt") if self.is_chat() => error.of_field("messages"),
+            _ => error,
+        }
     }
 }
 

@@ -30,21 +30,24 @@ const MESSAGE_MAX: usize = 500;
 
 /// What was found, on one line and not longer than a line.
 pub(crate) fn shown(found: &str) -> String {
+    line(found, SHOWN_MAX)
+}
+
+/// A text on one line, of at most so many characters before they are escaped.
+fn line(text: &str, chars_max: usize) -> String {
     let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
-    let mut line: String = found.chars().take(SHOWN_MAX).flat_map(escaped).collect();
-    if found.chars().nth(SHOWN_MAX).is_some() {
+    let mut line: String = text.chars().take(chars_max).flat_map(escaped).collect();
+    if text.chars().nth(chars_max).is_some() {
         line.push_str("...");
     }
     line
 }
 
 impl ApiError {
-    fn new(status: StatusCode, mut message: String) -> Self {
-        // Whatever was found, it is one line.
-        if message.len() > MESSAGE_MAX {
-            message = message.chars().take(MESSAGE_MAX).chain("...".chars()).collect();
-        }
+    fn new(status: StatusCode, message: String) -> Self {
         let kind = "invalid_request_error";
+        // What the library found is not always short.
+        let message = line(&message, MESSAGE_MAX);
         Self { status, message, kind, param: None, code: None, retry_after_s: None }
     }
 
@@ -57,6 +60,12 @@ impl ApiError {
     pub(crate) fn field(name: &str, rest: impl std::fmt::Display) -> Self {
         let name = shown(name);
         Self { param: Some(name.clone()), ..Self::bad(format!("{name}: {rest}")) }
+    }
+
+    /// The same error, of another field.
+    pub(crate) fn of_field(self, name: &str) -> Self {
+        let rest = self.message.split_once(": ").map_or(self.message.as_str(), |(_, rest)| rest);
+        Self { message: format!("{name}: {rest}"), param: Some(name.to_string()), ..self }
     }
 
     /// A field that asks for something that this server does not do.
@@ -123,18 +132,15 @@ impl ApiError {
             }
             Error::Stopped(_) | Error::Thread(_) => Self::bug(message),
             _ => {
-                let name = message.split(':').next().unwrap_or_default().to_string();
+                let mut name = message.split(':').next().unwrap_or_default();
+                if matches!(error, Error::Setting(_)) {
+                    // Behind the setting there may be its value.
+                    name = name.split(' ').next().unwrap_or_default();
+                }
+                let name = name.to_string();
                 let is_field = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
                 Self { param: is_field.then_some(name), ..Self::bad(message) }
             }
-        }
-    }
-
-    /// The same error of a field with another name.
-    pub(crate) fn of_field(self, from: &str, to: &str) -> Self {
-        match self.message.strip_prefix(&format!("{from}: ")) {
-            Some(rest) => Self { param: Some(to.to_string()), message: format!("{to}: {rest}"), ..self },
-            None => self,
         }
     }
 

@@ -35,6 +35,10 @@ pub(crate) fn check_host(settings: &ServerSettings, address: SocketAddr, headers
     if !settings.host.is_loopback() && settings.host_names.is_empty() {
         return Ok(());
     }
+    if headers.get_all(header::HOST).iter().nth(1).is_some() {
+        // Whoever stands in front of this server may have looked at the other one.
+        return Err(ApiError::bad("Host: expected it once, found it several times"));
+    }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = name_of(host);
     let is_loopback = name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback());

@@ -32,6 +32,8 @@ mod limits;
 mod metrics;
 mod models;
 mod page;
+#[doc(hidden)]
+pub mod probe;
 mod routes;
 mod run;
 mod settings;

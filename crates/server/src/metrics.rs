@@ -90,8 +90,12 @@ impl Metrics {
             failures: Family::default(),
             http: Family::default(),
         };
-        // A drafter that has done nothing yet is there, too.
+        // What has not happened yet is there, too: a family without a series is left out, and rates begin at 0.
+        for finished_reason in ["stop", "length", "context", "cancelled", "failed"] {
+            drop(metrics.finished.get_or_create(&ReasonLabel { finished_reason }));
+        }
         for drafter in drafters {
+            drop(metrics.accepted_at.get_or_create(&PositionLabel { drafter: drafter.clone(), position: 0 }));
             let label = DrafterLabel { drafter: drafter.clone() };
             for family in [&metrics.drafts, &metrics.drafted, &metrics.accepted, &metrics.failures] {
                 drop(family.get_or_create(&label));

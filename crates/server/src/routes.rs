@@ -244,10 +244,7 @@ async fn complete(app: Arc<App>, request: Request, make: Make<(Kind, Vec<foretok
     // On its own, so that what was submitted is cancelled even if this request's client goes away meanwhile.
     let started = tokio::spawn(Run::start(app, head.id.clone(), deadline, requests)).await;
     let started = started.map_err(|error| ApiError::bug(format!("request: expected it to begin, found {error}")))?;
-    let run = started.map_err(|error| match head.kind {
-        Kind::Chat(_) => error.of_field("prompt", "messages"),
-        Kind::Completion(_) => error,
-    })?;
+    let run = started.map_err(|error| head.kind.named(error))?;
     match head.kind.ask().stream {
         Some(_) => Ok(stream::response(head, run)),
         None => Ok(json_text(whole::tell(head, run).await?)),

@@ -32,8 +32,8 @@ const PASSED_MAX: usize = 8;
 const LOOKED_AT_MAX: usize = 16;
 
 impl Engine {
-    /// From now on at most so many requests wait, and more are refused; without it there is no bound. Sequences that
-    /// were preempted are let wait whatever it says.
+    /// From now on at most so many requests wait behind those that run or can begin with the next step, and more are
+    /// refused; without it there is no bound. Sequences that were preempted are let wait whatever it says.
     pub fn set_waiting_max(&mut self, waiting_max: usize) {
         self.waiting_max = waiting_max;
     }

@@ -86,7 +86,7 @@ impl ChatAsk {
         if let (Some(tops), None) = (self.ask.log_probabilities, self.ask.stream) {
             limit.check_values(self.ask.best_of, self.ask.sampling.tokens_max.0, tops)?;
         }
-        let mut request = prompter.chat(&self.input, &decided).map_err(of)?;
+        let mut request = prompter.chat(&self.input, &decided).map_err(|error| unwritten(&error))?;
         limit.check_tokens("messages", request.prompt.len())?;
         self.ask.complete(prompter, key, limit, &mut request)?;
         if let (Some(format), Some(tokenizer), Some(tools)) = (format, &prompter.tokenizer, &self.input.tools) {
@@ -101,6 +101,12 @@ impl ChatAsk {
         let template = prompter.chat_template().ok().filter(|_| self.input.tools.is_some())?;
         ToolFormat::of_template(template)
     }
+}
+
+/// Why messages could not be written out: what is wrong with a template, or with them, shows only there.
+fn unwritten(error: &Error) -> ApiError {
+    let found = shown(&error.to_string());
+    ApiError::field("messages", format!("expected what the model's chat template can write, found a problem: {found}"))
 }
 
 /// The text of pieces, and their calls.

@@ -1,0 +1,43 @@
+//! Bodies of requests, and the texts of their answers.
+
+use serde_json::{Value, json};
+
+/// What most texts go on from.
+pub const PROMPT: &str = "Once upon a time,";
+
+/// A seeded request, with these fields too.
+pub fn seeded(seed: u64, more: Value) -> Value {
+    with(json!({ "prompt": PROMPT, "max_tokens": 40, "temperature": 0.9, "ignore_eos": true, "seed": seed }), more)
+}
+
+/// The fields of both; the latter hold.
+pub fn with(mut body: Value, more: Value) -> Value {
+    let all = body.as_object_mut().expect("an object");
+    all.extend(more.as_object().expect("an object").clone());
+    body
+}
+
+/// The texts of a whole answer, of either kind.
+#[track_caller]
+pub fn texts(answer: &Value) -> Vec<String> {
+    let choices = answer["choices"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    let text = |(index, choice): (usize, &Value)| {
+        assert_eq!(choice["index"], index, "{answer}");
+        let text = choice.get("text").unwrap_or(&choice["message"]["content"]);
+        text.as_str().unwrap_or_else(|| panic!("{answer}")).to_string()
+    };
+    choices.iter().enumerate().map(text).collect()
+}
+
+/// The texts of a stream's choices.
+#[track_caller]
+pub fn streamed_texts(events: &[Value]) -> Vec<String> {
+    let mut texts: Vec<String> = Vec::new();
+    for choice in events.iter().filter_map(|event| event["choices"].get(0)) {
+        let index = choice["index"].as_u64().expect("an index") as usize;
+        texts.resize(texts.len().max(index + 1), String::new());
+        let text = choice.get("text").unwrap_or(&choice["delta"]["content"]);
+        texts[index].push_str(text.as_str().unwrap_or_default());
+    }
+    texts
+}

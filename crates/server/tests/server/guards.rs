@@ -1,0 +1,272 @@
+//! Who may ask, and how HTTP is spoken: keys, hosts, origins, methods, connections that are used again.
+
+use serde_json::{Value, json};
+
+use crate::bodies::{seeded, texts, with};
+use crate::house::{House, shared};
+
+const CHAT: &str = "/v1/chat/completions";
+
+#[test]
+fn there_is_one_model_and_it_is_named() {
+    for path in ["/v1/models", "/models"] {
+        let list = shared().get(path).good();
+        assert_eq!((&list["object"], &list["data"][0]["id"]), (&json!("list"), &json!("demo-target")));
+    }
+    let model = shared().get("/v1/models/demo-target").good();
+    assert_eq!((&model["object"], &model["max_model_len"]), (&json!("model"), &json!(512)));
+    assert_eq!((&model["meta"]["n_vocab"], &model["meta"]["parallel"]), (&json!(8192), &json!(8)));
+    let (param, _) = shared().get("/v1/models/gpt-9").error(404);
+    assert_eq!(param.as_deref(), Some("model"));
+    for path in ["/v1/completions", CHAT, "/tokenize", "/detokenize"] {
+        let answer = shared().post(path, &json!({ "model": "gpt-9", "prompt": "a", "content": "a", "tokens": [1] }));
+        assert_eq!(answer.error(404).0.as_deref(), Some("model"), "{path}");
+        assert_eq!(answer.json()["error"]["code"], "model_not_found");
+    }
+    assert_eq!(
+        shared().post("/v1/completions", &seeded(1, json!({ "model": 5 }))).error(400).0.as_deref(),
+        Some("model")
+    );
+    shared().post("/v1/completions", &seeded(1, json!({ "model": "demo-target" }))).good();
+    let house = House::open(|_, server| server.alias = Some("house/of \u{e9}".into()));
+    assert_eq!(house.get("/v1/models/house/of%20%C3%A9").good()["id"], "house/of \u{e9}");
+    assert_eq!(house.post("/v1/completions", &seeded(1, json!({ "model": "demo-target" }))).status(), 404);
+    house.end();
+}
+
+#[test]
+fn paths_and_methods_that_are_not_there_are_refused() {
+    for path in [
+        "/nothing",
+        "/v1",
+        "/v1/",
+        "/v2/models",
+        "//",
+        "/v1/models/",
+        "/page/../secret",
+        "/page/%2e%2e/secret",
+        "/etc/passwd",
+    ] {
+        shared().get(path).error(404);
+    }
+    for (method, path) in [
+        ("GET", CHAT),
+        ("PUT", CHAT),
+        ("DELETE", "/v1/models"),
+        ("POST", "/metrics"),
+        ("POST", "/health"),
+        ("POST", "/"),
+    ] {
+        let answer = shared().client().ask(method, path, &[], &[]);
+        answer.error(405);
+        assert!(answer.head.header("allow").is_some(), "{method} {path}");
+    }
+    for path in ["/v1/embeddings", "/embeddings", "/v1/responses", "/infill", "/v1/images/generations"] {
+        let answer = shared().post(path, &json!({ "input": "a" }));
+        let (_, message) = answer.error(400);
+        assert!(message.contains("/v1/chat/completions"), "{message}");
+        assert_eq!(answer.json()["error"]["code"], "unsupported");
+    }
+}
+
+#[test]
+fn a_key_is_asked_for_where_there_are_some() {
+    let house = House::open(|_, server| server.api_keys = vec!["secret-one".into(), "secret-two".into()]);
+    let with_key = |method: &str, path: &str, key: &str| {
+        let body = if method == "POST" { seeded(1, json!({ "max_tokens": 1 })).to_string() } else { String::new() };
+        let headers: &[(&str, &str)] = if key.is_empty() { &[] } else { &[("Authorization", key)] };
+        house.client().ask(method, path, headers, body.as_bytes())
+    };
+    for (method, path) in
+        [("POST", "/v1/completions"), ("GET", "/v1/models"), ("GET", "/metrics"), ("POST", "/tokenize")]
+    {
+        for wrong in ["", "Bearer", "Bearer ", "Bearer wrong", "Basic secret-one", "secret-one", "Bearer secret-onex"] {
+            let answer = with_key(method, path, wrong);
+            answer.error(401);
+            assert_eq!(answer.head.header("www-authenticate"), Some("Bearer"));
+            assert_eq!(answer.json()["error"]["type"], "authentication_error");
+            assert!(!answer.text().contains("secret"), "a key is told");
+        }
+    }
+    for key in ["Bearer secret-one", "bearer secret-two"] {
+        assert_eq!(with_key("POST", "/v1/completions", key).status(), 200);
+        assert_eq!(with_key("GET", "/v1/models", key).status(), 200);
+    }
+    // Whether it lives anybody may know, and the page is no secret.
+    assert_eq!(with_key("GET", "/health", "").status(), 200);
+    assert_eq!(with_key("GET", "/", "").status(), 200);
+    assert_eq!(with_key("GET", "/nothing", "").status(), 404);
+    house.end();
+}
+
+#[test]
+fn texts_of_different_keys_share_nothing() {
+    let house = House::open(|_, server| server.api_keys = vec!["a".into(), "b".into()]);
+    let ask = |key: &str, salt: Value| {
+        let body = seeded(1, json!({ "prompt": "word ".repeat(100), "max_tokens": 1, "cache_salt": salt }));
+        let key = format!("Bearer {key}");
+        let answer =
+            house.client().ask("POST", "/v1/completions", &[("Authorization", &key)], body.to_string().as_bytes());
+        answer.good()["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a count")
+    };
+    assert_eq!(ask("a", json!(null)), 0);
+    assert!(ask("a", json!(null)) > 50);
+    assert_eq!(ask("b", json!(null)), 0);
+    assert_eq!(ask("a", json!("pepper")), 0);
+    assert!(ask("a", json!("pepper")) > 50);
+    house.end();
+}
+
+#[test]
+fn on_the_loopback_device_only_its_names_are_answered() {
+    for (host, status) in [
+        ("localhost", 200),
+        ("localhost:1234", 200),
+        ("[::1]:80", 200),
+        ("127.0.0.1", 200),
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("192.168.1.7", 403),
+        ("", 403),
+    ] {
+        for path in ["/health", "/", "/v1/models", "/nothing"] {
+            let found = shared().client().ask("GET", path, &[("Host", host)], &[]).status();
+            let expected = if path == "/nothing" && status == 200 { 404 } else { status };
+            assert_eq!(found, expected, "{host} {path}");
+        }
+    }
+}
+
+#[test]
+fn pages_of_others_may_ask_only_where_they_are_let() {
+    let own = format!("http://{}", shared().address);
+    let ask = |house: &House, method: &str, origin: &str| {
+        house.client().ask(method, "/v1/models", &[("Origin", origin)], &[])
+    };
+    let same = ask(shared(), "GET", &own);
+    assert_eq!((same.status(), same.head.header("access-control-allow-origin")), (200, None));
+    for origin in ["http://evil.example", "null", "file://"] {
+        let answer = ask(shared(), "GET", origin);
+        answer.error(403);
+        assert_eq!(answer.head.header("access-control-allow-origin"), None);
+        assert_eq!(ask(shared(), "OPTIONS", origin).status(), 403);
+    }
+    let house = House::open(|_, server| {
+        server.cors_origins = vec!["http://good.example".into()];
+        server.api_keys = vec!["key".into()];
+    });
+    let allowed = ask(&house, "OPTIONS", "http://good.example");
+    assert_eq!(allowed.status(), 204);
+    assert_eq!(allowed.head.header("access-control-allow-origin"), Some("http://good.example"));
+    for name in ["access-control-allow-methods", "access-control-allow-headers", "access-control-max-age", "vary"] {
+        assert!(allowed.head.header(name).is_some(), "{name}: {allowed:?}");
+    }
+    // A page must be able to read why it is refused, too.
+    let refused = ask(&house, "GET", "http://good.example");
+    refused.error(401);
+    assert_eq!(refused.head.header("access-control-allow-origin"), Some("http://good.example"));
+    assert_eq!(ask(&house, "OPTIONS", "http://evil.example").status(), 403);
+    house.end();
+}
+
+#[test]
+fn the_page_is_served_and_asks_nobody_else() {
+    let page = shared().get("/");
+    assert_eq!(page.status(), 200);
+    assert!(page.head.header("content-type").is_some_and(|kind| kind.starts_with("text/html")));
+    let policy = page.head.header("content-security-policy").expect("a policy");
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    for link in page.text().split(['"', '\'']).filter(|link| link.starts_with("/page/")) {
+        assert_eq!(shared().get(link).status(), 200, "{link}");
+    }
+    assert_eq!(page.head.header("x-content-type-options"), Some("nosniff"));
+    let house = House::open(|_, server| server.page = false);
+    house.get("/").error(404);
+    house.end();
+}
+
+#[test]
+fn heads_have_no_body_and_connections_are_used_again() {
+    let mut client = shared().client();
+    for path in ["/health", "/v1/models", "/", "/metrics"] {
+        client.send("HEAD", path, &[], &[]).expect("the server takes it");
+        let head = client.head().expect("a head");
+        assert!(head.status == 200 && head.header("content-length").is_some(), "{path}: {head:?}");
+    }
+    for seed in 0..3 {
+        let body = seeded(seed, json!({ "max_tokens": 3 }));
+        assert_eq!(texts(&client.post("/v1/completions", &body).good()).len(), 1);
+        client.post("/v1/completions", &json!({ "prompt": 5 })).error(400);
+        client.get("/nothing").error(404);
+    }
+    client.send("GET", "/health", &[("Connection", "close")], &[]).expect("the server takes it");
+    assert_eq!(client.receive().expect("an answer").status(), 200);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let mut client = shared().client();
+    let bodies: Vec<Value> = (0..6)
+        .map(|seed| match seed % 3 {
+            2 => seeded(seed, json!({ "n": 0 })),
+            0 => seeded(seed, json!({ "max_tokens": 20 })),
+            _ => seeded(seed, json!({ "max_tokens": 2, "stream": true })),
+        })
+        .collect();
+    for body in &bodies {
+        client.send("POST", "/v1/completions", &[], body.to_string().as_bytes()).expect("the server takes it");
+    }
+    client.send("GET", "/health", &[], &[]).expect("the server takes it");
+    for (seed, body) in bodies.iter().enumerate() {
+        let answer = client.receive().expect("an answer");
+        match seed % 3 {
+            0 => assert_eq!(answer.good(), with(answer.good(), json!({})), "{body}"),
+            1 => assert!(answer.head.is_event_stream() && answer.text().ends_with("data: [DONE]\n\n"), "{body}"),
+            _ => drop(answer.error(400)),
+        }
+        if seed % 3 == 0 {
+            assert_eq!(answer.good()["choices"][0]["seed"], seed);
+        }
+    }
+    assert_eq!(client.receive().expect("an answer").good()["status"], "ok");
+}
+
+#[test]
+fn requests_that_are_no_http_are_refused_or_dropped() {
+    for bytes in [
+        &b"\r\n\r\n\r\n"[..],
+        b"GET / HTTP/3.0\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a b\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nA: \x01\r\n\r\n",
+    ] {
+        let mut client = shared().client();
+        client.raw(bytes).expect("the server takes it");
+        client.stream().shutdown(std::net::Shutdown::Write).expect("it is open");
+        if let Ok(answer) = client.receive() {
+            assert!((400..500).contains(&answer.status()), "{bytes:?}: {answer:?}");
+        }
+    }
+    // A body in chunks is a body.
+    let mut client = shared().client();
+    let body = seeded(2, json!({ "max_tokens": 2 })).to_string();
+    let (first, second) = body.split_at(10);
+    let head =
+        format!("POST /v1/completions HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n", client.address);
+    client
+        .raw(format!("{head}{:x}\r\n{first}\r\n{:x}\r\n{second}\r\n0\r\n\r\n", first.len(), second.len()).as_bytes())
+        .expect("the server takes it");
+    client.receive().expect("an answer").good();
+    // Who waits to be let on with a body is.
+    let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {}\r\nExpect: 100-continue\r\n", client.address);
+    client.raw(format!("{head}Content-Length: {}\r\n\r\n", body.len()).as_bytes()).expect("the server takes it");
+    assert_eq!(client.head().expect("a head").status, 100);
+    client.raw(body.as_bytes()).expect("the server takes it");
+    client.receive().expect("an answer").good();
+}

@@ -1,0 +1,100 @@
+//! Log-probabilities of both kinds of answers: of the model's own law, the same streamed and whole, drafted and not.
+
+use serde_json::{Value, json};
+
+use crate::bodies::{seeded, with};
+use crate::house::shared;
+
+fn chat(more: Value) -> Value {
+    let messages = json!([{ "role": "user", "content": "book a table" }]);
+    let body = json!({ "messages": messages, "max_tokens": 20, "seed": 4, "ignore_eos": true, "logprobs": true });
+    with(body, more)
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    serde_json::from_value(value.clone()).unwrap_or_else(|error| panic!("{error}: {value}"))
+}
+
+/// One after another what streams say of each token.
+fn joined(events: &[Value], name: &str) -> Vec<Value> {
+    let told = events.iter().filter_map(|event| event["choices"][0]["logprobs"][name].as_array());
+    told.flatten().cloned().collect()
+}
+
+#[test]
+fn completions_have_the_older_form() {
+    let body = seeded(9, json!({ "logprobs": 3 }));
+    let answer = shared().post("/v1/completions", &body).good();
+    let (text, told) = (answer["choices"][0]["text"].as_str().expect("a text"), &answer["choices"][0]["logprobs"]);
+    let tokens: Vec<String> = serde_json::from_value(told["tokens"].clone()).expect("texts");
+    assert_eq!(tokens.concat(), text);
+    let values = numbers(&told["token_logprobs"]);
+    assert!(values.len() == 40 && values.iter().all(|value| *value <= 0.0));
+    let mut offset = 0;
+    for (at, token) in tokens.iter().enumerate() {
+        assert_eq!(told["text_offset"][at], offset);
+        offset += token.chars().count();
+        let tops = told["top_logprobs"][at].as_object().expect("an object");
+        // Tokens with one text are one entry.
+        assert!(!tops.is_empty() && tops.len() <= 3, "{tops:?}");
+        let best = tops.values().filter_map(Value::as_f64).fold(f64::MIN, f64::max);
+        assert!(best >= values[at] - 1e-6, "{best} {}", values[at]);
+        assert!(tops.get(token).is_none_or(|found| found.as_f64() == Some(values[at])), "{tops:?} {token}");
+    }
+    let events = shared().events("/v1/completions", &with(body, json!({ "stream": true }))).all().expect("a stream");
+    for name in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+        assert_eq!(&Value::Array(joined(&events, name)), &told[name], "{name}");
+    }
+}
+
+#[test]
+fn chats_have_the_newer_form() {
+    let body = chat(json!({ "top_logprobs": 4 }));
+    let answer = shared().post("/v1/chat/completions", &body).good();
+    let told = answer["choices"][0]["logprobs"]["content"].as_array().expect("a list").clone();
+    assert_eq!(told.len(), 20);
+    for token in &told {
+        let tops = token["top_logprobs"].as_array().expect("a list");
+        let values: Vec<f64> = tops.iter().map(|top| top["logprob"].as_f64().expect("a number")).collect();
+        assert!(tops.len() == 4 && values.is_sorted_by(|a, b| a >= b), "{token}");
+        let own = tops.iter().find(|top| top["id"] == token["id"]);
+        assert!(own.is_none_or(|own| own["logprob"] == token["logprob"]), "{token}");
+        let bytes: Vec<u8> = serde_json::from_value(token["bytes"].clone()).expect("bytes");
+        assert_eq!(String::from_utf8_lossy(&bytes), token["token"].as_str().expect("a text"));
+        assert!(values.iter().map(|value| value.exp()).sum::<f64>() <= 1.0 + 1e-4);
+    }
+    let events = shared().events("/v1/chat/completions", &with(body, json!({ "stream": true })));
+    assert_eq!(joined(&events.all().expect("a stream"), "content"), told);
+    let none = shared().post("/v1/chat/completions", &chat(json!({ "logprobs": false }))).good();
+    assert_eq!(none["choices"][0]["logprobs"], Value::Null);
+    let wrong = shared().post("/v1/chat/completions", &chat(json!({ "logprobs": false, "top_logprobs": 2 })));
+    assert_eq!(wrong.error(400).0.as_deref(), Some("top_logprobs"));
+}
+
+#[test]
+fn drafts_change_no_log_probability() {
+    let ask = |n_max: Value| {
+        let body = seeded(9, json!({ "logprobs": 5, "speculative.n_max": n_max }));
+        shared().post("/v1/completions", &body).good()["choices"][0]["logprobs"].clone()
+    };
+    assert_eq!(ask(json!(0)), ask(json!(8)));
+    // They are the model's own, whatever the law draws from.
+    let greedy = |more: Value| {
+        let body = seeded(9, with(json!({ "logprobs": 0, "top_k": 1, "max_tokens": 8 }), more));
+        numbers(&shared().post("/v1/completions", &body).good()["choices"][0]["logprobs"]["token_logprobs"])
+    };
+    assert_eq!(greedy(json!({ "temperature": 0.3 })), greedy(json!({ "temperature": 1.7 })));
+}
+
+#[test]
+fn stopped_texts_have_those_of_their_own_tokens() {
+    // The token that ends a text is not told.
+    let body = chat(json!({ "ignore_eos": false, "max_tokens": 300, "temperature": 0 }));
+    let answer = shared().post("/v1/chat/completions", &body).good();
+    let told = answer["choices"][0]["logprobs"]["content"].as_array().expect("a list").clone();
+    let text: String = told.iter().map(|token| token["token"].as_str().expect("a text")).collect();
+    assert_eq!(answer["choices"][0]["message"]["content"], text);
+    assert_eq!(answer["usage"]["completion_tokens"], told.len() + 1);
+    let events = shared().events("/v1/chat/completions", &with(body, json!({ "stream": true })));
+    assert_eq!(joined(&events.all().expect("a stream"), "content"), told);
+}

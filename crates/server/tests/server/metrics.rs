@@ -1,0 +1,113 @@
+//! `/metrics`: what Prometheus can read, and counts that are those of what was asked.
+
+use serde_json::{Value, json};
+
+use crate::bodies::seeded;
+use crate::house::House;
+use crate::prometheus::{Exposition, read};
+
+fn metrics(house: &House) -> Exposition {
+    let answer = house.get("/metrics");
+    let kind = answer.head.header("content-type").expect("a type");
+    assert!(kind.starts_with("application/openmetrics-text; version=1.0.0"), "{kind}");
+    read(answer.text()).unwrap_or_else(|error| panic!("{error}\n{}", answer.text()))
+}
+
+/// All names that a dashboard may stand on, with their kinds.
+const NAMES: [(&str, &str); 17] = [
+    ("num_requests_running", "gauge"),
+    ("num_requests_waiting", "gauge"),
+    ("kv_cache_usage_perc", "gauge"),
+    ("prompt_tokens", "counter"),
+    ("generation_tokens", "counter"),
+    ("prefix_cache_hits", "counter"),
+    ("num_preemptions", "counter"),
+    ("request_success", "counter"),
+    ("time_to_first_token_seconds", "histogram"),
+    ("inter_token_latency_seconds", "histogram"),
+    ("e2e_request_latency_seconds", "histogram"),
+    ("spec_decode_num_drafts", "counter"),
+    ("spec_decode_num_draft_tokens", "counter"),
+    ("spec_decode_num_accepted_tokens", "counter"),
+    ("spec_decode_num_accepted_tokens_per_pos", "counter"),
+    ("spec_decode_drafter_failures", "counter"),
+    ("http_requests", "counter"),
+];
+
+#[test]
+fn counts_are_those_of_what_was_asked() {
+    let house = House::open(|settings, _| settings.speculation.budget = foretoken::settings::Budget::Fixed);
+    // The first answer of all cannot count itself.
+    house.get("/health").good();
+    let before = metrics(&house);
+    for (name, kind) in NAMES {
+        assert_eq!(before.kinds.get(&format!("foretoken:{name}")).map(String::as_str), Some(kind), "{name}");
+    }
+    assert_eq!(before.kinds.len(), NAMES.len());
+    assert_eq!(before.sum("foretoken:generation_tokens_total"), 0.0);
+    // Two whole answers, one streamed, one of a chat, some refused.
+    let number = |value: &Value| value.as_f64().expect("a number");
+    let mut answers = Vec::new();
+    for more in
+        [json!({ "n": 2 }), json!({ "speculative.type": "draft", "speculative.n_min": 2 }), json!({ "max_tokens": 1 })]
+    {
+        answers.push(house.post("/v1/completions", &seeded(1, more)).good());
+    }
+    let stream = seeded(1, json!({ "stream": true, "stream_options": { "include_usage": true } }));
+    let events = house.events("/v1/completions", &stream).all().expect("a stream");
+    let chat = json!({ "messages": [{ "role": "user", "content": "hello" }], "temperature": 0, "max_tokens": 200 });
+    let chat = house.post("/v1/chat/completions", &chat).good();
+    for _ in 0..3 {
+        house.post("/v1/completions", &json!({ "prompt": 5 })).error(400);
+    }
+    house.get("/secret/path").error(404);
+    let after = metrics(&house);
+    let last = events.last().expect("usage")["usage"].clone();
+    let written: f64 = answers.iter().chain([&chat]).map(|answer| number(&answer["usage"]["completion_tokens"])).sum();
+    assert_eq!(after.sum("foretoken:generation_tokens_total"), written + number(&last["completion_tokens"]));
+    let timings: Vec<&Value> = answers
+        .iter()
+        .chain([&chat])
+        .chain(events.iter())
+        .map(|answer| &answer["timings"])
+        .filter(|t| t.is_object())
+        .collect();
+    let total = |name: &str| timings.iter().map(|timings| number(&timings[name])).sum::<f64>();
+    assert_eq!(after.sum("foretoken:generation_tokens_total"), total("predicted_n"));
+    assert_eq!(after.sum("foretoken:prompt_tokens_total"), total("prompt_n"));
+    assert_eq!(after.sum("foretoken:prefix_cache_hits_total"), total("cache_n"));
+    assert!(total("draft_n") > 0.0 && total("draft_n_accepted") > 0.0);
+    assert_eq!(after.sum("foretoken:spec_decode_num_draft_tokens_total"), total("draft_n"));
+    assert_eq!(after.sum("foretoken:spec_decode_num_accepted_tokens_total"), total("draft_n_accepted"));
+    assert_eq!(after.sum("foretoken:spec_decode_num_accepted_tokens_per_pos_total"), total("draft_n_accepted"));
+    assert_eq!(after.sum("foretoken:spec_decode_drafter_failures_total"), 0.0);
+    let ended = |why| after.value("foretoken:request_success_total", &[("finished_reason", why)]);
+    assert_eq!((ended("length"), ended("stop"), ended("cancelled")), (5.0, 1.0, 0.0));
+    for (name, texts) in [("time_to_first_token", 6.0), ("e2e_request_latency", 6.0), ("inter_token_latency", 5.0)] {
+        assert_eq!(after.sum(&format!("foretoken:{name}_seconds_count")), texts, "{name}");
+        assert!(after.sum(&format!("foretoken:{name}_seconds_sum")) > 0.0, "{name}");
+    }
+    let http = |path, status| after.value("foretoken:http_requests_total", &[("path", path), ("status", status)]);
+    assert_eq!((http("/v1/completions", "200"), http("/v1/completions", "400")), (4.0, 3.0));
+    assert_eq!((http("/v1/chat/completions", "200"), http("/metrics", "200")), (1.0, 1.0));
+    // Paths that anybody can think of do not become series.
+    assert_eq!(http("other", "404"), 1.0);
+    house.end();
+}
+
+#[test]
+fn a_text_that_is_cancelled_is_counted_and_shown_while_it_runs() {
+    let house = House::open(|_, _| {});
+    let mut events = house.events("/v1/completions", &seeded(1, json!({ "stream": true, "max_tokens": 480, "n": 2 })));
+    events.next().expect("an event");
+    let during = metrics(&house);
+    let running = during.sum("foretoken:num_requests_running") + during.sum("foretoken:num_requests_waiting");
+    assert!(running >= 1.0 && during.sum("foretoken:kv_cache_usage_perc") <= 1.0);
+    drop(events);
+    house.wait_for(0, 0);
+    let after = metrics(&house);
+    assert_eq!(after.value("foretoken:request_success_total", &[("finished_reason", "cancelled")]), 2.0);
+    assert_eq!(after.sum("foretoken:num_requests_running"), 0.0);
+    assert_eq!(after.sum("foretoken:kv_cache_usage_perc"), 0.0);
+    house.end();
+}

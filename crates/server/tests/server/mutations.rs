@@ -1,0 +1,330 @@
+//! Good bodies with something wrong in them: every answer is the text or a refusal that names what is wrong, never a
+//! bug, never silence.
+//!
+//! A mutation changes a body's structure (a value of another type or size, a field too many, none, or twice) or its
+//! bytes. Many are read without a server, some are sent to one.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::{Value, json};
+
+use crate::house::House;
+use crate::probe::{Route, bytes, request};
+
+/// Values that are of the wrong type, or of the right one and out of every range; as they are written.
+const NASTY: [&str; 34] = [
+    "null",
+    "true",
+    "false",
+    "0",
+    "1",
+    "-1",
+    "2",
+    "7",
+    "0.5",
+    "-0.0",
+    "1e308",
+    "-1e308",
+    "1e999",
+    "1e-320",
+    "255",
+    "4294967296",
+    "-9223372036854775808",
+    "9223372036854775807",
+    "18446744073709551616",
+    "\"\"",
+    "\"a\"",
+    "\"\\u0000\"",
+    "\"\\ud83d\\ude00\"",
+    "\"\\ud800\"",
+    "\"auto\"",
+    "\"7\"",
+    "[]",
+    "[null]",
+    "[[]]",
+    "[1,\"a\"]",
+    "{}",
+    "{\"\":{}}",
+    "{\"type\":\"text\"}",
+    "[{\"type\":\"text\",\"text\":\"a\"}]",
+];
+
+/// Fields that the server reads, and some that it does not.
+const NAMES: [&str; 60] = [
+    "prompt",
+    "messages",
+    "model",
+    "max_tokens",
+    "max_completion_tokens",
+    "n_predict",
+    "min_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "repeat_penalty",
+    "repeat_last_n",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "seed",
+    "n",
+    "best_of",
+    "stream",
+    "stream_options",
+    "logprobs",
+    "top_logprobs",
+    "echo",
+    "suffix",
+    "prediction",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+    "speculative",
+    "speculative.type",
+    "speculative.n_max",
+    "speculative.n_min",
+    "speculative.p_min",
+    "speculative.verify",
+    "return_provenance",
+    "priority",
+    "cache_salt",
+    "skip_special_tokens",
+    "continue_final_message",
+    "add_generation_prompt",
+    "documents",
+    "reasoning_effort",
+    "chat_template_kwargs",
+    "chat_template",
+    "user",
+    "mirostat",
+    "grammar",
+    "content",
+    "tokens",
+    "add_special",
+    "parse_special",
+    "with_pieces",
+    "unheard_of",
+];
+
+fn good_bodies() -> Vec<(Route, Value)> {
+    let user = json!({ "role": "user", "content": [{ "type": "text", "text": "hi" }] });
+    let call = json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{\"x\": 1}" } });
+    let tool = json!({ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } });
+    vec![
+        (Route::Completions, json!({ "prompt": "Once", "max_tokens": 4, "seed": 1, "logprobs": 2, "n": 2 })),
+        (
+            Route::Completions,
+            json!({ "prompt": ["a", "b"], "max_tokens": 3, "stop": ["x"], "logit_bias": { "5": -100 }, "echo": true,
+                "stream": true, "stream_options": { "include_usage": true }, "temperature": 0.7, "top_p": 0.9 }),
+        ),
+        (
+            Route::Completions,
+            json!({ "prompt": [5, 6, 7], "max_tokens": 3, "speculative": { "type": "draft", "n_max": 3, "p_min": 0.1 },
+                "prediction": { "type": "content", "content": "girl" }, "return_provenance": true }),
+        ),
+        (Route::Chat, json!({ "messages": [{ "role": "system", "content": "s" }, user], "max_tokens": 4, "seed": 2 })),
+        (
+            Route::Chat,
+            json!({ "messages": [user, { "role": "assistant", "content": "", "tool_calls": [call] },
+                { "role": "tool", "tool_call_id": "a", "content": "1" }], "tools": [tool], "tool_choice": "none",
+                "max_tokens": 3, "logprobs": true, "top_logprobs": 2, "stream": true }),
+        ),
+        (
+            Route::Chat,
+            json!({ "messages": [user, { "role": "assistant", "content": "go" }], "max_tokens": 2,
+                "continue_final_message": true, "chat_template_kwargs": { "a": [1] }, "min_p": 0.1, "top_k": 3 }),
+        ),
+        (Route::Tokenize, json!({ "content": "some <|end|> text", "with_pieces": true, "add_special": true })),
+        (Route::Detokenize, json!({ "tokens": [1, 2, 300] })),
+    ]
+}
+
+/// What is done to a body.
+#[derive(Clone, Debug)]
+enum Mutation {
+    /// A value anywhere is replaced.
+    Replace(Index, &'static str),
+    /// A field or an item anywhere is removed.
+    Remove(Index),
+    /// A field is added, or replaced.
+    Set(&'static str, &'static str),
+    /// A field gets another name.
+    Rename(Index, &'static str),
+    /// A value anywhere becomes very long or very deep.
+    Grow(Index, bool),
+    /// The field is written once more, at the end.
+    Twice(&'static str, &'static str),
+    /// The text ends there.
+    Cut(Index),
+    /// A byte becomes another.
+    Byte(Index, u8),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let (index, nasty, name) = (any::<Index>, || select(&NASTY[..]), || select(&NAMES[..]));
+    prop_oneof![
+        4 => (index(), nasty()).prop_map(|(at, to)| Mutation::Replace(at, to)),
+        1 => index().prop_map(Mutation::Remove),
+        4 => (name(), nasty()).prop_map(|(name, to)| Mutation::Set(name, to)),
+        1 => (index(), name()).prop_map(|(at, to)| Mutation::Rename(at, to)),
+        1 => (index(), any::<bool>()).prop_map(|(at, deep)| Mutation::Grow(at, deep)),
+        1 => (name(), nasty()).prop_map(|(name, to)| Mutation::Twice(name, to)),
+        1 => index().prop_map(Mutation::Cut),
+        1 => (index(), any::<u8>()).prop_map(|(at, to)| Mutation::Byte(at, to)),
+    ]
+}
+
+/// Pointers to all values in a value.
+fn places(value: &Value, place: &str, found: &mut Vec<String>) {
+    let mut go = |name: &str, inner: &Value| {
+        let place = format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"));
+        found.push(place.clone());
+        places(inner, &place, found);
+    };
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, inner)| go(name, inner)),
+        Value::Array(items) => items.iter().enumerate().for_each(|(at, inner)| go(&at.to_string(), inner)),
+        _ => {}
+    }
+}
+
+/// One of the places in a body, if it has any.
+fn place(body: &Value, at: &Index) -> Option<String> {
+    let mut found = Vec::new();
+    places(body, "", &mut found);
+    (!found.is_empty()).then(|| at.get(&found).clone())
+}
+
+/// A text that stands for what JSON values cannot hold, until the body is text.
+fn stands_for(written: &str) -> Value {
+    serde_json::from_str(written).unwrap_or_else(|_| json!(format!("@@{written}@@")))
+}
+
+/// Changes the structure, where the mutation does that.
+fn change(body: &mut Value, mutation: &Mutation) {
+    let at = match mutation {
+        Mutation::Replace(at, _) | Mutation::Remove(at) | Mutation::Rename(at, _) | Mutation::Grow(at, _) => at,
+        Mutation::Set(name, to) => return body[*name] = stands_for(to),
+        _ => return,
+    };
+    let Some(place) = place(body, at) else { return };
+    let (parent, name) = place.rsplit_once('/').expect("it begins with one");
+    match mutation {
+        Mutation::Replace(_, to) => *body.pointer_mut(&place).expect("it is there") = stands_for(to),
+        Mutation::Grow(_, true) => {
+            *body.pointer_mut(&place).expect("it is there") =
+                json!(format!("@@{}{}@@", "[".repeat(20_000), "]".repeat(20_000)));
+        }
+        Mutation::Grow(_, false) => *body.pointer_mut(&place).expect("it is there") = json!("long ".repeat(20_000)),
+        _ => match body.pointer_mut(parent).expect("it is there") {
+            Value::Array(items) => drop(items.pop()),
+            Value::Object(fields) => {
+                let value = fields.remove(name).unwrap_or_default();
+                if let Mutation::Rename(_, to) = mutation {
+                    fields.insert(to.to_string(), value);
+                }
+            }
+            _ => {}
+        },
+    }
+}
+
+/// The bytes of a body with these mutations.
+fn mutated(mut body: Value, mutations: &[Mutation]) -> Vec<u8> {
+    mutations.iter().for_each(|mutation| change(&mut body, mutation));
+    let mut text = body.to_string();
+    for written in NASTY.iter().filter(|written| serde_json::from_str::<Value>(written).is_err()) {
+        text = text.replace(&json!(format!("@@{written}@@")).to_string(), written);
+    }
+    text = text.replace("\"@@[", "[").replace("]@@\"", "]");
+    for mutation in mutations {
+        if let (Mutation::Twice(name, to), true) = (mutation, text.ends_with('}')) {
+            text.truncate(text.len() - 1);
+            text.push_str(&format!(",\"{name}\":{to}}}"));
+        }
+    }
+    let mut bytes = text.into_bytes();
+    for mutation in mutations {
+        let len = bytes.len();
+        match mutation {
+            Mutation::Cut(at) => bytes.truncate(at.index(len).max(2)),
+            Mutation::Byte(at, to) => bytes[at.index(len)] = *to,
+            _ => {}
+        }
+    }
+    bytes
+}
+
+fn bodies() -> impl Strategy<Value = (Route, Vec<u8>)> {
+    let mutations = proptest::collection::vec(mutation(), 1..4);
+    (select(good_bodies()), mutations).prop_map(|((route, body), mutations)| (route, mutated(body, &mutations)))
+}
+
+#[test]
+fn good_bodies_are_good() {
+    for (route, body) in good_bodies() {
+        assert!(request(route, body.to_string().as_bytes()), "{route:?} {body}");
+    }
+}
+
+/// A server whose texts are short, whatever is asked for.
+fn house() -> &'static House {
+    static HOUSE: LazyLock<House> = LazyLock::new(|| {
+        House::open(|settings, server| {
+            settings.model.ctx_size = Some(96);
+            server.answers_max = 4;
+            server.body_bytes_max = 90_000;
+        })
+    });
+    &HOUSE
+}
+
+fn path(route: Route) -> &'static str {
+    match route {
+        Route::Completions => "/v1/completions",
+        Route::Chat => "/v1/chat/completions",
+        Route::Tokenize => "/tokenize",
+        Route::Detokenize => "/detokenize",
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_wrong_with_a_body_is_said((route, body) in bodies()) {
+        request(route, &body);
+    }
+
+    #[test]
+    fn bytes_that_are_no_body_are_refused(data in proptest::collection::vec(any::<u8>(), 0..40)) {
+        bytes(&data);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_wrong_with_a_request_is_answered((route, body) in bodies()) {
+        let answer = house().client().ask("POST", path(route), &[("Connection", "close")], &body);
+        match answer.status() {
+            200 if answer.head.is_event_stream() => prop_assert!(answer.text().ends_with("data: [DONE]\n\n")),
+            200 => prop_assert!(answer.json().is_object()),
+            status => {
+                prop_assert!([400, 404, 413].contains(&status), "{} {}", status, answer.text());
+                let (_, message) = answer.error(status);
+                prop_assert!(message.contains(": expected "), "{}", message);
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Who drafts for a request: chosen by its fields, counted, and told token by token.
+
+use serde_json::{Value, json};
+
+use crate::bodies::{seeded, texts, with};
+use crate::house::{drafting, shared};
+
+#[track_caller]
+fn ask(more: Value) -> Value {
+    drafting().post("/v1/completions", &seeded(31, more)).good()
+}
+
+fn drafters() -> Vec<String> {
+    let model = shared().get("/v1/models/demo-target").good();
+    serde_json::from_value(model["meta"]["drafters"].clone()).expect("names")
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("no count: {value}"))
+}
+
+#[test]
+fn nothing_is_drafted_where_nothing_is_to_be() {
+    for more in [
+        json!({ "speculative.n_max": 0 }),
+        json!({ "speculative": { "n_max": 0, "type": "draft" } }),
+        json!({ "speculative.type": "none" }),
+        json!({ "speculative.type": "none", "prediction": { "type": "content", "content": "there was a girl" } }),
+    ] {
+        let answer = ask(more);
+        let timings = &answer["timings"];
+        assert_eq!((count(&timings["draft_n"]), count(&timings["draft_n_accepted"])), (0, 0));
+        assert_eq!(count(&timings["drafts"]), 0);
+        // One token a pass; the first comes with the prompt.
+        assert!(count(&timings["passes"]).abs_diff(40) <= 1, "{timings}");
+    }
+}
+
+#[test]
+fn each_drafter_can_be_had_alone_and_says_so() {
+    let names = drafters();
+    for name in ["draft", "lookup", "trie", "suffix", "ngram", "prediction", "jacobi"] {
+        assert!(names.iter().any(|found| found == name), "no {name} among {names:?}");
+    }
+    let plain = ask(json!({ "speculative.n_max": 0 }));
+    for name in names {
+        let more = json!({ "speculative.type": name, "return_provenance": true, "prompt": "a b a b a b a b",
+            "prediction": if name == "prediction" { json!({ "type": "content", "content": " a b a b a b" }) } else { Value::Null } });
+        let answer = ask(more);
+        let told = answer["choices"][0]["drafted"].as_array().expect("a list");
+        assert!(told.iter().all(|drafted| drafted["drafter"] == name.as_str()), "{name}: {told:?}");
+        let origins = answer["choices"][0]["provenance"].as_array().expect("a list");
+        let known = |origin: &Value| origin == "target" || origin == name.as_str();
+        assert!(origins.iter().all(|token| known(&token["origin"])), "{name}");
+        assert_eq!(texts(&ask(json!({ "speculative.type": name }))), texts(&plain), "{name}");
+    }
+    let draft = ask(json!({ "speculative.type": "draft", "speculative.n_min": 2, "speculative.n_max": 4 }));
+    assert!(count(&draft["timings"]["draft_n"]) > 0 && count(&draft["timings"]["draft_n_accepted"]) > 0, "{draft}");
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_by_name() {
+    for (more, field) in [
+        (json!({ "speculative.type": "phrases" }), "speculative.type"),
+        (json!({ "speculative.type": "magic" }), "speculative.type"),
+        (json!({ "speculative.type": "" }), "speculative.type"),
+        (json!({ "speculative.type": "draft:draft" }), "speculative.type"),
+        (json!({ "speculative.type": "suffix,suffix" }), "speculative.type"),
+        (json!({ "speculative.type": 5 }), "speculative.type"),
+        (json!({ "speculative": "draft" }), "speculative"),
+        (json!({ "speculative": { "n_max": -1 } }), "speculative.n_max"),
+        (json!({ "speculative": { "n_max": 2 }, "speculative.n_max": 2 }), "speculative.n_max"),
+        (json!({ "speculative.n_max": 2, "speculative.n_min": 3 }), "speculative.n_min"),
+        (json!({ "speculative.p_min": 1.5 }), "speculative.p_min"),
+        (json!({ "speculative.verify": "hope" }), "speculative.verify"),
+        (json!({ "prediction": "text" }), "prediction"),
+        (json!({ "prediction": { "content": "text" } }), "prediction.type"),
+        (json!({ "prediction": { "type": "content" } }), "prediction.content"),
+        (json!({ "prediction": { "type": "content", "content": [{ "type": "image" }] } }), "prediction.content"),
+        (json!({ "return_provenance": "yes" }), "return_provenance"),
+    ] {
+        let (param, message) = shared().post("/v1/completions", &seeded(1, more)).error(400);
+        assert_eq!(param.as_deref(), Some(field), "{message}");
+    }
+    let (_, message) =
+        shared().post("/v1/completions", &seeded(1, json!({ "speculative.type": "phrases" }))).error(400);
+    assert!(message.contains("draft") && message.contains("suffix"), "it does not name those there are: {message}");
+}
+
+#[test]
+fn predictions_are_counted() {
+    let expected = texts(&ask(json!({}))).remove(0);
+    let details = |answer: &Value| {
+        let details = &answer["usage"]["completion_tokens_details"];
+        (count(&details["accepted_prediction_tokens"]), count(&details["rejected_prediction_tokens"]))
+    };
+    assert_eq!(details(&ask(json!({}))), (0, 0));
+    for content in [json!(expected), json!([{ "type": "text", "text": expected }])] {
+        let body = seeded(31, json!({ "prediction": { "type": "content", "content": content } }));
+        let answer = drafting().post("/v1/completions", &body).good();
+        assert_eq!(texts(&answer)[0], expected);
+        let (accepted, _) = details(&answer);
+        assert!(accepted >= 30, "of 40 tokens that were said before {accepted} are accepted");
+        assert!(count(&answer["timings"]["passes"]) < 20, "{}", answer["timings"]);
+        let streamed = with(body, json!({ "stream": true, "stream_options": { "include_usage": true } }));
+        let events = drafting().events("/v1/completions", &streamed).all().expect("a stream");
+        assert!(details(events.last().expect("usage")).0 >= 30);
+    }
+    let wrong = json!({ "type": "content", "content": "Once upon a time, nothing like it ever was, a, a, the" });
+    let answer = ask(json!({ "prediction": wrong, "prompt": "Once upon a time, nothing" }));
+    let (accepted, rejected) = details(&answer);
+    assert!(accepted + rejected > 0 && accepted < 10, "{accepted} {rejected}");
+}
+
+#[test]
+fn provenance_adds_up_to_the_text_and_to_the_counts() {
+    for more in [
+        json!({ "speculative.type": "draft", "speculative.n_min": 2 }),
+        json!({ "speculative.type": "draft,suffix", "n": 2, "speculative.n_max": 6 }),
+        json!({ "speculative.n_max": 0 }),
+        json!({ "temperature": 0 }),
+    ] {
+        let body = seeded(31, with(more, json!({ "return_provenance": true })));
+        let answer = drafting().post("/v1/completions", &body).good();
+        let choices = answer["choices"].as_array().expect("a list");
+        let all = |name: &'static str| choices.iter().flat_map(move |choice| choice[name].as_array().expect("a list"));
+        for choice in choices {
+            let told = choice["provenance"].as_array().expect("a list");
+            let text: String = told.iter().map(|token| token["text"].as_str().expect("a text")).collect();
+            assert_eq!(choice["text"], text);
+            let passes: Vec<u64> = told.iter().map(|token| count(&token["pass"])).collect();
+            assert!(passes.is_sorted(), "{passes:?}");
+            for token in told {
+                let p = token["p"].as_f64().expect("a probability");
+                assert!(p > 0.0 && p <= 1.0, "{token}");
+                assert_eq!(token["origin"] != "target", count(&token["depth"]) > 0, "{token}");
+            }
+        }
+        let timings = &answer["timings"];
+        let by_drafters = all("provenance").filter(|token| token["origin"] != "target").count() as u64;
+        assert_eq!(by_drafters, count(&timings["draft_n_accepted"]), "{body}");
+        assert_eq!(all("drafted").count() as u64, count(&timings["draft_n"]), "{body}");
+        let accepted = all("drafted").filter(|drafted| drafted["accepted"] == true).count() as u64;
+        assert_eq!(accepted, by_drafters, "{body}");
+        assert_eq!(all("provenance").count() as u64, count(&answer["usage"]["completion_tokens"]), "{body}");
+        // Streamed it is the same, piece by piece, and adds up in each event.
+        let events =
+            drafting().events("/v1/completions", &with(body, json!({ "stream": true }))).all().expect("a stream");
+        let mut tokens = 0;
+        for choice in events.iter().filter_map(|event| event["choices"].get(0)) {
+            tokens += choice["provenance"].as_array().map_or(0, Vec::len);
+        }
+        assert_eq!(tokens, all("provenance").count());
+    }
+}
