@@ -276,6 +276,18 @@ fn good_bodies_are_good() {
     }
 }
 
+/// Writes the bodies that the fuzzer begins with: `cargo test -p foretoken-server -- --ignored write_the_seeds`.
+#[test]
+#[ignore = "changes files of the repository"]
+fn write_the_seeds() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/requests");
+    std::fs::create_dir_all(folder).expect("a folder");
+    for (number, (route, body)) in good_bodies().into_iter().enumerate() {
+        let bytes = [&[route as u8][..], body.to_string().as_bytes()].concat();
+        std::fs::write(format!("{folder}/{number}.json"), bytes).expect("a file");
+    }
+}
+
 /// A server whose texts are short, whatever is asked for.
 fn house() -> &'static House {
     static HOUSE: LazyLock<House> = LazyLock::new(|| {
