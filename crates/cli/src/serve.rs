@@ -87,7 +87,8 @@ struct ServerOptions {
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = values::one_up,
         allow_negative_numbers = true)]
     timeout: usize,
-    /// Seconds that a client has to send its request, and to take something of its answer; then its connection is closed
+    /// Seconds that a client has to send its request, and to take something of its answer; then its connection is
+    /// closed
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = values::one_up,
         allow_negative_numbers = true)]
     idle_timeout: usize,

@@ -1,8 +1,8 @@
 //! Counts for Prometheus, in vLLM's names with our prefix.
 //!
-//! The idea: what happened to texts is counted where it is heard, on the engine's thread, so it is counted once, whoever
-//! listens; how much there is to do is asked when somebody looks. Speculation is counted when a text ends, from its own
-//! statistics, a label for each drafter. Left out: averages, which whoever looks can make.
+//! The idea: what happened to texts is counted where it is heard, on the engine's thread, so it is counted once,
+//! whoever listens; how much there is to do is asked when somebody looks. Speculation is counted when a text ends, from
+//! its own statistics, a label for each drafter. Left out: averages, which whoever looks can make.
 
 use std::sync::atomic::AtomicU64;
 

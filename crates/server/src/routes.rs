@@ -90,10 +90,12 @@ async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let id = app.name_of_request(number);
     let status = response.status().as_u16();
-    if let Some(ApiError { message: why, .. }) = response.extensions().get() {
+    if let Some(ApiError { message: why, param, .. }) = response.extensions().get() {
+        // What was found may be a part of a prompt.
+        let why = (status >= 500 || app.settings.log_prompts).then_some(why);
         match status {
             500.. => tracing::error!(id, path, status, why, "failed"),
-            _ => tracing::debug!(id, path, status, why, "refused"),
+            _ => tracing::debug!(id, path, status, param, why, "refused"),
         }
     }
     if let Ok(id) = HeaderValue::from_str(&id) {
@@ -229,12 +231,10 @@ async fn complete(app: Arc<App>, request: Request, make: Make<(Kind, Vec<foretok
     let deadline = Instant::now() + app.settings.timeout();
     let number = request.extensions().get::<Number>().map_or(0, |Number(number)| *number);
     let (kind, requests) = made(&app, request, make).await?;
-    if requests.len() > app.settings.queue_max {
-        let (most, found) = (app.settings.queue_max, requests.len());
-        return Err(ApiError::field(
-            "n",
-            format!("expected at most {most} answers at a time (the queue), found {found}"),
-        ));
+    let (most, found) = (app.settings.queue_max + app.parallel, requests.len());
+    if found > most {
+        let expected = format!("expected at most {most} answers (those that are written at a time, and the queue)");
+        return Err(ApiError::field("n", format!("{expected}, found {found}")));
     }
     let head = Head::new(Arc::clone(&app), kind, number);
     tracing::debug!(id = head.id, answers = requests.len(), prompt_tokens = requests[0].prompt.len(), "asked");

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::log_probabilities::{Told, of_chat, of_completion};
-use super::whole::failed;
+use super::whole::{failed, never_begun};
 use super::{ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::chat::parted;
 use crate::ask::completion::CompletionAsk;
@@ -43,6 +43,8 @@ struct Stream {
     run: Run,
     choices: Vec<Choice>,
     ready: VecDeque<String>,
+    /// Whether anything was written.
+    has_begun: bool,
     ended: bool,
 }
 
@@ -88,7 +90,7 @@ impl Stream {
             text: String::new(),
         };
         let choices = (0..run.asked().len()).map(choice).collect();
-        Self { head, run, choices, ready: VecDeque::new(), ended: false }
+        Self { head, run, choices, ready: VecDeque::new(), has_begun: false, ended: false }
     }
 
     /// What stands before the first token: the role, or the prompt.
@@ -149,6 +151,7 @@ impl Stream {
 
     /// Tells what a pass wrote.
     fn write(&mut self, number: usize, emitted: &[Emitted]) {
+        self.has_begun = true;
         let text: String = emitted.iter().map(|emitted| emitted.text.as_str()).collect();
         let choice = &mut self.choices[number];
         let mut extras = Map::new();
@@ -214,6 +217,13 @@ impl Stream {
             return;
         }
         let choice = &self.choices[number];
+        if let (Some(cut), FinishReason::Cancelled, false) = (self.run.cut(), reason, self.has_begun) {
+            // Once for all answers.
+            if number == 0 {
+                self.ready.push_back(format!("data: {}\n\n", never_begun(&self.head, cut).object()));
+            }
+            return;
+        }
         let mut extras = Map::new();
         extras.insert("finish_reason".into(), json!(finish_reason(reason, choice.calls > 0)));
         extras.insert("seed".into(), json!(self.run.asked()[number].seed));

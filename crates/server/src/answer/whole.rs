@@ -12,7 +12,7 @@ use super::stream::echoed;
 use super::{ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::chat::{ChatAsk, parted};
 use crate::error::ApiError;
-use crate::run::{Asked, Next, Run};
+use crate::run::{Asked, Cut, Next, Run};
 
 /// All that is heard of one answer.
 #[derive(Default)]
@@ -37,6 +37,9 @@ pub(crate) async fn tell(head: Head, mut run: Run) -> Result<String, ApiError> {
     let why = |heard: &Heard| heard.answer.failure.clone();
     if let (Some(why), true) = (all.iter().find_map(why), all.iter().all(|heard| heard.answer.failure.is_some())) {
         return Err(failed(&why, run.asked()[0].forbids));
+    }
+    if let (Some(cut), true) = (run.cut(), all.iter().all(|heard| heard.answer.emitted.is_empty())) {
+        return Err(never_begun(&head, cut));
     }
     let stats: Vec<Stats> = all.iter().map(|heard| heard.answer.stats.clone()).collect();
     head.log(&stats, run.cut());
@@ -71,6 +74,17 @@ fn object(head: &Head, run: &Run, all: &[Heard], stats: &[Stats]) -> String {
 pub(super) fn failed(why: &str, forbids: bool) -> ApiError {
     // The engine says so where no token was left, which is then the request's doing.
     if forbids && why.starts_with("token ") { ApiError::field("logit_bias", why) } else { ApiError::bug(why) }
+}
+
+/// Why nothing was written: whoever asked may ask again.
+pub(super) fn never_begun(head: &Head, cut: Cut) -> ApiError {
+    match cut {
+        Cut::Timeout => {
+            let seconds = head.app.settings.timeout_s;
+            ApiError::busy(format!("request: expected to begin in time ({seconds} s), found others before it"), 5)
+        }
+        Cut::Shutdown => ApiError::busy("server: expected one that runs on, found it about to end", 5),
+    }
 }
 
 /// The mean log-probability of an answer's tokens; of an empty one less than any.
