@@ -1,9 +1,9 @@
-//! Many clients at a time, for a while: texts, cancellations and mistakes mixed. Nothing fails that should not, nothing
-//! is left, memory stays flat, and every seeded text is the one that is written alone.
+//! Many clients at a time, for a while: texts, cancellations and mistakes mixed. Nothing fails that should not,
+//! nothing is left, memory stays flat, and every seeded text is the one that is written alone.
 //!
-//! Ten seconds belong to the tests; `FORETOKEN_LOAD_SECONDS=60 cargo test -p foretoken-server --test load` runs longer. It
-//! is a program of its own, so that the memory is its own: that after a third of the time is compared with that at the
-//! end.
+//! Ten seconds belong to the tests; `FORETOKEN_LOAD_SECONDS=60 cargo test -p foretoken-server --test load` runs
+//! longer. It is a program of its own, so that the memory is its own: that after a third of the time is compared with
+//! that at the end.
 
 #[allow(dead_code)]
 #[path = "server/bodies.rs"]
@@ -79,7 +79,9 @@ const PROMPTS: [&str; 4] =
 
 /// The request for one of the texts, in one of the ways that do not change it.
 fn body(text: u64, way: u64) -> Value {
-    let law = json!({ "prompt": PROMPTS[(text % 4) as usize], "max_tokens": 8 + 5 * text, "ignore_eos": text.is_multiple_of(3) });
+    let ignore_eos = text.is_multiple_of(3);
+    let prompt = PROMPTS[(text % 4) as usize];
+    let law = json!({ "prompt": prompt, "max_tokens": 8 + 5 * text, "ignore_eos": ignore_eos });
     let ways = [
         json!({}),
         json!({ "speculative.n_max": 0 }),

@@ -24,7 +24,7 @@ fn texts_finish_before_the_server_ends() {
     house.ask_to_end();
     let rest = events.all().expect("a stream");
     let all: Vec<_> = std::iter::once(first).chain(rest).collect();
-    assert_eq!(streamed_texts(&all), [expected.clone()]);
+    assert_eq!(streamed_texts(&all), [expected.as_str()]);
     assert!(idle.is_closed());
     if let Ok(answer) = whole.receive() {
         assert_eq!(answer.good()["choices"][0]["text"], expected);

@@ -98,3 +98,31 @@ fn stopped_texts_have_those_of_their_own_tokens() {
     let events = shared().events("/v1/chat/completions", &with(body, json!({ "stream": true })));
     assert_eq!(joined(&events.all().expect("a stream"), "content"), told);
 }
+
+#[test]
+fn an_echoed_prompt_is_scored_as_if_it_had_been_written() {
+    // What was written, read as a prompt, has the same log-probabilities.
+    let body = seeded(9, json!({ "logprobs": 2, "echo": true }));
+    let answer = shared().post("/v1/completions", &body).good();
+    let (text, told) = (answer["choices"][0]["text"].as_str().expect("a text"), &answer["choices"][0]["logprobs"]);
+    let tokens: Vec<String> = serde_json::from_value(told["tokens"].clone()).expect("texts");
+    assert_eq!(tokens.concat(), text);
+    assert_eq!((&told["token_logprobs"][0], &told["top_logprobs"][0]), (&Value::Null, &Value::Null));
+    let written = told["token_logprobs"].as_array().expect("a list").len();
+    let ids = shared().post("/tokenize", &json!({ "content": text })).good()["tokens"].clone();
+    assert_eq!(ids.as_array().map(Vec::len), Some(written), "another split of the same text");
+    let again = with(body.clone(), json!({ "prompt": ids, "max_tokens": 0 }));
+    let scored = shared().post("/v1/completions", &again).good();
+    assert_eq!(scored["choices"][0]["text"], text);
+    assert_eq!(&scored["choices"][0]["logprobs"]["tokens"], &told["tokens"]);
+    let close = |a: &Value, b: &Value| a.as_f64().zip(b.as_f64()).is_none_or(|(a, b)| (a - b).abs() < 1e-3);
+    let values =
+        |answer: &Value| answer["choices"][0]["logprobs"]["token_logprobs"].as_array().expect("a list").clone();
+    let (left, right) = (values(&answer), values(&scored));
+    assert!(left.len() == right.len() && left.iter().zip(&right).all(|(a, b)| close(a, b)), "{left:?} {right:?}");
+    // Streamed it is the same.
+    let events = shared().events("/v1/completions", &with(body, json!({ "stream": true }))).all().expect("a stream");
+    for name in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
+        assert_eq!(&Value::Array(joined(&events, name)), &told[name], "{name}");
+    }
+}
