@@ -5,8 +5,8 @@
 //! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing
 //! but the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters
 //! and no network, on texts that were recorded; `trie` does the same over ranges of one drafter's settings. `generate`
-//! is both together, beside plain decoding; `batch` is many texts at once, `serve` what clients of a server see of it. Left out: other programs, against which
-//! `bench/peers` measures.
+//! is both together, beside plain decoding; `batch` is many texts at once, `serve` what clients of a server see of it.
+//! Left out: other programs, against which `bench/peers` measures (but other servers, which `serve` measures itself).
 
 mod batch;
 mod generate;

@@ -1,9 +1,9 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
-//! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`, `version`),
-//! over a few that they share: `options` and `values` say what can be given and turn it into settings, which the
-//! library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every error is
-//! one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
+//! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`,
+//! `version`), over a few that they share: `options` and `values` say what can be given and turn it into settings,
+//! which the library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every
+//! error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
 
 #![forbid(unsafe_code)]
 

@@ -87,7 +87,8 @@ struct ServerOptions {
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = values::one_up,
         allow_negative_numbers = true)]
     timeout: usize,
-    /// Seconds without a byte from or to a client that is to send or take some; then its connection is closed
+    /// Seconds that a client has to send its request, and to take something of its answer; then its connection is
+    /// closed
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = values::one_up,
         allow_negative_numbers = true)]
     idle_timeout: usize,
@@ -190,7 +191,7 @@ impl ServerOptions {
             let found = found.into_string();
             let found =
                 found.map_err(|_| Failure::Usage(format!("{API_KEY_VARIABLE}: expected text, found other bytes")))?;
-            keys.extend(found.split(',').map(str::to_string));
+            keys.extend(found.split(',').filter(|key| !key.trim().is_empty()).map(str::to_string));
         }
         if let Some(path) = &self.api_key_file {
             let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
@@ -203,7 +204,8 @@ impl ServerOptions {
         }
         match keys.iter().any(|key| key.trim().is_empty()) {
             true => Err(Failure::Usage("--api-key: expected keys of at least one letter, found an empty one".into())),
-            false => Ok(keys),
+            // Nobody can send white space around a key.
+            false => Ok(keys.iter().map(|key| key.trim().to_string()).collect()),
         }
     }
 

@@ -11,7 +11,9 @@ pub(crate) mod whole;
 
 use std::sync::Arc;
 
-use foretoken::{FinishReason, Prompter, Request, Stats, ToolCall, report};
+use foretoken::{FinishReason, Prompter, Stats, ToolCall, report};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -19,7 +21,7 @@ use crate::ask::Ask;
 use crate::ask::chat::ChatAsk;
 use crate::ask::completion::CompletionAsk;
 use crate::error::ApiError;
-use crate::run::Cut;
+use crate::run::{Asked, Cut};
 
 /// What was asked for.
 #[derive(Clone, Debug)]
@@ -63,7 +65,7 @@ impl Head {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let created = since.map_or(0, |since| since.as_secs());
         let prefix = if kind.is_chat() { "chatcmpl" } else { "cmpl" };
-        let id = format!("{prefix}-{:x}-{number:x}", app.created);
+        let id = format!("{prefix}-{}", app.name_of_request(number));
         Self { app, kind, id, created }
     }
 
@@ -71,28 +73,40 @@ impl Head {
         &self.app.prompter
     }
 
-    /// An object with these choices.
-    fn object(&self, is_chunk: bool, choices: Vec<Value>) -> Map<String, Value> {
+    /// The JSON of an object with these choices and further fields.
+    fn object(&self, is_chunk: bool, choices: &[ChoiceJson], extras: Map<String, Value>) -> String {
+        #[derive(Serialize)]
+        struct Object<'a> {
+            id: &'a str,
+            object: &'static str,
+            created: u64,
+            model: &'a str,
+            system_fingerprint: &'static str,
+            choices: &'a [ChoiceJson],
+            #[serde(flatten)]
+            extras: Map<String, Value>,
+        }
         let object = match (self.kind.is_chat(), is_chunk) {
             (true, true) => "chat.completion.chunk",
             (true, false) => "chat.completion",
             (false, _) => "text_completion",
         };
-        let fields = [
-            ("id", json!(self.id)),
-            ("object", json!(object)),
-            ("created", json!(self.created)),
-            ("model", json!(self.app.model)),
-            ("system_fingerprint", json!(concat!("foretoken-", env!("CARGO_PKG_VERSION")))),
-            ("choices", Value::Array(choices)),
-        ];
-        fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect()
+        let object = Object {
+            id: &self.id,
+            object,
+            created: self.created,
+            model: &self.app.model,
+            system_fingerprint: concat!("foretoken-", env!("CARGO_PKG_VERSION")),
+            choices,
+            extras,
+        };
+        serde_json::to_string(&object).expect("texts and numbers can be written")
     }
 
     /// Tokens that were read and written. The prompt of several answers counts once.
-    fn usage(&self, requests: &[Request], stats: &[Stats]) -> Value {
+    fn usage(&self, asked: &[Asked], stats: &[Stats]) -> Value {
         let each_prompt = stats.iter().step_by(self.kind.ask().best_of.max(1));
-        let prompt: usize = requests.iter().step_by(self.kind.ask().best_of.max(1)).map(|one| one.prompt.len()).sum();
+        let prompt: usize = asked.iter().step_by(self.kind.ask().best_of.max(1)).map(|one| one.prompt_len).sum();
         let cached: usize = each_prompt.map(|stats| stats.prompt_tokens_shared).sum();
         let written: usize = stats.iter().map(|stats| stats.emitted).sum();
         let follows = |number: &usize| self.prompter().is_prediction(u8::try_from(*number).unwrap_or(u8::MAX));
@@ -112,11 +126,10 @@ impl Head {
         })
     }
 
-    /// How long it took, in llama.cpp's names; of several answers together.
+    /// How long it took, in llama.cpp's names.
     fn timings(&self, stats: &[Stats]) -> Value {
-        let total = report::total(stats.iter());
+        let total = together(stats);
         let mut timings = report::timings(&total);
-        timings["prompt_ms"] = json!(report::milliseconds(total.time_to_first_token));
         timings["passes"] = json!(total.passes);
         timings["drafts"] = json!(total.drafts);
         timings["mean_accepted_length"] = json!(total.mean_accepted_len());
@@ -125,7 +138,7 @@ impl Head {
 
     /// Logs the end of a request, without its text.
     fn log(&self, stats: &[Stats], cut: Option<Cut>) {
-        let total = report::total(stats.iter());
+        let total = together(stats);
         tracing::info!(
             id = self.id,
             answers = stats.len(),
@@ -140,6 +153,23 @@ impl Head {
             "answered"
         );
     }
+}
+
+/// Counts of several answers together. They were written at the same time, so of their times the longest count.
+fn together(stats: &[Stats]) -> Stats {
+    let mut total = report::total(stats.iter());
+    total.time = stats.iter().map(|stats| stats.time).max().unwrap_or_default();
+    total.time_to_first_token = stats.iter().map(|stats| stats.time_to_first_token).max().unwrap_or_default();
+    total
+}
+
+/// One choice of an answer, as JSON.
+#[derive(Serialize)]
+struct ChoiceJson {
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+    /// There may be much of it.
+    logprobs: Option<Box<RawValue>>,
 }
 
 /// Why a text ended, in OpenAI's words. A cut text ended as one that reached its length.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foretoken::settings::SamplingSettings;
-use foretoken::{EngineThread, Generator, Promise, Prompter, SpecType};
-use tokio::sync::watch;
+use foretoken::{EngineThread, Generator, Promise, Prompter, SpecType, Tenant, Token};
+use tokio::sync::{Semaphore, watch};
 
 use crate::error::shown;
 use crate::limits::TextLimit;
@@ -15,6 +16,9 @@ use crate::settings::ServerSettings;
 
 /// Most unknown fields whose names are remembered.
 const UNKNOWN_MAX: usize = 256;
+
+/// So many large bodies are in memory at a time; further ones wait before they are read.
+const LARGE_BODIES_MAX: usize = 16;
 
 /// See the head of this file.
 pub(crate) struct App {
@@ -40,6 +44,10 @@ pub(crate) struct App {
     pub(crate) limit: TextLimit,
     /// True once texts are to be cut.
     pub(crate) cutting: watch::Sender<bool>,
+    /// Whether texts were added since they were written last.
+    pub(crate) has_new_texts: AtomicBool,
+    /// Places for large bodies, of which only so many are in memory at a time.
+    pub(crate) large_bodies: Semaphore,
     unknown: Mutex<BTreeSet<String>>,
 }
 
@@ -67,6 +75,8 @@ impl App {
             model,
             created: since.map_or(0, |since| since.as_secs()),
             cutting: watch::Sender::new(false),
+            has_new_texts: AtomicBool::new(false),
+            large_bodies: Semaphore::new(LARGE_BODIES_MAX),
             unknown: Mutex::default(),
             settings,
             sampling,
@@ -82,6 +92,17 @@ impl App {
             keeps,
             parallel,
         }
+    }
+
+    /// The name of a request, by its number.
+    pub(crate) fn name_of_request(&self, number: u64) -> String {
+        format!("{:x}-{number:x}", self.created)
+    }
+
+    /// Adds a text to those that drafters of the next run will know.
+    pub(crate) fn keep(&self, tenant: Tenant, prompt: Vec<Token>, text: Vec<Token>) {
+        self.has_new_texts.store(true, Ordering::Relaxed);
+        self.engine.tell(move |generator| generator.kept_texts.add(tenant, &prompt, &text));
     }
 
     /// Logs the names of fields that nobody knows, each once.

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::error::{ApiError, shown};
 use crate::fields::Fields;
+use crate::limits::TextLimit;
 use crate::settings::ServerSettings;
 pub(crate) use speculation::SpeculationAsk;
 
@@ -24,7 +25,7 @@ pub(crate) use speculation::SpeculationAsk;
 pub(crate) const TOPS_MAX: usize = Request::TOP_LOG_PROBABILITIES_MAX;
 
 /// Fields that change no answer here. Clients of other servers send them.
-const IGNORED: [&str; 15] = [
+const IGNORED: [&str; 12] = [
     "user",
     "metadata",
     "store",
@@ -37,9 +38,6 @@ const IGNORED: [&str; 15] = [
     "slot_id",
     "request_id",
     "spaces_between_special_tokens",
-    "timings_per_token",
-    "return_tokens",
-    "return_token_ids",
 ];
 
 /// How an answer is streamed.
@@ -95,6 +93,10 @@ impl Ask {
         }
         let provenance = fields.truth("return_provenance")?.unwrap_or(false);
         let priority = fields.whole("priority", i64::from(i32::MIN), i64::from(i32::MAX))?.unwrap_or(0);
+        if priority != 0 && !limits.api_keys.is_empty() {
+            let why = "nobody goes before others where keys are asked for";
+            return Err(ApiError::unsupported("priority", format!("expected 0, found {priority}: {why}")));
+        }
         let salt = fields.text("cache_salt")?;
         IGNORED.iter().for_each(|name| drop(fields.raw(name)));
         Ok(Self {
@@ -114,7 +116,13 @@ impl Ask {
     }
 
     /// Completes a request that has its prompt and its law.
-    pub(crate) fn complete(&self, prompter: &Prompter, key: u64, request: &mut Request) -> Result<(), ApiError> {
+    pub(crate) fn complete(
+        &self,
+        prompter: &Prompter,
+        key: u64,
+        limit: &TextLimit,
+        request: &mut Request,
+    ) -> Result<(), ApiError> {
         let vocabulary = prompter.target.spec.vocabulary;
         if let Some(token) = self.stop_tokens.iter().find(|token| **token as usize >= vocabulary) {
             let expected = format!("expected tokens below {vocabulary} (the vocabulary), found {token}");
@@ -122,16 +130,18 @@ impl Ask {
         }
         request.sampling.end_tokens.extend(&self.stop_tokens);
         if let (Some(text), Some(tokenizer)) = (&self.prediction, &prompter.tokenizer) {
+            limit.check("prediction", text.len())?;
             let tokens = tokenizer.encode_plain(text);
             request.prediction = tokens.map_err(|error| ApiError::of(&Error::from(error)))?;
+            request.prediction.truncate(prompter.context);
         }
         self.speculation.complete(prompter, request)?;
         request.log_probabilities = self.log_probabilities.is_some() || self.best_of > self.answers;
         request.top_log_probabilities = self.log_probabilities.unwrap_or(0);
         request.report_drafts = self.provenance;
         request.priority = self.priority;
-        let salt = self.salt.as_ref().map_or(0, |salt| xxhash_rust::xxh3::xxh3_64(salt.as_bytes()));
-        request.tenant = Tenant(key ^ salt);
+        let salted = |salt: &String| xxhash_rust::xxh3::xxh3_64_with_seed(salt.as_bytes(), key);
+        request.tenant = Tenant(self.salt.as_ref().map_or(key, salted));
         Ok(())
     }
 }

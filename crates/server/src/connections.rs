@@ -52,7 +52,7 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::debug!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }

@@ -127,6 +127,9 @@ impl ApiError {
         let message = error.with_names(field_of_setting);
         match error {
             Error::Request(RequestError::Queue { .. }) => Self::busy(message, 1),
+            Error::Request(RequestError::PromptTooLong { .. }) => {
+                Self { code: Some("context_length_exceeded"), param: Some("prompt".into()), ..Self::bad(message) }
+            }
             Error::Stopped(_) | Error::Thread(_) => Self::bug(message),
             _ => {
                 let mut name = message.split(':').next().unwrap_or_default();
@@ -139,6 +142,11 @@ impl ApiError {
                 Self { param: is_field.then_some(name), ..Self::bad(message) }
             }
         }
+    }
+
+    /// The same error with other words for a name.
+    pub(crate) fn renamed(self, from: &str, to: &str) -> Self {
+        Self { message: self.message.replace(from, to), ..self }
     }
 
     /// OpenAI's object.
@@ -159,6 +167,8 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        // For the log.
+        response.extensions_mut().insert(self);
         response
     }
 }

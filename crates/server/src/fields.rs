@@ -172,6 +172,11 @@ impl Fields {
         }
     }
 
+    /// How long a field is as it is written.
+    pub(crate) fn bytes_of(&self, name: &str) -> usize {
+        self.fields.get(name).map_or(0, |value| value.get().len())
+    }
+
     /// Whether a field is there that nobody took.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.fields.get(name).is_some_and(|value| value.get() != "null")

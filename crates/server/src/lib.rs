@@ -43,6 +43,7 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use foretoken::generator::Choices;
@@ -163,7 +164,7 @@ impl Server {
         });
         // What still runs on the runtime holds the engine; it ends here.
         runtime.shutdown_timeout(Duration::from_secs(5));
-        let app = Arc::into_inner(app).ok_or_else(|| {
+        let app = alone(app).ok_or_else(|| {
             ServerError::System("connections: expected all to end with the server, found one that lives".to_string())
         })?;
         let mut generator = app.engine.stop()?;
@@ -172,6 +173,18 @@ impl Server {
         }
         Ok(generator)
     }
+}
+
+/// Waits until nobody else has it: a request that is just being understood cannot be interrupted.
+fn alone(mut app: Arc<App>) -> Option<App> {
+    for _ in 0..1000 {
+        match Arc::try_unwrap(app) {
+            Ok(app) => return Some(app),
+            Err(shared) => app = shared,
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
 }
 
 /// Ready when the system asks the program to end: by Ctrl-C, or as service managers do (SIGTERM). Asked a second time,
@@ -215,7 +228,7 @@ pub fn stopper() -> (impl FnOnce(), impl Future<Output = ()>) {
 async fn keep_at_times(app: Arc<App>) {
     loop {
         tokio::time::sleep(KEEP_EVERY).await;
-        if app.keeps {
+        if app.keeps && app.has_new_texts.swap(false, Ordering::Relaxed) {
             app.engine.tell(|generator| {
                 if let Err(error) = generator.keep(&[]) {
                     tracing::warn!(%error, "texts could not be kept");

@@ -1,8 +1,8 @@
 //! Counts for Prometheus, in vLLM's names with our prefix.
 //!
-//! The idea: what happened to texts is counted where it is heard, on the engine's thread, so it is counted once, whoever
-//! listens; how much there is to do is asked when somebody looks. Speculation is counted when a text ends, from its own
-//! statistics, a label for each drafter. Left out: averages, which whoever looks can make.
+//! The idea: what happened to texts is counted where it is heard, on the engine's thread, so it is counted once,
+//! whoever listens; how much there is to do is asked when somebody looks. Speculation is counted when a text ends, from
+//! its own statistics, a label for each drafter. Left out: averages, which whoever looks can make.
 
 use std::sync::atomic::AtomicU64;
 
@@ -118,11 +118,12 @@ impl Metrics {
             "kv_cache_usage_perc", cache_usage, "Pages of the cache that are held by texts, 1 is all";
             "prompt_tokens", prompt_tokens, "Tokens of prompts";
             "generation_tokens", generation_tokens, "Tokens written";
+            "prefix_cache_queries", prompt_tokens, "Tokens of prompts that were looked for among earlier ones";
             "prefix_cache_hits", cached_tokens, "Tokens of prompts that were computed for earlier texts";
             "num_preemptions", preemptions, "How often a text gave its pages to others for a while";
             "request_success", finished, "Texts that ended, by why";
             "time_to_first_token_seconds", first_token, "From submission to the first token";
-            "inter_token_latency_seconds", each_token, "Mean time of a token behind the first, by text";
+            "request_time_per_output_token_seconds", each_token, "Mean time of a token behind the first, by text";
             "e2e_request_latency_seconds", whole, "From submission to the last token";
             "spec_decode_num_drafts", drafts, "Passes in which a drafter was first to propose something";
             "spec_decode_num_draft_tokens", drafted, "Tokens drafted and verified";

@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::answer::{Head, Kind, stream, whole};
 use crate::app::App;
@@ -26,6 +27,9 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::run::Run;
 use crate::{guard, models, page, tokens};
+
+/// Bodies of so many bytes are read whatever else is.
+const SMALL_BODY: usize = 64 << 10;
 
 /// Numbers of requests, for their names.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -51,7 +55,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     }
     let guarded = guarded.route("/infill", post(unsupported));
     let mut all = guarded
-        .fallback(|request: Request| async move { ApiError::not_found(request.uri().path()) })
         .route_layer(from_fn_with_state(Arc::clone(&app), with_key))
         .route("/health", get(models::health))
         .route("/v1/health", get(models::health));
@@ -60,13 +63,16 @@ pub(crate) fn router(app: Arc<App>) -> Router {
             all = all.route(path, get(page::file));
         }
     }
-    // It holds for the routes that are there already.
-    let all = all.method_not_allowed_fallback(|method: Method| async move { ApiError::method(method.as_str()) });
-    all.layer(from_fn_with_state(Arc::clone(&app), first)).with_state(app)
+    all.fallback(|request: Request| async move { ApiError::not_found(request.uri().path()) })
+        .method_not_allowed_fallback(|method: Method| async move { ApiError::method(method.as_str()) })
+        .layer(from_fn_with_state(Arc::clone(&app), first))
+        .with_state(app)
 }
 
 /// What every request goes through first: is it for us, and may its page ask? It is counted, whatever comes of it.
-async fn first(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    request.extensions_mut().insert(Number(number));
     let matched = request.extensions().get::<MatchedPath>();
     let path = matched.map_or("other".to_string(), |path| path.as_str().to_string());
     let headers = request.headers();
@@ -82,9 +88,26 @@ async fn first(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         guard::allow(response.headers_mut(), origin);
     }
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    app.metrics.answered(&path, response.status().as_u16());
+    let id = app.name_of_request(number);
+    let status = response.status().as_u16();
+    if let Some(ApiError { message: why, param, .. }) = response.extensions().get() {
+        // What was found may be a part of a prompt.
+        let why = (status >= 500 || app.settings.log_prompts).then_some(why);
+        match status {
+            500.. => tracing::error!(id, path, status, why, "failed"),
+            _ => tracing::debug!(id, path, status, param, why, "refused"),
+        }
+    }
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert("x-request-id", id);
+    }
+    app.metrics.answered(&path, status);
     response
 }
+
+/// The number of a request, of which its name is made.
+#[derive(Clone, Copy)]
+struct Number(u64);
 
 /// Whose request it is: a number for each key.
 #[derive(Clone, Copy)]
@@ -98,7 +121,11 @@ async fn with_key(State(app): State<Arc<App>>, mut request: Request, next: Next)
 }
 
 fn json(value: &Value) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+    json_text(value.to_string())
+}
+
+fn json_text(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
@@ -120,18 +147,17 @@ async fn unsupported(request: Request) -> ApiError {
 }
 
 async fn tokenize(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let (_, mut fields) = fields(&app, request).await?;
-    aside(move || tokens::tokenize(&mut fields, &app.prompter, &app.limit)).await.map(|found| json(&found))
+    understand(&app, request, |app, _, fields| tokens::tokenize(fields, &app.prompter, &app.limit)).await
 }
 
 async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Answered {
-    let (_, mut fields) = fields(&app, request).await?;
-    aside(move || tokens::detokenize(&mut fields, &app.prompter)).await.map(|found| json(&found))
+    understand(&app, request, |app, _, fields| tokens::detokenize(fields, &app.prompter)).await
 }
 
 async fn chat(State(app): State<Arc<App>>, request: Request) -> Answered {
-    complete(app, request, |app, fields, ask, key| {
-        let chat = ChatAsk::read(fields, ask)?;
+    complete(app, request, |app, key, fields| {
+        let ask = Ask::read(fields, &app.sampling, &app.settings)?;
+        let mut chat = ChatAsk::read(fields, ask)?;
         let requests = chat.requests(&app.prompter, key, &app.limit)?;
         Ok((Kind::Chat(Box::new(chat)), requests))
     })
@@ -139,7 +165,8 @@ async fn chat(State(app): State<Arc<App>>, request: Request) -> Answered {
 }
 
 async fn completion(State(app): State<Arc<App>>, request: Request) -> Answered {
-    complete(app, request, |app, fields, ask, key| {
+    complete(app, request, |app, key, fields| {
+        let ask = Ask::read(fields, &app.sampling, &app.settings)?;
         let completion = CompletionAsk::read(fields, ask, app.settings.answers_max)?;
         let requests = completion.requests(&app.prompter, key, &app.limit)?;
         Ok((Kind::Completion(Box::new(completion)), requests))
@@ -147,15 +174,44 @@ async fn completion(State(app): State<Arc<App>>, request: Request) -> Answered {
     .await
 }
 
-/// The fields of a request's body, and whose it is.
-async fn fields(app: &App, request: Request) -> Result<(u64, Fields), ApiError> {
+/// Answers with what is made of the fields of a request.
+async fn understand(app: &Arc<App>, request: Request, make: Make<Value>) -> Answered {
+    made(app, request, make).await.map(|value| json(&value))
+}
+
+/// Makes something of the fields of a request. Second: whose it is.
+type Make<T> = fn(&App, u64, &mut Fields) -> Result<T, ApiError>;
+
+/// What is made of the fields of a request. It may take longer than a moment, so it is not done where connections are
+/// served.
+async fn made<T: Send + 'static>(app: &Arc<App>, request: Request, make: Make<T>) -> Result<T, ApiError> {
     let key = request.extensions().get::<Key>().map_or(0, |Key(key)| *key);
+    let is_small = |length: usize| length <= SMALL_BODY;
+    let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    // Whoever sends much waits for a place before it is read.
+    let place = match length.is_some_and(is_small) {
+        true => None,
+        false => Some(app.large_bodies.acquire().await.expect("nobody closes it")),
+    };
     let body = read(app, request.into_body()).await?;
-    let mut fields = Fields::of_body(&body)?;
-    // There is one model; a request that names another one is not answered by it.
-    match fields.text("model")? {
-        Some(found) if found != app.model => Err(ApiError::model(&app.model, &found)),
-        _ => Ok((key, fields)),
+    let shared = Arc::clone(app);
+    let done = tokio::task::spawn_blocking(move || {
+        let mut fields = Fields::of_body(&body)?;
+        drop(body);
+        // There is one model; a request that names another one is not answered by it.
+        if let Some(found) = fields.text("model")?.filter(|found| *found != shared.model) {
+            return Err(ApiError::model(&shared.model, &found));
+        }
+        let made = make(&shared, key, &mut fields)?;
+        shared.log_unknown(fields.unknown());
+        Ok(made)
+    });
+    let done = done.await;
+    drop(place);
+    match done {
+        // Where the model lies is nobody's business.
+        Ok(done) => done.map_err(|error| error.renamed(&app.prompter.target.name, &app.model)),
+        Err(error) => Err(ApiError::bug(format!("request: expected it to be understood, found a bug: {error}"))),
     }
 }
 
@@ -170,37 +226,27 @@ async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
     }
 }
 
-/// Work that takes longer than a moment is not done where connections are served.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T, ApiError> + Send + 'static) -> Result<T, ApiError> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => Err(ApiError::bug(format!("request: expected it to be understood, found a bug: {error}"))),
-    }
-}
-
-/// Makes requests of what a kind of completion asks for. Last: whose it is.
-type Understand = fn(&App, &mut Fields, Ask, u64) -> Result<(Kind, Vec<foretoken::Request>), ApiError>;
-
 /// Completions of both kinds.
-async fn complete(app: Arc<App>, request: Request, understand: Understand) -> Answered {
-    let (key, mut fields) = fields(&app, request).await?;
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let shared = Arc::clone(&app);
-    let (kind, requests) = aside(move || {
-        let ask = Ask::read(&mut fields, &shared.sampling, &shared.settings)?;
-        let understood = understand(&shared, &mut fields, ask, key)?;
-        shared.log_unknown(fields.unknown());
-        Ok(understood)
-    })
-    .await?;
+async fn complete(app: Arc<App>, request: Request, make: Make<(Kind, Vec<foretoken::Request>)>) -> Answered {
+    let deadline = Instant::now() + app.settings.timeout();
+    let number = request.extensions().get::<Number>().map_or(0, |Number(number)| *number);
+    let (kind, requests) = made(&app, request, make).await?;
+    let (most, found) = (app.settings.queue_max + app.parallel, requests.len());
+    if found > most {
+        let expected = format!("expected at most {most} answers (those that are written at a time, and the queue)");
+        return Err(ApiError::field("n", format!("{expected}, found {found}")));
+    }
     let head = Head::new(Arc::clone(&app), kind, number);
     tracing::debug!(id = head.id, answers = requests.len(), prompt_tokens = requests[0].prompt.len(), "asked");
     if let (true, Some(tokenizer)) = (app.settings.log_prompts, &app.prompter.tokenizer) {
         tracing::info!(id = head.id, prompt = tokenizer.decode(&requests[0].prompt, false), "prompt");
     }
-    let run = Run::start(app, requests).await.map_err(|error| head.kind.named(error))?;
+    // On its own, so that what was submitted is cancelled even if this request's client goes away meanwhile.
+    let started = tokio::spawn(Run::start(app, head.id.clone(), deadline, requests)).await;
+    let started = started.map_err(|error| ApiError::bug(format!("request: expected it to begin, found {error}")))?;
+    let run = started.map_err(|error| head.kind.named(error))?;
     match head.kind.ask().stream {
         Some(_) => Ok(stream::response(head, run)),
-        None => whole::tell(&head, run).await.map(|answer| json(&answer)),
+        None => Ok(json_text(whole::tell(head, run).await?)),
     }
 }

@@ -6,11 +6,12 @@
 //! what was written of it stands. Left out: what answers look like.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use foretoken::{Event, FinishReason, Listener, Request, RequestError, SequenceId, Submitted, Token};
-use tokio::sync::{mpsc, oneshot, watch};
+use foretoken::{Event, FinishReason, Listener, Request, RequestError, SequenceId, Submitted, Tenant, Token};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -35,18 +36,43 @@ impl Cut {
     }
 }
 
+/// What is remembered of a request while its answer is written.
+pub(crate) struct Asked {
+    pub(crate) prompt_len: usize,
+    pub(crate) seed: u64,
+    pub(crate) end_tokens: Vec<Token>,
+    /// Whether the request itself forbids tokens.
+    pub(crate) forbids: bool,
+    tenant: Tenant,
+    /// Prompt and text, where texts are kept.
+    kept: Option<(Vec<Token>, Vec<Token>)>,
+}
+
+impl Asked {
+    fn of(request: &Request, keeps: bool) -> Self {
+        let sampling = &request.sampling;
+        Self {
+            prompt_len: request.prompt.len(),
+            seed: request.seed,
+            end_tokens: sampling.end_tokens.clone(),
+            forbids: !sampling.logit_bias.is_empty() || !sampling.banned_tokens.is_empty(),
+            tenant: request.tenant,
+            kept: keeps.then(|| (request.prompt.clone(), Vec::new())),
+        }
+    }
+}
+
 /// See the head of this file.
 pub(crate) struct Run {
     app: Arc<App>,
+    id: String,
     events: mpsc::UnboundedReceiver<Event>,
     /// Those that have not ended, with their numbers among the requests.
     open: HashMap<SequenceId, usize>,
-    /// Prompts and texts, where these are kept.
-    kept: Vec<Vec<Token>>,
-    requests: Vec<Request>,
-    deadline: Instant,
-    cutting: watch::Receiver<bool>,
-    pub(crate) cut: Option<Cut>,
+    asked: Vec<Asked>,
+    /// Cuts the texts when it is time, whether or not anybody takes them.
+    cutter: AbortHandle,
+    cut: Arc<OnceLock<Cut>>,
 }
 
 /// What comes next.
@@ -59,20 +85,17 @@ pub(crate) enum Next {
     End,
 }
 
-/// What a run waits for.
-enum Waited {
-    Event(Box<Event>),
-    Cut(Cut),
-    Gone,
-}
-
 /// So long nothing may happen before a client that streams is told that its request lives.
 const QUIET: Duration = Duration::from_secs(15);
 
 impl Run {
     /// Submits requests that belong together: all of them or none.
-    pub(crate) async fn start(app: Arc<App>, requests: Vec<Request>) -> Result<Self, ApiError> {
-        let deadline = Instant::now() + app.settings.timeout();
+    pub(crate) async fn start(
+        app: Arc<App>,
+        id: String,
+        deadline: Instant,
+        requests: Vec<Request>,
+    ) -> Result<Self, ApiError> {
         let (sender, events) = mpsc::unbounded_channel();
         let (reply, replied) = oneshot::channel();
         let metrics = Arc::clone(&app.metrics);
@@ -80,9 +103,9 @@ impl Run {
             metrics.hear(&event);
             sender.send(event).is_ok()
         });
-        let gone = |error: &foretoken::Error| ApiError::of(error);
+        let asked = requests.iter().map(|request| Asked::of(request, app.keeps)).collect();
         let told = move |submitted: Vec<Result<Submitted, RequestError>>| drop(reply.send(submitted));
-        app.engine.submit_then(requests.clone(), listener, told).map_err(|error| gone(&error))?;
+        app.engine.submit_then(requests, listener, told).map_err(|error| ApiError::of(&error))?;
         let submitted = replied.await.map_err(|_| ApiError::bug("engine: expected one that runs, found it stopped"))?;
         let (mut open, mut refused) = (HashMap::new(), None);
         for (number, submitted) in submitted.into_iter().enumerate() {
@@ -91,77 +114,67 @@ impl Run {
                 Err(error) => drop(refused.get_or_insert(error)),
             }
         }
-        let cutting = app.cutting.subscribe();
-        let kept = requests.iter().filter(|_| app.keeps).map(|_| Vec::new()).collect();
+        let cut = Arc::new(OnceLock::new());
+        let sequences = open.keys().copied().collect();
+        let cutter = tokio::spawn(cut_in_time(Arc::clone(&app), deadline, sequences, Arc::clone(&cut)));
         // From here on dropping it cancels what was taken.
-        let run = Self { app, events, open, kept, requests, deadline, cutting, cut: None };
+        let run = Self { app, id, events, open, asked, cutter: cutter.abort_handle(), cut };
         match refused {
             Some(error) => Err(ApiError::of(&error.into())),
             None => Ok(run),
         }
     }
 
-    /// The requests, in their order.
-    pub(crate) fn requests(&self) -> &[Request] {
-        &self.requests
+    /// What was asked for, in order.
+    pub(crate) fn asked(&self) -> &[Asked] {
+        &self.asked
+    }
+
+    /// Why texts were cut, if they were.
+    pub(crate) fn cut(&self) -> Option<Cut> {
+        self.cut.get().copied()
     }
 
     /// Waits for what comes next.
     pub(crate) async fn next(&mut self) -> Next {
         while !self.open.is_empty() {
-            match self.wait().await {
-                Some(Waited::Event(event)) => {
-                    if let Some((number, event)) = self.take(*event) {
+            match tokio::time::timeout(QUIET, self.events.recv()).await {
+                Ok(Some(event)) => {
+                    if let Some((number, event)) = self.take(event) {
                         return Next::Event(number, event);
                     }
                 }
                 // The engine's thread ended without a word, which a panic in a listener could do.
-                Some(Waited::Gone) => return Next::End,
-                Some(Waited::Cut(cut)) => self.cut(cut),
-                None => return Next::Nothing,
+                Ok(None) => return Next::End,
+                Err(_) => return Next::Nothing,
             }
         }
         Next::End
     }
 
-    /// Waits until something happens; `None` if nothing does for a while.
-    async fn wait(&mut self) -> Option<Waited> {
-        let Self { events, cutting, .. } = self;
-        let (is_cut, deadline) = (self.cut.is_some(), self.deadline);
-        tokio::select! {
-            biased;
-            event = events.recv() => Some(event.map_or(Waited::Gone, |event| Waited::Event(Box::new(event)))),
-            _ = cutting.wait_for(|cutting| *cutting), if !is_cut => Some(Waited::Cut(Cut::Shutdown)),
-            () = tokio::time::sleep_until(deadline), if !is_cut => Some(Waited::Cut(Cut::Timeout)),
-            () = tokio::time::sleep(QUIET), if !is_cut => None,
-        }
-    }
-
-    /// Ends all texts; their ends are still to be heard.
-    fn cut(&mut self, cut: Cut) {
-        self.cut = Some(cut);
-        self.open.keys().for_each(|sequence| self.app.engine.cancel(*sequence));
-    }
-
     fn take(&mut self, event: Event) -> Option<(usize, Event)> {
         let sequence = event.sequence();
         let number = *self.open.get(&sequence)?;
-        if let (Event::Tokens { emitted, .. }, Some(text)) = (&event, self.kept.get_mut(number)) {
-            text.extend(emitted.iter().map(|emitted| emitted.token));
-        }
-        if let Event::DrafterFailed { drafter, message, .. } = &event {
-            let drafter = self.app.prompter.names.get(usize::from(*drafter));
-            tracing::warn!(drafter, message, "a drafter failed, the text goes on without it");
-        }
-        if let Event::Finished { reason, .. } = &event {
-            self.open.remove(&sequence);
-            let failed = matches!(reason, FinishReason::Failed(_));
-            if let Some(text) = self.kept.get_mut(number).map(std::mem::take).filter(|text| !failed && !text.is_empty())
-            {
-                let request = &self.requests[number];
-                let (tenant, prompt) = (request.tenant, request.prompt.clone());
-                self.app.engine.tell(move |generator| generator.kept_texts.add(tenant, &prompt, &text));
+        let asked = &mut self.asked[number];
+        match &event {
+            Event::Tokens { emitted, .. } => {
+                if let Some((_, text)) = &mut asked.kept {
+                    text.extend(emitted.iter().map(|emitted| emitted.token));
+                }
             }
+            Event::DrafterFailed { drafter, message: why, .. } => {
+                let drafter = self.app.prompter.names.get(usize::from(*drafter));
+                tracing::warn!(id = self.id, drafter, why, "a drafter failed, the text goes on without it");
+            }
+            Event::Finished { reason, .. } => {
+                self.open.remove(&sequence);
+                if let FinishReason::Failed(why) = reason {
+                    tracing::error!(id = self.id, why, "a text failed");
+                } else if let Some((prompt, text)) = asked.kept.take().filter(|(_, text)| !text.is_empty()) {
+                    self.app.keep(asked.tenant, prompt, text);
+                }
+            }
+            _ => {}
         }
         Some((number, event))
     }
@@ -169,6 +182,21 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.open.keys().for_each(|sequence| self.app.engine.cancel(*sequence));
+        self.cutter.abort();
+        if !self.open.is_empty() {
+            tracing::info!(id = self.id, texts = self.open.len(), "cancelled");
+            self.open.keys().for_each(|sequence| self.app.engine.cancel(*sequence));
+        }
     }
+}
+
+/// Ends texts when time is over, or when the server ends. Their ends are still to be heard.
+async fn cut_in_time(app: Arc<App>, deadline: Instant, sequences: Vec<SequenceId>, cut: Arc<OnceLock<Cut>>) {
+    let mut cutting = app.cutting.subscribe();
+    let why = tokio::select! {
+        _ = cutting.wait_for(|cutting| *cutting) => Cut::Shutdown,
+        () = tokio::time::sleep_until(deadline) => Cut::Timeout,
+    };
+    cut.set(why).ok();
+    sequences.into_iter().for_each(|sequence| app.engine.cancel(sequence));
 }

@@ -32,7 +32,8 @@ pub struct ServerSettings {
     pub connections_max: usize,
     /// Seconds that a request may take, waiting included; then its text is cut.
     pub timeout_s: u64,
-    /// Seconds without a byte from or to a client that is to send or take some; then its connection is closed.
+    /// Seconds that a client has to send a request's head, and its body, and to take something of an answer; then its
+    /// connection is closed.
     pub idle_timeout_s: u64,
     /// Seconds that requests have to finish once the server is asked to end; then their texts are cut.
     pub shutdown_timeout_s: u64,

@@ -23,7 +23,7 @@ pub(crate) fn tokenize(fields: &mut Fields, prompter: &Prompter, limit: &TextLim
     let parse_special = fields.truth("parse_special")?.unwrap_or(true);
     let with_pieces = fields.truth("with_pieces")?.unwrap_or(false);
     // Four times what fits may be counted: a user may want to know how much too long a text is.
-    limit.check("content", text.len() / 4)?;
+    limit.check_times(4, "content", text.len())?;
     let tokenizer = tokenizer(prompter)?;
     let tokens = match (parse_special, add_special) {
         (true, _) => tokenizer.encode(&text, add_special),
@@ -46,6 +46,10 @@ pub(crate) fn tokenize(fields: &mut Fields, prompter: &Prompter, limit: &TextLim
 pub(crate) fn detokenize(fields: &mut Fields, prompter: &Prompter) -> Result<Value, ApiError> {
     let tokens: Option<Vec<Token>> = fields.take("tokens", "a list of tokens")?;
     let tokens = tokens.ok_or_else(|| ApiError::field("tokens", "expected a list of tokens, found none"))?;
+    let most = 4 * prompter.context;
+    if tokens.len() > most {
+        return Err(ApiError::field("tokens", format!("expected at most {most} of them, found {}", tokens.len())));
+    }
     let vocabulary = prompter.target.spec.vocabulary;
     if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
         let expected = format!("expected tokens below {vocabulary} (the vocabulary), found {token}");

@@ -19,7 +19,8 @@ fn files(ending: &str) -> Vec<(String, String)> {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if path.is_dir() && name != "target" && name != ".git" && name != "corpus" {
+            // Folders of others, of tools, and of bytes.
+            if path.is_dir() && !["target", ".git", "corpus", "node_modules"].contains(&name.as_str()) {
                 walk(&path, ending, found);
             } else if path.is_file() && name.ends_with(ending) {
                 found.push(path);

@@ -25,7 +25,8 @@ use crate::values;
 use client::{Asked, Figures, over_http, without_server};
 
 const EXPLAINED: &str = "\
-Each line is a number of clients that ask at a time; of all repetitions the one with the median speed counts.
+Each line is a number of clients that ask at a time; of all repetitions the median counts. No text gains by
+another: what is computed and learned for one is kept from the others (of other servers by cache_prompt false).
 
   clients      how many
   engine       tokens/s of clients of the engine itself: no server, no connection
@@ -191,9 +192,8 @@ impl ServeBench {
         let (engine, server) = (median(&row.engine), median(&row.server));
         let [ratio, least, most] = ratios(&row.server, &row.engine);
         let [first, late] = firsts(&row.server);
-        let mut line = format!(
-            "{clients:>7}  {engine:>6.1}  {server:>6.1}  {ratio:.3} ({least:.3} to {most:.3})  {first:>11.1}  {late:>5.1}"
-        );
+        let of_engine = format!("{ratio:.3} ({least:.3} to {most:.3})");
+        let mut line = format!("{clients:>7}  {engine:>6.1}  {server:>6.1}  {of_engine}  {first:>11.1}  {late:>5.1}");
         for other in &row.others {
             let [ratio, least, most] = ratios(&row.server, other);
             let [first, late] = firsts(other);

@@ -364,7 +364,9 @@ fn a_queue_that_is_full_and_a_text_that_never_fits_are_refused() {
     engine.set_waiting_max(2);
     let request = || Request { tokens_max: Some(3), ..Request::new(vec![1, 2]) };
     // The first can begin at once, and so does not count among those that wait.
-    (0..3).for_each(|_| drop(engine.submit(request()).unwrap()));
+    for _ in 0..3 {
+        engine.submit(request()).unwrap();
+    }
     let refused = engine.submit(request()).unwrap_err();
     assert_eq!(refused, RequestError::Queue { waiting_max: 2 });
     assert_eq!(refused.to_string(), "queue: expected fewer than 2 requests that wait, found 2");

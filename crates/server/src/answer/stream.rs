@@ -11,20 +11,20 @@ use std::convert::Infallible;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
-use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats, Token, ToolCallReader};
+use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats, ToolCallReader};
 use futures_util::stream::unfold;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::log_probabilities::{Told, of_chat, of_completion};
-use super::whole::failed;
-use super::{Head, Kind, call_object, finish_reason, provenance};
+use super::whole::{failed, never_begun};
+use super::{ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::chat::parted;
 use crate::ask::completion::CompletionAsk;
 use crate::run::{Next, Run};
 
 /// One answer on its way.
 struct Choice {
-    index: usize,
     reader: Option<ToolCallReader>,
     calls: usize,
     /// Characters that were told, for log-probabilities.
@@ -32,8 +32,6 @@ struct Choice {
     drafted: Vec<Drafted>,
     /// Scored tokens of a prompt that is told with its text when all of it is known.
     scored: Vec<Scored>,
-    end_tokens: Vec<Token>,
-    seed: u64,
     stats: Stats,
     /// What was told, if texts are logged.
     text: String,
@@ -45,6 +43,8 @@ struct Stream {
     run: Run,
     choices: Vec<Choice>,
     ready: VecDeque<String>,
+    /// Whether anything was written.
+    has_begun: bool,
     ended: bool,
 }
 
@@ -77,33 +77,30 @@ pub(super) fn echoed(completion: &CompletionAsk, prompt: usize, prompter: &Promp
 impl Stream {
     fn new(head: Head, run: Run) -> Self {
         let reader = || match &head.kind {
-            Kind::Chat(chat) => chat.reader(head.prompter()),
+            Kind::Chat(chat) => chat.reader.clone(),
             Kind::Completion(_) => None,
         };
-        let choice = |(index, request): (usize, &foretoken::Request)| Choice {
-            index,
+        let choice = |_: usize| Choice {
             reader: reader(),
             calls: 0,
             offset: 0,
             drafted: Vec::new(),
             scored: Vec::new(),
-            end_tokens: request.sampling.end_tokens.clone(),
-            seed: request.seed,
             stats: Stats::default(),
             text: String::new(),
         };
-        let choices = run.requests().iter().enumerate().map(choice).collect();
-        Self { head, run, choices, ready: VecDeque::new(), ended: false }
+        let choices = (0..run.asked().len()).map(choice).collect();
+        Self { head, run, choices, ready: VecDeque::new(), has_begun: false, ended: false }
     }
 
     /// What stands before the first token: the role, or the prompt.
     fn begin(&mut self) {
         for index in 0..self.choices.len() {
             match &self.head.kind {
-                Kind::Chat(_) => self.say(index, json!({ "role": "assistant", "content": "" }), Map::new()),
+                Kind::Chat(_) => self.say(index, json!({ "role": "assistant", "content": "" }), Map::new(), None),
                 Kind::Completion(completion) if completion.echo && completion.ask.log_probabilities.is_none() => {
                     let text = echoed(completion, index / completion.ask.best_of, self.head.prompter());
-                    self.say(index, json!(text), Map::new());
+                    self.say(index, json!(text), Map::new(), None);
                 }
                 Kind::Completion(_) => {}
             }
@@ -129,7 +126,7 @@ impl Stream {
         match event {
             Event::Prompt { .. } | Event::DrafterFailed { .. } => {}
             Event::PromptScored { scored, .. } => self.score(number, scored),
-            Event::Drafts { drafted, .. } => self.choices[number].drafted = drafted,
+            Event::Drafts { drafted, .. } => self.choices[number].drafted.extend(drafted),
             Event::Tokens { emitted, .. } => self.write(number, &emitted),
             Event::Finished { reason, text, stats, .. } => {
                 self.choices[number].stats = *stats;
@@ -143,48 +140,48 @@ impl Stream {
         let Kind::Completion(completion) = &self.head.kind else { return };
         let choice = &mut self.choices[number];
         choice.scored.extend(scored);
-        if choice.scored.len() < self.run.requests()[number].prompt.len() {
+        if choice.scored.len() < self.run.asked()[number].prompt_len {
             return;
         }
         let text = echoed(completion, number / completion.ask.best_of, self.head.prompter());
         let told = std::mem::take(&mut choice.scored);
         let told = of_completion(told.iter().map(Told::scored), self.head.prompter(), &mut choice.offset);
-        self.say(number, json!(text), Map::from_iter([("logprobs".to_string(), told)]));
+        self.say(number, json!(text), Map::new(), Some(told));
     }
 
     /// Tells what a pass wrote.
     fn write(&mut self, number: usize, emitted: &[Emitted]) {
+        self.has_begun = true;
         let text: String = emitted.iter().map(|emitted| emitted.text.as_str()).collect();
         let choice = &mut self.choices[number];
         let mut extras = Map::new();
+        let mut told = None;
         if self.head.kind.ask().log_probabilities.is_some() {
-            let written = emitted.iter().filter(|emitted| !choice.end_tokens.contains(&emitted.token));
-            let written = written.map(Told::emitted);
-            let told = match &self.head.kind {
+            let written = Told::all(emitted, &self.run.asked()[number].end_tokens);
+            told = Some(match &self.head.kind {
                 Kind::Chat(_) => of_chat(written, &self.head.app.prompter),
                 Kind::Completion(_) => of_completion(written, &self.head.app.prompter, &mut choice.offset),
-            };
-            extras.insert("logprobs".into(), told);
+            });
         }
         if self.head.kind.ask().provenance {
             let drafted = std::mem::take(&mut choice.drafted);
             extras.insert("provenance".into(), provenance::of_tokens(emitted, &self.head.app.prompter));
             extras.insert("drafted".into(), provenance::of_drafts(&drafted, &self.head.app.prompter));
         }
-        self.tell(number, &text, extras);
+        self.tell(number, &text, extras, told);
     }
 
     /// Tells text, and calls of tools in it.
-    fn tell(&mut self, number: usize, text: &str, extras: Map<String, Value>) {
+    fn tell(&mut self, number: usize, text: &str, extras: Map<String, Value>, told: Option<Box<RawValue>>) {
         let choice = &mut self.choices[number];
         let (text, calls) = match &mut choice.reader {
             Some(reader) => parted(reader.push(text)),
             None => (text.to_string(), Vec::new()),
         };
-        if !text.is_empty() || !extras.is_empty() {
+        if !text.is_empty() || !extras.is_empty() || told.is_some() {
             match &self.head.kind {
-                Kind::Chat(_) => self.say(number, json!({ "content": text }), extras),
-                Kind::Completion(_) => self.say(number, json!(text), extras),
+                Kind::Chat(_) => self.say(number, json!({ "content": text }), extras, told),
+                Kind::Completion(_) => self.say(number, json!(text), extras, told),
             }
         }
         self.call(number, &calls);
@@ -198,7 +195,7 @@ impl Stream {
             if place < most {
                 let call = call_object(&self.head, number, place, call);
                 self.choices[number].calls += 1;
-                self.say(number, json!({ "tool_calls": [call] }), Map::new());
+                self.say(number, json!({ "tool_calls": [call] }), Map::new(), None);
             }
         }
     }
@@ -206,71 +203,80 @@ impl Stream {
     /// Tells the end of an answer.
     fn finish(&mut self, number: usize, reason: &FinishReason, held: &str) {
         if !held.is_empty() {
-            self.tell(number, held, Map::new());
+            self.tell(number, held, Map::new(), None);
         }
         if let Some(mut reader) = self.choices[number].reader.take() {
             let (text, calls) = parted(reader.finish());
             if !text.is_empty() {
-                self.say(number, json!({ "content": text }), Map::new());
+                self.say(number, json!({ "content": text }), Map::new(), None);
             }
             self.call(number, &calls);
         }
         if let FinishReason::Failed(why) = reason {
-            self.ready.push_back(format!("data: {}\n\n", failed(why).object()));
+            self.ready.push_back(format!("data: {}\n\n", failed(why, self.run.asked()[number].forbids).object()));
             return;
         }
         let choice = &self.choices[number];
+        if let (Some(cut), FinishReason::Cancelled, false) = (self.run.cut(), reason, self.has_begun) {
+            // Once for all answers.
+            if number == 0 {
+                self.ready.push_back(format!("data: {}\n\n", never_begun(&self.head, cut).object()));
+            }
+            return;
+        }
         let mut extras = Map::new();
         extras.insert("finish_reason".into(), json!(finish_reason(reason, choice.calls > 0)));
-        extras.insert("seed".into(), json!(choice.seed));
-        if let (Some(cut), FinishReason::Cancelled) = (self.run.cut, reason) {
+        extras.insert("seed".into(), json!(self.run.asked()[number].seed));
+        if let (Some(cut), FinishReason::Cancelled) = (self.run.cut(), reason) {
             extras.insert("cut_by".into(), json!(cut.name()));
         }
         let delta = if matches!(self.head.kind, Kind::Chat(_)) { json!({}) } else { json!("") };
         let timings = self.head.timings(std::slice::from_ref(&choice.stats));
-        let choice = self.choice(number, delta, extras);
-        let mut object = self.head.object(true, vec![choice]);
-        object.insert("timings".into(), timings);
-        self.push(object);
+        let choice = self.choice(number, delta, extras, None);
+        self.push(&[choice], Map::from_iter([("timings".to_string(), timings)]));
     }
 
     /// Tells that all answers are told.
     fn end(&mut self) {
         self.ended = true;
         let stats: Vec<Stats> = self.choices.iter().map(|choice| choice.stats.clone()).collect();
-        self.head.log(&stats, self.run.cut);
+        self.head.log(&stats, self.run.cut());
         if self.head.app.settings.log_prompts {
             let texts: Vec<&str> = self.choices.iter().map(|choice| choice.text.as_str()).collect();
             tracing::info!(id = self.head.id, ?texts, "text");
         }
         if self.head.kind.ask().stream.is_some_and(|stream| stream.include_usage) {
-            let mut object = self.head.object(true, Vec::new());
-            object.insert("usage".into(), self.head.usage(self.run.requests(), &stats));
-            self.push(object);
+            let usage = self.head.usage(self.run.asked(), &stats);
+            self.push(&[], Map::from_iter([("usage".to_string(), usage)]));
         }
         self.ready.push_back("data: [DONE]\n\n".to_string());
     }
 
     /// A choice of a chunk. `said`: the delta of a chat, the text of a completion.
-    fn choice(&self, number: usize, said: Value, extras: Map<String, Value>) -> Value {
+    fn choice(
+        &self,
+        number: usize,
+        said: Value,
+        extras: Map<String, Value>,
+        logprobs: Option<Box<RawValue>>,
+    ) -> ChoiceJson {
         let name = if matches!(self.head.kind, Kind::Chat(_)) { "delta" } else { "text" };
-        let mut choice = json!({ "index": self.choices[number].index, "finish_reason": null, "logprobs": null });
-        choice[name] = said;
-        extras.into_iter().for_each(|(name, value)| choice[name] = value);
-        choice
+        let own = [("index", json!(number)), (name, said), ("finish_reason", Value::Null)];
+        let own = own.into_iter().map(|(name, value)| (name.to_string(), value));
+        ChoiceJson { fields: own.chain(extras).collect(), logprobs }
     }
 
-    fn say(&mut self, number: usize, said: Value, extras: Map<String, Value>) {
+    fn say(&mut self, number: usize, said: Value, extras: Map<String, Value>, told: Option<Box<RawValue>>) {
         if self.head.app.settings.log_prompts {
             let text = said.as_str().or_else(|| said.get("content").and_then(Value::as_str)).unwrap_or_default();
             self.choices[number].text.push_str(text);
         }
-        let choice = self.choice(number, said, extras);
-        let object = self.head.object(true, vec![choice]);
-        self.push(object);
+        let choice = self.choice(number, said, extras, told);
+        self.push(&[choice], Map::new());
     }
 
-    fn push(&mut self, object: Map<String, Value>) {
-        self.ready.push_back(format!("data: {}\n\n", Value::Object(object)));
+    fn push(&mut self, choices: &[ChoiceJson], extras: Map<String, Value>) {
+        let object = self.head.object(true, choices, extras);
+        self.ready.push_back(format!("data: {object}\n\n"));
     }
 }

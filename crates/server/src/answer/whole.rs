@@ -8,10 +8,11 @@ use foretoken::{Answer, Drafted, Event, FinishReason, Stats};
 use serde_json::{Value, json};
 
 use super::log_probabilities::{Told, of_chat, of_completion};
-use super::{Head, Kind, call_object, finish_reason, provenance};
-use crate::ask::chat::parted;
+use super::stream::echoed;
+use super::{ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
+use crate::ask::chat::{ChatAsk, parted};
 use crate::error::ApiError;
-use crate::run::{Next, Run};
+use crate::run::{Asked, Cut, Next, Run};
 
 /// All that is heard of one answer.
 #[derive(Default)]
@@ -21,9 +22,10 @@ struct Heard {
 }
 
 /// Waits for all answers, and tells them.
-pub(crate) async fn tell(head: &Head, mut run: Run) -> Result<Value, ApiError> {
+pub(crate) async fn tell(head: Head, mut run: Run) -> Result<String, ApiError> {
+    let answer = |asked: &Asked| Answer { seed: asked.seed, ..Answer::default() };
     let mut all: Vec<Heard> =
-        run.requests().iter().map(|request| Heard { answer: Answer::to(request), ..Heard::default() }).collect();
+        run.asked().iter().map(|asked| Heard { answer: answer(asked), drafted: Vec::new() }).collect();
     loop {
         match run.next().await {
             Next::End => break,
@@ -32,98 +34,124 @@ pub(crate) async fn tell(head: &Head, mut run: Run) -> Result<Value, ApiError> {
             Next::Event(number, event) => all[number].answer.take(&event, Instant::now()),
         }
     }
-    if let Some(why) = all.iter().find_map(|heard| heard.answer.failure.as_deref()) {
-        return Err(failed(why));
+    let why = |heard: &Heard| heard.answer.failure.clone();
+    if let (Some(why), true) = (all.iter().find_map(why), all.iter().all(|heard| heard.answer.failure.is_some())) {
+        return Err(failed(&why, run.asked()[0].forbids));
     }
-    if run.cut.is_some() && all.iter().all(|heard| heard.answer.emitted.is_empty()) {
-        return Err(ApiError::busy("request: expected an answer in time, found none: others were before it", 5));
+    if let (Some(cut), true) = (run.cut(), all.iter().all(|heard| heard.answer.emitted.is_empty())) {
+        return Err(never_begun(&head, cut));
     }
     let stats: Vec<Stats> = all.iter().map(|heard| heard.answer.stats.clone()).collect();
-    head.log(&stats, run.cut);
-    let (answers, best_of) = (head.kind.ask().answers, head.kind.ask().best_of);
-    let mut choices = Vec::new();
-    for (prompt, group) in all.chunks(best_of).enumerate() {
-        let mut group: Vec<&Heard> = group.iter().collect();
-        if best_of > answers {
-            group.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
-        }
-        for heard in group.into_iter().take(answers) {
-            choices.push(choice(head, &run, prompt, choices.len(), heard));
-        }
-    }
+    head.log(&stats, run.cut());
     if head.app.settings.log_prompts {
         let texts: Vec<&str> = all.iter().map(|heard| heard.answer.text.as_str()).collect();
         tracing::info!(id = head.id, ?texts, "text");
     }
-    let mut object = head.object(false, choices);
-    object.insert("usage".into(), head.usage(run.requests(), &stats));
-    object.insert("timings".into(), head.timings(&stats));
-    Ok(Value::Object(object))
+    // There may be much of it to write.
+    let told = tokio::task::spawn_blocking(move || object(&head, &run, &all, &stats)).await;
+    told.map_err(|error| ApiError::bug(format!("answer: expected it to be written, found a bug: {error}")))
 }
 
-/// Why a text could not go on, to who asked for it.
-pub(super) fn failed(why: &str) -> ApiError {
-    // What a request forbids is its own doing: there was no token left.
-    if why.starts_with("token ") { ApiError::bad(why) } else { ApiError::bug(why) }
+/// The whole of it, as JSON.
+fn object(head: &Head, run: &Run, all: &[Heard], stats: &[Stats]) -> String {
+    let (answers, best_of) = (head.kind.ask().answers, head.kind.ask().best_of);
+    let mut choices = Vec::new();
+    for (prompt, group) in all.chunks(best_of).enumerate() {
+        let mut group: Vec<(usize, &Heard)> = group.iter().enumerate().collect();
+        if best_of > answers {
+            group.sort_by(|(_, a), (_, b)| mean(b).total_cmp(&mean(a)));
+        }
+        for (place, heard) in group.into_iter().take(answers) {
+            let asked = &run.asked()[prompt * best_of + place];
+            choices.push(choice(head, run, (prompt, asked), choices.len(), heard));
+        }
+    }
+    let extras = [("usage", head.usage(run.asked(), stats)), ("timings", head.timings(stats))];
+    head.object(false, &choices, extras.into_iter().map(|(name, value)| (name.to_string(), value)).collect())
 }
 
-/// The mean log-probability of an answer's tokens.
+/// Why a text could not go on, to who asked for it. `forbids`: whether the request itself forbids tokens.
+pub(super) fn failed(why: &str, forbids: bool) -> ApiError {
+    // The engine says so where no token was left, which is then the request's doing.
+    if forbids && why.starts_with("token ") { ApiError::field("logit_bias", why) } else { ApiError::bug(why) }
+}
+
+/// Why nothing was written: whoever asked may ask again.
+pub(super) fn never_begun(head: &Head, cut: Cut) -> ApiError {
+    match cut {
+        Cut::Timeout => {
+            let seconds = head.app.settings.timeout_s;
+            ApiError::busy(format!("request: expected to begin in time ({seconds} s), found others before it"), 5)
+        }
+        Cut::Shutdown => ApiError::busy("server: expected one that runs on, found it about to end", 5),
+    }
+}
+
+/// The mean log-probability of an answer's tokens; of an empty one less than any.
 fn mean(heard: &Heard) -> f32 {
+    let tokens = heard.answer.emitted.len();
     let all = heard.answer.emitted.iter().filter_map(|emitted| emitted.log_probability);
-    all.sum::<f32>() / heard.answer.emitted.len().max(1) as f32
+    if tokens == 0 { f32::NEG_INFINITY } else { all.sum::<f32>() / tokens as f32 }
 }
 
-/// One answer. `prompt`: the number of its prompt.
-fn choice(head: &Head, run: &Run, prompt: usize, index: usize, heard: &Heard) -> Value {
+/// One answer to a prompt of this number.
+fn choice(head: &Head, run: &Run, (prompt, asked): (usize, &Asked), index: usize, heard: &Heard) -> ChoiceJson {
     let (answer, prompter) = (&heard.answer, head.prompter());
     let reason = answer.reason.as_ref().unwrap_or(&FinishReason::Cancelled);
-    let written = match reason {
-        FinishReason::EndToken(_) => &answer.emitted[..answer.emitted.len().saturating_sub(1)],
-        _ => &answer.emitted[..],
-    };
     let wants = head.kind.ask().log_probabilities.is_some();
-    let mut choice = json!({ "index": index, "logprobs": null, "seed": answer.seed });
+    let written = Told::all(&answer.emitted, &asked.end_tokens);
+    let mut fields = json!({ "index": index, "seed": answer.seed });
+    let mut logprobs = None;
     match &head.kind {
         Kind::Chat(chat) => {
-            let (text, calls) = match chat.reader(prompter) {
-                Some(mut reader) => {
-                    let mut pieces = reader.push(&answer.text);
-                    pieces.extend(reader.finish());
-                    parted(pieces)
-                }
-                None => (answer.text.clone(), Vec::new()),
-            };
-            let most = if chat.parallel_calls { usize::MAX } else { 1 };
-            let calls = calls.iter().take(most).enumerate();
-            let calls: Vec<Value> = calls.map(|(number, call)| call_object(head, index, number, call)).collect();
-            let silent = text.trim().is_empty() && !calls.is_empty();
-            let content = if silent { Value::Null } else { json!(text) };
-            choice["message"] = json!({ "role": "assistant", "content": content, "refusal": null });
-            choice["finish_reason"] = json!(finish_reason(reason, !calls.is_empty()));
-            if !calls.is_empty() {
-                choice["message"]["tool_calls"] = Value::Array(calls);
-            }
-            if wants {
-                choice["logprobs"] = of_chat(written.iter().map(Told::emitted), prompter);
-            }
+            let (message, has_calls) = message(head, chat, index, &answer.text);
+            fields["message"] = message;
+            fields["finish_reason"] = json!(finish_reason(reason, has_calls));
+            logprobs = wants.then(|| of_chat(written, prompter));
         }
         Kind::Completion(completion) => {
-            let before =
-                if completion.echo { super::stream::echoed(completion, prompt, prompter) } else { String::new() };
-            choice["text"] = json!(before + &answer.text);
-            choice["finish_reason"] = json!(finish_reason(reason, false));
+            let echo = completion.echo.then(|| echoed(completion, prompt, prompter));
+            fields["text"] = json!(echo.unwrap_or_default() + &answer.text);
+            fields["finish_reason"] = json!(finish_reason(reason, false));
             if wants {
-                let told = answer.scored.iter().map(Told::scored).chain(written.iter().map(Told::emitted));
-                choice["logprobs"] = of_completion(told, prompter, &mut 0);
+                let told = answer.scored.iter().map(Told::scored).chain(written);
+                logprobs = Some(of_completion(told, prompter, &mut 0));
             }
         }
     }
-    if let (Some(cut), FinishReason::Cancelled) = (run.cut, reason) {
-        choice["cut_by"] = json!(cut.name());
+    if let (Some(cut), FinishReason::Cancelled) = (run.cut(), reason) {
+        fields["cut_by"] = json!(cut.name());
+    }
+    if let FinishReason::Failed(why) = reason {
+        fields["error"] = failed(why, asked.forbids).object()["error"].take();
     }
     if head.kind.ask().provenance {
-        choice["provenance"] = provenance::of_tokens(&answer.emitted, prompter);
-        choice["drafted"] = provenance::of_drafts(&heard.drafted, prompter);
+        fields["provenance"] = provenance::of_tokens(&answer.emitted, prompter);
+        fields["drafted"] = provenance::of_drafts(&heard.drafted, prompter);
     }
-    choice
+    let Value::Object(fields) = fields else { unreachable!("it was made as an object") };
+    ChoiceJson { fields, logprobs }
+}
+
+/// A turn's text and calls; and whether there are calls.
+fn message(head: &Head, chat: &ChatAsk, index: usize, text: &str) -> (Value, bool) {
+    let (text, calls) = match chat.reader.clone() {
+        Some(mut reader) => {
+            let mut pieces = reader.push(text);
+            pieces.extend(reader.finish());
+            parted(pieces)
+        }
+        None => (text.to_string(), Vec::new()),
+    };
+    let most = if chat.parallel_calls { usize::MAX } else { 1 };
+    let calls = calls.iter().take(most).enumerate();
+    let calls: Vec<Value> = calls.map(|(number, call)| call_object(head, index, number, call)).collect();
+    let silent = text.trim().is_empty() && !calls.is_empty();
+    let content = if silent { Value::Null } else { json!(text) };
+    let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
+    let has_calls = !calls.is_empty();
+    if has_calls {
+        message["tool_calls"] = Value::Array(calls);
+    }
+    (message, has_calls)
 }

@@ -21,6 +21,8 @@ pub(crate) struct ChatAsk {
     pub(crate) input: ChatInput,
     /// Whether more than one call is told.
     pub(crate) parallel_calls: bool,
+    /// Finds calls in an answer, if they are looked for; each answer has a copy.
+    pub(crate) reader: Option<ToolCallReader>,
     /// Bytes of all that the template is given.
     bytes: usize,
 }
@@ -55,6 +57,7 @@ impl ChatAsk {
             let expected = "expected false beside \"continue_final_message\": true, found true";
             return Err(ApiError::field("add_generation_prompt", expected));
         }
+        bytes += fields.bytes_of("documents") + fields.bytes_of("chat_template_kwargs");
         let documents: Option<Vec<Json>> = fields.take("documents", "a list of objects")?;
         let mut input = ChatInput::new(&messages, answered);
         input.continue_final_message = continued;
@@ -62,21 +65,32 @@ impl ChatAsk {
         input.tools = tools.filter(|_| calls);
         input.documents = documents;
         input.variables = variables(fields)?;
-        Ok(Self { ask, input, parallel_calls, bytes })
+        Ok(Self { ask, input, parallel_calls, reader: None, bytes })
     }
 
     /// The requests for all answers.
-    pub(crate) fn requests(&self, prompter: &Prompter, key: u64, limit: &TextLimit) -> Result<Vec<Request>, ApiError> {
+    pub(crate) fn requests(
+        &mut self,
+        prompter: &Prompter,
+        key: u64,
+        limit: &TextLimit,
+    ) -> Result<Vec<Request>, ApiError> {
         let of = |error: Error| ApiError::of(&error);
         limit.check("messages", self.bytes)?;
-        if self.input.tools.is_some() && prompter.chat_template().is_ok() && self.format(prompter).is_none() {
+        let format = self.format(prompter);
+        if self.input.tools.is_some() && prompter.chat_template().is_ok() && format.is_none() {
             let why = "the model's chat template says nothing of tools";
             return Err(ApiError::unsupported("tools", format!("expected none, found some: {why}")));
         }
         let decided = prompter.decide(&self.ask.sampling).map_err(of)?;
+        if let (Some(tops), None) = (self.ask.log_probabilities, self.ask.stream) {
+            limit.check_values(self.ask.best_of, self.ask.sampling.tokens_max.0, tops)?;
+        }
         let mut request = prompter.chat(&self.input, &decided).map_err(|error| unwritten(&error))?;
-        self.ask.complete(prompter, key, &mut request)?;
-        if let (Some(format), Some(tokenizer)) = (self.format(prompter), &prompter.tokenizer) {
+        limit.check_tokens("messages", request.prompt.len())?;
+        self.ask.complete(prompter, key, limit, &mut request)?;
+        if let (Some(format), Some(tokenizer), Some(tools)) = (format, &prompter.tokenizer, &self.input.tools) {
+            self.reader = Some(ToolCallReader::new(format, tools));
             request.shown_special = tokenizer.special_tokens(format.marks()).into();
         }
         Ok(n_best(&request, self.ask.best_of))
@@ -86,12 +100,6 @@ impl ChatAsk {
     fn format(&self, prompter: &Prompter) -> Option<ToolFormat> {
         let template = prompter.chat_template().ok().filter(|_| self.input.tools.is_some())?;
         ToolFormat::of_template(template)
-    }
-
-    /// A reader for calls in one answer, if they are looked for.
-    pub(crate) fn reader(&self, prompter: &Prompter) -> Option<ToolCallReader> {
-        let tools = self.input.tools.as_deref()?;
-        Some(ToolCallReader::new(self.format(prompter)?, tools))
     }
 }
 

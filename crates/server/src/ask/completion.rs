@@ -61,11 +61,16 @@ impl CompletionAsk {
     pub(crate) fn requests(&self, prompter: &Prompter, key: u64, limit: &TextLimit) -> Result<Vec<Request>, ApiError> {
         let of = |error: Error| ApiError::of(&error);
         let decided = prompter.decide(&self.ask.sampling).map_err(of)?;
+        if let (Some(tops), None) = (self.ask.log_probabilities, self.ask.stream) {
+            let answers = self.prompts.len().saturating_mul(self.ask.best_of);
+            limit.check_values(answers, self.ask.sampling.tokens_max.0, tops)?;
+        }
         let mut requests = Vec::new();
         for prompt in &self.prompts {
             limit.check("prompt", prompt.text().map_or(0, str::len))?;
             let mut request = prompter.request_by(prompt, &decided).map_err(of)?;
-            self.ask.complete(prompter, key, &mut request)?;
+            limit.check_tokens("prompt", request.prompt.len())?;
+            self.ask.complete(prompter, key, limit, &mut request)?;
             request.prompt_log_probabilities = self.echo && self.ask.log_probabilities.is_some();
             requests.extend(n_best(&request, self.ask.best_of));
         }

@@ -26,6 +26,14 @@ fn empty(value: &Value) -> bool {
     }
 }
 
+fn truth(value: &Value) -> bool {
+    value == &Value::Bool(true)
+}
+
+fn no_time(value: &Value) -> bool {
+    value.as_f64().is_some_and(|time| time <= 0.0)
+}
+
 fn one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
 }
@@ -41,7 +49,7 @@ fn text_alone(value: &Value) -> bool {
 const GRAMMAR: &str = "texts cannot be held to a grammar or schema yet";
 const SAMPLER: &str = "this sampler is not there";
 
-const REFUSED: [Refused; 38] = [
+const REFUSED: [Refused; 43] = [
     ("response_format", text_format, GRAMMAR),
     ("grammar", empty, GRAMMAR),
     ("json_schema", empty, GRAMMAR),
@@ -80,6 +88,11 @@ const REFUSED: [Refused; 38] = [
     ("n_keep", empty, "the context does not shift"),
     ("n_indent", empty, "texts are not indented"),
     ("verbosity", never, "say it in the prompt"),
+    ("add_special_tokens", truth, "prompts get what the model expects around a text; give tokens instead"),
+    ("do_sample", truth, "use temperature 0"),
+    ("t_max_predict_ms", no_time, "the server's --timeout holds for all"),
+    ("penalize_nl", empty, "penalties hold for all tokens"),
+    ("smoothing_factor", empty, SAMPLER),
 ];
 
 /// Takes these fields, and refuses the first that asks for something.

@@ -21,6 +21,7 @@ pub(super) fn read(fields: &mut Fields, server: &SamplingSettings) -> Result<Sam
         ("repeat_penalty", "repetition_penalty"),
         ("max_completion_tokens", "max_tokens"),
         ("n_predict", "max_tokens"),
+        ("max_new_tokens", "max_tokens"),
         ("tokens_min", "min_tokens"),
     ] {
         fields.rename(from, to)?;
@@ -52,9 +53,8 @@ pub(super) fn read(fields: &mut Fields, server: &SamplingSettings) -> Result<Sam
         settings.tokens_max = Limit(usize::try_from(tokens).ok());
     }
     settings.tokens_min = fields.count("min_tokens", 0, u32::MAX as usize)?.unwrap_or(settings.tokens_min);
-    if let Some(seed) = fields.whole("seed", -1, i64::MAX)? {
-        // llama.cpp's -1 is a random one.
-        settings.seed = u64::try_from(seed).ok();
+    if let Some(seed) = fields.raw("seed") {
+        settings.seed = seed_of(seed.get())?;
     }
     if fields.has("stop") {
         settings.stop = fields.texts("stop")?;
@@ -70,6 +70,20 @@ pub(super) fn read(fields: &mut Fields, server: &SamplingSettings) -> Result<Sam
         settings.logit_bias = logit_bias(&biases)?;
     }
     Ok(settings)
+}
+
+/// Any whole number of 64 bits, with or without a sign. llama.cpp's -1 is a random one.
+fn seed_of(found: &str) -> Result<Option<u64>, ApiError> {
+    let wrong = || {
+        let expected = "expected a whole number of 64 bits (-1: a random one), found";
+        ApiError::field("seed", format!("{expected} {}", shown(found)))
+    };
+    match (found.parse::<u64>(), found.parse::<i64>()) {
+        (Ok(seed), _) => Ok(Some(seed)),
+        (_, Ok(-1)) => Ok(None),
+        (_, Ok(seed)) => Ok(Some(seed.cast_unsigned())),
+        _ => Err(wrong()),
+    }
 }
 
 /// Tokens that end the text besides the model's own.
@@ -147,7 +161,7 @@ mod tests {
             (r#"{"stop": ""}"#, "stop: expected strings of at least one letter, found an empty one"),
             (r#"{"logit_bias": {"x": 1}}"#, "logit_bias: expected an object from tokens to finite numbers"),
             (r#"{"logit_bias": [[1]]}"#, "logit_bias: expected an object from tokens to finite numbers"),
-            (r#"{"seed": "7"}"#, "seed: expected a whole number from -1 up, found \"7\""),
+            (r#"{"seed": "7"}"#, "seed: expected a whole number of 64 bits (-1: a random one), found \"7\""),
             (r#"{"ignore_eos": 1}"#, "ignore_eos: expected true or false, found 1"),
         ] {
             let error = read_of(body).expect_err(body);

@@ -97,7 +97,7 @@ fn answers_that_can_begin_at_once_do_not_queue() {
         house.post("/v1/completions", &seeded(1, json!({ "n": n, "max_tokens": 2 }))).good();
     }
     // One more than can run and wait: none of them is begun.
-    house.post("/v1/completions", &seeded(1, json!({ "n": 10, "max_tokens": 2 }))).error(429);
+    house.post("/v1/completions", &seeded(1, json!({ "n": 10, "max_tokens": 2 }))).error(400);
     house.wait_for(0, 0);
     house.end();
 }

@@ -2,9 +2,9 @@
 //!
 //! What is asked for is what comes: the same text however it is asked (`texts`), each field (`fields`, `chats`,
 //! `speculation`, `log_probabilities`), each refusal by name (`mutations`). Limits, guards and ends are those of
-//! `limits`, `guards` and `ends`; counts are read as Prometheus reads them (`metrics`, `prometheus`). Whatever comes, the
-//! engine is empty and intact afterwards (`properties`, and every `House` that is ended). Load is in a
-//! program of its own (`../load.rs`).
+//! `limits`, `guards` and `ends`; counts are read as Prometheus reads them (`metrics`, `prometheus`). Whatever comes,
+//! the engine is empty and intact afterwards (`properties`, and every `House` that is ended). Load is in a program of
+//! its own (`../load.rs`).
 
 mod bodies;
 mod chats;

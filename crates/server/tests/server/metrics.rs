@@ -14,17 +14,18 @@ fn metrics(house: &House) -> Exposition {
 }
 
 /// All names that a dashboard may stand on, with their kinds.
-const NAMES: [(&str, &str); 17] = [
+const NAMES: [(&str, &str); 18] = [
     ("num_requests_running", "gauge"),
     ("num_requests_waiting", "gauge"),
     ("kv_cache_usage_perc", "gauge"),
     ("prompt_tokens", "counter"),
     ("generation_tokens", "counter"),
+    ("prefix_cache_queries", "counter"),
     ("prefix_cache_hits", "counter"),
     ("num_preemptions", "counter"),
     ("request_success", "counter"),
     ("time_to_first_token_seconds", "histogram"),
-    ("inter_token_latency_seconds", "histogram"),
+    ("request_time_per_output_token_seconds", "histogram"),
     ("e2e_request_latency_seconds", "histogram"),
     ("spec_decode_num_drafts", "counter"),
     ("spec_decode_num_draft_tokens", "counter"),
@@ -83,7 +84,9 @@ fn counts_are_those_of_what_was_asked() {
     assert_eq!(after.sum("foretoken:spec_decode_drafter_failures_total"), 0.0);
     let ended = |why| after.value("foretoken:request_success_total", &[("finished_reason", why)]);
     assert_eq!((ended("length"), ended("stop"), ended("cancelled")), (5.0, 1.0, 0.0));
-    for (name, texts) in [("time_to_first_token", 6.0), ("e2e_request_latency", 6.0), ("inter_token_latency", 5.0)] {
+    for (name, texts) in
+        [("time_to_first_token", 6.0), ("e2e_request_latency", 6.0), ("request_time_per_output_token", 5.0)]
+    {
         assert_eq!(after.sum(&format!("foretoken:{name}_seconds_count")), texts, "{name}");
         assert!(after.sum(&format!("foretoken:{name}_seconds_sum")) > 0.0, "{name}");
     }

@@ -95,7 +95,12 @@ fn does(house: &House, act: &Act, seed: u64) -> io::Result<()> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 20, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 8,
+        max_shrink_iters: 20,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn afterwards_the_engine_is_empty_and_intact(

@@ -32,6 +32,8 @@ impl Message {
                 return problem("content", "expected a string or a list of parts", content.kind());
             }
             _ if has_calls => self,
+            // An answer of the API that was refused or empty, sent back.
+            _ if self.role().as_deref() == Some("assistant") => self.with("content", ""),
             _ => return problem("content", "expected a string or a list of parts", "none"),
         };
         Ok(match calls {

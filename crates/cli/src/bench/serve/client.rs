@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use foretoken::{EngineThread, Event, Generator, Request};
+use foretoken::{EngineThread, Event, Generator, Request, Tenant};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -24,6 +24,13 @@ pub struct Asked<'a> {
     pub temperature: f32,
     /// Seed of the first text; each has another.
     pub seed: u64,
+}
+
+impl Asked<'_> {
+    /// The seed of a text.
+    fn seed_of(&self, number: usize) -> u64 {
+        self.seed + number as u64
+    }
 }
 
 /// What clients saw together.
@@ -83,7 +90,9 @@ pub fn without_server(generator: Generator, asked: &Asked<'_>) -> Result<(Genera
     let figures = all(asked, |number| {
         let started = Instant::now();
         let prompt = asked.prompts[number % asked.prompts.len()].as_str();
-        let request = Request { seed: asked.seed + number as u64, ..prompter.request(prompt)? };
+        // Nothing that was computed or learned for one text is of use for another, here and below.
+        let tenant = Tenant(asked.seed_of(number) << 1 | 1);
+        let request = Request { seed: asked.seed_of(number), tenant, ..prompter.request(prompt)? };
         let (events, heard) = channel();
         engine.submit(request, &events)?;
         drop(events);
@@ -108,13 +117,16 @@ pub fn without_server(generator: Generator, asked: &Asked<'_>) -> Result<(Genera
 pub fn over_http(url: &str, asked: &Asked<'_>) -> Result<Figures, Failure> {
     let failed = |why: String| Failure::Other(format!("{url}: {why}"));
     let config = ureq::Agent::config_builder().max_idle_connections_per_host(asked.clients);
+    let config = config.max_idle_connections(asked.clients);
     let agent = config.http_status_as_error(false).build().new_agent();
     all(asked, |number| {
         let body = json!({
             "prompt": asked.prompts[number % asked.prompts.len()],
             "max_tokens": asked.tokens,
             "temperature": asked.temperature,
-            "seed": asked.seed + number as u64,
+            "seed": asked.seed_of(number),
+            "cache_salt": format!("bench {}", asked.seed_of(number)),
+            "cache_prompt": false,
             "ignore_eos": true,
             "stream": true,
             "stream_options": { "include_usage": true },
