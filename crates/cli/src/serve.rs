@@ -67,8 +67,8 @@ struct ServerOptions {
     /// A file of such keys, one a line
     #[arg(long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// The model's name in requests and answers (also -a) [default: that of its file or folder]
-    #[arg(long, value_name = "NAME")]
+    /// The model's name in requests and answers [default: that of its file or folder]
+    #[arg(short, long, value_name = "NAME")]
     alias: Option<String>,
     /// Most requests that wait; more are refused with the status 429
     #[arg(long, value_name = "N", default_value = "256", value_parser = values::one_up, allow_negative_numbers = true)]

@@ -16,6 +16,7 @@ mod prompt_cache;
 mod quantize;
 mod records;
 mod replay;
+mod serve;
 mod speculation;
 mod trie;
 

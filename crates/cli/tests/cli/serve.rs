@@ -1,0 +1,77 @@
+//! `foretoken serve` as a command: what it says, what it refuses, how it ends. What it answers is tested in its crate.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+
+use super::{run, run_with, words};
+
+#[test]
+fn it_says_where_it_is_answers_and_ends_when_asked() {
+    let cache = tempfile::tempdir().expect("a folder can be made");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    command.args(["serve", "--port", "0", "-c", "256", "-np", "2", "-a", "stories"]);
+    command.env("XDG_CACHE_HOME", cache.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut server = command.spawn().expect("the program starts");
+    let mut said = BufReader::new(server.stderr.take().expect("it is piped"));
+    let mut line = String::new();
+    let address = loop {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("it can be read") > 0, "it ended without an address");
+        if let Some(address) = line.trim().strip_prefix("stories at http://") {
+            break address.to_string();
+        }
+    };
+    let mut client = TcpStream::connect(&address).expect("it listens");
+    let body = r#"{"prompt": "the", "max_tokens": 3, "seed": 1}"#;
+    let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    write!(client, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).expect("it takes a request");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"model\":\"stories\""), "{answer}");
+    Command::new("kill").args(["-TERM", &server.id().to_string()]).status().expect("it can be asked to end");
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).expect("it can be read");
+    assert!(server.wait().expect("it ends").success(), "{rest}");
+    assert!(rest.contains(" INFO answered ") && !rest.contains("prompt="), "{rest}");
+}
+
+#[test]
+fn what_it_cannot_be_told_is_refused_in_one_line() {
+    for (options, expected) in [
+        ("--host nowhere", "--host: expected an IP address (127.0.0.1, 0.0.0.0, ::1), found nowhere"),
+        ("--queue-max 2000000", "--queue-max: expected a whole number from 1 to 1048576, found 2000000"),
+        ("--timeout 90000", "--timeout: expected a whole number from 1 to 86400, found 90000"),
+        ("--api-key=", "--api-key: expected keys of at least one letter, found an empty one"),
+        ("-np 0", "--parallel: expected a whole number from 1 to 256, found \"0\""),
+    ] {
+        let line = [vec!["serve", "--port", "0", "-c", "64"], words(options)].concat();
+        assert_eq!(run(&line).error(2), expected, "{options}");
+    }
+    assert!(run(&["serve", "--port", "70000"]).error(2).starts_with("--port: "));
+    let missing = run(&["serve", "-c", "64", "--api-key-file", "no/such/file"]).error(1);
+    assert!(missing.starts_with("no/such/file: cannot be read: "), "{missing}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = taken.local_addr().expect("it has an address").port().to_string();
+    let refused = run(&["serve", "-c", "64", "--port", &port]).error(1);
+    assert!(refused.starts_with(&format!("host and port 127.0.0.1:{port}: cannot be listened on: ")), "{refused}");
+}
+
+#[test]
+fn clients_of_engine_and_server_are_timed_in_turn() {
+    let line = "bench serve --texts 1 --repeat 1 -n 4 -np 1,2 -c 128 --json -p the";
+    let lines = run_with(&words(line), &[], "").ok();
+    let rows: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(rows.len(), 2);
+    for (row, clients) in rows.iter().zip([1, 2]) {
+        assert_eq!((row["clients"].as_u64(), row["tokens"].as_u64()), (Some(clients), Some(4)));
+        for who in ["engine", "server"] {
+            assert!(row[who]["tokens_per_second"].as_f64().is_some_and(|speed| speed > 0.0), "{row}");
+            assert!(row[who]["first_token_ms"].as_f64().is_some_and(|time| time > 0.0), "{row}");
+        }
+    }
+    let refused = run(&words("bench serve -p the --url llama")).error(2);
+    assert_eq!(refused, "--url: expected NAME=http://HOST:PORT, found \"llama\"");
+    let nobody = run(&words("bench serve --texts 1 --repeat 1 -n 4 -np 1 -c 128 -p the --url x=http://127.0.0.1:9"));
+    assert!(nobody.err.contains("error: http://127.0.0.1:9: "), "{}", nobody.err);
+}
