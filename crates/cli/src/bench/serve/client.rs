@@ -132,8 +132,11 @@ pub fn over_http(url: &str, asked: &Asked<'_>) -> Result<Figures, Failure> {
             "stream_options": { "include_usage": true },
         });
         let started = Instant::now();
-        let sent = agent.post(format!("{url}/v1/completions")).content_type("application/json");
-        let mut answer = sent.send(body.to_string()).map_err(|error| failed(error.to_string()))?;
+        let send =
+            || agent.post(format!("{url}/v1/completions")).content_type("application/json").send(body.to_string());
+        // Some servers close a connection behind a stream, which shows only when it is used again.
+        let answer = send().or_else(|_| send());
+        let mut answer = answer.map_err(|error| failed(error.to_string()))?;
         if answer.status() != 200 {
             let said = answer.body_mut().read_to_string().unwrap_or_default();
             return Err(failed(format!("expected status 200, found {}: {said}", answer.status())));
