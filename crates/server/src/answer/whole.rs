@@ -83,7 +83,10 @@ pub(super) fn never_begun(head: &Head, cut: Cut) -> ApiError {
             let seconds = head.app.settings.timeout_s;
             ApiError::busy(format!("request: expected to begin in time ({seconds} s), found others before it"), 5)
         }
-        Cut::Shutdown => ApiError::busy("server: expected one that runs on, found it about to end", 5),
+        Cut::Shutdown => {
+            let error = ApiError::busy("server: expected one that runs on, found it about to end", 5);
+            ApiError { code: Some("shutdown"), ..error }
+        }
     }
 }
 

@@ -105,8 +105,8 @@ impl ChatAsk {
 
 /// Why messages could not be written out: what is wrong with a template, or with them, shows only there.
 fn unwritten(error: &Error) -> ApiError {
-    let found = shown(&error.to_string());
-    ApiError::field("messages", format!("expected what the model's chat template can write, found a problem: {found}"))
+    let expected = "expected what the model's chat template can write, found a problem";
+    ApiError::field("messages", format!("{expected}: {error}"))
 }
 
 /// The text of pieces, and their calls.

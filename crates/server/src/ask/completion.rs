@@ -50,6 +50,7 @@ impl CompletionAsk {
             return Err(ApiError::field("prompt", expected));
         }
         let echo = fields.truth("echo")?.unwrap_or(false);
+        fields.rename("n_probs", "logprobs")?;
         ask.log_probabilities = fields.count("logprobs", 0, TOPS_MAX)?;
         if fields.has("top_logprobs") {
             return Err(ApiError::field("top_logprobs", "expected none (logprobs is their number here), found some"));

@@ -56,8 +56,10 @@ pub(super) fn read(fields: &mut Fields, server: &SamplingSettings) -> Result<Sam
     if let Some(seed) = fields.raw("seed") {
         settings.seed = seed_of(seed.get())?;
     }
-    if fields.has("stop") {
-        settings.stop = fields.texts("stop")?;
+    let has_stop = fields.has("stop");
+    let stop = fields.texts("stop")?;
+    if has_stop {
+        settings.stop = stop;
         if settings.stop.iter().any(String::is_empty) {
             return Err(ApiError::field("stop", "expected strings of at least one letter, found an empty one"));
         }

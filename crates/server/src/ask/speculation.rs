@@ -40,13 +40,20 @@ impl SpeculationAsk {
                 return Err(ApiError::field("speculative.verify", expected));
             }
         };
-        Ok(Self {
+        let ask = Self {
             spec_type,
             n_max: fields.count("speculative.n_max", 0, 1 << 20)?,
             n_min: fields.count("speculative.n_min", 0, 1 << 20)?,
             p_min: fields.number("speculative.p_min", 0.0, 1.0)?,
             promise,
-        })
+        };
+        // These are ours, so a wrong word is a mistake and no other server's field.
+        match fields.unknown().iter().find(|name| name.starts_with("speculative.")) {
+            Some(name) => {
+                Err(ApiError::field(name, "expected type, n_max, n_min, p_min or verify, found another word"))
+            }
+            None => Ok(ask),
+        }
     }
 
     /// Whether nothing is drafted, whoever could.
