@@ -103,6 +103,9 @@ export async function contrasts(page, selectors) {
   }, selectors);
 }
 
+/** How many times longer things may take than they should: a machine that only tests may be slow (FORETOKEN_PATIENCE). */
+export const patience = Number(process.env.FORETOKEN_PATIENCE ?? 1);
+
 /**
  * Fails where the first paint takes longer. A first visit, which also starts a process of the browser, is not counted;
  * of those after it the least is, as whatever else the machine does only adds to it. Nothing comes from a cache.

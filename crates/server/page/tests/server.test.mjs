@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { after, before, describe, test } from "node:test";
 import { EventParser } from "../stream.js";
-import { drawn, ended, launch, open, paintsWithin, say, shownText } from "./browser.mjs";
+import { drawn, ended, launch, open, paintsWithin, patience, say, shownText } from "./browser.mjs";
 
 const given = process.env.FORETOKEN_SERVER ?? "";
 const skip = given === "" ? "FORETOKEN_SERVER is not set" : false;
@@ -141,7 +141,7 @@ describe("with a real server", { skip }, () => {
   });
 
   test("the page is painted within 100 ms", async () => {
-    await paintsWithin(100, browser, address);
+    await paintsWithin(100 * patience, browser, address);
   });
 
   test("a server that is killed in the middle of a text", { skip: given.startsWith("http") }, async () => {
