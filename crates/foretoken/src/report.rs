@@ -37,11 +37,15 @@ pub fn finish_reason(reason: Option<&FinishReason>) -> &'static str {
 
 /// Who produced each token: a drafter's name, or `target`.
 pub fn origins<'a>(emitted: &[Emitted], names: &'a [String]) -> Vec<&'a str> {
-    let name = |emitted: &Emitted| match emitted.origin {
+    emitted.iter().map(|emitted| origin(emitted.origin, names)).collect()
+}
+
+/// Who produced a token: a drafter's name, or `target`. `names`: of the drafters, by number.
+pub fn origin(origin: Origin, names: &[String]) -> &str {
+    match origin {
         Origin::Target => "target",
         Origin::Drafted(number) => names.get(usize::from(number)).map_or("unknown", String::as_str),
-    };
-    emitted.iter().map(name).collect()
+    }
 }
 
 /// A value of each new token.
@@ -50,7 +54,7 @@ fn each(answer: &Answer, value: impl Fn(&Emitted) -> Value) -> Vec<Value> {
 }
 
 /// To six significant digits, which is more than probabilities of f32 logits have.
-fn digits(number: f64) -> f64 {
+pub fn digits(number: f64) -> f64 {
     format!("{number:.5e}").parse().unwrap_or(number)
 }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::app::App;
+use crate::app::{App, seconds_since_1970};
 use crate::ask::Ask;
 use crate::ask::chat::ChatAsk;
 use crate::ask::completion::CompletionAsk;
@@ -62,11 +62,9 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn new(app: Arc<App>, kind: Kind, number: u64) -> Self {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let created = since.map_or(0, |since| since.as_secs());
         let prefix = if kind.is_chat() { "chatcmpl" } else { "cmpl" };
         let id = format!("{prefix}-{}", app.name_of_request(number));
-        Self { app, kind, id, created }
+        Self { app, kind, id, created: seconds_since_1970() }
     }
 
     pub(crate) fn prompter(&self) -> &Prompter {

@@ -68,12 +68,11 @@ impl App {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { settings, sampling, address, spec_type, promise, prompter, engine, keeps, parallel } = parts;
         let model = settings.alias.clone().unwrap_or_else(|| name_of(&prompter.target.name));
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             metrics: Arc::new(Metrics::new(&prompter.names)),
             limit: TextLimit::of(&prompter),
             model,
-            created: since.map_or(0, |since| since.as_secs()),
+            created: seconds_since_1970(),
             cutting: watch::Sender::new(false),
             has_new_texts: AtomicBool::new(false),
             large_bodies: Semaphore::new(LARGE_BODIES_MAX),
@@ -115,6 +114,12 @@ impl App {
             }
         }
     }
+}
+
+/// Now, as OpenAI's objects say when they were made.
+pub(crate) fn seconds_since_1970() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// The name of a model by its path: that of the folder or file, without `.gguf`.

@@ -1,31 +1,19 @@
 //! Who produced each token, and what was drafted in vain.
 
+use foretoken::report::{digits, origin};
 use foretoken::{Drafted, Emitted, Origin, Prompter};
 use serde_json::{Value, json};
 
 use super::log_probabilities::text_of;
 
-fn name(prompter: &Prompter, number: u8) -> &str {
-    prompter.names.get(usize::from(number)).map_or("unknown", String::as_str)
-}
-
-/// To six significant digits, which is more than probabilities of f32 logits have.
-fn digits(number: f64) -> f64 {
-    format!("{number:.5e}").parse().unwrap_or(number)
-}
-
 /// The tokens of a text: who, how deep in the draft, in which pass, with which probabilities under the laws of the
 /// target (p) and of the drafter (q).
 pub(crate) fn of_tokens(emitted: &[Emitted], prompter: &Prompter) -> Value {
     let one = |emitted: &Emitted| {
-        let origin = match emitted.origin {
-            Origin::Target => "target",
-            Origin::Drafted(number) => name(prompter, number),
-        };
         json!({
             "token": emitted.token,
             "text": emitted.text,
-            "origin": origin,
+            "origin": origin(emitted.origin, &prompter.names),
             "depth": emitted.depth,
             "pass": emitted.pass,
             "p": digits(emitted.p),
@@ -39,7 +27,7 @@ pub(crate) fn of_tokens(emitted: &[Emitted], prompter: &Prompter) -> Value {
 pub(crate) fn of_drafts(drafted: &[Drafted], prompter: &Prompter) -> Value {
     let one = |drafted: &Drafted| {
         json!({
-            "drafter": name(prompter, drafted.drafter),
+            "drafter": origin(Origin::Drafted(drafted.drafter), &prompter.names),
             "depth": drafted.depth,
             "token": drafted.token,
             "text": text_of(prompter, drafted.token),

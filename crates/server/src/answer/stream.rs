@@ -230,7 +230,7 @@ impl Stream {
         if let (Some(cut), FinishReason::Cancelled) = (self.run.cut(), reason) {
             extras.insert("cut_by".into(), json!(cut.name()));
         }
-        let delta = if matches!(self.head.kind, Kind::Chat(_)) { json!({}) } else { json!("") };
+        let delta = if self.head.kind.is_chat() { json!({}) } else { json!("") };
         let timings = self.head.timings(std::slice::from_ref(&choice.stats));
         let choice = self.choice(number, delta, extras, None);
         self.push(&[choice], Map::from_iter([("timings".to_string(), timings)]));
@@ -260,7 +260,7 @@ impl Stream {
         extras: Map<String, Value>,
         logprobs: Option<Box<RawValue>>,
     ) -> ChoiceJson {
-        let name = if matches!(self.head.kind, Kind::Chat(_)) { "delta" } else { "text" };
+        let name = if self.head.kind.is_chat() { "delta" } else { "text" };
         let own = [("index", json!(number)), (name, said), ("finish_reason", Value::Null)];
         let own = own.into_iter().map(|(name, value)| (name.to_string(), value));
         ChoiceJson { fields: own.chain(extras).collect(), logprobs }
