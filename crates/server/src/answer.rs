@@ -11,7 +11,8 @@ pub(crate) mod whole;
 
 use std::sync::Arc;
 
-use foretoken::{FinishReason, Prompter, Stats, ToolCall, report};
+use foretoken::settings::SamplingSettings;
+use foretoken::{FinishReason, Prompter, Request, Stats, ToolCall, report};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -21,7 +22,10 @@ use crate::ask::Ask;
 use crate::ask::chat::ChatAsk;
 use crate::ask::completion::CompletionAsk;
 use crate::error::ApiError;
+use crate::fields::Fields;
+use crate::limits::TextLimit;
 use crate::run::{Asked, Cut};
+use crate::settings::ServerSettings;
 
 /// What was asked for.
 #[derive(Clone, Debug)]
@@ -30,7 +34,34 @@ pub(crate) enum Kind {
     Completion(Box<CompletionAsk>),
 }
 
+/// What a request is understood by: the prompter, the server's settings and limits, and whose it is.
+pub(crate) struct Reading<'a> {
+    pub(crate) prompter: &'a Prompter,
+    pub(crate) sampling: &'a SamplingSettings,
+    pub(crate) settings: &'a ServerSettings,
+    pub(crate) limit: &'a TextLimit,
+    pub(crate) key: u64,
+}
+
 impl Kind {
+    /// Reads what a chat or a completion asks for, and makes the requests for it.
+    pub(crate) fn read(
+        is_chat: bool,
+        fields: &mut Fields,
+        reading: &Reading<'_>,
+    ) -> Result<(Self, Vec<Request>), ApiError> {
+        let Reading { prompter, sampling, settings, limit, key } = *reading;
+        let ask = Ask::read(fields, sampling, settings)?;
+        if is_chat {
+            let mut chat = ChatAsk::read(fields, ask)?;
+            let requests = chat.requests(prompter, key, limit)?;
+            return Ok((Self::Chat(Box::new(chat)), requests));
+        }
+        let completion = CompletionAsk::read(fields, ask, settings.answers_max)?;
+        let requests = completion.requests(prompter, key, limit)?;
+        Ok((Self::Completion(Box::new(completion)), requests))
+    }
+
     pub(crate) fn ask(&self) -> &Ask {
         match self {
             Self::Chat(chat) => &chat.ask,

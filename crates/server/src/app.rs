@@ -9,6 +9,7 @@ use foretoken::settings::SamplingSettings;
 use foretoken::{EngineThread, Generator, Promise, Prompter, SpecType, Tenant, Token};
 use tokio::sync::{Semaphore, watch};
 
+use crate::answer::Reading;
 use crate::error::shown;
 use crate::limits::TextLimit;
 use crate::metrics::Metrics;
@@ -91,6 +92,12 @@ impl App {
             keeps,
             parallel,
         }
+    }
+
+    /// What requests of this key are understood by.
+    pub(crate) fn reading(&self, key: u64) -> Reading<'_> {
+        let Self { prompter, sampling, settings, limit, .. } = self;
+        Reading { prompter, sampling, settings, limit, key }
     }
 
     /// The name of a request, by its number.

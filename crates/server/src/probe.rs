@@ -7,9 +7,7 @@ use std::sync::Arc;
 use foretoken::{Generator, Prompter, Request};
 use serde_json::Value;
 
-use crate::ask::Ask;
-use crate::ask::chat::ChatAsk;
-use crate::ask::completion::CompletionAsk;
+use crate::answer::{Kind, Reading};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::limits::TextLimit;
@@ -43,15 +41,10 @@ impl Reader {
         let read = || {
             let mut fields = Fields::of_body(body)?;
             fields.text("model")?;
-            let ask = Ask::read(&mut fields, &self.sampling, &self.settings)?;
-            match is_chat {
-                true => ChatAsk::read(&mut fields, ask)?.requests(&self.prompter, 0, &self.limit),
-                false => CompletionAsk::read(&mut fields, ask, self.settings.answers_max)?.requests(
-                    &self.prompter,
-                    0,
-                    &self.limit,
-                ),
-            }
+            let Self { prompter, sampling, settings, limit } = self;
+            let (_, requests) =
+                Kind::read(is_chat, &mut fields, &Reading { prompter, sampling, settings, limit, key: 0 })?;
+            Ok(requests)
         };
         read().map_err(refusal)
     }

@@ -20,9 +20,6 @@ use tokio::time::Instant;
 
 use crate::answer::{Head, Kind, stream, whole};
 use crate::app::App;
-use crate::ask::Ask;
-use crate::ask::chat::ChatAsk;
-use crate::ask::completion::CompletionAsk;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::run::Run;
@@ -155,23 +152,11 @@ async fn detokenize(State(app): State<Arc<App>>, request: Request) -> Answered {
 }
 
 async fn chat(State(app): State<Arc<App>>, request: Request) -> Answered {
-    complete(app, request, |app, key, fields| {
-        let ask = Ask::read(fields, &app.sampling, &app.settings)?;
-        let mut chat = ChatAsk::read(fields, ask)?;
-        let requests = chat.requests(&app.prompter, key, &app.limit)?;
-        Ok((Kind::Chat(Box::new(chat)), requests))
-    })
-    .await
+    complete(app, request, |app, key, fields| Kind::read(true, fields, &app.reading(key))).await
 }
 
 async fn completion(State(app): State<Arc<App>>, request: Request) -> Answered {
-    complete(app, request, |app, key, fields| {
-        let ask = Ask::read(fields, &app.sampling, &app.settings)?;
-        let completion = CompletionAsk::read(fields, ask, app.settings.answers_max)?;
-        let requests = completion.requests(&app.prompter, key, &app.limit)?;
-        Ok((Kind::Completion(Box::new(completion)), requests))
-    })
-    .await
+    complete(app, request, |app, key, fields| Kind::read(false, fields, &app.reading(key))).await
 }
 
 /// Answers with what is made of the fields of a request.
