@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use foretoken::generator::Choices;
+use foretoken::settings::Budget;
 use foretoken::{Answer, Error, Event, Generator, Order, Promise, Record, Request, Settings};
 
 fn demo(name: &str) -> PathBuf {
@@ -106,6 +107,10 @@ fn a_prompt_is_scored_as_it_was_written_by_whoever_drafted() {
     let mut settings = settings(&folder);
     settings.parallel = 2;
     settings.sampling.ignore_eos = true;
+    // Drafts whatever this machine's passes cost: where drafting does not pay, nothing would be tested.
+    settings.speculation.spec_type = "draft".parse().expect("it is well-formed");
+    settings.speculation.budget = Budget::Fixed;
+    settings.speculation.draft.n_max = Some(4);
     let mut generator = Generator::open(&settings).expect("both are there");
     let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
     let requests = ["once upon a time, there was a", "the little dog"].map(|prompt| {
