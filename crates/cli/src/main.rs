@@ -20,6 +20,7 @@ mod lookup;
 mod names;
 mod opening;
 mod options;
+mod output;
 mod printing;
 mod progress;
 mod prompts;

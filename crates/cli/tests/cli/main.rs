@@ -11,6 +11,7 @@ mod generate;
 mod logits;
 mod lookup;
 mod n_best;
+mod outputs;
 mod page;
 mod prompt_cache;
 mod quantize;
