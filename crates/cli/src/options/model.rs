@@ -63,6 +63,11 @@ pub struct CacheOptions {
 }
 
 impl ModelOptions {
+    /// The model, if one is named.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.model.clone()
+    }
+
     /// The library's settings.
     pub fn settings(&self) -> ModelSettings {
         let Self { model, ctx_size, threads, dtype, cache } = self.clone();
