@@ -164,9 +164,11 @@ impl Download<'_> {
             }
             attempts += 1;
             if attempts >= ATTEMPTS_MAX {
-                let (done, size) = (partial.done, self.size);
-                let kept = format!("{done} of {size} bytes are kept, and the next run goes on from there");
-                return Err(HubError::NoNetwork(format!("{}: {why}; {kept}", self.path)));
+                let kept = match partial.done {
+                    0 => String::new(),
+                    done => format!("; {done} of {} bytes are kept, and the next run goes on from there", self.size),
+                };
+                return Err(HubError::NoNetwork(format!("{}: {why}{kept}", self.path)));
             }
             (transfer.watch)(Event::Retry { file: self.path, why: &why });
             let pause = wait.unwrap_or(self.pause * 2u32.pow(attempts - 1)).min(PAUSE_MAX);
