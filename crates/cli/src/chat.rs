@@ -16,7 +16,7 @@ use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator};
 use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, table};
-use crate::progress::say;
+use crate::progress::{say, warn};
 use crate::report;
 
 /// Options of `foretoken chat`.
@@ -29,8 +29,8 @@ pub struct Chat {
     /// What the model is told before the conversation
     #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Colour each token by who produced it, and say after each answer what it took (brackets under NO_COLOR); =table
-    /// lists the tokens behind each answer instead, as generate does
+    /// Colour each token by who produced it (where there are no colours: brackets), and say after each answer what it
+    /// took; =table lists the tokens behind each answer instead, as generate does
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true)]
     show_drafts: Option<ShowDrafts>,
@@ -67,7 +67,7 @@ impl Chat {
                 "/clear" => talk.conversation.clear(),
                 "/regen" => talk.answer_again(self.show_drafts)?,
                 command if command.starts_with('/') && !command.contains(' ') => {
-                    say(format_args!("{command}: expected /regen, /clear or /exit"));
+                    warn(format_args!("{command}: expected /regen, /clear or /exit"));
                 }
                 _ => talk.ask(turn, self.show_drafts)?,
             }
@@ -98,7 +98,7 @@ impl Talk {
     /// Answers the last turn once more, with a seed that is made of the first one.
     fn answer_again(&mut self, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
         if !self.conversation.take_back_answer() {
-            say("/regen: expected an answer before it, found none");
+            warn("/regen: expected an answer before it, found none");
             return Ok(());
         }
         if self.generator.prompter.decided.sampling.temperature == 0.0 {
@@ -114,7 +114,7 @@ impl Talk {
         let (len, context) = (request.prompt.len(), self.generator.prompter.context);
         if len >= context {
             self.conversation.messages.pop();
-            say(format_args!("the conversation has {len} tokens, the context {context}: /clear begins a new one"));
+            warn(format_args!("the conversation has {len} tokens, the context {context}: /clear begins a new one"));
             return Ok(());
         }
         let seed = seed_of_answer(request.seed, self.answers);
@@ -138,10 +138,10 @@ impl Talk {
         let prompter = &self.generator.prompter;
         for answer in &answers {
             if let Some(failure) = &answer.failure {
-                say(format_args!("error: {failure}"));
+                warn(format_args!("error: {failure}"));
             }
             if answer.reason == Some(FinishReason::Context) {
-                say(format_args!("the context of {context} tokens is full: /clear begins a new conversation"));
+                warn(format_args!("the context of {context} tokens is full: /clear begins a new conversation"));
             }
             if let (Some(ShowDrafts::Table), Some(tokenizer)) = (show_drafts, prompter.tokenizer.as_deref()) {
                 self.stream.text(&table(&answer.emitted, &prompter.names, tokenizer))?;

@@ -17,6 +17,7 @@ mod inspect;
 mod interrupts;
 mod logits;
 mod lookup;
+mod loudness;
 mod names;
 mod opening;
 mod options;
@@ -44,12 +45,11 @@ use failure::Failure;
 #[derive(Parser, Debug)]
 #[command(name = "foretoken", disable_help_subcommand = true, disable_version_flag = true, args_override_self = true)]
 struct Cli {
-    /// Print the version
-    #[arg(short = 'V', long)]
+    /// Print the version; with -v also what was found on this machine
+    #[arg(short = 'V', long, help_heading = "General")]
     version: bool,
-    /// With --version: also what was found on this machine
-    #[arg(short, long, requires = "version")]
-    verbose: bool,
+    #[command(flatten)]
+    loudness: loudness::Loudness,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -80,9 +80,10 @@ enum Command {
 
 impl Cli {
     fn run(&self) -> Result<(), Failure> {
+        self.loudness.choose();
         choose_instruction_set()?;
         match &self.command {
-            _ if self.version => version::Version::print(self.verbose),
+            _ if self.version => version::Version::print(self.loudness.verbose),
             None => Err(Failure::Usage("expected a command, found none; --help lists them".into())),
             Some(Command::Generate(command)) => command.run(),
             Some(Command::Chat(command)) => command.run(),
@@ -123,7 +124,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if let Some(message) = failure.message() {
-                progress::say(format_args!("error: {message}"));
+                let error = if loudness::coloured_errors() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
+                progress::warn(format_args!("{error} {message}"));
             }
             ExitCode::from(failure.code())
         }

@@ -4,10 +4,11 @@
 
 use foretoken::generator::Choices;
 use foretoken::{Answer, Event, Generator, Settings};
+use foretoken_kernels::Isa;
 
 use crate::failure::Failure;
 use crate::names::option;
-use crate::progress::{Loading, say};
+use crate::progress::{Loading, detail, say, warn};
 
 /// The notices that the user of a generator gets while it runs.
 pub struct Notices {
@@ -34,6 +35,9 @@ pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices)
     let mut loading = Loading::default();
     let generator = Generator::with(choices, &mut |done, of| loading.show(done, of))?;
     tell_generator_notes(&generator);
+    let (isa, threads) = (Isa::chosen().name(), choices.settings.model.threads());
+    let (target, drafters) = (&generator.prompter.target.name, generator.prompter.names.join(", "));
+    detail(format_args!("{target} with {threads} threads of {isa}; drafters: {drafters}"));
     let drawn_seed = generator.prompter.decided.settings.seed;
     let untold_seed = drawn_seed.filter(|_| choices.settings.sampling.seed.is_none());
     let notices = Notices { names: generator.prompter.names.clone(), untold_seed };
@@ -73,7 +77,7 @@ impl Notices {
         self.seed();
         if let Event::DrafterFailed { drafter, message, .. } = event {
             let name = self.names.get(usize::from(*drafter)).map_or("unknown", String::as_str);
-            say(warning(name, message));
+            warn(warning(name, message));
         }
     }
 }
@@ -91,7 +95,7 @@ pub fn tell_failures(answers: &[Answer], n_best: usize) -> Result<(), Failure> {
     let mut lines: Vec<String> = answers.iter().enumerate().filter_map(line).collect();
     lines.dedup();
     let Some(last) = lines.pop() else { return Ok(()) };
-    lines.iter().for_each(|line| say(format_args!("error: {line}")));
+    lines.iter().for_each(|line| warn(format_args!("error: {line}")));
     Err(Failure::Other(last))
 }
 

@@ -2,9 +2,9 @@
 //!
 //! `--show-drafts` gives each token the colour of who produced it: blue for the target itself, green, yellow, magenta,
 //! cyan and their bright relatives for drafters in order. Passes need no marks of their own: each ends with a token of
-//! the target's, so a pass ends behind every blue token. It is asked for, so a pipe gets the colours too (`less -R`
-//! shows them); where the variable `NO_COLOR` is set, drafted tokens stand in brackets instead. `--show-drafts=table`
-//! leaves the text as it is and has a table behind it. Left out: colours of anything else.
+//! the target's, so a pass ends behind every blue token. Where there are no colours (`--color`), drafted tokens stand in
+//! brackets instead; `--color always | less -R` shows them in a pager. `--show-drafts=table` leaves the text as it is and
+//! has a table behind it. Left out: colours of anything else.
 
 mod table;
 
@@ -14,6 +14,7 @@ use clap::ValueEnum;
 use foretoken_engine::{Emitted, Origin};
 
 use crate::failure::Failure;
+use crate::loudness::coloured_output;
 use crate::progress::say;
 pub use table::{reliability, table};
 
@@ -49,10 +50,10 @@ impl Marks {
     /// The marks for `--show-drafts` in this environment.
     pub fn new(show_drafts: Option<ShowDrafts>) -> Self {
         let coloured = show_drafts == Some(ShowDrafts::Colours);
-        match (coloured, std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())) {
+        match (coloured, coloured_output()) {
             (false, _) => Self::None,
-            (true, false) => Self::Colours,
-            (true, true) => Self::Brackets,
+            (true, true) => Self::Colours,
+            (true, false) => Self::Brackets,
         }
     }
 

@@ -1,16 +1,19 @@
-//! Progress bars, on standard error and on a terminal only.
+//! What is said on standard error: progress bars, on a terminal only, and lines.
 //!
-//! Everything else that is said on standard error goes through [`say`], which does not mind if nobody listens.
+//! [`say`] is for notes and statistics, which `--quiet` silences; [`warn`] for warnings and errors, which nothing does;
+//! [`detail`] for what only `-v` wants to know. None of them minds if nobody listens.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar of so many steps; hidden unless standard error is a terminal.
+use crate::loudness::{quiet, verbose};
+
+/// A bar of so many steps; hidden unless standard error is a terminal, and under `--quiet`.
 pub fn bar(what: &'static str, steps: usize) -> ProgressBar {
-    let target =
-        if std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let shown = std::io::stderr().is_terminal() && !quiet();
+    let target = if shown { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}").expect("the template is well-formed");
     ProgressBar::with_draw_target(Some(steps as u64), target).with_style(style).with_message(what)
 }
@@ -31,7 +34,21 @@ impl Loading {
     }
 }
 
-/// A line for the person at the terminal. A closed standard error is not worth an error.
+/// A line for the person at the terminal: a note, a statistic. Nothing under `--quiet`.
 pub fn say(line: impl fmt::Display) {
+    if !quiet() {
+        warn(line);
+    }
+}
+
+/// A line that is said in any case: a warning, an error. A closed standard error is not worth an error.
+pub fn warn(line: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// A line that is only said under `-v`.
+pub fn detail(line: impl fmt::Display) {
+    if verbose() {
+        warn(line);
+    }
 }

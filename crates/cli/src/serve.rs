@@ -12,10 +12,11 @@ use foretoken::{Generator, Settings};
 use foretoken_server::{Server, ServerError, ServerSettings, asked_to_end};
 
 use crate::failure::Failure;
+use crate::loudness::quiet;
 use crate::names::option;
 use crate::opening::tell_notes;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
-use crate::progress::{Loading, say};
+use crate::progress::{Loading, warn};
 use crate::values;
 
 /// Keys of the API in the environment, separated by commas, so that they stand in no list of processes.
@@ -105,7 +106,7 @@ struct ServerOptions {
     /// Do not serve the page
     #[arg(long, alias = "no-webui")]
     no_page: bool,
-    /// How much is logged to standard error
+    /// How much is logged to standard error; --quiet makes info warn
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
     /// Log in JSON, one object a line
@@ -149,9 +150,10 @@ impl Serve {
         let generator = Server::open(&settings, &mut |done, of| loading.show(done, of))?;
         tell_notes(&generator);
         let server = Server::bind(&server, &settings, generator)?;
-        say(format_args!("{} at http://{}", server.model(), server.address()));
+        // Also under --quiet: the port may be any that was free.
+        warn(format_args!("{} at http://{}", server.model(), server.address()));
         if !server.address().ip().is_loopback() && !server.needs_key() {
-            say("note: others can reach this server, and it asks for no key: --api-key");
+            warn("warning: others can reach this server, and it asks for no key: --api-key");
         }
         let generator: Generator = server.run(asked_to_end())?;
         drop(generator);
@@ -216,6 +218,7 @@ impl ServerOptions {
             LogLevel::Off => LevelFilter::OFF,
             LogLevel::Error => LevelFilter::ERROR,
             LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info if quiet() => LevelFilter::WARN,
             LogLevel::Info => LevelFilter::INFO,
             LogLevel::Debug => LevelFilter::DEBUG,
         };

@@ -149,13 +149,14 @@ fn json_says_everything_about_every_prompt() {
 fn drafted_tokens_are_marked_and_the_marks_change_no_text() {
     let plain = story("-s 7 -n 24");
     let words = ["generate", STORY, "-s", "7", "-n", "24", "--budget", "fixed", "--show-drafts"];
-    let marked = run(&words);
+    let marked = run(&[&words[..], &["--color", "always"]].concat());
     assert!(marked.err.lines().next().unwrap_or_default().starts_with("tokens: "), "{}", marked.err);
     let coloured = marked.ok();
     assert!(coloured.contains("\x1b[32m") && coloured.contains("\x1b[34m"), "{coloured}");
     let stripped = ["\x1b[32m", "\x1b[34m", "\x1b[0m"].iter().fold(coloured, |text, code| text.replace(code, ""));
     assert_eq!(stripped, plain);
-    let bare = run_with(&words, &[("NO_COLOR", "1")], "").ok();
+    // A pipe has no colours unless they are asked for.
+    let bare = run(&words).ok();
     assert!(!bare.contains('\x1b') && bare.contains('['), "{bare}");
     assert_eq!(bare.replace(['[', ']'], ""), plain);
 }

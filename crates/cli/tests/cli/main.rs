@@ -10,6 +10,7 @@ mod check;
 mod generate;
 mod logits;
 mod lookup;
+mod loudness;
 mod n_best;
 mod page;
 mod prompt_cache;

@@ -368,7 +368,7 @@ fn a_draft_model_whose_tokens_have_other_numbers_is_translated_too() {
 
 #[test]
 fn colours_tell_drafters_apart() {
-    let words = words("-n 48 --temp 0.5 -s 3 --spec-type draft,lookup --budget fixed --show-drafts");
+    let words = words("-n 48 --temp 0.5 -s 3 --spec-type draft,lookup --budget fixed --show-drafts --color always");
     let found = run(&[&["generate", STORY], words.as_slice()].concat());
     let legend = found.err.lines().next().unwrap_or_default();
     let colours =
