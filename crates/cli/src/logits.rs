@@ -17,9 +17,8 @@ use crate::values;
 
 /// Options of `foretoken logits`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Logits")]
 pub struct Logits {
-    #[command(flatten)]
-    model: ModelOptions,
     /// The tokens
     #[arg(long, value_name = "ID,..", value_delimiter = ',', required = true, value_parser = values::token,
         allow_negative_numbers = true)]
@@ -33,6 +32,8 @@ pub struct Logits {
     /// Passes of so many tokens [default: all, as far as one pass goes]
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     rows: Option<usize>,
+    #[command(flatten)]
+    model: ModelOptions,
 }
 
 impl Logits {

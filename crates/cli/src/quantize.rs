@@ -33,6 +33,7 @@ no whole blocks of the type take q8_0, or f16 if even that does not fit, and a n
 
 /// Options of `foretoken quantize`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Quantization")]
 #[command(after_help = AFTER_HELP)]
 pub struct Quantize {
     /// The model: a .gguf file, or a directory of Hugging Face's of a family that GGUF knows, in floats
