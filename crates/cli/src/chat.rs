@@ -139,7 +139,7 @@ impl Talk {
             }
             Ok(interrupts.go_on())
         })?;
-        interrupts.end();
+        let _ = interrupts.end();
         self.stream.text("\n")?;
         let prompter = &self.generator.prompter;
         for answer in &answers {

@@ -111,8 +111,8 @@ impl Generate {
         marks.legend(&generator.prompter.names);
         // What is to be kept is kept although it was interrupted.
         let interrupts = if generator.keeps() { Some(Interrupts::listen()?) } else { None };
-        interrupts.iter().for_each(Interrupts::begin);
-        let go_on = || interrupts.as_ref().is_none_or(Interrupts::go_on);
+        interrupts.iter().for_each(|interrupts| interrupts.begin());
+        let go_on = || interrupts.is_none_or(Interrupts::go_on);
         let started = Instant::now();
         let (mut generator, answers) = match prompts.as_slice() {
             [prompt] if self.n_best == 1 && !self.json && !self.output_ids => {

@@ -12,6 +12,7 @@ use foretoken_weights::safetensors::{Elements, write};
 
 use crate::failure::Failure;
 use crate::options::ModelOptions;
+use crate::output::OutputOptions;
 use crate::progress::Loading;
 use crate::values;
 
@@ -34,6 +35,8 @@ pub struct Logits {
     rows: Option<usize>,
     #[command(flatten)]
     model: ModelOptions,
+    #[command(flatten)]
+    writing: OutputOptions,
 }
 
 impl Logits {
@@ -42,6 +45,7 @@ impl Logits {
     /// # Errors
     /// The model cannot be used, the tokens do not fit it, or the file cannot be written.
     pub fn run(&self) -> Result<(), Failure> {
+        let mut output = self.writing.begin(&self.output, &Vec::from_iter(self.model.path()))?;
         let model = self.model.open()?;
         let own = model.spec.context_max;
         let (count, context) = (self.tokens.len(), self.model.ctx_size.unwrap_or(own).min(own));
@@ -73,6 +77,8 @@ impl Logits {
             model.forward(&Batch { spans: &[span], hidden_layers: &[] })?;
             (0..tokens.len()).for_each(|row| logits.extend_from_slice(model.outputs().row(row)));
         }
-        Ok(write(&self.output, &[("logits", &[count, vocabulary], Elements::F32(&logits))])?)
+        let name = self.output.display().to_string();
+        write(&mut output, &name, &[("logits", &[count, vocabulary], Elements::F32(&logits))])?;
+        Ok(output.finish()?)
     }
 }

@@ -26,6 +26,7 @@ mod loudness;
 mod names;
 mod opening;
 mod options;
+mod output;
 mod printing;
 mod progress;
 mod prompts;

@@ -26,12 +26,17 @@ pub struct VocabularyOptions {
 }
 
 impl VocabularyOptions {
+    /// What is read for it.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.vocab.as_ref().or(self.model.as_ref()).cloned()
+    }
+
     /// Reads the tokenizer.
     ///
     /// # Errors
     /// The file or folder has none, or one that cannot be understood.
     pub fn open(&self) -> Result<Arc<Tokenizer>, Failure> {
-        match self.vocab.as_ref().or(self.model.as_ref()) {
+        match &self.path() {
             Some(path) => Ok(tokenizer_at(path)?),
             None => Err(Failure::Usage("--vocab: expected a .gguf file or a folder, found none".into())),
         }

@@ -20,6 +20,8 @@ pub(crate) struct Fields {
     /// Names of the objects around, with a dot behind each.
     place: String,
     fields: BTreeMap<String, Box<RawValue>>,
+    /// What fields that were renamed are called by whoever sent them.
+    said: BTreeMap<String, String>,
 }
 
 /// An object as it was written, names that stand twice included.
@@ -71,12 +73,12 @@ impl Fields {
                 return Err(ApiError::field(&full, "expected once, found twice"));
             }
         }
-        Ok(Self { place, fields })
+        Ok(Self { place, fields, said: BTreeMap::new() })
     }
 
-    /// The name of a field, with those of the objects around.
+    /// The name of a field as it was sent, with those of the objects around.
     pub(crate) fn name(&self, name: &str) -> String {
-        format!("{}{name}", self.place)
+        format!("{}{}", self.place, self.said.get(name).map_or(name, String::as_str))
     }
 
     /// Takes a field as it is written.
@@ -193,6 +195,7 @@ impl Fields {
             return Err(ApiError::field(&self.name(from), format!("expected it or {place}, found both")));
         }
         self.fields.insert(to.to_string(), value);
+        self.said.insert(to.to_string(), from.to_string());
         Ok(())
     }
 
@@ -289,7 +292,7 @@ mod tests {
         let mut all = fields(r#"{"speculative": {"n_max": 3}, "speculative.n_min": 1, "repeat_penalty": 1.1}"#);
         all.flatten("speculative").expect("no field twice");
         all.rename("repeat_penalty", "repetition_penalty").expect("no field twice");
-        assert_eq!(all.unknown(), ["repetition_penalty", "speculative.n_max", "speculative.n_min"]);
+        assert_eq!(all.unknown(), ["repeat_penalty", "speculative.n_max", "speculative.n_min"]);
         let mut twice = fields(r#"{"speculative": {"n_max": 3}, "speculative.n_max": 1, "a": 1, "b": 2}"#);
         assert!(twice.flatten("speculative").is_err());
         assert_eq!(twice.rename("a", "b").map_err(message), Err("a: expected it or b, found both".to_string()));

@@ -8,7 +8,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, HeaderValue, Request, Version, header};
 use subtle::{Choice, ConstantTimeEq};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -16,7 +17,7 @@ use crate::error::{ApiError, shown};
 use crate::settings::ServerSettings;
 
 /// The key that a request brings, as a number by which texts of different keys are kept apart; 0 where none is needed.
-/// All keys are compared, each in constant time.
+/// All keys are compared, each in constant time. As with llama.cpp it may also stand in `X-Api-Key`.
 pub(crate) fn key(settings: &ServerSettings, headers: &HeaderMap) -> Result<u64, ApiError> {
     if settings.api_keys.is_empty() {
         return Ok(0);
@@ -24,28 +25,49 @@ pub(crate) fn key(settings: &ServerSettings, headers: &HeaderMap) -> Result<u64,
     let found = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
     // Schemes are written in any case.
     let is_bearer = found.len() > 7 && found[..7].eq_ignore_ascii_case(b"bearer ");
-    let found = if is_bearer { found[7..].trim_ascii() } else { &[] };
+    let found = match headers.get("x-api-key") {
+        _ if is_bearer => found[7..].trim_ascii(),
+        Some(key) => key.as_bytes().trim_ascii(),
+        None => &[],
+    };
     let same = |key: &String| key.as_bytes().ct_eq(found);
     let any = settings.api_keys.iter().fold(Choice::from(0), |any, key| any | same(key));
     if bool::from(any) { Ok(xxh3_64(found)) } else { Err(ApiError::unauthorized()) }
 }
 
-/// Refuses names that the server does not have, where it listens on the loopback device or has names of its own.
-pub(crate) fn check_host(settings: &ServerSettings, address: SocketAddr, headers: &HeaderMap) -> Result<(), ApiError> {
+/// Refuses requests that a proxy before this server may have understood otherwise, and names that the server does not
+/// have, where it listens on the loopback device or has names of its own.
+pub(crate) fn check_host<B>(
+    settings: &ServerSettings,
+    address: SocketAddr,
+    request: &Request<B>,
+) -> Result<(), ApiError> {
+    let headers = request.headers();
+    for name in ["Host", "Origin", "Authorization"] {
+        if headers.get_all(name).iter().nth(1).is_some() {
+            return Err(ApiError::bad(format!("{name}: expected it once, found it several times")));
+        }
+    }
     if !settings.host.is_loopback() && settings.host_names.is_empty() {
         return Ok(());
     }
-    if headers.get_all(header::HOST).iter().nth(1).is_some() {
-        // Whoever stands in front of this server may have looked at the other one.
-        return Err(ApiError::bad("Host: expected it once, found it several times"));
-    }
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let name = name_of(host);
-    let is_loopback = name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-    let is_own = name.parse().is_ok_and(|found: IpAddr| found == address.ip());
-    if is_loopback || is_own || settings.host_names.iter().any(|own| own.eq_ignore_ascii_case(&name)) {
+    // A request to a proxy has a host in its first line, too, and that one counts.
+    let in_line = request.uri().authority().map(Authority::as_str);
+    let in_header = headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
+    let mut given: Vec<&str> = in_line.into_iter().chain(in_header).collect();
+    if given.is_empty() && request.version() == Version::HTTP_10 {
+        // Browsers have said the host for as long as there are any; what does not is no page.
         return Ok(());
+    } else if given.is_empty() {
+        given.push("");
     }
+    let is_unknown = |host: &&str| {
+        let name = name_of(host);
+        let is_loopback = name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        let is_own = name.parse().is_ok_and(|found: IpAddr| found == address.ip());
+        !(is_loopback || is_own || settings.host_names.iter().any(|own| own.eq_ignore_ascii_case(&name)))
+    };
+    let Some(host) = given.into_iter().find(is_unknown) else { return Ok(()) };
     Err(ApiError::forbidden(format!("Host: expected localhost or another name of this server, found {}", shown(host))))
 }
 
@@ -107,13 +129,23 @@ mod tests {
             assert_eq!(with(wrong), Err(ApiError::unauthorized()), "{wrong}");
         }
         assert!(key(&settings, &HeaderMap::new()).is_err());
+        let named = header::HeaderName::from_static("x-api-key");
+        assert_eq!(key(&settings, &headers(&[(named.clone(), "first")])), Ok(first));
+        assert_eq!(
+            key(&settings, &headers(&[(header::AUTHORIZATION, "Basic x"), (named.clone(), "first")])),
+            Ok(first)
+        );
+        assert!(key(&settings, &headers(&[(header::AUTHORIZATION, "Bearer x"), (named, "first")])).is_err());
     }
 
     #[test]
     fn on_the_loopback_device_only_its_names_are_answered() {
         let mut settings = ServerSettings::default();
         let address = SocketAddr::from(([127, 0, 0, 1], 8080));
-        let check = |settings: &ServerSettings, host| check_host(settings, address, &headers(&[(header::HOST, host)]));
+        let check = |settings: &ServerSettings, host: &str| {
+            let request = Request::builder().header(header::HOST, host).body(()).expect("a request");
+            check_host(settings, address, &request)
+        };
         for good in ["localhost:8080", "127.0.0.1", "[::1]:8080", "LOCALHOST", "127.0.0.2:1", "localhost."] {
             assert_eq!(check(&settings, good), Ok(()), "{good}");
         }
@@ -122,6 +154,19 @@ mod tests {
         }
         settings.host_names = vec!["my.machine".into()];
         assert_eq!(check(&settings, "my.machine:80"), Ok(()));
+        let check_request = |request: axum::http::request::Builder| {
+            check_host(&settings, address, &request.body(()).expect("a request"))
+        };
+        let proxied =
+            |host| Request::builder().uri(format!("http://{host}/v1/models")).header(header::HOST, "localhost");
+        assert_eq!(check_request(proxied("127.0.0.1:8080")), Ok(()));
+        assert!(check_request(proxied("evil.example")).is_err());
+        assert!(
+            check_request(Request::builder().header(header::HOST, "localhost").header(header::HOST, "localhost"))
+                .is_err()
+        );
+        assert!(check_request(Request::builder()).is_err());
+        assert_eq!(check_request(Request::builder().version(Version::HTTP_10)), Ok(()));
         let open = ServerSettings { host: IpAddr::from([0, 0, 0, 0]), ..ServerSettings::default() };
         assert_eq!(check(&open, "any.example"), Ok(()));
     }

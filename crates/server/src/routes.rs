@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -74,7 +75,7 @@ async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
     let path = matched.map_or("other".to_string(), |path| path.as_str().to_string());
     let headers = request.headers();
     let origin =
-        guard::check_host(&app.settings, app.address, headers).and_then(|()| guard::origin(&app.settings, headers));
+        guard::check_host(&app.settings, app.address, &request).and_then(|()| guard::origin(&app.settings, headers));
     let is_preflight = request.method() == Method::OPTIONS;
     let mut response = match &origin {
         Err(error) => error.clone().into_response(),
@@ -134,8 +135,9 @@ async fn list(State(app): State<Arc<App>>) -> Response {
     json(&json!({ "object": "list", "data": [models::object(&app)] }))
 }
 
-async fn model(State(app): State<Arc<App>>, Path(model): Path<String>) -> Answered {
-    if model == app.model { Ok(json(&models::object(&app))) } else { Err(ApiError::model(&app.model, &model)) }
+async fn model(State(app): State<Arc<App>>, model: Result<Path<String>, PathRejection>) -> Answered {
+    let found = model.map_or("bytes that are no UTF-8".to_string(), |Path(model)| model);
+    if found == app.model { Ok(json(&models::object(&app))) } else { Err(ApiError::model(&app.model, &found)) }
 }
 
 async fn unsupported(request: Request) -> ApiError {
@@ -173,6 +175,10 @@ async fn made<T: Send + 'static>(app: &Arc<App>, request: Request, make: Make<T>
     let key = request.extensions().get::<Key>().map_or(0, |Key(key)| *key);
     let is_small = |length: usize| length <= SMALL_BODY;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    if length.is_some_and(|length| length > app.settings.body_bytes_max) {
+        // Nothing of it is read, and who asks whether it may go on (Expect: 100-continue) is not told to.
+        return Err(ApiError::too_large(app.settings.body_bytes_max));
+    }
     // Whoever sends much waits for a place before it is read.
     let place = match length.is_some_and(is_small) {
         true => None,

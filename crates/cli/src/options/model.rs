@@ -75,6 +75,11 @@ impl ModelOptions {
         Self { model: place.or(self.model.as_ref()).cloned(), ..self.clone() }
     }
 
+    /// The model, if one is named.
+    pub fn path(&self) -> Option<PathBuf> {
+        self.model.clone()
+    }
+
     /// The library's settings.
     pub fn settings(&self) -> ModelSettings {
         let Self { model, ctx_size, threads, dtype, cache } = self.clone();

@@ -13,6 +13,7 @@ use foretoken_model::export::Exported;
 use foretoken_weights::{Dtype, WeightsError};
 
 use crate::failure::Failure;
+use crate::progress::say;
 
 /// Elements of a task, or one row if that is longer; a quarter of a megabyte as floats.
 const TASK: usize = 1 << 16;
@@ -35,7 +36,10 @@ impl Problem {
     /// The line about a tensor of this name.
     pub fn told(self, input: &Path, output: &Path, tensor: &str) -> Failure {
         Failure::Other(match self {
-            Self::Stopped => format!("{}: interrupted, and not written", output.display()),
+            Self::Stopped => {
+                say(format_args!("{}: interrupted, and not written", output.display()));
+                return Failure::Interrupted;
+            }
             Self::NotFinite { row } => {
                 let input = input.display();
                 format!("{input}: tensor {tensor}: row {row}: expected finite numbers to quantize, found others")

@@ -14,6 +14,7 @@ mod logits;
 mod lookup;
 mod loudness;
 mod n_best;
+mod outputs;
 mod page;
 mod prompt_cache;
 mod quantize;

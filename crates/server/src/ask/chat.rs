@@ -58,7 +58,7 @@ impl ChatAsk {
             return Err(ApiError::field("add_generation_prompt", expected));
         }
         bytes += fields.bytes_of("documents") + fields.bytes_of("chat_template_kwargs");
-        let documents: Option<Vec<Json>> = fields.take("documents", "a list of objects")?;
+        let documents = fields.raw("documents").map(|documents| documents_of(documents.get())).transpose()?;
         let mut input = ChatInput::new(&messages, answered);
         input.continue_final_message = continued;
         // Without leave to call them the model is not told of tools.
@@ -132,7 +132,8 @@ fn messages_of(raw: &str) -> Result<Vec<ChatMessage>, ApiError> {
         let name = format!("messages[{at}]");
         let wrong = |why: String| ApiError::field(&name, why);
         let message = ChatMessage::try_from(json).map_err(wrong)?;
-        let role = message.role().ok_or_else(|| wrong("expected a role (a string), found none".to_string()))?;
+        let role =
+            message.role().ok_or_else(|| wrong("expected a role (a string), found none or another".to_string()))?;
         let message = if role == "developer" { message.with("role", "system") } else { message };
         message.as_templates_want().map_err(|(field, why)| ApiError::field(&format!("{name}.{field}"), why))
     };
@@ -153,6 +154,19 @@ fn tools_of(raw: &str) -> Result<Vec<Json>, ApiError> {
     }
     // Read again, since templates write tools out in the order of their keys.
     serde_json::from_str(raw).map_err(|_| ApiError::field("tools", format!("expected objects, found {}", shown(raw))))
+}
+
+/// Texts to look into.
+fn documents_of(raw: &str) -> Result<Vec<Json>, ApiError> {
+    let wrong =
+        |found: &str| ApiError::field("documents", format!("expected a list of objects, found {}", shown(found)));
+    let seen: Vec<Value> = serde_json::from_str(raw).map_err(|_| wrong(raw))?;
+    if let Some((at, other)) = seen.iter().enumerate().find(|(_, document)| !document.is_object()) {
+        let expected = format!("expected an object, found {}", shown(&other.to_string()));
+        return Err(ApiError::field(&format!("documents[{at}]"), expected));
+    }
+    // Read again, for the order of keys.
+    serde_json::from_str(raw).map_err(|_| wrong(raw))
 }
 
 /// Whether the model may call tools.

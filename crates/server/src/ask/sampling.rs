@@ -52,7 +52,13 @@ pub(super) fn read(fields: &mut Fields, server: &SamplingSettings) -> Result<Sam
     if let Some(tokens) = fields.whole("max_tokens", -1, i64::from(u32::MAX))? {
         settings.tokens_max = Limit(usize::try_from(tokens).ok());
     }
-    settings.tokens_min = fields.count("min_tokens", 0, u32::MAX as usize)?.unwrap_or(settings.tokens_min);
+    if let Some(least) = fields.count("min_tokens", 0, u32::MAX as usize)? {
+        settings.tokens_min = least;
+        if let Some(most) = settings.tokens_max.0.filter(|most| *most < least) {
+            let place = fields.name("max_tokens");
+            return Err(ApiError::field("min_tokens", format!("expected at most {place} ({most}), found {least}")));
+        }
+    }
     if let Some(seed) = fields.raw("seed") {
         settings.seed = seed_of(seed.get())?;
     }
@@ -158,6 +164,9 @@ mod tests {
             (r#"{"temperature": -1}"#, "temperature: expected a number from 0 up, found -1"),
             (r#"{"top_p": 1.5}"#, "top_p: expected a number from 0 to 1, found 1.5"),
             (r#"{"max_tokens": 1, "max_completion_tokens": 2}"#, "max_completion_tokens: expected it or max_tokens"),
+            (r#"{"max_tokens": 1, "min_tokens": 2}"#, "min_tokens: expected at most max_tokens (1), found 2"),
+            (r#"{"n_predict": "x"}"#, "n_predict: expected a whole number from -1 to 4294967295, found \"x\""),
+            (r#"{"repeat_penalty": -1}"#, "repeat_penalty: expected a number from 0 up, found -1"),
             (r#"{"max_tokens": 1.5}"#, "max_tokens: expected a whole number from -1 to 4294967295, found 1.5"),
             (r#"{"stop": ["a", 1]}"#, "stop: expected a string or a list of strings, found [\"a\", 1]"),
             (r#"{"stop": ""}"#, "stop: expected strings of at least one letter, found an empty one"),

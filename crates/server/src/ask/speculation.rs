@@ -93,6 +93,11 @@ impl SpeculationAsk {
             }
             request.budget = up_to(&request.budget, n_max);
         }
+        if let Some(n_min) = self.n_min.filter(|n_min| *n_min > request.budget.nodes_max()) {
+            let most = request.budget.nodes_max();
+            let expected = format!("expected at most {most} (as many are drafted a pass at most), found {n_min}");
+            return Err(ApiError::field("speculative.n_min", expected));
+        }
         request.draft.n_min = self.n_min.or(request.draft.n_min);
         request.draft.p_min = self.p_min.or(request.draft.p_min);
         Ok(())

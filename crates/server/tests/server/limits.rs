@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::bodies::{seeded, with};
 use crate::house::{House, wait_until};
+use crate::metrics::metrics;
 
 /// A text that is long enough to be in the middle of it, and drafts nothing.
 fn long(more: Value) -> Value {
@@ -141,11 +142,14 @@ fn a_text_that_takes_too_long_is_cut_and_says_so() {
 #[test]
 fn a_client_that_goes_away_frees_its_place_and_its_pages() {
     let house = narrow(|_| {});
-    for stream in [true, false] {
+    let mut asked = 0;
+    // Also one that has sent the beginning of its next request already.
+    for (stream, behind) in [(true, ""), (false, ""), (true, "G"), (false, "G"), (false, "GET /health HTTP/1.1\r\n")] {
         let mut client = house.client();
         client
             .send("POST", "/v1/completions", &[], long(json!({ "stream": stream, "n": 3 })).to_string().as_bytes())
             .expect("the server takes it");
+        client.raw(behind.as_bytes()).expect("the server takes it");
         wait_until(|| house.load().0 == 1);
         let usage = |text: &str| {
             let line = text.lines().find(|line| line.starts_with("foretoken:kv_cache_usage_perc ")).map(str::to_string);
@@ -155,6 +159,10 @@ fn a_client_that_goes_away_frees_its_place_and_its_pages() {
         drop(client);
         house.wait_for(0, 0);
         assert_eq!(usage(house.get("/metrics").text()), 0.0);
+        // None was written to its end.
+        asked += 3;
+        let cancelled = metrics(&house).value("foretoken:request_success_total", &[("finished_reason", "cancelled")]);
+        assert_eq!(cancelled, f64::from(asked), "{stream} {behind:?}");
     }
     let generator = house.end();
     assert!(generator.engine.next_request() >= 6);

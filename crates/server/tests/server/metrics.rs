@@ -6,7 +6,7 @@ use crate::bodies::seeded;
 use crate::house::House;
 use crate::prometheus::{Exposition, read};
 
-fn metrics(house: &House) -> Exposition {
+pub fn metrics(house: &House) -> Exposition {
     let answer = house.get("/metrics");
     let kind = answer.head.header("content-type").expect("a type");
     assert!(kind.starts_with("application/openmetrics-text; version=1.0.0"), "{kind}");

@@ -17,10 +17,13 @@ impl Message {
     /// object stay what they are.
     ///
     /// # Errors
-    /// Content that is neither a text nor a list of texts, or none where there are no calls: the field, and what was
-    /// expected and found.
+    /// Content that is neither a text nor a list of texts, or none where there are no calls; calls that are none: the
+    /// field, and what was expected and found.
     pub fn as_templates_want(self) -> Result<Self, (String, String)> {
-        let calls = self.0.get_attr("tool_calls").ok().filter(|calls| calls.kind() == ValueKind::Seq);
+        let calls = self.0.get_attr("tool_calls").ok().filter(|calls| !calls.is_undefined() && !calls.is_none());
+        if let Some(calls) = &calls {
+            check_calls(calls)?;
+        }
         let has_calls = calls.as_ref().is_some_and(|calls| calls.len().is_some_and(|len| len > 0));
         let message = match self.0.get_attr("content").ok().filter(|content| !content.is_undefined()) {
             Some(content) if content.kind() == ValueKind::Seq => {
@@ -72,6 +75,33 @@ fn joined(parts: &Value) -> Result<String, Problem> {
     Ok(texts.join("\n"))
 }
 
+/// Refuses calls that no template could write out: no list, no name, arguments that are neither text nor object.
+fn check_calls(calls: &Value) -> Result<(), Problem> {
+    if calls.kind() != ValueKind::Seq {
+        return problem("tool_calls", "expected a list of calls", calls.kind());
+    }
+    for (at, call) in calls.try_iter().into_iter().flatten().enumerate() {
+        let place = format!("tool_calls[{at}]");
+        if call.kind() != ValueKind::Map {
+            return problem(place, "expected an object", call.kind());
+        }
+        // Templates also take calls that are no more than the function.
+        let of = |name: &str| call.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
+        let (function, place) = match of("function") {
+            Some(function) => (function, format!("{place}.function")),
+            None => (call.clone(), place),
+        };
+        let of = |name: &str| function.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
+        if of("name").is_none_or(|name| name.as_str().is_none()) {
+            return problem(format!("{place}.name"), "expected a string", of("name").unwrap_or_default().kind());
+        }
+        if let Some(other) = of("arguments").filter(|all| all.as_str().is_none() && all.kind() != ValueKind::Map) {
+            return problem(format!("{place}.arguments"), "expected the text of an object", other.kind());
+        }
+    }
+    Ok(())
+}
+
 /// A call whose arguments are an object, if they are the text of one.
 fn with_object(call: &Value) -> Value {
     let Ok(function) = call.get_attr("function") else { return call.clone() };
@@ -121,6 +151,18 @@ mod tests {
                 "expected text, found image_url",
             ),
             (r#"{"role": "user", "content": [{"type": "text"}]}"#, "content[0].text", "expected a string, found none"),
+            (r#"{"role": "assistant", "tool_calls": {}}"#, "tool_calls", "expected a list of calls, found map"),
+            (r#"{"role": "assistant", "tool_calls": [7]}"#, "tool_calls[0]", "expected an object, found number"),
+            (
+                r#"{"role": "assistant", "tool_calls": [{"function": {}}]}"#,
+                "tool_calls[0].function.name",
+                "expected a string, found undefined",
+            ),
+            (
+                r#"{"role": "assistant", "tool_calls": [{"name": "f", "arguments": 7}]}"#,
+                "tool_calls[0].arguments",
+                "expected the text of an object, found number",
+            ),
         ] {
             assert_eq!(message(json), Err((field.to_string(), why.to_string())), "{json}");
         }
