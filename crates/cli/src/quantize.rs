@@ -34,6 +34,7 @@ no whole blocks of the type take q8_0, or f16 if even that does not fit, and a n
 
 /// Options of `foretoken quantize`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Quantization")]
 #[command(after_help = AFTER_HELP)]
 pub struct Quantize {
     /// The model: a .gguf file, or a directory of Hugging Face's of a family that GGUF knows, in floats
@@ -45,11 +46,11 @@ pub struct Quantize {
     /// The type of matrices: f32, f16, bf16, q8_0, q4_0, q4_k, q4_k_m or q6_k
     #[arg(long = "type", value_name = "TYPE", value_parser = kinds::mixture)]
     kind: Mixture,
-    #[command(flatten)]
-    writing: OutputOptions,
     /// Threads [default: one a core]
     #[arg(short, long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
+    #[command(flatten)]
+    writing: OutputOptions,
 }
 
 impl Quantize {

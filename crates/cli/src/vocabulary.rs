@@ -15,6 +15,7 @@ use crate::failure::Failure;
 /// Whose tokens texts become.
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = false)]
+#[command(next_help_heading = "Vocabulary")]
 pub struct VocabularyOptions {
     /// The model whose vocabulary is used: a directory or a .gguf file
     #[arg(short, long, value_name = "MODEL")]

@@ -3,11 +3,13 @@
 //! Runs the built binary on the demo models and on the small fixtures of `model`. Tests of models that are not ours
 //! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. Left out: what a terminal shows.
 
+mod arguments;
 mod bad_input;
 mod bench;
 mod bench_generate;
 mod check;
 mod generate;
+mod help;
 mod logits;
 mod lookup;
 mod loudness;
