@@ -11,8 +11,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::failure::Failure;
 
 /// Short options of more than one letter, with the long ones that they stand for.
-/// The last is not there yet, and must not be read as a request for help.
-const LONG_SHORTS: [(&str, &str); 12] = [
+const LONG_SHORTS: [(&str, &str); 16] = [
     ("-md", "--model-draft"),
     ("-np", "--parallel"),
     ("-to", "--timeout"),
@@ -24,7 +23,11 @@ const LONG_SHORTS: [(&str, &str); 12] = [
     ("-ctvd", "--cache-type-v-draft"),
     ("-lcs", "--lookup-cache-static"),
     ("-lcd", "--lookup-cache-dynamic"),
-    ("-hf", "--hf"),
+    ("-hf", "--hf-repo"),
+    ("-hfr", "--hf-repo"),
+    ("-hff", "--hf-file"),
+    ("-hfd", "--hf-repo-draft"),
+    ("-hfrd", "--hf-repo-draft"),
 ];
 
 /// Options whose next word is text that may look like an option.

@@ -47,9 +47,9 @@ impl Chat {
     /// The model cannot chat, or standard input or output fail.
     pub fn run(&self) -> Result<(), Failure> {
         let settings = Settings {
-            model: self.prompt_cache.with(self.model.settings()),
+            model: self.prompt_cache.with(self.model.settings()?),
             sampling: self.sampling.settings(),
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel: 1,
         };
         let (generator, notices) = open_generator(&settings)?;

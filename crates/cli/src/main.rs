@@ -1,7 +1,7 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
 //! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`,
-//! `version`), over a few that they share: `options` and `values` say what can be given and turn it into settings,
+//! `version`; `pull`, `list` and `rm` in `hub`), over a few that they share: `options` and `values` say what can be given and turn it into settings,
 //! which the library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every
 //! error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
 
@@ -13,6 +13,7 @@ mod chat;
 mod check;
 mod failure;
 mod generate;
+mod hub;
 mod inspect;
 mod interrupts;
 mod logits;
@@ -72,6 +73,12 @@ enum Command {
     Quantize(quantize::Quantize),
     /// Keep texts in a file, for drafters to learn from at start
     Lookup(lookup::Lookup),
+    /// Fetch a model of the Hugging Face hub, and say which draft model suits it
+    Pull(hub::Pull),
+    /// Say which models of the hub lie in the cache
+    List(hub::List),
+    /// Remove a model of the hub from the cache
+    Rm(hub::Remove),
     /// Measure speed, next to what this machine could do
     Bench(Box<bench::Bench>),
     /// Say what this program is, and what it found on this machine
@@ -93,6 +100,9 @@ impl Cli {
             Some(Command::Logits(command)) => command.run(),
             Some(Command::Quantize(command)) => command.run(),
             Some(Command::Lookup(command)) => command.run(),
+            Some(Command::Pull(command)) => command.run(),
+            Some(Command::List(command)) => command.run(),
+            Some(Command::Rm(command)) => command.run(),
             Some(Command::Bench(command)) => command.run(),
             Some(Command::Version(_)) => version::Version::print(true),
         }

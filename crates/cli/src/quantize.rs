@@ -10,7 +10,7 @@ mod rows;
 mod source;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,7 +21,7 @@ use foretoken_weights::Dtype;
 use foretoken_weights::gguf::{Metadata, TensorInfo, Writer};
 
 use crate::failure::Failure;
-use crate::{progress, values};
+use crate::{hub, progress, values};
 use kinds::{Choice, Layers, Mixture};
 use source::Source;
 
@@ -35,7 +35,8 @@ no whole blocks of the type take q8_0, or f16 if even that does not fit, and a n
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct Quantize {
-    /// The model: a .gguf file, or a directory of Hugging Face's of a family that GGUF knows, in floats
+    /// The model: a .gguf file, or a directory of Hugging Face's of a family that GGUF knows, in floats; or a name of
+    /// the hub
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// The .gguf file to write
@@ -58,8 +59,9 @@ impl Quantize {
     /// # Errors
     /// The source cannot be read or said in GGUF, OUT is there or cannot be written, or somebody pressed Ctrl-C.
     pub fn run(&self) -> Result<(), Failure> {
-        self.check_places()?;
-        let source = Source::open(&self.input)?;
+        let input = hub::resolved(&self.input)?;
+        self.check_places(&input)?;
+        let source = Source::open(&input)?;
         let layers = Layers::count(source.tensors.iter().map(|tensor| tensor.name.as_str()));
         let choose = |tensor: &Exported| self.kind.of_tensor(&tensor.name, &tensor.shape, &layers);
         let plan: Vec<Choice> = source.tensors.iter().map(choose).collect();
@@ -74,13 +76,13 @@ impl Quantize {
     }
 
     /// Refuses to write over anything that was not asked for, the source above all.
-    fn check_places(&self) -> Result<(), Failure> {
-        let (input, output) = (self.input.display(), self.output.display());
-        if !self.input.exists() {
+    fn check_places(&self, source: &Path) -> Result<(), Failure> {
+        let (input, output) = (source.display(), self.output.display());
+        if !source.exists() {
             return Err(Failure::Other(format!("{input}: expected a directory or a .gguf file, found nothing")));
         }
         let Ok(real) = self.output.canonicalize() else { return Ok(()) };
-        let from = self.input.canonicalize().map_err(|error| Failure::file(&self.input, &error))?;
+        let from = source.canonicalize().map_err(|error| Failure::file(source, &error))?;
         // A file of the directory other than a .gguf may be one that is being read.
         let part_of_it =
             real.parent() == Some(from.as_path()) && real.extension().is_none_or(|ending| ending != "gguf");

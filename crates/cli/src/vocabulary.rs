@@ -11,12 +11,13 @@ use foretoken::Tokenizer;
 use foretoken::models::tokenizer_at;
 
 use crate::failure::Failure;
+use crate::hub;
 
 /// Whose tokens texts become.
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = false)]
 pub struct VocabularyOptions {
-    /// The model whose vocabulary is used: a directory or a .gguf file
+    /// The model whose vocabulary is used: a directory, a .gguf file or a name of the hub
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// The same of files without a network: a .gguf file with a vocabulary, or a folder with a tokenizer
@@ -30,9 +31,10 @@ impl VocabularyOptions {
     /// # Errors
     /// The file or folder has none, or one that cannot be understood.
     pub fn open(&self) -> Result<Arc<Tokenizer>, Failure> {
-        match self.vocab.as_ref().or(self.model.as_ref()) {
-            Some(path) => Ok(tokenizer_at(path)?),
-            None => Err(Failure::Usage("--vocab: expected a .gguf file or a folder, found none".into())),
+        match (&self.vocab, &self.model) {
+            (Some(path), _) => Ok(tokenizer_at(path)?),
+            (None, Some(model)) => Ok(tokenizer_at(&hub::resolved(model)?)?),
+            (None, None) => Err(Failure::Usage("--vocab: expected a .gguf file or a folder, found none".into())),
         }
     }
 }
