@@ -53,9 +53,9 @@ impl Chat {
     /// The model cannot chat, or standard input or output fail.
     pub fn run(&self) -> Result<(), Failure> {
         let settings = Settings {
-            model: self.prompt_cache.with(self.model.at(self.place.as_ref()).settings()),
+            model: self.prompt_cache.with(self.model.at(self.place.as_ref()).settings()?),
             sampling: self.sampling.settings(),
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel: 1,
         };
         let (generator, notices) = open_generator(&settings)?;

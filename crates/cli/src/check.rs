@@ -54,9 +54,9 @@ impl Check {
         let prompts = read_list(&self.prompts)?;
         let parallel = self.parallel.min(prompts.len());
         let settings = Settings {
-            model: self.model.settings(),
+            model: self.model.settings()?,
             sampling: self.sampling.settings(),
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel,
         };
         let (mut generator, mut notices) = open_generator(&settings)?;

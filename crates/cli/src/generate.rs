@@ -94,9 +94,9 @@ impl Generate {
     pub fn run(&self) -> Result<(), Failure> {
         let prompts = self.prompt.read()?;
         let settings = Settings {
-            model: self.prompt_cache.with(self.model.settings()),
+            model: self.prompt_cache.with(self.model.settings()?),
             sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings() },
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(prompts.len() * self.n_best),
         };
         let (generator, mut notices) = open_generator(&settings)?;

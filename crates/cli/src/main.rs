@@ -1,8 +1,9 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
 //! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`,
-//! `config`, `completions`, `version`), over a few that they share: `arguments` reads the command line, with the `defaults` of file and
-//! environment; `options` and `values` say what can be given and turn it into settings,
+//! `config`, `completions`, `version`; `pull`, `list` and `rm` in `hub`), over a few that they share: `arguments` reads
+//! the command line, with the `defaults` of file and environment; `options` and `values` say what can be given and turn
+//! it into settings,
 //! which the library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every
 //! error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
 
@@ -18,6 +19,7 @@ mod defaults;
 mod failure;
 mod generate;
 mod help;
+mod hub;
 mod inspect;
 mod interrupts;
 mod logits;
@@ -95,6 +97,12 @@ enum Command {
     Quantize(quantize::Quantize),
     /// Keep texts in a file, for drafters to learn from at start
     Lookup(lookup::Lookup),
+    /// Fetch a model of the Hugging Face hub, and say which draft model suits it
+    Pull(hub::Pull),
+    /// Say which models of the hub lie in the cache
+    List(hub::List),
+    /// Remove a model of the hub from the cache
+    Rm(hub::Remove),
     /// Measure speed, next to what this machine could do
     Bench(Box<bench::Bench>),
     /// Say what each setting is, and where it comes from
@@ -125,6 +133,9 @@ impl Cli {
             Some(Command::Logits(command)) => command.run(),
             Some(Command::Quantize(command)) => command.run(),
             Some(Command::Lookup(command)) => command.run(),
+            Some(Command::Pull(command)) => command.run(),
+            Some(Command::List(command)) => command.run(),
+            Some(Command::Rm(command)) => command.run(),
             Some(Command::Bench(command)) => command.run(),
             Some(Command::Completions(command)) => command.run(),
             Some(Command::Man(command)) => command.run(),

@@ -169,11 +169,11 @@ impl Generate {
         let mut speculation = SpeculationSettings {
             // Every request of a method says its own.
             verify: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
-            ..self.drafting.settings()
+            ..self.drafting.settings()?
         };
         speculation.memory.shared = true;
         let settings = Settings {
-            model: self.model.settings(),
+            model: self.model.settings()?,
             sampling: self.law.settings(self.temp.first().copied()),
             speculation,
             parallel: parallel.iter().copied().max().unwrap_or(1),
