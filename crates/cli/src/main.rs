@@ -11,6 +11,7 @@ mod arguments;
 mod bench;
 mod chat;
 mod check;
+mod clock;
 mod failure;
 mod generate;
 mod inspect;
@@ -121,6 +122,7 @@ fn run() -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
+    clock::begin();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -15,7 +15,7 @@ use crate::interrupts::Interrupts;
 /// What may happen to a file that is where an output goes.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct OutputOptions {
-    /// Write over the output if it is there
+    /// Write over a file that is where an output goes
     #[arg(long)]
     force: bool,
 }

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::loudness::quiet;
 use crate::names::option;
 use crate::opening::tell_notes;
-use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::progress::{Loading, warn};
 use crate::values;
 
@@ -40,6 +40,8 @@ Ctrl-C, or SIGTERM, lets texts finish for --shutdown-timeout seconds; a second o
 pub struct Serve {
     #[command(flatten)]
     model: ModelOptions,
+    #[command(flatten)]
+    template: TemplateOptions,
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -139,7 +141,7 @@ impl Serve {
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
         let settings = Settings {
-            model: self.model.settings(),
+            model: self.template.with(self.model.settings()),
             sampling: SamplingSettings { n_best: 1, ..self.sampling.settings() },
             speculation: self.speculation.settings(),
             parallel: self.server.parallel,

@@ -30,6 +30,22 @@ pub struct ModelOptions {
     pub cache: CacheOptions,
 }
 
+/// How conversations are written out.
+#[derive(Args, Clone, Debug)]
+pub struct TemplateOptions {
+    /// Write conversations out by this template instead of the model's own: a Jinja file, a name (chatml, gemma,
+    /// llama2, llama3, phi3, vicuna or zephyr), or Jinja itself
+    #[arg(long, alias = "chat-template-file", value_name = "FILE|NAME", value_parser = values::chat_template)]
+    chat_template: Option<String>,
+}
+
+impl TemplateOptions {
+    /// The settings of a model, with this template.
+    pub fn with(&self, model: ModelSettings) -> ModelSettings {
+        ModelSettings { chat_template: self.chat_template.clone(), ..model }
+    }
+}
+
 /// What is kept of long prompts between runs.
 #[derive(Args, Clone, Debug)]
 pub struct PromptCacheOptions {
