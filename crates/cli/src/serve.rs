@@ -16,7 +16,7 @@ use crate::hub;
 use crate::loudness::quiet;
 use crate::names::option;
 use crate::opening::tell_notes;
-use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::progress::{Loading, warn};
 use crate::values;
 
@@ -44,6 +44,8 @@ pub struct Serve {
     place: Option<PathBuf>,
     #[command(flatten)]
     model: ModelOptions,
+    #[command(flatten)]
+    template: TemplateOptions,
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -148,7 +150,7 @@ impl Serve {
     pub fn run(&self) -> Result<(), Failure> {
         let model = self.model.at(self.place.as_ref());
         let settings = Settings {
-            model: model.settings()?,
+            model: self.template.with(model.settings()?),
             sampling: SamplingSettings { n_best: 1, ..self.sampling.settings() },
             speculation: self.speculation.settings()?,
             parallel: self.server.parallel,
