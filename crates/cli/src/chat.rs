@@ -5,6 +5,7 @@
 //! before. Left out: how a conversation becomes a prompt ([`foretoken::Conversation`]).
 
 use std::io::{IsTerminal, Lines, StdinLock};
+use std::path::PathBuf;
 
 use clap::Args;
 use foretoken::{Conversation, Event, FinishReason, Generator, Request, Settings, seed_of_answer};
@@ -21,23 +22,28 @@ use crate::report;
 
 /// Options of `foretoken chat`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Conversation")]
 pub struct Chat {
-    #[command(flatten)]
-    model: ModelOptions,
-    #[command(flatten)]
-    prompt_cache: PromptCacheOptions,
+    /// The same as -m, --model
+    #[arg(value_name = "MODEL", help_heading = "Model", conflicts_with = "model")]
+    place: Option<PathBuf>,
     /// What the model is told before the conversation
     #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Colour each token by who produced it (where there are no colours: brackets), and say after each answer what it
-    /// took; =table lists the tokens behind each answer instead, as generate does
+    /// Show who produced each token: colours, rejected (drafts, too) or table
+    ///
+    /// As generate does, and says after each answer what it took.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true)]
     show_drafts: Option<ShowDrafts>,
     #[command(flatten)]
-    speculation: SpeculationOptions,
+    model: ModelOptions,
+    #[command(flatten)]
+    prompt_cache: PromptCacheOptions,
     #[command(flatten)]
     sampling: SamplingOptions,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
 }
 
 impl Chat {
@@ -47,7 +53,7 @@ impl Chat {
     /// The model cannot chat, or standard input or output fail.
     pub fn run(&self) -> Result<(), Failure> {
         let settings = Settings {
-            model: self.prompt_cache.with(self.model.settings()?),
+            model: self.prompt_cache.with(self.model.at(self.place.as_ref()).settings()?),
             sampling: self.sampling.settings(),
             speculation: self.speculation.settings()?,
             parallel: 1,
@@ -133,7 +139,7 @@ impl Talk {
             }
             Ok(interrupts.go_on())
         })?;
-        interrupts.end();
+        let _ = interrupts.end();
         self.stream.text("\n")?;
         let prompter = &self.generator.prompter;
         for answer in &answers {

@@ -27,19 +27,22 @@ const ROUND: usize = 4;
 
 /// Options of `foretoken check`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Comparison")]
 pub struct Check {
-    /// The prompts: a .jsonl file of objects with "prompt" (or "text", or "turns"), or one a line
+    /// The prompts: objects of a .jsonl file, or one a line; - is standard input
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
-    #[command(flatten)]
-    model: ModelOptions,
-    /// Speculative texts generated at a time (also -np); plain ones are always generated alone
+    /// Speculative texts generated at a time
+    ///
+    /// Plain ones are always generated alone.
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
     parallel: usize,
     #[command(flatten)]
-    speculation: SpeculationOptions,
+    model: ModelOptions,
     #[command(flatten)]
     sampling: SamplingOptions,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
 }
 
 impl Check {

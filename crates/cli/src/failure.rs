@@ -11,6 +11,7 @@ use foretoken_model::{ExecutorError, ModelError};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
 
+use crate::interrupts::INTERRUPTED;
 use crate::names::option_of_error;
 
 /// The end of a command that could not do what was asked.
@@ -20,6 +21,8 @@ pub enum Failure {
     Usage(String),
     /// Something else is: exit code 1.
     Other(String),
+    /// Somebody pressed Ctrl-C, and what there was to say has been said: exit code 130.
+    Interrupted,
     /// Nobody reads standard output any more: quiet, exit code 0.
     Closed,
 }
@@ -30,6 +33,7 @@ impl Failure {
         match self {
             Self::Usage(_) => 2,
             Self::Other(_) => 1,
+            Self::Interrupted => INTERRUPTED,
             Self::Closed => 0,
         }
     }
@@ -40,7 +44,7 @@ impl Failure {
             Self::Usage(message) | Self::Other(message) => {
                 Some(message.split_whitespace().collect::<Vec<_>>().join(" "))
             }
-            Self::Closed => None,
+            Self::Interrupted | Self::Closed => None,
         }
     }
 

@@ -31,50 +31,59 @@ const LONG_PROMPT: usize = 512;
 
 /// Options of `foretoken generate`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
 pub struct Generate {
+    /// Texts generated at a time, of several prompts or answers [default: all of them, at most 8]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = values::texts, allow_negative_numbers = true)]
+    parallel: Option<usize>,
+    /// Answers to each prompt
+    ///
+    /// The prompt is computed once for all of them. The first has the seed of --seed and is the text without this
+    /// option; each other has a seed that is made of that one and the answer's number.
+    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
+    n_best: usize,
+    /// Show who produced each token: colours, rejected (drafts, too) or table
+    ///
+    /// colours tells drafted tokens from the target's own (where there are no colours: by brackets); rejected also
+    /// shows, struck out, what was drafted and not accepted; table has a line a token behind the text instead: pass,
+    /// depth in the draft tree, drafter, p, q and the token.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
+        hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
+    show_drafts: Option<ShowDrafts>,
+    /// Print one JSON object an answer: text, tokens, times, settings
+    ///
+    /// It has the answer's index among those to its prompt, its seed, text, ids with who produced each (origins, depths
+    /// in the draft tree, numbers of passes, probabilities p of the target and q of the drafter), timings (cache_n:
+    /// tokens of the prompt that an earlier text had in common), speculation and its drafters, and the record of the
+    /// run: all that decided the text, and who decided it.
+    #[arg(long, conflicts_with = "output_ids")]
+    json: bool,
+    /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
+    #[arg(long, requires = "json", hide_short_help = true)]
+    logprobs: bool,
+    /// Print the new token ids, separated by commas, instead of text
+    #[arg(long, hide_short_help = true)]
+    output_ids: bool,
+    /// Print the prompt before its continuation
+    #[arg(long, conflicts_with_all = ["json", "output_ids"], overrides_with = "no_display_prompt",
+        hide_short_help = true)]
+    display_prompt: bool,
+    /// Show the speed over the text in a line of bars behind the statistics [default: on a terminal]
+    #[arg(long, hide_short_help = true)]
+    sparkline: bool,
+    /// Print only the continuation, as is the default
+    #[arg(long, hide = true)]
+    no_display_prompt: bool,
     #[command(flatten)]
     prompt: PromptOptions,
     #[command(flatten)]
     model: ModelOptions,
     #[command(flatten)]
     prompt_cache: PromptCacheOptions,
-    /// Texts generated at a time, of several prompts or answers (also -np) [default: all of them, at most 8]
-    #[arg(long, value_name = "N", value_parser = values::texts, allow_negative_numbers = true)]
-    parallel: Option<usize>,
-    /// Answers to each prompt, which is computed once for all of them. The first has the seed of --seed and is the text
-    /// without this option; each other has a seed that is made of that one and the answer's number
-    #[arg(long, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
-    n_best: usize,
-    /// Colour each token by who produced it: drafted and accepted, or the target's own (where there are no colours:
-    /// brackets); =table has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and the token
-    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
-        hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
-    show_drafts: Option<ShowDrafts>,
-    /// Print one JSON object an answer: its index among those to its prompt, its seed, text, ids with who produced each
-    /// (origins, depths in the draft tree, numbers of passes, probabilities p of the target and q of the drafter),
-    /// timings (cache_n: tokens of the prompt that an earlier text had in common), speculation and its drafters, and
-    /// the record of the run: all that decided the text, and who decided it
-    #[arg(long, conflicts_with = "output_ids")]
-    json: bool,
-    /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
-    #[arg(long, requires = "json")]
-    logprobs: bool,
-    /// Print the new token ids, separated by commas, instead of text
-    #[arg(long)]
-    output_ids: bool,
-    /// Print the prompt before its continuation
-    #[arg(long, conflicts_with_all = ["json", "output_ids"], overrides_with = "no_display_prompt")]
-    display_prompt: bool,
-    /// Show the speed over the text in a line of bars behind the statistics [default: on a terminal]
-    #[arg(long)]
-    sparkline: bool,
-    /// Print only the continuation, as is the default
-    #[arg(long, hide = true)]
-    no_display_prompt: bool,
-    #[command(flatten)]
-    speculation: SpeculationOptions,
     #[command(flatten)]
     sampling: SamplingOptions,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
 }
 
 impl Generate {
@@ -102,8 +111,8 @@ impl Generate {
         marks.legend(&generator.prompter.names);
         // What is to be kept is kept although it was interrupted.
         let interrupts = if generator.keeps() { Some(Interrupts::listen()?) } else { None };
-        interrupts.iter().for_each(Interrupts::begin);
-        let go_on = || interrupts.as_ref().is_none_or(Interrupts::go_on);
+        interrupts.iter().for_each(|interrupts| interrupts.begin());
+        let go_on = || interrupts.is_none_or(Interrupts::go_on);
         let started = Instant::now();
         let (mut generator, answers) = match prompts.as_slice() {
             [prompt] if self.n_best == 1 && !self.json && !self.output_ids => {

@@ -21,12 +21,13 @@ use crate::options::{CacheOptions, HubOptions, ModelOptions};
 
 /// Options of `foretoken inspect`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
 pub struct Inspect {
-    /// The model: a directory, a .gguf file or a name of the hub [default: the demo model that is part of this program]
-    #[arg(value_name = "MODEL", conflicts_with_all = ["model", "hf_repo"])]
+    /// The model: a directory, a .gguf file or a name of the hub [default: a demo in this program]
+    #[arg(help_heading = "Model", value_name = "MODEL", conflicts_with_all = ["model", "hf_repo"])]
     place: Option<PathBuf>,
     /// The same
-    #[arg(short, long, value_name = "MODEL")]
+    #[arg(help_heading = "Model", short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
     #[command(flatten)]
     hub: HubOptions,

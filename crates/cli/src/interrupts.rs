@@ -1,7 +1,13 @@
-//! Ctrl-C: asked once it stops what is being written, at any other time the program.
+//! Signals: Ctrl-C, asked once, stops what is being written; at any other time, and as any other signal that ends a
+//! program, it takes half files along.
+//!
+//! They are heard on a thread of their own, from the moment when somebody listens. Exit codes are the shell's: 128 and
+//! the signal's number. Left out: `serve`, which lets its requests finish.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use foretoken::output_file::remove_unfinished;
 
 use crate::failure::Failure;
 
@@ -12,41 +18,115 @@ const WRITING: u8 = 1;
 /// Its end was asked for; asking twice ends the program.
 const STOPPING: u8 = 2;
 
-/// Whether Ctrl-C was pressed while a text was being written.
-#[derive(Clone)]
-pub struct Interrupts(Arc<AtomicU8>);
+/// What Ctrl-C would do now.
+static STATE: AtomicU8 = AtomicU8::new(IDLE);
+
+/// Exit code of a program that was ended by Ctrl-C.
+pub const INTERRUPTED: u8 = 130;
+
+/// Whether Ctrl-C was pressed while a text was being written. There is one state, whoever asks for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupts(());
 
 impl Interrupts {
-    /// Listens from now on.
+    /// Listens from now on, if nobody did before.
     ///
     /// # Errors
     /// The system does not let us.
     pub fn listen() -> Result<Self, Failure> {
-        let state = Arc::new(AtomicU8::new(IDLE));
-        let listener = state.clone();
-        let stop = move || {
-            if listener.compare_exchange(WRITING, STOPPING, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-                std::process::exit(130);
-            }
-        };
-        match ctrlc::set_handler(stop) {
-            Ok(()) => Ok(Self(state)),
-            Err(error) => Err(Failure::Other(format!("Ctrl-C: cannot be listened for: {error}"))),
+        static LISTENS: Mutex<bool> = Mutex::new(false);
+        let mut listens = LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*listens {
+            let failed = |error: std::io::Error| Failure::Other(format!("Ctrl-C: cannot be listened for: {error}"));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
+            // Made here, so that none is missed from the moment when this returns.
+            let signals = runtime.block_on(async { Signals::new() }).map_err(failed)?;
+            let hear = move || runtime.block_on(hear(signals));
+            std::thread::Builder::new().name("signals".to_string()).spawn(hear).map_err(failed)?;
+            *listens = true;
         }
+        Ok(Self(()))
     }
 
     /// A text begins.
-    pub fn begin(&self) {
-        self.0.store(WRITING, Ordering::Relaxed);
+    pub fn begin(self) {
+        STATE.store(WRITING, Ordering::Relaxed);
     }
 
     /// Whether the text may go on.
-    pub fn go_on(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == WRITING
+    pub fn go_on(self) -> bool {
+        STATE.load(Ordering::Relaxed) != STOPPING
     }
 
-    /// The text has ended.
-    pub fn end(&self) {
-        self.0.store(IDLE, Ordering::Relaxed);
+    /// The text has ended. Returns whether it was stopped.
+    pub fn end(self) -> bool {
+        STATE.swap(IDLE, Ordering::Relaxed) == STOPPING
+    }
+
+    /// The same for a command that ends then: the failure by which it does, if it was stopped.
+    ///
+    /// # Errors
+    /// It was.
+    pub fn end_command(self) -> Result<(), Failure> {
+        if self.end() { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Hears signals until one ends the program.
+async fn hear(mut signals: Signals) {
+    loop {
+        let code = signals.next().await;
+        let asks = code == i32::from(INTERRUPTED)
+            && STATE.compare_exchange(WRITING, STOPPING, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !asks {
+            remove_unfinished();
+            std::process::exit(code);
+        }
+    }
+}
+
+#[cfg(unix)]
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The exit code of the next one.
+    async fn next(&mut self) -> i32 {
+        tokio::select! {
+            _ = self.interrupt.recv() => 130,
+            _ = self.terminate.recv() => 143,
+            _ = self.hang_up.recv() => 129,
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals(());
+
+#[cfg(not(unix))]
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self(()))
+    }
+
+    async fn next(&mut self) -> i32 {
+        match tokio::signal::ctrl_c().await {
+            Ok(()) => 130,
+            // It cannot be heard: nothing ever comes.
+            Err(_) => std::future::pending().await,
+        }
     }
 }

@@ -12,14 +12,14 @@ use foretoken_weights::safetensors::{Elements, write};
 
 use crate::failure::Failure;
 use crate::options::ModelOptions;
+use crate::output::OutputOptions;
 use crate::progress::Loading;
 use crate::values;
 
 /// Options of `foretoken logits`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Logits")]
 pub struct Logits {
-    #[command(flatten)]
-    model: ModelOptions,
     /// The tokens
     #[arg(long, value_name = "ID,..", value_delimiter = ',', required = true, value_parser = values::token,
         allow_negative_numbers = true)]
@@ -33,6 +33,10 @@ pub struct Logits {
     /// Passes of so many tokens [default: all, as far as one pass goes]
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     rows: Option<usize>,
+    #[command(flatten)]
+    model: ModelOptions,
+    #[command(flatten)]
+    writing: OutputOptions,
 }
 
 impl Logits {
@@ -41,6 +45,7 @@ impl Logits {
     /// # Errors
     /// The model cannot be used, the tokens do not fit it, or the file cannot be written.
     pub fn run(&self) -> Result<(), Failure> {
+        let mut output = self.writing.begin(&self.output, &Vec::from_iter(self.model.path()?))?;
         let model = self.model.open()?;
         let own = model.spec.context_max;
         let (count, context) = (self.tokens.len(), self.model.ctx_size.unwrap_or(own).min(own));
@@ -72,6 +77,8 @@ impl Logits {
             model.forward(&Batch { spans: &[span], hidden_layers: &[] })?;
             (0..tokens.len()).for_each(|row| logits.extend_from_slice(model.outputs().row(row)));
         }
-        Ok(write(&self.output, &[("logits", &[count, vocabulary], Elements::F32(&logits))])?)
+        let name = self.output.display().to_string();
+        write(&mut output, &name, &[("logits", &[count, vocabulary], Elements::F32(&logits))])?;
+        Ok(output.finish()?)
     }
 }

@@ -13,6 +13,7 @@ use foretoken_text::Tokenizer;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::output::OutputOptions;
 use crate::progress::{self, say};
 use crate::records;
 use crate::values;
@@ -53,6 +54,7 @@ The file holds tokens of one vocabulary and is refused for any other. It is writ
 
 /// Options of `foretoken lookup build`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Texts")]
 #[command(after_long_help = EXPLAINED)]
 pub struct Build {
     /// Texts: .txt, .jsonl or .json files, or folders of them
@@ -61,11 +63,13 @@ pub struct Build {
     /// The file to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    #[command(flatten)]
-    vocabulary: VocabularyOptions,
     /// Most tokens that are kept: those of the last texts [default: 2^30]
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     capacity: Option<usize>,
+    #[command(flatten)]
+    vocabulary: VocabularyOptions,
+    #[command(flatten)]
+    writing: OutputOptions,
 }
 
 /// What a file is, by its name.
@@ -100,7 +104,8 @@ impl Build {
         for corpus in &self.corpora {
             add_files(corpus, true, &mut BTreeSet::new(), &mut files)?;
         }
-        self.spares(&files)?;
+        let read: Vec<PathBuf> = files.iter().cloned().chain(self.vocabulary.path()?).collect();
+        let output = self.writing.begin(&self.output, &read)?;
         let mut store = Store::new(Vocabulary::from(&*tokenizer), self.capacity.unwrap_or(TOKENS_MAX));
         let (mut read, mut refused) = (0, 0);
         let bar = progress::bar("reading", files.len());
@@ -117,7 +122,7 @@ impl Build {
             let found = if read == 0 { "none".to_string() } else { format!("{read} longer than the capacity") };
             return Err(Failure::Other(format!("{}: expected texts, found {found}", places.join(", "))));
         }
-        store.save(&self.output)?;
+        store.write_to(output)?;
         let kept = store.documents().len();
         if kept < read {
             let longer = if refused > 0 { format!(" ({refused} longer than the capacity)") } else { String::new() };
@@ -136,18 +141,6 @@ impl Build {
             store.bytes()
         )?;
         Ok(out.flush()?)
-    }
-
-    /// Refuses to write over a text that is read.
-    fn spares(&self, files: &[PathBuf]) -> Result<(), Failure> {
-        let Ok(output) = std::fs::canonicalize(&self.output) else { return Ok(()) };
-        match files.iter().any(|file| std::fs::canonicalize(file).is_ok_and(|file| file == output)) {
-            true => {
-                let place = self.output.display();
-                Err(Failure::Usage(format!("--output: expected another file than the texts, found {place} among them")))
-            }
-            false => Ok(()),
-        }
     }
 }
 

@@ -10,17 +10,18 @@ mod rows;
 mod source;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
 
 use clap::Args;
+use foretoken::OutputFile;
 use foretoken_kernels::Pool;
 use foretoken_model::export::Exported;
 use foretoken_weights::Dtype;
 use foretoken_weights::gguf::{Metadata, TensorInfo, Writer};
 
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
+use crate::output::OutputOptions;
 use crate::{hub, progress, values};
 use kinds::{Choice, Layers, Mixture};
 use source::Source;
@@ -33,6 +34,7 @@ no whole blocks of the type take q8_0, or f16 if even that does not fit, and a n
 
 /// Options of `foretoken quantize`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Quantization")]
 #[command(after_help = AFTER_HELP)]
 pub struct Quantize {
     /// The model: a .gguf file, or a directory of Hugging Face's of a family that GGUF knows, in floats; or a name of
@@ -45,12 +47,11 @@ pub struct Quantize {
     /// The type of matrices: f32, f16, bf16, q8_0, q4_0, q4_k, q4_k_m or q6_k
     #[arg(long = "type", value_name = "TYPE", value_parser = kinds::mixture)]
     kind: Mixture,
-    /// Write over OUT if it is there
-    #[arg(long)]
-    force: bool,
     /// Threads [default: one a core]
     #[arg(short, long, value_name = "N", value_parser = values::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
+    #[command(flatten)]
+    writing: OutputOptions,
 }
 
 impl Quantize {
@@ -60,7 +61,12 @@ impl Quantize {
     /// The source cannot be read or said in GGUF, OUT is there or cannot be written, or somebody pressed Ctrl-C.
     pub fn run(&self) -> Result<(), Failure> {
         let input = hub::resolved(&self.input)?;
-        self.check_places(&input)?;
+        if !input.exists() {
+            let input = input.display();
+            return Err(Failure::Other(format!("{input}: expected a directory or a .gguf file, found nothing")));
+        }
+        let interrupts = Interrupts::listen()?;
+        let output = self.writing.begin(&self.output, std::slice::from_ref(&input))?;
         let source = Source::open(&input)?;
         let layers = Layers::count(source.tensors.iter().map(|tensor| tensor.name.as_str()));
         let choose = |tensor: &Exported| self.kind.of_tensor(&tensor.name, &tensor.shape, &layers);
@@ -68,58 +74,45 @@ impl Quantize {
         let mut metadata = source.metadata;
         metadata.set("general.file_type", self.kind.file_type());
         metadata.set("general.quantization_version", 2u32);
-        // Before anything is noted: an error about the place is then the only line.
-        let writer = self.begin(&source.tensors, &plan, &metadata)?;
+        let writer = self.begin(output, &source.tensors, &plan, &metadata)?;
         source.notes.iter().for_each(|note| progress::say(format_args!("note: {note}")));
         notes_on(&source.tensors, &plan).iter().for_each(progress::say);
-        self.write(writer, &source.tensors, &plan)
-    }
-
-    /// Refuses to write over anything that was not asked for, the source above all.
-    fn check_places(&self, source: &Path) -> Result<(), Failure> {
-        let (input, output) = (source.display(), self.output.display());
-        if !source.exists() {
-            return Err(Failure::Other(format!("{input}: expected a directory or a .gguf file, found nothing")));
-        }
-        let Ok(real) = self.output.canonicalize() else { return Ok(()) };
-        let from = source.canonicalize().map_err(|error| Failure::file(source, &error))?;
-        // A file of the directory other than a .gguf may be one that is being read.
-        let part_of_it =
-            real.parent() == Some(from.as_path()) && real.extension().is_none_or(|ending| ending != "gguf");
-        if real == from || part_of_it {
-            return Err(Failure::Other(format!("{output}: expected another file than the source, found {input}")));
-        }
-        if real.is_dir() {
-            return Err(Failure::Other(format!("{output}: expected a file to write, found a directory")));
-        }
-        if !self.force {
-            return Err(Failure::Other(format!("{output}: expected no such file (--force writes over it), found one")));
-        }
-        Ok(())
+        interrupts.begin();
+        let output = self.write(writer, &source.tensors, &plan, interrupts)?;
+        interrupts.end();
+        Ok(output.finish()?)
     }
 
     /// Begins the file with its header.
-    fn begin(&self, tensors: &[Exported], plan: &[Choice], metadata: &Metadata) -> Result<Writer, Failure> {
+    fn begin(
+        &self,
+        output: OutputFile,
+        tensors: &[Exported],
+        plan: &[Choice],
+        metadata: &Metadata,
+    ) -> Result<Writer<OutputFile>, Failure> {
         let info = |(tensor, choice): (&Exported, &Choice)| TensorInfo {
             name: tensor.name.clone(),
             dtype: choice.dtype,
             shape: tensor.shape.clone(),
         };
         let infos: Vec<TensorInfo> = tensors.iter().zip(plan).map(info).collect();
-        Ok(Writer::create(&self.output, metadata, &infos)?)
+        Ok(Writer::new(output, &self.output.display().to_string(), metadata, &infos)?)
     }
 
     /// Makes and writes every tensor, with a bar on a terminal.
-    fn write(&self, mut writer: Writer, tensors: &[Exported], plan: &[Choice]) -> Result<(), Failure> {
-        let interrupted = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&interrupted);
-        // Without the handler Ctrl-C leaves a .part file behind, which is no reason not to go on.
-        let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
+    fn write(
+        &self,
+        mut writer: Writer<OutputFile>,
+        tensors: &[Exported],
+        plan: &[Choice],
+        interrupts: Interrupts,
+    ) -> Result<OutputFile, Failure> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = Pool::new(self.threads.unwrap_or(cores));
         let bar = progress::bar("quantizing", tensors.len());
         for (tensor, choice) in tensors.iter().zip(plan) {
-            let stopped = || interrupted.load(Ordering::Relaxed);
+            let stopped = || !interrupts.go_on();
             let saturated = rows::convert(tensor, choice.dtype, &pool, &stopped, &mut |bytes| writer.append(bytes))
                 .map_err(|problem| problem.told(&self.input, &self.output, &tensor.name))?;
             if saturated > 0 {

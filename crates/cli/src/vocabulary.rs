@@ -16,6 +16,7 @@ use crate::hub;
 /// Whose tokens texts become.
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = false)]
+#[command(next_help_heading = "Vocabulary")]
 pub struct VocabularyOptions {
     /// The model whose vocabulary is used: a directory, a .gguf file or a name of the hub
     #[arg(short, long, value_name = "MODEL")]
@@ -26,15 +27,25 @@ pub struct VocabularyOptions {
 }
 
 impl VocabularyOptions {
+    /// What is read for it.
+    ///
+    /// # Errors
+    /// It is a name of the hub, not in the cache, and cannot be fetched.
+    pub fn path(&self) -> Result<Option<PathBuf>, Failure> {
+        match (&self.vocab, &self.model) {
+            (None, Some(model)) => hub::resolved(model).map(Some),
+            (vocabulary, _) => Ok(vocabulary.clone()),
+        }
+    }
+
     /// Reads the tokenizer.
     ///
     /// # Errors
     /// The file or folder has none, or one that cannot be understood.
     pub fn open(&self) -> Result<Arc<Tokenizer>, Failure> {
-        match (&self.vocab, &self.model) {
-            (Some(path), _) => Ok(tokenizer_at(path)?),
-            (None, Some(model)) => Ok(tokenizer_at(&hub::resolved(model)?)?),
-            (None, None) => Err(Failure::Usage("--vocab: expected a .gguf file or a folder, found none".into())),
+        match &self.path()? {
+            Some(path) => Ok(tokenizer_at(path)?),
+            None => Err(Failure::Usage("--vocab: expected a .gguf file or a folder, found none".into())),
         }
     }
 }

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use foretoken_engine::{CostRecord, DrafterTime, Engine, WidthTime};
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::error::Message;
+use crate::output_file::OutputFile;
 use crate::spec_type::DrafterKind;
 
 /// The version of the file's form.
@@ -173,8 +175,7 @@ impl Found {
     }
 }
 
-/// Writes a file beside its place and moves it there, so that nobody reads half of it. What the file that was there
-/// says of other drafters stays.
+/// Writes a file, of which nobody reads half. What the file that was there says of other drafters stays.
 fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::io::Result<()> {
     let before = read(path).ok().filter(|found| found.of == key);
     let mut drafters = before.map_or(BTreeMap::new(), |found| found.drafters);
@@ -199,9 +200,9 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    std::fs::write(&beside, format!("{value:#}\n"))?;
-    std::fs::rename(&beside, path).inspect_err(|_| _ = std::fs::remove_file(&beside))
+    let mut file = OutputFile::kept(path)?.fleeting();
+    writeln!(file, "{value:#}")?;
+    file.end()
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Error {

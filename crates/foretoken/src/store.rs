@@ -39,6 +39,7 @@ use foretoken_speculation::{Tenant, Token};
 use foretoken_text::Tokenizer;
 
 use crate::kept_file::{self, KeptFileError};
+use crate::{Error, OutputFile};
 
 /// Most tokens that a store may hold: 4 GiB of them.
 pub const TOKENS_MAX: usize = 1 << 30;
@@ -175,6 +176,15 @@ impl Store {
     /// The folder or the file cannot be written, or links go round; an old file is unchanged then.
     pub fn save(&self, path: &Path) -> Result<(), KeptFileError> {
         kept_file::replace(path, &mut |out| format::write(out, self))
+    }
+
+    /// Writes a file that somebody has begun, and ends it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_to(&self, mut out: OutputFile) -> Result<(), Error> {
+        out.fill(&mut |out| format::write(out, self))?;
+        out.finish()
     }
 }
 

@@ -13,14 +13,19 @@ use crate::{hub, values};
 
 /// Which model, and how it is run.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Model")]
 pub struct ModelOptions {
-    /// The target: a directory, a .gguf file, or a name of the Hugging Face hub (org/name, org/name:QUANT,
-    /// org/name@REVISION), if there is no such path [default: the demo model that is part of this program]
+    /// The model: a directory, a .gguf file or a name (org/name) [default: a demo in this program]
+    ///
+    /// It is the target: the model whose text is written, whoever drafts. A name is one of the Hugging Face hub (also
+    /// org/name:QUANT, org/name@REVISION), if there is no such path; what is not in the cache is fetched.
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
     #[command(flatten)]
     pub hub: HubOptions,
-    /// Longest text in tokens, prompt included [default: the model's own, at most 4096]
+    /// Longest text in tokens [default: the model's own, at most 4096]
+    ///
+    /// The prompt is part of it.
     #[arg(short, long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     pub ctx_size: Option<usize>,
     /// Threads [default: one a core]
@@ -28,7 +33,7 @@ pub struct ModelOptions {
     pub threads: Option<usize>,
     /// Bring the weights from floats to this type as they are loaded: f32, f16, bf16, q8_0, q4_0, q4_k or q6_k
     /// [default: as they are]
-    #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
+    #[arg(long, hide_short_help = true, value_name = "TYPE", value_parser = values::weight_type)]
     pub dtype: Option<WeightType>,
     #[command(flatten)]
     pub cache: CacheOptions,
@@ -47,14 +52,15 @@ pub struct HubOptions {
 
 /// What is kept of long prompts between runs.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Model")]
 pub struct PromptCacheOptions {
     /// Keep what was computed of the prompt in this file (of several prompts what they begin with), and begin with what
     /// is in it already; one of another model, other types or other arithmetic is refused. The text is the same. A
     /// prompt that goes another way takes the place of what was kept: --prompt-cache-ro keeps it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     prompt_cache: Option<PathBuf>,
     /// Only read that file
-    #[arg(long, requires = "prompt_cache")]
+    #[arg(long, requires = "prompt_cache", hide_short_help = true)]
     prompt_cache_ro: bool,
 }
 
@@ -68,23 +74,36 @@ impl PromptCacheOptions {
 
 /// In what form the target's keys and values are kept.
 #[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Model")]
 pub struct CacheOptions {
-    /// What cached keys are rounded to: f32, f16, bf16 or q8_0 (also -ctk)
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    /// What cached keys are rounded to: f32, f16, bf16 or q8_0
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type, hide_short_help = true)]
     pub cache_type_k: CacheType,
-    /// What cached values are rounded to (also -ctv)
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    /// What cached values are rounded to
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type, hide_short_help = true)]
     pub cache_type_v: CacheType,
 }
 
 impl ModelOptions {
+    /// The same of a model that is named in the command's first place.
+    pub fn at(&self, place: Option<&PathBuf>) -> Self {
+        Self { model: place.or(self.model.as_ref()).cloned(), ..self.clone() }
+    }
+
+    /// Where the model lies, if one is named.
+    ///
+    /// # Errors
+    /// As [`settings`](Self::settings).
+    pub fn path(&self) -> Result<Option<PathBuf>, Failure> {
+        hub::target(self.model.as_deref(), &self.hub)
+    }
+
     /// The library's settings. A model of the hub is fetched if it is not in the cache, and is a path from then on.
     ///
     /// # Errors
     /// It is not there and cannot be fetched.
     pub fn settings(&self) -> Result<ModelSettings, Failure> {
-        let path = hub::target(self.model.as_deref(), &self.hub)?;
-        Ok(ModelSettings { path, ..self.manner() })
+        Ok(ModelSettings { path: self.path()?, ..self.manner() })
     }
 
     /// How the model is run, whichever it is.

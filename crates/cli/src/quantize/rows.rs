@@ -13,6 +13,7 @@ use foretoken_model::export::Exported;
 use foretoken_weights::{Dtype, WeightsError};
 
 use crate::failure::Failure;
+use crate::progress::say;
 
 /// Elements of a task, or one row if that is longer; a quarter of a megabyte as floats.
 const TASK: usize = 1 << 16;
@@ -35,10 +36,15 @@ impl Problem {
     /// The line about a tensor of this name.
     pub fn told(self, input: &Path, output: &Path, tensor: &str) -> Failure {
         Failure::Other(match self {
-            Self::Stopped => format!("{}: interrupted, and not written", output.display()),
+            Self::Stopped => {
+                say(format_args!("{}: interrupted, and not written", output.display()));
+                return Failure::Interrupted;
+            }
             Self::NotFinite { row } => {
                 let input = input.display();
-                format!("{input}: tensor {tensor}: row {row}: expected finite numbers to quantize, found others")
+                format!(
+                    "{input}: tensor {tensor}: row {row}: expected finite numbers that fit to quantize, found others"
+                )
             }
             Self::Write(error) => return error.into(),
         })
@@ -113,11 +119,12 @@ fn encode(dtype: Dtype, values: &[f32], out: &mut [u8]) -> Result<usize, usize> 
             }
         }
         blocks => {
-            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            let format = Format::ALL.into_iter().find(|format| format.name() == blocks.name());
+            let format = format.expect("types are chosen among those that can be made");
+            if let Some(at) = block::first_beyond(format, values) {
                 return Err(at);
             }
-            let format = Format::ALL.into_iter().find(|format| format.name() == blocks.name());
-            block::quantize(format.expect("types are chosen among those that can be made"), values, out);
+            block::quantize(format, values, out);
         }
     }
     Ok(saturated)

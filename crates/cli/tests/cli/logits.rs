@@ -11,7 +11,9 @@ fn every_way_of_cutting_gives_the_same_bytes() {
         let model = golden(name);
         let file = |way: &str| {
             let path = folder.path().join("out.safetensors").display().to_string();
-            run(&[&["logits", "-m", &model, "--tokens", &tokens, "-o", &path], words(way).as_slice()].concat()).ok();
+            run(&[&["logits", "-m", &model, "--tokens", &tokens, "-o", &path, "--force"], words(way).as_slice()]
+                .concat())
+            .ok();
             std::fs::read(path).expect("the file was written")
         };
         let whole = file("");
@@ -37,7 +39,7 @@ fn the_context_that_is_asked_for_chooses_rotations() {
     let (folder, model) = (tempfile::tempdir().expect("a folder can be made"), golden("phi3-long-below"));
     let of_context = |context: &str| {
         let path = folder.path().join("out.safetensors").display().to_string();
-        run(&["logits", "-m", &model, "--tokens", "5,17,3", "-o", &path, "-c", context]).ok();
+        run(&["logits", "-m", &model, "--tokens", "5,17,3", "-o", &path, "--force", "-c", context]).ok();
         std::fs::read(path).expect("the file was written")
     };
     assert!(of_context("3") == of_context("128"));

@@ -55,9 +55,9 @@ fn a_capacity_keeps_the_last_texts() {
     let found = build(&path, &store, &["--capacity", "4"]);
     assert_eq!(found.err, "note: --capacity 4: 1 of 2 texts left out\n");
     assert_eq!(found.ok(), format!("{store}: 1 documents, 2 tokens, 84 bytes\n"));
-    let found = build(&path, &store, &["--capacity", "2"]);
+    let found = build(&path, &store, &["--capacity", "2", "--force"]);
     assert_eq!(found.err, "note: --capacity 2: 1 of 2 texts left out (1 longer than the capacity)\n");
-    let error = build(&path, &store, &["--capacity", "1"]).error(1);
+    let error = build(&path, &store, &["--capacity", "1", "--force"]).error(1);
     assert_eq!(error, format!("{path}: expected texts, found 2 longer than the capacity"));
 }
 
@@ -85,8 +85,8 @@ fn a_corpus_that_cannot_be_used_is_named_and_nothing_is_written() {
     assert!(error.starts_with(&format!("{}: cannot be written: ", folder.path().display())), "{error}");
     // A text is never written over, neither by its own name nor by another one of it.
     for (corpus, output) in [(path.clone(), path.clone()), (folder.path().display().to_string(), path.clone())] {
-        let error = build(&corpus, &output, &[]).error(2);
-        assert_eq!(error, format!("--output: expected another file than the texts, found {path} among them"));
+        let error = build(&corpus, &output, &["--force"]).error(1);
+        assert_eq!(error, format!("{output}: expected another file than what is read, found {path}"));
     }
     assert_eq!(std::fs::read_to_string(&path).expect("the text is there"), TEXT);
     assert!(build("nowhere", "x", &[]).error(1).starts_with("nowhere: cannot be read: "));

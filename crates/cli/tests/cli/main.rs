@@ -3,16 +3,19 @@
 //! Runs the built binary on the demo models and on the small fixtures of `model`. Tests of models that are not ours
 //! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. Left out: what a terminal shows.
 
+mod arguments;
 mod bad_input;
 mod bench;
 mod bench_generate;
 mod check;
 mod generate;
+mod help;
 mod hub;
 mod logits;
 mod lookup;
 mod loudness;
 mod n_best;
+mod outputs;
 mod page;
 mod prompt_cache;
 mod quantize;

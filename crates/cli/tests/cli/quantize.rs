@@ -44,7 +44,8 @@ fn small(path: &Path, architecture: &str, dtype: Dtype, values: Vec<u8>, further
     let layout = dtype.layout();
     let columns = values.len() / layout.bytes * layout.elements / 2;
     let info = TensorInfo { name: "blk.0.odd.weight".to_string(), dtype, shape: vec![2, columns] };
-    let mut writer = Writer::create(path, &metadata, &[info]).expect("a file can be written");
+    let file = std::fs::File::create(path).expect("a file can be made");
+    let mut writer = Writer::new(file, "small", &metadata, &[info]).expect("a file can be written");
     writer.append(&values).expect("a file can be written");
     writer.finish().expect("a file can be written");
     path.display().to_string()
@@ -272,9 +273,9 @@ fn places_that_cannot_be_are_refused() {
     let error = refused(1, &["nowhere.gguf", &to, "--type", "f16"]);
     assert_eq!(error, "nowhere.gguf: expected a directory or a .gguf file, found nothing");
     let error = refused(1, &[&from, &at("nowhere/out.gguf"), "--type", "f16"]);
-    assert!(error.starts_with(&format!("{}: cannot create: ", at("nowhere/out.gguf"))), "{error}");
+    assert!(error.starts_with(&format!("{}: cannot be written: ", at("nowhere/out.gguf"))), "{error}");
     let error = refused(1, &[&from, &at("."), "--type", "f16", "--force"]);
-    assert!(error.ends_with("expected a file to write, found a directory"), "{error}");
+    assert!(error.ends_with("cannot be written: expected a file, found a folder"), "{error}");
     std::fs::write(&to, "old").expect("a file can be written");
     let error = refused(1, &[&from, &to, "--type", "f16"]);
     assert_eq!(error, format!("{to}: expected no such file (--force writes over it), found one"));
@@ -282,14 +283,14 @@ fn places_that_cannot_be_are_refused() {
     run(&["quantize", &from, &to, "--type", "f16", "--force"]).ok();
     assert!(gguf::open(&to).is_ok());
     let error = refused(1, &[&to, &to, "--type", "q8_0", "--force"]);
-    assert_eq!(error, format!("{to}: expected another file than the source, found {to}"));
+    assert_eq!(error, format!("{to}: expected another file than what is read, found {to}"));
     let copy = tempfile::tempdir().expect("a folder can be made");
     for name in ["config.json", "model.safetensors"] {
         std::fs::copy(Path::new(&from).join(name), copy.path().join(name)).expect("a file can be copied");
     }
     let (copied, weights) = (copy.path().display().to_string(), copy.path().join("model.safetensors"));
     let error = refused(1, &[&copied, &weights.display().to_string(), "--type", "f16", "--force"]);
-    assert!(error.contains("expected another file than the source"), "{error}");
+    assert!(error.contains("expected another file than what is read"), "{error}");
     run(&["quantize", &copied, &copy.path().join("ours.gguf").display().to_string(), "--type", "f16"]).ok();
 }
 
@@ -316,7 +317,7 @@ fn words_that_are_no_type_and_sources_that_are_none_are_named() {
     let values = bytes((0..128).map(|i| if i == 70 { f32::NAN } else { 1.0 }));
     let sick = small(&at("sick.gguf"), "elman", Dtype::F32, values, vec![]);
     let error = refused(folder.path(), 1, &[&sick, &to, "--type", "q8_0"]);
-    let expected = "tensor blk.0.odd.weight: row 1: expected finite numbers to quantize, found others";
+    let expected = "tensor blk.0.odd.weight: row 1: expected finite numbers that fit to quantize, found others";
     assert_eq!(error, format!("{sick}: {expected}"));
 }
 

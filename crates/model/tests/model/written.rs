@@ -5,6 +5,7 @@
 //! order; where frequencies are divided one by one, the quotient is rounded once more; and in some architectures GGUF
 //! computes GELU by tanh.
 
+use std::fs::File;
 use std::path::Path;
 
 use foretoken_model::export::{Export, gguf};
@@ -48,7 +49,7 @@ fn write(export: &Export, path: &Path) {
     };
     let infos: Vec<TensorInfo> = export.tensors.iter().map(info).collect();
     let metadata = Metadata::new("written", export.metadata.iter().cloned());
-    let mut writer = Writer::create(path, &metadata, &infos).unwrap();
+    let mut writer = Writer::new(File::create(path).unwrap(), "written", &metadata, &infos).unwrap();
     for tensor in &export.tensors {
         let mut elements = vec![0.0; tensor.rows() * tensor.columns()];
         tensor.reader().read(0, &mut elements);

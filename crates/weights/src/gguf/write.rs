@@ -1,15 +1,12 @@
 //! Writing a GGUF file (version 3): a header that promises everything, then the tensors as they come.
 //!
 //! The header names every tensor with its place, so all names, types and shapes have to be known first; the data
-//! follows in pieces of any length, in the order of the promises, and nothing but the piece at hand is in memory. The
-//! bytes go to a temporary file in the folder of the final one, which takes the final name when all of them are there:
-//! whoever opens that name sees a whole file or none. A writer that is dropped early takes its file with it. Leaves
-//! out files in several parts, and any knowledge of what a key means save `general.alignment`.
+//! follows in pieces of any length, in the order of the promises, and nothing but the piece at hand is in memory.
+//! Leaves out where the bytes go (a file that has its name only when it is whole is the caller's business), files in
+//! several parts, and any knowledge of what a key means save `general.alignment`.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
 
 use super::{Array, DIMENSIONS_MAX, Metadata, Value, alignment};
 use crate::tensor::size_in_bytes;
@@ -26,12 +23,12 @@ pub struct TensorInfo {
     pub shape: Vec<usize>,
 }
 
-/// A GGUF file that is being written.
+/// A GGUF file that is being written, into `W`.
 #[derive(Debug)]
-pub struct Writer {
-    file: BufWriter<File>,
-    place: Temporary,
-    path: PathBuf,
+pub struct Writer<W> {
+    out: W,
+    /// Its name, for messages.
+    file: String,
     alignment: usize,
     /// Bytes of each tensor that has been promised.
     sizes: Vec<usize>,
@@ -40,35 +37,17 @@ pub struct Writer {
     written: usize,
 }
 
-/// A file that is deleted when its owner is dropped, unless it has been given its final name.
-#[derive(Debug)]
-struct Temporary {
-    path: PathBuf,
-    kept: bool,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.kept {
-            // Nobody is left to tell; a file that stays behind has a name that says what it is.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-impl Writer {
-    /// Begins a file that will be `path`: metadata and the tensors' infos are written at once. Tensors are aligned to
-    /// `general.alignment`, or to 32 bytes if the metadata does not say.
+impl<W: Write> Writer<W> {
+    /// Begins a file: metadata and the tensors' infos are written at once. Tensors are aligned to `general.alignment`,
+    /// or to 32 bytes if the metadata does not say. `file` is its name in messages.
     ///
     /// # Errors
     /// [`WeightsError::Tensor`] if a name comes twice, or a tensor has a type or a shape that GGUF cannot say;
-    /// [`WeightsError::Format`] if the alignment is none; [`WeightsError::Io`] if the file cannot be written.
-    pub fn create(path: impl AsRef<Path>, metadata: &Metadata, tensors: &[TensorInfo]) -> Result<Writer, WeightsError> {
-        let path = path.as_ref().to_path_buf();
+    /// [`WeightsError::Format`] if the alignment is none; [`WeightsError::Io`] if `out` cannot be written.
+    pub fn new(out: W, file: &str, metadata: &Metadata, tensors: &[TensorInfo]) -> Result<Self, WeightsError> {
         let alignment = alignment(metadata)? as usize;
-        let (header, sizes) = header(&path.display().to_string(), metadata, tensors, alignment)?;
-        let (place, file) = temporary(&path)?;
-        let mut writer = Writer { file: BufWriter::new(file), place, path, alignment, sizes, current: 0, written: 0 };
+        let (header, sizes) = header(file, metadata, tensors, alignment)?;
+        let mut writer = Writer { out, file: file.to_owned(), alignment, sizes, current: 0, written: 0 };
         // A file without tensors may end with its header.
         let len = if tensors.is_empty() { header.len() } else { header.len().next_multiple_of(alignment) };
         writer.put(&header)?;
@@ -100,21 +79,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the file and gives it its name, in place of a file that has it.
+    /// Ends the file. Returns where it was written.
     ///
     /// # Errors
-    /// [`WeightsError::Io`] if the file cannot be written or renamed.
+    /// [`WeightsError::Io`] if it cannot be written.
     ///
     /// # Panics
     /// If a promised tensor is not whole.
-    pub fn finish(mut self) -> Result<(), WeightsError> {
+    pub fn finish(mut self) -> Result<W, WeightsError> {
         let (whole, promised) = (self.current, self.sizes.len());
         assert!(whole == promised, "{whole} of {promised} tensors are whole");
-        let written = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
-        written.map_err(|error| self.error("write", error))?;
-        std::fs::rename(&self.place.path, &self.path).map_err(|error| self.error("be renamed to", error))?;
-        self.place.kept = true;
-        Ok(())
+        self.out.flush().map_err(|error| WeightsError::io(self.file.as_ref(), "write", error))?;
+        Ok(self.out)
     }
 
     fn end_tensor(&mut self) -> Result<(), WeightsError> {
@@ -136,31 +112,8 @@ impl Writer {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), WeightsError> {
-        self.file.write_all(bytes).map_err(|error| self.error("write", error))
+        self.out.write_all(bytes).map_err(|error| WeightsError::io(self.file.as_ref(), "write", error))
     }
-
-    fn error(&self, action: &'static str, error: io::Error) -> WeightsError {
-        WeightsError::io(&self.path, action, error)
-    }
-}
-
-/// A new file beside `path`, under a name that no other file has.
-fn temporary(path: &Path) -> Result<(Temporary, File), WeightsError> {
-    let failed = |error| WeightsError::io(path, "create", error);
-    let Some(name) = path.file_name() else {
-        return Err(failed(io::Error::other("expected the path of a file")));
-    };
-    for attempt in 0..1000 {
-        let mut name = name.to_os_string();
-        name.push(format!(".{}-{attempt}.part", std::process::id()));
-        let path = path.with_file_name(name);
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((Temporary { path, kept: false }, file)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    Err(failed(io::Error::other("a thousand unfinished files lie beside it")))
 }
 
 /// Everything before the data, and the bytes of each tensor.

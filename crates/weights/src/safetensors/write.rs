@@ -4,7 +4,7 @@
 //! write a model.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::io::Write;
 
 use safetensors::tensor::{Dtype, View};
 
@@ -58,15 +58,14 @@ impl Entry<'_> {
     }
 }
 
-/// Writes tensors, each a name, a shape (outermost first) and its elements, to a new file at `path`.
+/// Writes tensors, each a name, a shape (outermost first) and its elements, as a file. `file` is its name in messages.
 ///
 /// # Errors
-/// [`WeightsError::Io`] if the file cannot be written.
+/// [`WeightsError::Io`] if `out` cannot be written.
 ///
 /// # Panics
 /// If a shape does not fit its elements, or a name comes twice.
-pub fn write(path: impl AsRef<Path>, tensors: &[(&str, &[usize], Elements<'_>)]) -> Result<(), WeightsError> {
-    let path = path.as_ref();
+pub fn write(out: &mut impl Write, file: &str, tensors: &[(&str, &[usize], Elements<'_>)]) -> Result<(), WeightsError> {
     let mut entries: Vec<(&str, Entry<'_>)> = Vec::with_capacity(tensors.len());
     for &(name, shape, elements) in tensors {
         let entry = Entry { shape, elements };
@@ -75,7 +74,7 @@ pub fn write(path: impl AsRef<Path>, tensors: &[(&str, &[usize], Elements<'_>)])
         assert!(entries.iter().all(|(other, _)| *other != name), "tensor `{name}` comes twice");
         entries.push((name, entry));
     }
-    let bytes = safetensors::serialize(entries, None)
-        .map_err(|error| WeightsError::io(path, "write", std::io::Error::other(error)))?;
-    std::fs::write(path, bytes).map_err(|error| WeightsError::io(path, "write", error))
+    let bytes = safetensors::serialize(entries, None).map_err(std::io::Error::other);
+    let written = bytes.and_then(|bytes| out.write_all(&bytes));
+    written.map_err(|error| WeightsError::io(file.as_ref(), "write", error))
 }

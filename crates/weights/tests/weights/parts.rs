@@ -1,5 +1,6 @@
 //! Models in several GGUF files: all parts are opened, whichever is asked for, and none is taken for another.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use foretoken_weights::Dtype;
@@ -16,7 +17,7 @@ fn write(path: &Path, keys: &[(&str, Value)], names: &[&str], value: f32) {
     let keys = keys.iter().map(|(key, value)| (key.to_string(), value.clone()));
     let info = |name: &&str| TensorInfo { name: name.to_string(), dtype: Dtype::F32, shape: vec![1] };
     let infos: Vec<TensorInfo> = names.iter().map(info).collect();
-    let mut writer = Writer::create(path, &Metadata::new("none", keys), &infos).unwrap();
+    let mut writer = Writer::new(File::create(path).unwrap(), "part", &Metadata::new("none", keys), &infos).unwrap();
     names.iter().for_each(|_| writer.append(&value.to_le_bytes()).unwrap());
     writer.finish().unwrap();
 }

@@ -38,7 +38,7 @@ fn what_is_written_comes_back() {
         ("tokens", &[3], Elements::I32(&[1, -2, i32::MAX])),
         ("empty", &[0, 7], Elements::F32(&[])),
     ];
-    write(&path, &tensors).unwrap();
+    write(&mut std::fs::File::create(&path).unwrap(), "out", &tensors).unwrap();
     let weights = open(&path).unwrap();
     assert_eq!(weights.source(), path.display().to_string());
     assert_eq!(weights.names().collect::<Vec<_>>(), ["empty", "logits", "tokens"]);
@@ -55,7 +55,7 @@ fn what_is_written_comes_back() {
 #[test]
 #[should_panic(expected = "tensor `x`: shape [2, 2] asks for 4 elements, there are 3")]
 fn writing_a_shape_that_does_not_fit_is_a_bug() {
-    let _ = write("never-written", &[("x", &[2, 2], Elements::F32(&[0.0; 3]))]);
+    let _ = write(&mut Vec::new(), "never-written", &[("x", &[2, 2], Elements::F32(&[0.0; 3]))]);
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn safetensors_seeds() -> Vec<(&'static str, Vec<u8>)> {
         ("tokens", &[2], Elements::I32(&[7, -1])),
         ("scalar", &[], Elements::F32(&[1.0])),
     ];
-    write(&path, &tensors).unwrap();
+    write(&mut std::fs::File::create(&path).unwrap(), "written", &tensors).unwrap();
     let types = r#"{"__metadata__":{"format":"pt"},
         "half":{"dtype":"F16","shape":[2,2],"data_offsets":[0,8]},
         "brain":{"dtype":"BF16","shape":[1,3],"data_offsets":[8,14]},

@@ -11,7 +11,7 @@ fn shard(dir: &Path, name: &str, tensors: &[(&str, f32)]) {
     let entries: Vec<[f32; 1]> = tensors.iter().map(|&(_, value)| [value]).collect();
     let tensors: Vec<(&str, &[usize], Elements<'_>)> =
         tensors.iter().zip(&entries).map(|(&(name, _), value)| (name, &[1][..], Elements::F32(value))).collect();
-    write(dir.join(name), &tensors).unwrap();
+    write(&mut std::fs::File::create(dir.join(name)).unwrap(), name, &tensors).unwrap();
 }
 
 /// A directory with two shards, and an index with these entries.

@@ -1,0 +1,140 @@
+//! What lies where a file is to be written: nothing, a file, or something that bytes go into.
+//!
+//! Links are followed to the file that they name, which need not be there; the links stay. A path that leads to a file
+//! that is open already, as `/dev/stdout`, stands for that stream, also where it is a file in the end: replaced by
+//! another file, whoever opened it would get nothing.
+
+use std::collections::HashSet;
+use std::fs::{File, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Most links on the way to a file.
+const LINKS_MAX: usize = 40;
+
+/// Where bytes go.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// A device, a named pipe or an open file.
+    Stream(File),
+    /// A file to be made, or replaced.
+    File {
+        /// Where all links lead to.
+        target: PathBuf,
+        /// Whether one is there.
+        is_there: bool,
+    },
+}
+
+impl Place {
+    /// What lies at a path. A named pipe is opened, which waits for its reader.
+    ///
+    /// # Errors
+    /// It is a folder, names no file, or cannot be opened; or links go round.
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let mut target = std::path::absolute(path)?;
+        for _ in 0..LINKS_MAX {
+            if let Some(file) = opened(&target)? {
+                return Ok(Self::Stream(file));
+            }
+            match std::fs::read_link(&target) {
+                // A relative link begins at its own folder.
+                Ok(next) => target = target.parent().unwrap_or(Path::new("")).join(next),
+                Err(_) => return Self::without_links(target),
+            }
+        }
+        Err(io::Error::other(format!("expected at most {LINKS_MAX} links, found more")))
+    }
+
+    fn without_links(target: PathBuf) -> io::Result<Self> {
+        match std::fs::metadata(&target) {
+            Ok(found) if found.is_dir() => Err(io::Error::other("expected a file, found a folder")),
+            Ok(found) if found.is_file() => Ok(Self::File { target, is_there: true }),
+            Ok(_) => File::options().write(true).open(&target).map(Self::Stream),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::File { target, is_there: false }),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The open file that a path of the system's stands for, if it is one.
+fn opened(path: &Path) -> io::Result<Option<File>> {
+    #[cfg(unix)]
+    {
+        use std::os::fd::AsFd;
+        let folders = ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"].map(Path::new);
+        let own = PathBuf::from(format!("/proc/{}/fd", std::process::id()));
+        let is_numbered = path.parent().is_some_and(|folder| folders.contains(&folder) || folder == own);
+        let number = path.file_name().and_then(|name| name.to_str()).filter(|_| is_numbered);
+        let file = |stream: std::os::fd::BorrowedFd<'_>| stream.try_clone_to_owned().map(|it| Some(File::from(it)));
+        match (path.to_str(), number) {
+            // The same open file, so that what is written goes behind what is there.
+            (Some("/dev/stdout"), _) | (_, Some("1")) => return file(io::stdout().as_fd()),
+            (Some("/dev/stderr"), _) | (_, Some("2")) => return file(io::stderr().as_fd()),
+            (_, Some(_)) => return File::options().append(true).open(path).map(Some),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// The folder of a file.
+pub(super) fn folder(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Which of the files and folders that are read holds this file, if any does.
+pub(super) fn found_among(target: &Path, read: &[PathBuf]) -> Option<String> {
+    let own = identity(target, &std::fs::metadata(target).ok()?);
+    let holds = |path: &&PathBuf| holds(path, &own, &mut HashSet::new());
+    read.iter().find(holds).map(|path| path.display().to_string())
+}
+
+/// Whether a path is this file, or a folder that has it.
+fn holds(path: &Path, wanted: &Identity, seen: &mut HashSet<Identity>) -> bool {
+    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    let own = identity(path, &metadata);
+    if !metadata.is_dir() {
+        return own == *wanted || is_fellow(path, wanted);
+    }
+    // A link to a folder above would go round for ever.
+    let is_new = seen.insert(own);
+    let Ok(entries) = std::fs::read_dir(path) else { return false };
+    is_new
+        && entries.flatten().map(|entry| entry.path()).any(|path| {
+            let is_gguf = path.extension().is_some_and(|ending| ending == "gguf");
+            !is_gguf && holds(&path, wanted, seen)
+        })
+}
+
+/// Whether a file is another part of the model that `path` is a part of (`name-00001-of-00003.gguf`).
+fn is_fellow(path: &Path, wanted: &Identity) -> bool {
+    let parts = |path: &Path| {
+        let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+        let (rest, count) = name.rsplit_once("-of-")?;
+        let (model, number) = rest.rsplit_once('-')?;
+        let is_number = |part: &str| part.len() == 5 && part.bytes().all(|byte| byte.is_ascii_digit());
+        (is_number(count) && is_number(number)).then(|| (model.to_string(), count.to_string()))
+    };
+    let (Some(model), Ok(entries)) = (parts(path), std::fs::read_dir(folder(path))) else { return false };
+    let fellows = entries.flatten().map(|entry| entry.path()).filter(|other| parts(other).as_ref() == Some(&model));
+    let is_wanted = |path: PathBuf| std::fs::metadata(&path).is_ok_and(|found| identity(&path, &found) == *wanted);
+    fellows.into_iter().any(is_wanted)
+}
+
+/// What tells a file from all others, under whatever names it has.
+#[cfg(unix)]
+type Identity = (u64, u64);
+#[cfg(not(unix))]
+type Identity = PathBuf;
+
+#[cfg(unix)]
+fn identity(_: &Path, metadata: &Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt;
+    (metadata.dev(), metadata.ino())
+}
+
+#[cfg(not(unix))]
+fn identity(path: &Path, _: &Metadata) -> Identity {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
