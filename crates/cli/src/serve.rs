@@ -162,11 +162,15 @@ impl Serve {
         tell_notes(&generator);
         let server = Server::bind(&server, &settings, generator)?;
         // Also under --quiet: the port may be any that was free.
-        warn(format_args!("{} at http://{}", server.model(), server.address()));
-        if !server.address().ip().is_loopback() && !server.needs_key() {
-            warn("warning: others can reach this server, and it asks for no key: --api-key");
-        }
-        let generator: Generator = server.run(asked_to_end())?;
+        let place = format!("{} at http://{}", server.model(), server.address());
+        let is_open = !server.address().ip().is_loopback() && !server.needs_key();
+        let tell = move || {
+            warn(place);
+            if is_open {
+                warn("warning: others can reach this server, and it asks for no key: --api-key");
+            }
+        };
+        let generator: Generator = server.run(asked_to_end(tell))?;
         drop(generator);
         Ok(())
     }

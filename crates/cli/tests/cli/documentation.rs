@@ -31,8 +31,12 @@ const EXCEPTIONS: [(&str, &str); 6] = [
 ];
 
 /// What documents name, and what stands in for it.
-const STAND_INS: [(&str, &str); 3] =
-    [("/tmp/inflated", "TARGET"), ("/tmp/dialogues.jsonl", "PROMPTS.jsonl"), ("0.0.0.0", "127.0.0.1")];
+const STAND_INS: [(&str, &str); 4] = [
+    ("/tmp/inflated", "TARGET"),
+    ("/tmp/dialogues.jsonl", "PROMPTS.jsonl"),
+    ("0.0.0.0", "127.0.0.1"),
+    ("--port 8000", "--port 0"),
+];
 
 /// Further words for commands that would take longer than a test should: less of the same. What a line says itself
 /// counts more.
@@ -102,12 +106,17 @@ impl House {
             let (to, from) = (home.path().join(name), root().join("models").join(model));
             super::run(&["quantize", &from.to_string_lossy(), &to.to_string_lossy(), "--type", "bf16"]).ok();
         }
+        let (corpus, texts) = (home.path().join("corpus.txt"), home.path().join("texts.ftks"));
+        std::fs::write(&corpus, "the little dog went to the park").expect("a file can be written");
+        let (target, corpus, texts) =
+            (root().join("models/demo-target"), corpus.to_string_lossy(), texts.to_string_lossy());
+        super::run(&["lookup", "build", &corpus, "-o", &texts, "-m", &target.to_string_lossy()]).ok();
         std::fs::create_dir_all(home.path().join(".local/share/bash-completion/completions")).expect("a folder");
         Self { home, hub }
     }
 
-    /// A folder with what documents name.
-    fn folder(&self) -> tempfile::TempDir {
+    /// A folder with what documents name, for a command.
+    fn folder(&self, line: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let link = |from: PathBuf, name: &str| {
             std::os::unix::fs::symlink(from, folder.path().join(name)).expect("a link can be made");
@@ -120,7 +129,9 @@ impl House {
         {
             link(root().join("models").join(format!("demo-{model}")), name);
         }
-        for name in ["model.gguf", "small.gguf"] {
+        // What a command writes is not there before it.
+        let names = ["model.gguf", "small.gguf", "texts.ftks"].into_iter();
+        for name in names.filter(|name| !line.contains(&format!("-o {name}"))) {
             link(self.home.path().join(name), name);
         }
         let prompts = std::fs::read_to_string(root().join("bench/prompts.jsonl")).expect("it is there");
@@ -131,6 +142,7 @@ impl House {
         for (name, content) in [
             ("PROMPTS.jsonl", prompts.as_str()),
             ("prompts.jsonl", &prompts),
+            ("FILE", "hello\nthe little dog\n"),
             ("prompts.txt", "hello\nthe little dog\n"),
             ("PROMPT.txt", &text),
             ("prompt.txt", &text),
@@ -171,7 +183,7 @@ impl House {
 
     /// Runs a command to its end.
     fn run(&self, line: &str) -> Result<(), String> {
-        let folder = self.folder();
+        let folder = self.folder(line);
         let mut child = self.command(line, folder.path()).spawn().map_err(|error| error.to_string())?;
         // What a chat is told; others do not read it.
         let _ = child.stdin.take().expect("it is piped").write_all(b"hello\n");
@@ -203,10 +215,28 @@ fn helps() -> Vec<(String, String)> {
     let all = help(&[]);
     let mut helps = vec![("--help".to_string(), all)];
     for command in [
-        "generate", "chat", "serve", "inspect", "check", "logits", "quantize", "lookup", "bench", "pull", "list", "rm",
+        "generate",
+        "chat",
+        "serve",
+        "inspect",
+        "check",
+        "logits",
+        "quantize",
+        "lookup build",
+        "pull",
+        "list",
+        "rm",
+        "bench pass",
+        "bench generate",
+        "bench batch",
+        "bench serve",
+        "bench replay",
+        "bench trie",
         "config",
+        "completions",
+        "man",
     ] {
-        helps.push((format!("{command} --help"), help(&[command])));
+        helps.push((format!("{command} --help"), help(&super::words(command))));
     }
     helps
 }
