@@ -49,9 +49,10 @@ const WITHOUT_DEFAULTS: [&str; 3] = ["version", "completions", "man"];
 /// They cannot be understood: one line that says why.
 pub fn read(words: Vec<OsString>) -> Result<Asked, Failure> {
     let program = Cli::command();
-    let line = Line::read(with_command(words, &program)?, &program);
+    let words = with_command(words, &program)?;
+    let line = Line::read(words.clone(), &program);
     if line.path.first().is_some_and(|name| name == "config") {
-        return settings_of_line(line, &program);
+        return settings_of_line(words, &program);
     }
     if let Some(asked) = told_at_once(&line) {
         return Ok(asked);
@@ -103,16 +104,17 @@ fn blamed(line: &Line, defaults: &[DefaultValue]) -> Option<Failure> {
 }
 
 /// The line that `foretoken config` asks about, and its defaults.
-fn settings_of_line(line: Line, program: &Command) -> Result<Asked, Failure> {
-    let mut words = line.words.clone();
-    // The word `config` itself.
-    words.remove(line.own - 1);
+fn settings_of_line(mut words: Vec<OsString>, program: &Command) -> Result<Asked, Failure> {
+    // What is left is the line that is asked about.
+    if let Some(config) = words.iter().position(|word| word == "config") {
+        words.remove(config);
+    }
     let json = |word: &OsString| word == "--json";
     let as_json = words.iter().any(json);
     words.retain(|word| !json(word));
     let mut asked = Line::read(words, program);
     if let Some(Asked::Help { all, .. }) = told_at_once(&asked) {
-        return Ok(Asked::Help { path: line.path, all });
+        return Ok(Asked::Help { path: vec!["config".to_string()], all });
     }
     if asked.path.is_empty() {
         if let Some(at) = asked.positionals.first().filter(|at| **at == 1) {

@@ -106,9 +106,12 @@ impl Generate {
         if self.n_best > 1 && generator.prompter.decided.sampling.temperature == 0.0 {
             say("note: --n-best: at temperature 0 all answers to a prompt are equal");
         }
+        if self.show_drafts == Some(ShowDrafts::Rejected) && (prompts.len() > 1 || self.n_best > 1) {
+            say("note: --show-drafts=rejected: of several answers what was rejected is not shown");
+        }
         let requests = self.requests(&generator, &prompts)?;
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&generator.prompter.names);
+        marks.legend(&generator.prompter.names, self.show_drafts);
         // What is to be kept is kept although it was interrupted.
         let interrupts = if generator.keeps() { Some(Interrupts::listen()?) } else { None };
         interrupts.iter().for_each(|interrupts| interrupts.begin());
@@ -138,7 +141,8 @@ impl Generate {
         let mut requests = Vec::with_capacity(prompts.len() * self.n_best);
         for prompt in prompts {
             let measure = self.json || self.show_drafts.is_some();
-            let asked = |request| Request { log_probabilities: self.logprobs, measure, ..request };
+            let report_drafts = self.show_drafts == Some(ShowDrafts::Rejected);
+            let asked = |request| Request { log_probabilities: self.logprobs, measure, report_drafts, ..request };
             requests.extend(generator.prompter.requests(prompt)?.into_iter().map(asked));
         }
         Ok(requests)
@@ -159,14 +163,13 @@ impl Generate {
             stream.text(prompt.text().unwrap_or_default())?;
         }
         let mut prompt_bar = PromptBar::default();
+        let tokenizer = generator.prompter.tokenizer.clone();
         let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
             notices.hear(event);
             prompt_bar.watch(event);
             match event {
-                Event::Prompt { .. }
-                | Event::PromptScored { .. }
-                | Event::Drafts { .. }
-                | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
+                Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }

@@ -110,9 +110,7 @@ enum Command {
 impl Cli {
     fn run(&self, defaults: &[defaults::DefaultValue]) -> Result<(), Failure> {
         self.loudness.choose();
-        for defaults::DefaultValue { name, values, source, .. } in defaults {
-            progress::detail(format_args!("{source}: {name} {}", values.join(",")));
-        }
+        defaults.iter().for_each(progress::detail);
         choose_instruction_set()?;
         match &self.command {
             // A line without a command is refused before it comes here, and `config` is not parsed as a command.

@@ -8,6 +8,7 @@ mod bad_input;
 mod bench;
 mod bench_generate;
 mod check;
+mod config;
 mod generate;
 mod help;
 mod logits;
@@ -59,6 +60,8 @@ fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
     // Costs of a test build are nobody's to keep.
     let cache = tempfile::tempdir().expect("a folder can be made");
     command.args(words).env_remove("FORETOKEN_ISA").env_remove("NO_COLOR").env("XDG_CACHE_HOME", cache.path());
+    // Nor do defaults of whoever runs the tests belong to them.
+    command.env("XDG_CONFIG_HOME", cache.path()).env_remove("FORETOKEN_CONFIG");
     command.envs(variables.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
