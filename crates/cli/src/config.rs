@@ -13,8 +13,8 @@ use foretoken::settings::{ModelSettings, SamplingSettings};
 use serde_json::{Value, json};
 
 use crate::Cli;
+use crate::arguments::defaults::{Defaults, Found, HIDDEN, NEVER, OWN_VARIABLES, SECRETS, Source, users_own, words};
 use crate::arguments::line::{Line, options, takes_value};
-use crate::defaults::{Defaults, Found, HIDDEN, NEVER, OWN_VARIABLES, SECRETS, Source, users_own, words};
 use crate::failure::Failure;
 use crate::names;
 use crate::progress::say;

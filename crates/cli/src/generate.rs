@@ -40,7 +40,8 @@ pub struct Generate {
     ///
     /// The prompt is computed once for all of them. The first has the seed of --seed and is the text without this
     /// option; each other has a seed that is made of that one and the answer's number.
-    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
+    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts,
+        allow_negative_numbers = true)]
     n_best: usize,
     /// Show who produced each token: colours, rejected (drafts, too) or table
     ///

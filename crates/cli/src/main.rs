@@ -1,10 +1,10 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
 //! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`,
-//! `config`, `completions`, `version`), over a few that they share: `arguments` reads the command line, with the `defaults` of file and
-//! environment; `options` and `values` say what can be given and turn it into settings,
-//! which the library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every
-//! error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
+//! `config`, `completions`, `version`), over a few that they share: `arguments` reads the command line, with the
+//! `defaults` of file and environment; `options` and `values` say what can be given and turn it into settings, which
+//! the library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every error
+//! is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
 
 #![forbid(unsafe_code)]
 
@@ -14,7 +14,6 @@ mod chat;
 mod check;
 mod completions;
 mod config;
-mod defaults;
 mod failure;
 mod generate;
 mod help;
@@ -46,6 +45,7 @@ use clap::{Parser, Subcommand};
 use foretoken_kernels::Isa;
 
 use arguments::Asked;
+use arguments::defaults::DefaultValue;
 use failure::Failure;
 
 /// Text from large language models several times faster, without changing the text.
@@ -108,7 +108,7 @@ enum Command {
 }
 
 impl Cli {
-    fn run(&self, defaults: &[defaults::DefaultValue]) -> Result<(), Failure> {
+    fn run(&self, defaults: &[DefaultValue]) -> Result<(), Failure> {
         self.loudness.choose();
         defaults.iter().for_each(progress::detail);
         choose_instruction_set()?;

@@ -36,8 +36,8 @@ pub struct PromptOptions {
     pub prompt_ids: Option<Vec<Token>>,
     /// Several prompts: objects of a .jsonl file, or one a line
     ///
-    /// - is standard input. Objects have "prompt", a text or token ids (or "text", "question" or "turns"). Standard input is taken for
-    /// objects if it begins with a brace.
+    /// The file - is standard input, which is taken for objects if it begins with a brace. Objects have "prompt", a
+    /// text or token ids (or "text", "question" or "turns").
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
 }

@@ -120,7 +120,8 @@ pub struct DraftingOptions {
     #[arg(help_heading = "Speculation", long, value_name = "MODEL")]
     pub model_draft: Vec<PathBuf>,
     /// Most tokens drafted a pass [default: as many as pay; of the other budgets 16]
-    #[arg(help_heading = "Speculation", hide_short_help = true, long, aliases = ["draft-max", "draft"], value_name = "N",
+    #[arg(help_heading = "Speculation", hide_short_help = true, long, aliases = ["draft-max", "draft"],
+        value_name = "N",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_max: Option<usize>,
     /// Fewest tokens that a draft model or an n-gram model drafts when it drafts, however improbable they are (see

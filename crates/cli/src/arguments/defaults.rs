@@ -2,8 +2,8 @@
 //!
 //! They become words that stand before the command line's own options, so they mean what they mean there and nothing
 //! else. Where two places speak of one option the nearer one counts: the command line, then the environment, then the
-//! file. A default that cannot stand beside an option of the command line gives way to it without a word. Left out: what
-//! the model's `generation_config.json` says and what the program chooses, which the library decides.
+//! file. A default that cannot stand beside an option of the command line gives way to it without a word. Left out:
+//! what the model's `generation_config.json` says and what the program chooses, which the library decides.
 
 mod environment;
 mod file;
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command};
 
-use crate::arguments::line::{Line, is_named, options, takes_value};
-use crate::arguments::value_problem;
+use super::line::{Line, is_named, options, takes_value};
+use super::wrong::value_problem;
 use crate::failure::Failure;
 pub use file::users_own;
 
