@@ -130,4 +130,9 @@ fn manuals_are_written() {
 #[test]
 fn colours_of_help_are_asked_for() {
     assert!(!help("generate", "-h").contains('\x1b'));
+    let coloured = help("generate --color always", "-h");
+    assert!(coloured.contains("\x1b[1mSampling:\x1b[0m"), "{coloured}");
+    assert_eq!(coloured.replace("\x1b[1m", "").replace("\x1b[0m", ""), help("generate", "-h"));
+    let error = run(&words("generate x --temp hot --color always")).err;
+    assert!(error.starts_with("\x1b[1;31merror:\x1b[0m --temp"), "{error}");
 }
