@@ -44,7 +44,8 @@ pub struct Generate {
     #[arg(long, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
     n_best: usize,
     /// Colour each token by who produced it: drafted and accepted, or the target's own (where there are no colours:
-    /// brackets); =table has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and the token
+    /// brackets); =table has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and
+    /// the token
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
     show_drafts: Option<ShowDrafts>,

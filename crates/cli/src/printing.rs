@@ -2,9 +2,9 @@
 //!
 //! `--show-drafts` gives each token the colour of who produced it: blue for the target itself, green, yellow, magenta,
 //! cyan and their bright relatives for drafters in order. Passes need no marks of their own: each ends with a token of
-//! the target's, so a pass ends behind every blue token. Where there are no colours (`--color`), drafted tokens stand in
-//! brackets instead; `--color always | less -R` shows them in a pager. `--show-drafts=table` leaves the text as it is and
-//! has a table behind it. Left out: colours of anything else.
+//! the target's, so a pass ends behind every blue token. Where there are no colours (`--color`), drafted tokens stand
+//! in brackets instead; `--color always | less -R` shows them in a pager. `--show-drafts=table` leaves the text as it is
+//! and has a table behind it. Left out: colours of anything else.
 
 mod table;
 

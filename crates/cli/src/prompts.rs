@@ -32,8 +32,8 @@ pub struct PromptOptions {
     #[arg(long, value_name = "ID,..", value_delimiter = ',',
         value_parser = values::token, allow_negative_numbers = true)]
     pub prompt_ids: Option<Vec<Token>>,
-    /// Several prompts: a .jsonl file of objects with "prompt" or with the "messages" of a conversation, a .json file of
-    /// one or a list of them, as /save of chat writes it, or one a line
+    /// Several prompts: a .jsonl file of objects with "prompt" or with the "messages" of a conversation, a .json file
+    /// of one or a list of them, as /save of chat writes it, or one a line
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
 }
