@@ -1,97 +1,247 @@
-//! The front of the command line: llama.cpp's short options of several letters, and clap's complaints in one line.
+//! The front of the command line: from its words to a command with its options, or to one line that says what is wrong.
 //!
-//! clap knows no `-md`, so it is written out before clap sees it. What clap says about a bad value is turned into
-//! this program's form: the option, what was expected, what was found. Left out: what options mean.
+//! What was asked for is found before clap sees the words ([`line`]): help and the version, wherever they stand; a model
+//! in a command's place; names of other programs ([`foreign`]). Then defaults from elsewhere are put before the line's
+//! own options, and clap parses all of it. What clap says is turned into this program's form: the option, what was
+//! expected, what was found. Left out: what options mean.
 
-use std::error::Error as _;
+mod foreign;
+pub mod line;
+mod wrong;
+
 use std::ffi::OsString;
+use std::path::Path;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, FromArgMatches};
 
+use crate::Cli;
+use crate::defaults::{DefaultValue, Defaults};
 use crate::failure::Failure;
+use line::{Line, command_of};
+pub use wrong::{nearest, unknown_command, value_problem};
 
-/// Short options of more than one letter, with the long ones that they stand for.
-/// The last is not there yet, and must not be read as a request for help.
-const LONG_SHORTS: [(&str, &str); 12] = [
-    ("-md", "--model-draft"),
-    ("-np", "--parallel"),
-    ("-to", "--timeout"),
-    ("-npp", "--prompt-tokens"),
-    ("-ntg", "--n-predict"),
-    ("-ctk", "--cache-type-k"),
-    ("-ctv", "--cache-type-v"),
-    ("-ctkd", "--cache-type-k-draft"),
-    ("-ctvd", "--cache-type-v-draft"),
-    ("-lcs", "--lookup-cache-static"),
-    ("-lcd", "--lookup-cache-dynamic"),
-    ("-hf", "--hf"),
-];
+/// What a command line asks for.
+pub enum Asked {
+    /// To run a command, with the defaults from elsewhere that hold for it.
+    Run(Box<Cli>, Vec<DefaultValue>),
+    /// To show how a command is used: all of it, or what most people need.
+    Help {
+        /// The command's path.
+        path: Vec<String>,
+        /// All of it.
+        all: bool,
+    },
+    /// The version, or also what was found on this machine.
+    Version {
+        /// Also what was found.
+        verbose: bool,
+    },
+    /// The settings of another command line.
+    Config(Line, Defaults),
+}
 
-/// Options whose next word is text that may look like an option.
-const TAKES_TEXT: [&str; 6] = ["-p", "--prompt", "--stop", "--reverse-prompt", "--system", "-sys"];
+/// Commands that have no settings, and work whatever the file of defaults says.
+const WITHOUT_DEFAULTS: [&str; 3] = ["version", "completions", "man"];
 
-/// Writes out the short options of several letters.
-pub fn written_out(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut out: Vec<OsString> = Vec::new();
-    let mut options = true;
-    for word in words {
-        let is_text = out.last().is_some_and(|before| TAKES_TEXT.iter().any(|option| before == option));
-        options &= word != "--" || is_text;
-        let long = LONG_SHORTS.iter().filter(|_| options && !is_text).find_map(|(short, long)| {
-            let rest = word.to_str()?.strip_prefix(short)?;
-            (rest.is_empty() || rest.starts_with('=')).then(|| format!("{long}{rest}"))
-        });
-        out.push(long.map_or(word, OsString::from));
+/// What the words ask for. The first is the program.
+///
+/// # Errors
+/// They cannot be understood: one line that says why.
+pub fn read(words: Vec<OsString>) -> Result<Asked, Failure> {
+    let program = Cli::command();
+    let line = Line::read(with_command(words, &program)?, &program);
+    if line.path.first().is_some_and(|name| name == "config") {
+        return settings_of_line(line, &program);
     }
-    out
+    if let Some(asked) = told_at_once(&line) {
+        return Ok(asked);
+    }
+    wrong::check(&line, &program)?;
+    if line.path.is_empty() {
+        return Err(Failure::Usage("expected a command or a model, found none; foretoken -h shows them".into()));
+    }
+    let defaults = match WITHOUT_DEFAULTS.contains(&line.path[0].as_str()) {
+        true => Defaults::default(),
+        false => Defaults::read(&line, &program)?,
+    };
+    let cli = parsed(&line, &defaults.of_line, program)?;
+    Ok(Asked::Run(Box::new(cli), defaults.of_line))
 }
 
-/// What clap complains about, in one line.
-pub fn in_one_line(error: &clap::Error) -> Failure {
-    let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
-        _ => None,
+/// Help and the version are given whatever else is said.
+fn told_at_once(line: &Line) -> Option<Asked> {
+    let all = line.gives("help_all");
+    if all || line.gives("help") {
+        return Some(Asked::Help { path: line.path.clone(), all });
+    }
+    line.gives("version").then(|| Asked::Version { verbose: line.gives("verbose") })
+}
+
+/// clap's reading of a line with these defaults before its own options.
+fn parsed(line: &Line, defaults: &[DefaultValue], mut program: Command) -> Result<Cli, Failure> {
+    let mut words = line.words.clone();
+    words.splice(line.own..line.own, defaults.iter().flat_map(|default| default.words.iter().cloned()));
+    let matches = program.try_get_matches_from_mut(words);
+    match matches.and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches)) {
+        Ok(cli) => Ok(cli),
+        Err(error) => Err(blamed(line, defaults).unwrap_or_else(|| wrong::in_one_line(&error, line))),
+    }
+}
+
+/// The first default without which the line would be right: what it says about it.
+fn blamed(line: &Line, defaults: &[DefaultValue]) -> Option<Failure> {
+    let problem = |kept: &[DefaultValue]| {
+        let mut words = line.words.clone();
+        words.splice(line.own..line.own, kept.iter().flat_map(|default| default.words.iter().cloned()));
+        Cli::command().try_get_matches_from(words).err()
     };
-    let found = context(ContextKind::InvalidValue).filter(|value| !value.is_empty());
-    let found = found.map_or("nothing".to_string(), |value| format!("{value:?}"));
-    // "--temp <T>" names the option and its value; the option is what the user wrote.
-    let option = context(ContextKind::InvalidArg).unwrap_or_default();
-    let option = option.split([' ', '=', '[']).next().unwrap_or_default().to_string();
-    let message = match error.kind() {
-        ErrorKind::ValueValidation => {
-            let reason = error.source().map_or("expected another value".to_string(), ToString::to_string);
-            format!("{option}: {reason}, found {found}")
+    problem(&[]).map_or(Some(()), |_| None)?;
+    let first = (1..=defaults.len()).find_map(|count| Some((count, problem(&defaults[..count])?)));
+    let (count, error) = first?;
+    let (default, message) = (&defaults[count - 1], wrong::in_one_line(&error, line));
+    Some(Failure::Other(format!("{}: {}: {}", default.source, default.name, message.message()?)))
+}
+
+/// The line that `foretoken config` asks about, and its defaults.
+fn settings_of_line(line: Line, program: &Command) -> Result<Asked, Failure> {
+    let mut words = line.words.clone();
+    // The word `config` itself.
+    words.remove(line.own - 1);
+    let json = |word: &OsString| word == "--json";
+    let as_json = words.iter().any(json);
+    words.retain(|word| !json(word));
+    let mut asked = Line::read(words, program);
+    if let Some(Asked::Help { all, .. }) = told_at_once(&asked) {
+        return Ok(Asked::Help { path: line.path, all });
+    }
+    if asked.path.is_empty() {
+        if let Some(at) = asked.positionals.first().filter(|at| **at == 1) {
+            return Err(unknown_command(&asked.words[*at].to_string_lossy(), program));
         }
-        ErrorKind::InvalidValue => match context(ContextKind::ValidValue) {
-            Some(valid) if found != "nothing" => format!("{option}: expected one of {valid}, found {found}"),
-            _ => format!("{option}: expected a value, found none"),
-        },
-        _ => first_paragraphs(&error.to_string()),
-    };
-    Failure::Usage(message)
+        asked.words.insert(1, "generate".into());
+        asked = Line::read(asked.words, program);
+    }
+    wrong::check(&asked, program)?;
+    let defaults = Defaults::read(&asked, program)?;
+    asked.as_json = as_json;
+    Ok(Asked::Config(asked, defaults))
 }
 
-/// clap's own words without usage and the hint at the help.
-fn first_paragraphs(text: &str) -> String {
-    let end = text.find("\n\nUsage:").or_else(|| text.find("\n\nFor more")).unwrap_or(text.len());
-    text[..end].trim_start_matches("error: ").to_string()
+/// The words with a command where they have a model or options in its place, and `help` as an option.
+fn with_command(mut words: Vec<OsString>, program: &Command) -> Result<Vec<OsString>, Failure> {
+    let line = Line::read(words.clone(), program);
+    if !line.path.is_empty() {
+        return Ok(words);
+    }
+    let option = line.unknown.first().map(|unknown| unknown.at);
+    let positional = line.positionals.first().copied().filter(|at| option.is_none_or(|option| *at < option));
+    let Some(at) = positional.or(option).filter(|at| *at < words.len()) else { return Ok(words) };
+    let word = words[at].to_string_lossy().into_owned();
+    if positional.is_none() {
+        words.insert(1, if asks_for_text(&words, program) { "generate".into() } else { "chat".into() });
+    } else if word == "help" {
+        words.remove(at);
+        words.push("--help".into());
+        let asked = Line::read(words.clone(), program);
+        if let (Some(at), true) = (asked.positionals.first(), command_of(program, &asked.path).is_some()) {
+            return Err(unknown_command(&asked.words[*at].to_string_lossy(), program));
+        }
+    } else if is_model(&word) {
+        let text = asks_for_text(&words, program);
+        words[at] = if text { "-m".into() } else { "chat".into() };
+        words.insert(at + 1, word.into());
+        if text {
+            words.insert(at, "generate".into());
+        }
+    } else if !line.gives("help") && !line.gives("help_all") && !line.gives("version") {
+        return Err(unknown_command(&word, program));
+    }
+    Ok(words)
+}
+
+/// Whether words without a command have what `generate` takes and `chat` does not.
+fn asks_for_text(words: &[OsString], program: &Command) -> bool {
+    let with_name = [&words[..1], &["generate".into()], &words[1..]].concat();
+    let line = Line::read(with_name, program);
+    ["prompt", "file", "prompt_ids", "prompts", "json", "output_ids"].iter().any(|id| line.gives(id))
+}
+
+/// Whether a word is a model rather than a mistyped command: there is such a file or folder, or it is written as one.
+fn is_model(word: &str) -> bool {
+    word.contains(['/', '\\']) || word.ends_with(".gguf") || Path::new(word).exists()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use foreign::{COMMANDS, Meaning, OPTIONS};
+    use line::{is_named, options};
 
-    fn out(words: &[&str]) -> Vec<String> {
-        let out = written_out(words.iter().map(|word| OsString::from(*word)));
-        out.into_iter().map(|word| word.into_string().expect("the words are text")).collect()
+    fn named(words: &str) -> String {
+        let words = with_command(words.split(' ').map(OsString::from).collect(), &Cli::command());
+        match words {
+            Ok(words) => words.join(std::ffi::OsStr::new(" ")).into_string().expect("the words are text"),
+            Err(failure) => failure.message().unwrap_or_default(),
+        }
     }
 
     #[test]
-    fn options_of_several_letters_are_written_out_where_they_are_options() {
-        assert_eq!(out(&["x", "-md", "d", "-np", "4"]), ["x", "--model-draft", "d", "--parallel", "4"]);
-        assert_eq!(out(&["x", "-md=d", "-np=4", "-n", "5"]), ["x", "--model-draft=d", "--parallel=4", "-n", "5"]);
-        assert_eq!(out(&["-ctkd", "f32", "-ctk=f16"]), ["--cache-type-k-draft", "f32", "--cache-type-k=f16"]);
-        assert_eq!(out(&["x", "-p", "-md", "--", "-np"]), ["x", "-p", "-md", "--", "-np"]);
+    fn a_model_alone_is_talked_with() {
+        assert_eq!(named("x a/b"), "x chat a/b");
+        assert_eq!(named("x -q model.gguf -n 5"), "x -q chat model.gguf -n 5");
+        assert_eq!(named("x model.gguf -p hello"), "x generate -m model.gguf -p hello");
+        assert_eq!(named("x -m model.gguf --temp 0"), "x chat -m model.gguf --temp 0");
+        assert_eq!(named("x -m model.gguf -p hello"), "x generate -m model.gguf -p hello");
+        assert_eq!(named("x ./chat"), "x chat ./chat");
+        for whole in ["x", "x chat", "x -q", "x --version", "x generate a/b", "x -v bench pass"] {
+            assert_eq!(named(whole), whole);
+        }
+    }
+
+    #[test]
+    fn help_is_a_command_too() {
+        assert_eq!(named("x help"), "x --help");
+        assert_eq!(named("x help bench pass"), "x bench pass --help");
+        assert!(named("x help nothing").starts_with("nothing: expected a command"));
+    }
+
+    #[test]
+    fn a_mistyped_command_is_told_the_nearest() {
+        assert!(named("x genrate hello").ends_with("did you mean generate?"), "{}", named("x genrate"));
+        assert!(named("x run m").starts_with("run: expected foretoken chat"));
+    }
+
+    fn commands(command: &Command) -> Vec<&Command> {
+        command.get_subcommands().flat_map(|command| [vec![command], commands(command)].concat()).collect()
+    }
+
+    #[test]
+    fn every_name_is_another_programs_and_stands_once() {
+        let program = Cli::command();
+        let mut seen = std::collections::BTreeSet::new();
+        for (names, meaning) in OPTIONS {
+            for name in *names {
+                assert!(seen.insert(*name), "{name} stands twice");
+                let bare = name.trim_start_matches('-');
+                let ours = |command: &&Command| {
+                    let short = (name.len() == 2).then(|| bare.chars().next()).flatten();
+                    options(&program, command).any(|option| {
+                        is_named(option, bare) && name.starts_with("--")
+                            || short.is_some_and(|s| option.get_short() == Some(s))
+                    })
+                };
+                let found = commands(&program).into_iter().find(ours);
+                assert!(found.is_none(), "{name} is an option of {}", found.map_or("", Command::get_name));
+            }
+            if let Meaning::Same(ours) = meaning {
+                let known = commands(&program)
+                    .into_iter()
+                    .any(|command| options(&program, command).any(|option| option.get_long() == Some(*ours)));
+                assert!(known, "--{ours} is no option");
+            }
+        }
+        for (name, _) in COMMANDS {
+            assert!(program.find_subcommand(name).is_none(), "{name} is a command");
+        }
     }
 }

@@ -122,10 +122,9 @@ of rows as strings.
 
 /// Options of `foretoken bench pass`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Measurement")]
 #[command(after_long_help = EXPLAINED)]
 pub struct Pass {
-    #[command(flatten)]
-    model: ModelOptions,
     /// Rows of a pass [default: those of 1,2,4,8,16,64,512 that fit]
     #[arg(long, value_name = "N,..", value_delimiter = ',',
         value_parser = values::one_up, allow_negative_numbers = true)]
@@ -140,6 +139,8 @@ pub struct Pass {
     /// Print JSON (see --help for its fields)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    model: ModelOptions,
 }
 
 impl Pass {

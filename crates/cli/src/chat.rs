@@ -9,7 +9,7 @@ mod commands;
 mod turns;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use foretoken::output_file::Existing;
@@ -34,32 +34,38 @@ const ROOM_FOR_ANSWER: usize = 4;
 
 /// Options of `foretoken chat`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Conversation")]
 pub struct Chat {
+    /// The same as -m, --model
+    #[arg(value_name = "MODEL", help_heading = "Model", conflicts_with = "model")]
+    place: Option<PathBuf>,
+    /// What the model is told before the conversation
+    #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
+    system: Option<String>,
+    /// Where the context is full leave out the oldest turns [default: on a terminal ask]
+    ///
+    /// It is said what is left out, and the rest is computed anew. llama.cpp moves what was computed to other places
+    /// instead, which changes the text.
+    #[arg(long)]
+    context_shift: bool,
+    /// Show who produced each token: colours, rejected (drafts, too) or table
+    ///
+    /// As generate does, and says after each answer what it took.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
+        hide_possible_values = true)]
+    show_drafts: Option<ShowDrafts>,
+    #[command(flatten)]
+    writing: OutputOptions,
     #[command(flatten)]
     model: ModelOptions,
     #[command(flatten)]
     template: TemplateOptions,
     #[command(flatten)]
     prompt_cache: PromptCacheOptions,
-    /// What the model is told before the conversation
-    #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
-    system: Option<String>,
-    /// Where the context is full leave out the oldest turns, say which, and compute the rest anew [default: on a
-    /// terminal ask]. llama.cpp moves what was computed to other places instead, which changes the text
-    #[arg(long)]
-    context_shift: bool,
-    /// Colour each token by who produced it (where there are no colours: brackets), and say after each answer what it
-    /// took; =table lists the tokens behind each answer instead, as generate does
-    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
-        hide_possible_values = true)]
-    show_drafts: Option<ShowDrafts>,
-    /// /save writes over files that are there
-    #[command(flatten)]
-    writing: OutputOptions,
-    #[command(flatten)]
-    speculation: SpeculationOptions,
     #[command(flatten)]
     sampling: SamplingOptions,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
 }
 
 impl Chat {
@@ -69,9 +75,9 @@ impl Chat {
     /// The model cannot chat, or standard input or output fail; or a turn of a file or pipe got no answer.
     pub fn run(&self) -> Result<(), Failure> {
         let settings = Settings {
-            model: self.template.with(self.prompt_cache.with(self.model.settings())),
+            model: self.template.with(self.prompt_cache.with(self.model.at(self.place.as_ref()).settings()?)),
             sampling: self.sampling.settings(),
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel: 1,
         };
         let (generator, notices) = open_generator(&settings)?;
@@ -120,7 +126,7 @@ struct Talk<'a> {
     /// The last answer.
     last: Option<Answer>,
     /// The file that this conversation was written to.
-    saved: Option<std::path::PathBuf>,
+    saved: Option<PathBuf>,
     stream: Stream,
     interrupts: Interrupts,
     /// Turns so far, and those of them that got no answer.

@@ -28,19 +28,22 @@ const ROUND: usize = 4;
 
 /// Options of `foretoken check`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Comparison")]
 pub struct Check {
-    /// The prompts: a .jsonl file of objects with "prompt" (or "text", or "turns"), or one a line
+    /// The prompts: objects of a .jsonl file, or one a line; - is standard input
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
-    #[command(flatten)]
-    model: ModelOptions,
-    /// Speculative texts generated at a time (also -np); plain ones are always generated alone
+    /// Speculative texts generated at a time
+    ///
+    /// Plain ones are always generated alone.
     #[arg(long, value_name = "N", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
     parallel: usize,
     #[command(flatten)]
-    speculation: SpeculationOptions,
+    model: ModelOptions,
     #[command(flatten)]
     sampling: SamplingOptions,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
 }
 
 impl Check {
@@ -52,9 +55,9 @@ impl Check {
         let prompts = read_list(&self.prompts)?;
         let parallel = self.parallel.min(prompts.len());
         let settings = Settings {
-            model: self.model.settings(),
+            model: self.model.settings()?,
             sampling: self.sampling.settings(),
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel,
         };
         let (mut generator, mut notices) = open_generator(&settings)?;

@@ -27,7 +27,49 @@ const PARALLEL_DEFAULT: usize = 8;
 
 /// Options of `foretoken generate`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Output")]
 pub struct Generate {
+    /// Texts generated at a time, of several prompts or answers [default: all of them, at most 8]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = values::texts, allow_negative_numbers = true)]
+    parallel: Option<usize>,
+    /// Answers to each prompt
+    ///
+    /// The prompt is computed once for all of them. The first has the seed of --seed and is the text without this
+    /// option; each other has a seed that is made of that one and the answer's number.
+    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
+    n_best: usize,
+    /// Show who produced each token: colours, rejected (drafts, too) or table
+    ///
+    /// colours tells drafted tokens from the target's own (where there are no colours: by brackets); rejected also
+    /// shows, struck out, what was drafted and not accepted; table has a line a token behind the text instead: pass,
+    /// depth in the draft tree, drafter, p, q and the token.
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
+        hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
+    show_drafts: Option<ShowDrafts>,
+    /// Print one JSON object an answer: text, tokens, times, settings
+    ///
+    /// It has the answer's index among those to its prompt, its seed, text, ids with who produced each (origins, depths
+    /// in the draft tree, numbers of passes, probabilities p of the target and q of the drafter), timings (load_ms and
+    /// first_token_ms from the start of the program; cache_n: tokens of the prompt that an earlier text had in common),
+    /// speculation and its drafters, and the record of the run: all that decided the text, and who decided it.
+    #[arg(long, visible_alias = "jsonl", conflicts_with = "output_ids")]
+    json: bool,
+    /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
+    #[arg(long, requires = "json", hide_short_help = true)]
+    logprobs: bool,
+    /// Print the new token ids, separated by commas, instead of text
+    #[arg(long, hide_short_help = true)]
+    output_ids: bool,
+    /// Print the prompt before its continuation
+    #[arg(long, conflicts_with_all = ["json", "output_ids"], overrides_with = "no_display_prompt",
+        hide_short_help = true)]
+    display_prompt: bool,
+    /// Show the speed over the text in a line of bars behind the statistics [default: on a terminal]
+    #[arg(long, hide_short_help = true)]
+    sparkline: bool,
+    /// Print only the continuation, as is the default
+    #[arg(long, hide = true)]
+    no_display_prompt: bool,
     #[command(flatten)]
     prompt: PromptOptions,
     #[command(flatten)]
@@ -36,45 +78,10 @@ pub struct Generate {
     template: TemplateOptions,
     #[command(flatten)]
     prompt_cache: PromptCacheOptions,
-    /// Texts generated at a time, of several prompts or answers (also -np) [default: all of them, at most 8]
-    #[arg(long, value_name = "N", value_parser = values::texts, allow_negative_numbers = true)]
-    parallel: Option<usize>,
-    /// Answers to each prompt, which is computed once for all of them. The first has the seed of --seed and is the text
-    /// without this option; each other has a seed that is made of that one and the answer's number
-    #[arg(long, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
-    n_best: usize,
-    /// Colour each token by who produced it: drafted and accepted, or the target's own (where there are no colours:
-    /// brackets); =table has a line a token behind the text instead: pass, depth in the draft tree, drafter, p, q and
-    /// the token
-    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
-        hide_possible_values = true, conflicts_with_all = ["json", "output_ids"])]
-    show_drafts: Option<ShowDrafts>,
-    /// Print one JSON object an answer: its index among those to its prompt, its seed, text, ids with who produced each
-    /// (origins, depths in the draft tree, numbers of passes, probabilities p of the target and q of the drafter),
-    /// timings (load_ms and first_token_ms from the start of the program; cache_n: tokens of the prompt that an earlier
-    /// text had in common), speculation and its drafters, and the record of the run: all that decided the text, and who
-    /// decided it
-    #[arg(long, visible_alias = "jsonl", conflicts_with = "output_ids")]
-    json: bool,
-    /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
-    #[arg(long, requires = "json")]
-    logprobs: bool,
-    /// Print the new token ids, separated by commas, instead of text
-    #[arg(long)]
-    output_ids: bool,
-    /// Print the prompt before its continuation
-    #[arg(long, conflicts_with_all = ["json", "output_ids"], overrides_with = "no_display_prompt")]
-    display_prompt: bool,
-    /// Show the speed over the text in a line of bars behind the statistics [default: on a terminal]
-    #[arg(long)]
-    sparkline: bool,
-    /// Print only the continuation, as is the default
-    #[arg(long, hide = true)]
-    no_display_prompt: bool,
-    #[command(flatten)]
-    speculation: SpeculationOptions,
     #[command(flatten)]
     sampling: SamplingOptions,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
 }
 
 impl Generate {
@@ -85,9 +92,9 @@ impl Generate {
     pub fn run(&self) -> Result<(), Failure> {
         let prompts = self.prompt.read()?;
         let settings = Settings {
-            model: self.template.with(self.prompt_cache.with(self.model.settings())),
+            model: self.template.with(self.prompt_cache.with(self.model.settings()?)),
             sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings() },
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(prompts.len() * self.n_best),
         };
         let (generator, mut notices) = open_generator(&settings)?;

@@ -18,9 +18,8 @@ use crate::values;
 
 /// Options of `foretoken logits`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Logits")]
 pub struct Logits {
-    #[command(flatten)]
-    model: ModelOptions,
     /// The tokens
     #[arg(long, value_name = "ID,..", value_delimiter = ',', required = true, value_parser = values::token,
         allow_negative_numbers = true)]
@@ -28,14 +27,16 @@ pub struct Logits {
     /// The safetensors file to write: `logits`, f32, [tokens, vocabulary]
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    #[command(flatten)]
-    writing: OutputOptions,
     /// One pass a token
     #[arg(long, conflicts_with = "rows")]
     one_by_one: bool,
     /// Passes of so many tokens [default: all, as far as one pass goes]
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     rows: Option<usize>,
+    #[command(flatten)]
+    model: ModelOptions,
+    #[command(flatten)]
+    writing: OutputOptions,
 }
 
 impl Logits {
@@ -44,7 +45,7 @@ impl Logits {
     /// # Errors
     /// The model cannot be used, the tokens do not fit it, or the file cannot be written.
     pub fn run(&self) -> Result<(), Failure> {
-        let mut output = self.writing.begin(&self.output, &Vec::from_iter(self.model.path()))?;
+        let mut output = self.writing.begin(&self.output, &Vec::from_iter(self.model.path()?))?;
         let model = self.model.open()?;
         let own = model.spec.context_max;
         let (count, context) = (self.tokens.len(), self.model.ctx_size.unwrap_or(own).min(own));

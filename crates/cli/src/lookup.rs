@@ -54,6 +54,7 @@ The file holds tokens of one vocabulary and is refused for any other. It is writ
 
 /// Options of `foretoken lookup build`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Texts")]
 #[command(after_long_help = EXPLAINED)]
 pub struct Build {
     /// Texts: .txt, .jsonl or .json files, or folders of them
@@ -62,13 +63,13 @@ pub struct Build {
     /// The file to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    #[command(flatten)]
-    writing: OutputOptions,
-    #[command(flatten)]
-    vocabulary: VocabularyOptions,
     /// Most tokens that are kept: those of the last texts [default: 2^30]
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     capacity: Option<usize>,
+    #[command(flatten)]
+    vocabulary: VocabularyOptions,
+    #[command(flatten)]
+    writing: OutputOptions,
 }
 
 /// What a file is, by its name.
@@ -103,7 +104,7 @@ impl Build {
         for corpus in &self.corpora {
             add_files(corpus, true, &mut BTreeSet::new(), &mut files)?;
         }
-        let read: Vec<PathBuf> = files.iter().cloned().chain(self.vocabulary.path()).collect();
+        let read: Vec<PathBuf> = files.iter().cloned().chain(self.vocabulary.path()?).collect();
         let output = self.writing.begin(&self.output, &read)?;
         let mut store = Store::new(Vocabulary::from(&*tokenizer), self.capacity.unwrap_or(TOKENS_MAX));
         let (mut read, mut refused) = (0, 0);

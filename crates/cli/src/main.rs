@@ -1,7 +1,9 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
 //! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`,
-//! `version`), over a few that they share: `options` and `values` say what can be given and turn it into settings,
+//! `config`, `completions`, `version`; `pull`, `list` and `rm` in `hub`), over a few that they share: `arguments` reads
+//! the command line, with the `defaults` of file and environment; `options` and `values` say what can be given and turn
+//! it into settings,
 //! which the library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every
 //! error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
 
@@ -12,8 +14,13 @@ mod bench;
 mod chat;
 mod check;
 mod clock;
+mod completions;
+mod config;
+mod defaults;
 mod failure;
 mod generate;
+mod help;
+mod hub;
 mod inspect;
 mod interrupts;
 mod logits;
@@ -35,23 +42,40 @@ mod values;
 mod version;
 mod vocabulary;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use foretoken_kernels::Isa;
 
+use arguments::Asked;
 use failure::Failure;
 
 /// Text from large language models several times faster, without changing the text.
 #[derive(Parser, Debug)]
-#[command(name = "foretoken", disable_help_subcommand = true, disable_version_flag = true, args_override_self = true)]
+#[command(
+    name = "foretoken",
+    disable_help_subcommand = true,
+    disable_help_flag = true,
+    disable_version_flag = true,
+    args_override_self = true,
+    next_help_heading = "General"
+)]
 struct Cli {
-    /// Print the version; with -v also what was found on this machine
-    #[arg(short = 'V', long, help_heading = "General")]
-    version: bool,
     #[command(flatten)]
     loudness: loudness::Loudness,
+    /// Defaults of options [default: ~/.config/foretoken/config.toml]
+    #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
+    config: Option<PathBuf>,
+    /// Print the version; with -v also what was found on this machine
+    #[arg(short = 'V', long, global = true, hide_short_help = true)]
+    version: bool,
+    /// Show how a command is used
+    #[arg(short, global = true, hide_short_help = true)]
+    help: bool,
+    /// Show all options and what they mean
+    #[arg(long = "help", global = true, hide_short_help = true)]
+    help_all: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -62,7 +86,7 @@ enum Command {
     Generate(Box<generate::Generate>),
     /// Talk with a model
     Chat(Box<chat::Chat>),
-    /// Answer requests over HTTP, as OpenAI's API has them; with a page to look at it
+    /// Answer requests over HTTP, as OpenAI's API does, with a page to look at it
     Serve(Box<serve::Serve>),
     /// Say what a model is and needs
     Inspect(inspect::Inspect),
@@ -74,19 +98,34 @@ enum Command {
     Quantize(quantize::Quantize),
     /// Keep texts in a file, for drafters to learn from at start
     Lookup(lookup::Lookup),
+    /// Fetch a model of the Hugging Face hub, and say which draft model suits it
+    Pull(hub::Pull),
+    /// Say which models of the hub lie in the cache
+    List(hub::List),
+    /// Remove a model of the hub from the cache
+    Rm(hub::Remove),
     /// Measure speed, next to what this machine could do
     Bench(Box<bench::Bench>),
+    /// Say what each setting is, and where it comes from
+    Config(config::Config),
+    /// Write what a shell needs to complete command lines
+    Completions(completions::Completions),
+    /// Write the manual page of a command
+    Man(completions::Man),
     /// Say what this program is, and what it found on this machine
     Version(version::Version),
 }
 
 impl Cli {
-    fn run(&self) -> Result<(), Failure> {
+    fn run(&self, defaults: &[defaults::DefaultValue]) -> Result<(), Failure> {
         self.loudness.choose();
+        for defaults::DefaultValue { name, values, source, .. } in defaults {
+            progress::detail(format_args!("{source}: {name} {}", values.join(",")));
+        }
         choose_instruction_set()?;
         match &self.command {
-            _ if self.version => version::Version::print(self.loudness.verbose),
-            None => Err(Failure::Usage("expected a command, found none; --help lists them".into())),
+            // A line without a command is refused before it comes here, and `config` is not parsed as a command.
+            None | Some(Command::Config(_)) => Ok(()),
             Some(Command::Generate(command)) => command.run(),
             Some(Command::Chat(command)) => command.run(),
             Some(Command::Serve(command)) => command.run(),
@@ -95,7 +134,12 @@ impl Cli {
             Some(Command::Logits(command)) => command.run(),
             Some(Command::Quantize(command)) => command.run(),
             Some(Command::Lookup(command)) => command.run(),
+            Some(Command::Pull(command)) => command.run(),
+            Some(Command::List(command)) => command.run(),
+            Some(Command::Rm(command)) => command.run(),
             Some(Command::Bench(command)) => command.run(),
+            Some(Command::Completions(command)) => command.run(),
+            Some(Command::Man(command)) => command.run(),
             Some(Command::Version(_)) => version::Version::print(true),
         }
     }
@@ -111,13 +155,16 @@ fn choose_instruction_set() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Parses the command line and runs its command.
+/// Reads the command line and does what it asks for.
 fn run() -> Result<(), Failure> {
-    let words = arguments::written_out(std::env::args_os());
-    match Cli::try_parse_from(words) {
-        Ok(cli) => cli.run(),
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => Ok(error.print()?),
-        Err(error) => Err(arguments::in_one_line(&error)),
+    match arguments::read(std::env::args_os().collect())? {
+        Asked::Run(cli, defaults) => cli.run(&defaults),
+        Asked::Help { path, all } => help::print(&path, all),
+        Asked::Version { verbose } => {
+            choose_instruction_set()?;
+            version::Version::print(verbose)
+        }
+        Asked::Config(line, defaults) => config::print(&line, &defaults),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::interrupts::Interrupts;
 
 /// What may happen to a file that is where an output goes.
 #[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
 pub struct OutputOptions {
     /// Write over a file that is where an output goes
     #[arg(long)]

@@ -1,7 +1,8 @@
 //! Where a command finds its prompts: an argument, a file, standard input, or token ids; one or a list of them.
 //!
 //! A single line end at the end of a file or of standard input belongs to the file, not to the prompt, as in llama.cpp.
-//! A list of prompts is a file of lines, or of objects that may say what kind of prompt each is. Left out: what prompts
+//! A list of prompts is a file of lines, or of objects that may say what kind of prompt each is. `-` is standard input
+//! wherever a file is named. Left out: what prompts
 //! are ([`foretoken::prompts`]).
 
 use std::io::{IsTerminal, Read};
@@ -18,22 +19,26 @@ use crate::values;
 /// Where the prompt comes from.
 #[derive(Args, Clone, Debug)]
 #[group(multiple = false)]
+#[command(next_help_heading = "Prompt")]
 pub struct PromptOptions {
-    /// The text to go on with [default: standard input]
+    /// The text to go on with; - is standard input, as is none behind a pipe
     #[arg(value_name = "PROMPT")]
     pub words: Option<String>,
-    /// The same
-    #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
+    /// The same, also if it looks like an option
+    #[arg(short, long, hide_short_help = true, value_name = "PROMPT", allow_hyphen_values = true)]
     pub prompt: Option<String>,
-    /// A file with the text
+    /// A file with the text; - is standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// The prompt as token ids, nothing added
-    #[arg(long, value_name = "ID,..", value_delimiter = ',',
+    #[arg(long, value_name = "ID,..", value_delimiter = ',', hide_short_help = true,
         value_parser = values::token, allow_negative_numbers = true)]
     pub prompt_ids: Option<Vec<Token>>,
-    /// Several prompts: a .jsonl file of objects with "prompt" or with the "messages" of a conversation, a .json file
-    /// of one or a list of them, as /save of chat writes it, or one a line
+    /// Several prompts: objects of a .jsonl or .json file, or one a line
+    ///
+    /// - is standard input. Objects have "prompt", a text or token ids, or the "messages" of a conversation, as /save of
+    /// chat writes it (or "text", "question" or "turns"). A .json file is one object or a list of them. Standard input
+    /// is taken for objects if it begins with a brace.
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
 }
@@ -50,26 +55,34 @@ impl PromptOptions {
         if let Some(ids) = &self.prompt_ids {
             return Ok(vec![Prompt::Ids(ids.clone())]);
         }
-        if let Some(text) = self.words.as_ref().or(self.prompt.as_ref()) {
+        if let Some(text) = self.words.as_ref().or(self.prompt.as_ref()).filter(|text| *text != "-") {
             return Ok(vec![Prompt::Text(text.clone())]);
         }
-        let text = match &self.file {
-            Some(path) => read_text(path)?,
-            None if std::io::stdin().is_terminal() => {
-                return Err(Failure::Usage(
-                    "prompt: expected an argument, -p, -f or standard input, found none".into(),
-                ));
-            }
-            None => {
-                let mut text = Vec::new();
-                std::io::stdin()
-                    .read_to_end(&mut text)
-                    .map_err(|error| Failure::Other(format!("standard input: cannot be read: {error}")))?;
-                utf8("standard input", text)?
-            }
-        };
+        let nothing = self.words.is_none() && self.prompt.is_none() && self.file.is_none();
+        if nothing && std::io::stdin().is_terminal() {
+            let expected = "a text in quotes, -f FILE or a pipe";
+            let hint = "foretoken chat talks with a model, foretoken generate -h shows more";
+            return Err(Failure::Usage(format!("prompt: expected {expected}, found none; {hint}")));
+        }
+        let text = text_of(self.file.as_deref().unwrap_or(Path::new(STANDARD_INPUT)))?.1;
         Ok(vec![Prompt::Text(without_last_line_end(&text).to_string())])
     }
+}
+
+/// Stands for standard input where a file is expected.
+const STANDARD_INPUT: &str = "-";
+
+/// What a file is called in messages, and its text; `-` is standard input.
+fn text_of(path: &Path) -> Result<(String, String), Failure> {
+    if path != Path::new(STANDARD_INPUT) {
+        return Ok((path.display().to_string(), read_text(path)?));
+    }
+    let name = "standard input".to_string();
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().read_to_end(&mut bytes);
+    read.map_err(|error| Failure::Other(format!("{name}: cannot be read: {error}")))?;
+    let text = utf8(&name, bytes)?;
+    Ok((name, text))
 }
 
 /// The text without the line end that belongs to its file.
@@ -86,7 +99,8 @@ pub struct Listed {
     pub kind: Option<String>,
 }
 
-/// Prompts of a file: objects in a `.jsonl` or `.json` file, lines of any other.
+/// Prompts of a file: objects in a `.jsonl` or `.json` file or of standard input that begins like one, lines of any
+/// other.
 ///
 /// # Errors
 /// The file cannot be read, an object has no prompt, or there is none at all.
@@ -99,10 +113,14 @@ pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
 /// # Errors
 /// As [`read_list`].
 pub fn read_listed(path: &Path) -> Result<Vec<Listed>, Failure> {
-    let place = path.display().to_string();
-    let text = read_text(path)?;
+    let (place, text) = text_of(path)?;
+    let is_input = path == Path::new(STANDARD_INPUT);
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let prompts: Vec<Listed> = match path.extension().and_then(|extension| extension.to_str()) {
+    let ending = match path.extension().and_then(|extension| extension.to_str()) {
+        None if is_input && text.trim_start().starts_with('{') => Some("jsonl"),
+        ending => ending,
+    };
+    let prompts: Vec<Listed> = match ending {
         Some("jsonl" | "ndjson") => {
             let of_line = |(i, line)| {
                 let place = format!("{place}: line {}", i + 1);

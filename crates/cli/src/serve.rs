@@ -12,6 +12,7 @@ use foretoken::{Generator, Settings};
 use foretoken_server::{Server, ServerError, ServerSettings, asked_to_end};
 
 use crate::failure::Failure;
+use crate::hub;
 use crate::loudness::quiet;
 use crate::names::option;
 use crate::opening::tell_notes;
@@ -38,6 +39,9 @@ Ctrl-C, or SIGTERM, lets texts finish for --shutdown-timeout seconds; a second o
 #[derive(Args, Debug)]
 #[command(after_long_help = EXPLAINED)]
 pub struct Serve {
+    /// The same as -m, --model
+    #[arg(value_name = "MODEL", help_heading = "Model", conflicts_with = "model")]
+    place: Option<PathBuf>,
     #[command(flatten)]
     model: ModelOptions,
     #[command(flatten)]
@@ -45,77 +49,81 @@ pub struct Serve {
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
-    speculation: SpeculationOptions,
-    #[command(flatten)]
     sampling: SamplingOptions,
+    #[command(flatten)]
+    speculation: SpeculationOptions,
 }
 
 /// Where to listen, who may ask, and how much.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server")]
 struct ServerOptions {
-    /// The address to listen on; one that others can reach needs --api-key or a network to trust
+    /// The address to listen on
+    ///
+    /// One that others can reach needs --api-key or a network to trust.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
     /// The port; 0 is any that is free, and told
     #[arg(long, value_name = "PORT", default_value = "8080")]
     port: u16,
-    /// Texts written at a time (also -np); further requests wait
+    /// Texts written at a time; further requests wait
     #[arg(long, value_name = "N", default_value = "16", value_parser = values::texts, allow_negative_numbers = true)]
     parallel: usize,
-    /// A key that requests bring ("Authorization: Bearer KEY"); can be repeated. Also in FORETOKEN_API_KEY, separated
-    /// by commas, where no list of processes shows it
+    /// A key that requests bring; repeatable
+    ///
+    /// They bring it as "Authorization: Bearer KEY". The variable FORETOKEN_API_KEY may have keys, too, separated by
+    /// commas, where no list of processes shows them.
     #[arg(long, value_name = "KEY")]
     api_key: Vec<String>,
     /// A file of such keys, one a line
-    #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// The model's name in requests and answers [default: that of its file or folder]
+    /// The model's name in requests and answers [default: its file's or folder's, or on the hub]
     #[arg(short, long, value_name = "NAME")]
     alias: Option<String>,
     /// Most requests that wait; more are refused with the status 429
-    #[arg(long, value_name = "N", default_value = "256", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "256", value_parser = values::one_up, allow_negative_numbers = true)]
     queue_max: usize,
     /// Most bytes of a request
-    #[arg(long, value_name = "N", default_value = "8388608", value_parser = values::one_up,
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "8388608", value_parser = values::one_up,
         allow_negative_numbers = true)]
     body_max: usize,
     /// Most answers to one request (prompts times n)
-    #[arg(long, value_name = "N", default_value = "128", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "128", value_parser = values::one_up, allow_negative_numbers = true)]
     answers_max: usize,
     /// Most connections at a time
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "4096", value_parser = values::one_up, allow_negative_numbers = true)]
     connections_max: usize,
-    /// Seconds that a request may take, waiting included; then its text is cut (also -to)
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = values::one_up,
+    /// Seconds that a request may take, waiting included; then its text is cut
+    #[arg(hide_short_help = true, long, value_name = "SECONDS", default_value = "600", value_parser = values::one_up,
         allow_negative_numbers = true)]
     timeout: usize,
     /// Seconds that a client has to send its request, and to take something of its answer; then its connection is
     /// closed
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = values::one_up,
+    #[arg(hide_short_help = true, long, value_name = "SECONDS", default_value = "60", value_parser = values::one_up,
         allow_negative_numbers = true)]
     idle_timeout: usize,
     /// Seconds that texts have to finish when the server is asked to end (Ctrl-C); then they are cut
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = values::whole,
+    #[arg(hide_short_help = true, long, value_name = "SECONDS", default_value = "10", value_parser = values::whole,
         allow_negative_numbers = true)]
     shutdown_timeout: usize,
     /// An origin whose pages may ask from a browser, or * for all; can be repeated [default: only the server's own]
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(hide_short_help = true, long, value_name = "ORIGIN")]
     cors_origin: Vec<String>,
     /// A further name by which browsers may call the server; can be repeated
-    #[arg(long, value_name = "NAME")]
+    #[arg(hide_short_help = true, long, value_name = "NAME")]
     host_name: Vec<String>,
     /// Do not serve the page
-    #[arg(long, alias = "no-webui")]
+    #[arg(hide_short_help = true, long, alias = "no-webui")]
     no_page: bool,
     /// How much is logged to standard error; --quiet makes info warn
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    #[arg(hide_short_help = true, long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
     /// Log in JSON, one object a line
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     log_json: bool,
     /// Log prompts and texts, too
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     log_prompts: bool,
 }
 
@@ -140,13 +148,14 @@ impl Serve {
     /// # Errors
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
+        let model = self.model.at(self.place.as_ref());
         let settings = Settings {
-            model: self.template.with(self.model.settings()),
+            model: self.template.with(model.settings()?),
             sampling: SamplingSettings { n_best: 1, ..self.sampling.settings() },
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel: self.server.parallel,
         };
-        let server = self.server.settings()?;
+        let server = self.server.settings(hub::name_asked(model.model.as_deref(), &model.hub))?;
         self.server.log();
         let mut loading = Loading::default();
         let generator = Server::open(&settings, &mut |opening| loading.hear(opening))?;
@@ -165,7 +174,8 @@ impl Serve {
 }
 
 impl ServerOptions {
-    fn settings(&self) -> Result<ServerSettings, Failure> {
+    /// The server's settings; `name`: the model's, if it has a better one than its path.
+    fn settings(&self, name: Option<String>) -> Result<ServerSettings, Failure> {
         let host = if self.host == "localhost" { "127.0.0.1" } else { &self.host };
         let host: IpAddr = host.parse().map_err(|_| {
             Failure::Usage(format!("--host: expected an IP address (127.0.0.1, 0.0.0.0, ::1), found {}", self.host))
@@ -174,7 +184,7 @@ impl ServerOptions {
             host,
             port: self.port,
             api_keys: self.keys()?,
-            alias: self.alias.clone(),
+            alias: self.alias.clone().or(name),
             queue_max: self.queue_max,
             body_bytes_max: self.body_max,
             answers_max: self.answers_max,

@@ -5,6 +5,7 @@
 
 pub mod defaults;
 pub(crate) mod demo;
+mod place;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ impl Opened {
     /// # Errors
     /// A file is missing, malformed, or of a family that is not known.
     pub fn at(path: &Path) -> Result<Self, Error> {
+        place::check(path)?;
         let checkpoint = Checkpoint::open(path)?;
         let spec = family::spec(&checkpoint)?;
         let name = path.display().to_string();

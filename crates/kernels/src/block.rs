@@ -14,7 +14,7 @@ mod write;
 use crate::dtype::f16_to_f32;
 
 pub(crate) use read::{large, small};
-pub use write::quantize;
+pub use write::{first_beyond, quantize};
 
 /// A format of quantized weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

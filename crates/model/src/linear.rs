@@ -183,7 +183,15 @@ impl Unpacked {
         };
         let matrix = if unit_rows { matrix.unit_rows(inputs) } else { matrix };
         let weights = match packing.used {
-            Some(kind) => kind.convert(packing.pool, &matrix, outputs, inputs),
+            Some(kind) => {
+                kind.convert(packing.pool, &matrix, outputs, inputs).map_err(|(row, found)| ModelError::Setting {
+                    place: format!("{}: {name}: row {row}", packing.file),
+                    setting: Setting::WeightType,
+                    value: kind.to_string(),
+                    expected: "finite weights that its blocks can hold".to_string(),
+                    found: found.to_string(),
+                })?
+            }
             None => matrix.pack(packing.pool, outputs, inputs),
         };
         matrix.release();

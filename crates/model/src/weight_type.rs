@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use foretoken_kernels::block::{self, Format};
 use foretoken_kernels::dtype::{bf16, f16};
@@ -74,46 +75,64 @@ impl WeightType {
         }
     }
 
-    /// Brings floats `[outputs, inputs]` to this type, or the nearest that fits, and to the form of products.
-    pub(crate) fn convert(self, pool: &Pool, storage: &Storage, outputs: usize, inputs: usize) -> Panels {
-        match self.fitting(inputs) {
-            Self::F32 => Storage::F32(rows(pool, storage, outputs, inputs, 1, |x, out| {
+    /// Brings floats `[outputs, inputs]` to this type, or the nearest that fits, and to the form of products. `Err`: a
+    /// row that the type cannot hold, and its first number that is not finite or too large.
+    pub(crate) fn convert(
+        self,
+        pool: &Pool,
+        storage: &Storage,
+        outputs: usize,
+        inputs: usize,
+    ) -> Result<Panels, (usize, f32)> {
+        Ok(match self.fitting(inputs) {
+            Self::F32 => Storage::F32(rows(pool, storage, outputs, inputs, 1, |_, x, out| {
                 out.copy_from_slice(x);
             }))
             .pack(pool, outputs, inputs),
-            Self::F16 => Storage::F16(rows(pool, storage, outputs, inputs, 1, |x, out| {
+            Self::F16 => Storage::F16(rows(pool, storage, outputs, inputs, 1, |_, x, out| {
                 out.iter_mut().zip(x).for_each(|(out, x)| *out = f16::from_f32(*x));
             }))
             .pack(pool, outputs, inputs),
-            Self::BF16 => Storage::BF16(rows(pool, storage, outputs, inputs, 1, |x, out| {
+            Self::BF16 => Storage::BF16(rows(pool, storage, outputs, inputs, 1, |_, x, out| {
                 out.iter_mut().zip(x).for_each(|(out, x)| *out = bf16::from_f32(*x));
             }))
             .pack(pool, outputs, inputs),
             Self::Blocks(format) => {
-                let bytes = rows(pool, storage, outputs, inputs / format.elements(), format.bytes(), |x, out| {
+                let beyond = Mutex::new(None::<(usize, f32)>);
+                let bytes = rows(pool, storage, outputs, inputs / format.elements(), format.bytes(), |row, x, out| {
+                    if let Some(at) = block::first_beyond(format, x) {
+                        let mut beyond = beyond.lock().unwrap_or_else(PoisonError::into_inner);
+                        // The first by place, whichever thread was first.
+                        if beyond.is_none_or(|(first, _)| row < first) {
+                            *beyond = Some((row, x[at]));
+                        }
+                    }
                     block::quantize(format, x, out);
                 });
+                if let Some(beyond) = beyond.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                    return Err(beyond);
+                }
                 Panels::pack(pool, format, outputs, inputs, &bytes)
             }
-        }
+        })
     }
 }
 
-/// Rows of one output each, made by `make` from the row's floats; `blocks` of `size` elements a row.
+/// Rows of one output each, made by `make` from the row's number and floats; `blocks` of `size` elements a row.
 fn rows<T: Clone + Default + Send>(
     pool: &Pool,
     storage: &Storage,
     outputs: usize,
     blocks: usize,
     size: usize,
-    make: impl Fn(&[f32], &mut [T]) + Sync,
+    make: impl Fn(usize, &[f32], &mut [T]) + Sync,
 ) -> Vec<T> {
     let mut all = vec![T::default(); outputs * blocks * size];
     let inputs = storage.elements() / outputs.max(1);
     pool.each_chunk(&mut all, blocks * size, &|row, out| {
         let mut x = vec![0.0; inputs];
         storage.widen(row * inputs..(row + 1) * inputs, &mut x);
-        make(&x, out);
+        make(row, &x, out);
     });
     all
 }

@@ -43,21 +43,20 @@ one with the median time in all counts.
 
 /// Options of `foretoken bench batch`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Measurement")]
 #[command(after_long_help = EXPLAINED)]
 pub struct BatchBench {
-    #[command(flatten)]
-    model: ModelOptions,
-    /// Texts at once, one number or several (also -np)
+    /// Texts at once, one number or several
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,4,16", value_parser = values::texts,
         allow_negative_numbers = true)]
     parallel: Vec<usize>,
-    /// Tokens of each prompt (also -npp)
+    /// Tokens of each prompt
     #[arg(long, value_name = "N", default_value = "200", value_parser = values::one_up, allow_negative_numbers = true)]
     prompt_tokens: usize,
     /// So many first tokens all prompts of a row have in common
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::whole, allow_negative_numbers = true)]
     shared: usize,
-    /// Tokens to generate for each prompt (also -ntg)
+    /// Tokens to generate for each prompt
     #[arg(short, long, visible_alias = "predict", value_name = "N", default_value = "64",
         value_parser = values::one_up, allow_negative_numbers = true)]
     n_predict: usize,
@@ -70,6 +69,8 @@ pub struct BatchBench {
     /// Drafters, as for generate [default: none, or auto with --model-draft]
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     spec_type: Option<SpecType>,
+    #[command(flatten)]
+    model: ModelOptions,
     #[command(flatten)]
     drafting: DraftingOptions,
 }
@@ -85,10 +86,10 @@ impl BatchBench {
             return Err(Failure::Usage(format!("--shared: expected {most}, found {}", self.shared)));
         }
         let text_len = self.prompt_tokens + self.n_predict;
-        let mut model = self.model.settings();
+        let mut model = self.model.settings()?;
         model.ctx_size.get_or_insert(text_len + 1);
         let speculation =
-            foretoken::settings::SpeculationSettings { spec_type: self.spec_type(), ..self.drafting.settings() };
+            foretoken::settings::SpeculationSettings { spec_type: self.spec_type(), ..self.drafting.settings()? };
         let most = self.parallel.iter().copied().max().unwrap_or(1);
         let sampling = SamplingSettings { temperature: Some(0.0), ..SamplingSettings::default() };
         let settings = Settings { model, sampling, speculation, parallel: most };
@@ -148,7 +149,7 @@ impl BatchBench {
     }
 
     fn spec_type(&self) -> SpecType {
-        let named = if self.drafting.model_draft.is_empty() { SpecType::None } else { SpecType::default() };
+        let named = if self.drafting.has_model() { SpecType::default() } else { SpecType::None };
         self.spec_type.clone().unwrap_or(named)
     }
 

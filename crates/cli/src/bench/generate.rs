@@ -71,8 +71,7 @@ each temperature all texts are compared with those that plain decoding wrote fir
 as the list of --parallel begins with. With --n-best K the list of prompts is gone through K times, so a short
 list has enough for large groups:
 
-  foretoken bench generate --prompts bench/prompts.jsonl --kind dialogue --n-best 8 --parallel 1,2,4,8,16 \\
-    -m TARGET -md DRAFT -n 64 --ignore-eos -s 1
+  foretoken bench generate --prompts FILE --n-best 8 --parallel 1,2,4,8,16 --ignore-eos -n 64
 
 --json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
 bookkeeping_share is the time of deciding what to draft and of learning from it; speedup_low and
@@ -83,64 +82,70 @@ only under --measure.";
 
 /// Options of `foretoken bench generate`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Measurement")]
 #[command(after_long_help = EXPLAINED)]
 pub struct Generate {
-    /// The prompts: a .jsonl file of objects with "prompt" (or "text", or "turns"), or one a line
+    /// The prompts: objects of a .jsonl file, or one a line; - is standard input
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
     /// Only the prompts of these kinds, if the file names kinds ("category" or "kind")
-    #[arg(long, value_name = "KIND,..", value_delimiter = ',')]
+    #[arg(long, hide_short_help = true, value_name = "KIND,..", value_delimiter = ',')]
     kind: Vec<String>,
     /// Answers to each prompt, each with a seed of its own as with generate; at temperature 0 they are equal
-    #[arg(long, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
+    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
     n_best: usize,
-    #[command(flatten)]
-    model: ModelOptions,
     /// Most repetitions of each prompt, of which the median counts
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::one_up, allow_negative_numbers = true)]
     repeat: usize,
     /// No further repetition begins after so many seconds at one temperature with one number of texts at a time
-    #[arg(long, value_name = "S", default_value = "120", value_parser = values::zero_up, allow_negative_numbers = true)]
+    #[arg(long, hide_short_help = true, value_name = "S", default_value = "120", value_parser = values::zero_up, allow_negative_numbers = true)]
     seconds: f32,
-    /// Texts generated at a time, one number or several (also -np)
+    /// Texts generated at a time, one number or several
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = values::texts,
         allow_negative_numbers = true)]
     parallel: Vec<usize>,
-    /// Also a row for each kind of prompt, if the file names kinds ("category" or "kind"), of one text at a time
+    /// Also a row for each kind of prompt, of one text at a time
+    ///
+    /// The file names kinds ("category" or "kind").
     #[arg(long)]
     by_kind: bool,
     /// Print one JSON object a row (see --help)
     #[arg(long)]
     json: bool,
     /// Also alpha of drafters with a law, in the JSON objects; the target's law is computed for it, which takes time
-    #[arg(long, requires = "json")]
+    #[arg(long, hide_short_help = true, requires = "json")]
     measure: bool,
-    /// Methods, each measured by itself: drafters as for generate, several for one tree joined by a plus, as in
-    /// draft,lookup,draft+lookup [default: auto]
+    /// Methods, each measured by itself, as lookup,draft+lookup [default: auto]
+    ///
+    /// Drafters are named as for generate, several for one tree joined by a plus.
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',',
         value_parser = str::parse::<SpecType>)]
     spec_type: Vec<SpecType>,
-    /// What speculation promises, one or several
+    /// One or several of exact, rejection, block
     #[arg(
         long,
         help_heading = "Speculation",
         value_name = "PROMISE,..",
         value_delimiter = ',',
-        default_value = "exact"
+        default_value = "exact",
+        hide_possible_values = true
     )]
     verify: Vec<Verify>,
-    /// How much to draft, in one way or several: as for generate, or oracle, which knows the plain text and drafts what
-    /// will be accepted; each also with limits of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of
-    /// --spec-draft-n-max and --spec-draft-p-min
+    /// How much to draft, in one way or several
+    ///
+    /// As for generate, or oracle, which knows the plain text and drafts what will be accepted; each also with limits of
+    /// its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of --spec-draft-n-max and --spec-draft-p-min.
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',', default_value = "auto",
         value_parser = str::parse::<Measured>)]
     budget: Vec<Measured>,
-    #[command(flatten)]
-    drafting: DraftingOptions,
     /// Temperatures; 0 is greedy [default: 0.8]
     #[arg(long, help_heading = "Sampling", visible_alias = "temperature", value_name = "T,..", value_delimiter = ',',
         value_parser = values::zero_up, allow_negative_numbers = true)]
     temp: Vec<f32>,
+    #[command(flatten)]
+    model: ModelOptions,
+    #[command(flatten)]
+    drafting: DraftingOptions,
     #[command(flatten)]
     law: LawOptions,
 }
@@ -165,11 +170,11 @@ impl Generate {
         let mut speculation = SpeculationSettings {
             // Every request of a method says its own.
             verify: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
-            ..self.drafting.settings()
+            ..self.drafting.settings()?
         };
         speculation.memory.shared = true;
         let settings = Settings {
-            model: self.model.settings(),
+            model: self.model.settings()?,
             sampling: self.law.settings(self.temp.first().copied()),
             speculation,
             parallel: parallel.iter().copied().max().unwrap_or(1),

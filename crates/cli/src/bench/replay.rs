@@ -99,14 +99,15 @@ fn warm_up(word: &str) -> Result<WarmUp, String> {
 
 /// Options of `foretoken bench replay`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Measurement")]
 #[command(after_long_help = EXPLAINED)]
 pub struct Replay {
     /// Recorded prompts and answers: a .json or .jsonl file
     #[arg(value_name = "RECORDS")]
     records: PathBuf,
-    #[command(flatten)]
-    vocabulary: VocabularyOptions,
-    /// Drafters to judge, each alone; a + makes several share a pass [default: all that need no model]
+    /// Drafters to judge, each alone [default: all that need no model]
+    ///
+    /// A + makes several share a pass.
     #[arg(long, value_name = "KIND,..", value_delimiter = ',', value_parser = Contestant::from_str)]
     spec_type: Vec<Contestant>,
     /// Most tokens drafted a pass
@@ -116,17 +117,21 @@ pub struct Replay {
     /// How much to draft, up to the maximum
     #[arg(long, value_name = "KIND", default_value = "fixed")]
     budget: ReplayBudget,
-    /// What is learned before: none, half (of the records), or a file that `foretoken lookup build` wrote
+    /// What is learned before: none, half (of the records) or a file of texts
+    ///
+    /// `foretoken lookup build` writes such files.
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = warm_up)]
     warm_up: WarmUp,
     /// Only the first records
     #[arg(long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     limit: Option<usize>,
-    #[command(flatten)]
-    drafters: DrafterOptions,
     /// Print JSON (see --help for its fields)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    vocabulary: VocabularyOptions,
+    #[command(flatten)]
+    drafters: DrafterOptions,
 }
 
 impl Replay {

@@ -39,13 +39,10 @@ another: what is computed and learned for one is kept from the others (of other 
 
 /// Options of `foretoken bench serve`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Measurement")]
 #[command(after_long_help = EXPLAINED)]
 pub struct ServeBench {
-    #[command(flatten)]
-    prompts: PromptOptions,
-    #[command(flatten)]
-    model: ModelOptions,
-    /// Clients that ask at a time (also -np)
+    /// Clients that ask at a time
     #[arg(long = "parallel", value_name = "N,..", value_delimiter = ',', default_value = "1,4,16",
         value_parser = values::texts, allow_negative_numbers = true)]
     clients: Vec<usize>,
@@ -71,6 +68,10 @@ pub struct ServeBench {
     /// Drafters, as for serve
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     spec_type: Option<SpecType>,
+    #[command(flatten)]
+    prompts: PromptOptions,
+    #[command(flatten)]
+    model: ModelOptions,
     #[command(flatten)]
     drafting: DraftingOptions,
 }
@@ -105,9 +106,9 @@ impl ServeBench {
             ..SamplingSettings::default()
         };
         let speculation =
-            SpeculationSettings { spec_type: self.spec_type.clone().unwrap_or_default(), ..self.drafting.settings() };
+            SpeculationSettings { spec_type: self.spec_type.clone().unwrap_or_default(), ..self.drafting.settings()? };
         let parallel = self.clients.iter().copied().max().unwrap_or(1);
-        let settings = Settings { model: self.model.settings(), sampling, speculation, parallel };
+        let settings = Settings { model: self.model.settings()?, sampling, speculation, parallel };
         let prompts = self.prompts.read()?;
         let prompts = prompts.iter().map(|prompt| match prompt.text() {
             Some(text) => Ok(text.to_string()),

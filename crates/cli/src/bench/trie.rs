@@ -46,13 +46,12 @@ Both tables have the decoding and branch length of --tables-at.";
 
 /// Options of `foretoken bench trie`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Measurement")]
 #[command(after_long_help = EXPLAINED)]
 pub struct Trie {
     /// Recorded prompts and answers: a .json or .jsonl file
     #[arg(value_name = "RECORDS")]
     records: PathBuf,
-    #[command(flatten)]
-    vocabulary: VocabularyOptions,
     /// Nodes drafted a pass
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "8,16,32,64,128",
         value_parser = values::one_up, allow_negative_numbers = true)]
@@ -71,6 +70,8 @@ pub struct Trie {
     /// Print JSON (see --help for its fields)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    vocabulary: VocabularyOptions,
 }
 
 /// What came of one setting.

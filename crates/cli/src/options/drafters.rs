@@ -82,13 +82,13 @@ impl DrafterOptions {
 
 /// What drafters know from before.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Drafters")]
+#[command(next_help_heading = "Texts for drafters")]
 pub struct MemoryOptions {
-    /// Texts that drafters learn before the first prompt: a file that `foretoken lookup build` wrote (also -lcs)
+    /// Texts that drafters learn before the first prompt: a file that `foretoken lookup build` wrote
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_static: Option<PathBuf>,
     /// The same with the texts of earlier runs, read if it is there; generate and chat add theirs, check and bench only
-    /// read it (also -lcd). Under --verify rejection or block each run then writes other texts, also for the same seed
+    /// read it. Under --verify rejection or block each run then writes other texts, also for the same seed
     #[arg(long, value_name = "FILE")]
     pub lookup_cache_dynamic: Option<PathBuf>,
     /// Most tokens kept in that file, those of the last texts; a file that holds more is refused
@@ -196,7 +196,7 @@ pub struct NgramOptions {
     #[arg(long, value_name = "N", default_value = "4", value_parser = values::order, allow_negative_numbers = true)]
     pub ngram_order: usize,
     /// ngram: what is counted: corpus, text or both
-    #[arg(long, value_name = "TEXTS", default_value = "both")]
+    #[arg(long, value_name = "TEXTS", default_value = "both", hide_possible_values = true)]
     pub ngram_source: Counted,
     /// ngram: most tokens of a branch
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::one_up, allow_negative_numbers = true)]

@@ -5,18 +5,27 @@ use std::path::PathBuf;
 use clap::Args;
 use foretoken::models::Opened;
 use foretoken::settings::ModelSettings;
+use foretoken_hub::Name;
 use foretoken_model::{CacheType, Options, WeightType};
 
 use crate::failure::Failure;
-use crate::values;
+use crate::{hub, values};
 
 /// Which model, and how it is run.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Model")]
 pub struct ModelOptions {
-    /// The target: a directory or a .gguf file [default: the demo model that is part of this program]
+    /// The model: a directory, a .gguf file or a name (org/name) [default: a demo in this program]
+    ///
+    /// It is the target: the model whose text is written, whoever drafts. A name is one of the Hugging Face hub (also
+    /// org/name:QUANT, org/name@REVISION), if there is no such path; what is not in the cache is fetched.
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
-    /// Longest text in tokens, prompt included [default: the model's own, at most 4096]
+    #[command(flatten)]
+    pub hub: HubOptions,
+    /// Longest text in tokens [default: the model's own, at most 4096]
+    ///
+    /// The prompt is part of it.
     #[arg(short, long, value_name = "N", value_parser = values::one_up, allow_negative_numbers = true)]
     pub ctx_size: Option<usize>,
     /// Threads [default: one a core]
@@ -24,7 +33,7 @@ pub struct ModelOptions {
     pub threads: Option<usize>,
     /// Bring the weights from floats to this type as they are loaded: f32, f16, bf16, q8_0, q4_0, q4_k or q6_k
     /// [default: as they are]
-    #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
+    #[arg(long, hide_short_help = true, value_name = "TYPE", value_parser = values::weight_type)]
     pub dtype: Option<WeightType>,
     #[command(flatten)]
     pub cache: CacheOptions,
@@ -32,10 +41,13 @@ pub struct ModelOptions {
 
 /// How conversations are written out.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Model")]
 pub struct TemplateOptions {
-    /// Write conversations out by this template instead of the model's own: a Jinja file, a name (chatml, gemma,
-    /// llama2, llama3, phi3, vicuna or zephyr), or Jinja itself
-    #[arg(long, alias = "chat-template-file", value_name = "FILE|NAME", value_parser = values::chat_template)]
+    /// Write conversations out by this template instead of the model's own
+    ///
+    /// A Jinja file, a name (chatml, gemma, llama2, llama3, phi3, vicuna or zephyr), or Jinja itself.
+    #[arg(long, alias = "chat-template-file", value_name = "FILE|NAME", hide_short_help = true,
+        value_parser = values::chat_template)]
     chat_template: Option<String>,
 }
 
@@ -46,16 +58,28 @@ impl TemplateOptions {
     }
 }
 
+/// The target by a name of the hub.
+#[derive(Args, Clone, Debug, Default)]
+pub struct HubOptions {
+    /// The target by its name on the Hugging Face hub, fetched if it is not in the cache (also -hf, -hfr)
+    #[arg(long, value_name = "ORG/NAME[:QUANT]", value_parser = hub::name, conflicts_with = "model")]
+    pub hf_repo: Option<Name>,
+    /// Which .gguf file of that repository (also -hff) [default: the one of QUANT; Q4_K_M, Q8_0 or the first]
+    #[arg(long, value_name = "FILE", requires = "hf_repo")]
+    pub hf_file: Option<String>,
+}
+
 /// What is kept of long prompts between runs.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Model")]
 pub struct PromptCacheOptions {
     /// Keep what was computed of the prompt in this file (of several prompts what they begin with), and begin with what
     /// is in it already; one of another model, other types or other arithmetic is refused. The text is the same. A
     /// prompt that goes another way takes the place of what was kept: --prompt-cache-ro keeps it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     prompt_cache: Option<PathBuf>,
     /// Only read that file
-    #[arg(long, requires = "prompt_cache")]
+    #[arg(long, requires = "prompt_cache", hide_short_help = true)]
     prompt_cache_ro: bool,
 }
 
@@ -69,44 +93,61 @@ impl PromptCacheOptions {
 
 /// In what form the target's keys and values are kept.
 #[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Model")]
 pub struct CacheOptions {
-    /// What cached keys are rounded to: f32, f16, bf16 or q8_0 (also -ctk)
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    /// What cached keys are rounded to: f32, f16, bf16 or q8_0
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type, hide_short_help = true)]
     pub cache_type_k: CacheType,
-    /// What cached values are rounded to (also -ctv)
-    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
+    /// What cached values are rounded to
+    #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type, hide_short_help = true)]
     pub cache_type_v: CacheType,
 }
 
 impl ModelOptions {
-    /// The model, if one is named.
-    pub fn path(&self) -> Option<PathBuf> {
-        self.model.clone()
+    /// The same of a model that is named in the command's first place.
+    pub fn at(&self, place: Option<&PathBuf>) -> Self {
+        Self { model: place.or(self.model.as_ref()).cloned(), ..self.clone() }
     }
 
-    /// The library's settings.
-    pub fn settings(&self) -> ModelSettings {
-        let Self { model, ctx_size, threads, dtype, cache } = self.clone();
+    /// Where the model lies, if one is named.
+    ///
+    /// # Errors
+    /// As [`settings`](Self::settings).
+    pub fn path(&self) -> Result<Option<PathBuf>, Failure> {
+        hub::target(self.model.as_deref(), &self.hub)
+    }
+
+    /// The library's settings. A model of the hub is fetched if it is not in the cache, and is a path from then on.
+    ///
+    /// # Errors
+    /// It is not there and cannot be fetched.
+    pub fn settings(&self) -> Result<ModelSettings, Failure> {
+        Ok(ModelSettings { path: self.path()?, ..self.manner() })
+    }
+
+    /// How the model is run, whichever it is.
+    fn manner(&self) -> ModelSettings {
+        let Self { ctx_size, threads, dtype, cache, .. } = self.clone();
         let CacheOptions { cache_type_k, cache_type_v } = cache;
         let default = ModelSettings::default();
-        ModelSettings { path: model, ctx_size, threads, dtype, cache_type_k, cache_type_v, ..default }
+        ModelSettings { ctx_size, threads, dtype, cache_type_k, cache_type_v, ..default }
     }
 
     /// Opens the model, or the demo if none is given.
     ///
     /// # Errors
-    /// As [`Opened::at`]; or none is given and this build has no demo.
+    /// As [`Opened::at`] and [`ModelOptions::settings`]; or none is given and this build has no demo.
     pub fn open(&self) -> Result<Opened, Failure> {
-        Ok(self.settings().open()?)
+        Ok(self.settings()?.open()?)
     }
 
     /// How the target is run, with room for `positions` positions.
     pub fn run_with(&self, positions: usize) -> Options {
-        self.settings().run_with(positions)
+        self.manner().run_with(positions)
     }
 
     /// Threads to compute with.
     pub fn threads(&self) -> usize {
-        self.settings().threads()
+        self.manner().threads()
     }
 }

@@ -35,45 +35,45 @@ pub struct LawOptions {
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub top_p: Option<f32>,
     /// Only tokens this fraction as probable as the best; 0 is off [default: 0.05]
-    #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub min_p: Option<f32>,
     /// Only the tokens nearest to the entropy, of this mass; 1 is off [default: 1]
-    #[arg(long = "typical", alias = "typical-p", value_name = "P", value_parser = values::positive_fraction,
+    #[arg(hide_short_help = true, long = "typical", alias = "typical-p", value_name = "P", value_parser = values::positive_fraction,
         allow_negative_numbers = true)]
     pub typical: Option<f32>,
     /// Divides the logits of tokens written before; 1 is off [default: 1]
-    #[arg(long, alias = "repetition-penalty", value_name = "X",
+    #[arg(hide_short_help = true, long, alias = "repetition-penalty", value_name = "X",
         value_parser = values::positive, allow_negative_numbers = true)]
     pub repeat_penalty: Option<f32>,
     /// How many last tokens the penalties look at; 0 is off, -1 is all [default: 64]
-    #[arg(long, value_name = "N", value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]
     pub repeat_last_n: Option<Limit>,
     /// Subtracted from the logits of tokens written before
-    #[arg(long, value_name = "X", default_value = "0", value_parser = values::finite, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "X", default_value = "0", value_parser = values::finite, allow_negative_numbers = true)]
     pub presence_penalty: f32,
     /// Subtracted from logits for each time that the token was written before
-    #[arg(long, value_name = "X", default_value = "0", value_parser = values::finite, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "X", default_value = "0", value_parser = values::finite, allow_negative_numbers = true)]
     pub frequency_penalty: f32,
     /// Added to the logit of a token: TOKEN_ID+BIAS or TOKEN_ID-BIAS; can be repeated
-    #[arg(long, value_name = "ID+BIAS", value_parser = values::logit_bias)]
+    #[arg(hide_short_help = true, long, value_name = "ID+BIAS", value_parser = values::logit_bias)]
     pub logit_bias: Vec<(Token, f32)>,
     /// Tokens that are never written; can be repeated
-    #[arg(long = "ban-token", alias = "ban-tokens", value_name = "ID,..", value_delimiter = ',',
+    #[arg(hide_short_help = true, long = "ban-token", alias = "ban-tokens", value_name = "ID,..", value_delimiter = ',',
         value_parser = values::token, allow_negative_numbers = true)]
     pub ban_tokens: Vec<Token>,
     /// No end of the text before so many tokens
-    #[arg(long, value_name = "N", default_value = "0", value_parser = values::whole, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "0", value_parser = values::whole, allow_negative_numbers = true)]
     pub min_tokens: usize,
-    /// A string that ends the text and is not part of it; can be repeated
+    /// A string that ends the text and is not part of it; repeatable
     #[arg(long, alias = "reverse-prompt", value_name = "TEXT", value_parser = values::stop, allow_hyphen_values = true)]
     pub stop: Vec<String>,
     /// Go on past end tokens
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub ignore_eos: bool,
     /// Show special tokens in the text
-    #[arg(long)]
+    #[arg(hide_short_help = true, long)]
     pub special: bool,
-    /// Tokens to generate; -1 is until the text ends or the context is full
+    /// Tokens to generate [default: -1, until the text or the context ends]
     #[arg(short, long, visible_alias = "predict", value_name = "N", default_value = "-1",
         value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]
     pub n_predict: Limit,

@@ -9,10 +9,12 @@ use clap::{Args, ValueEnum};
 use foretoken::settings::{self, DraftingSettings, SpeculationSettings};
 use foretoken::{Promise, SpecType};
 use foretoken_engine::TranslationWay;
+use foretoken_hub::Name;
 use foretoken_model::{CacheType, WeightType};
 
 use super::drafters::{DrafterOptions, MemoryOptions};
-use crate::values;
+use crate::failure::Failure;
+use crate::{hub, values};
 
 /// What speculation promises, as `--verify` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -90,18 +92,21 @@ impl From<Translate> for TranslationWay {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Speculation")]
 pub struct SpeculationOptions {
+    /// Drafters: none, draft, lookup, suffix, .. [default: auto]
+    ///
     /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, trie, suffix, ngram, prediction, jacobi,
     /// phrases, random; draft:lookup lets the second draft for the model of the first; auto is draft, if there is a
-    /// model, suffix and phrases, if there are any [default: auto]
+    /// model, suffix and phrases, if there are any.
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,
     /// What speculation promises
     #[arg(long, value_name = "PROMISE", default_value = "exact")]
     pub verify: Verify,
-    /// How much to draft. auto weighs what each guess is worth against what it costs on this machine; a drafter that
-    /// does not pay rests. Under --verify rejection or block the text of a seed then depends on the clock, unless
-    /// --costs is given
-    #[arg(long, value_name = "KIND", default_value = "auto")]
+    /// How much to draft
+    ///
+    /// auto weighs what each guess is worth against what it costs on this machine; a drafter that does not pay rests.
+    /// Under --verify rejection or block the text of a seed then depends on the clock, unless --costs is given.
+    #[arg(long, hide_short_help = true, value_name = "KIND", default_value = "auto")]
     pub budget: Budget,
     #[command(flatten)]
     pub drafting: DraftingOptions,
@@ -109,14 +114,18 @@ pub struct SpeculationOptions {
 
 /// How to guess.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Speculation")]
+#[command(next_help_heading = "Draft models")]
 pub struct DraftingOptions {
-    /// The draft model: a directory or a .gguf file (also -md); given several times, the n-th draft of --spec-type
-    /// takes the n-th
-    #[arg(long, value_name = "MODEL")]
+    /// A draft model: a directory, a .gguf file or a name of the hub
+    ///
+    /// Given several times, the n-th draft of --spec-type takes the n-th.
+    #[arg(help_heading = "Speculation", long, value_name = "MODEL")]
     pub model_draft: Vec<PathBuf>,
+    /// The draft model by its name on the hub, behind those of --model-draft (also -hfd, -hfrd)
+    #[arg(long, value_name = "ORG/NAME[:QUANT]", value_parser = hub::name)]
+    pub hf_repo_draft: Vec<Name>,
     /// Most tokens drafted a pass [default: as many as pay; of the other budgets 16]
-    #[arg(long, aliases = ["draft-max", "draft"], value_name = "N",
+    #[arg(help_heading = "Speculation", hide_short_help = true, long, aliases = ["draft-max", "draft"], value_name = "N",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_max: Option<usize>,
     /// Fewest tokens that a draft model or an n-gram model drafts when it drafts, however improbable they are (see
@@ -160,15 +169,15 @@ pub struct DraftingOptions {
     /// What passes and drafts cost, for --budget auto: this file is read and never changed, so that nothing depends on
     /// the clock; if it is not there it is measured and written first [default: measured once a model and machine, kept
     /// in the cache folder and corrected by every run]
-    #[arg(long, value_name = "FILE")]
+    #[arg(help_heading = "Speculation", hide_short_help = true, long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// As --dtype, of draft models
     #[arg(long, value_name = "TYPE", value_parser = values::weight_type)]
     pub dtype_draft: Option<WeightType>,
-    /// What cached keys of draft models are rounded to (also -ctkd)
+    /// What cached keys of draft models are rounded to
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
     pub cache_type_k_draft: CacheType,
-    /// What cached values of draft models are rounded to (also -ctvd)
+    /// What cached values of draft models are rounded to
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = values::cache_type)]
     pub cache_type_v_draft: CacheType,
     #[command(flatten)]
@@ -179,21 +188,33 @@ pub struct DraftingOptions {
 
 impl SpeculationOptions {
     /// The library's settings.
-    pub fn settings(&self) -> SpeculationSettings {
-        SpeculationSettings {
+    ///
+    /// # Errors
+    /// As [`DraftingOptions::settings`].
+    pub fn settings(&self) -> Result<SpeculationSettings, Failure> {
+        Ok(SpeculationSettings {
             spec_type: self.spec_type.clone().unwrap_or_default(),
             verify: self.verify.into(),
             budget: self.budget.into(),
-            ..self.drafting.settings()
-        }
+            ..self.drafting.settings()?
+        })
     }
 }
 
 impl DraftingOptions {
-    /// The library's settings, with defaults for what a measurement takes several of.
-    pub fn settings(&self) -> SpeculationSettings {
-        SpeculationSettings {
-            model_draft: self.model_draft.clone(),
+    /// Whether a draft model is named.
+    pub fn has_model(&self) -> bool {
+        !self.model_draft.is_empty() || !self.hf_repo_draft.is_empty()
+    }
+
+    /// The library's settings, with defaults for what a measurement takes several of. Draft models of the hub are
+    /// fetched if they are not in the cache.
+    ///
+    /// # Errors
+    /// One is not there and cannot be fetched.
+    pub fn settings(&self) -> Result<SpeculationSettings, Failure> {
+        Ok(SpeculationSettings {
+            model_draft: hub::drafts(&self.model_draft, &self.hf_repo_draft)?,
             draft: DraftingSettings {
                 n_max: self.spec_draft_n_max,
                 n_min: self.spec_draft_n_min,
@@ -214,7 +235,7 @@ impl DraftingOptions {
             drafters: self.own.settings(),
             memory: self.memory.settings(),
             ..SpeculationSettings::default()
-        }
+        })
     }
 }
 
@@ -231,7 +252,8 @@ mod tests {
 
     #[test]
     fn defaults_are_the_librarys() {
-        assert_eq!(Line::parse_from(["line"]).speculation.settings(), SpeculationSettings::default());
+        let settings = Line::parse_from(["line"]).speculation.settings().expect("nothing is to be fetched");
+        assert_eq!(settings, SpeculationSettings::default());
     }
 
     #[test]

@@ -42,7 +42,9 @@ impl Problem {
             }
             Self::NotFinite { row } => {
                 let input = input.display();
-                format!("{input}: tensor {tensor}: row {row}: expected finite numbers to quantize, found others")
+                format!(
+                    "{input}: tensor {tensor}: row {row}: expected finite numbers that fit to quantize, found others"
+                )
             }
             Self::Write(error) => return error.into(),
         })
@@ -117,11 +119,12 @@ fn encode(dtype: Dtype, values: &[f32], out: &mut [u8]) -> Result<usize, usize> 
             }
         }
         blocks => {
-            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            let format = Format::ALL.into_iter().find(|format| format.name() == blocks.name());
+            let format = format.expect("types are chosen among those that can be made");
+            if let Some(at) = block::first_beyond(format, values) {
                 return Err(at);
             }
-            let format = Format::ALL.into_iter().find(|format| format.name() == blocks.name());
-            block::quantize(format.expect("types are chosen among those that can be made"), values, out);
+            block::quantize(format, values, out);
         }
     }
     Ok(saturated)

@@ -4,12 +4,15 @@
 //! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. What a terminal shows is seen on a
 //! pseudo-terminal (`terminal`).
 
+mod arguments;
 mod bad_input;
 mod bench;
 mod bench_generate;
 mod chat;
 mod check;
 mod generate;
+mod help;
+mod hub;
 mod logits;
 mod lookup;
 mod loudness;
@@ -28,6 +31,19 @@ mod trie;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+/// What of the environment says where the hub is, and who asks.
+const HUB_VARIABLES: [&str; 9] = [
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "HF_ENDPOINT",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "HUGGING_FACE_HUB_TOKEN",
+    "HF_HUB_DOWNLOAD_TIMEOUT",
+    "TRANSFORMERS_OFFLINE",
+];
 
 /// What came of one command line.
 struct Run {
@@ -60,6 +76,11 @@ fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
     // Costs of a test build are nobody's to keep.
     let cache = tempfile::tempdir().expect("a folder can be made");
     command.args(words).env_remove("FORETOKEN_ISA").env_remove("NO_COLOR").env("XDG_CACHE_HOME", cache.path());
+    // No test asks the hub by mistake.
+    for name in HUB_VARIABLES {
+        command.env_remove(name);
+    }
+    command.env("HF_HUB_OFFLINE", "1");
     command.envs(variables.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");

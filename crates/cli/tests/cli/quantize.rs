@@ -317,7 +317,7 @@ fn words_that_are_no_type_and_sources_that_are_none_are_named() {
     let values = bytes((0..128).map(|i| if i == 70 { f32::NAN } else { 1.0 }));
     let sick = small(&at("sick.gguf"), "elman", Dtype::F32, values, vec![]);
     let error = refused(folder.path(), 1, &[&sick, &to, "--type", "q8_0"]);
-    let expected = "tensor blk.0.odd.weight: row 1: expected finite numbers to quantize, found others";
+    let expected = "tensor blk.0.odd.weight: row 1: expected finite numbers that fit to quantize, found others";
     assert_eq!(error, format!("{sick}: {expected}"));
 }
 

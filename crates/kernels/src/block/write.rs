@@ -19,6 +19,25 @@ impl Format {
     }
 }
 
+/// The place of the first value that blocks of a format cannot hold: one that is not finite, or beyond the greatest
+/// scale. Made into blocks it would come back as another number without a word.
+///
+/// # Panics
+/// If the format is not one that [`Format::can_quantize`].
+pub fn first_beyond(format: Format, values: &[f32]) -> Option<usize> {
+    // The greatest magnitude of a quant, times that of its scale where scales are scaled again.
+    let steps = match format {
+        Format::Q8_0 => 127.0,
+        Format::Q4_0 => 8.0,
+        Format::Q4K => 15.0 * 63.0,
+        Format::Q6K => 32.0 * 127.0,
+        other => panic!("first_beyond: {} is only read", other.name()),
+    };
+    let most = f16::MAX.to_f32() * steps;
+    // NaN is within no bounds.
+    values.iter().position(|value| !(value.abs() <= most))
+}
+
 /// Makes blocks of floats. A pure function: each block depends on its own elements only.
 ///
 /// Q8_0 and Q4_0 have the bits of the Python package `gguf` wherever that is defined: where input and scale are finite

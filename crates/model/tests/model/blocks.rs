@@ -349,6 +349,18 @@ fn a_type_to_load_in() {
     }
     let wide = Blocks::random(Format::Q8_0).widened();
     assert!(asked(&wide, "f32") == said_by_gguf(&wide) && asked(&wide, "q4_k") != said_by_gguf(&wide));
+    // What blocks cannot hold would come back as another number.
+    for (value, wanted, found) in
+        [(f32::NAN, "q8_0", "NaN"), (f32::NEG_INFINITY, "q4_0", "-inf"), (3e38, "q4_k", "3"), (1e9, "q6_k", "1")]
+    {
+        let sick =
+            Blocks::random(Format::Q8_0).widened().with_bytes("blk.0.ffn_up.weight", 4 * 700, &value.to_le_bytes());
+        let (_folder, path) = written(&sick.bytes());
+        let weight_type: Option<WeightType> = Some(wanted.parse().unwrap());
+        let expected = format!("weight_type {wanted}: expected finite weights that its blocks can hold, found {found}");
+        let options = Options { weight_type, ..Options::for_positions(32, 1) };
+        assert_refused(&path, options, &["tensor blk.0.ffn_up.weight: row ", &expected]);
+    }
     // Rows of 32 and of 72, of which no one is a block of 256 and the latter no block of 32.
     let narrow = Checkpoint::open(&crate::fixture("llama")).unwrap();
     let narrowed = |wanted: &str| {

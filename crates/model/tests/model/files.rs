@@ -113,6 +113,13 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 impl Gguf {
+    /// The same file with other bytes at this place of a tensor.
+    pub(crate) fn with_bytes(mut self, tensor: &str, at: usize, bytes: &[u8]) -> Self {
+        let found = self.tensors.iter_mut().find(|(name, ..)| name == tensor).expect("it is there");
+        found.3[at..at + bytes.len()].copy_from_slice(bytes);
+        self
+    }
+
     fn entry(mut self, key: &str, kind: u32, value: &[u8]) -> Self {
         self.entries.push([&text(key)[..], &kind.to_le_bytes(), value].concat());
         self

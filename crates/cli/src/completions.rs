@@ -1,0 +1,68 @@
+//! `foretoken completions` and `foretoken man`: what shells and readers of manuals want, made of the same descriptions
+//! that the program reads its command line by.
+
+use std::io::Write;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::Cli;
+use crate::arguments::{line::command_of, unknown_command};
+use crate::failure::Failure;
+use crate::help::examples::examples;
+
+/// Options of `foretoken completions`.
+#[derive(Args, Debug)]
+pub struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+impl Completions {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn run(&self) -> Result<(), Failure> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "foretoken", &mut script);
+        printed(&script)
+    }
+}
+
+/// Options of `foretoken man`.
+#[derive(Args, Debug)]
+pub struct Man {
+    /// The command, as in `foretoken man bench pass` [default: all of the program]
+    #[arg(value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl Man {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// There is no such command, or standard output cannot be written.
+    pub fn run(&self) -> Result<(), Failure> {
+        let mut program = Cli::command();
+        program.build();
+        let Some(command) = command_of(&program, &self.command) else {
+            return Err(unknown_command(&self.command.join(" "), &program));
+        };
+        let examples = examples(&self.command).join("\n\n");
+        let more = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
+        let behind = [examples, more.unwrap_or_default()].join("\n\n").trim().to_string();
+        let name = [&["foretoken".to_string()], self.command.as_slice()].concat().join("-");
+        let command = command.clone().after_long_help(behind).display_name(name);
+        let mut page = Vec::new();
+        clap_mangen::Man::new(command).render(&mut page)?;
+        printed(&page)
+    }
+}
+
+fn printed(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout();
+    out.write_all(bytes)?;
+    Ok(out.flush()?)
+}

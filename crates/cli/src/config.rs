@@ -1,0 +1,253 @@
+//! `foretoken config`: each setting of a command line, and who decided it.
+//!
+//! What decides, from the strongest: the command line, the environment, the file of defaults, the model's
+//! `generation_config.json`, the program. Nothing is run, and of the model only its small files are read. Keys are not
+//! shown. Left out: what the program chooses when it runs, such as a seed; its description is shown instead.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Arg, Args, Command, CommandFactory};
+use foretoken::settings::{ModelSettings, SamplingSettings};
+use serde_json::{Value, json};
+
+use crate::Cli;
+use crate::arguments::line::{Line, options, takes_value};
+use crate::defaults::{Defaults, Found, NEVER, OWN_VARIABLES, Source, users_own, words};
+use crate::failure::Failure;
+use crate::names;
+use crate::progress::say;
+
+const EXPLAINED: &str = "\
+The file is ~/.config/foretoken/config.toml (below XDG_CONFIG_HOME, if that is set), or the one that
+--config or the variable FORETOKEN_CONFIG names. Its names are those of options:
+
+  model = \"~/models/qwen\"     for every command that has --model
+  threads = 4
+
+  [generate]
+  temp = 0.7                  for `foretoken generate` alone; counts more
+  stop = [\"END\", \"###\"]
+  ignore-eos = true           a flag; --no-ignore-eos takes it back
+
+  [bench.pass]
+  rows = [1, 8]
+
+Variables are named like options, too: FORETOKEN_TOP_P=0.9 is --top-p 0.9. The command line is stronger
+than a variable, a variable than the file, the file than the model's generation_config.json.";
+
+/// Values of these options are nobody's to see.
+const SECRETS: [&str; 2] = ["api_key", "hf_token"];
+
+/// Options of `foretoken config`.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXPLAINED)]
+pub struct Config {
+    /// The command whose settings are shown, with any of its options [default: generate]
+    #[arg(value_name = "COMMAND", num_args = 0.., allow_hyphen_values = true)]
+    line: Vec<String>,
+    /// Print one JSON object: the command, the file, and for each setting its value and where it comes from
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// Who decided a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Decider {
+    CommandLine,
+    Elsewhere(Source),
+    /// The model's file of this name.
+    Model(String),
+    Program,
+}
+
+impl Decider {
+    /// As JSON has it: the kind, and the place.
+    fn kind_and_place(&self) -> (&'static str, Option<String>) {
+        match self {
+            Self::CommandLine => ("command line", None),
+            Self::Elsewhere(Source::File(path, line)) => ("file", Some(format!("{}: line {line}", path.display()))),
+            Self::Elsewhere(Source::Environment(variable)) => ("environment", Some(variable.clone())),
+            Self::Model(file) => ("model", Some(file.clone())),
+            Self::Program => ("program", None),
+        }
+    }
+}
+
+/// A setting, its values and who decided them.
+struct Setting {
+    name: String,
+    values: Vec<String>,
+    /// What stands for a value where there is none before the command runs.
+    described: Option<String>,
+    from: Decider,
+}
+
+impl Setting {
+    fn shown(&self) -> String {
+        match (&self.values[..], &self.described) {
+            ([], Some(text)) => format!("({text})"),
+            ([], None) => "-".to_string(),
+            (values, _) => values.join(","),
+        }
+    }
+
+    fn object(&self) -> Value {
+        let value = match &self.values[..] {
+            [] => Value::Null,
+            [one] => json!(one),
+            several => json!(several),
+        };
+        let (kind, place) = self.from.kind_and_place();
+        json!({ "value": value, "described": self.described, "from": kind, "place": place })
+    }
+}
+
+/// Prints the settings of a command line.
+///
+/// # Errors
+/// A value is none of its option's, or standard output cannot be written.
+pub fn print(line: &Line, defaults: &Defaults) -> Result<(), Failure> {
+    let mut program = Cli::command();
+    program.build();
+    let command = line.command(&program);
+    let settings = settings(line, defaults, &program, command)?;
+    let called = line.path.join(" ");
+    let mut out = std::io::stdout();
+    if line.as_json {
+        let settings: BTreeMap<&str, Value> =
+            settings.iter().map(|setting| (setting.name.as_str(), setting.object())).collect();
+        let object = json!({
+            "command": called,
+            "file": defaults.file,
+            "settings": settings,
+            "unknown_variables": defaults.unknown_variables,
+        });
+        writeln!(out, "{object:#}")?;
+        return Ok(out.flush()?);
+    }
+    let file = match (&defaults.file, users_own()) {
+        (Some(path), _) => format!("file {}", path.display()),
+        (None, Some(path)) => format!("no file {}", path.display()),
+        (None, None) => "no file".to_string(),
+    };
+    writeln!(out, "foretoken {called}; {file}\n")?;
+    let width = settings.iter().map(|setting| setting.name.len()).max().unwrap_or(0);
+    let (programs, decided): (Vec<&Setting>, _) = settings.iter().partition(|setting| setting.from == Decider::Program);
+    for setting in decided.into_iter().chain(programs) {
+        let from = match setting.from.kind_and_place() {
+            (kind, None) => kind.to_string(),
+            (_, Some(place)) => place,
+        };
+        writeln!(out, "{:<width$}  {:<28}  {from}", setting.name, setting.shown())?;
+    }
+    out.flush()?;
+    for variable in &defaults.unknown_variables {
+        say(format_args!("note: {variable}: expected an option's name behind FORETOKEN_, found no such"));
+    }
+    Ok(())
+}
+
+fn settings(line: &Line, defaults: &Defaults, program: &Command, command: &Command) -> Result<Vec<Setting>, Failure> {
+    let mut settings = Vec::new();
+    let mut seen: Vec<&str> = Vec::new();
+    for option in options(program, command) {
+        let id = option.get_id().as_str();
+        if !NEVER.contains(&id) && !option.is_hide_set() && !seen.contains(&id) {
+            seen.push(id);
+            settings.push(setting(option, line, defaults, command)?);
+        }
+    }
+    add_models_choices(&mut settings);
+    for variable in OWN_VARIABLES {
+        let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else { continue };
+        let from = Decider::Elsewhere(Source::Environment(variable.to_string()));
+        if variable == "FORETOKEN_ISA" {
+            let values = vec![value.to_string_lossy().into_owned()];
+            settings.push(Setting { name: "isa".into(), values, described: None, from });
+        } else if let Some(keys) = settings.iter_mut().find(|setting| setting.name == "api-key") {
+            (keys.values, keys.from) = (vec![hidden()], from);
+        }
+    }
+    Ok(settings)
+}
+
+fn hidden() -> String {
+    "(not shown)".to_string()
+}
+
+/// One setting, as far as the line, what stands elsewhere and clap know.
+fn setting(option: &Arg, line: &Line, defaults: &Defaults, command: &Command) -> Result<Setting, Failure> {
+    let id = option.get_id().as_str();
+    let name = option.get_long().unwrap_or_default().to_string();
+    let given = || line.given.iter().filter(|given| given.id == id);
+    let mut values = Vec::new();
+    for value in given().filter(|_| takes_value(option)).filter_map(|given| given.value.clone()) {
+        let found = words(option, &Found::One(value));
+        values.extend(found.map_err(|problem| Failure::Usage(format!("--{name}: {problem}")))?.0);
+    }
+    if let (Some(last), false) = (given().next_back(), takes_value(option)) {
+        values = vec![last.value.clone().unwrap_or("true".to_string())];
+    }
+    if !matches!(option.get_action(), clap::ArgAction::Append) {
+        values.drain(..values.len().saturating_sub(1));
+    }
+    let place =
+        command.get_positionals().zip(&line.positionals).find(|(arg, _)| id == "model" && arg.get_id() == "place");
+    if let Some((_, at)) = place {
+        values = vec![line.words[*at].to_string_lossy().into_owned()];
+    }
+    let elsewhere = defaults.of_line.iter().find(|default| default.id == id);
+    let (mut values, from) = match (values.is_empty() && given().next().is_none(), elsewhere) {
+        (false, _) => (values, Decider::CommandLine),
+        (true, Some(default)) => (default.values.clone(), Decider::Elsewhere(default.source.clone())),
+        (true, None) if !takes_value(option) => (vec!["false".to_string()], Decider::Program),
+        (true, None) => {
+            let values = option.get_default_values().iter();
+            (values.map(|value| value.to_string_lossy().into_owned()).collect(), Decider::Program)
+        }
+    };
+    if SECRETS.contains(&id) && !values.is_empty() {
+        values = vec![hidden()];
+    }
+    let described = if values.is_empty() { described_default(option) } else { None };
+    Ok(Setting { name, values, described, from })
+}
+
+/// What an option's help says about its default.
+fn described_default(option: &Arg) -> Option<String> {
+    let help = option.get_long_help().or(option.get_help())?.to_string();
+    let (_, behind) = help.split_once("[default: ")?;
+    Some(behind.split(']').next()?.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Fills in what the model's files decide of the law, and what the program does where they say nothing.
+fn add_models_choices(settings: &mut [Setting]) {
+    let path = settings.iter().find(|setting| setting.name == "model");
+    let path = path.and_then(|setting| setting.values.first()).map(PathBuf::from);
+    if !settings.iter().any(|setting| setting.name == "top-k") {
+        return;
+    }
+    let opened = ModelSettings { path, ..ModelSettings::default() }.open();
+    let decided = opened.and_then(|opened| SamplingSettings::default().decided(&opened, None));
+    let decided = match decided {
+        Ok(decided) => decided,
+        Err(error) => return say(format_args!("note: what the model decides is left out: {error}")),
+    };
+    let all = serde_json::to_value(&decided.settings).unwrap_or_default();
+    let open = serde_json::to_value(SamplingSettings::default()).unwrap_or_default();
+    for (name, value) in all.as_object().into_iter().flatten().filter(|(name, _)| open[name.as_str()].is_null()) {
+        let long = names::option(name);
+        let setting = settings.iter_mut().find(|setting| long.strip_prefix("--") == Some(&setting.name));
+        // A seed that is not given is drawn when a text begins.
+        let Some(setting) = setting.filter(|setting| setting.from == Decider::Program && name != "seed") else {
+            continue;
+        };
+        setting.values = vec![value.as_f64().map_or(value.to_string(), |number| (number as f32).to_string())];
+        setting.described = None;
+        if decided.decided_by_model.contains(&name.as_str()) {
+            setting.from = Decider::Model(decided.file.clone());
+        }
+    }
+}

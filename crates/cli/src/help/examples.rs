@@ -1,0 +1,41 @@
+//! How each command is used, in examples that `-h` and the manual show.
+
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "",
+        &[
+            "foretoken MODEL                             talk with a model: a directory or a .gguf file",
+            "foretoken generate -m MODEL \"Once upon a time\" -n 64",
+            "foretoken serve MODEL --port 8000           OpenAI's API, and a page to look at it",
+        ],
+    ),
+    (
+        "generate",
+        &[
+            "foretoken generate \"Once upon a time\" -n 64",
+            "foretoken generate -m model.gguf -md small.gguf -f prompt.txt --temp 0",
+            "cat notes.txt | foretoken generate -m model/ --json",
+        ],
+    ),
+    ("chat", &["foretoken chat model.gguf", "foretoken chat model/ -md small/ --system \"Answer in one sentence.\""]),
+    (
+        "serve",
+        &["foretoken serve model.gguf", "foretoken serve model/ -md small/ --host 0.0.0.0 --api-key-file keys.txt"],
+    ),
+    ("inspect", &["foretoken inspect model.gguf"]),
+    ("check", &["foretoken check -m model/ -md small/ --prompts prompts.txt -n 64"]),
+    ("quantize", &["foretoken quantize model/ model-q4.gguf --type q4_k_m"]),
+    ("lookup build", &["foretoken lookup build corpus/ -m model/ -o texts.bin"]),
+    ("bench pass", &["foretoken bench pass -m model.gguf --rows 1,4,16"]),
+    ("bench generate", &["foretoken bench generate --prompts prompts.jsonl --spec-type suffix,draft --temp 0 -n 64"]),
+    ("bench replay", &["foretoken bench replay records.jsonl -m model/ --spec-type lookup,suffix"]),
+    ("completions", &["foretoken completions bash > ~/.local/share/bash-completion/completions/foretoken"]),
+    ("man", &["foretoken man generate | man -l -"]),
+    ("config", &["foretoken config", "foretoken config chat -m model/ --temp 0.5"]),
+];
+
+/// How the command of this path is used, a line an example.
+pub fn examples(path: &[String]) -> &'static [&'static str] {
+    let name = path.join(" ");
+    EXAMPLES.iter().find(|(command, _)| *command == name).map_or(&[], |(_, examples)| *examples)
+}

@@ -1,0 +1,156 @@
+//! The command line as someone writes it who comes from another program: models in a command's place, other programs'
+//! names, mistyped ones, standard input.
+
+use crate::{demo, file, golden, run, run_with, words};
+
+/// The table of names that other programs have; its own tests are in the program.
+#[path = "../../src/arguments/foreign.rs"]
+#[allow(dead_code, reason = "the program asks more of it than this test")]
+mod foreign;
+
+use foreign::Meaning;
+
+#[test]
+fn a_model_alone_is_talked_with() {
+    let model = demo("demo-draft");
+    let plain = run_with(&["chat", "-m", &model, "-s", "1", "-n", "8"], &[], "hello\n").ok();
+    for line in [vec![model.as_str()], vec!["chat", &model], vec!["-m", &model], vec!["-q", &model]] {
+        let words = [&line[..], &["-s", "1", "-n", "8"]].concat();
+        assert_eq!(run_with(&words, &[], "hello\n").ok(), plain, "{line:?}");
+    }
+    let plain = run(&["generate", "-m", &model, "hello", "-s", "1", "-n", "8"]).ok();
+    assert_eq!(run(&[&model, "-p", "hello", "-s", "1", "-n", "8"]).ok(), plain);
+    let error = run(&["chat", &model, "-m", &model]).error(2);
+    assert!(error.contains("--model") && error.ends_with("found both"), "{error}");
+    // Names of commands win; a path is one if it is written as one.
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    std::fs::create_dir(folder.path().join("chat")).expect("a folder can be made");
+    let path = folder.path().join("chat").display().to_string();
+    assert!(run(&[&path]).error(1).starts_with(&path));
+    assert!(run(&["nothing.gguf"]).error(1).starts_with("nothing.gguf: "));
+    assert!(run(&["serve", "nothing.gguf"]).error(1).starts_with("nothing.gguf: "));
+}
+
+#[test]
+fn words_that_are_neither_command_nor_model_are_told_the_nearest() {
+    for (word, end) in [("genrate", "did you mean generate?"), ("xyzzy", "foretoken -h shows the commands")] {
+        let expected = "expected a command or a model (a directory or a .gguf file), found neither";
+        assert_eq!(run(&[word, "hello"]).error(2), format!("{word}: {expected}; {end}"));
+    }
+    for (name, ours) in foreign::COMMANDS {
+        assert_eq!(run(&[name, "x"]).error(2), format!("{name}: expected {ours}"));
+    }
+}
+
+#[test]
+fn names_of_other_programs_are_answered_by_ours() {
+    for (names, meaning) in foreign::OPTIONS {
+        for name in *names {
+            let command = match name {
+                // What only the server has.
+                _ if *meaning == Meaning::Same("alias") => "serve",
+                _ => "generate",
+            };
+            let found = run(&[command, name, "-h"]);
+            assert!(matches!(meaning, Meaning::Same(_)) || found.code == 0, "{name}: help is given in any case");
+            let error = match meaning {
+                // Their values are checked as ours are.
+                Meaning::Same("model" | "model-draft") => continue,
+                Meaning::Same("alias" | "stop") => run(&[command, &format!("{name}=x"), "--temp", "-1"]).error(2),
+                Meaning::Same(_) => run(&[command, &format!("{name}=wrong")]).error(2),
+                _ => run(&[command, "hello", name, "1"]).error(2),
+            };
+            match meaning {
+                Meaning::Same("alias" | "stop") => assert!(error.starts_with("--temp: "), "{error}"),
+                Meaning::Same(ours) => assert!(error.starts_with(&format!("--{ours}: expected ")), "{name}: {error}"),
+                Meaning::Like(ours) => assert_eq!(error, format!("{name}: expected {ours}")),
+                Meaning::Nothing(why) => assert_eq!(error, format!("{name}: expected no such option: {why}")),
+            }
+        }
+    }
+}
+
+#[test]
+fn names_that_mean_the_same_are_taken() {
+    let plain = run(&words("generate hello -s 1 -n 6 --top-p 0.9 --stop xyz")).ok();
+    for line in [
+        "generate hello --seed 1 --max-new-tokens 6 --top_p 0.9 -r xyz",
+        "generate hello --seed=1 --max_tokens=6 --top_p=0.9 --stop-strings=xyz",
+    ] {
+        assert_eq!(run(&words(line)).ok(), plain, "{line}");
+    }
+    let (model, small) = (demo("demo-target"), demo("demo-draft"));
+    let line = ["generate", "hello", "-s", "1", "-n", "6", "--model-path", &model, "--assistant-model", &small];
+    let found = run(&line);
+    assert!(found.err.contains("draft accepted"), "{}", found.err);
+}
+
+#[test]
+fn options_that_are_not_there_are_told_the_nearest_or_whose_they_are() {
+    for (line, expected) in [
+        ("generate x --tmep 1", "--tmep: expected an option of foretoken generate; did you mean --temp?"),
+        (
+            "generate x --frobnicate",
+            "--frobnicate: expected an option of foretoken generate; foretoken generate --help shows them",
+        ),
+        ("inspect --port 1", "--port: expected an option of foretoken inspect, found one of serve"),
+        ("bench pass -z", "-z: expected an option of foretoken bench pass; foretoken bench pass --help shows them"),
+        ("--frobnicate", "--frobnicate: expected an option of foretoken chat; foretoken chat --help shows them"),
+        (
+            "generate once upon",
+            "generate: expected no further word, found \"upon\"; a prompt of several words stands in quotes",
+        ),
+        ("generate x -p y", "[PROMPT]: expected without --prompt <PROMPT>, found both"),
+        ("check", "check: expected --prompts <FILE>, found none; foretoken check -h shows how"),
+        ("bench frob", "bench: expected what to do (foretoken bench -h shows it), found \"frob\""),
+    ] {
+        assert_eq!(run(&words(line)).error(2), expected, "{line}");
+    }
+    assert!(run(&words("")).error(2).starts_with("expected a command or a model, found none"));
+}
+
+#[test]
+fn flags_are_taken_back() {
+    assert!(run(&words("generate hello -n 2 -q --no-quiet")).err.contains("seed: "));
+    assert!(!run(&words("generate hello -n 2 --json --no-json")).ok().starts_with('{'));
+}
+
+#[test]
+fn standard_input_is_a_dash() {
+    let plain = run(&words("generate hello -s 1 -n 4")).ok();
+    for line in ["generate -s 1 -n 4", "generate - -s 1 -n 4", "generate -p - -s 1 -n 4", "generate -f - -s 1 -n 4"] {
+        assert_eq!(run_with(&words(line), &[], "hello\n").ok(), plain, "{line}");
+    }
+    let (_folder, path) = file("prompts.txt", "a b\nonce upon\n");
+    let listed = run(&words(&format!("generate --prompts {path} -s 1 -n 4"))).ok();
+    let from_input = |text: &str| run_with(&words("generate --prompts - -s 1 -n 4"), &[], text).ok();
+    assert_eq!(from_input("a b\nonce upon\n"), listed);
+    assert_eq!(from_input("{\"prompt\": \"a b\"}\n{\"text\": \"once upon\"}\n"), listed);
+    let error = run_with(&words("check --prompts -"), &[], "{\"title\": 1}\n").error(1);
+    assert_eq!(error, "standard input: line 1: prompt: expected a text or token ids, found none");
+}
+
+#[test]
+fn parts_of_a_model_are_told_from_the_whole() {
+    let model = golden("llama");
+    for part in ["config.json", "model.safetensors"] {
+        let error = run(&["generate", "-m", &format!("{model}/{part}"), "x"]).error(1);
+        let found = format!("found a file of one; give {model}");
+        assert_eq!(error, format!("{model}/{part}: expected a model's directory or a .gguf file, {found}"));
+    }
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let place = folder.path().display().to_string();
+    let error = run(&["inspect", &place]).error(1);
+    assert_eq!(error, format!("{place}: expected config.json with .safetensors files, or a .gguf file, found neither"));
+    std::fs::write(folder.path().join("b.gguf"), "").expect("a file can be written");
+    std::fs::write(folder.path().join("a.gguf"), "").expect("a file can be written");
+    let error = run(&["inspect", &place]).error(1);
+    let found = format!("found a folder of .gguf files; give one of them, as {place}/a.gguf");
+    assert_eq!(error, format!("{place}: expected a model's directory or a .gguf file, {found}"));
+    std::fs::copy(format!("{model}/config.json"), folder.path().join("config.json")).expect("a file can be copied");
+    std::fs::write(folder.path().join("pytorch_model.bin"), "").expect("a file can be written");
+    let error = run(&["inspect", &place]).error(1);
+    assert!(error.contains("found pickled tensors; this converts them: python3"), "{error}");
+    let (_folder, path) = file("weights.pth", "");
+    assert!(run(&["inspect", &path]).error(1).contains("found pickled tensors"));
+}

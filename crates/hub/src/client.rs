@@ -1,0 +1,240 @@
+//! Requests to the hub: redirects that a token does not follow, bounded answers, and statuses as errors of one line.
+//!
+//! Redirects are followed here and not by `ureq`, so that one place decides who sees the token: the server of the
+//! endpoint (scheme, host and port), and nobody else. Left out: bodies of files (`download.rs`).
+
+use std::io::Read;
+
+use ureq::http::{HeaderMap, Response, StatusCode};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Body};
+
+use crate::checksum::Etag;
+use crate::error::{HubError, shown};
+use crate::listing::{Entry, Listing, wrong_etag};
+use crate::name::Name;
+use crate::settings::Settings;
+use crate::url::{Url, encoded};
+
+/// Redirects in a row, at most.
+const REDIRECTS_MAX: usize = 10;
+/// Bytes of a listing, at most.
+const LISTING_MAX: u64 = 32 << 20;
+/// A listing takes so many times as long as a connection may be silent, at most.
+const LISTING_STALLS: u32 = 6;
+/// Bytes of an error's body that are looked at.
+const SAID_MAX: u64 = 4096;
+
+/// Who asks the hub.
+pub(crate) struct Client {
+    agent: Agent,
+    endpoint: Url,
+    base: String,
+    token: Option<String>,
+    stall: std::time::Duration,
+}
+
+/// Why a request came to nothing.
+pub(crate) enum Unanswered {
+    /// The connection: asking again may help.
+    Connection(String),
+    /// Something else, which will be the same the next time.
+    Final(HubError),
+}
+
+impl Client {
+    /// A client of the hub that the settings name.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, HubError> {
+        let base = settings.endpoint.clone();
+        let endpoint = crate::settings::endpoint(&base)?;
+        let stall = Some(settings.stall);
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_resolve(stall)
+            .timeout_connect(stall)
+            .timeout_send_request(stall)
+            .timeout_recv_response(stall)
+            .timeout_per_read(stall)
+            .user_agent(concat!("foretoken/", env!("CARGO_PKG_VERSION")))
+            .tls_config(TlsConfig::builder().root_certs(root_certificates(settings)).build());
+        let agent = config.build().new_agent();
+        Ok(Self { agent, endpoint, base, token: settings.token.clone(), stall: settings.stall })
+    }
+
+    /// The hub, for messages.
+    pub(crate) fn server(&self) -> String {
+        self.endpoint.server()
+    }
+
+    /// Whether requests carry a token.
+    fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// The address of a file at a commit.
+    pub(crate) fn file_url(&self, name: &Name, commit: &str, path: &str) -> String {
+        format!("{}/{}/resolve/{}/{}", self.base, name.repo(), encoded(commit, false), encoded(path, true))
+    }
+
+    /// The files of a repository at a revision.
+    pub(crate) fn listing(&self, name: &Name, revision: &str) -> Result<Listing, HubError> {
+        let revision = encoded(revision, false);
+        let url = format!("{}/api/models/{}/revision/{revision}?blobs=true", self.base, name.repo());
+        let limit = Some(self.stall * LISTING_STALLS);
+        let response = self.follow(&url, |url| {
+            let request = self.with_token(self.agent.get(url.to_string()), url);
+            request.config().timeout_global(limit).build().call()
+        });
+        let mut response = response.map_err(|why| self.said(why))?;
+        if response.status() != StatusCode::OK {
+            return Err(self.refused(name, &mut response));
+        }
+        let mut text = Vec::new();
+        let read = response.body_mut().as_reader().take(LISTING_MAX + 1).read_to_end(&mut text);
+        read.map_err(|error| HubError::NoNetwork(format!("no connection to {}: {error}", self.server())))?;
+        if text.len() as u64 > LISTING_MAX {
+            return Err(HubError::Content(format!("listing: expected at most {LISTING_MAX} bytes, found more")));
+        }
+        Listing::of_hub(&text)
+    }
+
+    /// Size and checksum of a file, where a listing does not say them.
+    pub(crate) fn entry(&self, name: &Name, commit: &str, path: &str) -> Result<Entry, HubError> {
+        let linked = |headers: &HeaderMap| headers.contains_key("x-linked-etag");
+        let url = self.file_url(name, commit, path);
+        let response = self.follow_until(&url, linked, |url| {
+            self.with_token(self.agent.head(url.to_string()), url).header("Accept-Encoding", "identity").call()
+        });
+        let mut response = response.map_err(|why| self.said(why))?;
+        let headers = response.headers();
+        let is_linked = linked(headers);
+        if response.status() != StatusCode::OK && !is_linked {
+            return Err(self.refused(name, &mut response).at(path));
+        }
+        let (etag, size) = if is_linked { ("x-linked-etag", "x-linked-size") } else { ("etag", "content-length") };
+        let etag = header(headers, etag).unwrap_or_default();
+        let size = header(headers, size).and_then(|text| text.parse().ok());
+        let size = size.ok_or_else(|| HubError::Content(format!("{path}: size: expected a number, found none")))?;
+        let etag = Etag::parse(etag).ok_or_else(|| wrong_etag(path, etag))?;
+        Ok(Entry { size: Some(size), git: Some(etag.clone()).filter(|etag| !etag.is_sha256()), etag: Some(etag) })
+    }
+
+    /// A file from byte `from` on.
+    pub(crate) fn file(&self, url: &str, from: u64) -> Result<Response<Body>, Unanswered> {
+        self.follow(url, |url| {
+            let request = self.with_token(self.agent.get(url.to_string()), url).header("Accept-Encoding", "identity");
+            let request = if from > 0 { request.header("Range", format!("bytes={from}-")) } else { request };
+            request.call()
+        })
+    }
+
+    fn with_token<B>(&self, request: ureq::RequestBuilder<B>, url: &Url) -> ureq::RequestBuilder<B> {
+        match &self.token {
+            Some(token) if url.same_server(&self.endpoint) => {
+                request.header("Authorization", format!("Bearer {token}"))
+            }
+            _ => request,
+        }
+    }
+
+    fn follow(
+        &self,
+        url: &str,
+        ask: impl Fn(&Url) -> Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Body>, Unanswered> {
+        self.follow_until(url, |_| false, ask)
+    }
+
+    /// Asks, and asks again where redirects lead, until an answer is none or is enough.
+    fn follow_until(
+        &self,
+        url: &str,
+        enough: impl Fn(&HeaderMap) -> bool,
+        ask: impl Fn(&Url) -> Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Body>, Unanswered> {
+        let refused = |found: String| Unanswered::Final(HubError::Content(found));
+        let mut url = Url::parse(url).ok_or_else(|| refused(format!("expected an address, found {}", shown(url))))?;
+        for _ in 0..=REDIRECTS_MAX {
+            let response = ask(&url).map_err(|error| unanswered(&url, error))?;
+            let is_redirect = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+            if !is_redirect || enough(response.headers()) {
+                return Ok(response);
+            }
+            let location = header(response.headers(), "location").unwrap_or_default();
+            url = url.join(location).ok_or_else(|| {
+                let from = url.server();
+                refused(format!("{from}: redirect: expected an address as safe as this, found \"{}\"", shown(location)))
+            })?;
+        }
+        Err(refused(format!("{}: expected at most {REDIRECTS_MAX} redirects, found more", self.server())))
+    }
+
+    fn said(&self, why: Unanswered) -> HubError {
+        match why {
+            Unanswered::Connection(why) => HubError::NoNetwork(format!("no connection to {why}")),
+            Unanswered::Final(error) => error,
+        }
+    }
+
+    /// What a status means that is no success.
+    pub(crate) fn refused(&self, name: &Name, response: &mut Response<Body>) -> HubError {
+        let (status, repo) = (response.status(), name.repo());
+        let code = header(response.headers(), "x-error-code").unwrap_or_default().to_string();
+        let said = header(response.headers(), "x-error-message").map(str::to_string);
+        let said = said.or_else(|| {
+            let mut body = String::new();
+            response.body_mut().as_reader().take(SAID_MAX).read_to_string(&mut body).ok()?;
+            let value: serde_json::Value = serde_json::from_str(&body).ok()?;
+            value["error"].as_str().map(str::to_string)
+        });
+        let said = said.filter(|said| !said.is_empty()).map(|said| format!(" ({})", shown(&said))).unwrap_or_default();
+        let token = match self.has_token() {
+            true => "the token of HF_TOKEN does not open it",
+            false => "HF_TOKEN is not set",
+        };
+        let server = self.server();
+        match (status.as_u16(), code.as_str()) {
+            (_, "GatedRepo") => HubError::Refused(format!(
+                "gated: access is asked for at {server}/{repo}, and {token}: status {status}{said}"
+            )),
+            (404, "RevisionNotFound") => HubError::Refused(format!("no revision {} at {server}", name.revision())),
+            (404, "EntryNotFound") => HubError::Refused(format!("no such file at {server}{said}")),
+            (401 | 403, _) => HubError::Refused(format!(
+                "not found at {server}, private or gated, and {token}: status {status}{said}"
+            )),
+            (404, _) => HubError::Refused(format!("not found at {server}: status {status}{said}")),
+            _ => HubError::NoNetwork(format!("{server}: expected an answer, found status {status}{said}")),
+        }
+    }
+}
+
+/// A header's text.
+pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn unanswered(url: &Url, error: ureq::Error) -> Unanswered {
+    let server = url.server();
+    match error {
+        ureq::Error::HostNotFound => Unanswered::Connection(format!("{server}: no such host")),
+        ureq::Error::Io(error) => Unanswered::Connection(format!("{server}: {error}")),
+        ureq::Error::Timeout(_) => Unanswered::Connection(format!("{server}: no answer in time")),
+        ureq::Error::ConnectionFailed => Unanswered::Connection(format!("{server}: refused")),
+        ureq::Error::ConnectProxyFailed(why) => Unanswered::Connection(format!("{server}: proxy: {}", shown(&why))),
+        // Whatever comes over a broken line may look like another protocol.
+        other => Unanswered::Connection(format!("{server}: {}", shown(&other.to_string()))),
+    }
+}
+
+/// The certificates of the file that is named, or else those of Mozilla's programme, which are part of the program. A
+/// file that cannot be read, or holds none, counts as none.
+fn root_certificates(settings: &Settings) -> RootCerts {
+    let pem = settings.certificates.as_ref().and_then(|path| std::fs::read(path).ok());
+    let certificate = |item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    };
+    let found: Vec<Certificate<'static>> = pem.iter().flat_map(|pem| parse_pem(pem).filter_map(certificate)).collect();
+    if found.is_empty() { RootCerts::WebPki } else { RootCerts::new_with_certs(&found) }
+}

@@ -1,0 +1,321 @@
+//! One file: from where it broke off to its last byte, checked, and only then under its name.
+//!
+//! Bytes go to `blobs/ETAG.incomplete`, as with `huggingface_hub`, so that either program goes on with what the other
+//! left. A connection that breaks is taken up again as long as each attempt brings bytes. What lies there from an
+//! earlier run may be anything: if the whole does not hash to its etag, the file is fetched once more from its start.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ureq::Body;
+use ureq::http::Response;
+
+use crate::checksum::{Checksum, Etag};
+use crate::client::{Client, Unanswered, header};
+use crate::error::{HubError, shown};
+use crate::fetch::Event;
+use crate::name::Name;
+
+/// Attempts in a row that bring no byte, at most.
+const ATTEMPTS_MAX: u32 = 5;
+/// The longest pause between two attempts.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// What all files of a run share.
+pub(crate) struct Transfer<'a> {
+    /// Somebody failed: nobody goes on.
+    pub stop: AtomicBool,
+    /// Bytes that lie here.
+    pub done: AtomicU64,
+    /// Bytes that were fetched.
+    pub fetched: AtomicU64,
+    pub watch: &'a (dyn Fn(Event<'_>) + Sync),
+}
+
+impl Transfer<'_> {
+    /// So many bytes more lie here.
+    fn add(&self, bytes: u64) {
+        let before = self.done.fetch_add(bytes, Ordering::Relaxed);
+        if bytes > 0 {
+            (self.watch)(Event::Done { bytes: before + bytes });
+        }
+    }
+
+    /// So many bytes have to be fetched again.
+    fn take_back(&self, bytes: u64) {
+        self.done.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A file to fetch.
+pub(crate) struct Download<'a> {
+    pub client: &'a Client,
+    pub name: &'a Name,
+    pub path: &'a str,
+    pub url: String,
+    pub size: u64,
+    pub etag: &'a Etag,
+    pub blob: PathBuf,
+    pub lock: PathBuf,
+    /// Whether what lies there is read to its end and checked, and not its size alone.
+    pub verify: bool,
+    pub pause: Duration,
+}
+
+/// Why an attempt ended early.
+enum Broken {
+    /// Another attempt may bring more.
+    Connection {
+        why: String,
+        wait: Option<Duration>,
+    },
+    Final(HubError),
+}
+
+impl From<HubError> for Broken {
+    fn from(error: HubError) -> Self {
+        Self::Final(error)
+    }
+}
+
+impl Download<'_> {
+    /// Sees to it that the file is there.
+    pub(crate) fn run(&self, transfer: &Transfer<'_>) -> Result<(), HubError> {
+        let _lock = self.locked(transfer)?;
+        if self.is_there()? {
+            transfer.add(self.size);
+            return Ok(());
+        }
+        if let Some(folder) = self.blob.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| HubError::disk(folder, "made", &error))?;
+        }
+        let mut partial = Partial::open(self)?;
+        transfer.add(partial.done);
+        let mut is_fresh = partial.done == 0;
+        loop {
+            self.fetch_rest(&mut partial, transfer)?;
+            let found = partial.checksum.end();
+            if found == self.etag.to_string() {
+                break;
+            }
+            transfer.take_back(self.size);
+            partial.file.set_len(0).map_err(|error| self.unwritable(&error))?;
+            if is_fresh {
+                let _ = std::fs::remove_file(self.beside());
+                let line = format!("{}: checksum: expected {}, found {found}", self.path, self.etag);
+                return Err(HubError::Content(line));
+            }
+            partial = Partial::open(self)?;
+            is_fresh = true;
+        }
+        partial.file.sync_all().map_err(|error| self.unwritable(&error))?;
+        std::fs::rename(self.beside(), &self.blob).map_err(|error| self.unwritable(&error))
+    }
+
+    fn beside(&self) -> PathBuf {
+        let name = self.blob.file_name().unwrap_or_default().to_string_lossy();
+        self.blob.with_file_name(format!("{name}.incomplete"))
+    }
+
+    fn unwritable(&self, error: &std::io::Error) -> HubError {
+        HubError::disk(&self.beside(), "written", error)
+    }
+
+    fn is_there(&self) -> Result<bool, HubError> {
+        match std::fs::metadata(&self.blob) {
+            Ok(found) if !found.is_file() || found.len() != self.size => Ok(false),
+            Ok(_) if !self.verify => Ok(true),
+            Ok(_) => self.etag.is_of(&self.blob, self.size).map_err(|error| HubError::disk(&self.blob, "read", &error)),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// The lock of this file, which is held until it is dropped. Another process may fetch it right now.
+    fn locked(&self, transfer: &Transfer<'_>) -> Result<File, HubError> {
+        let wrong = |error: &std::io::Error| HubError::disk(&self.lock, "locked", error);
+        if let Some(folder) = self.lock.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| wrong(&error))?;
+        }
+        let options = OpenOptions::new().write(true).create(true).truncate(false).open(&self.lock);
+        let file = options.map_err(|error| wrong(&error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                (transfer.watch)(Event::Waits { file: self.path });
+                file.lock().map_err(|error| wrong(&error))?;
+            }
+            Err(TryLockError::Error(error)) => return Err(wrong(&error)),
+        }
+        Ok(file)
+    }
+
+    /// Fetches what is missing, in as many attempts as it takes.
+    fn fetch_rest(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), HubError> {
+        let (mut attempts, mut furthest) = (0, partial.done);
+        while partial.done < self.size {
+            let (why, wait) = match self.attempt(partial, transfer) {
+                Ok(()) => continue,
+                Err(Broken::Final(error)) => return Err(error),
+                Err(Broken::Connection { why, wait }) => (why, wait),
+            };
+            if partial.done > furthest {
+                (furthest, attempts) = (partial.done, 0);
+            }
+            attempts += 1;
+            if attempts >= ATTEMPTS_MAX {
+                let kept = match partial.done {
+                    0 => String::new(),
+                    done => format!("; {done} of {} bytes are kept, and the next run goes on from there", self.size),
+                };
+                return Err(HubError::NoNetwork(format!("{}: {why}{kept}", self.path)));
+            }
+            (transfer.watch)(Event::Retry { file: self.path, why: &why });
+            let pause = wait.unwrap_or(self.pause * 2u32.pow(attempts - 1)).min(PAUSE_MAX);
+            let step = Duration::from_millis(50);
+            let mut waited = Duration::ZERO;
+            while waited < pause {
+                if transfer.stop.load(Ordering::Relaxed) {
+                    return Err(HubError::Stopped);
+                }
+                std::thread::sleep(step.min(pause - waited));
+                waited += step;
+            }
+        }
+        Ok(())
+    }
+
+    /// One request, and as much of its answer as comes.
+    fn attempt(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), Broken> {
+        let response = self.client.file(&self.url, partial.done).map_err(|why| match why {
+            Unanswered::Connection(why) => Broken::Connection { why: format!("no connection to {why}"), wait: None },
+            Unanswered::Final(error) => Broken::Final(error.at(self.path)),
+        })?;
+        let response = self.accepted(response, partial, transfer)?;
+        let mut body = response.into_body().into_reader();
+        let mut buffer = vec![0; 1 << 18];
+        loop {
+            if transfer.stop.load(Ordering::Relaxed) {
+                return Err(HubError::Stopped.into());
+            }
+            let broken = |why: String| Broken::Connection { why, wait: None };
+            let len = match body.read(&mut buffer) {
+                Ok(len) => len,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(broken(format!("the connection broke: {}", shown(&error.to_string())))),
+            };
+            if len == 0 {
+                let (done, size) = (partial.done, self.size);
+                let short = || broken(format!("the connection ended behind {done} of {size} bytes"));
+                return if done == size { Ok(()) } else { Err(short()) };
+            }
+            if len as u64 > self.size - partial.done {
+                return Err(self.wrong_size("more".to_string()).into());
+            }
+            partial.append(&buffer[..len]).map_err(|error| self.unwritable(&error))?;
+            transfer.fetched.fetch_add(len as u64, Ordering::Relaxed);
+            transfer.add(len as u64);
+        }
+    }
+
+    /// An answer whose body goes on where the file ends. One that begins anew empties it.
+    fn accepted(
+        &self,
+        mut response: Response<Body>,
+        partial: &mut Partial,
+        transfer: &Transfer<'_>,
+    ) -> Result<Response<Body>, Broken> {
+        let status = response.status().as_u16();
+        match status {
+            200 if partial.done > 0 => self.begin_again(partial, transfer)?,
+            200 => {}
+            206 => {
+                let range = header(response.headers(), "content-range").unwrap_or_default();
+                let expected = format!("bytes {}-{}/{}", partial.done, self.size - 1, self.size);
+                if range != expected {
+                    let found = shown(range);
+                    let line = format!("{}: range: expected \"{expected}\", found \"{found}\"", self.path);
+                    return Err(HubError::Content(line).into());
+                }
+            }
+            416 if partial.done > 0 => {
+                self.begin_again(partial, transfer)?;
+                return Err(Broken::Connection { why: "status 416".to_string(), wait: None });
+            }
+            408 | 429 | 500.. => {
+                let seconds = header(response.headers(), "retry-after").and_then(|text| text.parse().ok());
+                let why = format!("{}: status {status}", self.client.server());
+                return Err(Broken::Connection { why, wait: seconds.map(Duration::from_secs) });
+            }
+            _ => return Err(self.client.refused(self.name, &mut response).at(self.path).into()),
+        }
+        if let Some(coding) = header(response.headers(), "content-encoding").filter(|coding| *coding != "identity") {
+            let found = shown(coding);
+            let line = format!("{}: encoding: expected the file as it is, found {found}", self.path);
+            return Err(HubError::Content(line).into());
+        }
+        let length = header(response.headers(), "content-length").and_then(|text| text.parse::<u64>().ok());
+        match length.filter(|length| *length != self.size - partial.done) {
+            None => Ok(response),
+            Some(length) => Err(self.wrong_size(format!("{}", partial.done.saturating_add(length))).into()),
+        }
+    }
+
+    fn wrong_size(&self, found: String) -> HubError {
+        HubError::Content(format!("{}: size: expected {} bytes, found {found}", self.path, self.size))
+    }
+
+    fn begin_again(&self, partial: &mut Partial, transfer: &Transfer<'_>) -> Result<(), HubError> {
+        transfer.take_back(partial.done);
+        partial.file.set_len(0).map_err(|error| self.unwritable(&error))?;
+        *partial = Partial::open(self)?;
+        Ok(())
+    }
+}
+
+/// A file that is not whole yet.
+struct Partial {
+    file: File,
+    /// Its length.
+    done: u64,
+    /// Of all of it.
+    checksum: Checksum,
+}
+
+impl Partial {
+    /// Opens what lies there, or makes it.
+    fn open(download: &Download<'_>) -> Result<Self, HubError> {
+        let path = download.beside();
+        let mut file = opened(&path).map_err(|error| download.unwritable(&error))?;
+        let mut done = file.metadata().map_err(|error| download.unwritable(&error))?.len();
+        let mut checksum = download.etag.begin(download.size);
+        let read = |file: &mut File, checksum: &mut Checksum| {
+            if done > download.size {
+                file.set_len(0)?;
+                done = 0;
+            }
+            checksum.read(file, done)?;
+            file.seek(SeekFrom::Start(done))
+        };
+        let mut read = read;
+        read(&mut file, &mut checksum).map_err(|error| download.unwritable(&error))?;
+        Ok(Self { file, done, checksum })
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.checksum.update(bytes);
+        self.done += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// Opens a file for going on with it. A link is nothing that a download leaves, and is taken away.
+fn opened(path: &Path) -> std::io::Result<File> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        std::fs::remove_file(path)?;
+    }
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}

@@ -1,0 +1,268 @@
+//! What lies in the cache, and how it is taken away again.
+//!
+//! A snapshot can hold several models: one in safetensors, and GGUF files of several quantizations. What is removed is
+//! named exactly before anything is: files of snapshots, and blobs that no other snapshot links to. Links are taken
+//! away and never followed out of the repository's folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cache::{Folder, files_below};
+use crate::choice::{Choice, Files, Weights, quant_of, shards};
+use crate::error::HubError;
+use crate::name::Name;
+
+/// A snapshot in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// `org/name`.
+    pub repo: String,
+    /// Its commit.
+    pub commit: String,
+    /// Branches and tags that stood at it.
+    pub refs: Vec<String>,
+    /// The models in it.
+    pub forms: Vec<Form>,
+    /// Bytes that interrupted runs have left for this repository.
+    pub partial_bytes: u64,
+}
+
+/// What kind of files a model is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A folder.
+    Safetensors,
+    /// A file, of this quantization.
+    Gguf(String),
+}
+
+/// A model of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// What kind of files it is.
+    pub kind: Kind,
+    /// What is opened.
+    pub path: PathBuf,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// The first file that is missing, or has another size than it should, if there is one.
+    pub lacks: Option<String>,
+}
+
+impl Held {
+    /// The names of its whole models.
+    pub fn names(&self) -> Vec<String> {
+        let whole = self.forms.iter().filter(|form| form.lacks.is_none());
+        whole.map(|form| self.name_of(form)).collect()
+    }
+
+    /// The name of one of its models.
+    pub fn name_of(&self, form: &Form) -> String {
+        let at = if self.refs.iter().any(|name| name == "main") {
+            String::new()
+        } else {
+            format!("@{}", self.refs.first().unwrap_or(&self.commit))
+        };
+        match &form.kind {
+            Kind::Safetensors => format!("{}{at}", self.repo),
+            Kind::Gguf(quant) => format!("{}:{quant}{at}", self.repo),
+        }
+    }
+}
+
+/// The snapshots of a cache, by name.
+pub(crate) fn held(cache: &Path) -> Vec<Held> {
+    let mut all = Vec::new();
+    for (repo, folder) in Folder::all(cache) {
+        let refs = folder.refs();
+        let partial = files_below(&folder.path.join("blobs")).into_iter();
+        let partial_bytes = partial.filter(|(name, _)| name.ends_with(".incomplete")).map(|(_, size)| size).sum();
+        let mut commits = folder.commits();
+        if commits.is_empty() && partial_bytes > 0 {
+            commits.push(String::new());
+        }
+        for commit in commits {
+            let refs = refs.iter().filter(|(_, other)| *other == commit).map(|(name, _)| name.clone()).collect();
+            let forms = if commit.is_empty() { Vec::new() } else { forms(&folder, &commit) };
+            all.push(Held { repo: repo.clone(), commit, refs, forms, partial_bytes });
+        }
+    }
+    all
+}
+
+/// The models of a snapshot, as far as files of their weights are there.
+fn forms(folder: &Folder, commit: &str) -> Vec<Form> {
+    let snapshot = folder.snapshot(commit);
+    let there = files_below(&snapshot);
+    let record = folder.read_record(commit);
+    let paths: BTreeSet<&str> = match &record {
+        Some(listing) => listing.files.keys().map(String::as_str).collect(),
+        None => there.keys().map(String::as_str).collect(),
+    };
+    let lacking = |path: &String| {
+        let expected = record.as_ref().and_then(|listing| listing.files.get(path)?.size);
+        there.get(path).is_none_or(|found| expected.is_some_and(|expected| expected != *found) || *found == 0)
+    };
+    let form = |kind, path, files: &[String]| Form {
+        kind,
+        path,
+        bytes: files.iter().filter_map(|path| there.get(path)).sum(),
+        lacks: files.iter().find(|path| lacking(path)).cloned(),
+    };
+    let mut forms = Vec::new();
+    let files = Files::new(paths.iter().copied());
+    // A snapshot that has nothing of safetensors' weights has no model of them.
+    let has_weights = there.keys().any(|path| path.ends_with(".safetensors"));
+    if let (true, Ok(Choice::Safetensors(mut all, weights))) = (has_weights, files.choose(None, None, true)) {
+        match weights {
+            Weights::Whole(path) => all.push(path),
+            Weights::Index(index) => {
+                let found = fs::read(snapshot.join(&index)).ok().and_then(|text| shards(&index, &text).ok());
+                all.push(index);
+                all.extend(found.into_iter().flatten());
+            }
+        }
+        forms.push(form(Kind::Safetensors, snapshot.clone(), &all));
+    }
+    for path in files.ggufs().filter(|path| there.contains_key(*path)) {
+        let parts = files.parts(path).unwrap_or_else(|_| vec![path.to_string()]);
+        let mut form = form(Kind::Gguf(quant_of(path)), snapshot.join(path), &parts);
+        if let (None, Err(error)) = (&form.lacks, files.parts(path)) {
+            form.lacks = Some(error.to_string());
+        }
+        forms.push(form);
+    }
+    forms
+}
+
+/// What would be removed for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// Bytes that this frees.
+    pub bytes: u64,
+    /// Files and links, each of which is taken away by itself.
+    files: Vec<PathBuf>,
+    /// Folders that are taken away if they are empty then, the innermost first.
+    folders: Vec<PathBuf>,
+}
+
+impl Removal {
+    /// What a name means in the cache: all of a repository, with `@REVISION` one snapshot of it, with `:QUANT` the GGUF
+    /// files of one quantization.
+    ///
+    /// # Errors
+    /// There is nothing of that name, or the repository's folder is a link to elsewhere.
+    pub fn plan(cache: &Path, name: &Name) -> Result<Self, HubError> {
+        let folder = Folder::new(cache, &name.owner, &name.repository);
+        let nothing = || HubError::Refused(format!("{name}: expected it in the cache {}, found none", cache.display()));
+        let found = fs::symlink_metadata(&folder.path).map_err(|_| nothing())?;
+        if !found.is_dir() {
+            let place = folder.path.display();
+            return Err(HubError::Disk(format!("{place}: expected a folder, found a link or a file, which stays")));
+        }
+        match (&name.revision, &name.quant) {
+            (None, None) => Ok(Self::whole(&folder)),
+            _ => Self::partial(&folder, name).ok_or_else(nothing),
+        }
+    }
+
+    fn whole(folder: &Folder) -> Self {
+        let mut removal = Self { bytes: 0, files: Vec::new(), folders: Vec::new() };
+        removal.add_all(&folder.path);
+        removal.add_all(folder.locks());
+        removal
+    }
+
+    /// Everything below a folder and the folder, without following links.
+    fn add_all(&mut self, folder: &Path) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(found) if found.is_dir() => self.add_all(&entry.path()),
+                found => {
+                    self.bytes += found.ok().filter(fs::Metadata::is_file).map_or(0, |found| found.len());
+                    self.files.push(entry.path());
+                }
+            }
+        }
+        self.folders.push(folder.to_path_buf());
+    }
+
+    fn partial(folder: &Folder, name: &Name) -> Option<Self> {
+        let commits = match &name.revision {
+            Some(revision) => vec![folder.commit_of(revision)?],
+            None => folder.commits(),
+        };
+        let mut removal = Self { bytes: 0, files: Vec::new(), folders: Vec::new() };
+        // By blob: whether a link to it stays, and whether one goes.
+        let mut blobs: BTreeMap<PathBuf, (bool, bool)> = BTreeMap::new();
+        for commit in folder.commits() {
+            let snapshot = folder.snapshot(&commit);
+            let mut stays = false;
+            let mut all = Self { bytes: 0, files: Vec::new(), folders: Vec::new() };
+            all.add_all(&snapshot);
+            for file in all.files {
+                let path = file.strip_prefix(&snapshot).ok()?.to_string_lossy().replace('\\', "/");
+                let is_of =
+                    |quant: &String| Files::new([path.as_str()].into_iter()).choose(Some(quant), None, true).is_ok();
+                let goes = commits.contains(&commit) && name.quant.as_ref().is_none_or(is_of_part(&path, is_of));
+                stays |= !goes;
+                if let Some(blob) = blob_of(folder, &file) {
+                    let entry = blobs.entry(blob).or_default();
+                    (entry.0, entry.1) = (entry.0 | !goes, entry.1 | goes);
+                } else if goes {
+                    removal.bytes +=
+                        fs::symlink_metadata(&file).ok().filter(fs::Metadata::is_file).map_or(0, |f| f.len());
+                }
+                if goes {
+                    removal.files.push(file);
+                }
+            }
+            if commits.contains(&commit) && !stays {
+                removal.folders.extend(all.folders);
+                let refs = folder.refs().into_iter().filter(|(_, other)| *other == commit);
+                removal.files.extend(refs.map(|(name, _)| folder.path.join("refs").join(name)));
+                removal.files.push(folder.record(&commit));
+            }
+        }
+        for (blob, (stays, goes)) in blobs {
+            if goes && !stays {
+                removal.bytes += fs::symlink_metadata(&blob).ok().filter(fs::Metadata::is_file).map_or(0, |f| f.len());
+                removal.files.push(blob);
+            }
+        }
+        (!removal.files.is_empty()).then_some(removal)
+    }
+
+    /// Removes it. Gives the bytes that were freed.
+    ///
+    /// # Errors
+    /// A file cannot be removed; those before it are gone.
+    pub fn carry_out(&self) -> Result<u64, HubError> {
+        for file in &self.files {
+            match fs::remove_file(file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(HubError::disk(file, "removed", &error));
+                }
+                _ => {}
+            }
+        }
+        // What somebody else has put there meanwhile stays.
+        self.folders.iter().for_each(|folder| _ = fs::remove_dir(folder));
+        Ok(self.bytes)
+    }
+}
+
+/// Whether a path is of a quantization, parts of a file that are not the first included.
+fn is_of_part<'a>(path: &'a str, is_of: impl Fn(&String) -> bool + 'a) -> impl Fn(&String) -> bool + 'a {
+    move |quant| is_of(quant) || (path.ends_with(".gguf") && quant_of(path).eq_ignore_ascii_case(quant))
+}
+
+/// The blob that a file of a snapshot links to, if it is one of this repository.
+fn blob_of(folder: &Folder, file: &Path) -> Option<PathBuf> {
+    let target = fs::read_link(file).ok()?;
+    let name = target.file_name()?;
+    let blob = folder.path.join("blobs").join(name);
+    let same = file.parent()?.join(&target).canonicalize().ok()? == blob.canonicalize().ok()?;
+    same.then_some(blob)
+}

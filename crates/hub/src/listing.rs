@@ -1,0 +1,208 @@
+//! What a repository holds at one revision: files, their sizes and checksums.
+//!
+//! Read from the hub, or from the record that is kept beside a snapshot. Both are input that nobody vouches for: a
+//! name that does not lie below the snapshot refuses the whole listing.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::checksum::Etag;
+use crate::error::{HubError, shown};
+use crate::name::is_commit;
+
+/// Files of a repository, at most.
+const FILES_MAX: usize = 100_000;
+/// Bytes of a path and of each of its parts, at most.
+const PATH_MAX: usize = 1024;
+const PART_MAX: usize = 255;
+/// The form of records.
+const RECORD_VERSION: u64 = 1;
+
+/// What is known of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub size: Option<u64>,
+    pub etag: Option<Etag>,
+    /// Git's number of it; of a large file that of the pointer to it.
+    pub git: Option<Etag>,
+}
+
+/// The files of a repository at a commit, by path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listing {
+    pub commit: String,
+    pub files: BTreeMap<String, Entry>,
+}
+
+impl Listing {
+    /// What the hub answered: `sha`, and `siblings` with `rfilename`, `size`, `blobId` and, for large files, `lfs`.
+    pub(crate) fn of_hub(text: &[u8]) -> Result<Self, HubError> {
+        let value: Value = serde_json::from_slice(text)
+            .map_err(|error| HubError::Content(format!("listing: expected JSON, found: {error}")))?;
+        let commit = value["sha"].as_str().filter(|commit| is_commit(commit));
+        let commit = commit.ok_or_else(|| wrong("sha", "a commit", &value["sha"]))?.to_string();
+        let siblings = value["siblings"].as_array().filter(|files| files.len() <= FILES_MAX);
+        let expected = format!("a list of at most {FILES_MAX} files");
+        let siblings = siblings.ok_or_else(|| wrong("siblings", &expected, &value["siblings"]))?;
+        let mut files = BTreeMap::new();
+        for file in siblings {
+            let path = file["rfilename"].as_str().ok_or_else(|| wrong("rfilename", "a path", &file["rfilename"]))?;
+            let lfs = &file["lfs"];
+            let (size, etag) = match lfs.is_object() {
+                true => {
+                    (lfs["size"].as_u64().or(file["size"].as_u64()), lfs["sha256"].as_str().or(lfs["oid"].as_str()))
+                }
+                false => (file["size"].as_u64(), file["blobId"].as_str()),
+            };
+            let parsed = |etag: Option<&str>| {
+                etag.map(|text| Etag::parse(text).ok_or_else(|| wrong_etag(path, text))).transpose()
+            };
+            let (etag, git) = (parsed(etag)?, parsed(file["blobId"].as_str())?);
+            files.insert(checked(path)?, Entry { size, etag, git });
+        }
+        Ok(Self { commit, files })
+    }
+
+    /// What a record says of a commit: a file of `huggingface_hub`'s (`trees/COMMIT.json`, since its version 2).
+    pub(crate) fn of_record(commit: &str, text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let is_known = value["format_version"] == RECORD_VERSION;
+        let found = value["files"].as_object().filter(|files| is_known && files.len() <= FILES_MAX)?;
+        let mut files = BTreeMap::new();
+        for (path, entry) in found {
+            let git = Etag::parse(entry["blob_id"].as_str()?)?;
+            let (size, etag) = match entry["lfs_sha256"].as_str() {
+                Some(sha256) => (entry["lfs_size"].as_u64().or(entry["size"].as_u64())?, Etag::parse(sha256)?),
+                None => (entry["size"].as_u64()?, git.clone()),
+            };
+            files.insert(checked(path).ok()?, Entry { size: Some(size), etag: Some(etag), git: Some(git) });
+        }
+        Some(Self { commit: commit.to_string(), files })
+    }
+
+    /// The record of this listing, in the same form; none where something is not known of a file.
+    pub(crate) fn record(&self) -> Option<String> {
+        let entry = |entry: &Entry| {
+            let (size, etag, git) = (entry.size?, entry.etag.as_ref()?, entry.git.as_ref()?.to_string());
+            Some(match etag.is_sha256() {
+                true => json!({ "size": size, "blob_id": git, "lfs_sha256": etag.to_string(), "lfs_size": size }),
+                false => json!({ "size": size, "blob_id": git }),
+            })
+        };
+        let files: Option<Map<String, Value>> =
+            self.files.iter().map(|(path, file)| Some((path.clone(), entry(file)?))).collect();
+        Some(format!("{:#}\n", json!({ "format_version": RECORD_VERSION, "files": files? })))
+    }
+}
+
+/// A path that lies below the folder that it is joined to, whatever the system.
+fn checked(path: &str) -> Result<String, HubError> {
+    let is_part =
+        |part: &str| !matches!(part, "" | "." | "..") && part.len() <= PART_MAX && !part.ends_with(['.', ' ']);
+    let is_letter = |c: char| !c.is_control() && !matches!(c, '\\' | ':' | '"' | '<' | '>' | '|' | '?' | '*');
+    // What looks like text from right to left, or like nothing, is somebody's trick.
+    let is_plain = |c: char| !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_good =
+        path.len() <= PATH_MAX && path.split('/').all(is_part) && path.chars().all(|c| is_letter(c) && is_plain(c));
+    match is_good {
+        true => Ok(path.to_string()),
+        false => {
+            let expected = "expected paths below the repository, of plain letters";
+            Err(HubError::Content(format!("listing: {expected}, found \"{}\"", shown(path))))
+        }
+    }
+}
+
+fn wrong(field: &str, expected: &str, found: &Value) -> HubError {
+    let found = match found {
+        Value::Array(items) => format!("an array of {}", items.len()),
+        Value::Object(_) => "an object".to_string(),
+        other => shown(&other.to_string()),
+    };
+    HubError::Content(format!("listing: {field}: expected {expected}, found {found}"))
+}
+
+/// A file whose content could not be checked.
+pub(crate) fn wrong_etag(path: &str, found: &str) -> HubError {
+    let found = shown(found);
+    HubError::Content(format!("{path}: etag: expected a checksum (40 or 64 hexadecimal digits), found \"{found}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    fn listing(files: Value) -> Result<Listing, HubError> {
+        Listing::of_hub(json!({ "sha": COMMIT, "siblings": files }).to_string().as_bytes())
+    }
+
+    #[test]
+    fn large_files_have_their_own_checksum_and_records_say_the_same() {
+        let (git, sha256) = ("a".repeat(40), "b".repeat(64));
+        let mut found = listing(json!([
+            { "rfilename": "a/b.json", "size": 7, "blobId": git },
+            { "rfilename": "w.gguf", "size": 99, "blobId": git, "lfs": { "sha256": sha256, "size": 99, "pointerSize": 134 } },
+            { "rfilename": "unknown" },
+        ]))
+        .expect("it is a listing");
+        assert_eq!(found.files["w.gguf"], Entry { size: Some(99), etag: Etag::parse(&sha256), git: Etag::parse(&git) });
+        assert_eq!(found.files["a/b.json"], Entry { size: Some(7), etag: Etag::parse(&git), git: Etag::parse(&git) });
+        assert_eq!(found.files["unknown"], Entry { size: None, etag: None, git: None });
+        // Who does not know all of a commit keeps no record of it.
+        assert_eq!(found.record(), None);
+        found.files.remove("unknown");
+        let record = found.record().expect("all is known");
+        let read = |text: &str| Listing::of_record(COMMIT, text.as_bytes());
+        assert_eq!(read(&record), Some(found));
+        for (from, to) in [("w.gguf", "../w"), ("format_version\": 1", "format_version\": 2"), ("blob_id", "blob")] {
+            assert!(record.contains(from) && read(&record.replace(from, to)).is_none(), "{from}");
+        }
+    }
+
+    #[test]
+    fn a_path_out_of_the_snapshot_refuses_the_listing() {
+        for path in [
+            "../x",
+            "a/../../x",
+            "/etc/passwd",
+            "a//b",
+            "",
+            ".",
+            "a/",
+            "a\\b",
+            "c:x",
+            "a\nb",
+            "a\u{1b}[2J",
+            "a\0b",
+            "a\u{202e}b",
+            "..",
+            "a/..",
+            "a.",
+            &"a/".repeat(600),
+            &"a".repeat(300),
+        ] {
+            let Err(HubError::Content(line)) = listing(json!([{ "rfilename": path }])) else { panic!("{path:?}") };
+            assert!(line.starts_with("listing: expected paths") && !line.contains(['\n', '\u{1b}', '\0']), "{line}");
+        }
+        assert!(listing(json!([{ "rfilename": "ä b/c-1 (2).json" }])).is_ok());
+    }
+
+    #[test]
+    fn other_nonsense_is_named_by_field() {
+        let error = |value: Value| match Listing::of_hub(value.to_string().as_bytes()) {
+            Err(HubError::Content(line)) => line,
+            other => panic!("{value}: {other:?}"),
+        };
+        assert!(error(json!([])).starts_with("listing: sha: expected a commit, found null"));
+        assert!(
+            error(json!({ "sha": "../../etc" })).starts_with("listing: sha: expected a commit, found \"../../etc\"")
+        );
+        assert!(error(json!({ "sha": COMMIT })).starts_with("listing: siblings: expected a list of at most"));
+        let file = json!({ "rfilename": "x", "size": 1, "blobId": "../../y" });
+        assert!(error(json!({ "sha": COMMIT, "siblings": [file] })).starts_with("x: etag: expected a checksum"));
+        assert!(error(json!({ "sha": COMMIT, "siblings": [{}] })).starts_with("listing: rfilename: expected a path"));
+    }
+}

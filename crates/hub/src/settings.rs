@@ -1,0 +1,165 @@
+//! Where the hub and its cache folder are, as the environment says it, in the words of `huggingface_hub`.
+//!
+//! `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_TOKEN_PATH`, `HF_HUB_DOWNLOAD_TIMEOUT`,
+//! and `SSL_CERT_FILE` for certificates instead of those that are part of the program. Proxies are read by `ureq`
+//! (`HTTPS_PROXY`, `NO_PROXY`).
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{HubError, shown};
+use crate::url::Url;
+
+/// The hub, if the environment names no other.
+const HUGGING_FACE: &str = "https://huggingface.co";
+/// Seconds without a byte after which a connection is given up.
+const STALL_DEFAULT: u64 = 10;
+
+/// Where to look, and as whom.
+#[derive(Clone)]
+pub struct Settings {
+    /// The cache folder.
+    pub cache: PathBuf,
+    /// The hub's address, without a slash at its end.
+    pub endpoint: String,
+    /// Who asks; sent to the endpoint alone.
+    pub token: Option<String>,
+    /// Whether only the cache is asked.
+    pub offline: bool,
+    /// How long a connection may be silent.
+    pub stall: Duration,
+    /// How long is waited before a broken download is taken up again; each further time twice as long.
+    pub retry_pause: Duration,
+    /// A file of certificates (PEM) that are trusted instead of those that are part of the program.
+    pub certificates: Option<PathBuf>,
+}
+
+impl Settings {
+    /// What the environment says.
+    ///
+    /// # Errors
+    /// A variable holds something that it cannot, or there is no home folder to have a cache in.
+    pub fn from_environment() -> Result<Self, HubError> {
+        Self::from_variables(&|name| std::env::var_os(name))
+    }
+
+    fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, HubError> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let user = set("HOME").or_else(|| set("USERPROFILE")).map(PathBuf::from);
+        // As Python's expanduser, for a folder of one's own.
+        let expanded = |value: OsString| match (Path::new(&value).strip_prefix("~"), &user) {
+            (Ok(rest), Some(user)) => user.join(rest),
+            _ => PathBuf::from(value),
+        };
+        let folder = |name: &str| set(name).map(&expanded);
+        let home = folder("HF_HOME").or_else(|| {
+            let cache = folder("XDG_CACHE_HOME").or_else(|| Some(user.as_ref()?.join(".cache")))?;
+            Some(cache.join("huggingface"))
+        });
+        let cache = folder("HF_HUB_CACHE").or_else(|| folder("HUGGINGFACE_HUB_CACHE"));
+        let cache = cache.or_else(|| Some(home.as_ref()?.join("hub")));
+        let cache = cache.ok_or_else(|| {
+            HubError::Usage("HF_HUB_CACHE: expected a folder, found none, nor HF_HOME or HOME".to_string())
+        })?;
+        let cache = std::path::absolute(&cache).map_err(|error| HubError::disk(&cache, "found", &error))?;
+        let address = set("HF_ENDPOINT").map_or(HUGGING_FACE.into(), |value| value.to_string_lossy().into_owned());
+        let address = address.trim().trim_end_matches('/').to_string();
+        endpoint(&address)?;
+        let token_file = folder("HF_TOKEN_PATH").or_else(|| Some(home.as_ref()?.join("token")));
+        Ok(Self {
+            cache,
+            endpoint: address,
+            token: token(set("HF_TOKEN").or_else(|| set("HUGGING_FACE_HUB_TOKEN")), token_file.as_deref())?,
+            offline: ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].iter().any(|name| is_true(set(name))),
+            stall: stall(set("HF_HUB_DOWNLOAD_TIMEOUT"))?,
+            retry_pause: Duration::from_millis(500),
+            certificates: folder("SSL_CERT_FILE"),
+        })
+    }
+}
+
+fn is_true(value: Option<OsString>) -> bool {
+    let value = value.map(|value| value.to_string_lossy().to_uppercase());
+    value.is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.as_str()))
+}
+
+/// The address of a hub.
+pub(crate) fn endpoint(text: &str) -> Result<Url, HubError> {
+    let wrong = || HubError::Usage(format!("HF_ENDPOINT: expected http(s)://HOST, found \"{}\"", shown(text)));
+    Url::parse(text).ok_or_else(wrong)
+}
+
+/// A token of the environment, or else of the file that `hf auth login` writes. It is never shown.
+fn token(value: Option<OsString>, file: Option<&Path>) -> Result<Option<String>, HubError> {
+    let (place, token) = match (value, file) {
+        (Some(value), _) => ("HF_TOKEN".to_string(), value.to_string_lossy().into_owned()),
+        (None, Some(file)) => match std::fs::read(file) {
+            Ok(bytes) => (file.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()),
+            Err(_) => return Ok(None),
+        },
+        (None, None) => return Ok(None),
+    };
+    let token = token.trim();
+    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(HubError::Usage(format!("{place}: expected a token of visible ASCII letters, found others")));
+    }
+    Ok(Some(token.to_string()).filter(|token| !token.is_empty()))
+}
+
+fn stall(value: Option<OsString>) -> Result<Duration, HubError> {
+    let Some(value) = value else { return Ok(Duration::from_secs(STALL_DEFAULT)) };
+    let seconds = value.to_str().and_then(|text| text.trim().parse::<u64>().ok()).filter(|seconds| *seconds > 0);
+    let wrong =
+        || HubError::Usage(format!("HF_HUB_DOWNLOAD_TIMEOUT: expected whole seconds from 1 up, found {value:?}"));
+    seconds.map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Settings, HubError> {
+        let found = |name: &str| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| value.into());
+        Settings::from_variables(&found)
+    }
+
+    #[test]
+    fn folders_are_those_of_transformers() {
+        let cache = |variables: &[(&str, &str)]| read(variables).map(|settings| settings.cache.display().to_string());
+        assert_eq!(cache(&[("HOME", "/h")]), Ok("/h/.cache/huggingface/hub".into()));
+        assert_eq!(cache(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")]), Ok("/x/huggingface/hub".into()));
+        assert_eq!(cache(&[("HOME", "/h"), ("HF_HOME", "~/hf")]), Ok("/h/hf/hub".into()));
+        assert_eq!(cache(&[("HF_HOME", "/hf"), ("HF_HUB_CACHE", "/c")]), Ok("/c".into()));
+        assert_eq!(cache(&[("HF_HUB_CACHE", ""), ("HF_HOME", "/hf")]), Ok("/hf/hub".into()));
+        assert!(matches!(cache(&[]), Err(HubError::Usage(line)) if line.starts_with("HF_HUB_CACHE: expected")));
+    }
+
+    #[test]
+    fn the_token_is_the_variables_or_else_the_files() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        std::fs::write(folder.path().join("token"), " hf_file\n").expect("a file can be written");
+        let home = folder.path().display().to_string();
+        let token = |more: (&str, &str)| read(&[("HF_HOME", home.as_str()), more]).map(|settings| settings.token);
+        assert_eq!(token(("HF_TOKEN", "hf_word")), Ok(Some("hf_word".into())));
+        assert_eq!(token(("HF_TOKEN", "")), Ok(Some("hf_file".into())));
+        assert_eq!(token(("HF_TOKEN_PATH", "/nowhere")), Ok(None));
+        let Err(HubError::Usage(line)) = token(("HF_TOKEN", "secret\nX-Header: 1")) else { panic!("it is taken") };
+        assert!(!line.contains("secret"), "{line}");
+    }
+
+    #[test]
+    fn variables_that_cannot_be_are_named() {
+        let home = ("HOME", "/h");
+        let offline = |value| read(&[home, ("HF_HUB_OFFLINE", value)]).map(|settings| settings.offline);
+        assert_eq!(["1", "true", "YES", "0", ""].map(offline), [true, true, true, false, false].map(Ok));
+        for (name, value) in
+            [("HF_ENDPOINT", "ftp://x"), ("HF_ENDPOINT", "huggingface.co"), ("HF_HUB_DOWNLOAD_TIMEOUT", "soon")]
+        {
+            let Err(HubError::Usage(line)) = read(&[home, (name, value)]).map(|_| ()) else { panic!("{value}") };
+            assert!(line.starts_with(name), "{line}");
+        }
+        let mirror = read(&[home, ("HF_ENDPOINT", "https://mirror.example/hub/")]).map(|settings| settings.endpoint);
+        assert_eq!(mirror, Ok("https://mirror.example/hub".into()));
+    }
+}

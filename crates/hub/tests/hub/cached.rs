@@ -1,0 +1,187 @@
+//! What is fetched, where it lies, and that nobody is asked once it lies there.
+
+use foretoken_hub::{Asked, Hub, HubError, Kind, Settings};
+
+use crate::server::{Server, etag};
+use crate::{content, folder, get, hub, kept, offer, settings};
+
+#[test]
+fn only_what_is_needed_is_fetched_and_lies_where_transformers_looks() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let hub = hub(&server, cache.path());
+    let found = get(&hub, "demo/target").expect("it is fetched");
+    let mut commit = String::new();
+    server.change("demo/target", |repository| commit.clone_from(&repository.commit));
+    let place = cache.path().join("models--demo--target");
+    assert_eq!(found.path, place.join("snapshots").join(&commit));
+    assert_eq!((found.files, found.bytes, found.fetched_bytes), (5, 70_017, 70_017));
+    let needed =
+        ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
+    let blobs: Vec<String> =
+        needed.iter().map(|name| etag(&std::fs::read(found.path.join(name)).expect("a file"))).collect();
+    let mut expected: Vec<String> = blobs.iter().map(|name| format!("models--demo--target/blobs/{name}")).collect();
+    expected.sort();
+    expected.push("models--demo--target/refs/main".to_string());
+    expected.extend(needed.iter().map(|name| format!("models--demo--target/snapshots/{commit}/{name}")));
+    assert_eq!(kept(cache.path()), expected);
+    assert_eq!(std::fs::read_to_string(place.join("refs/main")).expect("a file"), commit);
+    let link = std::fs::read_link(found.path.join("model.safetensors")).expect("a link");
+    assert_eq!(link.to_str(), Some(format!("../../blobs/{}", blobs[2]).as_str()));
+    let paths: Vec<String> = server.seen().into_iter().map(|seen| seen.path).collect();
+    assert_eq!(paths.iter().filter(|path| path.contains("/api/")).count(), 1, "{paths:?}");
+    assert!(!paths.iter().any(|path| path.contains(".bin") || path.contains("README")), "{paths:?}");
+
+    // Once it lies there, nobody is asked.
+    let again = get(&hub, "demo/target").expect("it is there");
+    assert_eq!((again.path, again.fetched_bytes, server.seen().len()), (found.path, 0, 0));
+    assert_eq!(get(&hub, &format!("demo/target@{commit}")).expect("it is there").files, 5);
+    assert_eq!(server.seen().len(), 0);
+}
+
+#[test]
+fn a_repository_that_says_no_checksums_is_asked_for_them_file_by_file() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    server.change("demo/target", |repository| repository.terse = true);
+    let found = get(&hub(&server, cache.path()), "demo/target").expect("it is fetched");
+    assert_eq!(found.bytes, 70_017);
+    let heads = server.seen().into_iter().filter(|seen| seen.method == "HEAD");
+    // None of them is followed to the other host, whose etags are no checksums.
+    assert_eq!(heads.map(|seen| assert!(!seen.elsewhere, "{seen:?}")).count(), 5);
+}
+
+#[test]
+fn a_quant_is_one_file_or_all_parts_of_one() {
+    let (server, cache) = (Server::start(), folder());
+    let names = ["m-Q4_K_M.gguf", "m-Q8_0.gguf", "q/m-F16-00001-of-00002.gguf", "q/m-F16-00002-of-00002.gguf"];
+    let files: Vec<(&str, Vec<u8>)> =
+        names.iter().enumerate().map(|(i, name)| (*name, content(i as u8, 20_000 + i))).collect();
+    server.offer("demo/target-GGUF", &files);
+    let hub = hub(&server, cache.path());
+    let named = |name: &str| {
+        let found = get(&hub, name).expect("it is fetched");
+        (found.path.file_name().expect("a file").to_string_lossy().into_owned(), found.files, found.bytes)
+    };
+    assert_eq!(named("demo/target-GGUF:f16"), ("m-F16-00001-of-00002.gguf".to_string(), 2, 40_005));
+    assert_eq!(named("demo/target-GGUF"), ("m-Q4_K_M.gguf".to_string(), 1, 20_000));
+    server.seen();
+    // The listing is kept, so the same file is meant although another is there too.
+    assert_eq!(named("demo/target-GGUF"), ("m-Q4_K_M.gguf".to_string(), 1, 20_000));
+    assert_eq!(server.seen().len(), 0);
+    let Err(HubError::Refused(line)) = get(&hub, "demo/target-GGUF:Q5_K") else { panic!("there is none") };
+    assert_eq!(line, "demo/target-GGUF:Q5_K: expected a GGUF file of Q5_K, found F16, Q4_K_M, Q8_0");
+    let file = Asked { file: Some(names[1].to_string()), ..Asked::new("demo/target-GGUF".parse().expect("a name")) };
+    assert!(hub.get(&file, &|_| {}).expect("it is fetched").path.ends_with(names[1]));
+    let held = hub.held();
+    let kinds: Vec<&Kind> = held[0].forms.iter().map(|form| &form.kind).collect();
+    let gguf = |quant: &str| Kind::Gguf(quant.to_string());
+    assert_eq!(kinds, [&gguf("Q4_K_M"), &gguf("Q8_0"), &gguf("F16")]);
+    assert!(held[0].forms.iter().all(|form| form.lacks.is_none()), "{held:?}");
+}
+
+#[test]
+fn of_both_forms_the_configuration_decides() {
+    let (server, cache) = (Server::start(), folder());
+    let files =
+        [("config.json", b"{}".to_vec()), ("model.safetensors", content(1, 30_000)), ("m.gguf", content(2, 30_000))];
+    server.offer("demo/both", &files);
+    let hub = hub(&server, cache.path());
+    let asked = Asked { usable: &|config| config != b"{}", ..Asked::new("demo/both".parse().expect("a name")) };
+    assert!(hub.get(&asked, &|_| {}).expect("it is fetched").path.ends_with("m.gguf"));
+    assert!(!kept(cache.path()).iter().any(|path| path.ends_with("model.safetensors")));
+    server.seen();
+    assert!(hub.get(&asked, &|_| {}).expect("it is there").path.ends_with("m.gguf"));
+    assert_eq!(hub.get(&asked, &|_| {}).expect("it is there").fetched_bytes, 0);
+}
+
+#[test]
+fn shards_are_those_of_the_index() {
+    let (server, cache) = (Server::start(), folder());
+    let index = br#"{"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-1.safetensors"}}"#.to_vec();
+    let files = [
+        ("config.json", b"{}".to_vec()),
+        ("model.safetensors.index.json", index),
+        ("m-1.safetensors", content(1, 30_000)),
+        ("m-2.safetensors", content(2, 30_000)),
+        ("consolidated.safetensors", content(3, 30_000)),
+    ];
+    server.offer("demo/shards", &files);
+    let hub = hub(&server, cache.path());
+    let found = get(&hub, "demo/shards").expect("it is fetched");
+    assert_eq!((found.files, found.path.join("consolidated.safetensors").exists()), (4, false));
+    server.seen();
+    std::fs::remove_file(found.path.join("m-2.safetensors")).expect("it is there");
+    assert_eq!(hub.held()[0].forms[0].lacks.as_deref(), Some("m-2.safetensors"));
+    assert_eq!(get(&hub, "demo/shards").expect("it is linked again").fetched_bytes, 0);
+    assert_eq!(hub.held()[0].forms[0].lacks, None);
+}
+
+#[test]
+fn without_a_network_the_cache_is_all_there_is() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    get(&hub(&server, cache.path()), "demo/target").expect("it is fetched");
+    server.seen();
+    let nobody = "http://127.0.0.1:9".to_string();
+    let offline = |offline, endpoint: &str| {
+        let settings = settings(&server, cache.path());
+        Hub::new(Settings { offline, endpoint: endpoint.to_string(), ..settings }).expect("the settings are good")
+    };
+    for hub in [offline(true, &server.url()), offline(false, &nobody)] {
+        assert_eq!(get(&hub, "demo/target").expect("it is there").files, 5);
+        let Err(HubError::NoNetwork(line)) = get(&hub, "demo/other") else { panic!("it is not there") };
+        assert!(line.starts_with("demo/other: ") && line.ends_with(" has demo/target"), "{line}");
+        assert!(
+            line.contains("HF_HUB_OFFLINE is set") || line.contains("no connection to http://127.0.0.1:9"),
+            "{line}"
+        );
+        let pulled = hub.fetch(&Asked::new("demo/target".parse().expect("a name")), &|_| {});
+        assert!(matches!(pulled, Err(HubError::NoNetwork(line)) if line.contains("in the cache it is /")));
+    }
+    let empty = folder();
+    let settings = Settings { offline: true, ..settings(&server, empty.path()) };
+    let Err(HubError::NoNetwork(line)) = get(&Hub::new(settings).expect("good"), "a/b") else { panic!("it is empty") };
+    assert!(line.ends_with("is empty"), "{line}");
+    assert_eq!(server.seen().len(), 0);
+}
+
+#[test]
+fn what_others_fetched_is_completed_once_and_used_without_a_network() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let hub = hub(&server, cache.path());
+    let found = get(&hub, "demo/target").expect("it is fetched");
+    // As if another program had been here, which needed no generation_config.json.
+    std::fs::remove_dir_all(cache.path().join("models--demo--target/trees")).expect("it is there");
+    std::fs::remove_file(found.path.join("generation_config.json")).expect("it is there");
+    let settings = Settings { offline: true, ..settings(&server, cache.path()) };
+    let offline = Hub::new(settings).expect("the settings are good");
+    assert_eq!(get(&offline, "demo/target").expect("it is there").files, 4);
+    server.seen();
+    // The branch has moved on; what lies here is completed and not mixed with the new.
+    let commit = found.commit.clone();
+    let again = get(&hub, "demo/target").expect("it is there");
+    assert_eq!((again.commit, again.files, again.fetched_bytes), (commit.clone(), 5, 0));
+    assert!(server.seen()[0].path.contains(&commit));
+    get(&hub, "demo/target").expect("it is there");
+    assert_eq!(server.seen().len(), 0);
+}
+
+#[test]
+fn a_branch_that_moved_on_is_fetched_by_pull_alone_and_shares_blobs() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let hub = hub(&server, cache.path());
+    let before = get(&hub, "demo/target").expect("it is fetched");
+    server.change("demo/target", |repository| {
+        repository.commit = "f".repeat(40);
+        repository.files.insert("config.json".to_string(), b"{\"new\": 1}".to_vec());
+    });
+    assert_eq!(get(&hub, "demo/target").expect("it is there").commit, before.commit);
+    let pulled = hub.fetch(&Asked::new("demo/target".parse().expect("a name")), &|_| {}).expect("it is fetched");
+    assert_eq!((pulled.commit.as_str(), pulled.fetched_bytes), ("f".repeat(40).as_str(), 10));
+    assert_eq!(get(&hub, "demo/target").expect("it is there").commit, pulled.commit);
+    assert_eq!(hub.held().len(), 2);
+    assert!(get(&hub, "demo/target@refs/pr/1").is_ok() && get(&hub, "demo/target@nowhere").is_err());
+}

@@ -1,0 +1,123 @@
+//! Servers that mean harm: each is refused in one line, and nothing is written outside the cache.
+
+use std::time::{Duration, Instant};
+
+use foretoken_hub::{Asked, HubError};
+
+use crate::server::{Fault, Server, etag};
+use crate::{content, files, folder, hub, offer};
+
+/// What becomes of a model of a server that `harm` has had its way with.
+#[track_caller]
+fn refused(with: &str, harm: impl FnOnce(&Server)) -> String {
+    let (server, outside) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    harm(&server);
+    let cache = outside.path().join("a/b/cache");
+    let started = Instant::now();
+    let result = hub(&server, &cache).get(&Asked::new("demo/target".parse().expect("a name")), &|_| {});
+    let error = result.expect_err(with);
+    assert!(started.elapsed() < Duration::from_secs(20), "{with}: {:?}", started.elapsed());
+    let line = error.to_string();
+    assert!(line.starts_with("demo/target: ") && line.contains(with), "{with}: {line}");
+    assert!(line.len() < 900 && !line.chars().any(char::is_control), "{line}");
+    let all = files(outside.path());
+    assert!(all.iter().all(|path| path.starts_with("a/b/cache/")), "{all:?}");
+    assert!(!all.iter().any(|path| path.contains("snapshots")), "{all:?}");
+    line
+}
+
+fn listing(server: &Server, siblings: &str) {
+    let text = format!("{{\"sha\":\"{}\",\"siblings\":[{siblings}]}}", "a".repeat(40));
+    server.change("demo/target", |repository| repository.listing = Some(text));
+}
+
+#[test]
+fn names_that_lead_out_of_the_snapshot() {
+    for path in ["../../../x", "/tmp/x", "a/../../../x", "..\\\\x", "x\\u0000y", "x\\u001b[2Jy", "C:/x", "a//b"] {
+        let file = format!("{{\"rfilename\":\"{path}\",\"size\":1,\"blobId\":\"{}\"}}", "b".repeat(40));
+        refused("listing: expected paths below the repository", |server| listing(server, &file));
+    }
+}
+
+#[test]
+fn checksums_and_commits_that_are_paths() {
+    let file = "{\"rfilename\":\"m.gguf\",\"size\":1,\"blobId\":\"../../../../x\"}";
+    refused("m.gguf: etag: expected a checksum", |server| listing(server, file));
+    let text = "{\"sha\":\"../../../x\",\"siblings\":[]}".to_string();
+    refused("listing: sha: expected a commit", |server| {
+        server.change("demo/target", |repository| repository.listing = Some(text));
+    });
+}
+
+#[test]
+fn listings_that_are_none_or_never_end() {
+    let say = |text: &str| {
+        let text = text.to_string();
+        move |server: &Server| server.change("demo/target", |repository| repository.listing = Some(text))
+    };
+    refused("listing: expected JSON", say("<html>Hello</html>"));
+    refused("listing: expected JSON", say(&"[".repeat(100_000)));
+    refused("listing: siblings: expected a list", say(&format!("{{\"sha\":\"{}\"}}", "a".repeat(40))));
+    let many = vec!["{}"; 100_001].join(",");
+    refused("listing: siblings: expected a list of at most 100000", |server| listing(server, &many));
+    refused("listing: expected at most", |server| server.fault("/api/", Fault::Endless, 1));
+    refused("no connection", |server| server.fault("/api/", Fault::StallAfter(5), 1));
+    refused("no connection", |server| server.fault("/api/", Fault::BreakAfter(5), 1));
+}
+
+#[test]
+fn bodies_of_another_length() {
+    let weights = etag(&content(1, 50_000));
+    let fault = |fault| {
+        let weights = weights.clone();
+        move |server: &Server| server.fault(&weights, fault, 100)
+    };
+    refused("model.safetensors: size: expected 50000 bytes, found more", fault(Fault::Endless));
+    refused("model.safetensors: size: expected 50000 bytes, found 50007", fault(Fault::LongerBy(7)));
+    refused("model.safetensors: size: expected 50000 bytes, found 49000", fault(Fault::LongerBy(-1000)));
+    refused("model.safetensors: range: expected \"bytes 1000-49999/50000\"", |server| {
+        server.fault(&weights, Fault::BreakAfter(1000), 1);
+        server.fault(&weights, Fault::WrongRange, 1);
+    });
+}
+
+#[test]
+fn sizes_that_no_disk_has() {
+    for size in ["1152921504606846976", "18446744073709551615"] {
+        let config = format!("{{\"rfilename\":\"config.json\",\"size\":2,\"blobId\":\"{}\"}}", etag(b"{}"));
+        let weights = format!(
+            "{{\"rfilename\":\"model.safetensors\",\"lfs\":{{\"sha256\":\"{}\",\"size\":{size}}}}}",
+            etag(&content(1, 50_000))
+        );
+        let line = refused("of free space, found", |server| listing(server, &format!("{config},{weights}")));
+        assert!(line.contains("a/b/cache: expected"), "{line}");
+    }
+}
+
+#[test]
+fn redirects_to_nowhere_good() {
+    for to in ["file:///etc/passwd", "ftp://x/y", "http://me:secret@x/y", "http://", "http://a b/"] {
+        refused("redirect: expected an address as safe as this", |server| {
+            server.fault("resolve", Fault::Redirect(Box::leak(to.to_string().into_boxed_str())), 100);
+        });
+    }
+    refused("expected at most 10 redirects, found more", |server| server.fault("/", Fault::Redirect("/again"), 1000));
+}
+
+#[test]
+fn a_link_in_the_place_of_a_download_is_not_written_through() {
+    let (server, outside) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let (cache, victim) = (outside.path().join("cache"), outside.path().join("victim"));
+    std::fs::write(&victim, "mine").expect("a file can be written");
+    let blobs = cache.join("models--demo--target/blobs");
+    std::fs::create_dir_all(&blobs).expect("a folder can be made");
+    let place = blobs.join(format!("{}.incomplete", etag(&content(1, 50_000))));
+    #[cfg(unix)]
+    std::os::unix::fs::symlink(&victim, place).expect("a link can be made");
+    let found = hub(&server, &cache).get(&Asked::new("demo/target".parse().expect("a name")), &|_| {});
+    assert!(matches!(&found, Ok(found) if found.files == 5), "{found:?}");
+    assert_eq!(std::fs::read_to_string(victim).expect("it is there"), "mine");
+    assert!(!matches!(found, Err(HubError::Disk(_))));
+}
