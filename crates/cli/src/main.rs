@@ -13,6 +13,7 @@ mod arguments;
 mod bench;
 mod chat;
 mod check;
+mod clock;
 mod completions;
 mod config;
 mod defaults;
@@ -85,7 +86,7 @@ enum Command {
     Generate(Box<generate::Generate>),
     /// Talk with a model
     Chat(Box<chat::Chat>),
-    /// Answer requests over HTTP, as OpenAI's API does, with a page to look at it
+    /// Answer requests over HTTP, as OpenAI's API does; with a page
     Serve(Box<serve::Serve>),
     /// Say what a model is and needs
     Inspect(inspect::Inspect),
@@ -168,6 +169,7 @@ fn run() -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
+    clock::begin();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

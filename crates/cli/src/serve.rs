@@ -16,7 +16,7 @@ use crate::hub;
 use crate::loudness::quiet;
 use crate::names::option;
 use crate::opening::tell_notes;
-use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::progress::{Loading, warn};
 use crate::values;
 
@@ -44,6 +44,8 @@ pub struct Serve {
     place: Option<PathBuf>,
     #[command(flatten)]
     model: ModelOptions,
+    #[command(flatten)]
+    template: TemplateOptions,
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -148,7 +150,7 @@ impl Serve {
     pub fn run(&self) -> Result<(), Failure> {
         let model = self.model.at(self.place.as_ref());
         let settings = Settings {
-            model: model.settings()?,
+            model: self.template.with(model.settings()?),
             sampling: SamplingSettings { n_best: 1, ..self.sampling.settings() },
             speculation: self.speculation.settings()?,
             parallel: self.server.parallel,
@@ -160,11 +162,15 @@ impl Serve {
         tell_notes(&generator);
         let server = Server::bind(&server, &settings, generator)?;
         // Also under --quiet: the port may be any that was free.
-        warn(format_args!("{} at http://{}", server.model(), server.address()));
-        if !server.address().ip().is_loopback() && !server.needs_key() {
-            warn("warning: others can reach this server, and it asks for no key: --api-key");
-        }
-        let generator: Generator = server.run(asked_to_end())?;
+        let place = format!("{} at http://{}", server.model(), server.address());
+        let is_open = !server.address().ip().is_loopback() && !server.needs_key();
+        let tell = move || {
+            warn(place);
+            if is_open {
+                warn("warning: others can reach this server, and it asks for no key: --api-key");
+            }
+        };
+        let generator: Generator = server.run(asked_to_end(tell))?;
         drop(generator);
         Ok(())
     }

@@ -84,7 +84,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
-mod chat;
+pub mod chat;
 mod costs;
 mod engine_thread;
 mod error;

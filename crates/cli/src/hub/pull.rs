@@ -19,6 +19,7 @@ use crate::progress::say;
 
 /// Options of `foretoken pull`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Hub")]
 pub struct Pull {
     /// The model's name: org/name, org/name:QUANT (a .gguf file), org/name@REVISION
     #[arg(value_name = "NAME", value_parser = super::name)]

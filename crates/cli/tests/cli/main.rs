@@ -1,13 +1,16 @@
 //! The program as its users see it: command lines in, standard output, standard error and exit code out.
 //!
 //! Runs the built binary on the demo models and on the small fixtures of `model`. Tests of models that are not ours
-//! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. Left out: what a terminal shows.
+//! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. What a terminal shows is seen on a
+//! pseudo-terminal (`terminal`).
 
 mod arguments;
 mod bad_input;
 mod bench;
 mod bench_generate;
+mod chat;
 mod check;
+mod documentation;
 mod generate;
 mod help;
 mod hub;
@@ -23,6 +26,7 @@ mod records;
 mod replay;
 mod serve;
 mod speculation;
+mod terminal;
 mod trie;
 
 use std::io::Write;
