@@ -116,7 +116,7 @@ fn continues(first: usize, hang: usize, indent: usize) -> bool {
 }
 
 /// How the command is called.
-fn usage(command: &Command, called: &str) -> String {
+pub fn usage(command: &Command, called: &str) -> String {
     let mut parts = vec![called.to_string()];
     if command.get_arguments().any(|arg| !arg.is_positional() && !arg.is_hide_set()) {
         parts.push("[OPTIONS]".into());
