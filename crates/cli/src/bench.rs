@@ -25,6 +25,7 @@ use foretoken_kernels::{Ceilings, Compute};
 use foretoken_model::Options;
 
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::options::ModelOptions;
 use crate::progress::Loading;
 use crate::values;
@@ -68,11 +69,13 @@ impl Bench {
     /// # Errors
     /// Nothing to be measured is named, or as each command.
     pub fn run(&self) -> Result<(), Failure> {
+        // Lines that are complete have been printed when Ctrl-C comes; what is printed at the end ends early.
+        let interrupts = Interrupts::listen()?;
         match &self.what {
-            Some(What::Pass(pass)) => pass.run(),
-            Some(What::Replay(replay)) => replay.run(),
-            Some(What::Trie(trie)) => trie.run(),
-            Some(What::Generate(generate)) => generate.run(),
+            Some(What::Pass(pass)) => pass.run(interrupts),
+            Some(What::Replay(replay)) => replay.run(interrupts),
+            Some(What::Trie(trie)) => trie.run(interrupts),
+            Some(What::Generate(generate)) => generate.run(interrupts),
             Some(What::Batch(batch)) => batch.run(),
             Some(What::Serve(serve)) => serve.run(),
             None => {
@@ -145,7 +148,7 @@ impl Pass {
     ///
     /// # Errors
     /// The model cannot be used, or its context does not hold what is to be measured.
-    pub fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         let opened = self.model.open()?;
         let (contexts, rows) = self.plan(&opened)?;
         let rows_max = rows.iter().copied().max().unwrap_or(1).max(512);
@@ -156,7 +159,9 @@ impl Pass {
         let mut loading = Loading::default();
         let model = opened.load(options, &mut |done, of| loading.show(done, of))?;
         let work = PassWork::of(&model, cache_types);
-        let mut timer = Timer::new(model);
+        drop(loading);
+        interrupts.begin();
+        let mut timer = Timer::new(model, interrupts);
         let page = Page { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };
         let mut out = std::io::stdout();
         let mut objects = Vec::new();
@@ -170,6 +175,9 @@ impl Pass {
                 out.flush()?;
             }
             let times = timer.passes(context, &rows, self.repeat)?;
+            if times.is_empty() {
+                break;
+            }
             match self.json {
                 true => objects.push(page.object(context, &ceilings, &times)),
                 false => write!(out, "{}", page.table(context, &ceilings, &times))?,
@@ -179,7 +187,8 @@ impl Pass {
         if self.json {
             writeln!(out, "{:#}", serde_json::Value::Array(objects))?;
         }
-        Ok(out.flush()?)
+        out.flush()?;
+        interrupts.end_command()
     }
 
     /// Contexts, ascending, and numbers of rows in the order in which they were given, each once.

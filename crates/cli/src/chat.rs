@@ -1,24 +1,36 @@
 //! `foretoken chat`: a conversation in the model's own form.
 //!
-//! On a terminal lines are edited and Ctrl-C stops the answer; otherwise each line of standard input is a turn. What a
-//! person types is text and never a special token. The engine stays, and with it what it has computed of the turns
-//! before. Left out: how a conversation becomes a prompt ([`foretoken::Conversation`]).
+//! On a terminal lines are edited and Ctrl-C stops the answer; otherwise each turn of standard input gets its answer on
+//! standard output, and nothing else stands there. What a person types is text and never a special token. The engine
+//! stays, and with it what it has computed of the turns before. Left out: how a conversation becomes a prompt
+//! ([`foretoken::Conversation`]).
 
-use std::io::{IsTerminal, Lines, StdinLock};
-use std::path::PathBuf;
+mod commands;
+mod turns;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use foretoken::{Conversation, Event, FinishReason, Generator, Request, Settings, seed_of_answer};
-use rustyline::DefaultEditor;
-use rustyline::error::ReadlineError;
+use foretoken::output_file::Existing;
+use foretoken::{
+    Answer, ChatMessage, Conversation, Event, FinishReason, Generator, OutputFile, Request, Settings, seed_of_answer,
+};
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator};
-use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions};
+use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
+use crate::output::OutputOptions;
 use crate::printing::{Marks, ShowDrafts, Stream, table};
-use crate::progress::{say, warn};
-use crate::report;
+use crate::progress::{PromptBar, say, warn};
+use crate::{records, report};
+use commands::{Command, HELP};
+use turns::Turns;
+
+/// Of the context the part that is kept free for an answer where old turns are left out for it, if no answer's length
+/// is given.
+const ROOM_FOR_ANSWER: usize = 4;
 
 /// Options of `foretoken chat`.
 #[derive(Args, Debug)]
@@ -30,14 +42,25 @@ pub struct Chat {
     /// What the model is told before the conversation
     #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
+    /// Where the context is full leave out the oldest turns [default: on a terminal ask]
+    ///
+    /// Which turns is said, and the rest is computed anew. llama.cpp moves what was computed to other places instead,
+    /// which changes the text.
+    #[arg(long, hide_short_help = true)]
+    context_shift: bool,
     /// Show who produced each token: colours, rejected (drafts, too) or table
     ///
     /// As generate does, and says after each answer what it took.
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true)]
     show_drafts: Option<ShowDrafts>,
+    /// /save writes over files that are there
+    #[command(flatten)]
+    writing: OutputOptions,
     #[command(flatten)]
     model: ModelOptions,
+    #[command(flatten)]
+    template: TemplateOptions,
     #[command(flatten)]
     prompt_cache: PromptCacheOptions,
     #[command(flatten)]
@@ -50,12 +73,12 @@ impl Chat {
     /// Runs the command until the person leaves.
     ///
     /// # Errors
-    /// The model cannot chat, or standard input or output fail.
+    /// The model cannot chat, or standard input or output fail; or a turn of a file or pipe got no answer.
     pub fn run(&self) -> Result<(), Failure> {
         let settings = Settings {
-            model: self.prompt_cache.with(self.model.at(self.place.as_ref()).settings()),
+            model: self.template.with(self.prompt_cache.with(self.model.at(self.place.as_ref()).settings()?)),
             sampling: self.sampling.settings(),
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel: 1,
         };
         let (generator, notices) = open_generator(&settings)?;
@@ -64,45 +87,129 @@ impl Chat {
         marks.legend(&generator.prompter.names, self.show_drafts);
         let interrupts = Interrupts::listen()?;
         let stream = Stream::new(marks);
-        let mut talk = Talk { generator, notices, conversation, answers: 0, stream, interrupts };
         let mut turns = Turns::new()?;
+        let mut talk = Talk {
+            options: self,
+            generator,
+            notices,
+            conversation,
+            again: 0,
+            last: None,
+            saved: None,
+            stream,
+            interrupts,
+            asked: 0,
+            unanswered: 0,
+        };
         while let Some(turn) = turns.next()? {
-            match turn.trim() {
-                "" => {}
-                "/exit" | "/quit" => break,
-                "/clear" => talk.conversation.clear(),
-                "/regen" => talk.answer_again(self.show_drafts)?,
-                command if command.starts_with('/') && !command.contains(' ') => {
-                    warn(format_args!("{command}: expected /regen, /clear or /exit"));
-                }
-                _ => talk.ask(turn, self.show_drafts)?,
+            match Command::of(&turn) {
+                Some(Command::Exit) => break,
+                Some(command) => talk.obey(command, &mut turns)?,
+                None if turn.trim().is_empty() => {}
+                None => talk.ask(turn, &mut turns)?,
             }
         }
-        Ok(())
+        match (turns.is_terminal(), talk.unanswered) {
+            (true, _) | (_, 0) => Ok(()),
+            (false, some) => Err(Failure::Other(format!("{some} of {} turns got no answer", talk.asked))),
+        }
     }
 }
 
 /// A conversation, and the means to go on with it.
-struct Talk {
+struct Talk<'a> {
+    options: &'a Chat,
     generator: Generator,
     notices: Notices,
     conversation: Conversation,
     /// Answers that this turn had before.
-    answers: usize,
+    again: usize,
+    /// The last answer.
+    last: Option<Answer>,
+    /// The file that this conversation was written to.
+    saved: Option<PathBuf>,
     stream: Stream,
     interrupts: Interrupts,
+    /// Turns so far, and those of them that got no answer.
+    asked: usize,
+    unanswered: usize,
 }
 
-impl Talk {
+impl Talk<'_> {
+    /// Does what a command says. What cannot be done is told, and the chat goes on.
+    fn obey(&mut self, command: Command, turns: &mut Turns) -> Result<(), Failure> {
+        let told = |done: Result<String, Failure>| match done {
+            Ok(line) => say(line),
+            Err(failure) => warn(failure.message().unwrap_or_default()),
+        };
+        match command {
+            Command::Help => warn(HELP),
+            Command::Exit => {}
+            Command::Clear => {
+                self.conversation.clear();
+                self.last = None;
+            }
+            Command::Regen => self.answer_again(turns)?,
+            Command::Stats => self.tell_stats(),
+            Command::System(None) => match self.conversation.system() {
+                Some(text) => warn(text),
+                None => warn("the model is told nothing before the conversation"),
+            },
+            Command::System(Some(text)) => self.conversation.set_system(Some(text)),
+            Command::Save(path, force) => told(self.save(&path, force)),
+            Command::Load(path) => told(self.load(&path)),
+            Command::Wrong(why) => warn(why),
+        }
+        Ok(())
+    }
+
+    /// Writes the conversation to a file; over one only if it is this conversation's, or that is said.
+    fn save(&mut self, path: &Path, force: bool) -> Result<String, Failure> {
+        let own = self.saved.as_deref() == Some(path);
+        let mut file = match own || force {
+            true => OutputFile::create(path, Existing::Replaced, &[])?,
+            false => self.options.writing.begin(path, &[])?,
+        };
+        let unwritable = |error| Failure::Other(format!("{}: cannot be written: {error}", path.display()));
+        file.write_all(self.conversation.to_json().as_bytes()).map_err(unwritable)?;
+        file.finish()?;
+        self.saved = Some(path.to_owned());
+        Ok(format!("{}: {} messages", path.display(), self.conversation.messages.len()))
+    }
+
+    /// Goes on with the conversation of a file.
+    fn load(&mut self, path: &Path) -> Result<String, Failure> {
+        let place = path.display().to_string();
+        let text = records::read_text(path)?;
+        let value = serde_json::from_str(&text)
+            .map_err(|error| Failure::Other(format!("{place}: expected a conversation in JSON, found: {error}")))?;
+        let messages: Vec<ChatMessage> =
+            foretoken::chat::messages(&value).map_err(|why| Failure::Other(format!("{place}: {why}")))?;
+        let count = messages.len();
+        self.conversation.resume(messages);
+        (self.last, self.again, self.saved) = (None, 0, None);
+        Ok(format!("{place}: {count} messages; the conversation goes on behind them"))
+    }
+
+    /// What the last answer took, and how full the context is.
+    fn tell_stats(&self) {
+        let prompter = &self.generator.prompter;
+        let Some(answer) = &self.last else { return warn("/stats: expected an answer before it, found none") };
+        warn(report::long(std::slice::from_ref(answer), &prompter.names, None));
+        let tokens = answer.prompt.len() + answer.emitted.len();
+        let messages = self.conversation.messages.len();
+        warn(format_args!("{messages} messages, {tokens} of {} tokens of the context", prompter.context));
+    }
+
     /// Answers one turn.
-    fn ask(&mut self, turn: String, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
+    fn ask(&mut self, turn: String, turns: &mut Turns) -> Result<(), Failure> {
         self.conversation.ask(turn);
-        self.answers = 0;
-        self.answer(show_drafts)
+        self.again = 0;
+        self.answer(turns)
     }
 
     /// Answers the last turn once more, with a seed that is made of the first one.
-    fn answer_again(&mut self, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
+    fn answer_again(&mut self, turns: &mut Turns) -> Result<(), Failure> {
         if !self.conversation.take_back_answer() {
             warn("/regen: expected an answer before it, found none");
             return Ok(());
@@ -110,26 +217,66 @@ impl Talk {
         if self.generator.prompter.decided.sampling.temperature == 0.0 {
             say("note: /regen: at temperature 0 the answer is the same");
         }
-        self.answers += 1;
-        self.answer(show_drafts)
+        self.again += 1;
+        self.answer(turns)
+    }
+
+    /// The request for the next answer, behind which there is room for one; none if the conversation does not fit.
+    fn request(&mut self, turns: &mut Turns) -> Result<Option<Request>, Failure> {
+        let context = self.generator.prompter.context;
+        let mut request = self.conversation.request()?;
+        let shifts = self.options.context_shift;
+        let wanted = request.tokens_max.unwrap_or(usize::MAX).min(context / ROOM_FOR_ANSWER).max(1);
+        let len = request.prompt.len();
+        if len + if shifts { wanted } else { 1 } <= context {
+            return Ok(Some(request));
+        }
+        let full = format!("the conversation has {len} tokens, the context {context}");
+        if !shifts && !turns.agrees(&format!("{full}: leave out the oldest turns?"))? {
+            self.conversation.messages.pop();
+            warn(format_args!("{full}: /clear begins a new one, --context-shift leaves out the oldest turns"));
+            return Ok(None);
+        }
+        let mut gone = 0;
+        while request.prompt.len() + wanted > context {
+            match self.conversation.forget_oldest_turn() {
+                0 => break,
+                messages => gone += messages,
+            }
+            request = self.conversation.request()?;
+        }
+        if gone > 0 {
+            let left = request.prompt.len();
+            say(format_args!(
+                "note: the first {gone} messages are left out; the other {left} tokens are computed anew"
+            ));
+        }
+        if request.prompt.len() >= context {
+            let len = request.prompt.len();
+            self.conversation.messages.pop();
+            warn(format_args!("the last turn has {len} tokens, the context {context}: it is left out"));
+            return Ok(None);
+        }
+        Ok(Some(request))
     }
 
     /// Answers the last turn. One that does not fit is forgotten again.
-    fn answer(&mut self, show_drafts: Option<ShowDrafts>) -> Result<(), Failure> {
-        let request = self.conversation.request()?;
-        let (len, context) = (request.prompt.len(), self.generator.prompter.context);
-        if len >= context {
-            self.conversation.messages.pop();
-            warn(format_args!("the conversation has {len} tokens, the context {context}: /clear begins a new one"));
+    fn answer(&mut self, turns: &mut Turns) -> Result<(), Failure> {
+        self.asked += 1;
+        let Some(request) = self.request(turns)? else {
+            self.unanswered += 1;
             return Ok(());
-        }
-        let seed = seed_of_answer(request.seed, self.answers);
+        };
+        let show_drafts = self.options.show_drafts;
+        let seed = seed_of_answer(request.seed, self.again);
         let report_drafts = show_drafts == Some(ShowDrafts::Rejected);
         let request = Request { seed, measure: show_drafts.is_some(), report_drafts, ..request };
         let Self { generator, notices, stream, interrupts, .. } = self;
         let tokenizer = generator.prompter.tokenizer.clone();
         interrupts.begin();
+        let mut prompt_bar = PromptBar::begin(request.prompt.len());
         let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
+            prompt_bar.watch(event);
             notices.hear(event);
             match event {
                 Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
@@ -139,69 +286,38 @@ impl Talk {
             }
             Ok(interrupts.go_on())
         })?;
+        drop(prompt_bar);
         let _ = interrupts.end();
         self.stream.text("\n")?;
-        let prompter = &self.generator.prompter;
-        for answer in &answers {
+        self.tell(&answers)?;
+        // After every answer, since nobody knows how a conversation ends.
+        self.generator.keep(&answers)?;
+        self.last = answers.into_iter().next();
+        Ok(())
+    }
+
+    /// Says what there is to say of an answer, and takes it into the conversation.
+    fn tell(&mut self, answers: &[Answer]) -> Result<(), Failure> {
+        let (prompter, show_drafts) = (&self.generator.prompter, self.options.show_drafts);
+        for answer in answers {
             if let Some(failure) = &answer.failure {
+                self.unanswered += 1;
                 warn(format_args!("error: {failure}"));
             }
             if answer.reason == Some(FinishReason::Context) {
+                let context = prompter.context;
                 warn(format_args!("the context of {context} tokens is full: /clear begins a new conversation"));
             }
             if let (Some(ShowDrafts::Table), Some(tokenizer)) = (show_drafts, prompter.tokenizer.as_deref()) {
                 self.stream.text(&table(&answer.emitted, &prompter.names, tokenizer))?;
             }
             if show_drafts.is_some() {
-                say(report::line(&answers, &prompter.names, None));
+                say(report::long(answers, &prompter.names, None));
+            } else if crate::loudness::verbose() {
+                report::tell(answers, &prompter.names, None);
             }
             self.conversation.answer_with(answer);
         }
-        // After every answer, since nobody knows how a conversation ends.
-        Ok(self.generator.keep(&answers)?)
+        Ok(())
     }
-}
-
-/// What the person says, line by line.
-enum Turns {
-    Edited(Box<DefaultEditor>),
-    Plain(Lines<StdinLock<'static>>),
-}
-
-impl Turns {
-    fn new() -> Result<Self, Failure> {
-        if !std::io::stdin().is_terminal() {
-            return Ok(Self::Plain(std::io::stdin().lines()));
-        }
-        say("/regen asks for another answer, /clear begins a new conversation");
-        say("/exit or Ctrl-D leaves, Ctrl-C stops an answer");
-        DefaultEditor::new().map(|editor| Self::Edited(Box::new(editor))).map_err(terminal)
-    }
-
-    /// The next line; `None` when there is no more.
-    fn next(&mut self) -> Result<Option<String>, Failure> {
-        let editor = match self {
-            Self::Plain(lines) => {
-                let wrong = |error| Failure::Other(format!("standard input: cannot be read: {error}"));
-                return lines.next().transpose().map_err(wrong);
-            }
-            Self::Edited(editor) => editor,
-        };
-        loop {
-            match editor.readline("> ") {
-                Ok(line) => {
-                    // A history that cannot be kept is no reason to end a conversation.
-                    let _ = editor.add_history_entry(&line);
-                    return Ok(Some(line));
-                }
-                Err(ReadlineError::Eof) => return Ok(None),
-                Err(ReadlineError::Interrupted) => say("Ctrl-D leaves"),
-                Err(error) => return Err(terminal(error)),
-            }
-        }
-    }
-}
-
-fn terminal(error: ReadlineError) -> Failure {
-    Failure::Other(format!("terminal: {error}"))
 }

@@ -14,6 +14,7 @@ use clap::Args;
 use foretoken::{Answer, Generator, Promise, Prompt, Prompter, Request, Settings, Tenant, Token, Tokenizer};
 
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator};
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::prompts::read_list;
@@ -54,20 +55,23 @@ impl Check {
         let prompts = read_list(&self.prompts)?;
         let parallel = self.parallel.min(prompts.len());
         let settings = Settings {
-            model: self.model.settings(),
+            model: self.model.settings()?,
             sampling: self.sampling.settings(),
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel,
         };
         let (mut generator, mut notices) = open_generator(&settings)?;
         let prompter = Arc::clone(&generator.prompter);
         comparable(settings.speculation.verify, prompter.decided.sampling.temperature)?;
         let requests = prompts.iter().map(|prompt| request(&prompter, prompt)).collect::<Result<Vec<_>, _>>()?;
-        let (mut plain, mut speculative) = (Side::default(), Side::default());
+        let interrupts = Interrupts::listen()?;
+        interrupts.begin();
+        let (mut plain, mut speculative) = (Side::new(interrupts), Side::new(interrupts));
         let mut failed = 0;
         let round = if parallel == 1 { 1 } else { ROUND * parallel };
         for (number, requests) in requests.chunks(round).enumerate() {
             let first = number * round;
+            let before = [plain.seconds, speculative.seconds];
             // One after another, so that a plain text never shares a pass; and as another tenant's, so that no rows of
             // its prompt are shared, which would make the second side look faster.
             for request in requests {
@@ -75,6 +79,13 @@ impl Check {
                 plain.run(&mut generator, &mut notices, vec![request])?;
             }
             speculative.run(&mut generator, &mut notices, requests.to_vec())?;
+            if !interrupts.go_on() {
+                // Texts that were cut off have nothing to compare.
+                for (side, seconds) in [&mut plain, &mut speculative].into_iter().zip(before) {
+                    (side.seconds, _) = (seconds, side.answers.truncate(first));
+                }
+                break;
+            }
             for number in first..first + requests.len() {
                 let (plain, speculative) = (&plain.answers[number], &speculative.answers[number]);
                 if let Some(difference) = difference(plain, speculative, prompter.tokenizer.as_deref()) {
@@ -94,8 +105,9 @@ impl Check {
         }
         let mut out = std::io::stdout();
         writeln!(out, "{}", summary(&plain, &speculative, parallel))?;
-        writeln!(out, "{}", report::line(&speculative.answers, &prompter.names, Some(speculative.time())))?;
+        writeln!(out, "{}", report::long(&speculative.answers, &prompter.names, Some(speculative.time())))?;
         out.flush()?;
+        interrupts.end_command()?;
         match failed {
             0 => Ok(()),
             _ => Err(Failure::Other(format!("{failed} of {} prompts could not be continued", plain.answers.len()))),
@@ -117,18 +129,22 @@ fn request(prompter: &Prompter, prompt: &Prompt) -> Result<Request, Failure> {
 }
 
 /// The answers of one way of decoding, and the time that they took.
-#[derive(Default)]
 struct Side {
     answers: Vec<Answer>,
     seconds: f64,
+    interrupts: Interrupts,
 }
 
 impl Side {
+    fn new(interrupts: Interrupts) -> Self {
+        Self { answers: Vec::new(), seconds: 0.0, interrupts }
+    }
+
     fn run(&mut self, generator: &mut Generator, notices: &mut Notices, requests: Vec<Request>) -> Result<(), Failure> {
         let started = Instant::now();
         let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
             notices.hear(event);
-            Ok(true)
+            Ok(self.interrupts.go_on())
         })?;
         self.answers.extend(answers);
         self.seconds += started.elapsed().as_secs_f64();

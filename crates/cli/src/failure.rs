@@ -6,6 +6,7 @@
 use std::io;
 
 use foretoken::KeptFileError;
+use foretoken_hub::HubError;
 use foretoken_model::{ExecutorError, ModelError};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
@@ -79,6 +80,16 @@ other!(TextError, WeightsError, ExecutorError, KeptFileError);
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
         foretoken::Error::from(error).into()
+    }
+}
+
+/// A name that is none is a wrong command line; all else is not.
+impl From<HubError> for Failure {
+    fn from(error: HubError) -> Self {
+        match error {
+            HubError::Usage(line) => Self::Usage(line),
+            other => Self::Other(other.to_string()),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! and those before it are complete, because texts that grow at the same time cannot share one output; the engine runs
 //! on a thread of its own then, as it does under a server. Left out: conversations.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,22 +12,18 @@ use clap::Args;
 use foretoken::prompts::without_tokenizer;
 use foretoken::settings::SamplingSettings;
 use foretoken::{Answer, DecidedBy, EngineThread, Event, Generator, Prompt, Prompter, Record, Request, Settings};
-use indicatif::ProgressBar;
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator, tell_failures};
-use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions};
+use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
-use crate::progress::{bar, say};
+use crate::progress::{PromptBar, bar, say};
 use crate::prompts::PromptOptions;
 use crate::{report, sparkline, values};
 
 /// So many texts at a time are generated at most, if nobody says how many.
 const PARALLEL_DEFAULT: usize = 8;
-
-/// Prompts of more tokens than one pass of the target get a bar.
-const LONG_PROMPT: usize = 512;
 
 /// Options of `foretoken generate`.
 #[derive(Args, Debug)]
@@ -54,10 +50,10 @@ pub struct Generate {
     /// Print one JSON object an answer: text, tokens, times, settings
     ///
     /// It has the answer's index among those to its prompt, its seed, text, ids with who produced each (origins, depths
-    /// in the draft tree, numbers of passes, probabilities p of the target and q of the drafter), timings (cache_n:
-    /// tokens of the prompt that an earlier text had in common), speculation and its drafters, and the record of the
-    /// run: all that decided the text, and who decided it.
-    #[arg(long, conflicts_with = "output_ids")]
+    /// in the draft tree, numbers of passes, probabilities p of the target and q of the drafter), timings (load_ms and
+    /// first_token_ms from the start of the program; cache_n: tokens of the prompt that an earlier text had in common),
+    /// speculation and its drafters, and the record of the run: all that decided the text, and who decided it.
+    #[arg(long, visible_alias = "jsonl", conflicts_with = "output_ids")]
     json: bool,
     /// Log-probabilities of the new tokens under the model's raw law, in the JSON object
     #[arg(long, requires = "json", hide_short_help = true)]
@@ -80,6 +76,8 @@ pub struct Generate {
     #[command(flatten)]
     model: ModelOptions,
     #[command(flatten)]
+    template: TemplateOptions,
+    #[command(flatten)]
     prompt_cache: PromptCacheOptions,
     #[command(flatten)]
     sampling: SamplingOptions,
@@ -95,9 +93,9 @@ impl Generate {
     pub fn run(&self) -> Result<(), Failure> {
         let prompts = self.prompt.read()?;
         let settings = Settings {
-            model: self.prompt_cache.with(self.model.settings()),
+            model: self.template.with(self.prompt_cache.with(self.model.settings()?)),
             sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings() },
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(prompts.len() * self.n_best),
         };
         let (generator, mut notices) = open_generator(&settings)?;
@@ -113,27 +111,25 @@ impl Generate {
         let requests = self.requests(&generator, &prompts)?;
         let marks = Marks::new(self.show_drafts);
         marks.legend(&generator.prompter.names, self.show_drafts);
-        // What is to be kept is kept although it was interrupted.
-        let interrupts = if generator.keeps() { Some(Interrupts::listen()?) } else { None };
-        interrupts.iter().for_each(|interrupts| interrupts.begin());
-        let go_on = || interrupts.is_none_or(Interrupts::go_on);
+        // What is to be kept is kept although it was interrupted, and what it took is said.
+        let interrupts = Interrupts::listen()?;
+        interrupts.begin();
         let started = Instant::now();
         let (mut generator, answers) = match prompts.as_slice() {
             [prompt] if self.n_best == 1 && !self.json && !self.output_ids => {
-                self.stream(generator, &mut notices, prompt, requests, marks, &go_on)?
+                self.stream(generator, &mut notices, prompt, requests, marks, interrupts)?
             }
-            _ => self.collect(generator, &mut notices, &prompts, requests, marks, &go_on)?,
+            _ => self.collect(generator, &mut notices, &prompts, requests, marks, interrupts)?,
         };
         generator.keep(&answers)?;
         let wall = (answers.len() > 1).then(|| started.elapsed());
-        if answers.iter().any(|answer| answer.stats.passes > 0) {
-            say(report::line(&answers, &generator.prompter.names, wall));
-        }
-        if let ([answer], true) = (answers.as_slice(), self.sparkline || std::io::stderr().is_terminal())
+        report::tell(&answers, &generator.prompter.names, wall);
+        if let ([answer], true) = (answers.as_slice(), self.sparkline || report::is_wanted())
             && let Some(line) = sparkline::line(&answer.arrivals)
         {
             say(line);
         }
+        interrupts.end_command()?;
         tell_failures(&answers, self.n_best)
     }
 
@@ -157,24 +153,24 @@ impl Generate {
         prompt: &Prompt,
         requests: Vec<Request>,
         marks: Marks,
-        go_on: &dyn Fn() -> bool,
+        interrupts: Interrupts,
     ) -> Result<(Generator, Vec<Answer>), Failure> {
         let mut stream = Stream::new(marks);
         if self.display_prompt {
             stream.text(prompt.text().unwrap_or_default())?;
         }
-        let mut prompt_bar = PromptBar::default();
+        let mut prompt_bar = PromptBar::begin(requests.iter().map(|request| request.prompt.len()).sum());
         let tokenizer = generator.prompter.tokenizer.clone();
         let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
-            notices.hear(event);
             prompt_bar.watch(event);
+            notices.hear(event);
             match event {
                 Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
                 Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }
-            Ok(go_on())
+            Ok(interrupts.go_on())
         })?;
         if answers.iter().any(|answer| answer.failure.is_none()) {
             stream.text("\n")?;
@@ -194,7 +190,7 @@ impl Generate {
         prompts: &[Prompt],
         requests: Vec<Request>,
         marks: Marks,
-        go_on: &dyn Fn() -> bool,
+        interrupts: Interrupts,
     ) -> Result<(Generator, Vec<Answer>), Failure> {
         let done = bar(if self.n_best == 1 { "prompts" } else { "answers" }, requests.len());
         let mut record = generator.record();
@@ -209,20 +205,20 @@ impl Generate {
             if matches!(event, Event::Finished { .. }) {
                 done.inc(1);
             }
-            Ok(go_on())
+            let goes_on = interrupts.go_on();
+            if !goes_on {
+                // Those too that nobody has heard of yet.
+                engine.tell(|generator: &mut Generator| generator.engine.cancel_all());
+            }
+            Ok(goes_on)
         };
         let print = &mut |number: usize, answer: &Answer| -> Result<(), Failure> {
-            // Of a list each prompt has its line, an empty one if it was refused, so that lines can be counted.
+            // Of a list each prompt has its place, an empty one if it was refused.
             if prompts.len() == 1 && answer.failure.is_some() && answer.emitted.is_empty() {
                 return Ok(());
             }
             let (prompt, index) = (number / self.n_best, number % self.n_best);
-            let mut text = String::new();
-            if self.n_best > 1 && !self.json && !self.output_ids {
-                let space = if number > 0 { "\n" } else { "" };
-                let which = if prompts.len() > 1 { format!("prompt {}, ", prompt + 1) } else { String::new() };
-                text = format!("{space}{which}answer {} of {}, seed {}:\n", index + 1, self.n_best, answer.seed);
-            }
+            let mut text = self.header(prompts.len(), (prompt, index), answer.seed);
             text += &self.printed(&prompter, &record, &prompts[prompt], (index, answer), marks);
             let mut out = std::io::stdout().lock();
             let written = done.suspend(|| writeln!(out, "{text}").and_then(|()| out.flush()));
@@ -232,6 +228,22 @@ impl Generate {
         let generator = engine.stop()?;
         done.finish_and_clear();
         Ok((generator, answers))
+    }
+
+    /// What tells an answer from the others, in a line above it; nothing where each is a line of its own.
+    fn header(&self, prompts: usize, (prompt, index): (usize, usize), seed: u64) -> String {
+        if self.json || self.output_ids {
+            return String::new();
+        }
+        let which = match (prompts, self.n_best) {
+            (1, answers) => format!("answer {} of {answers}, seed {seed}", index + 1),
+            (_, 1) => format!("prompt {} of {prompts}", prompt + 1),
+            (_, answers) => {
+                format!("prompt {} of {prompts}, answer {} of {answers}, seed {seed}", prompt + 1, index + 1)
+            }
+        };
+        let space = if prompt + index > 0 { "\n" } else { "" };
+        format!("{space}{which}:\n")
     }
 
     /// A whole answer as it is printed. `index`: its number among those to its prompt.
@@ -249,7 +261,8 @@ impl Generate {
         }
         if self.json {
             let (has_text, names) = (prompter.tokenizer.is_some(), &prompter.names);
-            return foretoken::report::object((index, answer), prompt.text(), has_text, record, names).to_string();
+            let object = foretoken::report::object((index, answer), prompt.text(), has_text, record, names);
+            return report::with_times(object, answer).to_string();
         }
         let shown = if self.display_prompt { prompt.text().unwrap_or_default() } else { "" };
         let marked = answer.emitted.iter().map(|emitted| marks.marked(&emitted.text, emitted.origin));
@@ -270,25 +283,6 @@ impl Generate {
                 format!("\n{}{reliable}", table(&answer.emitted, &prompter.names, tokenizer))
             }
             _ => String::new(),
-        }
-    }
-}
-
-/// A bar while a long prompt is computed.
-#[derive(Default)]
-struct PromptBar(Option<ProgressBar>);
-
-impl PromptBar {
-    fn watch(&mut self, event: &Event) {
-        match event {
-            Event::Prompt { done, total, .. } if *total > LONG_PROMPT && done < total => {
-                self.0.get_or_insert_with(|| bar("prompt", *total)).set_position(*done as u64);
-            }
-            _ => {
-                if let Some(bar) = self.0.take() {
-                    bar.finish_and_clear();
-                }
-            }
         }
     }
 }

@@ -17,18 +17,20 @@ use foretoken_text::Tokenizer;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::options::{CacheOptions, ModelOptions};
+use crate::options::{CacheOptions, HubOptions, ModelOptions};
 
 /// Options of `foretoken inspect`.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct Inspect {
-    /// The model: a directory or a .gguf file [default: a demo in this program]
-    #[arg(help_heading = "Model", value_name = "MODEL", conflicts_with = "model")]
+    /// The model: a directory, a .gguf file or a name of the hub [default: a demo in this program]
+    #[arg(help_heading = "Model", value_name = "MODEL", conflicts_with_all = ["model", "hf_repo"])]
     place: Option<PathBuf>,
     /// The same
     #[arg(help_heading = "Model", short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    hub: HubOptions,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -43,7 +45,15 @@ impl Inspect {
     /// The model's files cannot be understood.
     pub fn run(&self) -> Result<(), Failure> {
         let model = self.place.clone().or_else(|| self.model.clone());
-        let opened = ModelOptions { model, ctx_size: None, threads: None, dtype: None, cache: self.cache }.open()?;
+        let opened = ModelOptions {
+            model,
+            hub: self.hub.clone(),
+            ctx_size: None,
+            threads: None,
+            dtype: None,
+            cache: self.cache,
+        }
+        .open()?;
         let facts = Facts::new(&opened, self.cache)?;
         let mut out = std::io::stdout();
         match self.json {

@@ -55,6 +55,11 @@ impl Interrupts {
 
     /// Whether the text may go on.
     pub fn go_on(self) -> bool {
+        Self::goes_on()
+    }
+
+    /// The same for who was not told whether anybody listens.
+    pub fn goes_on() -> bool {
         STATE.load(Ordering::Relaxed) != STOPPING
     }
 

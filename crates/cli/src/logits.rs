@@ -45,7 +45,7 @@ impl Logits {
     /// # Errors
     /// The model cannot be used, the tokens do not fit it, or the file cannot be written.
     pub fn run(&self) -> Result<(), Failure> {
-        let mut output = self.writing.begin(&self.output, &Vec::from_iter(self.model.path()))?;
+        let mut output = self.writing.begin(&self.output, &Vec::from_iter(self.model.path()?))?;
         let model = self.model.open()?;
         let own = model.spec.context_max;
         let (count, context) = (self.tokens.len(), self.model.ctx_size.unwrap_or(own).min(own));

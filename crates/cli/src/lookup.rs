@@ -104,7 +104,7 @@ impl Build {
         for corpus in &self.corpora {
             add_files(corpus, true, &mut BTreeSet::new(), &mut files)?;
         }
-        let read: Vec<PathBuf> = files.iter().cloned().chain(self.vocabulary.path()).collect();
+        let read: Vec<PathBuf> = files.iter().cloned().chain(self.vocabulary.path()?).collect();
         let output = self.writing.begin(&self.output, &read)?;
         let mut store = Store::new(Vocabulary::from(&*tokenizer), self.capacity.unwrap_or(TOKENS_MAX));
         let (mut read, mut refused) = (0, 0);

@@ -1,10 +1,11 @@
 //! The command line `foretoken`: a door. It reads options, opens models, runs the engine and prints.
 //!
 //! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`,
-//! `config`, `completions`, `version`), over a few that they share: `arguments` reads the command line, with the
-//! `defaults` of file and environment; `options` and `values` say what can be given and turn it into settings, which
-//! the library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every error
-//! is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
+//! `config`, `completions`, `version`; `pull`, `list` and `rm` in `hub`), over a few that they share: `arguments` reads
+//! the command line, with the `defaults` of file and environment; `options` and `values` say what can be given and turn
+//! it into settings, which the library `foretoken` opens and runs; `opening` opens a generator and says what its user
+//! should know. Every error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything
+//! else.
 
 #![forbid(unsafe_code)]
 
@@ -12,11 +13,13 @@ mod arguments;
 mod bench;
 mod chat;
 mod check;
+mod clock;
 mod completions;
 mod config;
 mod failure;
 mod generate;
 mod help;
+mod hub;
 mod inspect;
 mod interrupts;
 mod logits;
@@ -83,7 +86,7 @@ enum Command {
     Generate(Box<generate::Generate>),
     /// Talk with a model
     Chat(Box<chat::Chat>),
-    /// Answer requests over HTTP, as OpenAI's API does, with a page to look at it
+    /// Answer requests over HTTP, as OpenAI's API does; with a page
     Serve(Box<serve::Serve>),
     /// Say what a model is and needs
     Inspect(inspect::Inspect),
@@ -95,6 +98,12 @@ enum Command {
     Quantize(quantize::Quantize),
     /// Keep texts in a file, for drafters to learn from at start
     Lookup(lookup::Lookup),
+    /// Fetch a model of the Hugging Face hub, and say which draft model suits it
+    Pull(hub::Pull),
+    /// Say which models of the hub lie in the cache
+    List(hub::List),
+    /// Remove a model of the hub from the cache
+    Rm(hub::Remove),
     /// Measure speed, next to what this machine could do
     Bench(Box<bench::Bench>),
     /// Say what each setting is, and where it comes from
@@ -123,6 +132,9 @@ impl Cli {
             Some(Command::Logits(command)) => command.run(),
             Some(Command::Quantize(command)) => command.run(),
             Some(Command::Lookup(command)) => command.run(),
+            Some(Command::Pull(command)) => command.run(),
+            Some(Command::List(command)) => command.run(),
+            Some(Command::Rm(command)) => command.run(),
             Some(Command::Bench(command)) => command.run(),
             Some(Command::Completions(command)) => command.run(),
             Some(Command::Man(command)) => command.run(),
@@ -155,6 +167,7 @@ fn run() -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
+    clock::begin();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

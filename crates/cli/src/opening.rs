@@ -2,10 +2,13 @@
 //!
 //! Left out: what came of it, which each command shows in its own way.
 
+use std::time::Instant;
+
 use foretoken::generator::Choices;
 use foretoken::{Answer, Event, Generator, Settings};
 use foretoken_kernels::Isa;
 
+use crate::clock;
 use crate::failure::Failure;
 use crate::names::option;
 use crate::progress::{Loading, detail, say, warn};
@@ -32,8 +35,11 @@ pub fn open_generator(settings: &Settings) -> Result<(Generator, Notices), Failu
 /// # Errors
 /// As [`Generator::open`].
 pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices), Failure> {
+    let since = Instant::now();
     let mut loading = Loading::default();
     let generator = Generator::with(choices, &mut |done, of| loading.show(done, of))?;
+    drop(loading);
+    clock::loaded(since);
     tell_generator_notes(&generator);
     let (isa, threads) = (Isa::chosen().name(), choices.settings.model.threads());
     let (target, drafters) = (&generator.prompter.target.name, generator.prompter.names.join(", "));

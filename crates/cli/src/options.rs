@@ -9,6 +9,6 @@ mod sampling;
 mod speculation;
 
 pub use drafters::DrafterOptions;
-pub use model::{CacheOptions, ModelOptions, PromptCacheOptions};
+pub use model::{CacheOptions, HubOptions, ModelOptions, PromptCacheOptions, TemplateOptions};
 pub use sampling::{LawOptions, SamplingOptions};
 pub use speculation::{Budget, DraftingOptions, SpeculationOptions, Verify};

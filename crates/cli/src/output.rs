@@ -16,7 +16,7 @@ use crate::interrupts::Interrupts;
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputOptions {
-    /// Write over the output if it is there
+    /// Write over a file that is where an output goes
     #[arg(long)]
     force: bool,
 }

@@ -22,7 +22,7 @@ use foretoken_weights::gguf::{Metadata, TensorInfo, Writer};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::output::OutputOptions;
-use crate::{progress, values};
+use crate::{hub, progress, values};
 use kinds::{Choice, Layers, Mixture};
 use source::Source;
 
@@ -37,7 +37,8 @@ no whole blocks of the type take q8_0, or f16 if even that does not fit, and a n
 #[command(next_help_heading = "Quantization")]
 #[command(after_help = AFTER_HELP)]
 pub struct Quantize {
-    /// The model: a .gguf file, or a directory of Hugging Face's of a family that GGUF knows, in floats
+    /// The model: a .gguf file, or a directory of Hugging Face's of a family that GGUF knows, in floats; or a name of
+    /// the hub
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// The .gguf file to write
@@ -59,13 +60,14 @@ impl Quantize {
     /// # Errors
     /// The source cannot be read or said in GGUF, OUT is there or cannot be written, or somebody pressed Ctrl-C.
     pub fn run(&self) -> Result<(), Failure> {
-        if !self.input.exists() {
-            let input = self.input.display();
+        let input = hub::resolved(&self.input)?;
+        if !input.exists() {
+            let input = input.display();
             return Err(Failure::Other(format!("{input}: expected a directory or a .gguf file, found nothing")));
         }
         let interrupts = Interrupts::listen()?;
-        let output = self.writing.begin(&self.output, std::slice::from_ref(&self.input))?;
-        let source = Source::open(&self.input)?;
+        let output = self.writing.begin(&self.output, std::slice::from_ref(&input))?;
+        let source = Source::open(&input)?;
         let layers = Layers::count(source.tensors.iter().map(|tensor| tensor.name.as_str()));
         let choose = |tensor: &Exported| self.kind.of_tensor(&tensor.name, &tensor.shape, &layers);
         let plan: Vec<Choice> = source.tensors.iter().map(choose).collect();

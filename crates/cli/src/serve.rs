@@ -12,10 +12,11 @@ use foretoken::{Generator, Settings};
 use foretoken_server::{Server, ServerError, ServerSettings, asked_to_end};
 
 use crate::failure::Failure;
+use crate::hub;
 use crate::loudness::quiet;
 use crate::names::option;
 use crate::opening::tell_notes;
-use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
+use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::progress::{Loading, warn};
 use crate::values;
 
@@ -43,6 +44,8 @@ pub struct Serve {
     place: Option<PathBuf>,
     #[command(flatten)]
     model: ModelOptions,
+    #[command(flatten)]
+    template: TemplateOptions,
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -75,7 +78,7 @@ struct ServerOptions {
     /// A file of such keys, one a line
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
-    /// The model's name in requests and answers [default: its file's or folder's]
+    /// The model's name in requests and answers [default: its file's or folder's, or on the hub]
     #[arg(short, long, value_name = "NAME")]
     alias: Option<String>,
     /// Most requests that wait; more are refused with the status 429
@@ -148,31 +151,37 @@ impl Serve {
     /// # Errors
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
+        let model = self.model.at(self.place.as_ref());
         let settings = Settings {
-            model: self.model.at(self.place.as_ref()).settings(),
+            model: self.template.with(model.settings()?),
             sampling: SamplingSettings { n_best: 1, ..self.sampling.settings() },
-            speculation: self.speculation.settings(),
+            speculation: self.speculation.settings()?,
             parallel: self.server.parallel,
         };
-        let server = self.server.settings()?;
+        let server = self.server.settings(hub::name_asked(model.model.as_deref(), &model.hub))?;
         self.server.log();
         let mut loading = Loading::default();
         let generator = Server::open(&settings, &mut |done, of| loading.show(done, of))?;
         tell_notes(&generator);
         let server = Server::bind(&server, &settings, generator)?;
         // Also under --quiet: the port may be any that was free.
-        warn(format_args!("{} at http://{}", server.model(), server.address()));
-        if !server.address().ip().is_loopback() && !server.needs_key() {
-            warn("warning: others can reach this server, and it asks for no key: --api-key");
-        }
-        let generator: Generator = server.run(asked_to_end())?;
+        let place = format!("{} at http://{}", server.model(), server.address());
+        let is_open = !server.address().ip().is_loopback() && !server.needs_key();
+        let tell = move || {
+            warn(place);
+            if is_open {
+                warn("warning: others can reach this server, and it asks for no key: --api-key");
+            }
+        };
+        let generator: Generator = server.run(asked_to_end(tell))?;
         drop(generator);
         Ok(())
     }
 }
 
 impl ServerOptions {
-    fn settings(&self) -> Result<ServerSettings, Failure> {
+    /// The server's settings; `name`: the model's, if it has a better one than its path.
+    fn settings(&self, name: Option<String>) -> Result<ServerSettings, Failure> {
         let host = if self.host == "localhost" { "127.0.0.1" } else { &self.host };
         let host: IpAddr = host.parse().map_err(|_| {
             Failure::Usage(format!("--host: expected an IP address (127.0.0.1, 0.0.0.0, ::1), found {}", self.host))
@@ -181,7 +190,7 @@ impl ServerOptions {
             host,
             port: self.port,
             api_keys: self.keys()?,
-            alias: self.alias.clone(),
+            alias: self.alias.clone().or(name),
             queue_max: self.queue_max,
             body_bytes_max: self.body_max,
             answers_max: self.answers_max,

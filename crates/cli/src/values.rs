@@ -4,6 +4,7 @@
 
 use std::str::FromStr;
 
+use foretoken::ChatTemplate;
 use foretoken::settings::Limit;
 use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout};
 use foretoken_model::{CacheType, WeightType};
@@ -120,6 +121,18 @@ pub fn cache_type(word: &str) -> Result<CacheType, String> {
 /// A type of weights.
 pub fn weight_type(word: &str) -> Result<WeightType, String> {
     word.parse()
+}
+
+/// A chat template: the text of a file, or the word as it is.
+pub fn chat_template(word: &str) -> Result<String, String> {
+    match std::fs::read_to_string(word) {
+        Ok(text) => Ok(text),
+        Err(_) if ChatTemplate::source_for(word).is_some() => Ok(word.to_string()),
+        Err(error) => {
+            let names = ChatTemplate::names().collect::<Vec<_>>().join(", ");
+            Err(format!("expected Jinja, one of {names}, or a file ({error})"))
+        }
+    }
 }
 
 /// A token.

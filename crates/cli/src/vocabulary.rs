@@ -11,13 +11,14 @@ use foretoken::Tokenizer;
 use foretoken::models::tokenizer_at;
 
 use crate::failure::Failure;
+use crate::hub;
 
 /// Whose tokens texts become.
 #[derive(Args, Clone, Debug)]
 #[group(required = true, multiple = false)]
 #[command(next_help_heading = "Vocabulary")]
 pub struct VocabularyOptions {
-    /// The model whose vocabulary is used: a directory or a .gguf file
+    /// The model whose vocabulary is used: a directory, a .gguf file or a name of the hub
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// The same of files without a network: a .gguf file with a vocabulary, or a folder with a tokenizer
@@ -27,8 +28,14 @@ pub struct VocabularyOptions {
 
 impl VocabularyOptions {
     /// What is read for it.
-    pub fn path(&self) -> Option<PathBuf> {
-        self.vocab.as_ref().or(self.model.as_ref()).cloned()
+    ///
+    /// # Errors
+    /// It is a name of the hub, not in the cache, and cannot be fetched.
+    pub fn path(&self) -> Result<Option<PathBuf>, Failure> {
+        match (&self.vocab, &self.model) {
+            (None, Some(model)) => hub::resolved(model).map(Some),
+            (vocabulary, _) => Ok(vocabulary.clone()),
+        }
     }
 
     /// Reads the tokenizer.
@@ -36,7 +43,7 @@ impl VocabularyOptions {
     /// # Errors
     /// The file or folder has none, or one that cannot be understood.
     pub fn open(&self) -> Result<Arc<Tokenizer>, Failure> {
-        match &self.path() {
+        match &self.path()? {
             Some(path) => Ok(tokenizer_at(path)?),
             None => Err(Failure::Usage("--vocab: expected a .gguf file or a folder, found none".into())),
         }

@@ -356,6 +356,11 @@ impl Sequence {
         shared.learn(&self.asked, &self.candidates, written, |_| {});
     }
 
+    /// Notes that it is let in, for the first time.
+    pub(crate) fn open(&mut self) {
+        self.stats.time_waiting = self.submitted.elapsed();
+    }
+
     /// Appends one chosen token; says what it completes, and notes if it ends the sequence.
     pub(crate) fn append(&mut self, mut emitted: Emitted) -> Emitted {
         let token = emitted.token;

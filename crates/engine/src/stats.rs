@@ -178,6 +178,8 @@ pub struct Stats {
     pub drafters: Vec<DrafterStats>,
     /// From submission to the first emitted token: waiting for room counts.
     pub time_to_first_token: Duration,
+    /// Of that, waiting to be let in for the first time.
+    pub time_waiting: Duration,
     /// From submission to the last emitted token.
     pub time: Duration,
 }
@@ -226,6 +228,7 @@ impl Stats {
         self.accepted += other.accepted;
         add_each(&mut self.accepted_lens, &other.accepted_lens);
         self.time_to_first_token += other.time_to_first_token;
+        self.time_waiting += other.time_waiting;
         self.time += other.time;
         self.drafters.resize(self.drafters.len().max(other.drafters.len()), DrafterStats::default());
         self.drafters.iter_mut().zip(&other.drafters).for_each(|(sum, drafter)| sum.add(drafter));

@@ -218,6 +218,12 @@ impl Engine {
         }
     }
 
+    /// Ends all sequences at the next step, also those that wait.
+    pub fn cancel_all(&mut self) {
+        let all = self.waiting.iter_mut().chain(&mut self.running);
+        all.for_each(|sequence| sequence.finished = Some(FinishReason::Cancelled));
+    }
+
     /// What the last step took.
     pub fn last_step(&self) -> StepTimes {
         self.times

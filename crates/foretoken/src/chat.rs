@@ -4,7 +4,10 @@
 //! before, the model's own tokens included, stays its beginning as far as the template writes it again
 //! ([`Transcript`]), so the engine finds the rows of these tokens in its cache, and only what is new is computed. What
 //! the engine does not have to know about conversations it does not know. What people say is text and never a special
-//! token. Left out: tools.
+//! token. A conversation that has outgrown the context can only lose its oldest turns, as a whole: the rest is written
+//! out and computed anew, because rows that moved to other places would be those of another text. Left out: tools.
+
+mod saved;
 
 use std::sync::Arc;
 
@@ -13,6 +16,7 @@ use foretoken_text::{ChatInput, Message as ChatMessage, Transcript};
 
 use crate::settings::DecidedSampling;
 use crate::{Answer, Error, Prompter};
+pub use saved::messages;
 
 /// A conversation, and the means to write it out as a prompt. It needs no engine: it lives wherever its user is.
 #[derive(Clone)]
@@ -42,6 +46,44 @@ impl Conversation {
         let mut conversation = Self { prompter, system, messages: Vec::new(), computed: Transcript::default() };
         conversation.clear();
         Ok(conversation)
+    }
+
+    /// What the model is told before.
+    pub fn system(&self) -> Option<&str> {
+        self.system.as_deref()
+    }
+
+    /// Tells the model something else before, in the conversation so far too; nothing, if it is `None`.
+    pub fn set_system(&mut self, system: Option<String>) {
+        self.messages.retain(|message| message.role().as_deref() != Some("system"));
+        let message = system.as_deref().map(|text| ChatMessage::new("system", text));
+        self.messages.splice(0..0, message);
+        self.system = system;
+    }
+
+    /// Goes on with another conversation instead. A first message of the system's is what the model is told before.
+    pub fn resume(&mut self, messages: Vec<ChatMessage>) {
+        let first = messages.first().filter(|message| message.role().as_deref() == Some("system"));
+        self.system = first.and_then(ChatMessage::content);
+        self.messages = messages;
+        self.computed = Transcript::default();
+    }
+
+    /// The conversation as JSON, in OpenAI's form, which [`messages`] reads again.
+    pub fn to_json(&self) -> String {
+        saved::to_json(&self.messages)
+    }
+
+    /// Forgets the oldest turn: what the user said and all that followed up to what the user said next. What the model
+    /// is told before stays, and so does the last turn. Returns how many messages are gone, none if there is only one
+    /// turn.
+    pub fn forget_oldest_turn(&mut self) -> usize {
+        let is_user = |message: &ChatMessage| message.role().as_deref() == Some("user");
+        let mut turns = self.messages.iter().enumerate().filter(|(_, message)| is_user(message)).map(|(at, _)| at);
+        let (Some(first), Some(second)) = (turns.next(), turns.next()) else { return 0 };
+        drop(turns);
+        self.messages.drain(first..second);
+        second - first
     }
 
     /// Forgets all but what the model is told before.

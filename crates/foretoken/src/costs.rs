@@ -122,6 +122,22 @@ impl KeptCosts {
     }
 }
 
+/// What runs on this machine have found out of a target and a draft model: seconds of a pass of one row, and of a step
+/// of the draft model. None where they have not run together.
+pub fn measured_costs(target: &Path, draft: &Path) -> Option<(f64, f64)> {
+    let place = |path: &Path| Some(std::fs::canonicalize(path).ok()?.display().to_string());
+    let (target, draft) = (format!("{} (", place(target)?), format!("drafts [{} (", place(draft)?));
+    let files = std::fs::read_dir(folder()?).ok()?.flatten().map(|entry| entry.path());
+    let found = files.filter_map(|path| read(&path).ok());
+    let mut found = found
+        .filter(|found| found.of.starts_with(&target) && found.of.contains(&draft) && found.of.ends_with(&machine()));
+    found.find_map(|found| {
+        let pass = found.widths.iter().filter(|width| width.rows == 1).min_by_key(|width| width.context_min)?.seconds;
+        let (_, draft) = found.drafters.iter().find(|(name, draft)| is_model(name) && draft.costs.step > 0.0)?;
+        Some((pass, draft.costs.step))
+    })
+}
+
 /// Whether a drafter of this name runs a network.
 fn is_model(name: &str) -> bool {
     name.starts_with(DrafterKind::Draft.name())

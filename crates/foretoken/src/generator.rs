@@ -141,7 +141,9 @@ impl Generator {
         let (promise, budget) = (speculation.verify, choices.budget.clone());
         let drafting = Drafting { promise, budget, settings: speculation.of_requests() };
         let (context, template) = (engine.context(), OnceLock::new());
-        let prompter = Prompter { target, tokenizer, decided, names, methods, context, made, drafting, template };
+        let template_asked = model.chat_template.clone();
+        let prompter =
+            Prompter { target, tokenizer, decided, names, methods, context, made, drafting, template_asked, template };
         let first_request = engine.next_request();
         let (prompter, settings) = (Arc::new(prompter), settings.clone());
         Ok(Self { engine, prompter, kept_texts, prompt_cache, notes, settings, first_request, costs })

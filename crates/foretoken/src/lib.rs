@@ -84,7 +84,7 @@
 #![forbid(unsafe_code)]
 
 pub mod answers;
-mod chat;
+pub mod chat;
 mod costs;
 mod engine_thread;
 mod error;
@@ -105,6 +105,7 @@ pub mod store;
 
 pub use answers::{Answer, Submitted};
 pub use chat::Conversation;
+pub use costs::measured_costs;
 pub use engine_thread::{EngineThread, Listener};
 pub use error::{Error, Message};
 pub use generator::Generator;

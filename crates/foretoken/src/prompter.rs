@@ -8,12 +8,12 @@
 use std::sync::{Arc, OnceLock};
 
 use foretoken_engine::{BudgetKind, Order, Request};
-use foretoken_speculation::{DraftSettings, Promise};
-use foretoken_text::{ChatInput, ChatTemplate, Tokenizer, Transcript};
+use foretoken_speculation::{DraftSettings, Promise, Token};
+use foretoken_text::{ChatInput, ChatTemplate, TextError, Tokenizer, Transcript};
 
 use crate::error::Message;
 use crate::models::Opened;
-use crate::prompts::Prompt;
+use crate::prompts::{Prompt, text_tokens};
 use crate::settings::{DecidedSampling, SamplingSettings, SpeculationSettings};
 use crate::spec_type::{DrafterKind, DrafterSpec, SpecType};
 use crate::{Error, n_best};
@@ -35,6 +35,8 @@ pub struct Prompter {
     /// What the drafters are, by number: a specification with the number of its first draft model.
     pub(crate) made: Vec<(DrafterSpec, usize)>,
     pub(crate) drafting: Drafting,
+    /// The chat template that is used instead of the target's.
+    pub(crate) template_asked: Option<String>,
     pub(crate) template: OnceLock<Result<Option<ChatTemplate>, Error>>,
 }
 
@@ -82,7 +84,11 @@ impl Prompter {
     /// # Errors
     /// As [`Prompter::request`].
     pub fn request_by(&self, prompt: impl Into<Prompt>, decided: &DecidedSampling) -> Result<Request, Error> {
-        let prompt = prompt.into().tokens(&self.target, self.tokenizer.as_deref())?;
+        let prompt = match prompt.into() {
+            Prompt::Chat(messages) => return self.chat(&ChatInput::new(&messages, true), decided),
+            Prompt::Ids(ids) => ids,
+            Prompt::Text(text) => text_tokens(&text, &self.target, self.tokenizer.as_deref())?,
+        };
         Ok(Request { prompt, ..self.base(decided) })
     }
 
@@ -114,6 +120,10 @@ impl Prompter {
             return Err(Error::input(self.target.missing_tokenizer()));
         };
         let transcript = self.chat_template()?.encode_behind(tokenizer, input, before)?;
+        if transcript.tokens().is_empty() {
+            let name = &self.target.name;
+            return Err(Error::input(format!("{name}: chat template: expected text for a conversation, found none")));
+        }
         let mut request = Request { prompt: transcript.tokens().to_vec(), ..self.base(decided) };
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
@@ -181,16 +191,52 @@ impl Prompter {
         }
     }
 
-    /// The target's chat template, which is read when it is first asked for.
+    /// The chat template that was asked for, or the target's, which is read when it is first asked for.
     ///
     /// # Errors
-    /// The model has none, or one that cannot be understood.
+    /// There is none, or one that is empty or cannot be understood.
     pub fn chat_template(&self) -> Result<&ChatTemplate, Error> {
-        let template = self.template.get_or_init(|| self.target.chat_template());
-        template.as_ref().map_err(Clone::clone)?.as_ref().ok_or_else(|| {
-            let without = "expected one to chat with, found none; a text goes on without one";
-            Error::input(format!("{}: chat template: {without}", self.target.name))
-        })
+        let template = self.template.get_or_init(|| match &self.template_asked {
+            Some(words) => self.template_for(words).map(Some),
+            None => self.target.chat_template(),
+        });
+        let found = match template.as_ref().map_err(Clone::clone)? {
+            Some(template) if !template.source().trim().is_empty() => return Ok(template),
+            Some(_) => "an empty one",
+            None => "none",
+        };
+        let expected =
+            Message::words(format!("{}: chat template: expected one to chat with, found ", self.target.name));
+        let without = Message::words(format!("{found}; ")).and_setting("chat_template");
+        Err(Error::Input(expected.followed_by(without).and(" gives one, and a text goes on without one")))
+    }
+
+    /// The template for these words of the settings. It sees the special tokens that the target's own would see.
+    fn template_for(&self, words: &str) -> Result<ChatTemplate, Error> {
+        const NAME: &str = "chat_template";
+        let of_text = |error: TextError| {
+            let line = error.to_string();
+            let line = line.strip_prefix("chat_template: chat template: ").unwrap_or(&line);
+            Error::Setting(Message::setting(NAME).and(format!(": {line}")))
+        };
+        // An empty file is a template too, about which there is another complaint.
+        let empty = words.trim().is_empty().then_some(words);
+        let Some(source) = ChatTemplate::source_for(words).or(empty) else {
+            let names = ChatTemplate::names().collect::<Vec<_>>().join(", ");
+            let expected = format!(": expected a file, a Jinja template or one of {names}, found {words:?}");
+            return Err(Error::Setting(Message::setting(NAME).and(expected)));
+        };
+        if let Ok(Some(own)) = self.target.chat_template() {
+            return own.with_source(NAME, source).map_err(of_text);
+        }
+        let tokenizer = self.tokenizer.as_deref();
+        let spelt = |token: Option<Token>| {
+            let bytes = tokenizer.zip(token).map(|(tokenizer, token)| tokenizer.token_bytes(token));
+            bytes.map_or(String::new(), |bytes| String::from_utf8_lossy(bytes).into_owned())
+        };
+        let ends = tokenizer.map_or(&[][..], Tokenizer::end_tokens);
+        let marks = [self.target.beginning(tokenizer), ends.first().copied()].map(spelt);
+        ChatTemplate::from_source(NAME, source, &marks[0], &marks[1]).map_err(of_text)
     }
 }
 

@@ -1,10 +1,11 @@
-//! Prompts: as text and as token ids.
+//! Prompts: as text, as token ids, and as conversations that want an answer.
 //!
 //! A text gets what the model expects around a text, usually the beginning-of-text token; an empty one *is* that
-//! token. Left out: conversations, and files of prompts, which are a door's.
+//! token. Left out: conversations that go on ([`Conversation`](crate::Conversation)), and files of prompts, which are a
+//! door's.
 
 use foretoken_speculation::Token;
-use foretoken_text::Tokenizer;
+use foretoken_text::{Message as ChatMessage, Tokenizer};
 
 use crate::Error;
 use crate::error::Message;
@@ -17,6 +18,8 @@ pub enum Prompt {
     Text(String),
     /// Token ids as they are.
     Ids(Vec<Token>),
+    /// A conversation, oldest message first, which is written out by the chat template for the model's next turn.
+    Chat(Vec<ChatMessage>),
 }
 
 /// The error of whoever wants text of a model without a tokenizer.
@@ -48,24 +51,21 @@ impl Prompt {
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
-            Self::Ids(_) => None,
+            Self::Ids(_) | Self::Chat(_) => None,
         }
     }
+}
 
-    /// The prompt as tokens.
-    ///
-    /// # Errors
-    /// A text for a model without a tokenizer, or an empty one for a model without a beginning-of-text token.
-    pub fn tokens(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<Vec<Token>, Error> {
-        let text = match (self, tokenizer) {
-            (Self::Ids(ids), _) => return Ok(ids.clone()),
-            (Self::Text(_), None) => return Err(without_tokenizer(model)),
-            (Self::Text(text), Some(tokenizer)) if !text.is_empty() => return Ok(tokenizer.encode(text, true)?),
-            (Self::Text(text), Some(_)) => text,
-        };
-        debug_assert!(text.is_empty());
-        let missing = || format!("{}: prompt: expected a text (the model has no beginning-of-text token)", model.name);
-        let beginning = model.beginning(tokenizer).ok_or_else(|| Error::input(missing() + ", found an empty one"))?;
-        Ok(vec![beginning])
+/// The tokens of a text that is a prompt.
+///
+/// # Errors
+/// The model has no tokenizer, or the text is empty and it has no beginning-of-text token.
+pub(crate) fn text_tokens(text: &str, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<Vec<Token>, Error> {
+    let tokenizer = tokenizer.ok_or_else(|| without_tokenizer(model))?;
+    if !text.is_empty() {
+        return Ok(tokenizer.encode(text, true)?);
     }
+    let missing = || format!("{}: prompt: expected a text (the model has no beginning-of-text token)", model.name);
+    let beginning = model.beginning(Some(tokenizer)).ok_or_else(|| Error::input(missing() + ", found an empty one"))?;
+    Ok(vec![beginning])
 }

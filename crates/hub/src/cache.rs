@@ -1,12 +1,13 @@
 //! The cache folder of one repository, as `huggingface_hub` lays it out.
 //!
 //! `blobs/ETAG` are the files, `snapshots/COMMIT/PATH` are links to them, and `refs/REVISION` says which commit a
-//! branch or tag stood at. Beside these lies what only this program reads: `.foretoken/COMMIT.json`, the listing of a
-//! commit. Files that are written get their names when they are whole.
+//! branch or tag stood at; `trees/COMMIT.json` is the listing of a commit. Files that are written get their names when
+//! they are whole.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::checksum::Etag;
 use crate::error::HubError;
@@ -65,7 +66,7 @@ impl Folder {
     }
 
     pub(crate) fn record(&self, commit: &str) -> PathBuf {
-        self.path.join(".foretoken").join(format!("{commit}.json"))
+        self.path.join("trees").join(format!("{commit}.json"))
     }
 
     /// The commits whose snapshots are here.
@@ -112,9 +113,12 @@ impl Folder {
         in_place(&place, |beside| link(&target, beside, &self.blob(etag)))
     }
 
-    /// Keeps the listing of a commit.
+    /// Keeps the listing of a commit, if all is known of it. One that is there stays: it may say more.
     pub(crate) fn keep_record(&self, listing: &Listing) -> Result<(), HubError> {
-        in_place(&self.record(&listing.commit), |beside| fs::write(beside, listing.record()))
+        match listing.record().filter(|_| self.read_record(&listing.commit).is_none()) {
+            Some(record) => in_place(&self.record(&listing.commit), |beside| fs::write(beside, &record)),
+            None => Ok(()),
+        }
     }
 
     /// Keeps what a branch or tag stands at.
@@ -144,7 +148,10 @@ pub(crate) fn in_place(place: &Path, make: impl Fn(&Path) -> std::io::Result<()>
         fs::create_dir_all(folder).map_err(written)?;
     }
     let name = place.file_name().unwrap_or_default().to_string_lossy();
-    let beside = place.with_file_name(format!(".{name}.{}.new", std::process::id()));
+    // Neither another process nor another thread has the same.
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let beside = place.with_file_name(format!(".{name}.{}-{number}.new", std::process::id()));
     // What a run that was killed left behind under the same number.
     let _ = fs::remove_file(&beside);
     make(&beside).and_then(|()| fs::rename(&beside, place)).map_err(|error| {

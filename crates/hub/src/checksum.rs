@@ -23,6 +23,11 @@ impl Etag {
         (is_hex && matches!(text.len(), 40 | 64)).then(|| Self(text.to_string()))
     }
 
+    /// Whether it is a sha256.
+    pub(crate) fn is_sha256(&self) -> bool {
+        self.0.len() == 64
+    }
+
     /// Begins a checksum of this kind, of `size` bytes.
     pub(crate) fn begin(&self, size: u64) -> Checksum {
         match self.0.len() {

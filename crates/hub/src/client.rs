@@ -46,8 +46,7 @@ impl Client {
     /// A client of the hub that the settings name.
     pub(crate) fn new(settings: &Settings) -> Result<Self, HubError> {
         let base = settings.endpoint.clone();
-        let endpoint = Url::parse(&base)
-            .ok_or_else(|| HubError::Usage(format!("HF_ENDPOINT: expected http(s)://HOST, found {base:?}")))?;
+        let endpoint = crate::settings::endpoint(&base)?;
         let stall = Some(settings.stall);
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -118,7 +117,7 @@ impl Client {
         let size = header(headers, size).and_then(|text| text.parse().ok());
         let size = size.ok_or_else(|| HubError::Content(format!("{path}: size: expected a number, found none")))?;
         let etag = Etag::parse(etag).ok_or_else(|| wrong_etag(path, etag))?;
-        Ok(Entry { size: Some(size), etag: Some(etag) })
+        Ok(Entry { size: Some(size), git: Some(etag.clone()).filter(|etag| !etag.is_sha256()), etag: Some(etag) })
     }
 
     /// A file from byte `from` on.
@@ -228,8 +227,8 @@ fn unanswered(url: &Url, error: ureq::Error) -> Unanswered {
     }
 }
 
-/// The certificates of Mozilla's programme, which are part of the program, and those of the file that is named. A file
-/// that cannot be read adds none.
+/// The certificates of the file that is named, or else those of Mozilla's programme, which are part of the program. A
+/// file that cannot be read, or holds none, counts as none.
 fn root_certificates(settings: &Settings) -> RootCerts {
     let pem = settings.certificates.as_ref().and_then(|path| std::fs::read(path).ok());
     let certificate = |item| match item {

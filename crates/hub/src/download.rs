@@ -39,7 +39,9 @@ impl Transfer<'_> {
     /// So many bytes more lie here.
     fn add(&self, bytes: u64) {
         let before = self.done.fetch_add(bytes, Ordering::Relaxed);
-        (self.watch)(Event::Done { bytes: before + bytes });
+        if bytes > 0 {
+            (self.watch)(Event::Done { bytes: before + bytes });
+        }
     }
 
     /// So many bytes have to be fetched again.

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use crate::cache::{Folder, files_below};
 use crate::checksum::Etag;
@@ -107,7 +107,8 @@ enum Looked {
 /// The hub and its cache folder.
 pub struct Hub {
     settings: Settings,
-    client: Client,
+    /// Made when it is first needed: what lies in the cache needs none, and reading certificates takes its time.
+    client: OnceLock<Client>,
 }
 
 impl Hub {
@@ -116,7 +117,16 @@ impl Hub {
     /// # Errors
     /// The endpoint is no address.
     pub fn new(settings: Settings) -> Result<Self, HubError> {
-        Ok(Self { client: Client::new(&settings)?, settings })
+        crate::settings::endpoint(&settings.endpoint)?;
+        Ok(Self { client: OnceLock::new(), settings })
+    }
+
+    fn client(&self) -> Result<&Client, HubError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = Client::new(&self.settings)?;
+        Ok(self.client.get_or_init(|| client))
     }
 
     /// The cache folder.
@@ -186,7 +196,7 @@ impl Hub {
             return Err(HubError::NoNetwork("HF_HUB_OFFLINE is set".to_string()).at(&asked.name));
         }
         let sized = || {
-            let listing = self.client.listing(&asked.name, asked.name.revision())?;
+            let listing = self.client()?.listing(&asked.name, asked.name.revision())?;
             let files = Files::new(listing.files.keys().map(String::as_str));
             let size = |path: &String| listing.files.get(path).and_then(|entry| entry.size).unwrap_or(0);
             Ok(match files.choose(asked.name.quant.as_deref(), asked.file.as_deref(), true)? {
@@ -270,14 +280,15 @@ impl Hub {
         let (folder, name) = (self.folder(&asked.name), &asked.name);
         let cached = if as_cached { folder.commit_of(name.revision()) } else { None };
         let revision = cached.as_deref().unwrap_or(name.revision());
-        let listing = self.client.listing(name, revision)?;
+        let client = self.client()?;
+        let listing = client.listing(name, revision)?;
         if crate::name::is_commit(revision) && listing.commit != revision {
             let line = format!("listing: sha: expected {revision}, found {}", listing.commit);
             return Err(HubError::Content(line));
         }
         let paths: Vec<String> = listing.files.keys().cloned().collect();
         let files = Files::new(paths.iter().map(String::as_str));
-        let mut run = Run { hub: self, asked, folder: &folder, listing };
+        let mut run = Run { hub: self, client, asked, folder: &folder, listing };
         let nobody = |_: Event<'_>| {};
         let by_config = files.has_both() && name.quant.is_none() && asked.file.is_none();
         let usable = !by_config || (asked.usable)(&run.text("config.json", &nobody)?);
@@ -333,6 +344,7 @@ fn missing(path: &str) -> HubError {
 /// One model that is being fetched.
 struct Run<'a> {
     hub: &'a Hub,
+    client: &'a Client,
     asked: &'a Asked<'a>,
     folder: &'a Folder,
     listing: Listing,
@@ -343,7 +355,7 @@ impl Run<'_> {
     fn know(&mut self, path: &str) -> Result<(), HubError> {
         let entry = self.listing.files.get(path).ok_or_else(|| missing(path))?;
         if entry.etag.is_none() || entry.size.is_none() {
-            let entry = self.hub.client.entry(&self.asked.name, &self.listing.commit, path)?;
+            let entry = self.client.entry(&self.asked.name, &self.listing.commit, path)?;
             self.listing.files.insert(path.to_string(), entry);
         }
         Ok(())
@@ -413,7 +425,7 @@ impl Run<'_> {
     }
 
     fn download<'b>(&'b self, etag: &'b Etag, path: &'b str, size: u64) -> Download<'b> {
-        let (name, client) = (&self.asked.name, &self.hub.client);
+        let (name, client) = (&self.asked.name, self.client);
         Download {
             client,
             name,

@@ -24,6 +24,8 @@ const RECORD_VERSION: u64 = 1;
 pub(crate) struct Entry {
     pub size: Option<u64>,
     pub etag: Option<Etag>,
+    /// Git's number of it; of a large file that of the pointer to it.
+    pub git: Option<Etag>,
 }
 
 /// The files of a repository at a commit, by path.
@@ -46,7 +48,6 @@ impl Listing {
         let mut files = BTreeMap::new();
         for file in siblings {
             let path = file["rfilename"].as_str().ok_or_else(|| wrong("rfilename", "a path", &file["rfilename"]))?;
-            // Git's own number of a large file is that of the pointer to it.
             let lfs = &file["lfs"];
             let (size, etag) = match lfs.is_object() {
                 true => {
@@ -54,46 +55,55 @@ impl Listing {
                 }
                 false => (file["size"].as_u64(), file["blobId"].as_str()),
             };
-            let etag = etag.map(|text| Etag::parse(text).ok_or_else(|| wrong_etag(path, text))).transpose()?;
-            files.insert(checked(path)?, Entry { size, etag });
+            let parsed = |etag: Option<&str>| {
+                etag.map(|text| Etag::parse(text).ok_or_else(|| wrong_etag(path, text))).transpose()
+            };
+            let (etag, git) = (parsed(etag)?, parsed(file["blobId"].as_str())?);
+            files.insert(checked(path)?, Entry { size, etag, git });
         }
         Ok(Self { commit, files })
     }
 
-    /// What a record says of a commit.
+    /// What a record says of a commit: a file of `huggingface_hub`'s (`trees/COMMIT.json`, since its version 2).
     pub(crate) fn of_record(commit: &str, text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;
-        let is_ours = value["foretoken_listing"] == RECORD_VERSION && value["commit"] == commit;
-        let found = value["files"].as_object().filter(|files| is_ours && files.len() <= FILES_MAX)?;
+        let is_known = value["format_version"] == RECORD_VERSION;
+        let found = value["files"].as_object().filter(|files| is_known && files.len() <= FILES_MAX)?;
         let mut files = BTreeMap::new();
         for (path, entry) in found {
-            let etag = entry[1].as_str().map(Etag::parse);
-            if etag == Some(None) {
-                return None;
-            }
-            files.insert(checked(path).ok()?, Entry { size: entry[0].as_u64(), etag: etag.flatten() });
+            let git = Etag::parse(entry["blob_id"].as_str()?)?;
+            let (size, etag) = match entry["lfs_sha256"].as_str() {
+                Some(sha256) => (entry["lfs_size"].as_u64().or(entry["size"].as_u64())?, Etag::parse(sha256)?),
+                None => (entry["size"].as_u64()?, git.clone()),
+            };
+            files.insert(checked(path).ok()?, Entry { size: Some(size), etag: Some(etag), git: Some(git) });
         }
         Some(Self { commit: commit.to_string(), files })
     }
 
-    /// The record of this listing.
-    pub(crate) fn record(&self) -> String {
-        let entry = |entry: &Entry| json!([entry.size, entry.etag.as_ref().map(ToString::to_string)]);
-        let files: Map<String, Value> = self.files.iter().map(|(path, file)| (path.clone(), entry(file))).collect();
-        let value = json!({ "foretoken_listing": RECORD_VERSION, "commit": self.commit, "files": files });
-        format!("{value}\n")
+    /// The record of this listing, in the same form; none where something is not known of a file.
+    pub(crate) fn record(&self) -> Option<String> {
+        let entry = |entry: &Entry| {
+            let (size, etag, git) = (entry.size?, entry.etag.as_ref()?, entry.git.as_ref()?.to_string());
+            Some(match etag.is_sha256() {
+                true => json!({ "size": size, "blob_id": git, "lfs_sha256": etag.to_string(), "lfs_size": size }),
+                false => json!({ "size": size, "blob_id": git }),
+            })
+        };
+        let files: Option<Map<String, Value>> =
+            self.files.iter().map(|(path, file)| Some((path.clone(), entry(file)?))).collect();
+        Some(format!("{:#}\n", json!({ "format_version": RECORD_VERSION, "files": files? })))
     }
 }
 
-/// A path that lies below the folder that it is joined to, whatever the system.
+/// A path that lies below the folder that it is joined to, whatever the system. Only what could lead elsewhere, or look
+/// like something else, is refused: repositories hold files of all kinds, few of which are wanted.
 fn checked(path: &str) -> Result<String, HubError> {
-    let is_part =
-        |part: &str| !matches!(part, "" | "." | "..") && part.len() <= PART_MAX && !part.ends_with(['.', ' ']);
-    let is_letter = |c: char| !c.is_control() && !matches!(c, '\\' | ':' | '"' | '<' | '>' | '|' | '?' | '*');
-    // What looks like text from right to left, or like nothing, is somebody's trick.
-    let is_plain = |c: char| !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let is_good =
-        path.len() <= PATH_MAX && path.split('/').all(is_part) && path.chars().all(|c| is_letter(c) && is_plain(c));
+    let is_part = |part: &str| !part.trim_end_matches(['.', ' ']).is_empty() && part.len() <= PART_MAX;
+    // What turns a line around on a terminal is somebody's trick.
+    let is_letter = |c: char| !c.is_control() && !matches!(c, '\\' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let has_drive = path.as_bytes().get(1) == Some(&b':') || (cfg!(windows) && path.contains(':'));
+    let is_good = path.len() <= PATH_MAX && path.split('/').all(is_part) && path.chars().all(is_letter) && !has_drive;
     match is_good {
         true => Ok(path.to_string()),
         false => {
@@ -131,18 +141,24 @@ mod tests {
     #[test]
     fn large_files_have_their_own_checksum_and_records_say_the_same() {
         let (git, sha256) = ("a".repeat(40), "b".repeat(64));
-        let found = listing(json!([
+        let mut found = listing(json!([
             { "rfilename": "a/b.json", "size": 7, "blobId": git },
             { "rfilename": "w.gguf", "size": 99, "blobId": git, "lfs": { "sha256": sha256, "size": 99, "pointerSize": 134 } },
             { "rfilename": "unknown" },
         ]))
         .expect("it is a listing");
-        assert_eq!(found.files["w.gguf"], Entry { size: Some(99), etag: Etag::parse(&sha256) });
-        assert_eq!(found.files["a/b.json"], Entry { size: Some(7), etag: Etag::parse(&git) });
-        assert_eq!(found.files["unknown"], Entry { size: None, etag: None });
-        assert_eq!(Listing::of_record(COMMIT, found.record().as_bytes()), Some(found.clone()));
-        assert_eq!(Listing::of_record(&"f".repeat(40), found.record().as_bytes()), None);
-        assert_eq!(Listing::of_record(COMMIT, found.record().replace("w.gguf", "../w").as_bytes()), None);
+        assert_eq!(found.files["w.gguf"], Entry { size: Some(99), etag: Etag::parse(&sha256), git: Etag::parse(&git) });
+        assert_eq!(found.files["a/b.json"], Entry { size: Some(7), etag: Etag::parse(&git), git: Etag::parse(&git) });
+        assert_eq!(found.files["unknown"], Entry { size: None, etag: None, git: None });
+        // Who does not know all of a commit keeps no record of it.
+        assert_eq!(found.record(), None);
+        found.files.remove("unknown");
+        let record = found.record().expect("all is known");
+        let read = |text: &str| Listing::of_record(COMMIT, text.as_bytes());
+        assert_eq!(read(&record), Some(found));
+        for (from, to) in [("w.gguf", "../w"), ("format_version\": 1", "format_version\": 2"), ("blob_id", "blob")] {
+            assert!(record.contains(from) && read(&record.replace(from, to)).is_none(), "{from}");
+        }
     }
 
     #[test]
@@ -163,14 +179,14 @@ mod tests {
             "a\u{202e}b",
             "..",
             "a/..",
-            "a.",
+            "... ",
             &"a/".repeat(600),
             &"a".repeat(300),
         ] {
             let Err(HubError::Content(line)) = listing(json!([{ "rfilename": path }])) else { panic!("{path:?}") };
             assert!(line.starts_with("listing: expected paths") && !line.contains(['\n', '\u{1b}', '\0']), "{line}");
         }
-        assert!(listing(json!([{ "rfilename": "ä b/c-1 (2).json" }])).is_ok());
+        assert!(listing(json!([{ "rfilename": "ä b/c-1 (2)? \"x\": y*.json" }])).is_ok());
     }
 
     #[test]

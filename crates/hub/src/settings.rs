@@ -1,15 +1,18 @@
 //! Where the hub and its cache folder are, as the environment says it, in the words of `huggingface_hub`.
 //!
 //! `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_TOKEN_PATH`, `HF_HUB_DOWNLOAD_TIMEOUT`,
-//! and `SSL_CERT_FILE` for certificates besides those that are part of the program. Proxies are read by `ureq`
+//! and `SSL_CERT_FILE` for certificates instead of those that are part of the program. Proxies are read by `ureq`
 //! (`HTTPS_PROXY`, `NO_PROXY`).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::error::HubError;
+use crate::error::{HubError, shown};
+use crate::url::Url;
 
+/// The hub, if the environment names no other.
+const HUGGING_FACE: &str = "https://huggingface.co";
 /// Seconds without a byte after which a connection is given up.
 const STALL_DEFAULT: u64 = 10;
 
@@ -28,7 +31,7 @@ pub struct Settings {
     pub stall: Duration,
     /// How long is waited before a broken download is taken up again; each further time twice as long.
     pub retry_pause: Duration,
-    /// A file of certificates (PEM) that are trusted besides those that are part of the program.
+    /// A file of certificates (PEM) that are trusted instead of those that are part of the program.
     pub certificates: Option<PathBuf>,
 }
 
@@ -60,10 +63,13 @@ impl Settings {
             HubError::Usage("HF_HUB_CACHE: expected a folder, found none, nor HF_HOME or HOME".to_string())
         })?;
         let cache = std::path::absolute(&cache).map_err(|error| HubError::disk(&cache, "found", &error))?;
+        let address = set("HF_ENDPOINT").map_or(HUGGING_FACE.into(), |value| value.to_string_lossy().into_owned());
+        let address = address.trim().trim_end_matches('/').to_string();
+        endpoint(&address)?;
         let token_file = folder("HF_TOKEN_PATH").or_else(|| Some(home.as_ref()?.join("token")));
         Ok(Self {
             cache,
-            endpoint: endpoint(set("HF_ENDPOINT"))?,
+            endpoint: address,
             token: token(set("HF_TOKEN").or_else(|| set("HUGGING_FACE_HUB_TOKEN")), token_file.as_deref())?,
             offline: ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].iter().any(|name| is_true(set(name))),
             stall: stall(set("HF_HUB_DOWNLOAD_TIMEOUT"))?,
@@ -78,14 +84,10 @@ fn is_true(value: Option<OsString>) -> bool {
     value.is_some_and(|value| ["1", "ON", "YES", "TRUE"].contains(&value.as_str()))
 }
 
-fn endpoint(value: Option<OsString>) -> Result<String, HubError> {
-    let Some(value) = value else { return Ok("https://huggingface.co".to_string()) };
-    let text = value.to_string_lossy();
-    let text = text.trim().trim_end_matches('/');
-    match crate::url::Url::parse(text) {
-        Some(_) => Ok(text.to_string()),
-        None => Err(HubError::Usage(format!("HF_ENDPOINT: expected http(s)://HOST, found {:?}", text))),
-    }
+/// The address of a hub.
+pub(crate) fn endpoint(text: &str) -> Result<Url, HubError> {
+    let wrong = || HubError::Usage(format!("HF_ENDPOINT: expected http(s)://HOST, found \"{}\"", shown(text)));
+    Url::parse(text).ok_or_else(wrong)
 }
 
 /// A token of the environment, or else of the file that `hf auth login` writes. It is never shown.

@@ -15,6 +15,7 @@ mod files;
 mod input;
 mod json;
 mod marking;
+mod named;
 mod openai;
 mod program;
 mod python;
@@ -70,6 +71,26 @@ impl ChatTemplate {
     /// If the vocabulary is malformed or a template does not parse.
     pub fn from_gguf(name: &str, metadata: &Metadata) -> Result<Option<Self>, TextError> {
         files::of_gguf(name, metadata)?.map(Self::from_sources).transpose()
+    }
+
+    /// The template for these words, if they are any: a template that has a name, or Jinja as it is.
+    pub fn source_for(words: &str) -> Option<&str> {
+        let named = named::NAMED.iter().find(|(name, _)| *name == words).map(|(_, source)| *source);
+        named.or_else(|| ["{{", "{%"].iter().any(|mark| words.contains(mark)).then_some(words))
+    }
+
+    /// The templates that have a name.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        named::NAMED.iter().map(|(name, _)| *name)
+    }
+
+    /// Another template, which sees the same special tokens. `name` stands in messages where a file would.
+    ///
+    /// # Errors
+    /// If it does not parse.
+    pub fn with_source(self, name: &str, source: &str) -> Result<Self, TextError> {
+        let Self { marks, .. } = self;
+        Self::from_sources(Sources { place: name.to_owned(), default: source.to_owned(), tool_use: None, marks })
     }
 
     fn from_sources(sources: Sources) -> Result<Self, TextError> {

@@ -33,7 +33,7 @@ const BEAMS: &str = "texts are sampled and not searched for";
 const ALWAYS: &str = "it is always so";
 const TEXT: &str = "models read and write text";
 const THREADS: &str = "-t, --threads, which holds for prompts, passes and drafts";
-const TEMPLATE: &str = "the chat template is the model's own, always read as Jinja";
+const TEMPLATE: &str = "chat templates are always read as Jinja (--chat-template takes another one)";
 const TOOLS: &str = "the form of tool calls is found from the model's template, always";
 const QUANTIZE: &str = "--dtype, or foretoken quantize for a file";
 const TLS: &str = "a reverse proxy has TLS; the server speaks plain HTTP";
@@ -52,7 +52,7 @@ pub const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["--stop-strings", "--stop-string", "--stop-sequence", "-r"], Same("stop")),
     (&["--eos-token-id"], Like("--stop TEXT; the model's own end tokens are known")),
     (&["--keep"], Nothing(SHIFT)),
-    (&["--context-shift", "--no-context-shift"], Nothing(SHIFT)),
+    (&["--no-context-shift"], Nothing(SHIFT)),
     (&["--grp-attn-n", "-gan", "--grp-attn-w", "-gaw"], Nothing(POSITIONS)),
     // The law.
     (&["--do-sample", "--no-do-sample"], Like("--temp; 0 is greedy")),
@@ -138,7 +138,7 @@ pub const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["-st", "--single-turn"], Like("a pipe: echo question | foretoken chat")),
     (&["-mli", "--multiline-input", "--in-prefix", "--in-suffix", "--in-prefix-bos", "--simple-io", "--nowordwrap"],
         Nothing("a line is a turn, in the model's own form")),
-    (&["--jinja", "--no-jinja", "--chat-template", "--chat-template-file", "--chat-template-kwargs",
+    (&["--jinja", "--no-jinja", "--chat-template-kwargs",
         "--chat-template-content-format", "--no-prefill-assistant", "--prefill-assistant"], Nothing(TEMPLATE)),
     (&["--reasoning-format", "--reasoning-budget", "--reasoning-parser", "--think", "--hidethinking"],
         Nothing("what a model thinks is part of its text")),

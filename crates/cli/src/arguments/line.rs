@@ -14,8 +14,7 @@ use clap::{Arg, ArgAction, Command};
 use super::foreign::{self, Meaning};
 
 /// Short options of more than one letter, with the long ones that they stand for.
-/// The last is not there yet, and must not be read as a request for help.
-pub const LONG_SHORTS: [(&str, &str); 13] = [
+pub const LONG_SHORTS: [(&str, &str); 17] = [
     ("-md", "--model-draft"),
     ("-np", "--parallel"),
     ("-to", "--timeout"),
@@ -28,7 +27,11 @@ pub const LONG_SHORTS: [(&str, &str); 13] = [
     ("-ctvd", "--cache-type-v-draft"),
     ("-lcs", "--lookup-cache-static"),
     ("-lcd", "--lookup-cache-dynamic"),
-    ("-hf", "--hf"),
+    ("-hf", "--hf-repo"),
+    ("-hfr", "--hf-repo"),
+    ("-hff", "--hf-file"),
+    ("-hfd", "--hf-repo-draft"),
+    ("-hfrd", "--hf-repo-draft"),
 ];
 
 /// An option as it was given.

@@ -86,10 +86,10 @@ impl BatchBench {
             return Err(Failure::Usage(format!("--shared: expected {most}, found {}", self.shared)));
         }
         let text_len = self.prompt_tokens + self.n_predict;
-        let mut model = self.model.settings();
+        let mut model = self.model.settings()?;
         model.ctx_size.get_or_insert(text_len + 1);
         let speculation =
-            foretoken::settings::SpeculationSettings { spec_type: self.spec_type(), ..self.drafting.settings() };
+            foretoken::settings::SpeculationSettings { spec_type: self.spec_type(), ..self.drafting.settings()? };
         let most = self.parallel.iter().copied().max().unwrap_or(1);
         let sampling = SamplingSettings { temperature: Some(0.0), ..SamplingSettings::default() };
         let settings = Settings { model, sampling, speculation, parallel: most };
@@ -149,7 +149,7 @@ impl BatchBench {
     }
 
     fn spec_type(&self) -> SpecType {
-        let named = if self.drafting.model_draft.is_empty() { SpecType::None } else { SpecType::default() };
+        let named = if self.drafting.has_model() { SpecType::default() } else { SpecType::None };
         self.spec_type.clone().unwrap_or(named)
     }
 

@@ -25,6 +25,7 @@ use foretoken::{Answer, Generator, Prompter, Settings, SpecType};
 use foretoken_engine::{BudgetKind, RequestError, Token};
 
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator_with};
 use crate::options::{DraftingOptions, LawOptions, ModelOptions, Verify};
 use crate::prompts::{Listed, read_listed};
@@ -156,7 +157,7 @@ impl Generate {
     ///
     /// # Errors
     /// A text that should be equal to plain decoding's is not, or whatever keeps it from being measured.
-    pub fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         self.can_be_foretold()?;
         self.can_be_obeyed()?;
         let listed = self.chosen(read_listed(&self.prompts)?)?;
@@ -171,11 +172,11 @@ impl Generate {
         let mut speculation = SpeculationSettings {
             // Every request of a method says its own.
             verify: self.verify.first().copied().unwrap_or(Verify::Exact).into(),
-            ..self.drafting.settings()
+            ..self.drafting.settings()?
         };
         speculation.memory.shared = true;
         let settings = Settings {
-            model: self.model.settings(),
+            model: self.model.settings()?,
             sampling: self.law.settings(self.temp.first().copied()),
             speculation,
             parallel: parallel.iter().copied().max().unwrap_or(1),
@@ -200,7 +201,9 @@ impl Generate {
             kinds: &kinds,
             by_kind: self.by_kind,
         };
+        interrupts.begin();
         let differences = self.measured((&mut generator, &mut notices), &specs, &prompts, &page)?;
+        interrupts.end_command()?;
         match differences.as_slice() {
             [] => Ok(()),
             [one] => Err(Failure::Other(one.clone())),
@@ -241,6 +244,9 @@ impl Generate {
             let mut all: Vec<Runs> = Vec::new();
             for parallel in page.parallel {
                 let runs = measurement.run(*temperature, *parallel, &mut plain)?;
+                if runs.groups.is_empty() {
+                    break;
+                }
                 if self.json {
                     page.objects(&runs).iter().try_for_each(|object| writeln!(out, "{object}"))?;
                     out.flush()?;
@@ -249,7 +255,7 @@ impl Generate {
                 differences.extend(runs.ways.iter().flat_map(|way| way.differences(different)));
                 all.push(runs);
             }
-            if !self.json {
+            if !self.json && !all.is_empty() {
                 write!(out, "\n{}", page.table(&all))?;
                 out.flush()?;
             }
@@ -338,7 +344,7 @@ impl Generate {
 
 /// The prompts as tokens.
 fn tokens(listed: &[Listed], prompter: &Prompter) -> Result<Vec<Vec<Token>>, Failure> {
-    let tokens = |listed: &Listed| listed.prompt.tokens(&prompter.target, prompter.tokenizer.as_deref());
+    let tokens = |listed: &Listed| prompter.request(&listed.prompt).map(|request| request.prompt);
     let tokens: Vec<Vec<Token>> = listed.iter().map(tokens).collect::<Result<_, _>>()?;
     let context = prompter.context;
     if let Some(number) = tokens.iter().position(|tokens| tokens.len() >= context) {

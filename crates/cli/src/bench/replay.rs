@@ -19,6 +19,7 @@ use foretoken_engine::{BudgetKind, Stats};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::options::DrafterOptions;
 use crate::records::{self, Record};
 use crate::values;
@@ -138,7 +139,7 @@ impl Replay {
     ///
     /// # Errors
     /// A file cannot be read or understood, or a drafter needs a model.
-    pub fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         let tokenizer = self.vocabulary.open()?;
         let records = records::read(&self.records, &tokenizer, self.limit)?;
         let settings = self.drafter_settings();
@@ -157,8 +158,12 @@ impl Replay {
             let what = format!("{}: {} records, {tokens} tokens", self.records.display(), records.len());
             writeln!(out, "{what}, up to {} drafted a pass\n{}", self.spec_draft_n_max, head())?;
         }
+        interrupts.begin();
         for contestant in contestants {
-            let stats = self.judge(&contestant, &records, known.as_ref(), equipment)?;
+            let stats = match self.judge(&contestant, &records, known.as_ref(), equipment) {
+                Err(Failure::Interrupted) => break,
+                judged => judged?,
+            };
             match self.json {
                 true => objects.push(object(&contestant, records.len(), &stats)),
                 false => writeln!(out, "{}", line(&contestant, &stats))?,
@@ -173,7 +178,8 @@ impl Replay {
             });
             writeln!(out, "{object:#}")?;
         }
-        Ok(out.flush()?)
+        out.flush()?;
+        interrupts.end_command()
     }
 
     /// The drafters' settings. How much is drafted is said by `--spec-draft-n-max` alone, so that all are judged alike.

@@ -106,9 +106,9 @@ impl ServeBench {
             ..SamplingSettings::default()
         };
         let speculation =
-            SpeculationSettings { spec_type: self.spec_type.clone().unwrap_or_default(), ..self.drafting.settings() };
+            SpeculationSettings { spec_type: self.spec_type.clone().unwrap_or_default(), ..self.drafting.settings()? };
         let parallel = self.clients.iter().copied().max().unwrap_or(1);
-        let settings = Settings { model: self.model.settings(), sampling, speculation, parallel };
+        let settings = Settings { model: self.model.settings()?, sampling, speculation, parallel };
         let prompts = self.prompts.read()?;
         let prompts = prompts.iter().map(|prompt| match prompt.text() {
             Some(text) => Ok(text.to_string()),

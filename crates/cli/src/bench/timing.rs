@@ -8,6 +8,7 @@ use std::time::Instant;
 use foretoken_model::{Batch, Executor, ExecutorError, Model, PageId, PageTable, Span, Token};
 
 use super::{ROWS_WITH_LOGITS, logits};
+use crate::interrupts::Interrupts;
 use crate::progress;
 
 /// The times of passes of one number of rows, ascending.
@@ -38,17 +39,19 @@ pub struct Timer {
     tables: Vec<PageTable>,
     /// Positions of the cache that hold the text.
     cached: usize,
+    interrupts: Interrupts,
 }
 
 impl Timer {
     /// A model with an empty cache, all of whose pages belong to the one text.
-    pub fn new(model: Model) -> Self {
+    pub fn new(model: Model, interrupts: Interrupts) -> Self {
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());
         let tables = pages.collect();
-        Self { model, tables, cached: 0 }
+        Self { model, tables, cached: 0, interrupts }
     }
 
-    /// The times of passes of each of `rows` behind `context` tokens; contexts of one timer ascend.
+    /// The times of passes of each of `rows` behind `context` tokens; contexts of one timer ascend. After Ctrl-C those
+    /// that were timed at all.
     ///
     /// # Errors
     /// The model has no room for so many.
@@ -58,6 +61,9 @@ impl Timer {
         let bar = progress::bar("timing", (repeat + 1) * rows.len());
         for turn in 0..=repeat {
             for times in &mut all {
+                if !self.interrupts.go_on() {
+                    break;
+                }
                 // Untimed: the first turn makes room for the rows, and short passes are timed behind one of their own
                 // kind, because what a long one leaves in the caches is not what decoding finds there.
                 if turn == 0 || times.rows <= ROWS_WITH_LOGITS {
@@ -70,6 +76,7 @@ impl Timer {
             }
         }
         bar.finish_and_clear();
+        all.retain(|times| !times.seconds.is_empty());
         all.iter_mut().for_each(|times| times.seconds.sort_by(f64::total_cmp));
         Ok(all)
     }
@@ -78,7 +85,7 @@ impl Timer {
     fn fill(&mut self, context: usize) -> Result<(), ExecutorError> {
         assert!(context >= self.cached, "bench: contexts ascend, found {context} after {}", self.cached);
         let bar = progress::bar("context", context - self.cached);
-        while self.cached < context {
+        while self.cached < context && self.interrupts.go_on() {
             let len = self.model.capacity().rows_max.min(context - self.cached);
             self.forward(len, &[])?;
             self.cached += len;

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::replay::draft_us;
 use super::replay::play::{self, Stage};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::progress;
 use crate::records::{self, Record};
 use crate::values;
@@ -103,7 +104,15 @@ impl Bench<'_> {
     }
 
     fn all(&self, options: impl IntoIterator<Item = TrieOptions>) -> Result<Vec<Found>, Failure> {
-        options.into_iter().map(|options| self.play(options)).collect()
+        let mut all = Vec::new();
+        for options in options {
+            match self.play(options) {
+                // What was played is shown.
+                Err(Failure::Interrupted) => break,
+                found => all.push(found?),
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -123,7 +132,7 @@ impl Trie {
     ///
     /// # Errors
     /// A file cannot be read or understood.
-    pub fn run(&self) -> Result<(), Failure> {
+    pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         let [decoding_length, branch_length] = self.tables_at[..] else {
             let found = self.tables_at.len();
             return Err(Failure::Usage(format!("--tables-at: expected two lengths, as 64,12, found {found}")));
@@ -139,6 +148,7 @@ impl Trie {
         let steps = grid.len() + procedures(at).len() + CAPACITIES.len();
         let bar = progress::bar("playing", steps);
         let bench = Bench { records: &records, vocabulary: tokenizer.vocabulary_len(), bar };
+        interrupts.begin();
         let lengths = bench.all(grid)?;
         let procedures = bench.all(procedures(at).map(|(_, options)| options))?;
         let capacity = |times| TrieOptions { capacity: Some(times * at.nodes_max), ..at };
@@ -148,7 +158,8 @@ impl Trie {
         if self.json {
             let object = self.object(&records, &lengths, &procedures, &capacities);
             writeln!(out, "{object:#}")?;
-            return Ok(out.flush()?);
+            out.flush()?;
+            return interrupts.end_command();
         }
         let tokens: usize = records.iter().map(|record| record.tokens.len() - record.prompt_len).sum();
         let what = format!("{}: {} records, {tokens} tokens", self.records.display(), records.len());
@@ -158,7 +169,8 @@ impl Trie {
         write!(out, "{}", table(&names(), &procedures))?;
         writeln!(out, "\ncapacity of a trie in decoding lengths (Table 6)")?;
         write!(out, "{}", table(&CAPACITIES.map(|times| times.to_string()), &capacities))?;
-        Ok(out.flush()?)
+        out.flush()?;
+        interrupts.end_command()
     }
 
     /// Settings of the figures, in the order in which they are printed.

@@ -5,20 +5,24 @@ use std::path::PathBuf;
 use clap::Args;
 use foretoken::models::Opened;
 use foretoken::settings::ModelSettings;
+use foretoken_hub::Name;
 use foretoken_model::{CacheType, Options, WeightType};
 
 use crate::failure::Failure;
-use crate::values;
+use crate::{hub, values};
 
 /// Which model, and how it is run.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct ModelOptions {
-    /// The model: a directory or a .gguf file [default: a demo in this program]
+    /// The model: a directory, a .gguf file or a name (org/name) [default: a demo in this program]
     ///
-    /// It is the target: the model whose text is written, whoever drafts.
+    /// It is the target: the model whose text is written, whoever drafts. A name is one of the Hugging Face hub (also
+    /// org/name:QUANT, org/name@REVISION), if there is no such path; what is not in the cache is fetched.
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub hub: HubOptions,
     /// Longest text in tokens [default: the model's own, at most 4096]
     ///
     /// The prompt is part of it.
@@ -33,6 +37,38 @@ pub struct ModelOptions {
     pub dtype: Option<WeightType>,
     #[command(flatten)]
     pub cache: CacheOptions,
+}
+
+/// The target by a name of the hub.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Model")]
+pub struct HubOptions {
+    /// The target by its name on the Hugging Face hub (as -m)
+    #[arg(long, hide_short_help = true, value_name = "ORG/NAME[:QUANT]", value_parser = hub::name,
+        conflicts_with = "model")]
+    pub hf_repo: Option<Name>,
+    /// Which .gguf file of that repository [default: the one of QUANT; Q4_K_M, Q8_0 or the first]
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "hf_repo")]
+    pub hf_file: Option<String>,
+}
+
+/// How conversations are written out.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Model")]
+pub struct TemplateOptions {
+    /// Write conversations out by this template: a Jinja file, a name or Jinja itself [default: the model's own]
+    ///
+    /// Names: chatml, gemma, llama2, llama3, phi3, vicuna, zephyr.
+    #[arg(long, hide_short_help = true, alias = "chat-template-file", value_name = "FILE|NAME",
+        value_parser = values::chat_template)]
+    chat_template: Option<String>,
+}
+
+impl TemplateOptions {
+    /// The settings of a model, with this template.
+    pub fn with(&self, model: ModelSettings) -> ModelSettings {
+        ModelSettings { chat_template: self.chat_template.clone(), ..model }
+    }
 }
 
 /// What is kept of long prompts between runs.
@@ -75,34 +111,45 @@ impl ModelOptions {
         Self { model: place.or(self.model.as_ref()).cloned(), ..self.clone() }
     }
 
-    /// The model, if one is named.
-    pub fn path(&self) -> Option<PathBuf> {
-        self.model.clone()
+    /// Where the model lies, if one is named.
+    ///
+    /// # Errors
+    /// As [`settings`](Self::settings).
+    pub fn path(&self) -> Result<Option<PathBuf>, Failure> {
+        hub::target(self.model.as_deref(), &self.hub)
     }
 
-    /// The library's settings.
-    pub fn settings(&self) -> ModelSettings {
-        let Self { model, ctx_size, threads, dtype, cache } = self.clone();
+    /// The library's settings. A model of the hub is fetched if it is not in the cache, and is a path from then on.
+    ///
+    /// # Errors
+    /// It is not there and cannot be fetched.
+    pub fn settings(&self) -> Result<ModelSettings, Failure> {
+        Ok(ModelSettings { path: self.path()?, ..self.manner() })
+    }
+
+    /// How the model is run, whichever it is.
+    fn manner(&self) -> ModelSettings {
+        let Self { ctx_size, threads, dtype, cache, .. } = self.clone();
         let CacheOptions { cache_type_k, cache_type_v } = cache;
         let default = ModelSettings::default();
-        ModelSettings { path: model, ctx_size, threads, dtype, cache_type_k, cache_type_v, ..default }
+        ModelSettings { ctx_size, threads, dtype, cache_type_k, cache_type_v, ..default }
     }
 
     /// Opens the model, or the demo if none is given.
     ///
     /// # Errors
-    /// As [`Opened::at`]; or none is given and this build has no demo.
+    /// As [`Opened::at`] and [`ModelOptions::settings`]; or none is given and this build has no demo.
     pub fn open(&self) -> Result<Opened, Failure> {
-        Ok(self.settings().open()?)
+        Ok(self.settings()?.open()?)
     }
 
     /// How the target is run, with room for `positions` positions.
     pub fn run_with(&self, positions: usize) -> Options {
-        self.settings().run_with(positions)
+        self.manner().run_with(positions)
     }
 
     /// Threads to compute with.
     pub fn threads(&self) -> usize {
-        self.settings().threads()
+        self.manner().threads()
     }
 }

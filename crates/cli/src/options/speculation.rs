@@ -9,10 +9,12 @@ use clap::{Args, ValueEnum};
 use foretoken::settings::{self, DraftingSettings, SpeculationSettings};
 use foretoken::{Promise, SpecType};
 use foretoken_engine::TranslationWay;
+use foretoken_hub::Name;
 use foretoken_model::{CacheType, WeightType};
 
 use super::drafters::{DrafterOptions, MemoryOptions};
-use crate::values;
+use crate::failure::Failure;
+use crate::{hub, values};
 
 /// What speculation promises, as `--verify` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -114,11 +116,14 @@ pub struct SpeculationOptions {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Draft models")]
 pub struct DraftingOptions {
-    /// A draft model: a directory or a .gguf file
+    /// A draft model: a directory, a .gguf file or a name of the hub
     ///
     /// Given several times, the n-th draft of --spec-type takes the n-th.
     #[arg(help_heading = "Speculation", long, value_name = "MODEL")]
     pub model_draft: Vec<PathBuf>,
+    /// The draft model by its name on the hub, behind those of --model-draft (also -hfd, -hfrd)
+    #[arg(long, value_name = "ORG/NAME[:QUANT]", value_parser = hub::name)]
+    pub hf_repo_draft: Vec<Name>,
     /// Most tokens drafted a pass [default: as many as pay; of the other budgets 16]
     #[arg(help_heading = "Speculation", hide_short_help = true, long, aliases = ["draft-max", "draft"],
         value_name = "N",
@@ -184,21 +189,33 @@ pub struct DraftingOptions {
 
 impl SpeculationOptions {
     /// The library's settings.
-    pub fn settings(&self) -> SpeculationSettings {
-        SpeculationSettings {
+    ///
+    /// # Errors
+    /// As [`DraftingOptions::settings`].
+    pub fn settings(&self) -> Result<SpeculationSettings, Failure> {
+        Ok(SpeculationSettings {
             spec_type: self.spec_type.clone().unwrap_or_default(),
             verify: self.verify.into(),
             budget: self.budget.into(),
-            ..self.drafting.settings()
-        }
+            ..self.drafting.settings()?
+        })
     }
 }
 
 impl DraftingOptions {
-    /// The library's settings, with defaults for what a measurement takes several of.
-    pub fn settings(&self) -> SpeculationSettings {
-        SpeculationSettings {
-            model_draft: self.model_draft.clone(),
+    /// Whether a draft model is named.
+    pub fn has_model(&self) -> bool {
+        !self.model_draft.is_empty() || !self.hf_repo_draft.is_empty()
+    }
+
+    /// The library's settings, with defaults for what a measurement takes several of. Draft models of the hub are
+    /// fetched if they are not in the cache.
+    ///
+    /// # Errors
+    /// One is not there and cannot be fetched.
+    pub fn settings(&self) -> Result<SpeculationSettings, Failure> {
+        Ok(SpeculationSettings {
+            model_draft: hub::drafts(&self.model_draft, &self.hf_repo_draft)?,
             draft: DraftingSettings {
                 n_max: self.spec_draft_n_max,
                 n_min: self.spec_draft_n_min,
@@ -219,7 +236,7 @@ impl DraftingOptions {
             drafters: self.own.settings(),
             memory: self.memory.settings(),
             ..SpeculationSettings::default()
-        }
+        })
     }
 }
 
@@ -236,7 +253,8 @@ mod tests {
 
     #[test]
     fn defaults_are_the_librarys() {
-        assert_eq!(Line::parse_from(["line"]).speculation.settings(), SpeculationSettings::default());
+        let settings = Line::parse_from(["line"]).speculation.settings().expect("nothing is to be fetched");
+        assert_eq!(settings, SpeculationSettings::default());
     }
 
     #[test]

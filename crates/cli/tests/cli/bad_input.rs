@@ -227,13 +227,6 @@ fn where_no_token_is_possible_nothing_is_made_up() {
 }
 
 #[test]
-fn an_option_that_is_not_there_yet_is_no_request_for_help() {
-    let ended = run(&["generate", "-hf", "somebody/model", "hello"]);
-    assert_eq!((ended.code, ended.out.as_str()), (2, ""));
-    assert!(ended.err.contains("--hf"), "{}", ended.err);
-}
-
-#[test]
 fn types_to_load_in_that_are_none_or_come_too_late_are_refused() {
     let expected = "expected one of f32, f16, bf16, q8_0, q4_0, q4_k, q6_k, found \"q5_9\"";
     for option in ["--dtype", "--dtype-draft"] {

@@ -17,8 +17,12 @@ fn story(options: &str) -> String {
 fn the_first_command_of_the_readme_works() {
     let found = run(&["generate", STORY, "-n", "24"]);
     assert!(found.err.starts_with("seed: "), "{}", found.err);
-    let last = found.err.lines().last().unwrap_or_default().to_string();
-    assert!(last.contains(" passes of the target") && last.contains("draft accepted"), "{last}");
+    // Statistics are for a terminal, or for who asks.
+    assert_eq!(found.err.lines().count(), 1, "{}", found.err);
+    let asked = run(&["generate", STORY, "-n", "24", "-v"]).err;
+    let line = asked.lines().find(|line| line.contains(" tokens/s, load ")).unwrap_or_default();
+    assert!(line.starts_with("24 tokens, ") && line.contains(" ms, first token ") && line.len() <= 100, "{asked}");
+    assert!(asked.contains(" passes of the target") && asked.contains("draft accepted"), "{asked}");
     assert!(found.ok().trim().len() > 20);
 }
 
@@ -128,6 +132,9 @@ fn json_says_everything_about_every_prompt() {
         let ids = line["ids"].as_array().map_or(0, Vec::len);
         assert_eq!(line["logprobs"].as_array().map(Vec::len), Some(ids));
         assert_eq!(line["timings"]["predicted_n"].as_u64(), Some(ids as u64));
+        let ms = |name: &str| line["timings"][name].as_f64().unwrap_or_else(|| panic!("{name}: {}", line["timings"]));
+        assert!(ms("load_ms") > 0.0 && ms("prompt_ms") > 0.0 && ms("prompt_ms") <= ms("time_to_first_token_ms"));
+        assert!(ms("first_token_ms") > ms("load_ms") + ms("prompt_ms"), "{}", line["timings"]);
         let speculation = &line["speculation"];
         assert_eq!(speculation["drafters"]["draft"]["accepted"], speculation["accepted"]);
         let passes = speculation["passes"].as_f64().expect("passes are counted");
@@ -135,6 +142,7 @@ fn json_says_everything_about_every_prompt() {
         let text = run(&["generate", "-s", "3", "-n", "12", prompt]).ok();
         assert_eq!(line["text"].as_str(), text.strip_suffix('\n'));
     }
+    assert!(run(&[&["generate", "--jsonl"], &all[2..]].concat()).ok().lines().count() == 2);
     let together: Vec<Value> = run(&[&all[..], &["-np", "2"]].concat())
         .ok()
         .lines()

@@ -3,7 +3,7 @@
 use crate::{run, words};
 
 /// All commands, by their words.
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 25] = [
     "",
     "generate",
     "chat",
@@ -14,6 +14,9 @@ const COMMANDS: [&str; 22] = [
     "quantize",
     "lookup",
     "lookup build",
+    "pull",
+    "list",
+    "rm",
     "bench",
     "bench pass",
     "bench replay",
@@ -30,7 +33,7 @@ const COMMANDS: [&str; 22] = [
 
 /// Columns and lines of the least screen.
 const COLUMNS: usize = 100;
-const LINES: usize = 30;
+const LINES: usize = 31;
 
 fn help(command: &str, how: &str) -> String {
     run(&words(&format!("{command} {how}"))).ok()

@@ -1,16 +1,20 @@
 //! The program as its users see it: command lines in, standard output, standard error and exit code out.
 //!
 //! Runs the built binary on the demo models and on the small fixtures of `model`. Tests of models that are not ours
-//! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. Left out: what a terminal shows.
+//! look for them below `FORETOKEN_TEST_DATA` and say so when they are skipped. What a terminal shows is seen on a
+//! pseudo-terminal (`terminal`).
 
 mod arguments;
 mod bad_input;
 mod bench;
 mod bench_generate;
+mod chat;
 mod check;
 mod config;
+mod documentation;
 mod generate;
 mod help;
+mod hub;
 mod logits;
 mod lookup;
 mod loudness;
@@ -23,11 +27,25 @@ mod records;
 mod replay;
 mod serve;
 mod speculation;
+mod terminal;
 mod trie;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+/// What of the environment says where the hub is, and who asks.
+const HUB_VARIABLES: [&str; 9] = [
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "HF_ENDPOINT",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "HUGGING_FACE_HUB_TOKEN",
+    "HF_HUB_DOWNLOAD_TIMEOUT",
+    "TRANSFORMERS_OFFLINE",
+];
 
 /// What came of one command line.
 struct Run {
@@ -60,6 +78,11 @@ fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
     // Costs of a test build are nobody's to keep.
     let cache = tempfile::tempdir().expect("a folder can be made");
     command.args(words).env_remove("FORETOKEN_ISA").env_remove("NO_COLOR").env("XDG_CACHE_HOME", cache.path());
+    // No test asks the hub by mistake.
+    for name in HUB_VARIABLES {
+        command.env_remove(name);
+    }
+    command.env("HF_HUB_OFFLINE", "1");
     // Nor do defaults of whoever runs the tests belong to them.
     command.env("XDG_CONFIG_HOME", cache.path()).env_remove("FORETOKEN_CONFIG");
     command.envs(variables.iter().copied());

@@ -41,18 +41,28 @@ fn every_answer_is_the_text_of_its_seed_alone_and_the_first_is_that_without_the_
 fn the_text_says_which_answer_is_which() {
     let (_folder, path) = file("prompts.txt", "once upon a time\nthe little dog\n");
     let line = ["generate", "--prompts", &path, "-s", "7", "-n", "6"];
-    let alone: Vec<String> = run(&line).ok().lines().map(str::to_string).collect();
-    let found = run(&[&line[..], &["--n-best", "2", "-np", "3"]].concat());
-    assert!(found.err.contains(" tokens/s"), "{}", found.err);
+    let blocks = |out: &str| -> Vec<(String, String)> {
+        let blocks = out.trim_end().split("\n\n").filter_map(|block| block.split_once(":\n"));
+        blocks.map(|(head, text)| (head.to_string(), text.to_string())).collect()
+    };
+    let alone = blocks(&run(&line).ok());
+    assert_eq!([&alone[0].0, &alone[1].0], ["prompt 1 of 2", "prompt 2 of 2"]);
+    let found = run(&[&line[..], &["--n-best", "2", "-np", "3", "-v"]].concat());
+    assert!(found.err.contains("4 texts, 24 tokens, ") && found.err.contains(" tokens/s, load "), "{}", found.err);
     let out = found.ok();
-    let blocks: Vec<(&str, &str)> = out.trim_end().split("\n\n").filter_map(|block| block.split_once(":\n")).collect();
+    let blocks = blocks(&out);
     let heads: Vec<&str> = blocks.iter().map(|(head, _)| head.split(", seed").next().unwrap_or_default()).collect();
     assert_eq!(
         heads,
-        ["prompt 1, answer 1 of 2", "prompt 1, answer 2 of 2", "prompt 2, answer 1 of 2", "prompt 2, answer 2 of 2"]
+        [
+            "prompt 1 of 2, answer 1 of 2",
+            "prompt 1 of 2, answer 2 of 2",
+            "prompt 2 of 2, answer 1 of 2",
+            "prompt 2 of 2, answer 2 of 2"
+        ]
     );
     assert!(blocks[0].0.ends_with(", seed 7") && !blocks[1].0.ends_with(", seed 7"), "{out}");
-    assert_eq!([blocks[0].1, blocks[2].1], [alone[0].as_str(), alone[1].as_str()]);
+    assert_eq!([&blocks[0].1, &blocks[2].1], [&alone[0].1, &alone[1].1]);
     let ids = run(&[&line[..], &["--n-best", "2", "--output-ids"]].concat()).ok();
     assert_eq!(ids.lines().count(), 4, "{ids}");
 }

@@ -63,7 +63,7 @@ fn names_of_llama_cpp_are_the_nearest_drafters() {
 #[test]
 fn every_draft_takes_a_model_of_its_own() {
     let draft = demo("demo-draft");
-    let two = ["generate", STORY, "-n", "24", "--temp", "0", "-md", &draft, "-md", &draft];
+    let two = ["generate", STORY, "-n", "24", "--temp", "0", "-v", "-md", &draft, "-md", &draft];
     let plain = story("--temp 0 --spec-type none");
     let both = run(&[&two[..], &["--spec-type", "draft,draft"]].concat());
     assert!(both.err.contains("draft accepted ") && both.err.contains("draft-2 accepted "), "{}", both.err);
@@ -126,7 +126,7 @@ fn check_compares_several_drafters_in_one_tree() {
 fn phrases_of_a_file_are_completed() {
     let (_folder, path) = file("phrases.txt", "the dog and the cat\n\nonce upon a time\n");
     let plain = story("--temp 0 --spec-type none");
-    let words = ["generate", STORY, "-n", "24", "--temp", "0", "--spec-type", "phrases", "--phrases", &path];
+    let words = ["generate", STORY, "-n", "24", "--temp", "0", "--spec-type", "phrases", "-v", "--phrases", &path];
     let found = run(&words);
     assert!(found.err.contains("phrases accepted "), "{}", found.err);
     assert_eq!(found.ok(), plain);
@@ -313,8 +313,21 @@ fn texts_of_before_that_cannot_be_used_are_named() {
 #[test]
 fn a_draft_model_with_another_vocabulary_is_translated() {
     let (target, other) = (demo("demo-target"), demo("demo-other-tokenizer"));
-    let all =
-        ["generate", STORY, "-n", "32", "--budget", "fixed", "--spec-type", "draft", "-m", &target, "-md", &other];
+    let all = [
+        "generate",
+        STORY,
+        "-n",
+        "32",
+        "-v",
+        "--budget",
+        "fixed",
+        "--spec-type",
+        "draft",
+        "-m",
+        &target,
+        "-md",
+        &other,
+    ];
     for law in ["--temp 0", "--temp 0.8 -s 5"] {
         let plain =
             run(&[&["generate", STORY, "-n", "32", "-m", &target, "--spec-type", "none"], words(law).as_slice()]
@@ -368,9 +381,9 @@ fn a_draft_model_whose_tokens_have_other_numbers_is_translated_too() {
 
 #[test]
 fn colours_tell_drafters_apart() {
-    let words = words("-n 48 --temp 0.5 -s 3 --spec-type draft,lookup --budget fixed --show-drafts --color always");
+    let words = words("-n 48 --temp 0.5 -s 3 --spec-type draft,lookup --budget fixed --show-drafts --color always -v");
     let found = run(&[&["generate", STORY], words.as_slice()].concat());
-    let legend = found.err.lines().next().unwrap_or_default();
+    let legend = found.err.lines().find(|line| line.starts_with("tokens: ")).unwrap_or_default();
     let colours = [
         "\x1b[38;5;27mthe target's own\x1b[0m",
         "\x1b[38;5;28mdraft, accepted\x1b[0m",

@@ -108,6 +108,7 @@ impl Engine {
     fn begin(&mut self, mut sequence: Sequence) {
         let is_new = !std::mem::replace(&mut sequence.opened, true);
         if is_new {
+            sequence.open();
             if !sequence.drafters.is_empty() {
                 sequence.experience.clone_from(self.shared.of(&sequence.request));
             }

@@ -153,7 +153,7 @@ fn what_others_fetched_is_completed_once_and_used_without_a_network() {
     let hub = hub(&server, cache.path());
     let found = get(&hub, "demo/target").expect("it is fetched");
     // As if another program had been here, which needed no generation_config.json.
-    std::fs::remove_dir_all(cache.path().join("models--demo--target/.foretoken")).expect("it is there");
+    std::fs::remove_dir_all(cache.path().join("models--demo--target/trees")).expect("it is there");
     std::fs::remove_file(found.path.join("generation_config.json")).expect("it is there");
     let settings = Settings { offline: true, ..settings(&server, cache.path()) };
     let offline = Hub::new(settings).expect("the settings are good");

@@ -224,7 +224,7 @@ impl State {
             return out.send(404, &[("X-Error-Code", "RevisionNotFound")], b"");
         }
         if of_api {
-            return out.send(200, &[], repository.listing().as_bytes());
+            return out.send(200, &[], repository.listing(name).as_bytes());
         }
         if !may_read {
             return out.send(403, &[("X-Error-Code", "GatedRepo")], b"{\"error\":\"Access is restricted.\"}");
@@ -245,7 +245,7 @@ impl State {
 }
 
 impl Repository {
-    fn listing(&self) -> String {
+    fn listing(&self, name: &str) -> String {
         if let Some(listing) = &self.listing {
             return listing.clone();
         }
@@ -262,7 +262,11 @@ impl Repository {
             }
         };
         let files: Vec<String> = self.files.iter().map(file).collect();
-        format!("{{\"sha\":\"{}\",\"siblings\":[{}],\"private\":false}}", self.commit, files.join(","))
+        format!(
+            "{{\"id\":\"{name}\",\"sha\":\"{}\",\"siblings\":[{}],\"private\":false,\"tags\":[]}}",
+            self.commit,
+            files.join(",")
+        )
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn echoed(completion: &CompletionAsk, prompt: usize, prompter: &Promp
     match (&completion.prompts[prompt], &prompter.tokenizer) {
         (Prompt::Text(text), _) => text.clone(),
         (Prompt::Ids(ids), Some(tokenizer)) => tokenizer.decode(ids, true),
-        (Prompt::Ids(_), None) => String::new(),
+        (Prompt::Ids(_), None) | (Prompt::Chat(_), _) => String::new(),
     }
 }
 

@@ -105,3 +105,37 @@ fn configurations_hold_one_template_or_several() {
     assert_eq!(of(r#"[{"name": "rag", "template": "r"}]"#), Err(expected.into()));
     assert_eq!(of("3"), Err("config: chat_template: expected a string or a list of templates, found 3".into()));
 }
+
+#[test]
+fn templates_that_have_a_name_write_what_their_models_read() {
+    let messages = [
+        Message::new("system", "be brief"),
+        Message::new("user", "hi"),
+        Message::new("assistant", "yes?"),
+        Message::new("user", "bye"),
+    ];
+    let written = |name: &str, from: usize| {
+        let source = ChatTemplate::source_for(name).expect("it has a name");
+        template(source).render(&ChatInput::new(&messages[from..], true)).expect(name)
+    };
+    let turns =
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes?<|im_end|>\n<|im_start|>user\nbye<|im_end|>\n";
+    let system = "<|im_start|>system\nbe brief<|im_end|>\n";
+    assert_eq!(written("chatml", 0), format!("{system}{turns}<|im_start|>assistant\n"));
+    let turns = "hi<end_of_turn>\n<start_of_turn>model\nyes?<end_of_turn>\n<start_of_turn>user\nbye<end_of_turn>\n";
+    let gemma = |before: &str| format!("<s><start_of_turn>user\n{before}{turns}<start_of_turn>model\n");
+    assert_eq!((written("gemma", 0), written("gemma", 1)), (gemma("be brief\n\n"), gemma("")));
+    let llama = |before: &str| format!("<s>[INST] {before}hi [/INST] yes? </s><s>[INST] bye [/INST]");
+    assert_eq!(written("llama2", 0), llama("<<SYS>>\nbe brief\n<</SYS>>\n\n"));
+    assert_eq!(written("llama2", 1), llama(""));
+    let turn = |role: &str, text: &str| format!("<|start_header_id|>{role}<|end_header_id|>\n\n{text}<|eot_id|>");
+    let turns = [turn("user", "hi"), turn("assistant", "yes?"), turn("user", "bye")].concat();
+    let end = "<|start_header_id|>assistant<|end_header_id|>\n\n";
+    assert_eq!(written("llama3", 0), format!("<s>{}{turns}{end}", turn("system", "be brief")));
+    let phi = "<|user|>\nhi<|end|>\n<|assistant|>\nyes?<|end|>\n<|user|>\nbye<|end|>\n<|assistant|>\n";
+    assert_eq!(written("phi3", 1), phi);
+    assert_eq!(written("zephyr", 1), phi.replace("<|end|>", "</s>"));
+    assert_eq!(written("vicuna", 0), "be brief\n\nUSER: hi\nASSISTANT: yes?</s>\nUSER: bye\nASSISTANT:");
+    assert_eq!(ChatTemplate::names().collect::<Vec<_>>().len(), 7);
+    assert_eq!((ChatTemplate::source_for("chat"), ChatTemplate::source_for("{{ x }}")), (None, Some("{{ x }}")));
+}

@@ -15,6 +15,7 @@ use super::laps::Lap;
 use super::order::order;
 use super::rows::{Method, Runs, Way, named};
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::opening::Notices;
 use crate::progress::bar;
 
@@ -76,7 +77,7 @@ impl Measurement<'_> {
     }
 
     /// All ways at one temperature, with so many texts at a time. `plain` holds what plain decoding wrote, if that is
-    /// known already, and is filled if not.
+    /// known already, and is filled if not. After Ctrl-C what was measured of all ways alike.
     ///
     /// # Errors
     /// A prompt cannot be continued.
@@ -89,7 +90,7 @@ impl Measurement<'_> {
         let mut runs = Runs { temperature, parallel, groups, repetitions: 0, ways };
         let started = Instant::now();
         let done = bar("prompts, at most", self.repeat * count);
-        while runs.repetitions < self.repeat {
+        'repetitions: while runs.repetitions < self.repeat {
             let tenants: Vec<Tenant> = runs.ways.iter().map(|_| self.new_tenant()).collect();
             for (number, group) in runs.groups.iter().enumerate() {
                 let mut order = order(runs.ways.len(), runs.repetitions + number);
@@ -101,6 +102,10 @@ impl Measurement<'_> {
                     let turn = Turn { temperature, tenant: tenants[place], tokens_max: None };
                     let way = &mut runs.ways[place];
                     let (lap, answers) = self.answers(way.method.as_ref(), group, turn, plain)?;
+                    if !Interrupts::goes_on() {
+                        runs.cut_short();
+                        break 'repetitions;
+                    }
                     way.laps[number].push(lap);
                     let tokenizer = self.generator.prompter.tokenizer.as_deref();
                     for (prompt, answer) in group.clone().zip(answers) {
@@ -142,7 +147,7 @@ impl Measurement<'_> {
         let notices = &mut *self.notices;
         let answers = self.generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
             notices.hear(event);
-            Ok(true)
+            Ok(Interrupts::goes_on())
         })?;
         for (prompt, answer) in group.clone().zip(&answers) {
             if let Some(failure) = &answer.failure {

@@ -68,6 +68,20 @@ impl Runs {
         }
     }
 
+    /// Keeps what was measured of all ways alike: of whole repetitions, or of the first one the groups that all ways
+    /// have written.
+    pub fn cut_short(&mut self) {
+        let repetitions = self.repetitions.max(1);
+        let is_whole = |group: &usize| self.ways.iter().all(|way| way.laps[*group].len() >= repetitions);
+        let whole = (0..self.groups.len()).take_while(is_whole).count();
+        self.groups.truncate(whole);
+        self.repetitions = repetitions;
+        for way in &mut self.ways {
+            way.laps.truncate(whole);
+            way.laps.iter_mut().for_each(|laps| laps.truncate(repetitions));
+        }
+    }
+
     /// Whether the speed-up of every method is known so well that more repetitions would hardly say more.
     pub fn are_sure(&self) -> bool {
         let sure = |way: &Way| self.figures(way, &|_| true).judged().is_some_and(|estimate| estimate.is_narrow());

@@ -12,6 +12,7 @@ use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group
 use foretoken_speculation::{Drafter, Token};
 
 use crate::failure::Failure;
+use crate::interrupts::Interrupts;
 use crate::records::Record;
 
 /// What is being played: all tokens of a record.
@@ -163,6 +164,9 @@ pub fn all(
             stage.learn(&record.tokens, record.prompt_len);
         }
         for (_, record) in numbers.iter().zip(records).filter(in_part) {
+            if !Interrupts::goes_on() {
+                return Err(Failure::Interrupted);
+            }
             total.add(&stage.play(record, budget(record))?);
         }
     }

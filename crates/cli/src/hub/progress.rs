@@ -1,0 +1,87 @@
+//! How far a download is: a bar with the time that is left on a terminal, a line at its beginning elsewhere.
+
+use std::io::IsTerminal;
+use std::sync::Mutex;
+
+use foretoken_hub::{Event, Name};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::readable;
+use crate::loudness::quiet;
+use crate::progress::say;
+
+const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
+
+/// What is shown while a model is fetched.
+pub struct Shown {
+    name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    bar: Option<ProgressBar>,
+    /// What is said once the first byte lies here, so that an error before it stands alone.
+    line: Option<String>,
+}
+
+impl Shown {
+    /// Nothing yet.
+    pub fn new(name: &Name) -> Self {
+        Self { name: name.to_string(), state: Mutex::default() }
+    }
+
+    /// Shows an event.
+    pub fn hear(&self, event: Event<'_>) {
+        let mut state = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match event {
+            Event::Begin { files, bytes } => {
+                let count = if files == 1 { "1 file".to_string() } else { format!("{files} files") };
+                let line = format!("{}: {count}, {}", self.name, readable(bytes));
+                if !std::io::stderr().is_terminal() || quiet() {
+                    state.line = Some(line);
+                    return;
+                }
+                let style = ProgressStyle::with_template(TEMPLATE).expect("the template is well-formed");
+                let shown = ProgressBar::with_draw_target(Some(bytes), ProgressDrawTarget::stderr());
+                state.bar = Some(shown.with_style(style).with_message(line));
+            }
+            Event::Done { bytes } => {
+                state.line.take().iter().for_each(say);
+                let Some(bar) = state.bar.as_ref() else { return };
+                // What lies there from before took no time, which the time that is left must not go by.
+                if bar.position() == 0 {
+                    bar.reset_eta();
+                }
+                bar.set_position(bytes);
+            }
+            Event::Waits { file } => {
+                self.line(state.bar.as_ref(), &format!("{file}: another process fetches it, and is waited for"));
+            }
+            Event::Retry { file, why } => self.line(state.bar.as_ref(), &format!("{file}: {why}; trying again")),
+        }
+    }
+
+    /// A line that does not disturb the bar.
+    fn line(&self, bar: Option<&ProgressBar>, line: &str) {
+        let line = format!("note: {}: {line}", self.name);
+        match bar {
+            Some(bar) => bar.suspend(|| say(line)),
+            None => say(line),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn end(&self) {
+        if let Some(bar) = self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Also after a failure, so that its message begins a line.
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,54 @@
+//! `foretoken rm`: removes a model of the hub from the cache, and says what that freed.
+
+use std::io::{IsTerminal, Write};
+
+use clap::Args;
+use foretoken_hub::{Name, Removal};
+
+use super::{hub, readable};
+use crate::failure::Failure;
+use crate::progress::say;
+
+/// Options of `foretoken rm`.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Hub")]
+pub struct Remove {
+    /// What to remove: org/name with all that lies there of it, org/name@REVISION one revision, org/name:QUANT the
+    /// .gguf files of one quantization. What other revisions share stays
+    #[arg(value_name = "NAME", value_parser = super::name)]
+    name: Name,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+impl Remove {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// There is no such model, a file cannot be removed, or nobody can be asked.
+    pub fn run(&self) -> Result<(), Failure> {
+        let removal = Removal::plan(hub()?.cache(), &self.name)?;
+        if !self.yes && !self.asked(removal.bytes)? {
+            say("nothing was removed");
+            return Ok(());
+        }
+        let freed = removal.carry_out()?;
+        let mut out = std::io::stdout();
+        writeln!(out, "{}: {} freed", self.name, readable(freed))?;
+        Ok(out.flush()?)
+    }
+
+    fn asked(&self, bytes: u64) -> Result<bool, Failure> {
+        if !std::io::stdin().is_terminal() {
+            let expected = "expected it where nobody can be asked, found none";
+            return Err(Failure::Usage(format!("--yes: {expected} ({}: {})", self.name, readable(bytes))));
+        }
+        let mut err = std::io::stderr();
+        let _ = write!(err, "Remove {} ({})? [y/N] ", self.name, readable(bytes)).and_then(|()| err.flush());
+        let mut answer = String::new();
+        let read = std::io::stdin().read_line(&mut answer);
+        read.map_err(|error| Failure::Other(format!("standard input: cannot be read: {error}")))?;
+        Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    }
+}

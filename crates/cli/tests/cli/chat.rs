@@ -1,0 +1,145 @@
+//! `chat` through a pipe: turns of one or more lines, commands, files of conversations, templates, a full context.
+
+use serde_json::Value;
+
+use crate::{Run, demo, file, run, run_with, words};
+
+/// Chats with these options and these lines.
+fn chat(options: &str, input: &str) -> Run {
+    run_with(&words(&format!("chat --temp 0 -n 16 {options}")), &[], input)
+}
+
+/// The messages of a file that was saved.
+fn messages(path: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(path).expect("it was saved");
+    let object: Value = serde_json::from_str(&text).expect("it is JSON");
+    let text = |message: &Value, field: &str| message[field].as_str().expect("a text").to_string();
+    let list = object["messages"].as_array().expect("a list");
+    list.iter().map(|message| (text(message, "role"), text(message, "content"))).collect()
+}
+
+#[test]
+fn nothing_but_answers_stands_on_standard_output() {
+    let once = chat("-s 1", "hi\n");
+    assert_eq!((once.code, once.err.as_str(), once.out.lines().count()), (0, "", 1), "{}", once.out);
+    assert!(!once.out.contains('>') && once.out.trim().len() > 3, "{}", once.out);
+    let with_commands = chat("-s 1", "/help\n/system\n/stats\nhi\n/stats\n/nothing\n");
+    assert_eq!(with_commands.out, once.out);
+    for said in [
+        "/save [--force] FILE",
+        "told nothing before",
+        "/stats: expected an answer before it",
+        " tokens of the context",
+    ] {
+        assert!(with_commands.err.contains(said), "{said}: {}", with_commands.err);
+    }
+}
+
+#[test]
+fn a_turn_may_have_several_lines() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let saved = |input: &str| {
+        let path = folder.path().join("c.json").display().to_string();
+        chat("-s 1 --force", &format!("{input}\n/save {path}\n")).ok();
+        messages(&path).into_iter().next().expect("a turn").1
+    };
+    assert_eq!(saved("one \\\ntwo\\\n three"), "one \ntwo\n three");
+    assert_eq!(saved("\"\"\"one\n/help\n\ntwo\"\"\""), "one\n/help\n\ntwo");
+    assert_eq!(saved("\"\"\"\none\n\"\"\""), "one");
+    assert_eq!(saved("\"\"\"one\"\"\""), "one");
+}
+
+#[test]
+fn a_conversation_is_saved_and_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (half, whole) = (at("half.json"), at("whole.json"));
+    let straight = chat("-s 1 --system nice", &format!("hello\n/save {half}\ni want a taxi\n/save {whole}\n")).ok();
+    let answers: Vec<&str> = straight.lines().collect();
+    assert_eq!(answers.len(), 2, "{straight}");
+    assert_eq!(chat("-s 1", &format!("/load {half}\ni want a taxi\n")).ok(), format!("{}\n", answers[1]));
+    let roles: Vec<String> = messages(&whole).into_iter().map(|(role, _)| role).collect();
+    assert_eq!(roles, ["system", "user", "assistant", "user", "assistant"]);
+    assert_eq!(messages(&whole)[4].1, answers[1]);
+    // The last turn of a file is answered again, in both forms, and beside others.
+    let generated = run(&words(&format!("generate --temp 0 -n 16 -s 1 --prompts {whole}"))).ok();
+    assert_eq!(generated, format!("{}\n", answers[1]));
+    let object: Value =
+        serde_json::from_str(&std::fs::read_to_string(&half).expect("it was saved")).expect("it is JSON");
+    std::fs::write(at("both.jsonl"), format!("{object}\n{{\"prompt\": \"once\"}}\n")).expect("it can be written");
+    let both = run(&words(&format!("generate --temp 0 -n 16 -s 1 --json --prompts {}", at("both.jsonl")))).ok();
+    let first: Value = serde_json::from_str(both.lines().next().expect("a line")).expect("it is JSON");
+    assert_eq!((first["text"].as_str(), both.lines().count()), (Some(answers[0]), 2));
+    // Nothing is written over: but what this conversation wrote itself, and where somebody says so.
+    let refused = chat("-s 1", &format!("hello\n/save {half}\n/save --force {half}\n/save {half}\n"));
+    let expected = format!("{half}: expected no such file (--force writes over it), found one");
+    assert_eq!(refused.err.lines().filter(|line| **line == expected).count(), 1, "{}", refused.err);
+    assert_eq!(messages(&half).len(), 2);
+    let (_folder, odd) = file("odd.json", "{\"messages\": [{\"role\": \"user\"}]}");
+    let error = chat("-s 1", &format!("/load {odd}\n")).err;
+    assert_eq!(error, format!("{odd}: messages[0].content: expected a string or a list of parts, found none\n"));
+}
+
+#[test]
+fn what_the_model_is_told_before_can_be_changed() {
+    let told = chat("-s 1 --system you.sell.tickets", "hello\n").ok();
+    let changed = chat("-s 1", "/system you.sell.tickets\nhello\n").ok();
+    assert_eq!(told, changed);
+}
+
+#[test]
+fn templates_are_the_models_or_those_that_are_given() {
+    let own = chat("-s 1", "hello\n").ok();
+    let model = demo("demo-target");
+    let source = format!("{model}/chat_template.jinja");
+    assert_eq!(chat(&format!("-s 1 --chat-template {source}"), "hello\n").ok(), own);
+    assert_eq!(chat(&format!("-s 1 --chat-template-file {source}"), "hello\n").ok(), own);
+    assert_ne!(chat("-s 1 --chat-template llama3", "hello\n").ok(), own);
+    let (_folder, conversation) = file("c.json", "[{\"role\": \"user\", \"content\": \"hello\"}]");
+    let line = ["generate", "--prompts", &conversation, "--temp", "0", "-n", "4", "-s", "1", "--json"];
+    let ids = |more: &[&str]| {
+        let object: Value = serde_json::from_str(&run(&[&line[..], more].concat()).ok()).expect("it is JSON");
+        (object["prompt_ids"].to_string(), object["record"]["settings"]["model"]["chat_template"].clone())
+    };
+    let jinja = "{{ messages[0].content }}";
+    let plain = run(&["generate", "hello", "--temp", "0", "-n", "4", "-s", "1", "--json"]).ok();
+    let plain: Value = serde_json::from_str(&plain).expect("it is JSON");
+    assert_eq!(ids(&["--chat-template", jinja]), (plain["prompt_ids"].to_string(), jinja.into()));
+    assert_eq!(ids(&[]).1, Value::Null);
+    let error = run(&["chat", "--chat-template", "nowhere.jinja"]).error(2);
+    assert!(error.starts_with("--chat-template: expected Jinja, one of chatml, "), "{error}");
+    let error = run(&["chat", "--chat-template", "{% if %}"]).error(2);
+    assert!(error.starts_with("--chat-template: syntax error: "), "{error}");
+    let (_folder, empty) = file("empty.jinja", "\n");
+    let error = run(&["chat", "--chat-template", &empty]).error(1);
+    assert!(error.contains("chat template: expected one to chat with, found an empty one; --chat-template"), "{error}");
+    let mute = run_with(&["chat", "--chat-template", "{{ '' }}"], &[], "hello\n").error(1);
+    assert!(mute.ends_with("chat template: expected text for a conversation, found none"), "{mute}");
+}
+
+#[test]
+fn the_oldest_turns_are_left_out_where_that_is_wanted() {
+    let turns: String = (1..=8).map(|turn| format!("please tell me about train number {turn}\n")).collect();
+    let without = chat("-s 1 -c 96", &turns);
+    assert!(
+        without.code == 1 && without.err.contains("--context-shift leaves out the oldest turns"),
+        "{}",
+        without.err
+    );
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("c.json").display().to_string();
+    let with = chat("-s 1 -c 96 --context-shift --system nice", &format!("{turns}/save {path}\n"));
+    let notes = with.err.lines().filter(|line| line.starts_with("note: the first 2 messages are left out; "));
+    assert!(notes.count() >= 2, "{}", with.err);
+    assert_eq!(with.ok().lines().count(), 8);
+    let left = messages(&path);
+    assert_eq!((left[0].0.as_str(), left[1].0.as_str()), ("system", "user"), "{left:?}");
+    assert!(left.len() < 9 && left[left.len() - 2].1.ends_with('8'), "{left:?}");
+    // What is left is what a conversation would be that had begun there.
+    let again = folder.path().join("again.json").display().to_string();
+    let value = serde_json::json!({ "messages": left[..left.len() - 1].iter()
+        .map(|(role, content)| serde_json::json!({ "role": role, "content": content })).collect::<Vec<_>>() });
+    std::fs::write(&again, value.to_string()).expect("it can be written");
+    let answer = run(&words(&format!("generate --temp 0 -n 16 -s 1 -c 96 --prompts {again}"))).ok();
+    assert_eq!(answer.trim_end(), left[left.len() - 1].1);
+}

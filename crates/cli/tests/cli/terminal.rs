@@ -1,0 +1,159 @@
+//! What a person sees: on a pseudo-terminal, which `script` of util-linux makes. Where there is none these are skipped.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use crate::file;
+
+/// The program on a terminal.
+struct Terminal {
+    child: Child,
+    heard: Receiver<Vec<u8>>,
+    seen: String,
+    _cache: tempfile::TempDir,
+}
+
+impl Terminal {
+    /// Runs the program with these words; `None` if there is no `script`.
+    fn open(words: &[&str]) -> Option<Self> {
+        if !Command::new("script").arg("--version").output().is_ok_and(|found| found.status.success()) {
+            println!("skipped: no script of util-linux");
+            return None;
+        }
+        let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
+        let program = env!("CARGO_BIN_EXE_foretoken");
+        let line = std::iter::once(program).chain(words.iter().copied()).map(quoted).collect::<Vec<_>>().join(" ");
+        let cache = tempfile::tempdir().expect("a folder can be made");
+        let mut command = Command::new("script");
+        // Waits for the shell's own setup, so that no key comes before there is a terminal.
+        command.args(["-qefc", &format!("stty -echo cols 120; exec {line}"), "/dev/null"]);
+        command.env("XDG_CACHE_HOME", cache.path()).env("TERM", "xterm").env_remove("NO_COLOR");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script can be started");
+        let mut out = child.stdout.take().expect("it is piped");
+        let (say, heard) = channel();
+        std::thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(len @ 1..) = out.read(&mut some) {
+                if say.send(some[..len].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Some(Self { child, heard, seen: String::new(), _cache: cache })
+    }
+
+    /// Waits until this stands on the terminal, behind what was waited for before.
+    #[track_caller]
+    fn wait_for(&mut self, text: &str) -> String {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(at) = self.seen.find(text) {
+                let behind = self.seen.split_off(at + text.len());
+                return std::mem::replace(&mut self.seen, behind);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            match self.heard.recv_timeout(left) {
+                Ok(more) => self.seen.push_str(&String::from_utf8_lossy(&more)),
+                Err(_) => panic!("expected {text:?}, found {:?}", self.seen),
+            }
+        }
+    }
+
+    /// Presses keys.
+    fn press(&mut self, keys: &str) {
+        let to = self.child.stdin.as_mut().expect("it is piped");
+        to.write_all(keys.as_bytes()).and_then(|()| to.flush()).expect("it listens");
+    }
+
+    /// All that is left to see, and the exit code.
+    fn end(mut self) -> (String, i32) {
+        while let Ok(more) = self.heard.recv_timeout(Duration::from_secs(60)) {
+            self.seen.push_str(&String::from_utf8_lossy(&more));
+        }
+        let code = self.child.wait().expect("it ends").code().expect("a code");
+        (self.seen, code)
+    }
+}
+
+#[test]
+fn a_text_on_a_terminal_has_one_line_of_statistics_unless_it_is_quiet() {
+    let line = ["generate", "once upon a time", "-n", "24", "-s", "1"];
+    let Some(terminal) = Terminal::open(&line) else { return };
+    let (seen, code) = terminal.end();
+    let statistics: Vec<&str> = seen.lines().filter(|line| line.contains(" tokens/s, load ")).collect();
+    assert!(code == 0 && statistics.len() == 1 && statistics[0].chars().count() <= 100, "{seen}");
+    assert!(!seen.contains("passes of the target"), "{seen}");
+    let (quiet, code) = Terminal::open(&[&line[..], &["-q"]].concat()).expect("there is one").end();
+    assert!(code == 0 && !quiet.contains("load ") && !quiet.contains("seed"), "{quiet}");
+}
+
+#[test]
+fn ctrl_c_ends_generate_with_the_statistics_so_far() {
+    let line = ["generate", "once upon a time", "-n", "100000", "--ignore-eos", "-s", "1", "-c", "2048"];
+    let Some(mut terminal) = Terminal::open(&line) else { return };
+    terminal.wait_for(", there was");
+    terminal.press("\x03");
+    let (seen, code) = terminal.end();
+    assert!(code == 130 && seen.contains(" tokens/s, load "), "{code}: {seen}");
+}
+
+#[test]
+fn ctrl_c_ends_lists_checks_and_measurements_with_what_is_complete() {
+    let prompts: String = (0..400).map(|i| format!("{{\"prompt\": \"once upon a time {i}\"}}\n")).collect();
+    let (_folder, path) = file("prompts.jsonl", &prompts);
+    let cases: [(&[&str], &str, &str); 4] = [
+        (&["generate", "-n", "32", "-s", "1", "-np", "2"], "prompt 2 of 400:", " texts, "),
+        (&["check", "-n", "16", "--temp", "0"], "prompt 2: ok", "speculative equals plain"),
+        (&["bench", "generate", "-n", "8", "--repeat", "100", "--temp", "0"], "prompts, at most", "speed-up"),
+        (&["generate", "--json", "-n", "32", "-s", "1"], "\"finish_reason\"", " texts, "),
+    ];
+    for (words, begun, expected) in cases {
+        let Some(mut terminal) = Terminal::open(&[words, &["--prompts", &path]].concat()) else { return };
+        terminal.wait_for(begun);
+        // Some more of it.
+        std::thread::sleep(Duration::from_millis(700));
+        terminal.press("\x03");
+        let (seen, code) = terminal.end();
+        assert!(code == 130 && seen.contains(expected), "{words:?}: {code}: {seen}");
+        assert!(!seen.contains("error: "), "{words:?}: {seen}");
+    }
+}
+
+#[test]
+fn a_long_prompt_has_a_bar_before_its_first_pass_is_over() {
+    let prompt = "many words and more of them ".repeat(180);
+    let line = ["generate", "-p", &prompt, "-n", "2", "-s", "1", "-t", "1", "-c", "2048"];
+    let Some(mut terminal) = Terminal::open(&line) else { return };
+    // In a build for tests a pass of 512 rows takes about a second; on a machine that is faster there is none to see.
+    let (seen, code) = (terminal.wait_for("tokens/s"), terminal.end().1);
+    assert_eq!(code, 0, "{seen}");
+    let took = seen.split("prompt (").nth(1).and_then(|rest| rest.split(") ").nth(1)).unwrap_or_default().to_string();
+    let long = took.contains(" s,") || took.starts_with(|digit: char| digit > '5') && took.contains("ms");
+    assert!(!long || seen.contains("prompt ") && seen.contains("/1"), "{seen}");
+}
+
+#[test]
+fn a_conversation_on_a_terminal_is_edited_stopped_and_left() {
+    let line = ["chat", "--temp", "0", "-s", "1", "-n", "100000", "--ignore-eos"];
+    let Some(mut terminal) = Terminal::open(&line) else { return };
+    terminal.wait_for("/help lists");
+    terminal.wait_for("> ");
+    terminal.press("hello \\\r");
+    terminal.wait_for(". ");
+    terminal.press("my friend\r");
+    // Some of the answer, which would go on until the context is full.
+    terminal.wait_for("\n");
+    std::thread::sleep(Duration::from_millis(800));
+    terminal.press("\x03");
+    terminal.wait_for("> ");
+    terminal.press("/stats\r");
+    terminal.wait_for(" tokens of the context");
+    terminal.wait_for("> ");
+    terminal.press("\x03");
+    terminal.wait_for("Ctrl-D leaves");
+    terminal.wait_for("> ");
+    terminal.press("/exit\r");
+    assert_eq!(terminal.end().1, 0);
+}
