@@ -54,7 +54,7 @@ pub fn page(command: &Command, path: &[String], all: bool) -> String {
     let (mut hidden, mut first) = (false, true);
     for (name, entries) in groups(command) {
         let in_short = |entry: &Entry| match name.as_str() {
-            "General" => path.is_empty() || !entry.rare,
+            "General" => path.is_empty() && !entry.rare,
             group => !entry.rare && !EXPERTS.contains(&group),
         };
         let shown: Vec<&Entry> = entries.iter().filter(|entry| all || in_short(entry)).collect();
