@@ -57,7 +57,7 @@ pub fn page(command: &Command, path: &[String], all: bool) -> String {
     let (mut hidden, mut first) = (false, true);
     for (name, entries) in groups(command) {
         let in_short = |entry: &Entry| match name.as_str() {
-            "General" => path.is_empty() || !entry.rare,
+            "General" => path.is_empty() && !entry.rare,
             group => !entry.rare && !EXPERTS.contains(&group),
         };
         let shown: Vec<&Entry> = entries.iter().filter(|entry| all || in_short(entry)).collect();
@@ -119,7 +119,7 @@ fn continues(first: usize, hang: usize, indent: usize) -> bool {
 }
 
 /// How the command is called.
-fn usage(command: &Command, called: &str) -> String {
+pub fn usage(command: &Command, called: &str) -> String {
     let mut parts = vec![called.to_string()];
     if command.get_arguments().any(|arg| !arg.is_positional() && !arg.is_hide_set()) {
         parts.push("[OPTIONS]".into());

@@ -25,10 +25,10 @@ pub enum Color {
 #[command(next_help_heading = "General")]
 pub struct Loudness {
     /// Say nothing on standard error but warnings and errors
-    #[arg(short, long, global = true, hide_short_help = true, overrides_with = "verbose")]
+    #[arg(short, long, global = true, overrides_with = "verbose")]
     pub quiet: bool,
     /// Say more on standard error
-    #[arg(short, long, global = true, hide_short_help = true, overrides_with = "quiet")]
+    #[arg(short, long, global = true, overrides_with = "quiet")]
     pub verbose: bool,
     /// Colours: auto, always or never
     ///

@@ -68,13 +68,13 @@ struct Cli {
     #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
     config: Option<PathBuf>,
     /// Print the version; with -v also what was found on this machine
-    #[arg(short = 'V', long, global = true, hide_short_help = true)]
+    #[arg(short = 'V', long, global = true)]
     version: bool,
     /// Show how a command is used
-    #[arg(short, global = true, hide_short_help = true)]
+    #[arg(short, global = true, hide = true)]
     help: bool,
-    /// Show all options and what they mean
-    #[arg(long = "help", global = true, hide_short_help = true)]
+    /// Show all options and what they mean; -h shows those that most people need
+    #[arg(long = "help", global = true)]
     help_all: bool,
     #[command(subcommand)]
     command: Option<Command>,

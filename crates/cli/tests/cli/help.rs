@@ -124,6 +124,11 @@ fn manuals_are_written() {
     let page = run(&words("man bench pass")).ok();
     assert!(page.contains(".TH foretoken\\-bench\\-pass 1") || page.contains(".TH foretoken-bench-pass 1"), "{page}");
     assert!(page.contains("roofline"), "{page}");
+    let page = run(&words("man generate")).ok();
+    assert!(page.contains(".SH SYNOPSIS\nforetoken generate [OPTIONS] [PROMPT]\n"), "{page}");
+    // Every option is explained, also those that are not on the one screen of -h.
+    let unexplained = page.split(".TP\n").skip(1).find(|option| option.trim_end().lines().count() < 2);
+    assert!(unexplained.is_none(), "{unexplained:?}");
     assert!(run(&words("man nothing")).error(2).starts_with("nothing: expected a command"));
 }
 
