@@ -23,7 +23,7 @@ use crate::options::{CacheOptions, HubOptions, ModelOptions};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct Inspect {
-    /// The model: a directory, a .gguf file or a name of the hub [default: a demo in this program]
+    /// The model: a directory, .gguf file or org/name [default: a demo]
     #[arg(help_heading = "Model", value_name = "MODEL", conflicts_with_all = ["model", "hf_repo"])]
     place: Option<PathBuf>,
     /// The same
@@ -32,7 +32,7 @@ pub struct Inspect {
     #[command(flatten)]
     hub: HubOptions,
     /// Print one JSON object
-    #[arg(long)]
+    #[arg(help_heading = "Output", long)]
     json: bool,
     #[command(flatten)]
     cache: CacheOptions,

@@ -79,7 +79,7 @@ struct ServerOptions {
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     api_key_file: Option<PathBuf>,
     /// The model's name in requests and answers [default: its file's or folder's, or on the hub]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(hide_short_help = true, short, long, value_name = "NAME")]
     alias: Option<String>,
     /// Most requests that wait; more are refused with the status 429
     #[arg(hide_short_help = true, long, value_name = "N", default_value = "256", value_parser = values::one_up,

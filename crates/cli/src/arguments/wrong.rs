@@ -79,7 +79,7 @@ pub fn unknown_command(word: &str, program: &Command) -> Failure {
         None => "foretoken -h shows the commands".to_string(),
     };
     Failure::Usage(format!(
-        "{word}: expected a command or a model (a directory or a .gguf file), found neither; {meant}"
+        "{word}: expected a command or a model (a directory, a .gguf file or org/name), found neither; {meant}"
     ))
 }
 

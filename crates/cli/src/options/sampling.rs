@@ -29,7 +29,7 @@ pub struct LawOptions {
     #[arg(short, long, value_name = "N", value_parser = values::seed, allow_negative_numbers = true)]
     pub seed: Option<Seed>,
     /// Only the k most probable tokens; 0 is off [default: 40]
-    #[arg(long, value_name = "K", value_parser = values::whole, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "K", value_parser = values::whole, allow_negative_numbers = true)]
     pub top_k: Option<usize>,
     /// Only the most probable tokens of this mass; 1 is off [default: 0.95]
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]

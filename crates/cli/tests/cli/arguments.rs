@@ -34,7 +34,7 @@ fn a_model_alone_is_talked_with() {
 #[test]
 fn words_that_are_neither_command_nor_model_are_told_the_nearest() {
     for (word, end) in [("genrate", "did you mean generate?"), ("xyzzy", "foretoken -h shows the commands")] {
-        let expected = "expected a command or a model (a directory or a .gguf file), found neither";
+        let expected = "expected a command or a model (a directory, a .gguf file or org/name), found neither";
         assert_eq!(run(&[word, "hello"]).error(2), format!("{word}: {expected}; {end}"));
     }
     for (name, ours) in foreign::COMMANDS {
@@ -51,8 +51,6 @@ fn names_of_other_programs_are_answered_by_ours() {
                 _ if *meaning == Meaning::Same("alias") => "serve",
                 _ => "generate",
             };
-            let found = run(&[command, name, "-h"]);
-            assert!(matches!(meaning, Meaning::Same(_)) || found.code == 0, "{name}: help is given in any case");
             let error = match meaning {
                 // Their values are checked as ours are.
                 Meaning::Same("model" | "model-draft") => continue,
