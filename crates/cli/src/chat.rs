@@ -44,9 +44,9 @@ pub struct Chat {
     system: Option<String>,
     /// Where the context is full leave out the oldest turns [default: on a terminal ask]
     ///
-    /// It is said what is left out, and the rest is computed anew. llama.cpp moves what was computed to other places
-    /// instead, which changes the text.
-    #[arg(long)]
+    /// Which turns is said, and the rest is computed anew. llama.cpp moves what was computed to other places instead,
+    /// which changes the text.
+    #[arg(long, hide_short_help = true)]
     context_shift: bool,
     /// Show who produced each token: colours, rejected (drafts, too) or table
     ///
@@ -83,7 +83,7 @@ impl Chat {
         let (generator, notices) = open_generator(&settings)?;
         let conversation = Conversation::new(&generator.prompter, self.system.as_deref())?;
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&generator.prompter.names);
+        marks.legend(&generator.prompter.names, self.show_drafts);
         let interrupts = Interrupts::listen()?;
         let stream = Stream::new(marks);
         let mut turns = Turns::new()?;
@@ -268,18 +268,18 @@ impl Talk<'_> {
         };
         let show_drafts = self.options.show_drafts;
         let seed = seed_of_answer(request.seed, self.again);
-        let request = Request { seed, measure: show_drafts.is_some(), ..request };
+        let report_drafts = show_drafts == Some(ShowDrafts::Rejected);
+        let request = Request { seed, measure: show_drafts.is_some(), report_drafts, ..request };
         let Self { generator, notices, stream, interrupts, .. } = self;
+        let tokenizer = generator.prompter.tokenizer.clone();
         interrupts.begin();
         let mut prompt_bar = PromptBar::begin(request.prompt.len());
         let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
             prompt_bar.watch(event);
             notices.hear(event);
             match event {
-                Event::Prompt { .. }
-                | Event::PromptScored { .. }
-                | Event::Drafts { .. }
-                | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
+                Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }

@@ -36,9 +36,9 @@ pub struct PromptOptions {
     pub prompt_ids: Option<Vec<Token>>,
     /// Several prompts: objects of a .jsonl or .json file, or one a line
     ///
-    /// - is standard input. Objects have "prompt", a text or token ids, or the "messages" of a conversation, as /save of
-    /// chat writes it (or "text", "question" or "turns"). A .json file is one object or a list of them. Standard input
-    /// is taken for objects if it begins with a brace.
+    /// The file - is standard input, which is taken for objects if it begins with a brace. Objects have "prompt", a
+    /// text or token ids (or "text", "question" or "turns"), or the "messages" of a conversation; a .json file has one
+    /// or a list of them, as /save of chat writes it.
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
 }
@@ -114,13 +114,10 @@ pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
 /// As [`read_list`].
 pub fn read_listed(path: &Path) -> Result<Vec<Listed>, Failure> {
     let (place, text) = text_of(path)?;
-    let is_input = path == Path::new(STANDARD_INPUT);
+    let is_object = path == Path::new(STANDARD_INPUT) && text.trim_start().starts_with('{');
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let ending = match path.extension().and_then(|extension| extension.to_str()) {
-        None if is_input && text.trim_start().starts_with('{') => Some("jsonl"),
-        ending => ending,
-    };
-    let prompts: Vec<Listed> = match ending {
+    let kind = if is_object { Some("jsonl") } else { path.extension().and_then(|extension| extension.to_str()) };
+    let prompts: Vec<Listed> = match kind {
         Some("jsonl" | "ndjson") => {
             let of_line = |(i, line)| {
                 let place = format!("{place}: line {}", i + 1);

@@ -82,17 +82,20 @@ struct ServerOptions {
     #[arg(short, long, value_name = "NAME")]
     alias: Option<String>,
     /// Most requests that wait; more are refused with the status 429
-    #[arg(hide_short_help = true, long, value_name = "N", default_value = "256", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "256", value_parser = values::one_up,
+        allow_negative_numbers = true)]
     queue_max: usize,
     /// Most bytes of a request
     #[arg(hide_short_help = true, long, value_name = "N", default_value = "8388608", value_parser = values::one_up,
         allow_negative_numbers = true)]
     body_max: usize,
     /// Most answers to one request (prompts times n)
-    #[arg(hide_short_help = true, long, value_name = "N", default_value = "128", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "128", value_parser = values::one_up,
+        allow_negative_numbers = true)]
     answers_max: usize,
     /// Most connections at a time
-    #[arg(hide_short_help = true, long, value_name = "N", default_value = "4096", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "4096", value_parser = values::one_up,
+        allow_negative_numbers = true)]
     connections_max: usize,
     /// Seconds that a request may take, waiting included; then its text is cut
     #[arg(hide_short_help = true, long, value_name = "SECONDS", default_value = "600", value_parser = values::one_up,
@@ -163,11 +166,15 @@ impl Serve {
         tell_notes(&generator);
         let server = Server::bind(&server, &settings, generator)?;
         // Also under --quiet: the port may be any that was free.
-        warn(format_args!("{} at http://{}", server.model(), server.address()));
-        if !server.address().ip().is_loopback() && !server.needs_key() {
-            warn("warning: others can reach this server, and it asks for no key: --api-key");
-        }
-        let generator: Generator = server.run(asked_to_end())?;
+        let place = format!("{} at http://{}", server.model(), server.address());
+        let is_open = !server.address().ip().is_loopback() && !server.needs_key();
+        let tell = move || {
+            warn(place);
+            if is_open {
+                warn("warning: others can reach this server, and it asks for no key: --api-key");
+            }
+        };
+        let generator: Generator = server.run(asked_to_end(tell))?;
         drop(generator);
         Ok(())
     }

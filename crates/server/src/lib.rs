@@ -188,29 +188,33 @@ fn alone(mut app: Arc<App>) -> Option<App> {
 }
 
 /// Ready when the system asks the program to end: by Ctrl-C, or as service managers do (SIGTERM). Asked a second time,
-/// the program ends at once.
-pub async fn asked_to_end() {
-    async fn once() {
-        let interrupt = tokio::signal::ctrl_c();
-        #[cfg(unix)]
-        {
-            use tokio::signal::unix::{SignalKind, signal};
-            // Where the system does not tell, Ctrl-C is left.
-            if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-                tokio::select! {
-                    _ = interrupt => {}
-                    _ = terminate.recv() => {}
-                }
-                return;
+/// the program ends at once. `listening` is called as soon as the program would hear it: who waits for the server's
+/// address before it ends the server is heard, too.
+pub async fn asked_to_end(listening: impl FnOnce()) {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        // Where the system does not tell, the program ends as any does.
+        let heard = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+        listening();
+        let (Ok(mut interrupt), Ok(mut terminate)) = heard else { return std::future::pending().await };
+        let mut once = async move || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
             }
-        }
-        interrupt.await.ok();
-    }
-    once().await;
-    tokio::spawn(async {
+        };
         once().await;
-        std::process::exit(130);
-    });
+        tokio::spawn(async move {
+            once().await;
+            std::process::exit(130);
+        });
+    }
+    #[cfg(not(unix))]
+    {
+        listening();
+        tokio::signal::ctrl_c().await.ok();
+    }
 }
 
 /// An end for [`Server::run`] that comes when the function is called, or dropped.

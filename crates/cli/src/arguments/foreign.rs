@@ -33,7 +33,7 @@ const BEAMS: &str = "texts are sampled and not searched for";
 const ALWAYS: &str = "it is always so";
 const TEXT: &str = "models read and write text";
 const THREADS: &str = "-t, --threads, which holds for prompts, passes and drafts";
-const TEMPLATE: &str = "templates are always read as Jinja, and see what requests say; --chat-template gives another";
+const TEMPLATE: &str = "chat templates are always read as Jinja (--chat-template takes another one)";
 const TOOLS: &str = "the form of tool calls is found from the model's template, always";
 const QUANTIZE: &str = "--dtype, or foretoken quantize for a file";
 const TLS: &str = "a reverse proxy has TLS; the server speaks plain HTTP";
@@ -90,7 +90,8 @@ pub const OPTIONS: &[(&[&str], Meaning)] = &[
         "--distributed-executor-backend", "--rpc"], Nothing(ONE_MACHINE)),
     (&["-fa", "--flash-attn", "--flash-attention", "--attn-implementation", "--attention-backend", "--no-flash-attn"],
         Nothing(ATTENTION)),
-    (&["-tb", "--threads-batch", "-td", "--threads-draft", "-tbd", "--threads-batch-draft", "--threads-http"], Like(THREADS)),
+    (&["-tb", "--threads-batch", "-td", "--threads-draft", "-tbd", "--threads-batch-draft", "--threads-http"],
+        Like(THREADS)),
     (&["--num-thread"], Same("threads")),
     (&["-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict", "-Cb", "--cpu-mask-batch", "-Crb",
         "--cpu-range-batch", "--cpu-strict-batch", "--prio", "--prio-batch", "--poll", "--poll-batch", "--numa"],

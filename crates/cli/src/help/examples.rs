@@ -4,7 +4,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "",
         &[
-            "foretoken MODEL                             talk with a model: a directory or a .gguf file",
+            "foretoken MODEL                             talk with it: a directory, .gguf file or org/name",
             "foretoken generate -m MODEL \"Once upon a time\" -n 64",
             "foretoken serve MODEL --port 8000           OpenAI's API, and a page to look at it",
         ],
@@ -17,6 +17,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "cat notes.txt | foretoken generate -m model/ --json",
         ],
     ),
+    ("pull", &["foretoken pull Qwen/Qwen2.5-1.5B-Instruct"]),
     ("chat", &["foretoken chat model.gguf", "foretoken chat model/ -md small/ --system \"Answer in one sentence.\""]),
     (
         "serve",

@@ -19,6 +19,7 @@ use crate::progress::say;
 
 /// Options of `foretoken pull`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Hub")]
 pub struct Pull {
     /// The model's name: org/name, org/name:QUANT (a .gguf file), org/name@REVISION
     #[arg(value_name = "NAME", value_parser = super::name)]
@@ -56,7 +57,8 @@ impl Pull {
             writeln!(out, "draft model: none is known for it")?;
             return Ok(out.flush()?);
         };
-        let draft = if self.draft { Some(fetch(&hub, asked(proposal.name.clone()))?) } else { None };
+        let draft = asked(proposal.name.clone());
+        let draft = if self.draft { Some(fetch(&hub, draft)?) } else { hub.cached(&draft) };
         writeln!(out, "{}", self.proposed(&hub, &found, &proposal, draft.as_ref()))?;
         let way = if found.path.is_dir() { "-m" } else { "-hf" };
         let way_of_draft = if way == "-m" { "-md" } else { "-hfd" };

@@ -11,6 +11,7 @@ use crate::progress::say;
 
 /// Options of `foretoken rm`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Hub")]
 pub struct Remove {
     /// What to remove: org/name with all that lies there of it, org/name@REVISION one revision, org/name:QUANT the
     /// .gguf files of one quantization. What other revisions share stays

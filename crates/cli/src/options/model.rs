@@ -39,14 +39,27 @@ pub struct ModelOptions {
     pub cache: CacheOptions,
 }
 
+/// The target by a name of the hub.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Model")]
+pub struct HubOptions {
+    /// The target by its name on the Hugging Face hub (as -m)
+    #[arg(long, hide_short_help = true, value_name = "ORG/NAME[:QUANT]", value_parser = hub::name,
+        conflicts_with = "model")]
+    pub hf_repo: Option<Name>,
+    /// Which .gguf file of that repository [default: the one of QUANT; Q4_K_M, Q8_0 or the first]
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "hf_repo")]
+    pub hf_file: Option<String>,
+}
+
 /// How conversations are written out.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct TemplateOptions {
-    /// Write conversations out by this template instead of the model's own
+    /// Write conversations out by this template: a Jinja file, a name or Jinja itself [default: the model's own]
     ///
-    /// A Jinja file, a name (chatml, gemma, llama2, llama3, phi3, vicuna or zephyr), or Jinja itself.
-    #[arg(long, alias = "chat-template-file", value_name = "FILE|NAME", hide_short_help = true,
+    /// Names: chatml, gemma, llama2, llama3, phi3, vicuna, zephyr.
+    #[arg(long, hide_short_help = true, alias = "chat-template-file", value_name = "FILE|NAME",
         value_parser = values::chat_template)]
     chat_template: Option<String>,
 }
@@ -56,17 +69,6 @@ impl TemplateOptions {
     pub fn with(&self, model: ModelSettings) -> ModelSettings {
         ModelSettings { chat_template: self.chat_template.clone(), ..model }
     }
-}
-
-/// The target by a name of the hub.
-#[derive(Args, Clone, Debug, Default)]
-pub struct HubOptions {
-    /// The target by its name on the Hugging Face hub, fetched if it is not in the cache (also -hf, -hfr)
-    #[arg(long, value_name = "ORG/NAME[:QUANT]", value_parser = hub::name, conflicts_with = "model")]
-    pub hf_repo: Option<Name>,
-    /// Which .gguf file of that repository (also -hff) [default: the one of QUANT; Q4_K_M, Q8_0 or the first]
-    #[arg(long, value_name = "FILE", requires = "hf_repo")]
-    pub hf_file: Option<String>,
 }
 
 /// What is kept of long prompts between runs.

@@ -80,7 +80,7 @@ fn names_that_mean_the_same_are_taken() {
         assert_eq!(run(&words(line)).ok(), plain, "{line}");
     }
     let (model, small) = (demo("demo-target"), demo("demo-draft"));
-    let line = ["generate", "hello", "-s", "1", "-n", "6", "--model-path", &model, "--assistant-model", &small, "-v"];
+    let line = ["generate", "hello", "-v", "-s", "1", "-n", "6", "--model-path", &model, "--assistant-model", &small];
     let found = run(&line);
     assert!(found.err.contains("draft accepted"), "{}", found.err);
 }

@@ -3,7 +3,7 @@
 use crate::{run, words};
 
 /// All commands, by their words.
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 25] = [
     "",
     "generate",
     "chat",
@@ -14,6 +14,9 @@ const COMMANDS: [&str; 22] = [
     "quantize",
     "lookup",
     "lookup build",
+    "pull",
+    "list",
+    "rm",
     "bench",
     "bench pass",
     "bench replay",
@@ -30,7 +33,7 @@ const COMMANDS: [&str; 22] = [
 
 /// Columns and lines of the least screen.
 const COLUMNS: usize = 100;
-const LINES: usize = 30;
+const LINES: usize = 31;
 
 fn help(command: &str, how: &str) -> String {
     run(&words(&format!("{command} {how}"))).ok()
@@ -127,4 +130,9 @@ fn manuals_are_written() {
 #[test]
 fn colours_of_help_are_asked_for() {
     assert!(!help("generate", "-h").contains('\x1b'));
+    let coloured = help("generate --color always", "-h");
+    assert!(coloured.contains("\x1b[1mSampling:\x1b[0m"), "{coloured}");
+    assert_eq!(coloured.replace("\x1b[1m", "").replace("\x1b[0m", ""), help("generate", "-h"));
+    let error = run(&words("generate x --temp hot --color always")).err;
+    assert!(error.starts_with("\x1b[1;31merror:\x1b[0m --temp"), "{error}");
 }

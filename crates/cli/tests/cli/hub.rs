@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{HUB_VARIABLES, Run, demo, run, run_with};
 
 #[path = "../../../hub/tests/hub/server.rs"]
-mod server;
+pub mod server;
 
 use server::{Fault, Server, etag};
 
@@ -88,9 +88,10 @@ fn every_command_that_takes_a_model_takes_a_name() {
     assert!(inspected.contains("Llama") || inspected.contains("llama"), "{inspected}");
     assert_eq!(place.run(&["inspect", "-hf", "demo/target"]).ok(), inspected);
     place.run(&["logits", "-m", "demo/target", "--tokens", "1,2", "-o", &out]).ok();
-    let checked =
-        place.run(&["check", "-m", "demo/target", "-hfd", "demo/draft", "--prompts", &prompts, "-n", "8"]).ok();
-    assert!(checked.contains("1 prompts, 8 tokens"), "{checked}");
+    let checked = place
+        .run(&["check", "-m", "demo/target", "-hfd", "demo/draft", "--prompts", &prompts, "-n", "8", "-s", "1"])
+        .ok();
+    assert!(checked.contains("tokens: speculative equals plain"), "{checked}");
     place.run(&["quantize", "demo/target", &format!("{out}.gguf"), "--type", "q8_0"]).ok();
     place.run(&["bench", "pass", "-m", "demo/target", "--rows", "1", "--repeat", "1"]).ok();
     place.run(&["lookup", "build", &prompts, "-m", "demo/target", "-o", &format!("{out}.store")]).ok();
@@ -244,4 +245,24 @@ fn pull_proposes_a_draft_model_and_says_what_it_assumes() {
     place.run_with(&run, &variables).ok();
     let measured = place.run_with(&["pull", "--draft", "somebody/Qwen3-8B"], &variables).ok();
     assert!(measured.contains(" passes as measured here)"), "{measured}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_has_the_name_that_its_model_was_asked_for_by() {
+    use std::io::{BufRead, BufReader};
+    let place = Place::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    for name in HUB_VARIABLES {
+        command.env_remove(name);
+    }
+    command.args(["serve", "--port", "0", "-c", "64", "-m", "demo/target"]).env("HF_HUB_OFFLINE", "0");
+    command.env("HF_ENDPOINT", place.server.url()).env("HF_HOME", place.folder.path());
+    command.env("XDG_CACHE_HOME", place.folder.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut server = command.spawn().expect("the program starts");
+    let said = BufReader::new(server.stderr.take().expect("it is piped"));
+    let line = said.lines().map_while(Result::ok).find(|line| line.contains(" at http://"));
+    Command::new("kill").args(["-TERM", &server.id().to_string()]).status().expect("it can be asked to end");
+    server.wait().expect("it ends");
+    assert!(line.as_deref().is_some_and(|line| line.starts_with("demo/target at http://127.0.0.1:")), "{line:?}");
 }
