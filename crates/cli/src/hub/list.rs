@@ -14,8 +14,8 @@ use crate::failure::Failure;
 #[command(next_help_heading = "Hub")]
 pub struct List {
     /// Print a JSON array with one object a model: name, repo, revision, refs, kind, quant, path, bytes, complete,
-    /// lacks (the first file that is missing or of another size), family (null: none that can be run), and partial_bytes
-    /// (what interrupted downloads of the repository have left)
+    /// lacks (the first file that is missing or of another size), family (null: none that can be run), and
+    /// partial_bytes (what interrupted downloads of the repository have left)
     #[arg(long)]
     json: bool,
 }
