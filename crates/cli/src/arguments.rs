@@ -1,10 +1,11 @@
 //! The front of the command line: from its words to a command with its options, or to one line that says what is wrong.
 //!
-//! What was asked for is found before clap sees the words ([`line`]): help and the version, wherever they stand; a model
-//! in a command's place; names of other programs ([`foreign`]). Then defaults from elsewhere are put before the line's
-//! own options, and clap parses all of it. What clap says is turned into this program's form: the option, what was
-//! expected, what was found. Left out: what options mean.
+//! What was asked for is found before clap sees the words ([`line`]): help and the version, wherever they stand; a
+//! model in a command's place; names of other programs ([`foreign`]). Then defaults from elsewhere are put before the
+//! line's own options, and clap parses all of it. What clap says is turned into this program's form: the option, what
+//! was expected, what was found. Left out: what options mean.
 
+pub mod defaults;
 mod foreign;
 pub mod line;
 mod wrong;
@@ -12,13 +13,14 @@ mod wrong;
 use std::ffi::OsString;
 use std::path::Path;
 
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::{Command, CommandFactory, FromArgMatches, ValueEnum};
 
 use crate::Cli;
-use crate::defaults::{DefaultValue, Defaults};
 use crate::failure::Failure;
+use crate::loudness::{Color, Loudness};
+use defaults::{DefaultValue, Defaults};
 use line::{Line, command_of};
-pub use wrong::{nearest, unknown_command, value_problem};
+pub use wrong::unknown_command;
 
 /// What a command line asks for.
 pub enum Asked {
@@ -49,9 +51,13 @@ const WITHOUT_DEFAULTS: [&str; 3] = ["version", "completions", "man"];
 /// They cannot be understood: one line that says why.
 pub fn read(words: Vec<OsString>) -> Result<Asked, Failure> {
     let program = Cli::command();
-    let line = Line::read(with_command(words, &program)?, &program);
+    let words = with_command(words, &program)?;
+    let line = Line::read(words.clone(), &program);
+    // Of help and of errors, before defaults are known.
+    let color = line.value("color").and_then(|when| Color::from_str(when, false).ok());
+    Loudness { color: color.unwrap_or_default(), ..Loudness::default() }.choose();
     if line.path.first().is_some_and(|name| name == "config") {
-        return settings_of_line(line, &program);
+        return settings_of_line(words, &program);
     }
     if let Some(asked) = told_at_once(&line) {
         return Ok(asked);
@@ -103,16 +109,17 @@ fn blamed(line: &Line, defaults: &[DefaultValue]) -> Option<Failure> {
 }
 
 /// The line that `foretoken config` asks about, and its defaults.
-fn settings_of_line(line: Line, program: &Command) -> Result<Asked, Failure> {
-    let mut words = line.words.clone();
-    // The word `config` itself.
-    words.remove(line.own - 1);
+fn settings_of_line(mut words: Vec<OsString>, program: &Command) -> Result<Asked, Failure> {
+    // What is left is the line that is asked about.
+    if let Some(config) = words.iter().position(|word| word == "config") {
+        words.remove(config);
+    }
     let json = |word: &OsString| word == "--json";
     let as_json = words.iter().any(json);
     words.retain(|word| !json(word));
     let mut asked = Line::read(words, program);
     if let Some(Asked::Help { all, .. }) = told_at_once(&asked) {
-        return Ok(Asked::Help { path: line.path, all });
+        return Ok(Asked::Help { path: vec!["config".to_string()], all });
     }
     if asked.path.is_empty() {
         if let Some(at) = asked.positionals.first().filter(|at| **at == 1) {

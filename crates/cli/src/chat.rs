@@ -54,7 +54,6 @@ pub struct Chat {
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true)]
     show_drafts: Option<ShowDrafts>,
-    /// /save writes over files that are there
     #[command(flatten)]
     writing: OutputOptions,
     #[command(flatten)]
@@ -84,7 +83,7 @@ impl Chat {
         let (generator, notices) = open_generator(&settings)?;
         let conversation = Conversation::new(&generator.prompter, self.system.as_deref())?;
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&generator.prompter.names);
+        marks.legend(&generator.prompter.names, self.show_drafts);
         let interrupts = Interrupts::listen()?;
         let stream = Stream::new(marks);
         let mut turns = Turns::new()?;
@@ -269,18 +268,18 @@ impl Talk<'_> {
         };
         let show_drafts = self.options.show_drafts;
         let seed = seed_of_answer(request.seed, self.again);
-        let request = Request { seed, measure: show_drafts.is_some(), ..request };
+        let report_drafts = show_drafts == Some(ShowDrafts::Rejected);
+        let request = Request { seed, measure: show_drafts.is_some(), report_drafts, ..request };
         let Self { generator, notices, stream, interrupts, .. } = self;
+        let tokenizer = generator.prompter.tokenizer.clone();
         interrupts.begin();
         let mut prompt_bar = PromptBar::begin(request.prompt.len());
         let answers = generator.run(vec![request], &mut |_, event| -> Result<bool, Failure> {
             prompt_bar.watch(event);
             notices.hear(event);
             match event {
-                Event::Prompt { .. }
-                | Event::PromptScored { .. }
-                | Event::Drafts { .. }
-                | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
+                Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use crate::Cli;
 use crate::arguments::{line::command_of, unknown_command};
 use crate::failure::Failure;
-use crate::help::examples::examples;
+use crate::help::{examples::examples, usage};
 
 /// Options of `foretoken completions`.
 #[derive(Args, Debug)]
@@ -53,10 +53,22 @@ impl Man {
         let examples = examples(&self.command).join("\n\n");
         let more = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
         let behind = [examples, more.unwrap_or_default()].join("\n\n").trim().to_string();
-        let name = [&["foretoken".to_string()], self.command.as_slice()].concat().join("-");
-        let command = command.clone().after_long_help(behind).display_name(name);
+        let called = [&["foretoken".to_string()], self.command.as_slice()].concat();
+        let usage = usage(command, &called.join(" ")).replace('-', "\\-");
+        let all = command.clone().mut_args(|arg| arg.hide_short_help(false));
+        let manual = clap_mangen::Man::new(all.after_long_help(behind).display_name(called.join("-")));
+        let manual = manual.manual("foretoken").source(concat!("foretoken ", env!("CARGO_PKG_VERSION")));
         let mut page = Vec::new();
-        clap_mangen::Man::new(command).render(&mut page)?;
+        manual.render_title(&mut page)?;
+        manual.render_name_section(&mut page)?;
+        // Its own has all options, of which a command may have a hundred.
+        writeln!(page, ".SH SYNOPSIS\n{usage}")?;
+        manual.render_description_section(&mut page)?;
+        manual.render_options_section(&mut page)?;
+        if command.has_subcommands() {
+            manual.render_subcommands_section(&mut page)?;
+        }
+        manual.render_extra_section(&mut page)?;
         printed(&page)
     }
 }

@@ -13,8 +13,8 @@ use foretoken::settings::{ModelSettings, SamplingSettings};
 use serde_json::{Value, json};
 
 use crate::Cli;
+use crate::arguments::defaults::{Defaults, Found, HIDDEN, NEVER, OWN_VARIABLES, SECRETS, Source, users_own, words};
 use crate::arguments::line::{Line, options, takes_value};
-use crate::defaults::{Defaults, Found, NEVER, OWN_VARIABLES, Source, users_own, words};
 use crate::failure::Failure;
 use crate::names;
 use crate::progress::say;
@@ -36,9 +36,6 @@ The file is ~/.config/foretoken/config.toml (below XDG_CONFIG_HOME, if that is s
 
 Variables are named like options, too: FORETOKEN_TOP_P=0.9 is --top-p 0.9. The command line is stronger
 than a variable, a variable than the file, the file than the model's generation_config.json.";
-
-/// Values of these options are nobody's to see.
-const SECRETS: [&str; 2] = ["api_key", "hf_token"];
 
 /// Options of `foretoken config`.
 #[derive(Args, Debug)]
@@ -167,14 +164,10 @@ fn settings(line: &Line, defaults: &Defaults, program: &Command, command: &Comma
             let values = vec![value.to_string_lossy().into_owned()];
             settings.push(Setting { name: "isa".into(), values, described: None, from });
         } else if let Some(keys) = settings.iter_mut().find(|setting| setting.name == "api-key") {
-            (keys.values, keys.from) = (vec![hidden()], from);
+            (keys.values, keys.from) = (vec![HIDDEN.to_string()], from);
         }
     }
     Ok(settings)
-}
-
-fn hidden() -> String {
-    "(not shown)".to_string()
 }
 
 /// One setting, as far as the line, what stands elsewhere and clap know.
@@ -209,7 +202,7 @@ fn setting(option: &Arg, line: &Line, defaults: &Defaults, command: &Command) ->
         }
     };
     if SECRETS.contains(&id) && !values.is_empty() {
-        values = vec![hidden()];
+        values = vec![HIDDEN.to_string()];
     }
     let described = if values.is_empty() { described_default(option) } else { None };
     Ok(Setting { name, values, described, from })

@@ -36,7 +36,8 @@ pub struct Generate {
     ///
     /// The prompt is computed once for all of them. The first has the seed of --seed and is the text without this
     /// option; each other has a seed that is made of that one and the answer's number.
-    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
+    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts,
+        allow_negative_numbers = true)]
     n_best: usize,
     /// Show who produced each token: colours, rejected (drafts, too) or table
     ///
@@ -104,9 +105,12 @@ impl Generate {
         if self.n_best > 1 && generator.prompter.decided.sampling.temperature == 0.0 {
             say("note: --n-best: at temperature 0 all answers to a prompt are equal");
         }
+        if self.show_drafts == Some(ShowDrafts::Rejected) && (prompts.len() > 1 || self.n_best > 1) {
+            say("note: --show-drafts=rejected: of several answers what was rejected is not shown");
+        }
         let requests = self.requests(&generator, &prompts)?;
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&generator.prompter.names);
+        marks.legend(&generator.prompter.names, self.show_drafts);
         // What is to be kept is kept although it was interrupted, and what it took is said.
         let interrupts = Interrupts::listen()?;
         interrupts.begin();
@@ -134,7 +138,8 @@ impl Generate {
         let mut requests = Vec::with_capacity(prompts.len() * self.n_best);
         for prompt in prompts {
             let measure = self.json || self.show_drafts.is_some();
-            let asked = |request| Request { log_probabilities: self.logprobs, measure, ..request };
+            let report_drafts = self.show_drafts == Some(ShowDrafts::Rejected);
+            let asked = |request| Request { log_probabilities: self.logprobs, measure, report_drafts, ..request };
             requests.extend(generator.prompter.requests(prompt)?.into_iter().map(asked));
         }
         Ok(requests)
@@ -155,14 +160,13 @@ impl Generate {
             stream.text(prompt.text().unwrap_or_default())?;
         }
         let mut prompt_bar = PromptBar::begin(requests.iter().map(|request| request.prompt.len()).sum());
+        let tokenizer = generator.prompter.tokenizer.clone();
         let answers = generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
             prompt_bar.watch(event);
             notices.hear(event);
             match event {
-                Event::Prompt { .. }
-                | Event::PromptScored { .. }
-                | Event::Drafts { .. }
-                | Event::DrafterFailed { .. } => {}
+                Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
+                Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
                 Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
                 Event::Finished { text, .. } => stream.text(text)?,
             }

@@ -31,6 +31,9 @@ const LAST: [&str; 6] = ["Sampling", "Speculation", "General", "Draft models", "
 /// Those of them that only experts want.
 const EXPERTS: [&str; 3] = ["Draft models", "Texts for drafters", "Drafters"];
 
+/// Commands that are not on the one screen.
+const RARE_COMMANDS: [&str; 3] = ["logits", "completions", "man"];
+
 /// Prints how the command of this path is used: `all` of it, or what most people need.
 ///
 /// # Errors
@@ -51,17 +54,18 @@ pub fn page(command: &Command, path: &[String], all: bool) -> String {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let mut page = format!("{about}\n\nUsage: {}\n", usage(command, &called));
     examples::examples(path).iter().for_each(|example| page += &format!("  {example}\n"));
-    let mut hidden = false;
+    let (mut hidden, mut first) = (false, true);
     for (name, entries) in groups(command) {
         let in_short = |entry: &Entry| match name.as_str() {
-            "General" => path.is_empty() || !entry.rare,
+            "General" => path.is_empty() && !entry.rare,
             group => !entry.rare && !EXPERTS.contains(&group),
         };
         let shown: Vec<&Entry> = entries.iter().filter(|entry| all || in_short(entry)).collect();
         hidden |= shown.len() < entries.len();
         if !shown.is_empty() {
             // The one screen has no room for empty lines but the first.
-            let space = if all || page.ends_with("\n\n") { "\n" } else { "" };
+            let space = if all || first { "\n" } else { "" };
+            first = false;
             page += &format!("{space}{name}:\n");
             shown.iter().for_each(|entry| page += &entry.lines(all));
         }
@@ -96,7 +100,7 @@ fn refitted(text: &str) -> String {
     }
     let mut out = String::new();
     for (first, hang, words) in blocks {
-        let (name, words) = words.split_at(if hang > first { hang - first } else { 0 });
+        let (name, words) = words.split_at(hang.saturating_sub(first));
         let mut lines = wrapped(words, WIDTH - hang).into_iter();
         out += format!("{:first$}{name}{}", "", lines.next().unwrap_or_default()).trim_end();
         out.push('\n');
@@ -105,7 +109,8 @@ fn refitted(text: &str) -> String {
     out
 }
 
-/// Whether a line that is indented so far goes on with a block. One that is indented as a list's first line is its next.
+/// Whether a line that is indented so far goes on with a block. One that is indented as a list's first line is its
+/// next.
 fn continues(first: usize, hang: usize, indent: usize) -> bool {
     match hang > first {
         true => indent == hang,
@@ -114,7 +119,7 @@ fn continues(first: usize, hang: usize, indent: usize) -> bool {
 }
 
 /// How the command is called.
-fn usage(command: &Command, called: &str) -> String {
+pub fn usage(command: &Command, called: &str) -> String {
     let mut parts = vec![called.to_string()];
     if command.get_arguments().any(|arg| !arg.is_positional() && !arg.is_hide_set()) {
         parts.push("[OPTIONS]".into());
@@ -165,7 +170,8 @@ fn groups(command: &Command) -> Vec<(String, Vec<Entry>)> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         let text = below.get_about().map(ToString::to_string).unwrap_or_default();
         let name = below.get_name().to_string();
-        add("Commands", Entry { name, rare: false, short: text.clone(), long: text });
+        let rare = RARE_COMMANDS.contains(&name.as_str());
+        add("Commands", Entry { name, rare, short: text.clone(), long: text });
     }
     for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
         add(group_of(arg), entry(arg));

@@ -4,7 +4,7 @@
 //! is printed. Left out: what is printed, which [`crate::progress`] and [`crate::printing`] know.
 
 use std::io::IsTerminal;
-use std::sync::OnceLock;
+use std::sync::{PoisonError, RwLock};
 
 use clap::{Args, ValueEnum};
 
@@ -25,10 +25,10 @@ pub enum Color {
 #[command(next_help_heading = "General")]
 pub struct Loudness {
     /// Say nothing on standard error but warnings and errors
-    #[arg(short, long, global = true, hide_short_help = true, overrides_with = "verbose")]
+    #[arg(short, long, global = true, overrides_with = "verbose")]
     pub quiet: bool,
     /// Say more on standard error
-    #[arg(short, long, global = true, hide_short_help = true, overrides_with = "quiet")]
+    #[arg(short, long, global = true, overrides_with = "quiet")]
     pub verbose: bool,
     /// Colours: auto, always or never
     ///
@@ -45,17 +45,17 @@ pub struct Loudness {
     pub color: Color,
 }
 
-static CHOSEN: OnceLock<Loudness> = OnceLock::new();
+static CHOSEN: RwLock<Loudness> = RwLock::new(Loudness { quiet: false, verbose: false, color: Color::Auto });
 
 impl Loudness {
-    /// Holds from now on. Only the first call counts.
+    /// Holds from now on.
     pub fn choose(self) {
-        let _ = CHOSEN.set(self);
+        *CHOSEN.write().unwrap_or_else(PoisonError::into_inner) = self;
     }
 
     /// What holds.
     fn chosen() -> Self {
-        CHOSEN.get().copied().unwrap_or_default()
+        *CHOSEN.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,9 +3,9 @@
 //! One file a command (`generate`, `chat`, `serve`, `inspect`, `check`, `logits`, `quantize`, `lookup`, `bench`,
 //! `config`, `completions`, `version`; `pull`, `list` and `rm` in `hub`), over a few that they share: `arguments` reads
 //! the command line, with the `defaults` of file and environment; `options` and `values` say what can be given and turn
-//! it into settings,
-//! which the library `foretoken` opens and runs; `opening` opens a generator and says what its user should know. Every
-//! error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything else.
+//! it into settings, which the library `foretoken` opens and runs; `opening` opens a generator and says what its user
+//! should know. Every error is one line on standard error; exit code 2 is for a wrong command line, 1 for everything
+//! else.
 
 #![forbid(unsafe_code)]
 
@@ -16,7 +16,6 @@ mod check;
 mod clock;
 mod completions;
 mod config;
-mod defaults;
 mod failure;
 mod generate;
 mod help;
@@ -49,6 +48,7 @@ use clap::{Parser, Subcommand};
 use foretoken_kernels::Isa;
 
 use arguments::Asked;
+use arguments::defaults::DefaultValue;
 use failure::Failure;
 
 /// Text from large language models several times faster, without changing the text.
@@ -68,13 +68,13 @@ struct Cli {
     #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
     config: Option<PathBuf>,
     /// Print the version; with -v also what was found on this machine
-    #[arg(short = 'V', long, global = true, hide_short_help = true)]
+    #[arg(short = 'V', long, global = true)]
     version: bool,
     /// Show how a command is used
-    #[arg(short, global = true, hide_short_help = true)]
+    #[arg(short, global = true, hide = true)]
     help: bool,
-    /// Show all options and what they mean
-    #[arg(long = "help", global = true, hide_short_help = true)]
+    /// Show all options and what they mean; -h shows those that most people need
+    #[arg(long = "help", global = true)]
     help_all: bool,
     #[command(subcommand)]
     command: Option<Command>,
@@ -117,11 +117,9 @@ enum Command {
 }
 
 impl Cli {
-    fn run(&self, defaults: &[defaults::DefaultValue]) -> Result<(), Failure> {
+    fn run(&self, defaults: &[DefaultValue]) -> Result<(), Failure> {
         self.loudness.choose();
-        for defaults::DefaultValue { name, values, source, .. } in defaults {
-            progress::detail(format_args!("{source}: {name} {}", values.join(",")));
-        }
+        defaults.iter().for_each(progress::detail);
         choose_instruction_set()?;
         match &self.command {
             // A line without a command is refused before it comes here, and `config` is not parsed as a command.

@@ -1,29 +1,33 @@
 //! Text on standard output as it comes, in colours if they are asked for.
 //!
-//! `--show-drafts` gives each token the colour of who produced it: blue for the target itself, green, yellow, magenta,
-//! cyan and their bright relatives for drafters in order. Passes need no marks of their own: each ends with a token of
-//! the target's, so a pass ends behind every blue token. Where there are no colours (`--color`), drafted tokens stand in
-//! brackets instead; `--color always | less -R` shows them in a pager. `--show-drafts=table` leaves the text as it is and
-//! has a table behind it. Left out: colours of anything else.
+//! `--show-drafts` gives each token the colour of who produced it: blue for the target itself, others for drafters in
+//! order. All of them can be read on black and on white: their contrast to both is at least 3.95 (WCAG's ratio). Passes
+//! need no marks of their own: each ends with a token of the target's, so a pass ends behind every blue token. Where
+//! there are no colours (`--color`), drafted tokens stand in brackets instead; `--color always | less -R` shows them in
+//! a pager. `--show-drafts=rejected` also has what was drafted and not accepted, struck out, before the token that the
+//! target wrote instead; `=table` leaves the text as it is and has a table behind it. Left out: colours of anything
+//! else.
 
 mod table;
 
 use std::io::{self, Stdout, Write};
 
 use clap::ValueEnum;
-use foretoken_engine::{Emitted, Origin};
+use foretoken_engine::{Drafted, Emitted, Origin};
+use foretoken_text::Tokenizer;
 
 use crate::failure::Failure;
 use crate::loudness::coloured_output;
 use crate::progress::say;
 pub use table::{reliability, table};
 
-/// Blue.
-const TARGET: &str = "\x1b[34m";
-/// Green, yellow, magenta, cyan, then bright ones; then again from the start.
-const DRAFTERS: [&str; 8] =
-    ["\x1b[32m", "\x1b[33m", "\x1b[35m", "\x1b[36m", "\x1b[92m", "\x1b[93m", "\x1b[95m", "\x1b[96m"];
+/// Blue, by its number among a terminal's 256 colours: unlike the first 16 they look alike everywhere.
+const TARGET: u8 = 27;
+/// Green, orange, magenta, teal, red, violet, olive, pink; then again from the start.
+const DRAFTERS: [u8; 8] = [28, 130, 164, 30, 196, 98, 64, 161];
 const PLAIN: &str = "\x1b[0m";
+/// Struck out.
+const STRUCK: &str = "\x1b[9m";
 
 /// How `--show-drafts` shows who produced each token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -31,6 +35,8 @@ pub enum ShowDrafts {
     /// By colour.
     #[value(alias = "colors")]
     Colours,
+    /// By colour, what was drafted in vain, too.
+    Rejected,
     /// In a line a token behind the text: pass, depth in the draft tree, drafter, p of the target, q of the drafter.
     Table,
 }
@@ -49,8 +55,8 @@ pub enum Marks {
 impl Marks {
     /// The marks for `--show-drafts` in this environment.
     pub fn new(show_drafts: Option<ShowDrafts>) -> Self {
-        let coloured = show_drafts == Some(ShowDrafts::Colours);
-        match (coloured, coloured_output()) {
+        let marked = matches!(show_drafts, Some(ShowDrafts::Colours | ShowDrafts::Rejected));
+        match (marked, coloured_output()) {
             (false, _) => Self::None,
             (true, true) => Self::Colours,
             (true, false) => Self::Brackets,
@@ -63,15 +69,24 @@ impl Marks {
             _ if text.is_empty() => String::new(),
             (Self::None, _) | (Self::Brackets, Origin::Target) => text.to_string(),
             (Self::Brackets, Origin::Drafted(_)) => format!("[{text}]"),
-            (Self::Colours, Origin::Target) => format!("{TARGET}{text}{PLAIN}"),
-            (Self::Colours, Origin::Drafted(number)) => {
-                format!("{}{text}{PLAIN}", DRAFTERS[usize::from(number) % DRAFTERS.len()])
-            }
+            (Self::Colours, origin) => format!("{}{text}{PLAIN}", colour(origin)),
+        }
+    }
+
+    /// A piece of text that was drafted and not accepted. It stays on its line, whatever is in it.
+    fn rejected(self, text: &str, drafter: u8) -> String {
+        let one_line = |c: char| if c.is_control() { c.escape_default().collect() } else { String::from(c) };
+        let text: String = text.chars().map(one_line).collect();
+        match self {
+            _ if text.is_empty() => String::new(),
+            Self::None => String::new(),
+            Self::Brackets => format!("[-{text}-]"),
+            Self::Colours => format!("{STRUCK}{}{text}{PLAIN}", colour(Origin::Drafted(drafter))),
         }
     }
 
     /// Says on standard error what the marks mean.
-    pub fn legend(self, drafters: &[String]) {
+    pub fn legend(self, drafters: &[String], show_drafts: Option<ShowDrafts>) {
         if self == Self::None {
             return;
         }
@@ -79,20 +94,47 @@ impl Marks {
         let drafted =
             |(number, name): (usize, &String)| self.marked(&format!("{name}, accepted"), Origin::Drafted(number as u8));
         parts.extend(drafters.iter().enumerate().map(drafted));
+        if let (Some(first), Some(ShowDrafts::Rejected)) = (drafters.first(), show_drafts) {
+            parts.push(self.rejected(&format!("{first}, rejected"), 0));
+        }
         say(format_args!("tokens: {}; a pass ends behind each of the target's own", parts.join("  ")));
     }
+}
+
+/// The code of a producer's colour.
+fn colour(origin: Origin) -> String {
+    let number = match origin {
+        Origin::Target => TARGET,
+        Origin::Drafted(number) => DRAFTERS[usize::from(number) % DRAFTERS.len()],
+    };
+    format!("\x1b[38;5;{number}m")
 }
 
 /// Standard output for streamed text.
 pub struct Stream {
     out: Stdout,
     marks: Marks,
+    /// What the pass drafted in vain, until the token that the target wrote instead.
+    rejected: String,
 }
 
 impl Stream {
     /// A stream with these marks.
     pub fn new(marks: Marks) -> Self {
-        Self { out: io::stdout(), marks }
+        Self { out: io::stdout(), marks, rejected: String::new() }
+    }
+
+    /// Hears what a pass drafted, of which the next tokens are the outcome. Branches of a tree that end are told apart
+    /// by a bar.
+    pub fn drafts(&mut self, drafted: &[Drafted], tokenizer: Option<&Tokenizer>) {
+        let Some(tokenizer) = tokenizer else { return };
+        let mut before = None;
+        for Drafted { drafter, depth, token, .. } in drafted.iter().filter(|drafted| !drafted.accepted) {
+            let text = String::from_utf8_lossy(tokenizer.token_bytes(*token)).into_owned();
+            let bar = if before.is_some_and(|before| *depth <= before) { "|" } else { "" };
+            self.rejected += &self.marks.rejected(&format!("{bar}{text}"), *drafter);
+            before = Some(*depth);
+        }
     }
 
     /// Writes what tokens completed, at once.
@@ -100,7 +142,15 @@ impl Stream {
     /// # Errors
     /// Standard output is closed or cannot be written.
     pub fn tokens(&mut self, emitted: &[Emitted]) -> Result<(), Failure> {
-        let text: String = emitted.iter().map(|token| self.marks.marked(&token.text, token.origin)).collect();
+        let mut text = String::new();
+        for token in emitted {
+            if token.origin == Origin::Target {
+                text += &std::mem::take(&mut self.rejected);
+            }
+            text += &self.marks.marked(&token.text, token.origin);
+        }
+        // The text may have ended with a drafted token.
+        text += &std::mem::take(&mut self.rejected);
         self.text(&text)
     }
 
@@ -120,11 +170,39 @@ mod tests {
 
     #[test]
     fn who_produced_a_token_is_its_colour_or_its_brackets() {
-        assert_eq!(Marks::Colours.marked("a", Origin::Target), "\x1b[34ma\x1b[0m");
-        assert_eq!(Marks::Colours.marked("a", Origin::Drafted(0)), "\x1b[32ma\x1b[0m");
+        assert_eq!(Marks::Colours.marked("a", Origin::Target), "\x1b[38;5;27ma\x1b[0m");
+        assert_eq!(Marks::Colours.marked("a", Origin::Drafted(0)), "\x1b[38;5;28ma\x1b[0m");
         assert_eq!(Marks::Brackets.marked(" a", Origin::Drafted(1)), "[ a]");
         assert_eq!(Marks::Brackets.marked("a", Origin::Target), "a");
         assert_eq!(Marks::None.marked("a", Origin::Drafted(0)), "a");
         assert_eq!(Marks::Colours.marked("", Origin::Target), "");
+    }
+
+    #[test]
+    fn what_was_drafted_in_vain_is_struck_out_on_its_line() {
+        assert_eq!(Marks::Colours.rejected("a\nb", 0), "\x1b[9m\x1b[38;5;28ma\\nb\x1b[0m");
+        assert_eq!(Marks::Brackets.rejected(" a", 3), "[- a-]");
+        assert_eq!(Marks::None.rejected("a", 0), "");
+    }
+
+    /// WCAG's contrast of a colour of a terminal's cube to black and to white.
+    fn contrasts(number: u8) -> [f64; 2] {
+        let level = |step: u8| if step == 0 { 0.0 } else { f64::from(55 + 40 * u32::from(step)) / 255.0 };
+        let linear = |x: f64| if x <= 0.03928 { x / 12.92 } else { ((x + 0.055) / 1.055).powf(2.4) };
+        let step = number - 16;
+        let [red, green, blue] = [step / 36, step / 6 % 6, step % 6].map(|step| linear(level(step)));
+        let luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+        [(luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05)]
+    }
+
+    #[test]
+    fn colours_can_be_read_on_black_and_on_white() {
+        for number in DRAFTERS.into_iter().chain([TARGET]) {
+            assert!(
+                contrasts(number).into_iter().all(|contrast| contrast >= 3.95),
+                "{number}: {:?}",
+                contrasts(number)
+            );
+        }
     }
 }

@@ -36,9 +36,9 @@ pub struct PromptOptions {
     pub prompt_ids: Option<Vec<Token>>,
     /// Several prompts: objects of a .jsonl or .json file, or one a line
     ///
-    /// - is standard input, which is taken for objects if it begins with a brace. Objects have "prompt", a text or token
-    /// ids (or "text", "question" or "turns"), or the "messages" of a conversation; a .json file has one or a list of
-    /// them, as /save of chat writes it.
+    /// The file - is standard input, which is taken for objects if it begins with a brace. Objects have "prompt", a
+    /// text or token ids (or "text", "question" or "turns"), or the "messages" of a conversation; a .json file has one
+    /// or a list of them, as /save of chat writes it.
     #[arg(long, value_name = "FILE")]
     pub prompts: Option<PathBuf>,
 }

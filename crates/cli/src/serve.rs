@@ -82,17 +82,20 @@ struct ServerOptions {
     #[arg(short, long, value_name = "NAME")]
     alias: Option<String>,
     /// Most requests that wait; more are refused with the status 429
-    #[arg(hide_short_help = true, long, value_name = "N", default_value = "256", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "256", value_parser = values::one_up,
+        allow_negative_numbers = true)]
     queue_max: usize,
     /// Most bytes of a request
     #[arg(hide_short_help = true, long, value_name = "N", default_value = "8388608", value_parser = values::one_up,
         allow_negative_numbers = true)]
     body_max: usize,
     /// Most answers to one request (prompts times n)
-    #[arg(hide_short_help = true, long, value_name = "N", default_value = "128", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "128", value_parser = values::one_up,
+        allow_negative_numbers = true)]
     answers_max: usize,
     /// Most connections at a time
-    #[arg(hide_short_help = true, long, value_name = "N", default_value = "4096", value_parser = values::one_up, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "4096", value_parser = values::one_up,
+        allow_negative_numbers = true)]
     connections_max: usize,
     /// Seconds that a request may take, waiting included; then its text is cut
     #[arg(hide_short_help = true, long, value_name = "SECONDS", default_value = "600", value_parser = values::one_up,
@@ -158,7 +161,8 @@ impl Serve {
         let server = self.server.settings(hub::name_asked(model.model.as_deref(), &model.hub))?;
         self.server.log();
         let mut loading = Loading::default();
-        let generator = Server::open(&settings, &mut |done, of| loading.show(done, of))?;
+        let generator = Server::open(&settings, &mut |opening| loading.hear(opening))?;
+        drop(loading);
         tell_notes(&generator);
         let server = Server::bind(&server, &settings, generator)?;
         // Also under --quiet: the port may be any that was free.

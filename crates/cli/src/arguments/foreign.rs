@@ -25,7 +25,7 @@ const PIECES: &str = "prompts are read in pieces of a size that is chosen for th
 const FILE_MEMORY: &str = "weights are packed into memory as they are loaded, and the file is given back";
 const CACHE: &str = "the cache grows and shrinks by pages, which texts that begin alike share";
 const POSITIONS: &str = "positions are as the model's files say";
-const SHIFT: &str = "the context does not shift: a text ends where it is full";
+const SHIFT: &str = "a text ends where the context is full; --context-shift of chat leaves out old turns";
 const ADAPTERS: &str = "there are no adapters; merge them into the model";
 const GRAMMAR: &str = "texts cannot be held to a grammar or schema yet";
 const SAMPLER: &str = "this sampler is not there";
@@ -90,7 +90,8 @@ pub const OPTIONS: &[(&[&str], Meaning)] = &[
         "--distributed-executor-backend", "--rpc"], Nothing(ONE_MACHINE)),
     (&["-fa", "--flash-attn", "--flash-attention", "--attn-implementation", "--attention-backend", "--no-flash-attn"],
         Nothing(ATTENTION)),
-    (&["-tb", "--threads-batch", "-td", "--threads-draft", "-tbd", "--threads-batch-draft", "--threads-http"], Like(THREADS)),
+    (&["-tb", "--threads-batch", "-td", "--threads-draft", "-tbd", "--threads-batch-draft", "--threads-http"],
+        Like(THREADS)),
     (&["--num-thread"], Same("threads")),
     (&["-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict", "-Cb", "--cpu-mask-batch", "-Crb",
         "--cpu-range-batch", "--cpu-strict-batch", "--prio", "--prio-batch", "--poll", "--poll-batch", "--numa"],

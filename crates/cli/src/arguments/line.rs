@@ -4,8 +4,8 @@
 //! are to be put, whether help or the version is asked for (both are given whatever else is wrong), which words are
 //! options that other programs have, and whether the first word is a model. So words are told apart here by the same
 //! rules as clap's, going by its own description of the options. Options are written out on the way: those of several
-//! letters, those with underlines for dashes, and those of other programs that are the same as ours; `--no-NAME` takes a
-//! flag back that was given before, or in the file of defaults. Left out: what values mean, and every complaint.
+//! letters, those with underlines for dashes, and those of other programs that are the same as ours; `--no-NAME` takes
+//! a flag back that was given before, or in the file of defaults. Left out: what values mean, and every complaint.
 
 use std::ffi::{OsStr, OsString};
 

@@ -93,9 +93,10 @@ pub fn in_one_line(error: &clap::Error, line: &Line) -> Failure {
     let option = context(ContextKind::InvalidArg).unwrap_or_default();
     let called = line.path.join(" ");
     Failure::Usage(match error.kind() {
-        ErrorKind::ValueValidation | ErrorKind::InvalidValue => match value_problem(error) {
-            (expected, found) => format!("{}: {expected}, found {found}", name_in(&option)),
-        },
+        ErrorKind::ValueValidation | ErrorKind::InvalidValue => {
+            let (expected, found) = value_problem(error);
+            format!("{}: {expected}, found {found}", name_in(&option))
+        }
         ErrorKind::ArgumentConflict => match context(ContextKind::PriorArg) {
             Some(prior) => format!("{option}: expected without {prior}, found both"),
             None => first_paragraph(&error.to_string()),

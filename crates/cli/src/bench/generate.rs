@@ -92,13 +92,15 @@ pub struct Generate {
     #[arg(long, hide_short_help = true, value_name = "KIND,..", value_delimiter = ',')]
     kind: Vec<String>,
     /// Answers to each prompt, each with a seed of its own as with generate; at temperature 0 they are equal
-    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts, allow_negative_numbers = true)]
+    #[arg(long, hide_short_help = true, value_name = "K", default_value = "1", value_parser = values::texts,
+        allow_negative_numbers = true)]
     n_best: usize,
     /// Most repetitions of each prompt, of which the median counts
     #[arg(long, value_name = "N", default_value = "5", value_parser = values::one_up, allow_negative_numbers = true)]
     repeat: usize,
     /// No further repetition begins after so many seconds at one temperature with one number of texts at a time
-    #[arg(long, hide_short_help = true, value_name = "S", default_value = "120", value_parser = values::zero_up, allow_negative_numbers = true)]
+    #[arg(long, hide_short_help = true, value_name = "S", default_value = "120", value_parser = values::zero_up,
+        allow_negative_numbers = true)]
     seconds: f32,
     /// Texts generated at a time, one number or several
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1", value_parser = values::texts,
@@ -133,8 +135,8 @@ pub struct Generate {
     verify: Vec<Verify>,
     /// How much to draft, in one way or several
     ///
-    /// As for generate, or oracle, which knows the plain text and drafts what will be accepted; each also with limits of
-    /// its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of --spec-draft-n-max and --spec-draft-p-min.
+    /// As for generate, or oracle, which knows the plain text and drafts what will be accepted; each also with limits
+    /// of its own, KIND:NODES or KIND:NODES:P (fixed:8:0.2), instead of --spec-draft-n-max and --spec-draft-p-min.
     #[arg(long, help_heading = "Speculation", value_name = "KIND,..", value_delimiter = ',', default_value = "auto",
         value_parser = str::parse::<Measured>)]
     budget: Vec<Measured>,

@@ -15,7 +15,7 @@ use crate::{hub, values};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Model")]
 pub struct ModelOptions {
-    /// The model: a directory, a .gguf file or a name (org/name) [default: a demo in this program]
+    /// The model: a directory, .gguf file or org/name [default: a demo, built in]
     ///
     /// It is the target: the model whose text is written, whoever drafts. A name is one of the Hugging Face hub (also
     /// org/name:QUANT, org/name@REVISION), if there is no such path; what is not in the cache is fetched.

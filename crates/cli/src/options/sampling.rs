@@ -35,10 +35,12 @@ pub struct LawOptions {
     #[arg(long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
     pub top_p: Option<f32>,
     /// Only tokens this fraction as probable as the best; 0 is off [default: 0.05]
-    #[arg(hide_short_help = true, long, value_name = "P", value_parser = values::fraction, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "P", value_parser = values::fraction,
+        allow_negative_numbers = true)]
     pub min_p: Option<f32>,
     /// Only the tokens nearest to the entropy, of this mass; 1 is off [default: 1]
-    #[arg(hide_short_help = true, long = "typical", alias = "typical-p", value_name = "P", value_parser = values::positive_fraction,
+    #[arg(hide_short_help = true, long = "typical", alias = "typical-p", value_name = "P",
+        value_parser = values::positive_fraction,
         allow_negative_numbers = true)]
     pub typical: Option<f32>,
     /// Divides the logits of tokens written before; 1 is off [default: 1]
@@ -46,13 +48,16 @@ pub struct LawOptions {
         value_parser = values::positive, allow_negative_numbers = true)]
     pub repeat_penalty: Option<f32>,
     /// How many last tokens the penalties look at; 0 is off, -1 is all [default: 64]
-    #[arg(hide_short_help = true, long, value_name = "N", value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", value_parser = values::whole_or_unlimited,
+        allow_negative_numbers = true)]
     pub repeat_last_n: Option<Limit>,
     /// Subtracted from the logits of tokens written before
-    #[arg(hide_short_help = true, long, value_name = "X", default_value = "0", value_parser = values::finite, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "X", default_value = "0", value_parser = values::finite,
+        allow_negative_numbers = true)]
     pub presence_penalty: f32,
     /// Subtracted from logits for each time that the token was written before
-    #[arg(hide_short_help = true, long, value_name = "X", default_value = "0", value_parser = values::finite, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "X", default_value = "0", value_parser = values::finite,
+        allow_negative_numbers = true)]
     pub frequency_penalty: f32,
     /// Added to the logit of a token: TOKEN_ID+BIAS or TOKEN_ID-BIAS; can be repeated
     #[arg(hide_short_help = true, long, value_name = "ID+BIAS", value_parser = values::logit_bias)]
@@ -62,7 +67,8 @@ pub struct LawOptions {
         value_parser = values::token, allow_negative_numbers = true)]
     pub ban_tokens: Vec<Token>,
     /// No end of the text before so many tokens
-    #[arg(hide_short_help = true, long, value_name = "N", default_value = "0", value_parser = values::whole, allow_negative_numbers = true)]
+    #[arg(hide_short_help = true, long, value_name = "N", default_value = "0", value_parser = values::whole,
+        allow_negative_numbers = true)]
     pub min_tokens: usize,
     /// A string that ends the text and is not part of it; repeatable
     #[arg(long, alias = "reverse-prompt", value_name = "TEXT", value_parser = values::stop, allow_hyphen_values = true)]

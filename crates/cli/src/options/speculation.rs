@@ -125,7 +125,8 @@ pub struct DraftingOptions {
     #[arg(long, value_name = "ORG/NAME[:QUANT]", value_parser = hub::name)]
     pub hf_repo_draft: Vec<Name>,
     /// Most tokens drafted a pass [default: as many as pay; of the other budgets 16]
-    #[arg(help_heading = "Speculation", hide_short_help = true, long, aliases = ["draft-max", "draft"], value_name = "N",
+    #[arg(help_heading = "Speculation", hide_short_help = true, long, aliases = ["draft-max", "draft"],
+        value_name = "N",
         value_parser = values::whole, allow_negative_numbers = true)]
     pub spec_draft_n_max: Option<usize>,
     /// Fewest tokens that a draft model or an n-gram model drafts when it drafts, however improbable they are (see

@@ -160,13 +160,43 @@ fn drafted_tokens_are_marked_and_the_marks_change_no_text() {
     let marked = run(&[&words[..], &["--color", "always"]].concat());
     assert!(marked.err.lines().next().unwrap_or_default().starts_with("tokens: "), "{}", marked.err);
     let coloured = marked.ok();
-    assert!(coloured.contains("\x1b[32m") && coloured.contains("\x1b[34m"), "{coloured}");
-    let stripped = ["\x1b[32m", "\x1b[34m", "\x1b[0m"].iter().fold(coloured, |text, code| text.replace(code, ""));
+    assert!(coloured.contains("\x1b[38;5;28m") && coloured.contains("\x1b[38;5;27m"), "{coloured}");
+    let stripped = ["\x1b[38;5;28m", "\x1b[38;5;130m", "\x1b[38;5;27m", "\x1b[0m"]
+        .iter()
+        .fold(coloured, |text, code| text.replace(code, ""));
     assert_eq!(stripped, plain);
     // A pipe has no colours unless they are asked for.
     let bare = run(&words).ok();
     assert!(!bare.contains('\x1b') && bare.contains('['), "{bare}");
     assert_eq!(bare.replace(['[', ']'], ""), plain);
+}
+
+#[test]
+fn rejected_drafts_are_struck_out_and_change_no_text() {
+    let plain = story("-s 7 -n 24");
+    let words = ["generate", STORY, "-s", "7", "-n", "24", "--budget", "fixed", "--show-drafts=rejected"];
+    let found = run(&words);
+    assert!(found.err.contains("[-draft, rejected-]"), "{}", found.err);
+    let marked = found.ok();
+    let (mut text, mut rejected) = (String::new(), 0);
+    let mut rest = marked.as_str();
+    while let Some((before, behind)) = rest.split_once("[-") {
+        let (struck, behind) = behind.split_once("-]").expect("what was rejected ends");
+        assert!(!struck.contains('\n'), "{struck:?}");
+        text += before;
+        rest = behind;
+        rejected += 1;
+    }
+    text += rest;
+    assert_eq!(text.replace(['[', ']'], ""), plain);
+    assert!(rejected > 0, "{marked}");
+    let coloured = run(&[&words[..], &["--color", "always"]].concat()).ok();
+    assert_eq!(coloured.matches("\x1b[9m").count(), rejected, "{coloured}");
+    // In a conversation, too.
+    let line = ["chat", "-s", "7", "-n", "24", "--budget", "fixed", "--show-drafts=rejected"];
+    assert!(run_with(&line, &[], "Once upon a time\n").ok().contains("[-"));
+    let note = run(&[&words[..], &["--n-best", "2"]].concat()).err;
+    assert!(note.contains("note: --show-drafts=rejected: of several answers"), "{note}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ const COMMANDS: [&str; 25] = [
 
 /// Columns and lines of the least screen.
 const COLUMNS: usize = 100;
-const LINES: usize = 31;
+const LINES: usize = 32;
 
 fn help(command: &str, how: &str) -> String {
     run(&words(&format!("{command} {how}"))).ok()
@@ -124,10 +124,20 @@ fn manuals_are_written() {
     let page = run(&words("man bench pass")).ok();
     assert!(page.contains(".TH foretoken\\-bench\\-pass 1") || page.contains(".TH foretoken-bench-pass 1"), "{page}");
     assert!(page.contains("roofline"), "{page}");
+    let page = run(&words("man generate")).ok();
+    assert!(page.contains(".SH SYNOPSIS\nforetoken generate [OPTIONS] [PROMPT]\n"), "{page}");
+    // Every option is explained, also those that are not on the one screen of -h.
+    let unexplained = page.split(".TP\n").skip(1).find(|option| option.trim_end().lines().count() < 2);
+    assert!(unexplained.is_none(), "{unexplained:?}");
     assert!(run(&words("man nothing")).error(2).starts_with("nothing: expected a command"));
 }
 
 #[test]
 fn colours_of_help_are_asked_for() {
     assert!(!help("generate", "-h").contains('\x1b'));
+    let coloured = help("generate --color always", "-h");
+    assert!(coloured.contains("\x1b[1mSampling:\x1b[0m"), "{coloured}");
+    assert_eq!(coloured.replace("\x1b[1m", "").replace("\x1b[0m", ""), help("generate", "-h"));
+    let error = run(&words("generate x --temp hot --color always")).err;
+    assert!(error.starts_with("\x1b[1;31merror:\x1b[0m --temp"), "{error}");
 }

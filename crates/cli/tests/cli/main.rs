@@ -10,6 +10,7 @@ mod bench;
 mod bench_generate;
 mod chat;
 mod check;
+mod config;
 mod documentation;
 mod generate;
 mod help;
@@ -82,6 +83,8 @@ fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
         command.env_remove(name);
     }
     command.env("HF_HUB_OFFLINE", "1");
+    // Nor do defaults of whoever runs the tests belong to them.
+    command.env("XDG_CONFIG_HOME", cache.path()).env_remove("FORETOKEN_CONFIG");
     command.envs(variables.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");

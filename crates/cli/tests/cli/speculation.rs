@@ -384,12 +384,15 @@ fn colours_tell_drafters_apart() {
     let words = words("-n 48 --temp 0.5 -s 3 --spec-type draft,lookup --budget fixed --show-drafts --color always -v");
     let found = run(&[&["generate", STORY], words.as_slice()].concat());
     let legend = found.err.lines().find(|line| line.starts_with("tokens: ")).unwrap_or_default();
-    let colours =
-        ["\x1b[34mthe target's own\x1b[0m", "\x1b[32mdraft, accepted\x1b[0m", "\x1b[33mlookup, accepted\x1b[0m"];
+    let colours = [
+        "\x1b[38;5;27mthe target's own\x1b[0m",
+        "\x1b[38;5;28mdraft, accepted\x1b[0m",
+        "\x1b[38;5;130mlookup, accepted\x1b[0m",
+    ];
     assert!(colours.iter().all(|colour| legend.contains(colour)), "{legend}");
     assert!(found.err.contains(", alpha "), "{}", found.err);
     let out = found.ok();
-    assert!(["\x1b[32m", "\x1b[33m", "\x1b[34m"].iter().all(|colour| out.contains(colour)), "{out}");
+    assert!(["\x1b[38;5;28m", "\x1b[38;5;130m", "\x1b[38;5;27m"].iter().all(|colour| out.contains(colour)), "{out}");
 }
 
 #[test]
@@ -421,5 +424,5 @@ fn a_table_has_a_line_for_every_token_behind_its_text() {
     let out = run(&words(&format!("generate --prompts {path} -n 3 -s 3 --show-drafts=table"))).ok();
     assert_eq!(out.matches("\n\npass  depth  drafter").count(), 2, "{out}");
     let error = run(&["generate", "x", "--show-drafts=tree"]).error(2);
-    assert_eq!(error, "--show-drafts: expected one of colours, table, found \"tree\"");
+    assert_eq!(error, "--show-drafts: expected one of colours, rejected, table, found \"tree\"");
 }

@@ -2,8 +2,8 @@
 //!
 //! They become words that stand before the command line's own options, so they mean what they mean there and nothing
 //! else. Where two places speak of one option the nearer one counts: the command line, then the environment, then the
-//! file. A default that cannot stand beside an option of the command line gives way to it without a word. Left out: what
-//! the model's `generation_config.json` says and what the program chooses, which the library decides.
+//! file. A default that cannot stand beside an option of the command line gives way to it without a word. Left out:
+//! what the model's `generation_config.json` says and what the program chooses, which the library decides.
 
 mod environment;
 mod file;
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command};
 
-use crate::arguments::line::{Line, is_named, options, takes_value};
-use crate::arguments::value_problem;
+use super::line::{Line, is_named, options, takes_value};
+use super::wrong::value_problem;
 use crate::failure::Failure;
 pub use file::users_own;
 
@@ -25,6 +25,12 @@ pub const OWN_VARIABLES: [&str; 2] = ["FORETOKEN_ISA", "FORETOKEN_API_KEY"];
 
 /// Options that say what to do and not how, so that no file and no variable gives them.
 pub const NEVER: [&str; 4] = ["help", "help_all", "version", "config"];
+
+/// Options whose values are nobody's to see.
+pub const SECRETS: [&str; 2] = ["api_key", "hf_token"];
+
+/// What is shown of them.
+pub const HIDDEN: &str = "(not shown)";
 
 /// Where a default was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +63,14 @@ pub struct DefaultValue {
     pub words: Vec<OsString>,
     /// Where it was found.
     pub source: Source,
+}
+
+/// As `-v` tells it.
+impl fmt::Display for DefaultValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = if SECRETS.contains(&self.id.as_str()) { HIDDEN.to_string() } else { self.values.join(",") };
+        write!(f, "{}: {} {values}", self.source, self.name)
+    }
 }
 
 /// A value as it was found: of a flag, of an option, or a list.
@@ -119,6 +133,9 @@ fn positionals<'a>(line: &Line, command: &'a Command) -> impl Iterator<Item = &'
     command.get_positionals().take(line.positionals.len()).map(|arg| arg.get_id().as_str())
 }
 
+/// Options of which the later one counts, so that one in a default gives way to the other.
+const INSTEAD: [(&str, &str); 2] = [("quiet", "verbose"), ("display_prompt", "no_display_prompt")];
+
 /// Whether two arguments of a command cannot be given together.
 fn exclude(command: &Command, one: &str, other: &str) -> bool {
     let arg = |id: &str| command.get_arguments().find(|arg| arg.get_id() == id);
@@ -130,7 +147,8 @@ fn exclude(command: &Command, one: &str, other: &str) -> bool {
         let has = |id: &str| group.get_args().any(|arg| arg == id);
         has(one) && has(other) && !group.clone().is_multiple()
     });
-    in_one_choice || conflict(one, other) || conflict(other, one)
+    let instead = INSTEAD.contains(&(one, other)) || INSTEAD.contains(&(other, one));
+    in_one_choice || instead || conflict(one, other) || conflict(other, one)
 }
 
 /// The option of a command that has this name, as files and variables may have it: with dashes or underlines.

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use super::environment::variable;
 use super::{DefaultValue, Found, Source, all_names, is_known, option, words};
 use crate::arguments::line::{Line, command_of, options};
-use crate::arguments::nearest;
+use crate::arguments::wrong::nearest;
 use crate::failure::Failure;
 
 /// The file that holds for a line: the one that it or the environment names, else the user's own, if it is there.
