@@ -54,7 +54,6 @@ pub struct Chat {
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "colours",
         hide_possible_values = true)]
     show_drafts: Option<ShowDrafts>,
-    /// /save writes over files that are there
     #[command(flatten)]
     writing: OutputOptions,
     #[command(flatten)]

@@ -31,6 +31,9 @@ const LAST: [&str; 6] = ["Sampling", "Speculation", "General", "Draft models", "
 /// Those of them that only experts want.
 const EXPERTS: [&str; 3] = ["Draft models", "Texts for drafters", "Drafters"];
 
+/// Commands that are not on the one screen.
+const RARE_COMMANDS: [&str; 3] = ["logits", "completions", "man"];
+
 /// Prints how the command of this path is used: `all` of it, or what most people need.
 ///
 /// # Errors
@@ -167,7 +170,8 @@ fn groups(command: &Command) -> Vec<(String, Vec<Entry>)> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         let text = below.get_about().map(ToString::to_string).unwrap_or_default();
         let name = below.get_name().to_string();
-        add("Commands", Entry { name, rare: false, short: text.clone(), long: text });
+        let rare = RARE_COMMANDS.contains(&name.as_str());
+        add("Commands", Entry { name, rare, short: text.clone(), long: text });
     }
     for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
         add(group_of(arg), entry(arg));

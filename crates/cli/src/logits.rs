@@ -56,6 +56,7 @@ impl Logits {
         // Some rotations are chosen by the longest text.
         let options = Options { context: self.model.ctx_size.map(|_| context), ..self.model.run_with(count) };
         let mut model = model.load(options, &mut |done, of| loading.show(done, of))?;
+        drop(loading);
         let rows_max = model.capacity().rows_max;
         let rows = if self.one_by_one { 1 } else { self.rows.unwrap_or(rows_max).min(rows_max) };
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());

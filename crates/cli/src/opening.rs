@@ -37,7 +37,7 @@ pub fn open_generator(settings: &Settings) -> Result<(Generator, Notices), Failu
 pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices), Failure> {
     let since = Instant::now();
     let mut loading = Loading::default();
-    let generator = Generator::with(choices, &mut |done, of| loading.show(done, of))?;
+    let generator = Generator::with(choices, &mut |opening| loading.hear(opening))?;
     drop(loading);
     clock::loaded(since);
     tell_generator_notes(&generator);

@@ -10,9 +10,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use foretoken::Event;
+use foretoken::generator::Opening;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::loudness::{quiet, verbose};
+use crate::names::option;
 
 /// A bar of so many steps; hidden unless standard error is a terminal, and under `--quiet`.
 pub fn bar(what: &'static str, steps: usize) -> ProgressBar {
@@ -97,6 +99,14 @@ impl Default for Loading {
 }
 
 impl Loading {
+    /// Shows how far opening a generator is, and says what is to be said before.
+    pub fn hear(&mut self, opening: Opening<'_>) {
+        match opening {
+            Opening::Loading { done, of } => self.show(done, of),
+            Opening::Warning(message) => warn(format_args!("warning: {}", message.with_names(option))),
+        }
+    }
+
     /// Shows that so many layers of a model are loaded, of so many.
     pub fn show(&mut self, done: usize, of: usize) {
         // Behind the last layer other work follows, of unknown length.

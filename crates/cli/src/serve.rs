@@ -161,7 +161,8 @@ impl Serve {
         let server = self.server.settings(hub::name_asked(model.model.as_deref(), &model.hub))?;
         self.server.log();
         let mut loading = Loading::default();
-        let generator = Server::open(&settings, &mut |done, of| loading.show(done, of))?;
+        let generator = Server::open(&settings, &mut |opening| loading.hear(opening))?;
+        drop(loading);
         tell_notes(&generator);
         let server = Server::bind(&server, &settings, generator)?;
         // Also under --quiet: the port may be any that was free.

@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     settings.sampling.temperature = Some(0.0);
     settings.sampling.tokens_max = LEN.into();
     settings.sampling.ignore_eos = true;
-    let mut generator = Generator::with(&Choices::for_requests(&settings), &mut |_, _| {})?;
+    let mut generator = Generator::with(&Choices::for_requests(&settings), &mut |_| {})?;
     let prompter = generator.prompter.clone();
     let tokenizer: &Tokenizer = prompter.tokenizer.as_deref().ok_or("expected a model with a tokenizer")?;
     let lines = std::fs::read_to_string(prompts)?;

@@ -18,6 +18,7 @@ use crate::answers::{self, Answer, Watch};
 use crate::costs::KeptCosts;
 use crate::error::Message;
 pub use crate::kept_texts::KeptTexts;
+use crate::memory::Need;
 use crate::prompt_cache::{Key, PromptCache};
 use crate::prompter::Drafting;
 use crate::prompts::Prompt;
@@ -48,6 +49,20 @@ pub struct Generator {
     /// The number of the first request.
     first_request: u64,
     costs: KeptCosts,
+}
+
+/// What happens while a generator is opened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Opening<'a> {
+    /// So many layers of a model are loaded, of so many; models are loaded one after the other.
+    Loading {
+        /// Layers so far.
+        done: usize,
+        /// All layers.
+        of: usize,
+    },
+    /// Something that should be known before anything is loaded: that there is not memory enough, as it seems.
+    Warning(&'a Message),
 }
 
 /// What a generator is made from, where it is more than settings.
@@ -86,15 +101,14 @@ impl Generator {
     /// # Errors
     /// Settings that contradict one another, and models that cannot be used, alone or together.
     pub fn open(settings: &Settings) -> Result<Self, Error> {
-        Self::with(&Choices::new(settings), &mut |_, _| {})
+        Self::with(&Choices::new(settings), &mut |_| {})
     }
 
-    /// The same, for a door that shows how far loading is. `progress` hears of each layer of each model: how many are
-    /// loaded, of how many.
+    /// The same, for a door that tells how far it is: `tell` hears what happens.
     ///
     /// # Errors
     /// As [`Generator::open`].
-    pub fn with(choices: &Choices<'_>, progress: &mut dyn FnMut(usize, usize)) -> Result<Self, Error> {
+    pub fn with(choices: &Choices<'_>, tell: &mut dyn FnMut(Opening<'_>)) -> Result<Self, Error> {
         let Choices { settings, .. } = *choices;
         let Settings { model, sampling, speculation, parallel } = settings;
         settings.check()?;
@@ -118,6 +132,11 @@ impl Generator {
         for specs in &specs {
             maker.open_drafts(specs)?;
         }
+        let need = Need { drafts: maker.need(), ..Need::of_target(&target, &options) };
+        if let Some(shortage) = need.shortage() {
+            tell(Opening::Warning(&shortage));
+        }
+        let progress = &mut |done, of| tell(Opening::Loading { done, of });
         let network = target.load(options, progress)?;
         let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, network.spec(), model));
         let mut engine = Engine::new(Box::new(network), *parallel, context);
@@ -156,7 +175,7 @@ impl Generator {
     /// As [`Generator::open`], or the record's costs cannot be used.
     pub fn repeat(record: &Record) -> Result<Self, Error> {
         let choices = Choices { costs: record.costs.as_ref(), ..Choices::new(&record.settings) };
-        let mut generator = Self::with(&choices, &mut |_, _| {})?;
+        let mut generator = Self::with(&choices, &mut |_| {})?;
         generator.engine.set_next_request(record.first_request);
         generator.first_request = record.first_request;
         Ok(generator)

@@ -91,6 +91,7 @@ mod error;
 pub mod generator;
 mod kept_file;
 mod kept_texts;
+mod memory;
 pub mod models;
 pub mod output_file;
 mod prompt_cache;

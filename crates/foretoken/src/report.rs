@@ -89,9 +89,9 @@ pub fn drafter(stats: &DrafterStats) -> Value {
 }
 
 /// How long it took, with llama.cpp's names. Of the `prompt_n` tokens of the prompt `cache_n` were not computed,
-/// because an earlier text began with them; `prompt_ms` is from the moment when the request was let in to its first token,
-/// `time_to_first_token_ms` also the time that it waited before; `preemptions` is how often others needed the pages of
-/// this text.
+/// because an earlier text began with them; `prompt_ms` is from the moment when the request was let in to its first
+/// token, `time_to_first_token_ms` also the time that it waited before; `preemptions` is how often others needed the
+/// pages of this text.
 pub fn timings(stats: &Stats) -> Value {
     json!({
         "prompt_n": stats.prompt_tokens,

@@ -184,12 +184,20 @@ impl Hub {
         })
     }
 
+    /// A model that lies in the cache whole, without asking the hub.
+    pub fn cached(&self, asked: &Asked<'_>) -> Option<Found> {
+        match self.look(asked) {
+            Looked::Whole(found) | Looked::Unlisted(found) => Some(found),
+            Looked::Lacking(_) => None,
+        }
+    }
+
     /// Bytes that would have to lie here for a model, without fetching any of its weights; as [`Hub::fetch`] otherwise.
     ///
     /// # Errors
     /// As [`Hub::fetch`].
     pub fn size(&self, asked: &Asked<'_>) -> Result<u64, HubError> {
-        if let Looked::Whole(found) | Looked::Unlisted(found) = self.look(asked) {
+        if let Some(found) = self.cached(asked) {
             return Ok(found.bytes);
         }
         if self.settings.offline {

@@ -5,7 +5,7 @@
 //! use foretoken_server::{Server, ServerSettings};
 //!
 //! let settings = Settings { parallel: 4, ..Settings::default() };
-//! let generator = Server::open(&settings, &mut |_, _| {})?;
+//! let generator = Server::open(&settings, &mut |_| {})?;
 //! let server = Server::bind(&ServerSettings::default(), &settings, generator)?;
 //! println!("http://{}", server.address());
 //! server.run(std::future::pending())?;
@@ -46,7 +46,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use foretoken::generator::Choices;
+use foretoken::generator::{Choices, Opening};
 use foretoken::{EngineThread, Error, Generator, Settings};
 use tokio::runtime::Runtime;
 
@@ -92,12 +92,12 @@ pub struct Server {
 const KEEP_EVERY: Duration = Duration::from_secs(60);
 
 impl Server {
-    /// Opens a generator whose drafters requests can choose among. `progress`: as [`Generator::with`].
+    /// Opens a generator whose drafters requests can choose among. `tell`: as [`Generator::with`].
     ///
     /// # Errors
     /// As [`Generator::open`].
-    pub fn open(settings: &Settings, progress: &mut dyn FnMut(usize, usize)) -> Result<Generator, Error> {
-        Generator::with(&Choices::for_requests(settings), progress)
+    pub fn open(settings: &Settings, tell: &mut dyn FnMut(Opening<'_>)) -> Result<Generator, Error> {
+        Generator::with(&Choices::for_requests(settings), tell)
     }
 
     /// Listens, so that the address is known. `settings`: those that the generator was opened with; those of sampling

@@ -116,7 +116,8 @@ impl ServeBench {
         });
         let prompts = prompts.collect::<Result<Vec<String>, Failure>>()?;
         let mut loading = Loading::default();
-        let mut generator = Server::open(&settings, &mut |done, of| loading.show(done, of))?;
+        let mut generator = Server::open(&settings, &mut |opening| loading.hear(opening))?;
+        drop(loading);
         tell_notes(&generator);
         let mut out = std::io::stdout();
         if !self.json {

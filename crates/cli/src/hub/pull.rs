@@ -57,7 +57,8 @@ impl Pull {
             writeln!(out, "draft model: none is known for it")?;
             return Ok(out.flush()?);
         };
-        let draft = if self.draft { Some(fetch(&hub, asked(proposal.name.clone()))?) } else { None };
+        let draft = asked(proposal.name.clone());
+        let draft = if self.draft { Some(fetch(&hub, draft)?) } else { hub.cached(&draft) };
         writeln!(out, "{}", self.proposed(&hub, &found, &proposal, draft.as_ref()))?;
         let way = if found.path.is_dir() { "-m" } else { "-hf" };
         let way_of_draft = if way == "-m" { "-md" } else { "-hfd" };

@@ -18,7 +18,7 @@ use super::hub::server::Server;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Documents whose commands are run.
-const DOCUMENTS: [&str; 3] = ["README.md", "docs/guide.md", "docs/server.md"];
+const DOCUMENTS: [&str; 4] = ["README.md", "docs/guide.md", "docs/hub.md", "docs/server.md"];
 
 /// Lines that are not run, by what is in them, and why.
 const EXCEPTIONS: [(&str, &str); 6] = [
@@ -40,7 +40,8 @@ const STAND_INS: [(&str, &str); 4] = [
 
 /// Further words for commands that would take longer than a test should: less of the same. What a line says itself
 /// counts more.
-const LESS: [(&str, &str); 8] = [
+const LESS: [(&str, &str); 9] = [
+    ("rm", "--yes"),
     ("bench generate", "--repeat 1 -c 512"),
     ("bench batch", "-c 512"),
     ("bench pass", "--repeat 1"),
@@ -102,9 +103,22 @@ impl House {
         {
             hub.offer_folder(name, &root().join("models").join(model));
         }
+        for (name, model) in [
+            ("Qwen/Qwen2.5-1.5B-Instruct", "demo-target"),
+            ("Qwen/Qwen2.5-0.5B-Instruct", "demo-draft"),
+            ("Qwen/Qwen3-8B", "demo-target"),
+            ("Qwen/Qwen3-0.6B", "demo-draft"),
+            ("org/name", "demo-target"),
+        ] {
+            hub.offer_folder(name, &root().join("models").join(model));
+        }
         for (name, model) in [("model.gguf", "demo-target"), ("small.gguf", "demo-draft")] {
             let (to, from) = (home.path().join(name), root().join("models").join(model));
             super::run(&["quantize", &from.to_string_lossy(), &to.to_string_lossy(), "--type", "bf16"]).ok();
+        }
+        for (name, file) in [("Qwen/Qwen3-8B-GGUF", "model.gguf"), ("Qwen/Qwen3-0.6B-GGUF", "small.gguf")] {
+            let bytes = std::fs::read(home.path().join(file)).expect("it was written");
+            hub.offer(name, &[("a-Q4_K_M.gguf", bytes.clone()), ("a-Q8_0.gguf", bytes)]);
         }
         let (corpus, texts) = (home.path().join("corpus.txt"), home.path().join("texts.ftks"));
         std::fs::write(&corpus, "the little dog went to the park").expect("a file can be written");

@@ -33,7 +33,7 @@ const COMMANDS: [&str; 25] = [
 
 /// Columns and lines of the least screen.
 const COLUMNS: usize = 100;
-const LINES: usize = 31;
+const LINES: usize = 32;
 
 fn help(command: &str, how: &str) -> String {
     run(&words(&format!("{command} {how}"))).ok()

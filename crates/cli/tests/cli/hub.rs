@@ -246,3 +246,23 @@ fn pull_proposes_a_draft_model_and_says_what_it_assumes() {
     let measured = place.run_with(&["pull", "--draft", "somebody/Qwen3-8B"], &variables).ok();
     assert!(measured.contains(" passes as measured here)"), "{measured}");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_server_has_the_name_that_its_model_was_asked_for_by() {
+    use std::io::{BufRead, BufReader};
+    let place = Place::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    for name in HUB_VARIABLES {
+        command.env_remove(name);
+    }
+    command.args(["serve", "--port", "0", "-c", "64", "-m", "demo/target"]).env("HF_HUB_OFFLINE", "0");
+    command.env("HF_ENDPOINT", place.server.url()).env("HF_HOME", place.folder.path());
+    command.env("XDG_CACHE_HOME", place.folder.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+    let mut server = command.spawn().expect("the program starts");
+    let said = BufReader::new(server.stderr.take().expect("it is piped"));
+    let line = said.lines().map_while(Result::ok).find(|line| line.contains(" at http://"));
+    Command::new("kill").args(["-TERM", &server.id().to_string()]).status().expect("it can be asked to end");
+    server.wait().expect("it ends");
+    assert!(line.as_deref().is_some_and(|line| line.starts_with("demo/target at http://127.0.0.1:")), "{line:?}");
+}

@@ -16,6 +16,7 @@ use foretoken_text::Tokenizer;
 use super::model_free::without_model;
 use crate::Error;
 use crate::error::Message;
+use crate::memory::Need;
 use crate::models::Opened;
 use crate::prompter::made_keys;
 use crate::settings::{ModelSettings, SpeculationSettings};
@@ -175,6 +176,11 @@ impl<'a> DrafterMaker<'a> {
             None => loaded.insert(model.load(Options { pages: 1, ..self.run_with }, progress)?),
         };
         Ok(loaded.share(self.run_with)?)
+    }
+
+    /// Bytes that the draft models need that are open.
+    pub fn need(&self) -> usize {
+        self.drafts.values().fold(0, |all, draft| all.saturating_add(Need::of_draft(&draft.model, &self.run_with)))
     }
 
     /// All that the costs of a pass depend on besides the machine, for a reader.

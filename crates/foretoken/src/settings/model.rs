@@ -36,8 +36,8 @@ pub struct ModelSettings {
     /// What cached values are rounded to.
     #[serde(with = "names")]
     pub cache_type_v: CacheType,
-    /// How conversations are written out, instead of the model's own chat template: a Jinja template, or the name of one
-    /// that is known ([`ChatTemplate::names`](crate::ChatTemplate::names)).
+    /// How conversations are written out, instead of the model's own chat template: a Jinja template, or the name of
+    /// one that is known ([`ChatTemplate::names`](crate::ChatTemplate::names)).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_template: Option<String>,
     /// Rows of a long prompt's beginning are read from this file, if it is there, and written to it. It changes no

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use foretoken::generator::Choices;
+use foretoken::generator::{Choices, Opening};
 use foretoken::settings::Budget;
 use foretoken::{Answer, Error, Event, Generator, Order, Promise, Record, Request, Settings};
 
@@ -39,7 +39,9 @@ fn a_draft_model_is_loaded_once_however_many_drafters_have_it() {
     let methods = methods.map(|method| method.parse().expect("it is well-formed")).to_vec();
     let mut loaded = 0;
     let choices = Choices { methods, ..Choices::new(&settings) };
-    let generator = Generator::with(&choices, &mut |done, of| loaded += usize::from(done == of));
+    let generator = Generator::with(&choices, &mut |opening| {
+        loaded += usize::from(matches!(opening, Opening::Loading { done, of } if done == of));
+    });
     let names = generator.expect("both are there").prompter.names.clone();
     assert_eq!((loaded, names.join(" ").as_str()), (2, "draft draft:lookup draft:suffix suffix"));
 }
@@ -49,7 +51,7 @@ fn requests_choose_among_the_drafters_that_there_are() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.speculation.spec_type = "draft:lookup".parse().expect("it is well-formed");
-    let generator = Generator::with(&Choices::for_requests(&settings), &mut |_, _| {}).expect("both are there");
+    let generator = Generator::with(&Choices::for_requests(&settings), &mut |_| {}).expect("both are there");
     let prompter = &generator.prompter;
     let names = "draft:lookup draft lookup trie suffix ngram prediction jacobi";
     assert_eq!(prompter.names.join(" "), names);
@@ -92,7 +94,7 @@ fn a_generator_of_one_drafter_has_no_other_to_choose() {
     let refused = prompter.method(&"trie".parse().expect("well-formed"), false).expect_err("there is none");
     assert_eq!(refused.to_string(), "spec_type trie: expected drafters that are there (lookup), found trie");
     // Without a draft model, the others are there.
-    let generator = Generator::with(&Choices::for_requests(&settings), &mut |_, _| {}).expect("it is there");
+    let generator = Generator::with(&Choices::for_requests(&settings), &mut |_| {}).expect("it is there");
     assert_eq!(generator.prompter.names.join(" "), "lookup trie suffix ngram prediction jacobi");
 }
 

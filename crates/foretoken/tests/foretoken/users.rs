@@ -112,7 +112,7 @@ fn what_cannot_be_is_said_to_the_user_who_asked() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut settings = settings(&folder);
     settings.speculation.spec_type = "none".parse().expect("it is well-formed");
-    let generator = Generator::with(&Choices::new(&settings), &mut |_, _| {}).expect("it is there");
+    let generator = Generator::with(&Choices::new(&settings), &mut |_| {}).expect("it is there");
     let hot = SamplingSettings { temperature: Some(-1.0), ..SamplingSettings::default() };
     let refused = generator.prompter.decide(&hot).expect_err("nothing is as cold").to_string();
     assert!(refused.starts_with("temperature: expected "), "{refused}");

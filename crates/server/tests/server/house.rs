@@ -42,7 +42,7 @@ impl House {
         let mut settings = settings(&folder);
         let mut server = ServerSettings { port: 0, ..ServerSettings::default() };
         change(&mut settings, &mut server);
-        let generator = Server::open(&settings, &mut |_, _| {}).expect("the demo pair opens");
+        let generator = Server::open(&settings, &mut |_| {}).expect("the demo pair opens");
         let server = Server::bind(&server, &settings, generator).expect("a port is free");
         let (shutdown, asked) = oneshot::channel();
         let address = server.address();

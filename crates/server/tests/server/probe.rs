@@ -48,7 +48,7 @@ fn open() -> (Generator, Reader) {
     settings.model.ctx_size = Some(256);
     settings.model.threads = Some(1);
     settings.speculation.costs = Some(folder.path().join("costs.json"));
-    let generator = Server::open(&settings, &mut |_, _| {}).expect("the demo pair opens");
+    let generator = Server::open(&settings, &mut |_| {}).expect("the demo pair opens");
     let server = ServerSettings { answers_max: ANSWERS_MAX, ..ServerSettings::default() };
     let reader = Reader::new(&generator, &server);
     (generator, reader)
