@@ -307,7 +307,9 @@ impl Hub {
         let needed = needed(&choice, &|index| run.read(index))?;
         let (bytes, fetched) = run.fetch(&needed.all, watch)?;
         let commit = run.listing.commit.clone();
-        for path in &needed.all {
+        // The configuration that decided has to be there when it is decided again, without the hub.
+        let decided = by_config.then_some("config.json");
+        for path in needed.all.iter().map(String::as_str).chain(decided) {
             let (etag, _) = run.known(path)?;
             folder.link(&commit, path, &etag)?;
         }
