@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cache::{Folder, files_below};
-use crate::choice::{Choice, Files, Weights, quant_of, shards};
+use crate::choice::{Choice, Files, Weights, is_of, quant_of, shards};
 use crate::error::HubError;
 use crate::name::Name;
 
@@ -203,9 +203,7 @@ impl Removal {
             all.add_all(&snapshot);
             for file in all.files {
                 let path = file.strip_prefix(&snapshot).ok()?.to_string_lossy().replace('\\', "/");
-                let is_of =
-                    |quant: &String| Files::new([path.as_str()].into_iter()).choose(Some(quant), None, true).is_ok();
-                let goes = commits.contains(&commit) && name.quant.as_ref().is_none_or(is_of_part(&path, is_of));
+                let goes = commits.contains(&commit) && name.quant.as_ref().is_none_or(|quant| is_of(&path, quant));
                 stays |= !goes;
                 if let Some(blob) = blob_of(folder, &file) {
                     let entry = blobs.entry(blob).or_default();
@@ -251,11 +249,6 @@ impl Removal {
         self.folders.iter().for_each(|folder| _ = fs::remove_dir(folder));
         Ok(self.bytes)
     }
-}
-
-/// Whether a path is of a quantization, parts of a file that are not the first included.
-fn is_of_part<'a>(path: &'a str, is_of: impl Fn(&String) -> bool + 'a) -> impl Fn(&String) -> bool + 'a {
-    move |quant| is_of(quant) || (path.ends_with(".gguf") && quant_of(path).eq_ignore_ascii_case(quant))
 }
 
 /// The blob that a file of a snapshot links to, if it is one of this repository.
