@@ -77,6 +77,11 @@ pub enum Event<'a> {
         /// How it broke.
         why: &'a str,
     },
+    /// What others have fetched is used as it lies in the cache, since it cannot be checked or completed.
+    Unchecked {
+        /// Why.
+        why: &'a str,
+    },
 }
 
 /// A model that lies in the cache.
@@ -139,7 +144,8 @@ impl Hub {
         held(&self.settings.cache)
     }
 
-    /// A model, from the cache if it lies there whole; the hub is not asked then.
+    /// A model, from the cache if it lies there whole; the hub is not asked then. Of what others have fetched nobody
+    /// knows whether it is whole; if the hub does not say, or nothing can be written, it is taken as it is.
     ///
     /// # Errors
     /// It is not there and cannot be fetched, or must not be (`HF_HUB_OFFLINE`).
@@ -158,6 +164,10 @@ impl Hub {
         match (self.fetch_at(asked, watch, matches!(looked, Looked::Unlisted(_))), looked) {
             // What others fetched is theirs to vouch for.
             (Err(HubError::NoNetwork(_) | HubError::Refused(_)), Looked::Unlisted(found)) => Ok(found),
+            (Err(HubError::Disk(why) | HubError::Content(why)), Looked::Unlisted(found)) => {
+                watch(Event::Unchecked { why: &why });
+                Ok(found)
+            }
             (Err(HubError::NoNetwork(why)), _) => {
                 Err(HubError::NoNetwork(format!("{why}; {lacking}; {}", self.others())).at(&asked.name))
             }
