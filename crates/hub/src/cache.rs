@@ -22,7 +22,7 @@ const PREFIX: &str = "models--";
 const RECORD_MAX: u64 = 64 << 20;
 
 /// The folder of a repository in the cache.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Folder {
     /// `models--org--name`.
     pub path: PathBuf,
@@ -56,9 +56,11 @@ impl Folder {
         self.locks.join(format!("{etag}.lock"))
     }
 
-    /// The folder of all locks of this repository.
-    pub(crate) fn locks(&self) -> &Path {
-        &self.locks
+    /// The lock of a file, if it is a blob or one that is not whole yet.
+    pub(crate) fn lock_of(&self, file: &Path) -> Option<PathBuf> {
+        let name = file.strip_prefix(self.path.join("blobs")).ok()?.to_str()?;
+        let etag = Etag::parse(name.strip_suffix(".incomplete").unwrap_or(name))?;
+        Some(self.lock(&etag))
     }
 
     pub(crate) fn snapshot(&self, commit: &str) -> PathBuf {
@@ -128,6 +130,13 @@ impl Folder {
         }
         in_place(&self.path.join("refs").join(revision), |beside| fs::write(beside, commit))
     }
+}
+
+/// Opens the file of a lock, which is made if it is not there. It is never removed: two processes that each made one
+/// would not notice each other.
+pub(crate) fn open_lock(path: &Path) -> std::io::Result<fs::File> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)
 }
 
 #[cfg(unix)]

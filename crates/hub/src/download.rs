@@ -13,6 +13,7 @@ use std::time::Duration;
 use ureq::Body;
 use ureq::http::Response;
 
+use crate::cache::open_lock;
 use crate::checksum::{Checksum, Etag};
 use crate::client::{Client, Unanswered, header};
 use crate::error::{HubError, shown};
@@ -136,11 +137,7 @@ impl Download<'_> {
     /// The lock of this file, which is held until it is dropped. Another process may fetch it right now.
     fn locked(&self, transfer: &Transfer<'_>) -> Result<File, HubError> {
         let wrong = |error: &std::io::Error| HubError::disk(&self.lock, "locked", error);
-        if let Some(folder) = self.lock.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| wrong(&error))?;
-        }
-        let options = OpenOptions::new().write(true).create(true).truncate(false).open(&self.lock);
-        let file = options.map_err(|error| wrong(&error))?;
+        let file = open_lock(&self.lock).map_err(|error| wrong(&error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -5,10 +5,10 @@
 //! away and never followed out of the repository's folder.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, TryLockError};
 use std::path::{Path, PathBuf};
 
-use crate::cache::{Folder, files_below};
+use crate::cache::{Folder, files_below, open_lock};
 use crate::choice::{Choice, Files, Weights, is_of, quant_of, shards};
 use crate::error::HubError;
 use crate::name::Name;
@@ -145,9 +145,15 @@ pub struct Removal {
     files: Vec<PathBuf>,
     /// Folders that are taken away if they are empty then, the innermost first.
     folders: Vec<PathBuf>,
+    /// The repository's, which knows the locks of its files.
+    of: Folder,
 }
 
 impl Removal {
+    fn new(of: &Folder) -> Self {
+        Self { bytes: 0, files: Vec::new(), folders: Vec::new(), of: of.clone() }
+    }
+
     /// What a name means in the cache: all of a repository, with `@REVISION` one snapshot of it, with `:QUANT` the GGUF
     /// files of one quantization.
     ///
@@ -168,9 +174,8 @@ impl Removal {
     }
 
     fn whole(folder: &Folder) -> Self {
-        let mut removal = Self { bytes: 0, files: Vec::new(), folders: Vec::new() };
+        let mut removal = Self::new(folder);
         removal.add_all(&folder.path);
-        removal.add_all(folder.locks());
         removal
     }
 
@@ -193,13 +198,13 @@ impl Removal {
             Some(revision) => vec![folder.commit_of(revision)?],
             None => folder.commits(),
         };
-        let mut removal = Self { bytes: 0, files: Vec::new(), folders: Vec::new() };
+        let mut removal = Self::new(folder);
         // By blob: whether a link to it stays, and whether one goes.
         let mut blobs: BTreeMap<PathBuf, (bool, bool)> = BTreeMap::new();
         for commit in folder.commits() {
             let snapshot = folder.snapshot(&commit);
             let mut stays = false;
-            let mut all = Self { bytes: 0, files: Vec::new(), folders: Vec::new() };
+            let mut all = Self::new(folder);
             all.add_all(&snapshot);
             for file in all.files {
                 let path = file.strip_prefix(&snapshot).ok()?.to_string_lossy().replace('\\', "/");
@@ -235,9 +240,13 @@ impl Removal {
     /// Removes it. Gives the bytes that were freed.
     ///
     /// # Errors
-    /// A file cannot be removed; those before it are gone.
+    /// Another process fetches one of the files, and nothing is removed; or a file cannot be removed, and those before
+    /// it are gone.
     pub fn carry_out(&self) -> Result<u64, HubError> {
+        // One after the other, since a process may not have as many files open as a model can have.
+        self.files.iter().try_for_each(|file| self.locked(file).map(drop))?;
         for file in &self.files {
+            let _lock = self.locked(file)?;
             match fs::remove_file(file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(HubError::disk(file, "removed", &error));
@@ -248,6 +257,21 @@ impl Removal {
         // What somebody else has put there meanwhile stays.
         self.folders.iter().for_each(|folder| _ = fs::remove_dir(folder));
         Ok(self.bytes)
+    }
+
+    /// The lock of a file that may be fetched right now, which is held until it is dropped.
+    fn locked(&self, file: &Path) -> Result<Option<fs::File>, HubError> {
+        let Some(path) = self.of.lock_of(file) else { return Ok(None) };
+        let wrong = |error: &std::io::Error| HubError::disk(&path, "locked", error);
+        let lock = open_lock(&path).map_err(|error| wrong(&error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(lock)),
+            Err(TryLockError::Error(error)) => Err(wrong(&error)),
+            Err(TryLockError::WouldBlock) => {
+                let file = file.display();
+                Err(HubError::Disk(format!("{file}: another process fetches it; nothing is removed while it does")))
+            }
+        }
     }
 }
 
