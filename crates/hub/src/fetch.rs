@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::cache::{Folder, files_below};
+use crate::cache::{Folder, files_below, is_lacking};
 use crate::checksum::Etag;
 use crate::choice::{Choice, Files, Weights, shards};
 use crate::client::Client;
@@ -270,22 +270,23 @@ impl Hub {
             Ok(needed) => needed,
             Err(error) => return Looked::Lacking(format!("it does not lie in the cache whole: {error}")),
         };
-        let mut bytes = 0;
+        let (mut bytes, mut is_listed) = (0, true);
         for path in &needed.all {
             let expected = record.as_ref().and_then(|listing| listing.files.get(path)?.size);
-            match (there.get(path), expected) {
-                (Some(found), Some(expected)) if *found != expected => {
-                    let line = format!("{path}: expected {expected} bytes in the cache, found {found}");
-                    return Looked::Lacking(line);
-                }
-                (Some(0), None) | (None, _) => {
-                    return Looked::Lacking(format!("it does not lie in the cache whole: {path} is missing"));
-                }
-                (Some(found), _) => bytes += found,
+            let found = there.get(path).copied();
+            if is_lacking(found, expected) {
+                return Looked::Lacking(match (found, expected) {
+                    (Some(found), Some(expected)) => {
+                        format!("{path}: expected {expected} bytes in the cache, found {found}")
+                    }
+                    _ => format!("it does not lie in the cache whole: {path} is missing"),
+                });
             }
+            bytes += found.unwrap_or(0);
+            is_listed &= expected.is_some();
         }
         let found = needed.found(&snapshot, commit, bytes, 0);
-        if record.is_some() { Looked::Whole(found) } else { Looked::Unlisted(found) }
+        if is_listed { Looked::Whole(found) } else { Looked::Unlisted(found) }
     }
 
     /// Fetches a model; of one that is in the cache `as_cached` the revision that lies there.

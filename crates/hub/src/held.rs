@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, TryLockError};
 use std::path::{Path, PathBuf};
 
-use crate::cache::{Folder, files_below, open_lock};
+use crate::cache::{Folder, files_below, is_lacking, open_lock};
 use crate::choice::{Choice, Files, Weights, is_of, quant_of, shards};
 use crate::error::HubError;
 use crate::name::Name;
@@ -102,7 +102,7 @@ fn forms(folder: &Folder, commit: &str) -> Vec<Form> {
     };
     let lacking = |path: &String| {
         let expected = record.as_ref().and_then(|listing| listing.files.get(path)?.size);
-        there.get(path).is_none_or(|found| expected.is_some_and(|expected| expected != *found) || *found == 0)
+        is_lacking(there.get(path).copied(), expected)
     };
     let form = |kind, path, files: &[String]| Form {
         kind,
@@ -225,7 +225,7 @@ impl Removal {
                 removal.folders.extend(all.folders);
                 let refs = folder.refs().into_iter().filter(|(_, other)| *other == commit);
                 removal.files.extend(refs.map(|(name, _)| folder.path.join("refs").join(name)));
-                removal.files.push(folder.record(&commit));
+                removal.files.extend([folder.record(&commit), folder.partial_record(&commit)]);
             }
         }
         for (blob, (stays, goes)) in blobs {
