@@ -309,7 +309,29 @@ impl Partial {
     }
 }
 
+/// Opens a file for going on with it. A link is nothing that a download leaves, and is taken away: what it leads to is
+/// somebody else's.
+#[cfg(unix)]
+fn opened(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    let mut options = OpenOptions::new();
+    // What has become a link behind the look at it is refused by the system.
+    let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    options.read(true).write(true).truncate(false).custom_flags(no_link);
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        std::fs::remove_file(path)?;
+    }
+    let file = options.create(true).open(path)?;
+    if file.metadata()?.nlink() == 1 {
+        return Ok(file);
+    }
+    // Another name of the same file.
+    std::fs::remove_file(path)?;
+    options.create_new(true).open(path)
+}
+
 /// Opens a file for going on with it. A link is nothing that a download leaves, and is taken away.
+#[cfg(not(unix))]
 fn opened(path: &Path) -> std::io::Result<File> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         std::fs::remove_file(path)?;
