@@ -57,7 +57,7 @@ impl Client {
             .timeout_recv_response(stall)
             .timeout_per_read(stall)
             .user_agent(concat!("foretoken/", env!("CARGO_PKG_VERSION")))
-            .tls_config(TlsConfig::builder().root_certs(root_certificates(settings)).build());
+            .tls_config(TlsConfig::builder().root_certs(root_certificates(settings)?).build());
         let agent = config.build().new_agent();
         Ok(Self { agent, endpoint, base, token: settings.token.clone(), stall: settings.stall })
     }
@@ -227,14 +227,20 @@ fn unanswered(url: &Url, error: ureq::Error) -> Unanswered {
     }
 }
 
-/// The certificates of the file that is named, or else those of Mozilla's programme, which are part of the program. A
-/// file that cannot be read, or holds none, counts as none.
-fn root_certificates(settings: &Settings) -> RootCerts {
-    let pem = settings.certificates.as_ref().and_then(|path| std::fs::read(path).ok());
+/// The certificates of the file that is named, or else those of Mozilla's programme, which are part of the program. Who
+/// names a file trusts nobody else, so one that holds none is an error.
+fn root_certificates(settings: &Settings) -> Result<RootCerts, HubError> {
+    let Some(path) = &settings.certificates else { return Ok(RootCerts::WebPki) };
+    let place = path.display();
+    let pem = std::fs::read(path)
+        .map_err(|error| HubError::Usage(format!("SSL_CERT_FILE: {place}: cannot be read: {error}")))?;
     let certificate = |item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(certificate),
         _ => None,
     };
-    let found: Vec<Certificate<'static>> = pem.iter().flat_map(|pem| parse_pem(pem).filter_map(certificate)).collect();
-    if found.is_empty() { RootCerts::WebPki } else { RootCerts::new_with_certs(&found) }
+    let found: Vec<Certificate<'static>> = parse_pem(&pem).filter_map(certificate).collect();
+    match found.is_empty() {
+        true => Err(HubError::Usage(format!("SSL_CERT_FILE: {place}: expected certificates (PEM), found none"))),
+        false => Ok(RootCerts::new_with_certs(&found)),
+    }
 }
