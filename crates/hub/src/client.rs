@@ -13,7 +13,7 @@ use crate::checksum::Etag;
 use crate::error::{HubError, shown};
 use crate::listing::{Entry, Listing, wrong_etag};
 use crate::name::Name;
-use crate::settings::Settings;
+use crate::settings::{Settings, Token};
 use crate::url::{Url, encoded};
 
 /// Redirects in a row, at most.
@@ -30,7 +30,7 @@ pub(crate) struct Client {
     agent: Agent,
     endpoint: Url,
     base: String,
-    token: Option<String>,
+    token: Option<Token>,
     stall: std::time::Duration,
 }
 
@@ -65,11 +65,6 @@ impl Client {
     /// The hub, for messages.
     pub(crate) fn server(&self) -> String {
         self.endpoint.server()
-    }
-
-    /// Whether requests carry a token.
-    fn has_token(&self) -> bool {
-        self.token.is_some()
     }
 
     /// The address of a file at a commit.
@@ -132,7 +127,7 @@ impl Client {
     fn with_token<B>(&self, request: ureq::RequestBuilder<B>, url: &Url) -> ureq::RequestBuilder<B> {
         match &self.token {
             Some(token) if url.same_server(&self.endpoint) => {
-                request.header("Authorization", format!("Bearer {token}"))
+                request.header("Authorization", format!("Bearer {}", token.text))
             }
             _ => request,
         }
@@ -189,9 +184,9 @@ impl Client {
             value["error"].as_str().map(str::to_string)
         });
         let said = said.filter(|said| !said.is_empty()).map(|said| format!(" ({})", shown(&said))).unwrap_or_default();
-        let token = match self.has_token() {
-            true => "the token of HF_TOKEN does not open it",
-            false => "HF_TOKEN is not set",
+        let token = match &self.token {
+            Some(token) => format!("the token of {} does not open it", token.place),
+            None => "HF_TOKEN is not set".to_string(),
         };
         let server = self.server();
         match (status.as_u16(), code.as_str()) {

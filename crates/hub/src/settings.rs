@@ -16,6 +16,15 @@ const HUGGING_FACE: &str = "https://huggingface.co";
 /// Seconds without a byte after which a connection is given up.
 const STALL_DEFAULT: u64 = 10;
 
+/// Who asks.
+#[derive(Clone)]
+pub struct Token {
+    /// What is sent.
+    pub text: String,
+    /// The variable or the file that says it, for messages.
+    pub place: String,
+}
+
 /// Where to look, and as whom.
 #[derive(Clone)]
 pub struct Settings {
@@ -24,7 +33,7 @@ pub struct Settings {
     /// The hub's address, without a slash at its end.
     pub endpoint: String,
     /// Who asks; sent to the endpoint alone.
-    pub token: Option<String>,
+    pub token: Option<Token>,
     /// Whether only the cache is asked.
     pub offline: bool,
     /// How long a connection may be silent.
@@ -70,7 +79,7 @@ impl Settings {
         Ok(Self {
             cache,
             endpoint: address,
-            token: token(set("HF_TOKEN").or_else(|| set("HUGGING_FACE_HUB_TOKEN")), token_file.as_deref())?,
+            token: token(&set, token_file.as_deref())?,
             offline: ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].iter().any(|name| is_true(set(name))),
             stall: stall(set("HF_HUB_DOWNLOAD_TIMEOUT"))?,
             retry_pause: Duration::from_millis(500),
@@ -91,20 +100,19 @@ pub(crate) fn endpoint(text: &str) -> Result<Url, HubError> {
 }
 
 /// A token of the environment, or else of the file that `hf auth login` writes. It is never shown.
-fn token(value: Option<OsString>, file: Option<&Path>) -> Result<Option<String>, HubError> {
-    let (place, token) = match (value, file) {
-        (Some(value), _) => ("HF_TOKEN".to_string(), value.to_string_lossy().into_owned()),
-        (None, Some(file)) => match std::fs::read(file) {
-            Ok(bytes) => (file.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()),
-            Err(_) => return Ok(None),
-        },
-        (None, None) => return Ok(None),
+fn token(set: &dyn Fn(&str) -> Option<OsString>, file: Option<&Path>) -> Result<Option<Token>, HubError> {
+    let variable = |name: &str| Some((name.to_string(), set(name)?.to_string_lossy().into_owned()));
+    let of_file = || {
+        let bytes = std::fs::read(file?).ok()?;
+        Some((file?.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()))
     };
-    let token = token.trim();
-    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+    let found = variable("HF_TOKEN").or_else(|| variable("HUGGING_FACE_HUB_TOKEN")).or_else(of_file);
+    let Some((place, text)) = found else { return Ok(None) };
+    let text = text.trim();
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(HubError::Usage(format!("{place}: expected a token of visible ASCII letters, found others")));
     }
-    Ok(Some(token.to_string()).filter(|token| !token.is_empty()))
+    Ok(Some(Token { text: text.to_string(), place }).filter(|token| !token.text.is_empty()))
 }
 
 fn stall(value: Option<OsString>) -> Result<Duration, HubError> {
@@ -140,9 +148,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder can be made");
         std::fs::write(folder.path().join("token"), " hf_file\n").expect("a file can be written");
         let home = folder.path().display().to_string();
-        let token = |more: (&str, &str)| read(&[("HF_HOME", home.as_str()), more]).map(|settings| settings.token);
-        assert_eq!(token(("HF_TOKEN", "hf_word")), Ok(Some("hf_word".into())));
-        assert_eq!(token(("HF_TOKEN", "")), Ok(Some("hf_file".into())));
+        let token = |more: (&str, &str)| {
+            let settings = read(&[("HF_HOME", home.as_str()), more]);
+            settings.map(|settings| settings.token.map(|token| (token.text, token.place)))
+        };
+        let file = format!("{home}/token");
+        assert_eq!(token(("HF_TOKEN", "hf_word")), Ok(Some(("hf_word".into(), "HF_TOKEN".into()))));
+        assert_eq!(token(("HF_TOKEN", "")), Ok(Some(("hf_file".into(), file))));
         assert_eq!(token(("HF_TOKEN_PATH", "/nowhere")), Ok(None));
         let Err(HubError::Usage(line)) = token(("HF_TOKEN", "secret\nX-Header: 1")) else { panic!("it is taken") };
         assert!(!line.contains("secret"), "{line}");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use foretoken_hub::{Asked, Event, Found, Hub, HubError, Settings};
+use foretoken_hub::{Asked, Event, Found, Hub, HubError, Settings, Token};
 
 use crate::server::{Fault, Server, etag};
 use crate::{content, files, folder, get, hub, kept, offer, settings};
@@ -186,12 +186,12 @@ fn the_token_goes_to_the_hub_and_nowhere_else() {
     offer(&server, "demo/target");
     server.change("demo/target", |repository| repository.token = Some("hf_secret".to_string()));
     let with = |token: Option<&str>| {
-        let token = token.map(str::to_string);
+        let token = token.map(|text| Token { text: text.to_string(), place: "/home/me/token".to_string() });
         Hub::new(Settings { token, ..settings(&server, cache.path()) }).expect("the settings are good")
     };
     let line = refused(get(&with(None), "demo/target"), "gated: access is asked for at http://127.0.0.1:");
     assert!(line.contains("HF_TOKEN is not set: status 403") && line.ends_with("(Access is restricted.)"), "{line}");
-    let line = refused(get(&with(Some("hf_other")), "demo/target"), "the token of HF_TOKEN does not open it");
+    let line = refused(get(&with(Some("hf_other")), "demo/target"), "the token of /home/me/token does not open it");
     assert!(!line.contains("hf_other"), "{line}");
     server.seen();
     is_whole(&get(&with(Some("hf_secret")), "demo/target").expect("it is fetched"));
