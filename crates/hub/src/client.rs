@@ -7,13 +7,13 @@ use std::io::Read;
 
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, ProxyProtocol};
 
 use crate::checksum::Etag;
 use crate::error::{HubError, shown};
 use crate::listing::{Entry, Listing, wrong_etag};
 use crate::name::Name;
-use crate::settings::{Settings, Token};
+use crate::settings::{Proxy, Settings, Token};
 use crate::url::{Url, encoded};
 
 /// Redirects in a row, at most.
@@ -56,6 +56,7 @@ impl Client {
             .timeout_send_request(stall)
             .timeout_recv_response(stall)
             .timeout_per_read(stall)
+            .proxy(settings.proxy.as_ref().map(proxy).transpose()?)
             .user_agent(concat!("foretoken/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(root_certificates(settings)?).build());
         let agent = config.build().new_agent();
@@ -220,6 +221,20 @@ fn unanswered(url: &Url, error: ureq::Error) -> Unanswered {
         // Whatever comes over a broken line may look like another protocol.
         other => Unanswered::Connection(format!("{server}: {}", shown(&other.to_string()))),
     }
+}
+
+/// A proxy as `ureq` knows it. Of other kinds than HTTP it takes the address and goes without, so they are refused.
+fn proxy(settings: &Proxy) -> Result<ureq::Proxy, HubError> {
+    let known = [ProxyProtocol::Http, ProxyProtocol::Https];
+    let found = ureq::Proxy::new(&settings.address).ok().filter(|proxy| known.contains(&proxy.protocol()));
+    let wrong = || HubError::Usage(format!("{}: expected http(s)://HOST:PORT, found another address", settings.place));
+    let found = found.ok_or_else(wrong)?;
+    let mut built = ureq::Proxy::builder(found.protocol()).host(found.host()).port(found.port());
+    built = found.username().into_iter().fold(built, ureq::ProxyBuilder::username);
+    built = found.password().into_iter().fold(built, ureq::ProxyBuilder::password);
+    // A name stands for the hosts below it too, as with curl.
+    built = settings.without.iter().fold(built, |built, host| built.no_proxy(host).no_proxy(&format!(".{host}")));
+    built.build().map_err(|_| wrong())
 }
 
 /// The certificates of the file that is named, or else those of Mozilla's programme, which are part of the program. Who

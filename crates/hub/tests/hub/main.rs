@@ -50,6 +50,7 @@ fn settings(server: &Server, cache: &Path) -> Settings {
         offline: false,
         stall: Duration::from_millis(700),
         retry_pause: Duration::from_millis(5),
+        proxy: None,
         certificates: None,
     }
 }
