@@ -13,7 +13,7 @@ mod remove;
 
 use std::path::{Path, PathBuf};
 
-use foretoken_hub::{Asked, Found, Hub, Name, Settings};
+use foretoken_hub::{Asked, Found, Hub, Name, Settings, plain, readable};
 
 use crate::failure::Failure;
 use crate::options::HubOptions;
@@ -90,7 +90,7 @@ fn fetched(name: &Name, file: Option<&str>) -> Result<PathBuf, Failure> {
     if found.fetched_bytes > 0 {
         say(format_args!("note: {name}: {}", size_and_place(&found)));
     } else {
-        detail(format_args!("{name}: {}", found.path.display()));
+        detail(format_args!("{name}: {}", plain(&found.path.display().to_string())));
     }
     Ok(found.path)
 }
@@ -104,14 +104,4 @@ fn size_and_place(found: &Found) -> String {
     let (bytes, fetched) = (readable(found.bytes), readable(found.fetched_bytes));
     let of = if found.fetched_bytes == found.bytes { bytes } else { format!("{fetched} of {bytes}") };
     format!("{of} fetched to {}", found.path.display())
-}
-
-/// A number of bytes for a reader.
-fn readable(bytes: u64) -> String {
-    match bytes {
-        0..1_000 => format!("{bytes} bytes"),
-        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
-    }
 }

@@ -50,13 +50,19 @@ impl fmt::Display for HubError {
             | Self::NoNetwork(line)
             | Self::Refused(line)
             | Self::Content(line)
-            | Self::Disk(line) => f.write_str(line),
+            | Self::Disk(line) => f.write_str(&plain(line)),
             Self::Stopped => f.write_str("stopped, because another file could not be fetched"),
         }
     }
 }
 
 impl std::error::Error for HubError {}
+
+/// A text without anything that a terminal would obey: names of files in a cache are whatever others wrote there.
+pub fn plain(text: &str) -> String {
+    let is_obeyed = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if is_obeyed(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
 
 /// The beginning of what a server said, on one line, without anything that a terminal would obey.
 pub(crate) fn shown(text: &str) -> String {
@@ -73,5 +79,7 @@ mod tests {
     fn what_a_server_said_is_short_and_obeyed_by_no_terminal() {
         assert_eq!(shown("it's \"here\"\n\x1b[2J"), "it's \"here\"\\n\\u{1b}[2J");
         assert_eq!(shown(&"ä".repeat(300)), format!("{}...", "ä".repeat(200)));
+        let name = "ä \"b\"\u{9b}2J\u{202e}";
+        assert_eq!(HubError::Disk(name.into()).to_string(), "ä \"b\"\\u{9b}2J\\u{202e}");
     }
 }

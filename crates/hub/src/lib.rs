@@ -48,8 +48,9 @@ mod settings;
 mod space;
 mod url;
 
-pub use error::HubError;
+pub use error::{HubError, plain};
 pub use fetch::{Asked, Event, Found, Hub};
 pub use held::{Form, Held, Kind, Removal};
 pub use name::Name;
 pub use settings::{Proxy, Settings, Token};
+pub use space::readable;

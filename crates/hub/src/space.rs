@@ -16,7 +16,7 @@ pub(crate) fn free_bytes(_folder: &Path) -> Option<u64> {
 }
 
 /// A number of bytes for a reader.
-pub(crate) fn readable(bytes: u64) -> String {
+pub fn readable(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} bytes"),
         1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),

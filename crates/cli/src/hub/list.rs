@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use clap::Args;
-use foretoken_hub::{Form, Held, Kind};
+use foretoken_hub::{Form, Held, Kind, plain, readable};
 use serde_json::{Value, json};
 
-use super::{family, hub, readable};
+use super::{family, hub};
 use crate::failure::Failure;
 
 /// Options of `foretoken list`.
@@ -70,7 +70,7 @@ fn rows(held: &Held) -> Vec<[String; 5]> {
         let partial = "incomplete: pull goes on with it".to_string();
         rows.push([held.repo.clone(), short, readable(held.partial_bytes), "-".to_string(), partial]);
     }
-    rows
+    rows.into_iter().map(|row| row.map(|cell| plain(&cell))).collect()
 }
 
 fn objects(held: &Held) -> Vec<Value> {

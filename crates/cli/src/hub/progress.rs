@@ -3,10 +3,9 @@
 use std::io::IsTerminal;
 use std::sync::Mutex;
 
-use foretoken_hub::{Event, Name};
+use foretoken_hub::{Event, Name, readable};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::readable;
 use crate::loudness::quiet;
 use crate::progress::say;
 

@@ -8,12 +8,12 @@ use std::io::Write;
 use std::path::Path;
 
 use clap::Args;
-use foretoken_hub::{Asked, Found, Hub, Kind, Name};
+use foretoken_hub::{Asked, Found, Hub, Kind, Name, readable};
 
 use super::estimate::{ACCEPTANCE, best};
 use super::family::{self, Proposal};
 use super::progress::Shown;
-use super::{asked, hub, readable};
+use super::{asked, hub};
 use crate::failure::Failure;
 use crate::progress::say;
 

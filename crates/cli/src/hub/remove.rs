@@ -3,9 +3,9 @@
 use std::io::{IsTerminal, Write};
 
 use clap::Args;
-use foretoken_hub::{Name, Removal};
+use foretoken_hub::{Name, Removal, readable};
 
-use super::{hub, readable};
+use super::hub;
 use crate::failure::Failure;
 use crate::progress::say;
 

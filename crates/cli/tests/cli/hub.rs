@@ -222,6 +222,22 @@ fn what_lies_in_the_cache_is_listed_and_removed() {
     assert_eq!(left.as_array().map(Vec::len), Some(1));
 }
 
+#[cfg(unix)]
+#[test]
+fn names_of_files_that_others_wrote_are_obeyed_by_no_terminal() {
+    let place = Place::new();
+    let snapshot = place.cache().join("models--demo--odd/snapshots").join("a".repeat(40));
+    std::fs::create_dir_all(&snapshot).expect("a folder can be made");
+    std::fs::write(snapshot.join("x\u{1b}[2J\u{202e}y-00001-of-00002.gguf"), "x").expect("a file can be written");
+    let page = place.run_with(&["list"], &[]).ok();
+    assert!(
+        page.contains("demo/odd:x\\u{1b}[2J\\u{202e}y@aaaaaaaa") && !page.contains(['\u{1b}', '\u{202e}']),
+        "{page}"
+    );
+    let line = place.run_with(&["generate", "x", "-hf", "demo/target"], &[]).error(1);
+    assert!(!line.contains(['\u{1b}', '\u{202e}']), "{line}");
+}
+
 #[test]
 fn pull_proposes_a_draft_model_and_says_what_it_assumes() {
     let place = Place::new();
