@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 
 use clap::{Arg, Args, Command, CommandFactory};
 use foretoken::settings::{ModelSettings, SamplingSettings};
@@ -16,6 +16,7 @@ use crate::Cli;
 use crate::arguments::defaults::{Defaults, Found, HIDDEN, NEVER, OWN_VARIABLES, SECRETS, Source, users_own, words};
 use crate::arguments::line::{Line, options, takes_value};
 use crate::failure::Failure;
+use crate::hub;
 use crate::names;
 use crate::progress::say;
 
@@ -217,11 +218,19 @@ fn described_default(option: &Arg) -> Option<String> {
 
 /// Fills in what the model's files decide of the law, and what the program does where they say nothing.
 fn add_models_choices(settings: &mut [Setting]) {
-    let path = settings.iter().find(|setting| setting.name == "model");
-    let path = path.and_then(|setting| setting.values.first()).map(PathBuf::from);
+    let value = |name: &str| settings.iter().find(|setting| setting.name == name)?.values.first();
+    let text = |name: &str| value(name).map(String::as_str);
     if !settings.iter().any(|setting| setting.name == "top-k") {
         return;
     }
+    // Nothing is fetched to show settings.
+    let path = match hub::in_cache(value("model").map(Path::new), text("hf-repo"), text("hf-file")) {
+        Ok(path) => path,
+        Err(failure) => {
+            let why = failure.message().unwrap_or_default();
+            return say(format_args!("note: what the model decides is left out: {why}"));
+        }
+    };
     let opened = ModelSettings { path, ..ModelSettings::default() }.open();
     let decided = opened.and_then(|opened| SamplingSettings::default().decided(&opened, None));
     let decided = match decided {

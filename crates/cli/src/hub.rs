@@ -66,6 +66,18 @@ pub fn target(model: Option<&Path>, options: &HubOptions) -> Result<Option<PathB
     }
 }
 
+/// The path of a model that lies in the cache, or that is a path; nothing is fetched.
+///
+/// # Errors
+/// It is a name and does not lie in the cache whole.
+pub fn in_cache(model: Option<&Path>, repo: Option<&str>, file: Option<&str>) -> Result<Option<PathBuf>, Failure> {
+    let named = repo.map(|repo| name(repo).map_err(Failure::Usage)).transpose()?;
+    let Some(name) = named.or_else(|| name_of(model?)) else { return Ok(model.map(Path::to_path_buf)) };
+    let (hub, asked) = (hub()?, Asked { file: file.map(str::to_string), ..asked(name.clone()) });
+    let line = || format!("{name}: expected it whole in the cache {}, found it lacking", hub.cache().display());
+    hub.cached(&asked).map(|found| Some(found.path)).ok_or_else(|| Failure::Other(line()))
+}
+
 /// The name on the hub that was asked for, if it was one.
 pub fn name_asked(model: Option<&Path>, options: &HubOptions) -> Option<String> {
     let name = options.hf_repo.clone().or_else(|| name_of(model?))?;

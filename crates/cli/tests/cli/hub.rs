@@ -239,6 +239,31 @@ fn names_of_files_that_others_wrote_are_obeyed_by_no_terminal() {
 }
 
 #[test]
+fn config_knows_what_the_cache_knows_and_fetches_nothing() {
+    let place = Place::new();
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    for entry in std::fs::read_dir(demo("demo-target")).expect("the folder is there").flatten() {
+        files.push((entry.file_name().into_string().expect("a name"), std::fs::read(entry.path()).expect("a file")));
+    }
+    files.retain(|(name, _)| name != "generation_config.json");
+    files.push(("generation_config.json".to_string(), b"{\"do_sample\": true, \"top_k\": 17}".to_vec()));
+    let files: Vec<(&str, Vec<u8>)> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+    place.server.offer("demo/odd", &files);
+    for option in ["-hf", "-m"] {
+        let early = place.run(&["config", "generate", option, "demo/odd"]);
+        assert!(early.err.contains("left out: demo/odd: expected it whole in the cache "), "{}", early.err);
+        assert!(early.ok().lines().any(|line| line.starts_with("top-k ") && line.ends_with("program")));
+    }
+    assert!(place.server.seen().is_empty());
+    place.run(&["pull", "demo/odd"]).ok();
+    for option in ["-hf", "-m"] {
+        let page = place.run(&["config", "generate", option, "demo/odd"]).ok();
+        let line = page.lines().find(|line| line.starts_with("top-k ")).unwrap_or_default();
+        assert!(line.contains(" 17 ") && line.ends_with("generation_config.json"), "{page}");
+    }
+}
+
+#[test]
 fn pull_proposes_a_draft_model_and_says_what_it_assumes() {
     let place = Place::new();
     let server = &place.server;
