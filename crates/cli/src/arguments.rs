@@ -113,9 +113,8 @@ fn blamed(line: &Line, defaults: &[DefaultValue]) -> Option<Failure> {
 /// The line that `foretoken config` asks about, and its defaults.
 fn settings_of_line(mut words: Vec<OsString>, program: Command) -> Result<Asked, Failure> {
     // What is left is the line that is asked about.
-    if let Some(config) = words.iter().position(|word| word == "config") {
-        words.remove(config);
-    }
+    let line = Line::read(words.clone(), program);
+    words.remove(line.own - 1);
     let json = |word: &OsString| word == "--json";
     let as_json = words.iter().any(json);
     words.retain(|word| !json(word));
@@ -157,8 +156,8 @@ fn with_command(mut words: Vec<OsString>, program: &Command) -> Result<Vec<OsStr
         }
     } else if is_model(&word) {
         let text = asks_for_text(&words, program);
-        words[at] = if text { "-m".into() } else { "chat".into() };
-        words.insert(at + 1, word.into());
+        let model = std::mem::replace(&mut words[at], if text { "-m".into() } else { "chat".into() });
+        words.insert(at + 1, model);
         if text {
             words.insert(at, "generate".into());
         }

@@ -120,6 +120,22 @@ impl Opened {
         Ok(tokenizer.map(Arc::new))
     }
 
+    /// Whether another model's tokenizer is made of the same files, so that one need not be read to be compared.
+    pub(crate) fn has_tokenizer_of(&self, other: &Self) -> bool {
+        let files = ["tokenizer.json", "tokenizer_config.json"];
+        let read = |dir: &Path| files.map(|name| std::fs::read(dir.join(name)).ok());
+        match (&self.place, &other.place) {
+            (Place::Embedded(own), Place::Embedded(other)) => {
+                own.tokenizer == other.tokenizer && own.tokenizer_config == other.tokenizer_config
+            }
+            (Place::Directory(own), Place::Directory(other)) => {
+                let own = read(own);
+                own[0].is_some() && own == read(other)
+            }
+            _ => false,
+        }
+    }
+
     /// What is missing where there is no tokenizer.
     pub fn missing_tokenizer(&self) -> String {
         match self.place {

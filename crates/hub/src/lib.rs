@@ -17,18 +17,18 @@
 //!
 //! *Nothing is half-used.* A file is fetched beside its place (`.incomplete`), goes on where an earlier run was
 //! interrupted, and gets its name only when its checksum is right; a snapshot gets its links only when all its files
-//! are there. The listing of a revision is kept beside it (`trees/COMMIT.json`, where `huggingface_hub` keeps it too), so
-//! that sizes can be checked without a network; what has another size is fetched again, and `fetch` with `verify` reads
-//! every byte. *The server is not trusted.* Names in listings are refused unless they lie within the snapshot, answers
-//! have bounded sizes, and a body is as long as was said or is refused. *A token goes to the hub alone*: never to where
-//! the hub redirects, which is another host for large files. *Processes do not disturb each other*: each file has a
-//! lock of its own, the one that `huggingface_hub` takes (`.locks/`).
+//! are there. The listing of a revision is kept beside it (`trees/COMMIT.json`, where `huggingface_hub` keeps it too),
+//! so that sizes can be checked without a network; what has another size is fetched again, and `fetch` with `verify`
+//! reads every byte. *The server is not trusted.* Names in listings are refused unless they lie within the snapshot,
+//! answers have bounded sizes, and a body is as long as was said or is refused. *A token goes to the hub alone*: never
+//! to where the hub redirects, which is another host for large files. *Processes do not disturb each other*: each file
+//! has a lock of its own, the one that `huggingface_hub` takes (`.locks/`).
 //!
 //! # Why not the crate `hf-hub`
 //!
-//! Its newest version (1.0.0) fetches through tokio, reqwest and the Xet client: 284 crates with the C of aws-lc, also
+//! Its newest version (1.0.0) fetches through tokio, reqwest and the Xet client: 223 crates with the C of aws-lc, also
 //! for its blocking face. A download that broke begins anew, and no checksum is compared. So the little that is needed
-//! stands here, over `ureq`.
+//! stands here, over `ureq` (38 crates).
 //!
 //! Left out: uploads, data sets, the Xet protocol (its files are served over plain HTTP too), and what a model is.
 

@@ -143,7 +143,7 @@ mod tests {
         let (git, sha256) = ("a".repeat(40), "b".repeat(64));
         let mut found = listing(json!([
             { "rfilename": "a/b.json", "size": 7, "blobId": git },
-            { "rfilename": "w.gguf", "size": 99, "blobId": git, "lfs": { "sha256": sha256, "size": 99, "pointerSize": 134 } },
+            { "rfilename": "w.gguf", "size": 99, "blobId": git, "lfs": { "sha256": sha256, "size": 99 } },
             { "rfilename": "unknown" },
         ]))
         .expect("it is a listing");

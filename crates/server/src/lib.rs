@@ -187,8 +187,8 @@ fn alone(mut app: Arc<App>) -> Option<App> {
     None
 }
 
-/// Ready when the system asks the program to end: by Ctrl-C, or as service managers do (SIGTERM). Asked a second time,
-/// the program ends at once. `listening` is called as soon as the program would hear it: who waits for the server's
+/// Ready when the system asks the program to end: by Ctrl-C, or as service managers do (SIGTERM). On Unix, asked a
+/// second time, the program ends at once. `listening` is called as soon as the program would hear it: who waits for the server's
 /// address before it ends the server is heard, too.
 pub async fn asked_to_end(listening: impl FnOnce()) {
     #[cfg(unix)]
@@ -197,11 +197,12 @@ pub async fn asked_to_end(listening: impl FnOnce()) {
         // Where the system does not tell, the program ends as any does.
         let heard = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
         listening();
-        let (Ok(mut interrupt), Ok(mut terminate)) = heard else { return std::future::pending().await };
+        let (mut interrupt, mut terminate) = (heard.0.ok(), heard.1.ok());
         let mut once = async move || {
             tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                Some(_) = async { interrupt.as_mut()?.recv().await } => {}
+                Some(_) = async { terminate.as_mut()?.recv().await } => {}
+                else => std::future::pending().await,
             }
         };
         once().await;

@@ -27,7 +27,7 @@ pub const OWN_VARIABLES: [&str; 2] = ["FORETOKEN_ISA", "FORETOKEN_API_KEY"];
 pub const NEVER: [&str; 4] = ["help", "help_all", "version", "config"];
 
 /// Options whose values are nobody's to see.
-pub const SECRETS: [&str; 2] = ["api_key", "hf_token"];
+pub const SECRETS: [&str; 1] = ["api_key"];
 
 /// What is shown of them.
 pub const HIDDEN: &str = "(not shown)";

@@ -1,9 +1,9 @@
 //! What a draft model would gain: Leviathan et al. 2023 (arXiv 2211.17192), Theorem 3.8.
 //!
 //! A chain of gamma drafted tokens gives (1 - alpha^(gamma + 1)) / (1 - alpha) tokens a pass (Equation 1), which takes
-//! gamma c + 1 times as long as a plain one: c is what a draft step costs over what a pass costs. alpha, how many of the
-//! drafted tokens are accepted, depends on the text and is assumed. What running finds out is another thing: there the
-//! measured costs of passes decide (`speculation/src/choose.rs`).
+//! gamma c + 1 times as long as a plain one: c is what a draft step costs over what a pass costs. alpha, the part of
+//! the drafted tokens that is accepted, depends on the text and is assumed. What running finds out is another thing:
+//! there the measured costs of passes decide (`speculation/src/choose.rs`).
 
 use foretoken_speculation::theory::expected_tokens;
 

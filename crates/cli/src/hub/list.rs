@@ -13,9 +13,9 @@ use crate::failure::Failure;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Hub")]
 pub struct List {
-    /// Print a JSON array with one object a model: name, repo, revision, refs, kind, quant, path, bytes, complete, lacks
-    /// (the first file that is missing or of another size), family (null: none that can be run), and partial_bytes
-    /// (what interrupted downloads of the repository have left)
+    /// Print a JSON array with one object a model: name, repo, revision, refs, kind, quant, path, bytes, complete,
+    /// lacks (the first file that is missing or of another size), family (null: none that can be run), and
+    /// partial_bytes (what interrupted downloads of the repository have left)
     #[arg(long)]
     json: bool,
 }

@@ -187,10 +187,9 @@ impl House {
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
         let mut command = Command::new("sh");
         command.args(["-c", &line]).current_dir(folder).env("PATH", path);
-        for variable in ["XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME", "HOME"] {
-            command.env(variable, self.home.path());
-        }
-        command.env("HF_ENDPOINT", self.hub.url()).env_remove("HF_HUB_CACHE").env_remove("HF_HUB_OFFLINE");
+        super::at_home(&mut command, self.home.path());
+        command.env("HF_HOME", self.home.path()).env("HOME", self.home.path());
+        command.env("HF_ENDPOINT", self.hub.url()).env_remove("HF_HUB_OFFLINE");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{demo, golden, run, run_with, test_data, words};
+use crate::{demo, golden, program, run, run_with, test_data, words};
 
 const STORY: &str = "once upon a time, there was a little";
 
@@ -243,9 +243,8 @@ fn the_story_model_writes_its_known_story() {
 #[test]
 fn a_reader_who_has_seen_enough_is_no_error() {
     use std::process::{Command, Stdio};
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
     let cache = tempfile::tempdir().expect("a folder can be made");
-    command.env("XDG_CACHE_HOME", cache.path());
+    let mut command = program(cache.path());
     command.args(["generate", STORY, "-s", "7", "-n", "64"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
     drop(child.stdout.take());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::{HUB_VARIABLES, Run, demo, run, run_with};
+use crate::{Run, demo, program, run, run_with};
 
 #[path = "../../../hub/tests/hub/server.rs"]
 pub mod server;
@@ -157,10 +157,7 @@ fn an_interrupted_download_goes_on_where_it_was() {
     let name = blob.file_name().expect("a name").to_string_lossy().into_owned();
     let beside = blob.with_file_name(format!("{name}.incomplete"));
     place.server.fault(&name, Fault::Slow(1), 1);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
-    for name in HUB_VARIABLES {
-        command.env_remove(name);
-    }
+    let mut command = program(place.folder.path());
     command.args(["pull", "demo/target"]).env("HF_HUB_OFFLINE", "0").env("HF_ENDPOINT", place.server.url());
     command.env("HF_HOME", place.folder.path()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().expect("the program starts");
@@ -252,13 +249,10 @@ fn pull_proposes_a_draft_model_and_says_what_it_assumes() {
 fn a_server_has_the_name_that_its_model_was_asked_for_by() {
     use std::io::{BufRead, BufReader};
     let place = Place::new();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
-    for name in HUB_VARIABLES {
-        command.env_remove(name);
-    }
+    let mut command = program(place.folder.path());
     command.args(["serve", "--port", "0", "-c", "64", "-m", "demo/target"]).env("HF_HUB_OFFLINE", "0");
     command.env("HF_ENDPOINT", place.server.url()).env("HF_HOME", place.folder.path());
-    command.env("XDG_CACHE_HOME", place.folder.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
     let mut server = command.spawn().expect("the program starts");
     let said = BufReader::new(server.stderr.take().expect("it is piped"));
     let line = said.lines().map_while(Result::ok).find(|line| line.contains(" at http://"));

@@ -31,21 +31,8 @@ mod terminal;
 mod trie;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-
-/// What of the environment says where the hub is, and who asks.
-const HUB_VARIABLES: [&str; 9] = [
-    "HF_HOME",
-    "HF_HUB_CACHE",
-    "HUGGINGFACE_HUB_CACHE",
-    "HF_ENDPOINT",
-    "HF_TOKEN",
-    "HF_TOKEN_PATH",
-    "HUGGING_FACE_HUB_TOKEN",
-    "HF_HUB_DOWNLOAD_TIMEOUT",
-    "TRANSFORMERS_OFFLINE",
-];
 
 /// What came of one command line.
 struct Run {
@@ -72,19 +59,35 @@ impl Run {
     }
 }
 
-/// Runs the program with these words and this standard input.
-fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
+/// The program, of which nobody's settings decide anything: no variable of its own, of the hub or of a proxy, and caches
+/// and settings below this folder. No test asks the hub by mistake.
+fn program(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
-    // Costs of a test build are nobody's to keep.
-    let cache = tempfile::tempdir().expect("a folder can be made");
-    command.args(words).env_remove("FORETOKEN_ISA").env_remove("NO_COLOR").env("XDG_CACHE_HOME", cache.path());
-    // No test asks the hub by mistake.
-    for name in HUB_VARIABLES {
-        command.env_remove(name);
+    at_home(&mut command, home);
+    command
+}
+
+/// The same for another command, which runs the program.
+fn at_home(command: &mut Command, home: &Path) {
+    for (name, _) in std::env::vars_os() {
+        let upper = name.to_string_lossy().to_uppercase();
+        let ours = ["FORETOKEN_", "HF_", "HUGGING", "TRANSFORMERS_", "NO_COLOR"];
+        if ours.iter().any(|start| upper.starts_with(start)) || upper.ends_with("_PROXY") {
+            command.env_remove(name);
+        }
     }
     command.env("HF_HUB_OFFLINE", "1");
-    // Nor do defaults of whoever runs the tests belong to them.
-    command.env("XDG_CONFIG_HOME", cache.path()).env_remove("FORETOKEN_CONFIG");
+    for name in ["XDG_CACHE_HOME", "XDG_CONFIG_HOME"] {
+        command.env(name, home);
+    }
+}
+
+/// Runs the program with these words and this standard input.
+fn run_with(words: &[&str], variables: &[(&str, &str)], input: &str) -> Run {
+    // Costs of a test build are nobody's to keep.
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let mut command = program(home.path());
+    command.args(words);
     command.envs(variables.iter().copied());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");

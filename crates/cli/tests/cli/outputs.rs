@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::{Run, demo, file, golden, run};
+use crate::{Run, demo, file, golden, program, run};
 
 /// A small model as a GGUF file, in a new folder.
 fn model() -> (tempfile::TempDir, String) {
@@ -103,13 +103,13 @@ fn streams_are_written_to_and_stay_what_they_are() {
     run(&[&line[..], &["/dev/null"]].concat()).ok();
     assert!(is_device("/dev/null"));
     // A pipe is written to, and a file that is standard output goes on behind what is in it.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    let mut command = program(folder.path());
     let output = command.args(line).arg("/dev/stdout").output().expect("the program runs");
     assert!(output.status.success() && output.stdout == expected, "{}", String::from_utf8_lossy(&output.stderr));
     let log = at("log");
     std::fs::write(&log, "before").expect("it can be written");
     let appended = std::fs::File::options().append(true).open(&log).expect("it can be opened");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    let mut command = program(folder.path());
     let status = command.args(line).arg("/dev/stdout").stdout(appended).status().expect("the program runs");
     assert!(status.success() && std::fs::read(&log).expect("it is there") == [b"before", &expected[..]].concat());
     let pipe = at("pipe");
@@ -137,7 +137,7 @@ fn a_signal_leaves_no_half_file_and_what_a_dead_process_left_is_taken_away() {
     let pipe = folder.path().join("more.txt").display().to_string();
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
     for (signal, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+        let mut command = program(folder.path());
         command.args(["lookup", "build", &corpus, &pipe, "-m", &source, "-o", &to]);
         let mut child = command.stderr(Stdio::null()).spawn().expect("the program starts");
         let is_begun = || names(folder.path()).iter().any(|name| name.ends_with(".part"));

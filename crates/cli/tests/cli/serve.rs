@@ -4,14 +4,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use super::{run, run_with, words};
+use super::{program, run, run_with, words};
 
 #[test]
 fn it_says_where_it_is_answers_and_ends_when_asked() {
     let cache = tempfile::tempdir().expect("a folder can be made");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
+    let mut command = program(cache.path());
     command.args(["serve", "--port", "0", "-c", "256", "-np", "2", "-a", "stories"]);
-    command.env("XDG_CACHE_HOME", cache.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
     let mut server = command.spawn().expect("the program starts");
     let mut said = BufReader::new(server.stderr.take().expect("it is piped"));
     let mut line = String::new();

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use crate::file;
+use crate::{at_home, file};
 
 /// The program on a terminal.
 struct Terminal {
@@ -29,7 +29,8 @@ impl Terminal {
         let mut command = Command::new("script");
         // Waits for the shell's own setup, so that no key comes before there is a terminal.
         command.args(["-qefc", &format!("stty -echo cols 120; exec {line}"), "/dev/null"]);
-        command.env("XDG_CACHE_HOME", cache.path()).env("TERM", "xterm").env_remove("NO_COLOR");
+        at_home(&mut command, cache.path());
+        command.env("TERM", "xterm");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("script can be started");
         let mut out = child.stdout.take().expect("it is piped");
         let (say, heard) = channel();

@@ -82,6 +82,9 @@ impl<'a> DrafterMaker<'a> {
     /// The tokenizer of a draft model that does not speak the target's tokens.
     fn foreign(&self, draft: &Opened) -> Result<Option<Arc<Tokenizer>>, Error> {
         let (ours, theirs) = (self.target.spec.vocabulary, draft.spec.vocabulary);
+        if ours == theirs && draft.has_tokenizer_of(self.target) {
+            return Ok(None);
+        }
         let tokenizers = self.tokenizer.as_ref().zip(draft.tokenizer()?);
         let same =
             ours == theirs && tokenizers.as_ref().is_none_or(|(ours, theirs)| ours.same_vocabulary(theirs).is_ok());

@@ -34,8 +34,7 @@ pub fn first_beyond(format: Format, values: &[f32]) -> Option<usize> {
         other => panic!("first_beyond: {} is only read", other.name()),
     };
     let most = f16::MAX.to_f32() * steps;
-    // NaN is within no bounds.
-    values.iter().position(|value| !(value.abs() <= most))
+    values.iter().position(|value| value.is_nan() || value.abs() > most)
 }
 
 /// Makes blocks of floats. A pure function: each block depends on its own elements only.
