@@ -222,6 +222,10 @@ fn add_models_choices(settings: &mut [Setting]) {
     if !settings.iter().any(|setting| setting.name == "top-k") {
         return;
     }
+    if let Some(name) = settings.iter().find(|setting| setting.name == "hf-repo" && !setting.values.is_empty()) {
+        // Looking it up could mean to fetch it.
+        return say(format_args!("note: what the model decides is left out: {} is a name of the hub", name.shown()));
+    }
     let opened = ModelSettings { path, ..ModelSettings::default() }.open();
     let decided = opened.and_then(|opened| SamplingSettings::default().decided(&opened, None));
     let decided = match decided {

@@ -157,7 +157,7 @@ fn choose_instruction_set() -> Result<(), Failure> {
 fn run() -> Result<(), Failure> {
     match arguments::read(std::env::args_os().collect())? {
         Asked::Run(cli, defaults) => cli.run(&defaults),
-        Asked::Help { path, all } => help::print(&path, all),
+        Asked::Help { program, path, all } => help::print(&program, &path, all),
         Asked::Version { verbose } => {
             choose_instruction_set()?;
             version::Version::print(verbose)
