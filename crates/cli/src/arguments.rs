@@ -111,9 +111,10 @@ fn blamed(line: &Line, defaults: &[DefaultValue]) -> Option<Failure> {
 }
 
 /// The line that `foretoken config` asks about, and its defaults.
-fn settings_of_line(mut words: Vec<OsString>, program: Command) -> Result<Asked, Failure> {
+fn settings_of_line(words: Vec<OsString>, program: Command) -> Result<Asked, Failure> {
     // What is left is the line that is asked about.
-    let line = Line::read(words.clone(), &program);
+    let line = Line::read(words, &program);
+    let mut words = line.words;
     words.remove(line.own - 1);
     let json = |word: &OsString| word == "--json";
     let as_json = words.iter().any(json);
