@@ -103,3 +103,30 @@ impl From<foretoken::Error> for Failure {
         }
     }
 }
+/// Most characters of an error.
+const CHARACTERS_MAX: usize = 2000;
+
+/// A message as a terminal may be shown it, on one line: names and values of files and command lines are in it, and
+/// control characters (also those that turn text around) could make it say something else.
+pub fn on_one_line(message: &str) -> String {
+    let is_control = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let shown = |c: char| if is_control(c) { c.escape_default().collect::<String>() } else { c.to_string() };
+    let mut line: String = message.chars().take(CHARACTERS_MAX).map(shown).collect();
+    if message.chars().nth(CHARACTERS_MAX).is_some() {
+        line.push_str("...");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_that_commands_no_terminal() {
+        assert_eq!(on_one_line("a\u{1b}[31m\nb\u{202e}\u{e9}"), "a\\u{1b}[31m\\nb\\u{202e}\u{e9}");
+        assert_eq!(on_one_line(&"x".repeat(9000)).len(), CHARACTERS_MAX + 3);
+    }
+}

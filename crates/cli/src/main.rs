@@ -173,7 +173,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             if let Some(message) = failure.message() {
                 let error = if loudness::coloured_errors() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
-                progress::warn(format_args!("{error} {message}"));
+                progress::warn(format_args!("{error} {}", failure::on_one_line(&message)));
             }
             ExitCode::from(failure.code())
         }
