@@ -1,7 +1,8 @@
 //! The cache folder of one repository, as `huggingface_hub` lays it out.
 //!
 //! `blobs/ETAG` are the files, `snapshots/COMMIT/PATH` are links to them, and `refs/REVISION` says which commit a
-//! branch or tag stood at; `trees/COMMIT.json` is the listing of a commit. Files that are written get their names when
+//! branch or tag stood at; `trees/COMMIT.json` is the listing of a commit, and `trees/COMMIT.foretoken.json` what is known
+//! of one that is not known whole. Files that are written get their names when
 //! they are whole.
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ const PREFIX: &str = "models--";
 const RECORD_MAX: u64 = 64 << 20;
 
 /// The folder of a repository in the cache.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Folder {
     /// `models--org--name`.
     pub path: PathBuf,
@@ -56,9 +57,11 @@ impl Folder {
         self.locks.join(format!("{etag}.lock"))
     }
 
-    /// The folder of all locks of this repository.
-    pub(crate) fn locks(&self) -> &Path {
-        &self.locks
+    /// The lock of a file, if it is a blob or one that is not whole yet.
+    pub(crate) fn lock_of(&self, file: &Path) -> Option<PathBuf> {
+        let name = file.strip_prefix(self.path.join("blobs")).ok()?.to_str()?;
+        let etag = Etag::parse(name.strip_suffix(".incomplete").unwrap_or(name))?;
+        Some(self.lock(&etag))
     }
 
     pub(crate) fn snapshot(&self, commit: &str) -> PathBuf {
@@ -95,11 +98,15 @@ impl Folder {
         found.filter_map(|name| self.commit_of(&name).map(|commit| (name, commit))).collect()
     }
 
+    /// What is kept of a commit's listing where not all is known of it, or where its record is not ours to write.
+    pub(crate) fn partial_record(&self, commit: &str) -> PathBuf {
+        self.path.join("trees").join(format!("{commit}.foretoken.json"))
+    }
+
     /// The listing that is kept of a commit.
     pub(crate) fn read_record(&self, commit: &str) -> Option<Listing> {
-        let path = self.record(commit);
-        fs::metadata(&path).ok().filter(|found| found.is_file() && found.len() <= RECORD_MAX)?;
-        Listing::of_record(commit, &fs::read(path).ok()?)
+        let whole = small(&self.record(commit)).and_then(|text| Listing::of_record(commit, &text));
+        whole.or_else(|| Listing::of_partial(commit, &small(&self.partial_record(commit))?))
     }
 
     /// Links a file of a snapshot to its blob.
@@ -113,11 +120,17 @@ impl Folder {
         in_place(&place, |beside| link(&target, beside, &self.blob(etag)))
     }
 
-    /// Keeps the listing of a commit, if all is known of it. One that is there stays: it may say more.
+    /// Keeps the listing of a commit, as far as it is known. A record that is there stays, and also one that is not
+    /// understood: it may say more.
     pub(crate) fn keep_record(&self, listing: &Listing) -> Result<(), HubError> {
-        match listing.record().filter(|_| self.read_record(&listing.commit).is_none()) {
-            Some(record) => in_place(&self.record(&listing.commit), |beside| fs::write(beside, &record)),
-            None => Ok(()),
+        let (place, before) = (self.record(&listing.commit), self.read_record(&listing.commit));
+        if let Some(record) = listing.record().filter(|_| fs::symlink_metadata(&place).is_err()) {
+            return in_place(&place, |beside| fs::write(beside, &record));
+        }
+        let all = listing.clone().with(before.clone());
+        match before {
+            Some(before) if before.clone().with(Some(all.clone())) == before => Ok(()),
+            _ => in_place(&self.partial_record(&listing.commit), |beside| fs::write(beside, all.partial())),
         }
     }
 
@@ -128,6 +141,24 @@ impl Folder {
         }
         in_place(&self.path.join("refs").join(revision), |beside| fs::write(beside, commit))
     }
+}
+
+/// A file's text, if it is no longer than a record may be.
+fn small(path: &Path) -> Option<Vec<u8>> {
+    fs::metadata(path).ok().filter(|found| found.is_file() && found.len() <= RECORD_MAX)?;
+    fs::read(path).ok()
+}
+
+/// Whether a file is missing or of another size than it should have; where nobody says, an empty one is none.
+pub(crate) fn is_lacking(found: Option<u64>, expected: Option<u64>) -> bool {
+    found.is_none_or(|found| expected.map_or(found == 0, |expected| found != expected))
+}
+
+/// Opens the file of a lock, which is made if it is not there. It is never removed: two processes that each made one
+/// would not notice each other.
+pub(crate) fn open_lock(path: &Path) -> std::io::Result<fs::File> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::OpenOptions::new().write(true).create(true).truncate(false).open(path)
 }
 
 #[cfg(unix)]

@@ -173,8 +173,12 @@ fn part_of(path: &str) -> Option<(&str, usize, usize)> {
     (number >= 1 && number <= count).then_some((prefix, number, count))
 }
 
-/// Whether a file is of a quantization: its path has the name as a word, in any case.
-fn is_of(path: &str, quant: &str) -> bool {
+/// Whether a file is of a quantization: it is a network's, and its path has the name as a word, in any case. The rule
+/// for what is fetched as for what is removed.
+pub(crate) fn is_of(path: &str, quant: &str) -> bool {
+    if !is_network(path) {
+        return false;
+    }
     let (path, quant) = (path.to_lowercase(), quant.to_lowercase());
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
     path.match_indices(&quant)

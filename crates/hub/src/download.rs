@@ -13,6 +13,7 @@ use std::time::Duration;
 use ureq::Body;
 use ureq::http::Response;
 
+use crate::cache::open_lock;
 use crate::checksum::{Checksum, Etag};
 use crate::client::{Client, Unanswered, header};
 use crate::error::{HubError, shown};
@@ -136,11 +137,7 @@ impl Download<'_> {
     /// The lock of this file, which is held until it is dropped. Another process may fetch it right now.
     fn locked(&self, transfer: &Transfer<'_>) -> Result<File, HubError> {
         let wrong = |error: &std::io::Error| HubError::disk(&self.lock, "locked", error);
-        if let Some(folder) = self.lock.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| wrong(&error))?;
-        }
-        let options = OpenOptions::new().write(true).create(true).truncate(false).open(&self.lock);
-        let file = options.map_err(|error| wrong(&error))?;
+        let file = open_lock(&self.lock).map_err(|error| wrong(&error))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -312,7 +309,29 @@ impl Partial {
     }
 }
 
+/// Opens a file for going on with it. A link is nothing that a download leaves, and is taken away: what it leads to is
+/// somebody else's.
+#[cfg(unix)]
+fn opened(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    let mut options = OpenOptions::new();
+    // What has become a link behind the look at it is refused by the system.
+    let no_link = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    options.read(true).write(true).truncate(false).custom_flags(no_link);
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        std::fs::remove_file(path)?;
+    }
+    let file = options.create(true).open(path)?;
+    if file.metadata()?.nlink() == 1 {
+        return Ok(file);
+    }
+    // Another name of the same file.
+    std::fs::remove_file(path)?;
+    options.create_new(true).open(path)
+}
+
 /// Opens a file for going on with it. A link is nothing that a download leaves, and is taken away.
+#[cfg(not(unix))]
 fn opened(path: &Path) -> std::io::Result<File> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         std::fs::remove_file(path)?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::cache::{Folder, files_below};
+use crate::cache::{Folder, files_below, is_lacking};
 use crate::checksum::Etag;
 use crate::choice::{Choice, Files, Weights, shards};
 use crate::client::Client;
@@ -77,6 +77,11 @@ pub enum Event<'a> {
         /// How it broke.
         why: &'a str,
     },
+    /// What others have fetched is used as it lies in the cache, since it cannot be checked or completed.
+    Unchecked {
+        /// Why.
+        why: &'a str,
+    },
 }
 
 /// A model that lies in the cache.
@@ -139,7 +144,8 @@ impl Hub {
         held(&self.settings.cache)
     }
 
-    /// A model, from the cache if it lies there whole; the hub is not asked then.
+    /// A model, from the cache if it lies there whole; the hub is not asked then. Of what others have fetched nobody
+    /// knows whether it is whole; if the hub does not say, or nothing can be written, it is taken as it is.
     ///
     /// # Errors
     /// It is not there and cannot be fetched, or must not be (`HF_HUB_OFFLINE`).
@@ -158,6 +164,10 @@ impl Hub {
         match (self.fetch_at(asked, watch, matches!(looked, Looked::Unlisted(_))), looked) {
             // What others fetched is theirs to vouch for.
             (Err(HubError::NoNetwork(_) | HubError::Refused(_)), Looked::Unlisted(found)) => Ok(found),
+            (Err(HubError::Disk(why) | HubError::Content(why)), Looked::Unlisted(found)) => {
+                watch(Event::Unchecked { why: &why });
+                Ok(found)
+            }
             (Err(HubError::NoNetwork(why)), _) => {
                 Err(HubError::NoNetwork(format!("{why}; {lacking}; {}", self.others())).at(&asked.name))
             }
@@ -260,22 +270,23 @@ impl Hub {
             Ok(needed) => needed,
             Err(error) => return Looked::Lacking(format!("it does not lie in the cache whole: {error}")),
         };
-        let mut bytes = 0;
+        let (mut bytes, mut is_listed) = (0, true);
         for path in &needed.all {
             let expected = record.as_ref().and_then(|listing| listing.files.get(path)?.size);
-            match (there.get(path), expected) {
-                (Some(found), Some(expected)) if *found != expected => {
-                    let line = format!("{path}: expected {expected} bytes in the cache, found {found}");
-                    return Looked::Lacking(line);
-                }
-                (Some(0), None) | (None, _) => {
-                    return Looked::Lacking(format!("it does not lie in the cache whole: {path} is missing"));
-                }
-                (Some(found), _) => bytes += found,
+            let found = there.get(path).copied();
+            if is_lacking(found, expected) {
+                return Looked::Lacking(match (found, expected) {
+                    (Some(found), Some(expected)) => {
+                        format!("{path}: expected {expected} bytes in the cache, found {found}")
+                    }
+                    _ => format!("it does not lie in the cache whole: {path} is missing"),
+                });
             }
+            bytes += found.unwrap_or(0);
+            is_listed &= expected.is_some();
         }
         let found = needed.found(&snapshot, commit, bytes, 0);
-        if record.is_some() { Looked::Whole(found) } else { Looked::Unlisted(found) }
+        if is_listed { Looked::Whole(found) } else { Looked::Unlisted(found) }
     }
 
     /// Fetches a model; of one that is in the cache `as_cached` the revision that lies there.
@@ -307,7 +318,9 @@ impl Hub {
         let needed = needed(&choice, &|index| run.read(index))?;
         let (bytes, fetched) = run.fetch(&needed.all, watch)?;
         let commit = run.listing.commit.clone();
-        for path in &needed.all {
+        // The configuration that decided has to be there when it is decided again, without the hub.
+        let decided = by_config.then_some("config.json");
+        for path in needed.all.iter().map(String::as_str).chain(decided) {
             let (etag, _) = run.known(path)?;
             folder.link(&commit, path, &etag)?;
         }

@@ -5,11 +5,11 @@
 //! away and never followed out of the repository's folder.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, TryLockError};
 use std::path::{Path, PathBuf};
 
-use crate::cache::{Folder, files_below};
-use crate::choice::{Choice, Files, Weights, quant_of, shards};
+use crate::cache::{Folder, files_below, is_lacking, open_lock};
+use crate::choice::{Choice, Files, Weights, is_of, quant_of, shards};
 use crate::error::HubError;
 use crate::name::Name;
 
@@ -102,7 +102,7 @@ fn forms(folder: &Folder, commit: &str) -> Vec<Form> {
     };
     let lacking = |path: &String| {
         let expected = record.as_ref().and_then(|listing| listing.files.get(path)?.size);
-        there.get(path).is_none_or(|found| expected.is_some_and(|expected| expected != *found) || *found == 0)
+        is_lacking(there.get(path).copied(), expected)
     };
     let form = |kind, path, files: &[String]| Form {
         kind,
@@ -145,9 +145,15 @@ pub struct Removal {
     files: Vec<PathBuf>,
     /// Folders that are taken away if they are empty then, the innermost first.
     folders: Vec<PathBuf>,
+    /// The repository's, which knows the locks of its files.
+    of: Folder,
 }
 
 impl Removal {
+    fn new(of: &Folder) -> Self {
+        Self { bytes: 0, files: Vec::new(), folders: Vec::new(), of: of.clone() }
+    }
+
     /// What a name means in the cache: all of a repository, with `@REVISION` one snapshot of it, with `:QUANT` the GGUF
     /// files of one quantization.
     ///
@@ -168,9 +174,8 @@ impl Removal {
     }
 
     fn whole(folder: &Folder) -> Self {
-        let mut removal = Self { bytes: 0, files: Vec::new(), folders: Vec::new() };
+        let mut removal = Self::new(folder);
         removal.add_all(&folder.path);
-        removal.add_all(folder.locks());
         removal
     }
 
@@ -193,19 +198,17 @@ impl Removal {
             Some(revision) => vec![folder.commit_of(revision)?],
             None => folder.commits(),
         };
-        let mut removal = Self { bytes: 0, files: Vec::new(), folders: Vec::new() };
+        let mut removal = Self::new(folder);
         // By blob: whether a link to it stays, and whether one goes.
         let mut blobs: BTreeMap<PathBuf, (bool, bool)> = BTreeMap::new();
         for commit in folder.commits() {
             let snapshot = folder.snapshot(&commit);
             let mut stays = false;
-            let mut all = Self { bytes: 0, files: Vec::new(), folders: Vec::new() };
+            let mut all = Self::new(folder);
             all.add_all(&snapshot);
             for file in all.files {
                 let path = file.strip_prefix(&snapshot).ok()?.to_string_lossy().replace('\\', "/");
-                let is_of =
-                    |quant: &String| Files::new([path.as_str()].into_iter()).choose(Some(quant), None, true).is_ok();
-                let goes = commits.contains(&commit) && name.quant.as_ref().is_none_or(is_of_part(&path, is_of));
+                let goes = commits.contains(&commit) && name.quant.as_ref().is_none_or(|quant| is_of(&path, quant));
                 stays |= !goes;
                 if let Some(blob) = blob_of(folder, &file) {
                     let entry = blobs.entry(blob).or_default();
@@ -222,7 +225,7 @@ impl Removal {
                 removal.folders.extend(all.folders);
                 let refs = folder.refs().into_iter().filter(|(_, other)| *other == commit);
                 removal.files.extend(refs.map(|(name, _)| folder.path.join("refs").join(name)));
-                removal.files.push(folder.record(&commit));
+                removal.files.extend([folder.record(&commit), folder.partial_record(&commit)]);
             }
         }
         for (blob, (stays, goes)) in blobs {
@@ -237,9 +240,13 @@ impl Removal {
     /// Removes it. Gives the bytes that were freed.
     ///
     /// # Errors
-    /// A file cannot be removed; those before it are gone.
+    /// Another process fetches one of the files, and nothing is removed; or a file cannot be removed, and those before
+    /// it are gone.
     pub fn carry_out(&self) -> Result<u64, HubError> {
+        // One after the other, since a process may not have as many files open as a model can have.
+        self.files.iter().try_for_each(|file| self.locked(file).map(drop))?;
         for file in &self.files {
+            let _lock = self.locked(file)?;
             match fs::remove_file(file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(HubError::disk(file, "removed", &error));
@@ -251,11 +258,21 @@ impl Removal {
         self.folders.iter().for_each(|folder| _ = fs::remove_dir(folder));
         Ok(self.bytes)
     }
-}
 
-/// Whether a path is of a quantization, parts of a file that are not the first included.
-fn is_of_part<'a>(path: &'a str, is_of: impl Fn(&String) -> bool + 'a) -> impl Fn(&String) -> bool + 'a {
-    move |quant| is_of(quant) || (path.ends_with(".gguf") && quant_of(path).eq_ignore_ascii_case(quant))
+    /// The lock of a file that may be fetched right now, which is held until it is dropped.
+    fn locked(&self, file: &Path) -> Result<Option<fs::File>, HubError> {
+        let Some(path) = self.of.lock_of(file) else { return Ok(None) };
+        let wrong = |error: &std::io::Error| HubError::disk(&path, "locked", error);
+        let lock = open_lock(&path).map_err(|error| wrong(&error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Some(lock)),
+            Err(TryLockError::Error(error)) => Err(wrong(&error)),
+            Err(TryLockError::WouldBlock) => {
+                let file = file.display();
+                Err(HubError::Disk(format!("{file}: another process fetches it; nothing is removed while it does")))
+            }
+        }
+    }
 }
 
 /// The blob that a file of a snapshot links to, if it is one of this repository.

@@ -96,6 +96,43 @@ impl Listing {
     }
 }
 
+/// What is known of a commit of which not all is known: a file of our own, since other readers of records take them for
+/// all there is.
+impl Listing {
+    /// What such a file says.
+    pub(crate) fn of_partial(commit: &str, text: &[u8]) -> Option<Self> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let is_known = value["format_version"] == RECORD_VERSION;
+        let found = value["files"].as_object().filter(|files| is_known && files.len() <= FILES_MAX)?;
+        let etag = |value: &Value| value.as_str().and_then(Etag::parse);
+        let mut files = BTreeMap::new();
+        for (path, entry) in found {
+            let entry =
+                Entry { size: entry["size"].as_u64(), etag: etag(&entry["etag"]), git: etag(&entry["blob_id"]) };
+            files.insert(checked(path).ok()?, entry);
+        }
+        Some(Self { commit: commit.to_string(), files })
+    }
+
+    /// The text of such a file.
+    pub(crate) fn partial(&self) -> String {
+        let text = |etag: &Option<Etag>| etag.as_ref().map(Etag::to_string);
+        let entry =
+            |entry: &Entry| json!({ "size": entry.size, "etag": text(&entry.etag), "blob_id": text(&entry.git) });
+        let files: Map<String, Value> = self.files.iter().map(|(path, file)| (path.clone(), entry(file))).collect();
+        format!("{:#}\n", json!({ "format_version": RECORD_VERSION, "files": files }))
+    }
+
+    /// The same with what another listing of this commit knows besides.
+    pub(crate) fn with(mut self, other: Option<Self>) -> Self {
+        for (path, known) in other.into_iter().flat_map(|other| other.files) {
+            let place = self.files.get_mut(&path).filter(|entry| entry.size.is_none() || entry.etag.is_none());
+            place.into_iter().for_each(|entry| *entry = known.clone());
+        }
+        self
+    }
+}
+
 /// A path that lies below the folder that it is joined to, whatever the system. Only what could lead elsewhere, or look
 /// like something else, is refused: repositories hold files of all kinds, few of which are wanted.
 fn checked(path: &str) -> Result<String, HubError> {
@@ -152,6 +189,12 @@ mod tests {
         assert_eq!(found.files["unknown"], Entry { size: None, etag: None, git: None });
         // Who does not know all of a commit keeps no record of it.
         assert_eq!(found.record(), None);
+        // But of the part that is known, where nobody else takes it for all.
+        let partial = Listing::of_partial(COMMIT, found.partial().as_bytes());
+        assert_eq!(partial.as_ref(), Some(&found));
+        let mut unknown = found.clone();
+        unknown.files.values_mut().for_each(|entry| *entry = Entry { size: None, etag: None, git: None });
+        assert_eq!((unknown.with(partial), found.clone().with(None)), (found.clone(), found.clone()));
         found.files.remove("unknown");
         let record = found.record().expect("all is known");
         let read = |text: &str| Listing::of_record(COMMIT, text.as_bytes());

@@ -58,6 +58,9 @@ impl Shown {
             Event::Waits { file } => {
                 self.line(state.bar.as_ref(), &format!("{file}: another process fetches it, and is waited for"));
             }
+            Event::Unchecked { why } => {
+                self.line(state.bar.as_ref(), &format!("{why}; what lies in the cache is used as it is"));
+            }
             Event::Retry { file, why } => self.line(state.bar.as_ref(), &format!("{file}: {why}; trying again")),
         }
     }

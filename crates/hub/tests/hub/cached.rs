@@ -1,6 +1,6 @@
 //! What is fetched, where it lies, and that nobody is asked once it lies there.
 
-use foretoken_hub::{Asked, Hub, HubError, Kind, Settings};
+use foretoken_hub::{Asked, Event, Found, Hub, HubError, Kind, Settings};
 
 use crate::server::{Server, etag};
 use crate::{content, folder, get, hub, kept, offer, settings};
@@ -44,11 +44,106 @@ fn a_repository_that_says_no_checksums_is_asked_for_them_file_by_file() {
     let (server, cache) = (Server::start(), folder());
     offer(&server, "demo/target");
     server.change("demo/target", |repository| repository.terse = true);
-    let found = get(&hub(&server, cache.path()), "demo/target").expect("it is fetched");
+    let hub = hub(&server, cache.path());
+    let found = get(&hub, "demo/target").expect("it is fetched");
     assert_eq!(found.bytes, 70_017);
     let heads = server.seen().into_iter().filter(|seen| seen.method == "HEAD");
     // None of them is followed to the other host, whose etags are no checksums.
     assert_eq!(heads.map(|seen| assert!(!seen.elsewhere, "{seen:?}")).count(), 5);
+    // What was found out is kept, and nobody is asked again.
+    assert_eq!(get(&hub, "demo/target").expect("it is there"), Found { fetched_bytes: 0, ..found.clone() });
+    assert_eq!(server.seen().len(), 0);
+    std::fs::write(found.path.join("model.safetensors"), b"half").expect("it can be written");
+    assert_eq!(get(&hub, "demo/target").expect("it is fetched").fetched_bytes, 50_000);
+}
+
+#[test]
+fn of_a_repository_that_says_no_checksums_each_quant_is_asked_for_once() {
+    let (server, cache) = (Server::start(), folder());
+    let files = ["m-F16.gguf", "m-Q4_K_M.gguf", "m-Q8_0.gguf"];
+    let files: Vec<(&str, Vec<u8>)> =
+        files.iter().enumerate().map(|(i, name)| (*name, content(i as u8, 20_000))).collect();
+    server.offer("demo/g", &files);
+    server.change("demo/g", |repository| repository.terse = true);
+    let hub = hub(&server, cache.path());
+    for name in ["demo/g:f16", "demo/g:q8_0", "demo/g"] {
+        get(&hub, name).expect("it is fetched");
+    }
+    server.seen();
+    for (name, path) in [("demo/g:f16", files[0].0), ("demo/g:q8_0", files[2].0), ("demo/g", files[1].0)] {
+        assert!(get(&hub, name).expect("it is there").path.ends_with(path), "{name}");
+    }
+    assert_eq!(server.seen().len(), 0);
+    assert!(hub.held()[0].forms.iter().all(|form| form.lacks.is_none()), "{:?}", hub.held());
+}
+
+#[test]
+fn a_record_that_is_not_understood_stays_and_is_done_without() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let hub = hub(&server, cache.path());
+    let found = get(&hub, "demo/target").expect("it is fetched");
+    // As if a newer program had been here.
+    let record = cache.path().join("models--demo--target/trees").join(format!("{}.json", found.commit));
+    let newer =
+        std::fs::read_to_string(&record).expect("it is kept").replace("\"format_version\": 1", "\"format_version\": 2");
+    assert!(newer.contains("\"format_version\": 2"), "{newer}");
+    std::fs::write(&record, &newer).expect("it can be written");
+    server.seen();
+    get(&hub, "demo/target").expect("it is there");
+    assert_eq!(std::fs::read_to_string(&record).expect("it stays"), newer);
+    // The hub was asked, but once.
+    assert_eq!(server.seen().len(), 1);
+    get(&hub, "demo/target").expect("it is there");
+    assert_eq!(server.seen().len(), 0);
+}
+
+#[test]
+fn what_others_fetched_is_used_where_it_cannot_be_completed() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let hub = hub(&server, cache.path());
+    let found = get(&hub, "demo/target").expect("it is fetched");
+    let (trees, locks) = (cache.path().join("models--demo--target/trees"), cache.path().join(".locks"));
+    let asked = Asked::new("demo/target".parse().expect("a name"));
+    let notes = || {
+        let notes = std::sync::Mutex::new(Vec::new());
+        let watch = |event: Event<'_>| {
+            if let Event::Unchecked { why } = event {
+                notes.lock().expect("nobody panics").push(why.to_string());
+            }
+        };
+        let again = hub.get(&asked, &watch).expect("it is there");
+        assert_eq!((again.path, again.files), (found.path.clone(), 5));
+        notes.into_inner().expect("nobody panics")
+    };
+    // Where locks cannot be made, as in a cache that may only be read.
+    std::fs::remove_dir_all(&trees).expect("it is there");
+    std::fs::remove_dir_all(&locks).expect("it is there");
+    std::fs::write(&locks, "").expect("a file can be written");
+    let line = notes().concat();
+    assert!(line.contains(".lock: cannot be locked: "), "{line}");
+    // Where a page to log in at stands between.
+    let page = Some("<html>Welcome</html>".to_string());
+    server.change("demo/target", |repository| repository.listing = page);
+    let line = notes().concat();
+    assert!(line.starts_with("listing: expected JSON"), "{line}");
+    // Who asks for what is new hears of it.
+    assert!(matches!(hub.fetch(&asked, &|_| {}), Err(HubError::Content(_))));
+}
+
+#[test]
+fn certificates_that_cannot_be_read_are_named() {
+    let (server, cache) = (Server::start(), folder());
+    let empty = cache.path().join("empty.pem");
+    std::fs::write(&empty, "no certificate").expect("a file can be written");
+    for (path, found) in [("/nowhere.pem".into(), "cannot be read"), (empty, "found none")] {
+        let settings = Settings { certificates: Some(path), ..settings(&server, cache.path()) };
+        let Err(HubError::Usage(line)) = get(&Hub::new(settings).expect("good"), "demo/target") else {
+            panic!("others are trusted")
+        };
+        assert!(line.starts_with("demo/target: SSL_CERT_FILE: ") && line.contains(found), "{line}");
+    }
 }
 
 #[test]
@@ -91,8 +186,13 @@ fn of_both_forms_the_configuration_decides() {
     assert!(hub.get(&asked, &|_| {}).expect("it is fetched").path.ends_with("m.gguf"));
     assert!(!kept(cache.path()).iter().any(|path| path.ends_with("model.safetensors")));
     server.seen();
-    assert!(hub.get(&asked, &|_| {}).expect("it is there").path.ends_with("m.gguf"));
-    assert_eq!(hub.get(&asked, &|_| {}).expect("it is there").fetched_bytes, 0);
+    // What was chosen is chosen again, also by who cannot ask.
+    let settings = Settings { offline: true, ..settings(&server, cache.path()) };
+    for hub in [hub, Hub::new(settings).expect("the settings are good")] {
+        let found = hub.get(&asked, &|_| {}).expect("it is there");
+        assert!(found.path.ends_with("m.gguf") && found.fetched_bytes == 0, "{found:?}");
+    }
+    assert_eq!(server.seen().len(), 0);
 }
 
 #[test]

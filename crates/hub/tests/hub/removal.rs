@@ -51,6 +51,59 @@ fn a_quant_goes_with_all_its_parts() {
     assert!(hub.held().is_empty());
 }
 
+#[test]
+fn what_a_name_fetches_it_removes() {
+    let (server, cache) = (Server::start(), folder());
+    let names = [
+        "m-UD-Q2_K_XL-00001-of-00002.gguf",
+        "m-UD-Q2_K_XL-00002-of-00002.gguf",
+        "Q4_K_M/model-00001-of-00002.gguf",
+        "Q4_K_M/model-00002-of-00002.gguf",
+        "m-Q8_0.gguf",
+        "mmproj-m-Q8_0.gguf",
+    ];
+    let all: Vec<(&str, Vec<u8>)> =
+        names.iter().enumerate().map(|(i, name)| (*name, content(i as u8, 20_000))).collect();
+    server.offer("demo/g", &all);
+    let hub = hub(&server, cache.path());
+    for (name, bytes) in [("demo/g:UD-Q2_K_XL", 40_000), ("demo/g:q4_k_m", 40_000), ("demo/g:Q8_0", 20_000)] {
+        let found = get(&hub, name).expect("it is fetched");
+        assert_eq!(found.bytes, bytes, "{name}");
+        // What belongs to a network and is none is nobody's quantization.
+        let snapshot = cache.path().join("models--demo--g/snapshots").join(&found.commit);
+        std::fs::write(snapshot.join(names[5]), "mine").expect("a file can be written");
+        assert_eq!(remove(cache.path(), name), Ok(bytes), "{name}");
+        assert!(snapshot.join(names[5]).exists(), "{name}");
+        assert!(hub.held().iter().all(|held| held.forms.is_empty()), "{name}");
+    }
+}
+
+#[test]
+fn what_is_being_fetched_is_not_removed() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let hub = hub(&server, cache.path());
+    get(&hub, "demo/target").expect("it is fetched");
+    let weights = etag(&content(1, 50_000));
+    let lock = cache.path().join(".locks/models--demo--target").join(format!("{weights}.lock"));
+    let before = kept(cache.path());
+    // As if another process were at it.
+    let file = std::fs::File::open(&lock).expect("it is kept");
+    file.lock().expect("nobody else has it");
+    for name in ["demo/target", "demo/target@main"] {
+        let line = remove(cache.path(), name).expect_err("somebody has it");
+        assert!(
+            line.ends_with(&format!("{weights}: another process fetches it; nothing is removed while it does")),
+            "{line}"
+        );
+        assert_eq!(kept(cache.path()), before);
+    }
+    drop(file);
+    assert!(remove(cache.path(), "demo/target").is_ok_and(|freed| freed > 70_017));
+    // Who waits for a lock and who comes later have the same.
+    assert_eq!((kept(cache.path()), lock.exists()), (Vec::new(), true));
+}
+
 #[cfg(unix)]
 #[test]
 fn links_out_of_the_cache_are_taken_away_and_not_followed() {
