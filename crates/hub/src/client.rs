@@ -7,13 +7,13 @@ use std::io::Read;
 
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, ProxyProtocol};
 
 use crate::checksum::Etag;
 use crate::error::{HubError, shown};
 use crate::listing::{Entry, Listing, wrong_etag};
 use crate::name::Name;
-use crate::settings::Settings;
+use crate::settings::{Proxy, Settings, Token};
 use crate::url::{Url, encoded};
 
 /// Redirects in a row, at most.
@@ -30,7 +30,7 @@ pub(crate) struct Client {
     agent: Agent,
     endpoint: Url,
     base: String,
-    token: Option<String>,
+    token: Option<Token>,
     stall: std::time::Duration,
 }
 
@@ -56,8 +56,9 @@ impl Client {
             .timeout_send_request(stall)
             .timeout_recv_response(stall)
             .timeout_per_read(stall)
+            .proxy(settings.proxy.as_ref().map(proxy).transpose()?)
             .user_agent(concat!("foretoken/", env!("CARGO_PKG_VERSION")))
-            .tls_config(TlsConfig::builder().root_certs(root_certificates(settings)).build());
+            .tls_config(TlsConfig::builder().root_certs(root_certificates(settings)?).build());
         let agent = config.build().new_agent();
         Ok(Self { agent, endpoint, base, token: settings.token.clone(), stall: settings.stall })
     }
@@ -65,11 +66,6 @@ impl Client {
     /// The hub, for messages.
     pub(crate) fn server(&self) -> String {
         self.endpoint.server()
-    }
-
-    /// Whether requests carry a token.
-    fn has_token(&self) -> bool {
-        self.token.is_some()
     }
 
     /// The address of a file at a commit.
@@ -132,7 +128,7 @@ impl Client {
     fn with_token<B>(&self, request: ureq::RequestBuilder<B>, url: &Url) -> ureq::RequestBuilder<B> {
         match &self.token {
             Some(token) if url.same_server(&self.endpoint) => {
-                request.header("Authorization", format!("Bearer {token}"))
+                request.header("Authorization", format!("Bearer {}", token.text))
             }
             _ => request,
         }
@@ -189,9 +185,9 @@ impl Client {
             value["error"].as_str().map(str::to_string)
         });
         let said = said.filter(|said| !said.is_empty()).map(|said| format!(" ({})", shown(&said))).unwrap_or_default();
-        let token = match self.has_token() {
-            true => "the token of HF_TOKEN does not open it",
-            false => "HF_TOKEN is not set",
+        let token = match &self.token {
+            Some(token) => format!("the token of {} does not open it", token.place),
+            None => "HF_TOKEN is not set".to_string(),
         };
         let server = self.server();
         match (status.as_u16(), code.as_str()) {
@@ -227,14 +223,34 @@ fn unanswered(url: &Url, error: ureq::Error) -> Unanswered {
     }
 }
 
-/// The certificates of the file that is named, or else those of Mozilla's programme, which are part of the program. A
-/// file that cannot be read, or holds none, counts as none.
-fn root_certificates(settings: &Settings) -> RootCerts {
-    let pem = settings.certificates.as_ref().and_then(|path| std::fs::read(path).ok());
+/// A proxy as `ureq` knows it. Of other kinds than HTTP it takes the address and goes without, so they are refused.
+fn proxy(settings: &Proxy) -> Result<ureq::Proxy, HubError> {
+    let known = [ProxyProtocol::Http, ProxyProtocol::Https];
+    let found = ureq::Proxy::new(&settings.address).ok().filter(|proxy| known.contains(&proxy.protocol()));
+    let wrong = || HubError::Usage(format!("{}: expected http(s)://HOST:PORT, found another address", settings.place));
+    let found = found.ok_or_else(wrong)?;
+    let mut built = ureq::Proxy::builder(found.protocol()).host(found.host()).port(found.port());
+    built = found.username().into_iter().fold(built, ureq::ProxyBuilder::username);
+    built = found.password().into_iter().fold(built, ureq::ProxyBuilder::password);
+    // A name stands for the hosts below it too, as with curl.
+    built = settings.without.iter().fold(built, |built, host| built.no_proxy(host).no_proxy(&format!(".{host}")));
+    built.build().map_err(|_| wrong())
+}
+
+/// The certificates of the file that is named, or else those of Mozilla's programme, which are part of the program. Who
+/// names a file trusts nobody else, so one that holds none is an error.
+fn root_certificates(settings: &Settings) -> Result<RootCerts, HubError> {
+    let Some(path) = &settings.certificates else { return Ok(RootCerts::WebPki) };
+    let place = path.display();
+    let pem = std::fs::read(path)
+        .map_err(|error| HubError::Usage(format!("SSL_CERT_FILE: {place}: cannot be read: {error}")))?;
     let certificate = |item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(certificate),
         _ => None,
     };
-    let found: Vec<Certificate<'static>> = pem.iter().flat_map(|pem| parse_pem(pem).filter_map(certificate)).collect();
-    if found.is_empty() { RootCerts::WebPki } else { RootCerts::new_with_certs(&found) }
+    let found: Vec<Certificate<'static>> = parse_pem(&pem).filter_map(certificate).collect();
+    match found.is_empty() {
+        true => Err(HubError::Usage(format!("SSL_CERT_FILE: {place}: expected certificates (PEM), found none"))),
+        false => Ok(RootCerts::new_with_certs(&found)),
+    }
 }

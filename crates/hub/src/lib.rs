@@ -52,4 +52,4 @@ pub use error::HubError;
 pub use fetch::{Asked, Event, Found, Hub};
 pub use held::{Form, Held, Kind, Removal};
 pub use name::Name;
-pub use settings::Settings;
+pub use settings::{Proxy, Settings, Token};

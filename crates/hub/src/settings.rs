@@ -1,8 +1,8 @@
 //! Where the hub and its cache folder are, as the environment says it, in the words of `huggingface_hub`.
 //!
 //! `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_TOKEN_PATH`, `HF_HUB_DOWNLOAD_TIMEOUT`,
-//! and `SSL_CERT_FILE` for certificates instead of those that are part of the program. Proxies are read by `ureq`
-//! (`HTTPS_PROXY`, `NO_PROXY`).
+//! and `SSL_CERT_FILE` for certificates instead of those that are part of the program. A proxy is the one that curl would
+//! take: `HTTPS_PROXY` (`HTTP_PROXY` for a hub without TLS), else `ALL_PROXY`, in capitals or not, and `NO_PROXY`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,26 @@ const HUGGING_FACE: &str = "https://huggingface.co";
 /// Seconds without a byte after which a connection is given up.
 const STALL_DEFAULT: u64 = 10;
 
+/// Who hands requests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proxy {
+    /// Its address, `http(s)://HOST:PORT`; it may hold a password, and is not shown.
+    pub address: String,
+    /// The variable that says it, for messages.
+    pub place: String,
+    /// Hosts that are asked directly, as `NO_PROXY` has them.
+    pub without: Vec<String>,
+}
+
+/// Who asks.
+#[derive(Clone)]
+pub struct Token {
+    /// What is sent.
+    pub text: String,
+    /// The variable or the file that says it, for messages.
+    pub place: String,
+}
+
 /// Where to look, and as whom.
 #[derive(Clone)]
 pub struct Settings {
@@ -24,13 +44,15 @@ pub struct Settings {
     /// The hub's address, without a slash at its end.
     pub endpoint: String,
     /// Who asks; sent to the endpoint alone.
-    pub token: Option<String>,
+    pub token: Option<Token>,
     /// Whether only the cache is asked.
     pub offline: bool,
     /// How long a connection may be silent.
     pub stall: Duration,
     /// How long is waited before a broken download is taken up again; each further time twice as long.
     pub retry_pause: Duration,
+    /// A proxy; none: the hub is asked directly, whatever the environment says.
+    pub proxy: Option<Proxy>,
     /// A file of certificates (PEM) that are trusted instead of those that are part of the program.
     pub certificates: Option<PathBuf>,
 }
@@ -65,15 +87,16 @@ impl Settings {
         let cache = std::path::absolute(&cache).map_err(|error| HubError::disk(&cache, "found", &error))?;
         let address = set("HF_ENDPOINT").map_or(HUGGING_FACE.into(), |value| value.to_string_lossy().into_owned());
         let address = address.trim().trim_end_matches('/').to_string();
-        endpoint(&address)?;
+        let with_tls = endpoint(&address)?.has_tls();
         let token_file = folder("HF_TOKEN_PATH").or_else(|| Some(home.as_ref()?.join("token")));
         Ok(Self {
             cache,
             endpoint: address,
-            token: token(set("HF_TOKEN").or_else(|| set("HUGGING_FACE_HUB_TOKEN")), token_file.as_deref())?,
+            token: token(&set, token_file.as_deref())?,
             offline: ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"].iter().any(|name| is_true(set(name))),
             stall: stall(set("HF_HUB_DOWNLOAD_TIMEOUT"))?,
             retry_pause: Duration::from_millis(500),
+            proxy: proxy(&set, with_tls),
             certificates: folder("SSL_CERT_FILE"),
         })
     }
@@ -91,20 +114,33 @@ pub(crate) fn endpoint(text: &str) -> Result<Url, HubError> {
 }
 
 /// A token of the environment, or else of the file that `hf auth login` writes. It is never shown.
-fn token(value: Option<OsString>, file: Option<&Path>) -> Result<Option<String>, HubError> {
-    let (place, token) = match (value, file) {
-        (Some(value), _) => ("HF_TOKEN".to_string(), value.to_string_lossy().into_owned()),
-        (None, Some(file)) => match std::fs::read(file) {
-            Ok(bytes) => (file.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()),
-            Err(_) => return Ok(None),
-        },
-        (None, None) => return Ok(None),
+fn token(set: &dyn Fn(&str) -> Option<OsString>, file: Option<&Path>) -> Result<Option<Token>, HubError> {
+    let variable = |name: &str| Some((name.to_string(), set(name)?.to_string_lossy().into_owned()));
+    let of_file = || {
+        let bytes = std::fs::read(file?).ok()?;
+        Some((file?.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()))
     };
-    let token = token.trim();
-    if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+    let found = variable("HF_TOKEN").or_else(|| variable("HUGGING_FACE_HUB_TOKEN")).or_else(of_file);
+    let Some((place, text)) = found else { return Ok(None) };
+    let text = text.trim();
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(HubError::Usage(format!("{place}: expected a token of visible ASCII letters, found others")));
     }
-    Ok(Some(token.to_string()).filter(|token| !token.is_empty()))
+    Ok(Some(Token { text: text.to_string(), place }).filter(|token| !token.text.is_empty()))
+}
+
+/// The proxy for a hub with or without TLS.
+fn proxy(set: &dyn Fn(&str) -> Option<OsString>, with_tls: bool) -> Option<Proxy> {
+    let first = |names: &[&str]| {
+        names.iter().flat_map(|name| [name.to_lowercase(), name.to_string()]).find_map(|name| {
+            let value = set(&name)?.to_string_lossy().trim().to_string();
+            Some((name, value))
+        })
+    };
+    let (place, address) = first(&[if with_tls { "HTTPS_PROXY" } else { "HTTP_PROXY" }, "ALL_PROXY"])?;
+    let without = first(&["NO_PROXY"]).map(|(_, hosts)| hosts).unwrap_or_default();
+    let without = without.split(',').map(|host| host.trim().to_string()).filter(|host| !host.is_empty()).collect();
+    Some(Proxy { address, place, without })
 }
 
 fn stall(value: Option<OsString>) -> Result<Duration, HubError> {
@@ -140,12 +176,32 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder can be made");
         std::fs::write(folder.path().join("token"), " hf_file\n").expect("a file can be written");
         let home = folder.path().display().to_string();
-        let token = |more: (&str, &str)| read(&[("HF_HOME", home.as_str()), more]).map(|settings| settings.token);
-        assert_eq!(token(("HF_TOKEN", "hf_word")), Ok(Some("hf_word".into())));
-        assert_eq!(token(("HF_TOKEN", "")), Ok(Some("hf_file".into())));
+        let token = |more: (&str, &str)| {
+            let settings = read(&[("HF_HOME", home.as_str()), more]);
+            settings.map(|settings| settings.token.map(|token| (token.text, token.place)))
+        };
+        let file = format!("{home}/token");
+        assert_eq!(token(("HF_TOKEN", "hf_word")), Ok(Some(("hf_word".into(), "HF_TOKEN".into()))));
+        assert_eq!(token(("HF_TOKEN", "")), Ok(Some(("hf_file".into(), file))));
         assert_eq!(token(("HF_TOKEN_PATH", "/nowhere")), Ok(None));
         let Err(HubError::Usage(line)) = token(("HF_TOKEN", "secret\nX-Header: 1")) else { panic!("it is taken") };
         assert!(!line.contains("secret"), "{line}");
+    }
+
+    #[test]
+    fn a_proxy_is_the_one_that_curl_would_take() {
+        let (home, http) = (("HOME", "/h"), ("HF_ENDPOINT", "http://hub"));
+        let place = |variables: &[(&str, &str)]| {
+            let settings = read(&[&[home], variables].concat()).expect("the variables are good");
+            settings.proxy.map(|proxy| proxy.place)
+        };
+        let (https_proxy, http_proxy, all) = (("HTTPS_PROXY", "a:1"), ("http_proxy", "b:1"), ("ALL_PROXY", "c:1"));
+        assert_eq!(place(&[https_proxy, http_proxy, all]).as_deref(), Some("HTTPS_PROXY"));
+        assert_eq!(place(&[https_proxy, http_proxy, all, http]).as_deref(), Some("http_proxy"));
+        assert_eq!(place(&[all, http]).as_deref(), Some("ALL_PROXY"));
+        assert_eq!((place(&[http_proxy]), place(&[("HTTPS_PROXY", "")])), (None, None));
+        let settings = read(&[home, all, ("no_proxy", "localhost, .example.com,")]).expect("the variables are good");
+        assert_eq!(settings.proxy.map(|proxy| proxy.without), Some(vec!["localhost".into(), ".example.com".into()]));
     }
 
     #[test]

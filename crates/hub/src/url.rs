@@ -63,6 +63,11 @@ impl Url {
         Self::parse(&whole).filter(|url| url.https || !self.https)
     }
 
+    /// Whether it is one of https.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.https
+    }
+
     /// Whether two addresses are of one server.
     pub(crate) fn same_server(&self, other: &Self) -> bool {
         (self.https, &self.host, self.port) == (other.https, &other.host, other.port)

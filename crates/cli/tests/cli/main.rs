@@ -71,7 +71,7 @@ fn program(home: &Path) -> Command {
 fn at_home(command: &mut Command, home: &Path) {
     for (name, _) in std::env::vars_os() {
         let upper = name.to_string_lossy().to_uppercase();
-        let ours = ["FORETOKEN_", "HF_", "HUGGING", "TRANSFORMERS_", "NO_COLOR"];
+        let ours = ["FORETOKEN_", "HF_", "HUGGING", "TRANSFORMERS_", "NO_COLOR", "SSL_CERT_FILE"];
         if ours.iter().any(|start| upper.starts_with(start)) || upper.ends_with("_PROXY") {
             command.env_remove(name);
         }

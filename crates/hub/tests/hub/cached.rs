@@ -1,6 +1,6 @@
 //! What is fetched, where it lies, and that nobody is asked once it lies there.
 
-use foretoken_hub::{Asked, Event, Found, Hub, HubError, Kind, Settings};
+use foretoken_hub::{Asked, Event, Found, Hub, HubError, Kind, Proxy, Settings};
 
 use crate::server::{Server, etag};
 use crate::{content, folder, get, hub, kept, offer, settings};
@@ -284,4 +284,24 @@ fn a_branch_that_moved_on_is_fetched_by_pull_alone_and_shares_blobs() {
     assert_eq!(get(&hub, "demo/target").expect("it is there").commit, pulled.commit);
     assert_eq!(hub.held().len(), 2);
     assert!(get(&hub, "demo/target@refs/pr/1").is_ok() && get(&hub, "demo/target@nowhere").is_err());
+}
+
+#[test]
+fn a_proxy_is_asked_unless_the_host_is_one_of_those_without() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    let through = |address: &str, without: &[&str]| {
+        let without = without.iter().map(ToString::to_string).collect();
+        let proxy = Proxy { address: address.to_string(), place: "ALL_PROXY".to_string(), without };
+        let settings = Settings { proxy: Some(proxy), ..settings(&server, cache.path()) };
+        get(&Hub::new(settings).expect("good"), "demo/target").map(|found| found.files)
+    };
+    // Nobody listens there.
+    let nobody = "http://me:secret@127.0.0.1:9";
+    let Err(HubError::NoNetwork(line)) = through(nobody, &["example.com"]) else { panic!("it is not asked") };
+    assert!(!line.contains("secret"), "{line}");
+    let Err(HubError::Usage(line)) = through("socks5://secret@127.0.0.1:9", &[]) else { panic!("it is taken") };
+    assert_eq!(line, "demo/target: ALL_PROXY: expected http(s)://HOST:PORT, found another address");
+    assert_eq!(server.seen().len(), 0);
+    assert_eq!(through(nobody, &["example.com", "127.0.0.1"]), Ok(5));
 }

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use foretoken_hub::{Asked, Event, Found, Hub, HubError, Settings};
+use foretoken_hub::{Asked, Event, Found, Hub, HubError, Settings, Token};
 
 use crate::server::{Fault, Server, etag};
-use crate::{content, files, folder, get, hub, kept, offer, settings};
+use crate::{content, files, folder, get, hub, impatient, kept, offer, settings};
 
 /// The weights' blob of the repository that `offer` makes.
 fn blob(cache: &Path, ending: &str) -> PathBuf {
@@ -38,7 +38,7 @@ fn a_connection_that_breaks_goes_on_where_it_broke() {
     offer(&server, "demo/target");
     let weights = etag(&content(1, 50_000));
     server.fault(&weights, Fault::BreakAfter(12_345), 1);
-    server.fault(&weights, Fault::StallAfter(10_000), 1);
+    server.fault(&weights, Fault::BreakAfter(10_000), 1);
     let retries = Mutex::new(Vec::new());
     let watch = |event: Event<'_>| {
         if let Event::Retry { file, why } = event {
@@ -52,6 +52,16 @@ fn a_connection_that_breaks_goes_on_where_it_broke() {
     let range = |from: usize| Some(format!("bytes={from}-"));
     assert_eq!(ranges(&server), [None, range(12_345), range(22_345)]);
     assert_eq!(retries.lock().expect("nobody panics").len(), 2);
+}
+
+#[test]
+fn a_connection_that_says_nothing_is_given_up_and_goes_on() {
+    let (server, cache) = (Server::start(), folder());
+    offer(&server, "demo/target");
+    server.fault(&etag(&content(1, 50_000)), Fault::StallAfter(10_000), 1);
+    is_whole(&get(&impatient(&server, cache.path()), "demo/target").expect("it is fetched"));
+    // A busy machine may be silent elsewhere, too.
+    assert!(ranges(&server).contains(&Some("bytes=10000-".to_string())));
 }
 
 #[test]
@@ -186,12 +196,12 @@ fn the_token_goes_to_the_hub_and_nowhere_else() {
     offer(&server, "demo/target");
     server.change("demo/target", |repository| repository.token = Some("hf_secret".to_string()));
     let with = |token: Option<&str>| {
-        let token = token.map(str::to_string);
+        let token = token.map(|text| Token { text: text.to_string(), place: "/home/me/token".to_string() });
         Hub::new(Settings { token, ..settings(&server, cache.path()) }).expect("the settings are good")
     };
     let line = refused(get(&with(None), "demo/target"), "gated: access is asked for at http://127.0.0.1:");
     assert!(line.contains("HF_TOKEN is not set: status 403") && line.ends_with("(Access is restricted.)"), "{line}");
-    let line = refused(get(&with(Some("hf_other")), "demo/target"), "the token of HF_TOKEN does not open it");
+    let line = refused(get(&with(Some("hf_other")), "demo/target"), "the token of /home/me/token does not open it");
     assert!(!line.contains("hf_other"), "{line}");
     server.seen();
     is_whole(&get(&with(Some("hf_secret")), "demo/target").expect("it is fetched"));

@@ -48,10 +48,17 @@ fn settings(server: &Server, cache: &Path) -> Settings {
         endpoint: server.url(),
         token: None,
         offline: false,
-        stall: Duration::from_millis(700),
+        stall: Duration::from_secs(10),
         retry_pause: Duration::from_millis(5),
+        proxy: None,
         certificates: None,
     }
+}
+
+/// The same of somebody who does not wait long for a connection that says nothing.
+fn impatient(server: &Server, cache: &Path) -> Hub {
+    let settings = Settings { stall: Duration::from_millis(700), ..settings(server, cache) };
+    Hub::new(settings).expect("the settings are good")
 }
 
 fn hub(server: &Server, cache: &Path) -> Hub {
