@@ -28,6 +28,8 @@ pub enum Asked {
     Run(Box<Cli>, Vec<DefaultValue>),
     /// To show how a command is used: all of it, or what most people need.
     Help {
+        /// All commands.
+        program: Box<Command>,
         /// The command's path.
         path: Vec<String>,
         /// All of it.
@@ -57,10 +59,13 @@ pub fn read(words: Vec<OsString>) -> Result<Asked, Failure> {
     let color = line.value("color").and_then(|when| Color::from_str(when, false).ok());
     Loudness { color: color.unwrap_or_default(), ..Loudness::default() }.choose();
     if line.path.first().is_some_and(|name| name == "config") {
-        return settings_of_line(words, &program);
+        return settings_of_line(words, program);
     }
-    if let Some(asked) = told_at_once(&line) {
-        return Ok(asked);
+    if let Some(all) = asks_for_help(&line) {
+        return Ok(Asked::Help { program: Box::new(program), path: line.path, all });
+    }
+    if line.gives("version") {
+        return Ok(Asked::Version { verbose: line.gives("verbose") });
     }
     wrong::check(&line, &program)?;
     if line.path.is_empty() {
@@ -74,13 +79,10 @@ pub fn read(words: Vec<OsString>) -> Result<Asked, Failure> {
     Ok(Asked::Run(Box::new(cli), defaults.of_line))
 }
 
-/// Help and the version are given whatever else is said.
-fn told_at_once(line: &Line) -> Option<Asked> {
+/// Whether a line asks for help, which is given whatever else it says, and then for all of it.
+fn asks_for_help(line: &Line) -> Option<bool> {
     let all = line.gives("help_all");
-    if all || line.gives("help") {
-        return Some(Asked::Help { path: line.path.clone(), all });
-    }
-    line.gives("version").then(|| Asked::Version { verbose: line.gives("verbose") })
+    (all || line.gives("help")).then_some(all)
 }
 
 /// clap's reading of a line with these defaults before its own options.
@@ -109,26 +111,27 @@ fn blamed(line: &Line, defaults: &[DefaultValue]) -> Option<Failure> {
 }
 
 /// The line that `foretoken config` asks about, and its defaults.
-fn settings_of_line(mut words: Vec<OsString>, program: &Command) -> Result<Asked, Failure> {
+fn settings_of_line(words: Vec<OsString>, program: Command) -> Result<Asked, Failure> {
     // What is left is the line that is asked about.
-    let line = Line::read(words.clone(), program);
+    let line = Line::read(words, &program);
+    let mut words = line.words;
     words.remove(line.own - 1);
     let json = |word: &OsString| word == "--json";
     let as_json = words.iter().any(json);
     words.retain(|word| !json(word));
-    let mut asked = Line::read(words, program);
-    if let Some(Asked::Help { all, .. }) = told_at_once(&asked) {
-        return Ok(Asked::Help { path: vec!["config".to_string()], all });
+    let mut asked = Line::read(words, &program);
+    if let Some(all) = asks_for_help(&asked) {
+        return Ok(Asked::Help { program: Box::new(program), path: vec!["config".to_string()], all });
     }
     if asked.path.is_empty() {
         if let Some(at) = asked.positionals.first().filter(|at| **at == 1) {
-            return Err(unknown_command(&asked.words[*at].to_string_lossy(), program));
+            return Err(unknown_command(&asked.words[*at].to_string_lossy(), &program));
         }
         asked.words.insert(1, "generate".into());
-        asked = Line::read(asked.words, program);
+        asked = Line::read(asked.words, &program);
     }
-    wrong::check(&asked, program)?;
-    let defaults = Defaults::read(&asked, program)?;
+    wrong::check(&asked, &program)?;
+    let defaults = Defaults::read(&asked, &program)?;
     asked.as_json = as_json;
     Ok(Asked::Config(asked, defaults))
 }

@@ -100,7 +100,10 @@ impl Chat {
             asked: 0,
             unanswered: 0,
         };
-        while let Some(turn) = turns.next()? {
+        loop {
+            // Until here Ctrl-C was meant for the answer, be it just over.
+            let _ = interrupts.end();
+            let Some(turn) = turns.next()? else { break };
             match Command::of(&turn) {
                 Some(Command::Exit) => break,
                 Some(command) => talk.obey(command, &mut turns)?,
@@ -154,7 +157,10 @@ impl Talk<'_> {
                 Some(text) => warn(text),
                 None => warn("the model is told nothing before the conversation"),
             },
-            Command::System(Some(text)) => self.conversation.set_system(Some(text)),
+            Command::System(Some(text)) => {
+                let text = Some(text).filter(|text| text != "-");
+                self.conversation.set_system(text);
+            }
             Command::Save(path, force) => told(self.save(&path, force)),
             Command::Load(path) => told(self.load(&path)),
             Command::Wrong(why) => warn(why),
@@ -202,13 +208,15 @@ impl Talk<'_> {
 
     /// Answers one turn.
     fn ask(&mut self, turn: String, turns: &mut Turns) -> Result<(), Failure> {
+        let before = (self.conversation.clone(), self.again);
         self.conversation.ask(turn);
         self.again = 0;
-        self.answer(turns)
+        self.answer(before, turns)
     }
 
     /// Answers the last turn once more, with a seed that is made of the first one.
     fn answer_again(&mut self, turns: &mut Turns) -> Result<(), Failure> {
+        let before = (self.conversation.clone(), self.again);
         if !self.conversation.take_back_answer() {
             warn("/regen: expected an answer before it, found none");
             return Ok(());
@@ -217,24 +225,25 @@ impl Talk<'_> {
             say("note: /regen: at temperature 0 the answer is the same");
         }
         self.again += 1;
-        self.answer(turns)
+        self.answer(before, turns)
     }
 
-    /// The request for the next answer, behind which there is room for one; none if the conversation does not fit.
-    fn request(&mut self, turns: &mut Turns) -> Result<Option<Request>, Failure> {
+    /// The request for the next answer, behind which there is room for one; or why there is none.
+    fn request(&mut self, turns: &mut Turns) -> Result<Result<Request, String>, Failure> {
         let context = self.generator.prompter.context;
-        let mut request = self.conversation.request()?;
+        let mut request = match self.conversation.request() {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
         let shifts = self.options.context_shift;
         let wanted = request.tokens_max.unwrap_or(usize::MAX).min(context / ROOM_FOR_ANSWER).max(1);
         let len = request.prompt.len();
         if len + if shifts { wanted } else { 1 } <= context {
-            return Ok(Some(request));
+            return Ok(Ok(request));
         }
         let full = format!("the conversation has {len} tokens, the context {context}");
         if !shifts && !turns.agrees(&format!("{full}: leave out the oldest turns?"))? {
-            self.conversation.messages.pop();
-            warn(format_args!("{full}: /clear begins a new one, --context-shift leaves out the oldest turns"));
-            return Ok(None);
+            return Ok(Err(format!("{full}: /clear begins a new one, --context-shift leaves out the oldest turns")));
         }
         let mut gone = 0;
         while request.prompt.len() + wanted > context {
@@ -242,29 +251,33 @@ impl Talk<'_> {
                 0 => break,
                 messages => gone += messages,
             }
-            request = self.conversation.request()?;
+            match self.conversation.request() {
+                Ok(shorter) => request = shorter,
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
+        let left = request.prompt.len();
+        if left >= context {
+            return Ok(Err(format!("the last turn alone has {left} tokens, the context {context}")));
         }
         if gone > 0 {
-            let left = request.prompt.len();
-            say(format_args!(
-                "note: the first {gone} messages are left out; the other {left} tokens are computed anew"
-            ));
+            let rest = format!("the other {left} tokens are computed anew");
+            say(format_args!("note: the first {gone} messages are left out; {rest}"));
         }
-        if request.prompt.len() >= context {
-            let len = request.prompt.len();
-            self.conversation.messages.pop();
-            warn(format_args!("the last turn has {len} tokens, the context {context}: it is left out"));
-            return Ok(None);
-        }
-        Ok(Some(request))
+        Ok(Ok(request))
     }
 
-    /// Answers the last turn. One that does not fit is forgotten again.
-    fn answer(&mut self, turns: &mut Turns) -> Result<(), Failure> {
+    /// Answers the last turn. If that cannot be, the conversation is again what it was before.
+    fn answer(&mut self, before: (Conversation, usize), turns: &mut Turns) -> Result<(), Failure> {
         self.asked += 1;
-        let Some(request) = self.request(turns)? else {
-            self.unanswered += 1;
-            return Ok(());
+        let request = match self.request(turns)? {
+            Ok(request) => request,
+            Err(why) => {
+                warn(why);
+                (self.conversation, self.again) = before;
+                self.unanswered += 1;
+                return Ok(());
+            }
         };
         let show_drafts = self.options.show_drafts;
         let seed = seed_of_answer(request.seed, self.again);
@@ -286,7 +299,6 @@ impl Talk<'_> {
             Ok(interrupts.go_on())
         })?;
         drop(prompt_bar);
-        let _ = interrupts.end();
         self.stream.text("\n")?;
         self.tell(&answers)?;
         // After every answer, since nobody knows how a conversation ends.

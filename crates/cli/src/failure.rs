@@ -6,7 +6,7 @@
 use std::io;
 
 use foretoken::KeptFileError;
-use foretoken_hub::HubError;
+use foretoken_hub::{HubError, plain};
 use foretoken_model::{ExecutorError, ModelError};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
@@ -101,5 +101,29 @@ impl From<foretoken::Error> for Failure {
             foretoken::Error::Setting(_) => Self::Usage(line),
             _ => Self::Other(line),
         }
+    }
+}
+
+/// Most characters of an error.
+const CHARACTERS_MAX: usize = 2000;
+
+/// A message as a terminal may be shown it, on one line: names and values of files and command lines are in it, and
+/// control characters (also those that turn text around) could make it say something else.
+pub fn on_one_line(message: &str) -> String {
+    let mut line = plain(&message.chars().take(CHARACTERS_MAX).collect::<String>());
+    if message.chars().nth(CHARACTERS_MAX).is_some() {
+        line.push_str("...");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_line_that_commands_no_terminal() {
+        assert_eq!(on_one_line("a\u{1b}[31m\nb\u{202e}\u{e9}"), "a\\u{1b}[31m\\nb\\u{202e}\u{e9}");
+        assert_eq!(on_one_line(&"x".repeat(9000)).len(), CHARACTERS_MAX + 3);
     }
 }

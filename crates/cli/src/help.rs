@@ -9,10 +9,9 @@ pub mod examples;
 
 use std::io::Write;
 
-use clap::{Arg, ArgAction, Command, CommandFactory};
+use clap::{Arg, ArgAction, Command};
 
-use crate::Cli;
-use crate::arguments::line::{LONG_SHORTS, command_of, takes_value};
+use crate::arguments::line::{LONG_SHORTS, command_of, options, takes_value};
 use crate::failure::Failure;
 use crate::loudness::coloured_output;
 
@@ -38,24 +37,22 @@ const RARE_COMMANDS: [&str; 3] = ["logits", "completions", "man"];
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn print(path: &[String], all: bool) -> Result<(), Failure> {
-    let mut program = Cli::command();
-    program.build();
-    let command = command_of(&program, path).unwrap_or(&program);
-    let text = page(command, path, all);
+pub fn print(program: &Command, path: &[String], all: bool) -> Result<(), Failure> {
+    let text = page(program, path, all);
     let mut out = std::io::stdout();
     out.write_all(if coloured_output() { emphasized(&text) } else { text }.as_bytes())?;
     Ok(out.flush()?)
 }
 
 /// The page of a command, as text.
-pub fn page(command: &Command, path: &[String], all: bool) -> String {
+fn page(program: &Command, path: &[String], all: bool) -> String {
+    let command = command_of(program, path).unwrap_or(program);
     let called = [&["foretoken".to_string()], path].concat().join(" ");
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let mut page = format!("{about}\n\nUsage: {}\n", usage(command, &called));
     examples::examples(path).iter().for_each(|example| page += &format!("  {example}\n"));
     let (mut hidden, mut first) = (false, true);
-    for (name, entries) in groups(command) {
+    for (name, entries) in groups(program, command) {
         let in_short = |entry: &Entry| match name.as_str() {
             "General" => path.is_empty() && !entry.rare,
             group => !entry.rare && !EXPERTS.contains(&group),
@@ -120,10 +117,8 @@ fn continues(first: usize, hang: usize, indent: usize) -> bool {
 
 /// How the command is called.
 pub fn usage(command: &Command, called: &str) -> String {
-    let mut parts = vec![called.to_string()];
-    if command.get_arguments().any(|arg| !arg.is_positional() && !arg.is_hide_set()) {
-        parts.push("[OPTIONS]".into());
-    }
+    // Some options all commands have.
+    let mut parts = vec![called.to_string(), "[OPTIONS]".to_string()];
     parts.extend(command.get_opts().filter(|option| option.is_required_set()).map(|option| names(option, false)));
     for arg in command.get_positionals().filter(|arg| !arg.is_hide_set()) {
         let more = if matches!(arg.get_action(), ArgAction::Append) { ".." } else { "" };
@@ -161,7 +156,7 @@ impl Entry {
 }
 
 /// What a command has, in groups.
-fn groups(command: &Command) -> Vec<(String, Vec<Entry>)> {
+fn groups(program: &Command, command: &Command) -> Vec<(String, Vec<Entry>)> {
     let mut groups: Vec<(String, Vec<Entry>)> = Vec::new();
     let mut add = |group: &str, entry| match groups.iter_mut().find(|(name, _)| name == group) {
         Some((_, entries)) => entries.push(entry),
@@ -173,7 +168,7 @@ fn groups(command: &Command) -> Vec<(String, Vec<Entry>)> {
         let rare = RARE_COMMANDS.contains(&name.as_str());
         add("Commands", Entry { name, rare, short: text.clone(), long: text });
     }
-    for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+    for arg in command.get_positionals().chain(options(program, command)).filter(|arg| !arg.is_hide_set()) {
         add(group_of(arg), entry(arg));
     }
     let place = |name: &str| match (FIRST.iter().position(|first| *first == name), LAST.iter()) {

@@ -38,8 +38,11 @@ fn hub() -> Result<Hub, Failure> {
 
 /// A name that a word stands for: one that is no path.
 fn name_of(word: &Path) -> Option<Name> {
-    let text = word.to_str().filter(|text| Name::is_like(text) && word.symlink_metadata().is_err())?;
-    text.parse().ok()
+    let text = word.to_str().filter(|_| word.symlink_metadata().is_err())?;
+    // As the browser has it, and as other programs take it.
+    let hosts = ["https://huggingface.co/", "https://hf.co/", "huggingface.co/", "hf.co/"];
+    let text = hosts.iter().find_map(|host| text.strip_prefix(host)).unwrap_or(text);
+    if Name::is_like(text) { text.parse().ok() } else { None }
 }
 
 /// The path of a model that is a path or a name.
@@ -47,7 +50,15 @@ fn name_of(word: &Path) -> Option<Name> {
 /// # Errors
 /// It is a name, not in the cache, and cannot be fetched.
 pub fn resolved(word: &Path) -> Result<PathBuf, Failure> {
-    let Some(name) = name_of(word) else { return Ok(word.to_path_buf()) };
+    let Some(name) = name_of(word) else {
+        let text = word.to_string_lossy();
+        let is_path = text.contains(['/', '\\']) || text.ends_with(".gguf") || word.symlink_metadata().is_ok();
+        if is_path {
+            return Ok(word.to_path_buf());
+        }
+        let expected = "a directory, a .gguf file or a name of the hub (org/name)";
+        return Err(Failure::Other(format!("{text}: expected {expected}, found nothing of this name")));
+    };
     match fetched(&name, None) {
         Err(Failure::Other(line)) => Err(Failure::Other(format!("{line}; nor is there such a path"))),
         other => other,

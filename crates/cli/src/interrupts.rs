@@ -90,32 +90,41 @@ async fn hear(mut signals: Signals) {
     }
 }
 
+/// Each with its exit code; but for those that whoever started the program had it ignore: `nohup` its hang-up, a shell
+/// its Ctrl-C where it runs in the background of a script.
 #[cfg(unix)]
-struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    hang_up: tokio::signal::unix::Signal,
-}
+struct Signals(Vec<(i32, tokio::signal::unix::Signal)>);
 
 #[cfg(unix)]
 impl Signals {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
+        let ignored = ignored();
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].into_iter();
+        let heard = kinds.filter(|kind| ignored >> (kind.as_raw_value() - 1) & 1 == 0);
+        let with_code = |kind: SignalKind| Ok((128 + kind.as_raw_value(), signal(kind)?));
+        Ok(Self(heard.map(with_code).collect::<std::io::Result<_>>()?))
     }
 
     /// The exit code of the next one.
     async fn next(&mut self) -> i32 {
-        tokio::select! {
-            _ = self.interrupt.recv() => 130,
-            _ = self.terminate.recv() => 143,
-            _ = self.hang_up.recv() => 129,
-        }
+        std::future::poll_fn(|context| {
+            let code = self.0.iter_mut().find_map(|(code, signal)| match signal.poll_recv(context) {
+                std::task::Poll::Ready(Some(())) => Some(*code),
+                _ => None,
+            });
+            code.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+        })
+        .await
     }
+}
+
+/// The signals that this program was started to ignore, as bits; none where the system does not say.
+#[cfg(unix)]
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 #[cfg(not(unix))]

@@ -157,7 +157,7 @@ fn choose_instruction_set() -> Result<(), Failure> {
 fn run() -> Result<(), Failure> {
     match arguments::read(std::env::args_os().collect())? {
         Asked::Run(cli, defaults) => cli.run(&defaults),
-        Asked::Help { path, all } => help::print(&path, all),
+        Asked::Help { program, path, all } => help::print(&program, &path, all),
         Asked::Version { verbose } => {
             choose_instruction_set()?;
             version::Version::print(verbose)
@@ -173,7 +173,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             if let Some(message) = failure.message() {
                 let error = if loudness::coloured_errors() { "\x1b[1;31merror:\x1b[0m" } else { "error:" };
-                progress::warn(format_args!("{error} {message}"));
+                progress::warn(format_args!("{error} {}", failure::on_one_line(&message)));
             }
             ExitCode::from(failure.code())
         }

@@ -1,8 +1,8 @@
 //! The cache folder of one repository, as `huggingface_hub` lays it out.
 //!
 //! `blobs/ETAG` are the files, `snapshots/COMMIT/PATH` are links to them, and `refs/REVISION` says which commit a
-//! branch or tag stood at; `trees/COMMIT.json` is the listing of a commit, and `trees/COMMIT.foretoken.json`, which is
-//! ours alone, what is known of one that is not known whole. Files that are written get their names when they are whole.
+//! branch or tag stood at; `trees/COMMIT.json` is the listing of a commit. `trees/COMMIT.foretoken.json`, which is
+//! ours alone, is what is known of one that is not known whole. Files get their names when they are whole.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -60,7 +60,9 @@ impl std::error::Error for HubError {}
 
 /// A text without anything that a terminal would obey: names of files in a cache are whatever others wrote there.
 pub fn plain(text: &str) -> String {
-    let is_obeyed = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_obeyed = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     text.chars().map(|c| if is_obeyed(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 

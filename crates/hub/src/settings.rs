@@ -2,7 +2,8 @@
 //!
 //! `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`, `HF_HUB_OFFLINE`, `HF_TOKEN`, `HF_TOKEN_PATH`, `HF_HUB_DOWNLOAD_TIMEOUT`,
 //! and `SSL_CERT_FILE` for certificates instead of those that are part of the program. A proxy is the one that curl
-//! would take: `HTTPS_PROXY` (`HTTP_PROXY` for a hub without TLS), else `ALL_PROXY`, in capitals or not, and `NO_PROXY`.
+//! would take: `HTTPS_PROXY` (`HTTP_PROXY` for a hub without TLS), else `ALL_PROXY`, and `NO_PROXY`, in capitals or
+//! not.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -188,8 +188,8 @@ fn alone(mut app: Arc<App>) -> Option<App> {
 }
 
 /// Ready when the system asks the program to end: by Ctrl-C, or as service managers do (SIGTERM). On Unix, asked a
-/// second time, the program ends at once. `listening` is called as soon as the program would hear it: who waits for the server's
-/// address before it ends the server is heard, too.
+/// second time, the program ends at once. `listening` is called as soon as the program would hear it: who waits for the
+/// server's address before it ends the server is heard, too.
 pub async fn asked_to_end(listening: impl FnOnce()) {
     #[cfg(unix)]
     {

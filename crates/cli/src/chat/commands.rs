@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub const HELP: &str = "\
 /help                this list
 /regen               another answer to what you said last
-/system [TEXT]       tell the model something before the conversation; without TEXT, say what it is told
+/system [TEXT]       tell the model something before the conversation (-: nothing); without TEXT, say what it is told
 /save [--force] FILE keep the conversation in a file, as JSON with OpenAI's messages
 /load FILE           go on with a conversation from a file
 /stats               what the last answer took, and how full the context is

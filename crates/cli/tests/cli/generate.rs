@@ -242,7 +242,7 @@ fn the_story_model_writes_its_known_story() {
 
 #[test]
 fn a_reader_who_has_seen_enough_is_no_error() {
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
     let cache = tempfile::tempdir().expect("a folder can be made");
     let mut command = program(cache.path());
     command.args(["generate", STORY, "-s", "7", "-n", "64"]).stdout(Stdio::piped()).stderr(Stdio::piped());

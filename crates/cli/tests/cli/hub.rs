@@ -301,3 +301,17 @@ fn a_server_has_the_name_that_its_model_was_asked_for_by() {
     server.wait().expect("it ends");
     assert!(line.as_deref().is_some_and(|line| line.starts_with("demo/target at http://127.0.0.1:")), "{line:?}");
 }
+
+#[test]
+fn names_that_are_none_get_a_hint_and_addresses_are_names() {
+    let place = Place::new();
+    let error = place.run(&["generate", "-m", "llama3", "x"]).error(1);
+    assert_eq!(
+        error,
+        "llama3: expected a directory, a .gguf file or a name of the hub (org/name), found nothing of this name"
+    );
+    let by_name = place.run(&["inspect", "demo/target"]).ok();
+    for address in ["https://huggingface.co/demo/target", "hf.co/demo/target"] {
+        assert_eq!(place.run(&["inspect", address]).ok(), by_name, "{address}");
+    }
+}

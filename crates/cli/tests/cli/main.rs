@@ -59,8 +59,8 @@ impl Run {
     }
 }
 
-/// The program, of which nobody's settings decide anything: no variable of its own, of the hub or of a proxy, and caches
-/// and settings below this folder. No test asks the hub by mistake.
+/// The program, of which nobody's settings decide anything: no variable of its own, of the hub or of a proxy, and
+/// caches and settings below this folder. No test asks the hub by mistake.
 fn program(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_foretoken"));
     at_home(&mut command, home);

@@ -158,3 +158,12 @@ fn a_conversation_on_a_terminal_is_edited_stopped_and_left() {
     terminal.press("/exit\r");
     assert_eq!(terminal.end().1, 0);
 }
+
+#[test]
+fn lines_that_were_typed_ahead_are_not_lost() {
+    let Some(mut terminal) = Terminal::open(&["chat", "--temp", "0", "-n", "3"]) else { return };
+    terminal.wait_for("> ");
+    terminal.press("hello\rone more\r/stats\r/exit\r");
+    terminal.wait_for(" tokens of the context");
+    assert_eq!(terminal.end().1, 0);
+}
