@@ -169,7 +169,7 @@ fn of_several_writers_one_wins_and_a_crash_leaves_the_old_file() {
     let file = folder.path().join("cache");
     let settings = with_cache(&folder, &file);
     drop(answers(&settings, &[LONG]).expect("it is good"));
-    // What a process leaves that died while it wrote is read by nobody.
+    // What a process leaves that died while it wrote is read by nobody, and taken away by the next one that writes.
     std::fs::write(folder.path().join(".cache.1-0.part"), b"half of").expect("it can be written");
     let prompts = ["the little dog", "a big house", LONG, "they were happy"];
     std::thread::scope(|scope| {
@@ -187,7 +187,7 @@ fn of_several_writers_one_wins_and_a_crash_leaves_the_old_file() {
     let parts = std::fs::read_dir(folder.path()).expect("it is there");
     let parts =
         parts.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().extension().is_some_and(|e| e == "part")));
-    assert_eq!(parts.count(), 1, "only the dead one's");
+    assert_eq!(parts.count(), 0, "nothing half is left, not even the dead one's");
 }
 
 #[test]
