@@ -113,8 +113,25 @@ fn templates_are_the_models_or_those_that_are_given() {
     let (_folder, empty) = file("empty.jinja", "\n");
     let error = run(&["chat", "--chat-template", &empty]).error(1);
     assert!(error.contains("chat template: expected one to chat with, found an empty one; --chat-template"), "{error}");
-    let mute = run_with(&["chat", "--chat-template", "{{ '' }}"], &[], "hello\n").error(1);
-    assert!(mute.ends_with("chat template: expected text for a conversation, found none"), "{mute}");
+    let mute = run_with(&["chat", "--chat-template", "{{ '' }}"], &[], "hello\n");
+    assert!(mute.err.contains("chat template: expected text for a conversation, found none\n"), "{}", mute.err);
+    assert!(mute.code == 1 && mute.err.ends_with("error: 1 of 1 turns got no answer\n"), "{}", mute.err);
+}
+
+#[test]
+fn what_a_template_refuses_takes_nothing_of_the_conversation_along() {
+    let picky = "{% if messages[0].role == 'system' %}{{ raise_exception('no system here') }}{% endif %}\
+                 {% for m in messages %}{{ m.content }} {% endfor %}";
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("saved.json").display().to_string();
+    let said = format!("hello\n/system be nice\none more\n/system -\n/save {path}\n");
+    let line = ["chat", "--chat-template", picky, "-n", "4", "-s", "1"];
+    let found = run_with(&line, &[], &said);
+    assert!(found.code == 1 && found.err.contains("no system here"), "{}", found.err);
+    let saved: Value = serde_json::from_str(&std::fs::read_to_string(path).expect("it is saved")).expect("JSON");
+    let roles: Vec<&str> =
+        saved["messages"].as_array().expect("a list").iter().filter_map(|message| message["role"].as_str()).collect();
+    assert_eq!(roles, ["user", "assistant"], "{saved}");
 }
 
 #[test]
