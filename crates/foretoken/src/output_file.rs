@@ -1,10 +1,10 @@
 //! Files that a program writes: whole or not at all, and never over what nobody wanted to lose.
 //!
-//! The bytes go to a temporary file beside the place ([`unfinished`]), which takes the place's name when all of them
+//! The bytes go to a temporary file beside the place (`unfinished.rs`), which takes the place's name when all of them
 //! are on the disk: whoever opens that name, after a crash too, finds a whole file or the old one. A command says what
 //! may happen to a file that is there ([`Existing`]) and what it reads, which it can then not destroy, whatever links
 //! lead to it. Devices, named pipes and open files (`/dev/stdout`) are written to as they are and never replaced
-//! ([`place`]). Left out: what is in a file.
+//! (`place.rs`). Left out: what is in a file.
 
 mod place;
 #[cfg(test)]
