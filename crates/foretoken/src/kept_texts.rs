@@ -12,10 +12,11 @@ use foretoken_engine::Engine;
 use foretoken_speculation::{Tenant, Token};
 use foretoken_text::Tokenizer;
 
-use crate::Error;
 use crate::error::Message;
+use crate::kept_file::KeptFileError;
 use crate::settings::MemorySettings;
 use crate::store::{Document, Store, TOKENS_MAX, Vocabulary};
+use crate::{Error, OutputFile};
 
 /// The texts that are kept for the next run.
 pub struct KeptTexts {
@@ -26,7 +27,8 @@ impl KeptTexts {
     /// Reads the files and lets an engine's drafters learn them.
     ///
     /// # Errors
-    /// A file cannot be used, or there is no tokenizer to say whose tokens they are.
+    /// A file cannot be used or, where it is to be written, could not be; or there is no tokenizer to say whose tokens
+    /// they are.
     pub fn load(settings: &MemorySettings, tokenizer: Option<&Tokenizer>, engine: &mut Engine) -> Result<Self, Error> {
         let (fixed, kept) = (&settings.lookup_cache_static, &settings.lookup_cache_dynamic);
         let vocabulary = |setting: &'static str| {
@@ -52,6 +54,8 @@ impl KeptTexts {
             }
             engine.set_next_request(engine.next_request().max(found.next_request()));
         }
+        // Before any text is written that could then not be kept: a file is begun beside it, and dropped.
+        drop(OutputFile::kept(path).map_err(|error| KeptFileError::io(path, "written", &error))?);
         Ok(Self { kept: Some((path.clone(), store)) })
     }
 

@@ -196,6 +196,12 @@ fn what_could_not_be_written_is_refused_before_the_work() {
     let settings = with_cache(&folder, &folder.path().join("missing/file"));
     let refused = Generator::open(&settings).err().expect("it cannot be written").to_string();
     assert!(refused.contains("missing/file: cannot be written: "), "{refused}");
+    let mut remembering = settings.clone();
+    remembering.model.prompt_cache = None;
+    remembering.speculation.memory.lookup_cache_dynamic = Some(folder.path().join("missing/texts"));
+    let refused = Generator::open(&remembering).err().expect("it cannot be written").to_string();
+    assert!(refused.contains("missing/texts: cannot be written: "), "{refused}");
+    assert!(!folder.path().join("missing").exists());
     let settings = with_cache(&folder, &folder.path().join("file"));
     Generator::open(&settings).expect("it can be written");
     let left: Vec<_> = std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|e| e.file_name()).collect();
