@@ -70,7 +70,7 @@ impl Unfinished {
     }
 
     /// Gives it the name `target`.
-    pub(super) fn take_place(self, target: &Path, existing: Existing) -> io::Result<()> {
+    pub(super) fn take_place(mut self, target: &Path, existing: Existing) -> io::Result<()> {
         // Held until it is done: a signal's end comes before or after.
         let mut all = all();
         let renamed = match existing {
@@ -86,8 +86,7 @@ impl Unfinished {
         };
         if renamed.is_ok() {
             all.retain(|path| *path != self.path);
-            drop(all);
-            std::mem::forget(self);
+            self.path = PathBuf::new(); // nothing is left to be removed
         }
         renamed
     }
@@ -95,6 +94,9 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
+        if self.path.as_os_str().is_empty() {
+            return;
+        }
         let mut all = all();
         // Nobody is left to tell; a file that stays behind has a name that says what it is.
         let _ = std::fs::remove_file(&self.path);
