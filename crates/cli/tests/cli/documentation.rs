@@ -223,35 +223,9 @@ impl House {
 }
 
 /// Help of the program and of its commands.
-fn helps() -> Vec<(String, String)> {
-    let help = |words: &[&str]| super::run(&[words, &["--help"]].concat()).ok();
-    let all = help(&[]);
-    let mut helps = vec![("--help".to_string(), all)];
-    for command in [
-        "generate",
-        "chat",
-        "serve",
-        "inspect",
-        "check",
-        "logits",
-        "quantize",
-        "lookup build",
-        "pull",
-        "list",
-        "rm",
-        "bench pass",
-        "bench generate",
-        "bench batch",
-        "bench serve",
-        "bench replay",
-        "bench trie",
-        "config",
-        "completions",
-        "man",
-    ] {
-        helps.push((format!("{command} --help"), help(&super::words(command))));
-    }
-    helps
+fn helps() -> impl Iterator<Item = (String, String)> {
+    let names = super::help::COMMANDS.into_iter().filter(|name| !name.starts_with('-'));
+    names.map(|name| (format!("{name} --help"), super::run(&super::words(&format!("{name} --help"))).ok()))
 }
 
 #[test]
@@ -263,7 +237,7 @@ fn every_command_that_is_shown_works() {
         let text = std::fs::read_to_string(root().join(name)).expect("the document is there");
         (name.to_string(), commands_of_document(&text))
     });
-    let helps = helps().into_iter().map(|(name, text)| (name, commands_of_help(&text).collect()));
+    let helps = helps().map(|(name, text)| (name, commands_of_help(&text).collect()));
     for (place, commands) in documents.into_iter().chain(helps) {
         for command in commands {
             match EXCEPTIONS.iter().find(|(part, _)| command.contains(part)) {

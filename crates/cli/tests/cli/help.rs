@@ -3,7 +3,7 @@
 use crate::{run, words};
 
 /// All commands, by their words.
-const COMMANDS: [&str; 25] = [
+pub const COMMANDS: [&str; 25] = [
     "",
     "generate",
     "chat",

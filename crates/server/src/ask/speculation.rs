@@ -86,19 +86,15 @@ impl SpeculationAsk {
             request.drafters.splice(0..0, first);
         }
         if let Some(n_max) = self.n_max {
-            let fewest = self.n_min.or(request.draft.n_min).unwrap_or(0);
-            if fewest > n_max {
-                let expected = format!("expected at most speculative.n_max ({n_max}), found {fewest}");
-                return Err(ApiError::field("speculative.n_min", expected));
-            }
             request.budget = up_to(&request.budget, n_max);
         }
-        if let Some(n_min) = self.n_min.filter(|n_min| *n_min > request.budget.nodes_max()) {
-            let most = request.budget.nodes_max();
-            let expected = format!("expected at most {most} (as many are drafted a pass at most), found {n_min}");
+        request.draft.n_min = self.n_min.or(request.draft.n_min);
+        let (fewest, most) = (request.draft.n_min.unwrap_or(0), request.budget.nodes_max());
+        if fewest > most {
+            let limit = if self.n_max.is_some() { "speculative.n_max" } else { "what is drafted a pass at most" };
+            let expected = format!("expected at most {limit} ({most}), found {fewest}");
             return Err(ApiError::field("speculative.n_min", expected));
         }
-        request.draft.n_min = self.n_min.or(request.draft.n_min);
         request.draft.p_min = self.p_min.or(request.draft.p_min);
         Ok(())
     }

@@ -73,6 +73,7 @@ fn what_cannot_be_had_is_refused_by_name() {
         (json!({ "speculative": { "n_max": -1 } }), "speculative.n_max"),
         (json!({ "speculative": { "n_max": 2 }, "speculative.n_max": 2 }), "speculative.n_max"),
         (json!({ "speculative.n_max": 2, "speculative.n_min": 3 }), "speculative.n_min"),
+        (json!({ "speculative.n_min": 1000 }), "speculative.n_min"),
         (json!({ "speculative.p_min": 1.5 }), "speculative.p_min"),
         (json!({ "speculative.verify": "hope" }), "speculative.verify"),
         (json!({ "prediction": "text" }), "prediction"),
