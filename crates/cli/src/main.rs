@@ -45,11 +45,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use foretoken_kernels::Isa;
+use foretoken::MemoryLimit;
+use foretoken_kernels::{Allocator, Isa};
 
 use arguments::Asked;
 use arguments::defaults::DefaultValue;
 use failure::Failure;
+
+/// Where the system refuses memory, a line says so.
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 /// Text from large language models several times faster, without changing the text.
 #[derive(Parser, Debug)]
@@ -67,6 +72,13 @@ struct Cli {
     /// Defaults of options [default: ~/.config/foretoken/config.toml]
     #[arg(long, value_name = "FILE", global = true, hide_short_help = true)]
     config: Option<PathBuf>,
+    /// Most memory that is taken: 6GB or 512MiB; free, what the machine has; or none
+    ///
+    /// Weights, cache and draft models that need more are refused before they are loaded, with their parts and what
+    /// would make them smaller. What a container and `ulimit` allow counts as what the machine has. With none a
+    /// shortage is told and nothing more.
+    #[arg(long, value_name = "SIZE", default_value = "free", global = true, hide_short_help = true)]
+    memory_limit: MemoryLimit,
     /// Print the version; with -v also what was found on this machine
     #[arg(short = 'V', long, global = true)]
     version: bool,
@@ -119,6 +131,7 @@ enum Command {
 impl Cli {
     fn run(&self, defaults: &[DefaultValue]) -> Result<(), Failure> {
         self.loudness.choose();
+        self.memory_limit.choose();
         defaults.iter().for_each(progress::detail);
         choose_instruction_set()?;
         match &self.command {
@@ -168,6 +181,8 @@ fn run() -> Result<(), Failure> {
 
 fn main() -> ExitCode {
     clock::begin();
+    // Where the system refuses, a file that is shortened ends the program without a word, as it would have before.
+    let _ = foretoken_weights::exit_if_a_mapped_file_is_truncated();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -32,19 +32,19 @@ fn main() {
             (_, Some(format)) => {
                 let size = elements / format.elements() * format.bytes();
                 let blocks: Vec<u8> = (0..size).map(|i| ((i * 37 + matrix) % 61) as u8).collect();
-                let panels = Panels::pack(&compute.pool, format, OUTPUTS, INPUTS, &blocks);
+                let panels = Panels::pack(&compute.pool, format, OUTPUTS, INPUTS, &blocks).expect("there is memory");
                 bytes += panels.bytes();
                 panels
             }
             ("BF16", _) => {
                 bytes += 2 * elements;
                 let halves: Vec<_> = (0..elements).map(|i| bf16::from_f32((i % 61) as f32 / 64.0)).collect();
-                Panels::pack_floats(&compute.pool, Matrix::BF16(&halves), OUTPUTS, INPUTS)
+                Panels::pack_floats(&compute.pool, Matrix::BF16(&halves), OUTPUTS, INPUTS).expect("there is memory")
             }
             ("F32", _) => {
                 bytes += 4 * elements;
                 let floats: Vec<_> = (0..elements).map(|i| (i % 61) as f32 / 64.0).collect();
-                Panels::pack_floats(&compute.pool, Matrix::F32(&floats), OUTPUTS, INPUTS)
+                Panels::pack_floats(&compute.pool, Matrix::F32(&floats), OUTPUTS, INPUTS).expect("there is memory")
             }
             _ => panic!("no format {name}"),
         });

@@ -15,6 +15,7 @@ mod loops;
 
 use std::time::Instant;
 
+use crate::allocator::fallibly;
 use crate::{Compute, Isa, Pool};
 use loops::{Loop, Read};
 
@@ -98,7 +99,7 @@ fn bandwidth(isa: Isa, pool: &Pool) -> (f64, f64) {
 fn buffer() -> Vec<f32> {
     let mut len = BUFFER_LEN;
     // Asked for and given back, out of the compiler's sight: memory of zeros can only be demanded.
-    while len > BUFFER_LEN_MIN && std::hint::black_box(Vec::<f32>::new()).try_reserve_exact(len).is_err() {
+    while len > BUFFER_LEN_MIN && fallibly(|| std::hint::black_box(Vec::<f32>::new()).try_reserve_exact(len)).is_err() {
         len /= 2;
     }
     vec![0.0; len]

@@ -22,6 +22,7 @@
 compile_error!("panels are packed for machines that put the lowest byte first");
 
 pub mod activation;
+pub mod allocator;
 pub mod attention;
 pub mod block;
 pub mod ceilings;
@@ -36,6 +37,7 @@ pub mod rope;
 mod rounded;
 pub mod softmax;
 
+pub use allocator::Allocator;
 pub use ceilings::Ceilings;
 pub use isa::Isa;
 pub use panel::Panels;

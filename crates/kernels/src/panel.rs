@@ -101,11 +101,11 @@ impl Format {
 }
 
 impl Panels {
-    /// Packs a matrix from its rows of blocks, as they lie in a file.
+    /// Packs a matrix from its rows of blocks, as they lie in a file; `None` if there is no memory for it.
     ///
     /// # Panics
-    /// If `bytes` are not the `outputs` x `inputs` elements of this format in whole blocks, or there is no memory left.
-    pub fn pack(pool: &Pool, format: Format, outputs: usize, inputs: usize, bytes: &[u8]) -> Self {
+    /// If `bytes` are not the `outputs` x `inputs` elements of this format in whole blocks.
+    pub fn pack(pool: &Pool, format: Format, outputs: usize, inputs: usize, bytes: &[u8]) -> Option<Self> {
         assert!(inputs.is_multiple_of(format.elements()), "panels: {inputs} inputs of {}", format.name());
         let row = inputs / format.elements() * format.bytes();
         assert_eq!(
@@ -124,11 +124,11 @@ impl Panels {
         })
     }
 
-    /// Packs a matrix of floats from its rows.
+    /// Packs a matrix of floats from its rows; `None` if there is no memory for it.
     ///
     /// # Panics
-    /// If the matrix has not `outputs` x `inputs` elements, or there is no memory left.
-    pub fn pack_floats(pool: &Pool, matrix: Matrix<'_>, outputs: usize, inputs: usize) -> Self {
+    /// If the matrix has not `outputs` x `inputs` elements.
+    pub fn pack_floats(pool: &Pool, matrix: Matrix<'_>, outputs: usize, inputs: usize) -> Option<Self> {
         assert_eq!(Some(matrix.len()), outputs.checked_mul(inputs), "panels: elements of [{outputs}, {inputs}]");
         match matrix {
             Matrix::F32(w) => Self::packed(pool, Form::F32, outputs, inputs, &|output, lane, to| {
@@ -150,11 +150,10 @@ impl Panels {
         outputs: usize,
         inputs: usize,
         pack: &(dyn Fn(usize, usize, &mut [u8]) + Sync),
-    ) -> Self {
-        let mut panels = Self { form, outputs, inputs, memory: Memory::zeroed(0) };
+    ) -> Option<Self> {
+        let mut panels = Self { form, outputs, inputs, memory: Memory::none() };
         let (count, stride) = (panels.count(), panels.stride());
-        let bytes = count.checked_mul(stride).expect("bytes of weights that a machine can number");
-        panels.memory = Memory::zeroed(bytes);
+        panels.memory = Memory::zeroed(count.checked_mul(stride)?)?;
         let start = AtomicPtr::new(panels.memory.as_mut_slice().as_mut_ptr());
         pool.run(count, &|panel| {
             // SAFETY: panel i is the i-th range of `stride` bytes of the memory and belongs to task i alone.
@@ -164,7 +163,7 @@ impl Panels {
                 pack(panel * LANES + lane, lane, to);
             }
         });
-        panels
+        Some(panels)
     }
 
     /// What the weights are.

@@ -60,6 +60,15 @@ pub enum ModelError {
         /// What each of them takes.
         position_bytes: usize,
     },
+    /// There is no memory for a matrix in the form in which it is multiplied.
+    WeightsMemory {
+        /// The model and the matrix.
+        place: String,
+        /// Its rows.
+        outputs: usize,
+        /// Its columns.
+        inputs: usize,
+    },
 }
 
 /// A setting that may not fit a model, of [`Options`](crate::Options).
@@ -105,6 +114,9 @@ impl ModelError {
                     "{file}: cache: expected memory for {positions} positions of {position_bytes} bytes each, \
                      found less"
                 )
+            }
+            Self::WeightsMemory { place, outputs, inputs } => {
+                format!("{place}: expected memory for {outputs} x {inputs} weights, found less")
             }
         }
     }

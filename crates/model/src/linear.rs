@@ -156,7 +156,8 @@ impl Unpacked {
     /// Brings the weights to the form in which they are multiplied: the type that is asked for, or the file's own.
     ///
     /// # Errors
-    /// A type is asked for, and the weights are not floats; or they are quantized, and a tensor holds what cannot be.
+    /// A type is asked for, and the weights are not floats; or they are quantized, and a tensor holds what cannot be;
+    /// or there is no memory for them.
     pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
         let Self { name, source, lies, bias, inputs, outputs, unit_rows } = self;
         let whole = source.storage(packing.pool)?;
@@ -194,6 +195,8 @@ impl Unpacked {
             }
             None => matrix.pack(packing.pool, outputs, inputs),
         };
+        let no_memory = || ModelError::WeightsMemory { place: format!("{}: {name}", packing.file), outputs, inputs };
+        let weights = weights.ok_or_else(no_memory)?;
         matrix.release();
         Ok(Linear { weights, bias })
     }

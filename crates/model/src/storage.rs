@@ -91,8 +91,8 @@ impl Storage {
         }
     }
 
-    /// Panels of a matrix `[outputs, inputs]`, in the form in which it lies.
-    pub(crate) fn pack(&self, pool: &Pool, outputs: usize, inputs: usize) -> Panels {
+    /// Panels of a matrix `[outputs, inputs]`, in the form in which it lies; `None` if there is no memory for them.
+    pub(crate) fn pack(&self, pool: &Pool, outputs: usize, inputs: usize) -> Option<Panels> {
         match self.view() {
             View::Floats(matrix) => Panels::pack_floats(pool, matrix, outputs, inputs),
             View::Blocks(format, bytes) => Panels::pack(pool, format, outputs, inputs, bytes),

@@ -83,7 +83,7 @@ impl WeightType {
         storage: &Storage,
         outputs: usize,
         inputs: usize,
-    ) -> Result<Panels, (usize, f32)> {
+    ) -> Result<Option<Panels>, (usize, f32)> {
         Ok(match self.fitting(inputs) {
             Self::F32 => Storage::F32(rows(pool, storage, outputs, inputs, 1, |_, x, out| {
                 out.copy_from_slice(x);

@@ -90,7 +90,7 @@ fn healthy_kernels_pass() {
     let (x, w) = data();
     assert_eq!(first_dependence(&mut |x, _| naive::product(x, Matrix::F32(&w), INPUTS), &x, INPUTS), None);
     let compute = Compute::new(2);
-    let panels = Panels::pack_floats(&compute.pool, Matrix::F32(&w), OUTPUTS, INPUTS);
+    let panels = Panels::pack_floats(&compute.pool, Matrix::F32(&w), OUTPUTS, INPUTS).expect("there is memory");
     let mut healthy = |x: &[f32], rows: usize| {
         let mut out = vec![0.0; rows * OUTPUTS];
         let one = Product { weights: &panels, bias: None, out: &mut out, accumulate: false };

@@ -90,7 +90,7 @@ fn unsafe_code_lives_in_two_places_and_says_why() {
         let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));
         let blocks = ["{", "fn", "impl", "extern"].map(|what| ["unsafe", what].join(" "));
         let uses = code.filter(|line| blocks.iter().any(|block| line.contains(block))).count();
-        let allowed = name.starts_with("crates/kernels/") || name == "crates/weights/src/map.rs";
+        let allowed = name.starts_with("crates/kernels/") || name.starts_with("crates/weights/src/map");
         if uses > 0 && !allowed {
             offenders.push(format!("{name}: unsafe code"));
         }

@@ -35,5 +35,5 @@ mod tensor;
 
 pub use dtype::{Dtype, Layout};
 pub use error::WeightsError;
-pub use map::Bytes;
+pub use map::{Bytes, exit_if_a_mapped_file_is_truncated};
 pub use tensor::{Tensor, Weights};

@@ -2,8 +2,10 @@
 //!
 //! The idea: whoever owns the bytes sits behind an `Arc`, and a view is two integers, so that a tensor can be cloned,
 //! stored and sent to another thread without copying weights. This is the only module of the crate with `unsafe`, for
-//! the two calls that map a file and give pages back. It leaves out writing, and guarding against a file that changes
-//! while it is mapped.
+//! the calls that map a file and give pages back, and for what is done when somebody shortens a file that is mapped
+//! ([`truncated`]). It leaves out writing.
+
+mod truncated;
 
 use std::fmt;
 use std::fs::File;
@@ -14,13 +16,21 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::WeightsError;
+use truncated::Listing;
+pub use truncated::exit_if_a_mapped_file_is_truncated;
 
 /// Who owns the bytes.
 #[derive(Clone)]
 enum Owner {
     Static(&'static [u8]),
     Vec(Arc<Vec<u8>>),
-    Map(Arc<Mmap>),
+    Map(Arc<Mapped>),
+}
+
+/// A mapped file. The fields are dropped in this order: a mapping that is gone is not listed.
+struct Mapped {
+    _listing: Listing,
+    map: Mmap,
 }
 
 /// A range of a mapped file, of a static slice or of a `Vec`. Cheap to clone; the owner lives as long as any view.
@@ -43,7 +53,8 @@ impl Bytes {
         Bytes { start: 0, end: bytes.len(), owner: Owner::Vec(Arc::new(bytes)) }
     }
 
-    /// Maps a whole file. The file must not be changed or shortened by anyone while the view lives.
+    /// Maps a whole file. The file must not be changed or shortened by anyone while the view lives: to replace one,
+    /// rename another to its name ([`exit_if_a_mapped_file_is_truncated`] is for those who forget).
     ///
     /// # Errors
     /// [`WeightsError::Io`] if the path is not a regular file or cannot be opened or mapped.
@@ -60,7 +71,8 @@ impl Bytes {
         // or rewrites a model file under a running engine can; no system call prevents that, and reading the weights
         // into memory instead would double the start-up time and the footprint of every process that shares them.
         let map = unsafe { Mmap::map(&file) }.map_err(|error| WeightsError::io(path, "map", error))?;
-        Ok(Bytes { start: 0, end: map.len(), owner: Owner::Map(Arc::new(map)) })
+        let mapped = Mapped { _listing: Listing::new(path, &map), map };
+        Ok(Bytes { start: 0, end: mapped.map.len(), owner: Owner::Map(Arc::new(mapped)) })
     }
 
     /// The part of this view at `range`, counted from the start of this view, or `None` if it does not lie inside.
@@ -94,7 +106,8 @@ impl Bytes {
             if start < end {
                 // SAFETY: the mapping is of a file and read-only, so the pages, and neighbours that a large one takes
                 // along, come back with the same content.
-                let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+                let _ =
+                    unsafe { map.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
             }
         }
     }
@@ -107,7 +120,7 @@ impl Deref for Bytes {
         let all: &[u8] = match &self.owner {
             Owner::Static(bytes) => bytes,
             Owner::Vec(bytes) => bytes,
-            Owner::Map(map) => map,
+            Owner::Map(map) => &map.map,
         };
         &all[self.start..self.end]
     }

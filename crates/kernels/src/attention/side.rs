@@ -14,6 +14,7 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 
 use crate::LANES;
+use crate::allocator::fallibly;
 use crate::dtype::f16_to_f32;
 use crate::isa::shapes::{CACHE_LINE, QUANTS};
 
@@ -286,7 +287,7 @@ fn zeros<T: Clone + Default>(count: usize) -> Option<Vec<T>> {
     // Memory that is zero already can only be demanded. So as much is asked for first, and given back; out of the
     // compiler's sight, which would take it for granted.
     let mut asked = Vec::<T>::new();
-    asked.try_reserve_exact(count).ok()?;
+    fallibly(|| asked.try_reserve_exact(count)).ok()?;
     drop(std::hint::black_box(asked));
     Some(vec![T::default(); count])
 }

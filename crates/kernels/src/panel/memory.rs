@@ -34,24 +34,29 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// # Panics
-    /// If the system has no memory left.
-    pub(super) fn zeroed(len: usize) -> Self {
+    /// No bytes.
+    pub(super) const fn none() -> Self {
+        Self { _reserve: None, start: NonNull::dangling(), len: 0 }
+    }
+
+    /// So many; `None` if the system has no memory left.
+    pub(super) fn zeroed(len: usize) -> Option<Self> {
         if len == 0 {
-            return Self { _reserve: None, start: NonNull::dangling(), len };
+            return Some(Self::none());
         }
         let mut current: MutexGuard<'_, (Weak<MmapRaw>, usize)> =
             CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (reserve, used) = match (current.0.upgrade(), current.1) {
             (Some(reserve), used) if len <= reserve.len() - used => (reserve, used),
-            _ => reserve(len),
+            // Where addresses are few (`ulimit -v`), what is asked for may still be had, and nothing beyond.
+            _ => reserve(len.max(RESERVE)).or_else(|| reserve(len))?,
         };
         // SAFETY: used + len <= the reserve's length, by the test above or by its making.
         let start = unsafe { NonNull::new_unchecked(reserve.as_mut_ptr().add(used)) };
         if len <= RESERVE {
             *current = (Arc::downgrade(&reserve), (used + len).next_multiple_of(LINE).min(reserve.len()));
         }
-        Self { _reserve: Some(reserve), start, len }
+        Some(Self { _reserve: Some(reserve), start, len })
     }
 
     pub(super) fn as_slice(&self) -> &[u8] {
@@ -65,16 +70,15 @@ impl Memory {
     }
 }
 
-/// A new reserve for at least `len` bytes, and where its first large page begins.
-fn reserve(len: usize) -> (Arc<MmapRaw>, usize) {
-    let bytes = len.max(RESERVE).checked_add(PAGE).expect("bytes of weights that a machine can number");
-    let map = MmapMut::map_anon(bytes).unwrap_or_else(|error| panic!("no memory for {len} bytes of weights: {error}"));
+/// A new reserve for `len` bytes, and where its first large page begins; `None` if the system refuses it.
+fn reserve(len: usize) -> Option<(Arc<MmapRaw>, usize)> {
+    let map = MmapMut::map_anon(len.checked_add(PAGE)?).ok()?;
     // A wish: whether it is granted changes the speed and nothing else.
     #[cfg(target_os = "linux")]
     let _ = map.advise(memmap2::Advice::HugePage);
     let map = MmapRaw::from(map);
     let used = map.as_mut_ptr().align_offset(PAGE).min(PAGE);
-    (Arc::new(map), used)
+    Some((Arc::new(map), used))
 }
 
 #[cfg(test)]
@@ -83,7 +87,15 @@ mod tests {
 
     #[test]
     fn matrices_do_not_overlap_and_begin_with_zeros() {
-        let mut all: Vec<Memory> = [1, 64, 1000, 3 << 20, 0, RESERVE + 5, 77].map(Memory::zeroed).into();
+        let mut all: Vec<Memory> =
+            [1, 64, 1000, 3 << 20, 0, RESERVE + 5, 77].map(|len| Memory::zeroed(len).expect("there is memory")).into();
+        assert!(Memory::zeroed(usize::MAX - 5).is_none() && Memory::zeroed(1 << 60).is_none());
+        // What fills a reserve to its last byte, and one more.
+        let rest = {
+            let current = CURRENT.lock().expect("no test panicked");
+            current.0.upgrade().map_or(1, |reserve| reserve.len() - current.1)
+        };
+        all.extend([rest.max(1), 64].map(|len| Memory::zeroed(len).expect("there is memory")));
         for (i, memory) in all.iter_mut().enumerate() {
             assert!(memory.as_slice().iter().all(|byte| *byte == 0), "memory {i}");
             memory.as_mut_slice().fill(i as u8 + 1);

@@ -91,7 +91,7 @@ impl Layer {
     }
 
     pub(crate) fn panels(&self, compute: &Compute) -> Panels {
-        Panels::pack_floats(&compute.pool, self.weights.matrix(), self.outputs, self.inputs)
+        Panels::pack_floats(&compute.pool, self.weights.matrix(), self.outputs, self.inputs).expect("there is memory")
     }
 
     pub(crate) fn run(&self, compute: &Compute, x: &[f32], rows: usize) -> Vec<f32> {

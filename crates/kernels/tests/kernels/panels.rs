@@ -54,7 +54,7 @@ impl Case {
     }
 
     fn panels(&self, pool: &Pool) -> Panels {
-        Panels::pack(pool, self.format, self.outputs, self.inputs, &self.bytes)
+        Panels::pack(pool, self.format, self.outputs, self.inputs, &self.bytes).expect("there is memory")
     }
 
     fn run(&self, compute: &Compute, panels: &Panels, x: &[f32]) -> Vec<f32> {
@@ -129,7 +129,7 @@ proptest! {
                 let format = Format::ALL[numbers.below(Format::ALL.len())];
                 let outputs = 1 + numbers.below(50);
                 let bytes = blocks(&mut numbers, format, outputs * inputs);
-                let panels = Panels::pack(&pool, format, outputs, inputs, &bytes);
+                let panels = Panels::pack(&pool, format, outputs, inputs, &bytes).expect("there is memory");
                 (panels, numbers.units(outputs), numbers.units(rows * outputs))
             })
             .collect();
@@ -170,7 +170,8 @@ fn what_is_not_finite_stays_where_it_is() {
             let mut bytes = case.bytes.clone();
             bytes[scale..scale + 2].copy_from_slice(&bits.to_le_bytes());
             for compute in COMPUTES.iter() {
-                let hurt = Panels::pack(&compute.pool, format, case.outputs, case.inputs, &bytes);
+                let hurt =
+                    Panels::pack(&compute.pool, format, case.outputs, case.inputs, &bytes).expect("there is memory");
                 let (found, sound) =
                     (case.run(compute, &hurt, &case.x), case.run(compute, &case.panels(&compute.pool), &case.x));
                 for (i, (found, sound)) in found.iter().zip(&sound).enumerate() {
