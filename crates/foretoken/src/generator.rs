@@ -61,7 +61,8 @@ pub enum Opening<'a> {
         /// All layers.
         of: usize,
     },
-    /// Something that should be known before anything is loaded: that there is not memory enough, as it seems.
+    /// Something that should be known before anything is loaded: that there is not memory enough, as it seems, where
+    /// nothing limits it.
     Warning(&'a Message),
 }
 
@@ -99,7 +100,8 @@ impl Generator {
     /// Opens, checks and loads what the settings name.
     ///
     /// # Errors
-    /// Settings that contradict one another, and models that cannot be used, alone or together.
+    /// Settings that contradict one another, and models that cannot be used, alone or together, or need more memory
+    /// than may be taken ([`MemoryLimit`](crate::MemoryLimit)).
     pub fn open(settings: &Settings) -> Result<Self, Error> {
         Self::with(&Choices::new(settings), &mut |_| {})
     }
@@ -133,7 +135,7 @@ impl Generator {
             maker.open_drafts(specs)?;
         }
         let need = Need { drafts: maker.need(), ..Need::of_target(&target, &options) };
-        if let Some(shortage) = need.shortage() {
+        if let Some(shortage) = need.check()? {
             tell(Opening::Warning(&shortage));
         }
         let progress = &mut |done, of| tell(Opening::Loading { done, of });

@@ -1,16 +1,90 @@
-//! What a generator will need of memory, and what the system has: told before it is taken, where it does not suffice.
+//! What a generator will need of memory, and what it may take: compared before it is taken.
 //!
-//! Needed are the weights in the form in which they are multiplied, the whole cache, and the same of draft models. What
-//! is there is what the kernel says could be had without swapping (`MemAvailable`), or less where a control group (a
-//! container, a service) is allowed less. A shortage is told and nothing more: caches are filled as texts grow, and
-//! somebody may know better. Left out: what passes need beside, some ten megabytes, and systems other than Linux.
+//! Needed are the weights in the form in which they are multiplied, the whole cache, what passes compute with, and the
+//! same of draft models. What may be taken is one number for the whole process, for memory is the process's
+//! ([`MemoryLimit`]): what the system has free ([`available`]), unless a door sets another. More than that is refused
+//! with its parts and what would make them smaller: a machine that begins to swap, or ends some other program, helps
+//! nobody. Who says that there is no limit is told of a shortage and nothing more, since caches are filled as texts
+//! grow. Left out: what is small, and systems other than Linux, which are not asked what they have.
 
-use std::path::Path;
+mod available;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{PoisonError, RwLock};
 
 use foretoken_model::{CacheType, Options, WeightType};
 
+use crate::Error;
 use crate::error::Message;
 use crate::models::Opened;
+
+/// How much memory the process may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// What the system has free when it is asked: the machine, control groups and limits of the process.
+    #[default]
+    Free,
+    /// So many bytes, what the process already has included; and never more than is free.
+    Bytes(usize),
+    /// Whatever is asked for. A shortage is told.
+    None,
+}
+
+static LIMIT: RwLock<MemoryLimit> = RwLock::new(MemoryLimit::Free);
+
+impl MemoryLimit {
+    /// Holds for the whole process from now on.
+    pub fn choose(self) {
+        *LIMIT.write().unwrap_or_else(PoisonError::into_inner) = self;
+    }
+
+    /// What holds.
+    pub fn chosen() -> Self {
+        *LIMIT.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As it is written: `free`, `none`, or bytes with a unit or without: `6GB`, `512MiB`, `1e9`.
+impl FromStr for MemoryLimit {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let wrong = || format!("expected a size as 6GB or 512MiB, or free or none, found {word}");
+        match word.to_ascii_lowercase().as_str() {
+            "free" => return Ok(Self::Free),
+            "none" => return Ok(Self::None),
+            _ => {}
+        }
+        let units = word.find(|c: char| c.is_ascii_alphabetic() && !matches!(c, 'e' | 'E')).unwrap_or(word.len());
+        let (number, unit) = word.split_at(units);
+        let power = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 1.0,
+            "k" | "kb" => 1e3,
+            "m" | "mb" => 1e6,
+            "g" | "gb" => 1e9,
+            "t" | "tb" => 1e12,
+            "kib" => 1024.0,
+            "mib" => 1024.0 * 1024.0,
+            "gib" => 1024.0 * 1024.0 * 1024.0,
+            "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+            _ => return Err(wrong()),
+        };
+        let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+        let bytes = number * power;
+        if (1.0..1e18).contains(&bytes) { Ok(Self::Bytes(bytes as usize)) } else { Err(wrong()) }
+    }
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Free => f.write_str("free"),
+            Self::None => f.write_str("none"),
+            Self::Bytes(bytes) => f.write_str(&shown(*bytes)),
+        }
+    }
+}
 
 /// Bytes that a generator needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +95,9 @@ pub(crate) struct Need {
     pub(crate) floats: usize,
     /// The target's keys and values.
     pub(crate) cache: usize,
-    /// Weights, keys and values of draft models.
+    /// What the target computes with, of as many rows as a pass may have.
+    pub(crate) passes: usize,
+    /// The same of draft models.
     pub(crate) drafts: usize,
 }
 
@@ -31,38 +107,67 @@ impl Need {
         let floats = |tensor: &foretoken_weights::Tensor| is_matrix_of_floats(tensor).then_some(tensor.bytes.len());
         let floats = model.checkpoint.weights.iter().filter_map(floats).sum();
         let floats = if options.weight_type.is_some() { 0 } else { floats };
-        Self { weights: weights(model, options.weight_type), floats, cache: cache(model, options), drafts: 0 }
+        let (weights, cache) = (weights(model, options.weight_type), cache(model, options));
+        Self { weights, floats, cache, passes: passes(model, options), drafts: 0 }
     }
 
     /// What a draft model needs that is run in this way.
     pub(crate) fn of_draft(model: &Opened, options: &Options) -> usize {
-        weights(model, options.weight_type).saturating_add(cache(model, options))
+        let Self { weights, cache, passes, .. } = Self::of_target(model, options);
+        [weights, cache, passes].into_iter().fold(0, usize::saturating_add)
     }
 
-    /// What is to be said if the system has less.
-    pub(crate) fn shortage(&self) -> Option<Message> {
-        let texts = |path: &Path| std::fs::read_to_string(path).ok();
-        self.beyond(available(&texts)?)
+    /// Compares this with what may be taken. `Some`: there is less, which is to be told and no more.
+    ///
+    /// # Errors
+    /// There is less, and a limit holds.
+    pub(crate) fn check(&self) -> Result<Option<Message>, Error> {
+        let limit = MemoryLimit::chosen();
+        let Some(shortage) = self
+            .beyond(limit, available::available(&available::read), || available::held(&available::read).unwrap_or(0))
+        else {
+            return Ok(None);
+        };
+        if limit == MemoryLimit::None { Ok(Some(shortage)) } else { Err(Error::Input(shortage)) }
     }
 
-    /// What is to be said if there are so many bytes.
-    fn beyond(&self, available: usize) -> Option<Message> {
-        let Self { weights, floats, cache, drafts } = *self;
-        let all = weights.saturating_add(cache).saturating_add(drafts);
-        if all <= available {
+    /// What is to be said if this is more than is allowed, where so many bytes are free (none: nothing is known) and so
+    /// many are already held.
+    fn beyond(&self, limit: MemoryLimit, free: Option<usize>, held: impl Fn() -> usize) -> Option<Message> {
+        let Self { weights, floats, cache, passes, drafts } = *self;
+        let all = [weights, cache, passes, drafts].into_iter().fold(0, usize::saturating_add);
+        let of_limit = match limit {
+            MemoryLimit::Bytes(bytes) => Some(bytes.saturating_sub(held())),
+            MemoryLimit::Free | MemoryLimit::None => None,
+        };
+        let allowed = free.into_iter().chain(of_limit).min()?;
+        if all <= allowed {
             return None;
         }
         let mut parts = vec![format!("weights {}", shown(weights)), format!("cache {}", shown(cache))];
+        parts.push(format!("passes {}", shown(passes)));
         if drafts > 0 {
             parts.push(format!("draft models {}", shown(drafts)));
         }
-        let (all, parts, found) = (shown(all), parts.join(", "), shown(available));
-        let words = format!("memory: expected {all} ({parts}), found {found}; less is needed with a smaller ");
-        let mut message = Message::words(words).and_setting("ctx_size");
+        let found = match limit {
+            MemoryLimit::Bytes(bytes) if of_limit == Some(allowed) => {
+                let found = format!("found {}, which is what ", shown(allowed));
+                Message::words(found).and_setting("memory_limit").and(format!(" {} leaves", shown(bytes)))
+            }
+            _ => Message::words(format!("found {} free", shown(allowed))),
+        };
+        let (all, parts) = (shown(all), parts.join(", "));
+        let message = Message::words(format!("memory: expected {all} ({parts}), ")).followed_by(found);
+        let mut message = message.and("; less is needed with a smaller ").and_setting("ctx_size");
         if floats > 0 {
             message = message.and(", ").and_setting("dtype").and(" q8_0 or q4_k");
         }
-        Some(message.and(", ").and_setting("cache_type_k").and(" and ").and_setting("cache_type_v").and(" q8_0"))
+        let message = message.and(", ").and_setting("cache_type_k").and(" and ").and_setting("cache_type_v");
+        let message = message.and(" q8_0");
+        Some(match limit {
+            MemoryLimit::None => message,
+            _ => message.and("; ").and_setting("memory_limit").and(" none goes on all the same"),
+        })
     }
 }
 
@@ -93,92 +198,61 @@ fn cache(model: &Opened, options: &Options) -> usize {
     model.spec.cache_bytes_per_position(types).saturating_mul(positions)
 }
 
+/// Rows of a pass whose logits are wanted, as far as one reckons with them: those of a draft tree.
+const WANTED_ROWS: usize = 64;
+
+/// Bytes that a pass of the most rows computes with: about eight vectors of the stream's width a row, two of the
+/// feed-forward half's, all in floats, and logits.
+fn passes(model: &Opened, options: &Options) -> usize {
+    let spec = &model.spec;
+    let row = spec.width.saturating_mul(8).saturating_add(spec.ffn_width.saturating_mul(2));
+    let rows = row.saturating_mul(options.rows_max.min(options.pages.saturating_mul(options.page_len)));
+    rows.saturating_add(spec.vocabulary.saturating_mul(WANTED_ROWS)).saturating_mul(4)
+}
+
 fn shown(bytes: usize) -> String {
     let bytes = bytes as f64;
     if bytes < 1e9 { format!("{:.0} MB", bytes / 1e6) } else { format!("{:.1} GB", bytes / 1e9) }
-}
-
-/// Bytes that can be had, as the files of Linux tell it; `None` where there are none.
-fn available(read: &dyn Fn(&Path) -> Option<String>) -> Option<usize> {
-    let all = field(&read(Path::new("/proc/meminfo"))?, "MemAvailable:")?.saturating_mul(1024);
-    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
-    let left = groups.lines().filter_map(|line| left_of_group(line, read));
-    left.chain([all]).min()
-}
-
-/// The number behind a name at the beginning of a line.
-fn field(text: &str, name: &str) -> Option<usize> {
-    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
-    rest.split_whitespace().next()?.parse().ok()
-}
-
-/// What a control group, and those that it lies in, may take more than they have: a line of `/proc/self/cgroup`, of
-/// version 2 (`0::/path`) or of the memory controller of version 1.
-fn left_of_group(line: &str, read: &dyn Fn(&Path) -> Option<String>) -> Option<usize> {
-    let mut fields = line.splitn(3, ':').skip(1);
-    let (controllers, path) = (fields.next()?, fields.next()?);
-    let (root, limit, usage, of_files) = match controllers {
-        "" => ("/sys/fs/cgroup", "memory.max", "memory.current", ["inactive_file ", "active_file "]),
-        controllers if controllers.split(',').any(|name| name == "memory") => {
-            let of_files = ["total_inactive_file ", "total_active_file "];
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", of_files)
-        }
-        _ => return None,
-    };
-    let number = |folder: &Path, name: &str| read(&folder.join(name))?.trim().parse::<usize>().ok();
-    let left = |folder: &Path| {
-        let limit = number(folder, limit)?;
-        let stat = read(&folder.join("memory.stat")).unwrap_or_default();
-        // Pages of files are given back when somebody needs them; a model's own file is among them.
-        let files = of_files.iter().filter_map(|name| field(&stat, name)).sum();
-        Some(limit.saturating_sub(number(folder, usage)?.saturating_sub(files)))
-    };
-    // In a container the path may be that of outside, which is not there; the root is.
-    let inside = Path::new(path.trim_start_matches('/'));
-    inside.ancestors().filter_map(|folder| left(&Path::new(root).join(folder))).min()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn reading<'a>(files: &'a [(&'a str, &'a str)]) -> impl Fn(&Path) -> Option<String> + 'a {
-        |path| files.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_string())
-    }
-
-    #[test]
-    fn the_least_of_what_the_machine_and_its_groups_have_is_what_there_is() {
-        let machine = ("/proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n");
-        assert_eq!(available(&reading(&[machine])), Some(8_192_000));
-        assert_eq!(available(&reading(&[])), None);
-        let second = [
-            machine,
-            ("/proc/self/cgroup", "0::/a/b\n"),
-            ("/sys/fs/cgroup/a/memory.max", "4000\n"),
-            ("/sys/fs/cgroup/a/memory.current", "3000\n"),
-            ("/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 500\nactive_file 100\n"),
-            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
-            ("/sys/fs/cgroup/a/b/memory.current", "3000\n"),
-        ];
-        assert_eq!(available(&reading(&second)), Some(1600));
-        let first = [
-            machine,
-            ("/proc/self/cgroup", "9:name=systemd:/\n7:cpu,memory:/gone\n"),
-            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"),
-            ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "5000"),
-        ];
-        assert_eq!(available(&reading(&first)), Some(8_192_000));
-    }
-
     #[test]
     fn a_shortage_names_the_parts_and_what_to_change() {
-        let need = Need { weights: 2_000_000_000, floats: 1, cache: 300_000_000, drafts: 0 };
-        assert_eq!(need.beyond(2_300_000_000), None);
-        let said = |need: Need| need.beyond(1_200_000_000).expect("it does not suffice").to_string();
-        let expected = "memory: expected 2.3 GB (weights 2.0 GB, cache 300 MB), found 1.2 GB; less is needed with a \
-                        smaller ctx_size, dtype q8_0 or q4_k, cache_type_k and cache_type_v q8_0";
-        assert_eq!(said(need), expected);
-        let quantized = said(Need { floats: 0, drafts: 50_000_000, ..need });
-        assert!(quantized.contains("cache 300 MB, draft models 50 MB), found") && !quantized.contains("dtype"));
+        let need = Need { weights: 2_000_000_000, floats: 1, cache: 300_000_000, passes: 0, drafts: 0 };
+        let beyond = |need: Need, limit, free| need.beyond(limit, free, || 200_000_000).map(|it| it.to_string());
+        assert_eq!(beyond(need, MemoryLimit::Free, Some(2_300_000_000)), None);
+        assert_eq!(beyond(need, MemoryLimit::Free, None), None);
+        let expected = "memory: expected 2.3 GB (weights 2.0 GB, cache 300 MB, passes 0 MB), found 1.2 GB free; less \
+                        is needed with a smaller ctx_size, dtype q8_0 or q4_k, cache_type_k and cache_type_v q8_0";
+        let told = beyond(need, MemoryLimit::None, Some(1_200_000_000)).expect("it does not suffice");
+        assert_eq!(told, expected);
+        let refused = beyond(need, MemoryLimit::Free, Some(1_200_000_000)).expect("it does not suffice");
+        assert_eq!(refused, format!("{expected}; memory_limit none goes on all the same"));
+        let quantized = Need { floats: 0, drafts: 50_000_000, ..need };
+        let quantized = beyond(quantized, MemoryLimit::None, Some(1_200_000_000)).expect("it does not suffice");
+        assert!(quantized.contains("draft models 50 MB), found") && !quantized.contains("dtype"), "{quantized}");
+        // What is already held counts where a limit was named, and what is free holds there too.
+        let limited = beyond(need, MemoryLimit::Bytes(2_400_000_000), Some(9_000_000_000)).expect("200 MB are held");
+        assert!(limited.contains("found 2.2 GB, which is what memory_limit 2.4 GB leaves;"), "{limited}");
+        assert_eq!(beyond(need, MemoryLimit::Bytes(2_500_000_000), Some(9_000_000_000)), None);
+        let unfree = beyond(need, MemoryLimit::Bytes(2_500_000_000), Some(1_000_000)).expect("it is not free");
+        assert!(unfree.contains("found 1 MB free;"), "{unfree}");
+    }
+
+    #[test]
+    fn a_limit_is_read_as_people_write_sizes() {
+        let read = |word: &str| word.parse::<MemoryLimit>();
+        assert_eq!(read("6GB"), Ok(MemoryLimit::Bytes(6_000_000_000)));
+        assert_eq!(read("1.5 GiB"), Ok(MemoryLimit::Bytes(3 << 29)));
+        assert_eq!(read("512m"), Ok(MemoryLimit::Bytes(512_000_000)));
+        assert_eq!((read("1e9"), read("100")), (Ok(MemoryLimit::Bytes(1_000_000_000)), Ok(MemoryLimit::Bytes(100))));
+        assert_eq!((read("Free"), read("none")), (Ok(MemoryLimit::Free), Ok(MemoryLimit::None)));
+        for wrong in ["", "-1GB", "0", "6XB", "GB", "nan", "inf", "1e30GB", "6GB6"] {
+            let said = read(wrong).expect_err(wrong);
+            assert_eq!(said, format!("expected a size as 6GB or 512MiB, or free or none, found {wrong}"));
+        }
     }
 }

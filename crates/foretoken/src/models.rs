@@ -18,6 +18,7 @@ use foretoken_text::{ChatTemplate, Tokenizer};
 use foretoken_weights::{Bytes, gguf};
 
 use crate::Error;
+use crate::memory::Need;
 use defaults::Defaults;
 use demo::Embedded;
 
@@ -186,8 +187,10 @@ impl Opened {
     /// Loads the network. `progress` hears of each layer: how many are loaded, of how many.
     ///
     /// # Errors
-    /// A tensor is missing or contradicts the configuration.
+    /// A tensor is missing or contradicts the configuration, or more memory is needed than may be taken
+    /// ([`MemoryLimit`](crate::MemoryLimit)).
     pub fn load(&self, options: Options, progress: &mut dyn FnMut(usize, usize)) -> Result<Model, Error> {
+        Need::of_target(self, &options).check()?;
         Ok(Model::load(&self.checkpoint, options, progress)?)
     }
 }

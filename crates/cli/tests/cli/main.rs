@@ -18,6 +18,7 @@ mod hub;
 mod logits;
 mod lookup;
 mod loudness;
+mod machine;
 mod n_best;
 mod outputs;
 mod page;

@@ -7,6 +7,7 @@
 use std::io::{self, Read, Write};
 
 use foretoken_engine::{SavedPrefix, SavedRows};
+use foretoken_kernels::allocator::fallibly;
 use foretoken_speculation::Token;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -82,7 +83,7 @@ pub(super) fn read(
     for ((number, (first, _)), size) in (1..).zip(groups).zip(sizes) {
         let mut bytes = Vec::new();
         let field = format!("group {number}: rows");
-        if bytes.try_reserve_exact(size).is_err() {
+        if fallibly(|| bytes.try_reserve_exact(size)).is_err() {
             return Err(reader.field(field, format!("memory for {size} bytes"), "less"));
         }
         reader.append(&field, &mut bytes, size)?;

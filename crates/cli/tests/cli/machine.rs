@@ -1,0 +1,138 @@
+//! What the machine does to a program: too little memory, and files that others shorten while they are used.
+//!
+//! Whatever it is, the program ends with a line and exit code 1, or does what was asked. Left out: memory that is
+//! promised and then not there, at which the system ends processes as it likes.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use super::{at_home, demo, program, run, words};
+
+/// A copy of a demo model, which a test may spoil.
+fn spoiled(name: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    for entry in fs::read_dir(demo(name)).expect("the demo model is there") {
+        let path = entry.expect("it can be listed").path();
+        fs::copy(&path, folder.path().join(path.file_name().expect("a file"))).expect("it can be copied");
+    }
+    folder
+}
+
+#[test]
+fn a_model_that_is_shortened_while_it_writes_ends_with_a_line() {
+    let (home, model) = (tempfile::tempdir().expect("a folder can be made"), spoiled("demo-target"));
+    let path = model.path().join("model.safetensors");
+    let mut command = program(home.path());
+    command.args(["generate", "-m"]).arg(model.path());
+    command.args(words("-p Once --spec-type none --ignore-eos -n 4000 -c 4096 --color never -q"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let mut out = child.stdout.take().expect("it is piped");
+    out.read_exact(&mut [0; 20]).expect("some words come");
+    File::options().write(true).open(&path).expect("it can be opened").set_len(5000).expect("it can be shortened");
+    out.read_to_end(&mut Vec::new()).expect("the rest comes");
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8(output.stderr).expect("text");
+    let name = path.display();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let expected = format!("error: {name}: expected 4727096 bytes, found fewer: it was shortened while it was used\n");
+    let len = fs::metadata(format!("{}/model.safetensors", demo("demo-target"))).expect("it is there").len();
+    assert_eq!(said, expected.replace("4727096", &len.to_string()));
+}
+
+#[test]
+fn a_model_that_is_replaced_while_it_writes_does_no_harm() {
+    let (home, model) = (tempfile::tempdir().expect("a folder can be made"), spoiled("demo-target"));
+    let line = "-p Once -s 1 --spec-type none --ignore-eos -n 300 -q";
+    let undisturbed = run(&[vec!["generate", "-m", &demo("demo-target")], words(line)].concat()).ok();
+    let mut command = program(home.path());
+    command.args(["generate", "-m"]).arg(model.path()).args(words(line));
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut out = child.stdout.take().expect("it is piped");
+    let mut text = vec![0; 20];
+    out.read_exact(&mut text).expect("some words come");
+    fs::write(model.path().join("new"), b"something else").expect("it can be written");
+    fs::rename(model.path().join("new"), model.path().join("model.safetensors")).expect("it can be renamed");
+    out.read_to_end(&mut text).expect("the rest comes");
+    assert!(child.wait().expect("it ends").success());
+    assert_eq!(String::from_utf8(text).expect("text"), undisturbed);
+}
+
+#[test]
+fn what_needs_more_memory_than_it_may_take_is_refused_with_its_parts() {
+    let refused = run(&words("generate -p Once -n 5 --memory-limit 1MB")).error(1);
+    let (parts, found) = refused.split_once("), found ").expect("both are said");
+    assert!(parts.starts_with("memory: expected ") && parts.contains("(weights "), "{refused}");
+    let rest = "0 MB, which is what --memory-limit 1 MB leaves; less is needed with a smaller --ctx-size, --dtype q8_0 \
+                or q4_k, --cache-type-k and --cache-type-v q8_0; --memory-limit none goes on all the same";
+    assert_eq!(found, rest);
+    // Draft models are reckoned with.
+    let drafts = run(&words("generate -p Once -n 5 --memory-limit 1MB --spec-type draft")).error(1);
+    assert!(drafts.contains(", draft models "), "{drafts}");
+    let text = run(&words("generate -p Once -s 1 -n 5 -q")).ok();
+    for enough in ["none", "4GB", "4GiB"] {
+        assert_eq!(run(&["generate", "-p", "Once", "-s", "1", "-n", "5", "-q", "--memory-limit", enough]).ok(), text);
+    }
+    // Whatever loads a model asks.
+    for line in ["bench pass --memory-limit 1MB", "logits --tokens 1,2 -o /dev/null --memory-limit 1MB"] {
+        let refused = run(&[words(line), vec!["-m", &demo("demo-target")]].concat()).error(1);
+        assert!(refused.starts_with("memory: expected "), "{line}: {refused}");
+    }
+    let wrong = run(&words("generate --memory-limit 6XB")).error(2);
+    assert!(wrong.contains("--memory-limit") && wrong.contains("6GB or 512MiB"), "{wrong}");
+}
+
+/// Runs a command line under `ulimit -v`, in kB; the exit code, standard output and standard error.
+#[cfg(target_os = "linux")]
+fn under(limit_kb: usize, line: &str, folder: &std::path::Path) -> (Option<i32>, String, String) {
+    let mut command = Command::new("sh");
+    at_home(&mut command, folder);
+    let program = env!("CARGO_BIN_EXE_foretoken");
+    command.current_dir(folder).args(["-c", &format!("ulimit -v {limit_kb}; exec {program} {line}")]);
+    let output = command.stdin(Stdio::null()).output().expect("a shell starts");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Whatever the system gives of addresses, a command does what it should or says in one line why not.
+#[test]
+#[cfg(target_os = "linux")]
+fn little_memory_is_an_error_and_never_an_abort() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    fs::write(folder.path().join("text.txt"), "one two three one two three\n".repeat(100)).expect("it can be written");
+    let target = demo("demo-target");
+    let lines = [
+        "generate -p Once -s 1 -n 8 -q -t 4".to_string(),
+        "generate -p Once -s 1 -n 8 -q -np 3 --spec-type draft+suffix -t 2".to_string(),
+        format!("generate -m {target} -p Once -s 1 -n 8 -q --dtype q8_0 -lcd kept"),
+        format!("logits -m {target} --tokens 1,2,3 -o out --force"),
+        format!("quantize {target} out.gguf --type q8_0 --force"),
+        format!("lookup build text.txt -m {target} -o out.cache --force"),
+        format!("inspect -m {target}"),
+        "bench replay --help".to_string(),
+    ];
+    // Below this the system cannot even load the program, and ends it.
+    let loads = |limit_kb: &usize| under(*limit_kb, "--version", folder.path()).0 == Some(0);
+    let least_kb = (20_000..400_000).step_by(1000).find(loads).expect("the program starts");
+    // Every tenth of them in ordinary tests, each at other limits.
+    let all = std::env::var_os("FORETOKEN_ALL_LIMITS").is_some();
+    let mut wrong = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let (mut succeeded, step) = (None, if all { 4000 } else { 40_000 });
+        for limit_kb in (least_kb + 3700 * number..least_kb + 600_000).step_by(step) {
+            let (code, out, err) = under(limit_kb, line, folder.path());
+            let fits = match code {
+                Some(0) => out == *succeeded.get_or_insert(out.clone()),
+                Some(1) => err.lines().count() == 1 && err.starts_with("error: "),
+                // The system's loader refused before the program began.
+                Some(127) => err.contains("error while loading shared libraries") || err.contains("cannot"),
+                _ => false,
+            };
+            if !fits {
+                wrong.push(format!("{line} at {limit_kb} kB: {code:?}: {err}"));
+            }
+        }
+        assert!(succeeded.is_some() || !wrong.is_empty(), "{line}: never enough");
+    }
+    assert!(wrong.is_empty(), "{} runs:\n{}", wrong.len(), wrong.join("\n"));
+}

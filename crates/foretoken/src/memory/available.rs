@@ -1,0 +1,116 @@
+//! What the system has of memory for this process, as the files of Linux tell it.
+//!
+//! It is the least of what the kernel says could be had without swapping (`MemAvailable`), of what control groups (a
+//! container, a service) are allowed beyond what they have, and of what the process is allowed of addresses and data
+//! (`ulimit -v`, `ulimit -d`). Left out: systems other than Linux, of which nothing is known.
+
+use std::path::Path;
+
+/// Reads a file of the system; `None` if it is not there.
+pub(super) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
+
+/// Reads the files of this system.
+pub(super) fn read(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// Bytes of memory that this process has and no file has a copy of.
+pub(super) fn held(read: Read<'_>) -> Option<usize> {
+    let status = read(Path::new("/proc/self/status"))?;
+    field(&status, "RssAnon:")?.checked_mul(1024)
+}
+
+/// Bytes that can be had; `None` where nothing is known.
+pub(super) fn available(read: Read<'_>) -> Option<usize> {
+    let all = field(&read(Path::new("/proc/meminfo"))?, "MemAvailable:")?.saturating_mul(1024);
+    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    let left = groups.lines().filter_map(|line| left_of_group(line, read));
+    left.chain(left_of_process(read)).chain([all]).min()
+}
+
+/// What the process may take more than it has of addresses, and of data.
+fn left_of_process(read: Read<'_>) -> impl Iterator<Item = usize> {
+    let limits = read(Path::new("/proc/self/limits")).unwrap_or_default();
+    let status = read(Path::new("/proc/self/status")).unwrap_or_default();
+    let left = move |(limit, used): (&str, &str)| {
+        let allowed = field(&limits, limit)?; // no number where it is "unlimited"
+        Some(allowed.saturating_sub(field(&status, used)?.saturating_mul(1024)))
+    };
+    [("Max address space", "VmSize:"), ("Max data size", "VmData:")].into_iter().filter_map(left)
+}
+
+/// The number behind a name at the beginning of a line.
+fn field(text: &str, name: &str) -> Option<usize> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// What a control group, and those that it lies in, may take more than they have: a line of `/proc/self/cgroup`, of
+/// version 2 (`0::/path`) or of the memory controller of version 1.
+fn left_of_group(line: &str, read: Read<'_>) -> Option<usize> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?);
+    let (root, limit, usage, of_files) = match controllers {
+        "" => ("/sys/fs/cgroup", "memory.max", "memory.current", ["inactive_file ", "active_file "]),
+        controllers if controllers.split(',').any(|name| name == "memory") => {
+            let of_files = ["total_inactive_file ", "total_active_file "];
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", of_files)
+        }
+        _ => return None,
+    };
+    let number = |folder: &Path, name: &str| read(&folder.join(name))?.trim().parse::<usize>().ok();
+    let left = |folder: &Path| {
+        let limit = number(folder, limit)?;
+        let stat = read(&folder.join("memory.stat")).unwrap_or_default();
+        // Pages of files are given back when somebody needs them; a model's own file is among them.
+        let files = of_files.iter().filter_map(|name| field(&stat, name)).sum();
+        Some(limit.saturating_sub(number(folder, usage)?.saturating_sub(files)))
+    };
+    // In a container the path may be that of outside, which is not there; the root is.
+    let inside = Path::new(path.trim_start_matches('/'));
+    inside.ancestors().filter_map(|folder| left(&Path::new(root).join(folder))).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading<'a>(files: &'a [(&'a str, &'a str)]) -> impl Fn(&Path) -> Option<String> + 'a {
+        |path| files.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_string())
+    }
+
+    #[test]
+    fn the_least_of_what_the_machine_and_its_groups_have_is_what_there_is() {
+        let machine = ("/proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n");
+        assert_eq!(available(&reading(&[machine])), Some(8_192_000));
+        assert_eq!(available(&reading(&[])), None);
+        let second = [
+            machine,
+            ("/proc/self/cgroup", "0::/a/b\n"),
+            ("/sys/fs/cgroup/a/memory.max", "4000\n"),
+            ("/sys/fs/cgroup/a/memory.current", "3000\n"),
+            ("/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file 500\nactive_file 100\n"),
+            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/b/memory.current", "3000\n"),
+        ];
+        assert_eq!(available(&reading(&second)), Some(1600));
+        let first = [
+            machine,
+            ("/proc/self/cgroup", "9:name=systemd:/\n7:cpu,memory:/gone\n"),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712"),
+            ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "5000"),
+        ];
+        assert_eq!(available(&reading(&first)), Some(8_192_000));
+    }
+
+    #[test]
+    fn what_the_process_is_allowed_counts() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
+                      Max data size             unlimited            unlimited            bytes     \n\
+                      Max address space         1024000              unlimited            bytes     \n";
+        let status = ("/proc/self/status", "VmSize:\t     900 kB\nVmData:\t 10 kB\nRssAnon:\t      70 kB\n");
+        let files = [("/proc/meminfo", "MemAvailable:    8000 kB\n"), ("/proc/self/limits", limits), status];
+        assert_eq!(available(&reading(&files)), Some(1_024_000 - 900 * 1024));
+        assert_eq!(held(&reading(&files)), Some(70 * 1024));
+    }
+}
