@@ -226,6 +226,11 @@ fn splits(places: &[Places<'_>], window: Option<usize>) -> Range<usize> {
     first / SPLIT..longest.div_ceil(SPLIT)
 }
 
+/// The length of this shape; `None` where it wraps around, and could fit a slice that it must not fit.
+fn checked_len(shape: [usize; 3]) -> Option<usize> {
+    shape.iter().try_fold(1, |len: usize, dimension| len.checked_mul(*dimension))
+}
+
 /// Attends `queries` `[rows, heads, head_dim]` to the positions named by `places` (one a row), into `out` of
 /// the same shape.
 ///
@@ -244,10 +249,8 @@ pub fn attention(
     let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, places.len());
     assert!(heads % kv_heads == 0, "attention: {heads} heads over {kv_heads} key-value heads");
     assert!([values.kv_heads, values.head_dim] == [kv_heads, head_dim], "attention: keys and values");
-    assert_eq!(keys.slots(), values.slots(), "attention: keys and values");
-    // Checked: a product of shapes that wraps around could fit a slice that it must not fit.
-    let elements = rows.checked_mul(heads).and_then(|all| all.checked_mul(head_dim));
-    assert!(elements == Some(queries.len()) && out.len() == queries.len(), "attention: shape of queries");
+    assert!(keys.slots() == values.slots() && out.len() == queries.len(), "attention: slots, or shape of the output");
+    assert!(checked_len([rows, heads, head_dim]) == Some(queries.len()), "attention: shape of queries");
     assert!(places.iter().all(|place| place.len() > 0), "attention: a row without positions");
     assert!(window != Some(0), "attention: a window of no positions");
     assert!([0, heads].contains(&slopes.len()), "attention: {} slopes for {heads} heads", slopes.len());

@@ -27,6 +27,9 @@ const YIELDS: usize = 300;
 /// Starts a thread: of the system, or, in tests, of one that refuses.
 type Spawn<'a> = &'a mut dyn FnMut(String, Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>;
 
+/// Threads that are left to others where the system refuses one.
+const SPARE: usize = 8;
+
 /// A fixed number of threads, the caller's included.
 pub struct Pool {
     shared: Arc<Shared>,
@@ -76,9 +79,20 @@ const END: usize = usize::MAX;
 
 impl Pool {
     /// A pool of `threads` threads; 0 counts as 1, and 1 starts none. Where the system refuses one, the pool has those
-    /// that were had before: [`threads`](Self::threads) says how many.
+    /// that were had before, but for some that it gives back, up to 8 and at most half (rounded up): who took the last
+    /// thread would leave none to the rest of the program. [`threads`](Self::threads) says how many there are.
     pub fn new(threads: usize) -> Self {
-        Self::spawned_by(threads, &mut |name, work| std::thread::Builder::new().name(name).spawn(work))
+        Self::sharing(threads, &mut |name, work| std::thread::Builder::new().name(name).spawn(work))
+    }
+
+    fn sharing(threads: usize, spawn: Spawn<'_>) -> Self {
+        let all = Self::spawned_by(threads, spawn);
+        let workers = all.workers.len();
+        if all.threads() >= threads {
+            return all;
+        }
+        drop(all); // the new ones are started when these have ended
+        Self::spawned_by(1 + workers - workers.div_ceil(2).min(SPARE), spawn)
     }
 
     fn spawned_by(threads: usize, spawn: Spawn<'_>) -> Self {
@@ -279,24 +293,31 @@ impl Drop for Pool {
 mod tests {
     use super::*;
 
-    /// A system that gives so many threads and then no more.
+    /// A pool of a system that has so many threads at a time.
     fn pool_of_at_most(given: usize, threads: usize) -> Pool {
-        let mut left = given;
-        Pool::spawned_by(threads, &mut |name, work| {
-            left = left.checked_sub(1).ok_or(std::io::ErrorKind::WouldBlock)?;
-            std::thread::Builder::new().name(name).spawn(work)
+        let alive = Arc::new(AtomicUsize::new(0));
+        Pool::sharing(threads, &mut |name, work| {
+            let alive = Arc::clone(&alive);
+            if alive.fetch_add(1, Ordering::SeqCst) >= given {
+                alive.fetch_sub(1, Ordering::SeqCst);
+                return Err(std::io::ErrorKind::WouldBlock.into());
+            }
+            std::thread::Builder::new().name(name).spawn(move || {
+                work();
+                alive.fetch_sub(1, Ordering::SeqCst);
+            })
         })
     }
 
     #[test]
-    fn a_pool_makes_do_with_the_threads_that_it_gets() {
-        for given in 0..4 {
-            let pool = pool_of_at_most(given, 8);
-            assert_eq!(pool.threads(), given + 1);
+    fn a_pool_makes_do_with_the_threads_that_it_gets_and_leaves_some() {
+        for (given, asked, had) in [(0, 8, 1), (1, 8, 1), (2, 8, 2), (3, 8, 2), (4, 8, 3), (7, 8, 8), (20, 40, 13)] {
+            let pool = pool_of_at_most(given, asked);
+            assert_eq!(pool.threads(), had, "{given} given");
             for tasks in [1, 2, 7, 100] {
                 let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
                 pool.run_as(tasks, &|task, thread| {
-                    assert!(thread <= given);
+                    assert!(thread < had);
                     counts[task].fetch_add(1, Ordering::Relaxed);
                 });
                 assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{given} given, {tasks} tasks");
