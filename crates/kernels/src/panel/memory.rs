@@ -70,7 +70,7 @@ fn reserve(len: usize) -> (Arc<MmapRaw>, usize) {
     let bytes = len.max(RESERVE).checked_add(PAGE).expect("bytes of weights that a machine can number");
     let map = MmapMut::map_anon(bytes).unwrap_or_else(|error| panic!("no memory for {len} bytes of weights: {error}"));
     // A wish: whether it is granted changes the speed and nothing else.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))] // Miri knows no such wish
     let _ = map.advise(memmap2::Advice::HugePage);
     let map = MmapRaw::from(map);
     let used = map.as_mut_ptr().align_offset(PAGE).min(PAGE);
