@@ -41,7 +41,7 @@ pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices)
     drop(loading);
     clock::loaded(since);
     tell_generator_notes(&generator);
-    let (isa, threads) = (Isa::chosen().name(), choices.settings.model.threads());
+    let (isa, threads) = (Isa::chosen().name(), generator.threads);
     let (target, drafters) = (&generator.prompter.target.name, generator.prompter.names.join(", "));
     detail(format_args!("{target} with {threads} threads of {isa}; drafters: {drafters}"));
     let drawn_seed = generator.prompter.decided.settings.seed;

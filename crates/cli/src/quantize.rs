@@ -109,7 +109,12 @@ impl Quantize {
         interrupts: Interrupts,
     ) -> Result<OutputFile, Failure> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let pool = Pool::new(self.threads.unwrap_or(cores));
+        let threads = self.threads.unwrap_or(cores);
+        let pool = Pool::new(threads);
+        if pool.threads() < threads {
+            let found = pool.threads();
+            progress::say(format_args!("note: threads: expected {threads}, found {found}: the system gives no more"));
+        }
         let bar = progress::bar("quantizing", tensors.len());
         for (tensor, choice) in tensors.iter().zip(plan) {
             let stopped = || !interrupts.go_on();

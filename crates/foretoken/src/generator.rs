@@ -43,6 +43,8 @@ pub struct Generator {
     pub kept_texts: KeptTexts,
     /// Rows of prompts that are kept for later.
     prompt_cache: PromptCache,
+    /// Threads that compute the target's passes: as many as were asked for, or as the system gives.
+    pub threads: usize,
     /// What a user should know, a line each.
     pub notes: Vec<Message>,
     settings: Settings,
@@ -140,6 +142,8 @@ impl Generator {
         }
         let progress = &mut |done, of| tell(Opening::Loading { done, of });
         let network = target.load(options, progress)?;
+        let threads = network.threads();
+        notes.extend(model.note_threads(threads));
         let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, network.spec(), model));
         let mut engine = Engine::new(Box::new(network), *parallel, context);
         let mut methods: Vec<Method> = Vec::with_capacity(specs.len());
@@ -154,7 +158,7 @@ impl Generator {
             (false, Some(costs)) => KeptCosts::hold(&mut engine, &names, costs)?,
             (false, None) => {
                 let held = speculation.costs.as_deref();
-                KeptCosts::prepare(&mut engine, &names, held, &maker.key(model), &mut notes)?
+                KeptCosts::prepare(&mut engine, &names, held, &maker.key(model, threads), &mut notes)?
             }
         };
         notes.extend(speculation.unused(&specs));
@@ -167,7 +171,7 @@ impl Generator {
             Prompter { target, tokenizer, decided, names, methods, context, made, drafting, template_asked, template };
         let first_request = engine.next_request();
         let (prompter, settings) = (Arc::new(prompter), settings.clone());
-        Ok(Self { engine, prompter, kept_texts, prompt_cache, notes, settings, first_request, costs })
+        Ok(Self { engine, prompter, kept_texts, prompt_cache, threads, notes, settings, first_request, costs })
     }
 
     /// A generator that writes the texts of a record again, if it is given the same prompts in the same order. Files

@@ -105,7 +105,7 @@ impl Shared {
     /// No other task touches the range.
     #[expect(clippy::mut_from_ref, reason = "disjoint ranges of one slice, by the contract above")]
     unsafe fn range(&self, from: usize, len: usize) -> &mut [f32] {
-        assert!(from + len <= self.1);
+        assert!(from.checked_add(len).is_some_and(|end| end <= self.1));
         // SAFETY: the range is inside the slice that the pointer came from, and the caller promises that it is free.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(from), len) }
     }
@@ -226,6 +226,11 @@ fn splits(places: &[Places<'_>], window: Option<usize>) -> Range<usize> {
     first / SPLIT..longest.div_ceil(SPLIT)
 }
 
+/// The length of this shape; `None` where it wraps around, and could fit a slice that it must not fit.
+fn checked_len(shape: [usize; 3]) -> Option<usize> {
+    shape.iter().try_fold(1, |len: usize, dimension| len.checked_mul(*dimension))
+}
+
 /// Attends `queries` `[rows, heads, head_dim]` to the positions named by `places` (one a row), into `out` of
 /// the same shape.
 ///
@@ -244,8 +249,8 @@ pub fn attention(
     let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, places.len());
     assert!(heads % kv_heads == 0, "attention: {heads} heads over {kv_heads} key-value heads");
     assert!([values.kv_heads, values.head_dim] == [kv_heads, head_dim], "attention: keys and values");
-    assert_eq!(keys.slots(), values.slots(), "attention: keys and values");
-    assert!(queries.len() == rows * heads * head_dim && out.len() == queries.len(), "attention: shape of queries");
+    assert!(keys.slots() == values.slots() && out.len() == queries.len(), "attention: slots, or shape of the output");
+    assert!(checked_len([rows, heads, head_dim]) == Some(queries.len()), "attention: shape of queries");
     assert!(places.iter().all(|place| place.len() > 0), "attention: a row without positions");
     assert!(window != Some(0), "attention: a window of no positions");
     assert!([0, heads].contains(&slopes.len()), "attention: {} slopes for {heads} heads", slopes.len());
@@ -268,7 +273,7 @@ pub fn attention(
     let slabs = if apart { items * splits } else { 2 * threads };
     let Scratch { desks, parts } = scratch;
     desks.resize_with(threads.max(desks.len()), Mutex::default);
-    let parts = room(parts, slabs * slab);
+    let parts = room(parts, slabs.checked_mul(slab).expect("attention: parts that a machine can number"));
     let (parts, out) = (Shared(parts.as_mut_ptr(), parts.len()), Shared(out.as_mut_ptr(), out.len()));
     let call = Call { compute, arguments, queries, tiles, desks, parts, slab, out };
     let item = |item: usize, worker: usize| {

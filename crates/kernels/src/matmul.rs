@@ -39,7 +39,9 @@ const ALONE_BELOW: usize = 100_000;
 /// # Panics
 /// If a shape does not fit: weights are not `[outputs, inputs]`, or an output is not `[rows, outputs]`.
 pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, products: &mut [Product<'_>]) {
-    assert!(inputs > 0 && x.len() == rows * inputs, "product: x has {} elements, expected {rows} x {inputs}", x.len());
+    // Checked: a product of shapes that wraps around could fit a slice that it must not fit.
+    let elements = rows.checked_mul(inputs).filter(|elements| *elements == x.len() && inputs > 0);
+    assert!(elements.is_some(), "product: x has {} elements, expected {rows} x {inputs}", x.len());
     if rows == 0 {
         return;
     }

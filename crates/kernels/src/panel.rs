@@ -60,6 +60,8 @@ pub struct Panels {
     form: Form,
     outputs: usize,
     inputs: usize,
+    /// Bytes from a panel to the next.
+    stride: usize,
     memory: Memory,
 }
 
@@ -151,8 +153,9 @@ impl Panels {
         inputs: usize,
         pack: &(dyn Fn(usize, usize, &mut [u8]) + Sync),
     ) -> Option<Self> {
-        let mut panels = Self { form, outputs, inputs, memory: Memory::none() };
-        let (count, stride) = (panels.count(), panels.stride());
+        let stride = stride(form, inputs)?;
+        let mut panels = Self { form, outputs, inputs, stride, memory: Memory::none() };
+        let count = panels.count();
         panels.memory = Memory::zeroed(count.checked_mul(stride)?)?;
         let start = AtomicPtr::new(panels.memory.as_mut_slice().as_mut_ptr());
         pool.run(count, &|panel| {
@@ -183,31 +186,18 @@ impl Panels {
 
     /// Bytes that a product reads.
     pub fn bytes(&self) -> usize {
-        self.count() * self.stride()
+        self.count() * self.stride
     }
 
     pub(crate) fn count(&self) -> usize {
         self.outputs.div_ceil(LANES)
     }
 
-    fn stride(&self) -> usize {
-        let bytes = match self.form {
-            Form::F32 => self.inputs * LANES * size_of::<f32>(),
-            Form::F16 => self.inputs * LANES * size_of::<u16>(),
-            Form::BF16 => self.inputs.next_multiple_of(2) * LANES * size_of::<u16>(),
-            Form::Blocks(format) => {
-                let extras = self.inputs / format.elements() * format.extras_bytes();
-                self.inputs / SMALL * format.group_bytes() + extras
-            }
-        };
-        bytes.next_multiple_of(LINE)
-    }
-
     /// The `count` panels from `number` against rows that were prepared for this format.
     fn tile<'a>(&self, number: usize, count: usize, rows: &'a Rows<'a>, bias: i32) -> Tile<'a> {
         assert!(count > 0 && number + count <= self.count(), "panels: {count} from {number} of {}", self.count());
         assert_eq!(rows.inputs, self.inputs, "panels: inputs");
-        let panel = &self.memory.as_slice()[number * self.stride()..][..count * self.stride()];
+        let panel = &self.memory.as_slice()[number * self.stride..][..count * self.stride];
         let offset = match self.form {
             Form::Blocks(format) => format.offset() - if format.is_wide() { bias } else { 0 },
             _ => 0,
@@ -218,7 +208,7 @@ impl Panels {
             count,
             rows,
             offset,
-            stride: self.stride(),
+            stride: self.stride,
             ahead: panel.as_ptr(),
             share: 0,
             turn: usize::MAX,
@@ -226,6 +216,20 @@ impl Panels {
             paired: false,
         }
     }
+}
+
+/// Bytes of a panel; `None` if there is no such number.
+fn stride(form: Form, inputs: usize) -> Option<usize> {
+    let bytes = match form {
+        Form::F32 => inputs.checked_mul(LANES * size_of::<f32>())?,
+        Form::F16 => inputs.checked_mul(LANES * size_of::<u16>())?,
+        Form::BF16 => inputs.checked_next_multiple_of(2)?.checked_mul(LANES * size_of::<u16>())?,
+        Form::Blocks(format) => {
+            let extras = (inputs / format.elements()).checked_mul(format.extras_bytes())?;
+            (inputs / SMALL).checked_mul(format.group_bytes())?.checked_add(extras)?
+        }
+    };
+    bytes.checked_next_multiple_of(LINE)
 }
 
 /// Puts the elements of one output into their lane, `UNIT` of them side by side.

@@ -9,6 +9,8 @@
 //! may be, because kernels write the same bits whoever computes them. A fork-join of two threads that are awake costs
 //! 0.7 microseconds (2 cores of a Sapphire Rapids Xeon; the test `fork_join` measures it).
 //!
+//! Where the system refuses a thread, the pool is as large as it could become; its size changes no result.
+//!
 //! Left out: priorities, nesting (a task must not call [`Pool::run`] on the pool that runs it).
 
 use std::any::Any;
@@ -21,6 +23,12 @@ use std::thread::JoinHandle;
 /// fewer cores than threads yielding is what lets the others finish.
 const SPINS: usize = 1_000;
 const YIELDS: usize = 300;
+
+/// Starts a thread: of the system, or, in tests, of one that refuses.
+type Spawn<'a> = &'a mut dyn FnMut(String, Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>;
+
+/// Threads that are left to others where the system refuses one.
+const SPARE: usize = 8;
 
 /// A fixed number of threads, the caller's included.
 pub struct Pool {
@@ -51,7 +59,14 @@ struct Shared {
 #[derive(Clone, Copy)]
 struct Job {
     body: *const Body<'static>,
+    split: Split,
+}
+
+/// Tasks, and the threads that have a range of them each.
+#[derive(Clone, Copy)]
+struct Split {
     tasks: usize,
+    threads: usize,
 }
 // SAFETY: the body is `Sync`, and `Pool::run_as` withdraws the job and waits for those who joined it.
 unsafe impl Send for Job {}
@@ -63,8 +78,24 @@ struct Counter(AtomicUsize);
 const END: usize = usize::MAX;
 
 impl Pool {
-    /// A pool of `threads` threads; 0 counts as 1, and 1 starts none.
+    /// A pool of `threads` threads; 0 counts as 1, and 1 starts none. Where the system refuses one, the pool has those
+    /// that were had before, but for some that it gives back, up to 8 and at most half (rounded up): who took the last
+    /// thread would leave none to the rest of the program. [`threads`](Self::threads) says how many there are.
     pub fn new(threads: usize) -> Self {
+        Self::sharing(threads, &mut |name, work| std::thread::Builder::new().name(name).spawn(work))
+    }
+
+    fn sharing(threads: usize, spawn: Spawn<'_>) -> Self {
+        let all = Self::spawned_by(threads, spawn);
+        let workers = all.workers.len();
+        if all.threads() >= threads {
+            return all;
+        }
+        drop(all); // the new ones are started when these have ended
+        Self::spawned_by(1 + workers - workers.div_ceil(2).min(SPARE), spawn)
+    }
+
+    fn spawned_by(threads: usize, spawn: Spawn<'_>) -> Self {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
             job: Mutex::new(None),
@@ -75,12 +106,9 @@ impl Pool {
             panic: Mutex::new(None),
         });
         let workers = (1..threads)
-            .map(|worker| {
+            .map_while(|worker| {
                 let shared = Arc::clone(&shared);
-                std::thread::Builder::new()
-                    .name(format!("foretoken-{worker}"))
-                    .spawn(move || shared.work(worker))
-                    .expect("the system refuses another thread")
+                spawn(format!("foretoken-{worker}"), Box::new(move || shared.work(worker))).ok()
             })
             .collect();
         Self { shared, workers, turn: Mutex::new(()) }
@@ -130,12 +158,13 @@ impl Pool {
         let body: *const Body<'_> = task;
         // SAFETY: only the lifetime is erased; the body is not used after this function returns (see `Job`).
         let body: *const Body<'static> = unsafe { std::mem::transmute(body) };
-        for (thread, next) in shared.next.iter().enumerate() {
-            next.0.store(shared.first_of(thread, tasks), Ordering::Relaxed);
+        let split = Split { tasks, threads: self.threads() };
+        for (thread, next) in shared.next.iter().enumerate().take(split.threads) {
+            next.0.store(split.first_of(thread), Ordering::Relaxed);
         }
         {
             let mut job = shared.lock_job();
-            *job = Some(Job { body, tasks });
+            *job = Some(Job { body, split });
             shared.epoch.fetch_add(1, Ordering::Release);
         }
         // A worker counts itself as parked under the lock of the job, before its last look at the epoch: either
@@ -143,7 +172,7 @@ impl Pool {
         if shared.parked.load(Ordering::Relaxed) > 0 {
             shared.wake.notify_all();
         }
-        let own = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(0, tasks, |number| task(number, 0))));
+        let own = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(0, split, |number| task(number, 0))));
         *shared.lock_job() = None;
         let mut looked = 0;
         while shared.running.load(Ordering::Acquire) > 0 {
@@ -163,17 +192,18 @@ fn pause(looked: &mut usize) {
     if *looked < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
 }
 
-impl Shared {
+impl Split {
     /// The first task of a thread's range.
-    fn first_of(&self, thread: usize, tasks: usize) -> usize {
-        thread * tasks / self.next.len()
+    fn first_of(self, thread: usize) -> usize {
+        thread * self.tasks / self.threads
     }
+}
 
+impl Shared {
     /// Runs the tasks of the thread's own range, then what others have left.
-    fn take_tasks(&self, thread: usize, tasks: usize, run: impl Fn(usize)) {
-        let threads = self.next.len();
-        for of in (thread..threads).chain(0..thread) {
-            let end = self.first_of(of + 1, tasks);
+    fn take_tasks(&self, thread: usize, split: Split, run: impl Fn(usize)) {
+        for of in (thread..split.threads).chain(0..thread) {
+            let end = split.first_of(of + 1);
             loop {
                 let number = self.next[of].0.fetch_add(1, Ordering::Relaxed);
                 if number >= end {
@@ -191,14 +221,19 @@ impl Shared {
             if seen == END {
                 return;
             }
-            let Some(Job { body, tasks }) = self.join() else { continue };
+            let Some(Job { body, split }) = self.join() else { continue };
             // SAFETY: the caller of `run_as` waits for `running` to reach zero, which happens below, so the body is
             // alive here.
             let body = unsafe { &*body };
             let result =
-                catch_unwind(AssertUnwindSafe(|| self.take_tasks(worker, tasks, |number| body(number, worker))));
+                catch_unwind(AssertUnwindSafe(|| self.take_tasks(worker, split, |number| body(number, worker))));
             if let Err(payload) = result {
-                *self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(payload);
+                let mut first = self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                match *first {
+                    None => *first = Some(payload),
+                    // Dropped, it might panic once more, here, and the caller would wait for this thread for ever.
+                    Some(_) => std::mem::forget(payload),
+                }
             }
             self.running.fetch_sub(1, Ordering::Release);
         }
@@ -250,6 +285,43 @@ impl Drop for Pool {
         for worker in self.workers.drain(..) {
             // A worker cannot panic: every task is caught.
             let _ = worker.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pool of a system that has so many threads at a time.
+    fn pool_of_at_most(given: usize, threads: usize) -> Pool {
+        let alive = Arc::new(AtomicUsize::new(0));
+        Pool::sharing(threads, &mut |name, work| {
+            let alive = Arc::clone(&alive);
+            if alive.fetch_add(1, Ordering::SeqCst) >= given {
+                alive.fetch_sub(1, Ordering::SeqCst);
+                return Err(std::io::ErrorKind::WouldBlock.into());
+            }
+            std::thread::Builder::new().name(name).spawn(move || {
+                work();
+                alive.fetch_sub(1, Ordering::SeqCst);
+            })
+        })
+    }
+
+    #[test]
+    fn a_pool_makes_do_with_the_threads_that_it_gets_and_leaves_some() {
+        for (given, asked, had) in [(0, 8, 1), (1, 8, 1), (2, 8, 2), (3, 8, 2), (4, 8, 3), (7, 8, 8), (20, 40, 13)] {
+            let pool = pool_of_at_most(given, asked);
+            assert_eq!(pool.threads(), had, "{given} given");
+            for tasks in [1, 2, 7, 100] {
+                let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+                pool.run_as(tasks, &|task, thread| {
+                    assert!(thread < had);
+                    counts[task].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{given} given, {tasks} tasks");
+            }
         }
     }
 }

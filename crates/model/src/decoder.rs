@@ -218,6 +218,11 @@ impl Model {
         &self.network.spec
     }
 
+    /// Threads that compute: as many as were asked for, or as the system gives.
+    pub fn threads(&self) -> usize {
+        self.compute.pool.threads()
+    }
+
     /// Name of the type, number of weights and bytes of every matrix that a pass multiplies with; the head is the last.
     pub fn products(&self) -> impl Iterator<Item = (&'static str, usize, usize)> {
         self.network.matrices().map(Linear::size)

@@ -29,6 +29,7 @@ mod replay;
 mod serve;
 mod speculation;
 mod terminal;
+mod threads;
 mod trie;
 
 use std::io::Write;

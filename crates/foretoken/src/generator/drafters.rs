@@ -186,9 +186,9 @@ impl<'a> DrafterMaker<'a> {
         self.drafts.values().fold(0, |all, draft| all.saturating_add(Need::of_draft(&draft.model, &self.run_with)))
     }
 
-    /// All that the costs of a pass depend on besides the machine, for a reader.
-    pub fn key(&self, model: &ModelSettings) -> String {
-        let Options { threads, key_type, value_type, .. } = self.run_with;
+    /// All that the costs of a pass depend on besides the machine, for a reader. `threads`: those that were had.
+    pub fn key(&self, model: &ModelSettings, threads: usize) -> String {
+        let Options { key_type, value_type, .. } = self.run_with;
         let named = |model: &Opened, weights: Option<WeightType>| {
             let types = weights.map_or("its own types".to_string(), |weights| format!("{weights:?}"));
             format!("{} ({} bytes, {types})", model.place(), model.weights_bytes())

@@ -77,6 +77,13 @@ impl ModelSettings {
         self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
+    /// What is to be said where the system gave fewer threads than were asked for.
+    pub(crate) fn note_threads(&self, found: usize) -> Option<Message> {
+        let expected = self.threads();
+        let rest = format!(": expected {expected}, found {found}: the system gives no more; texts stay the same");
+        (found < expected).then(|| Message::setting("threads").and(rest))
+    }
+
     /// Tokens that a text may have: what was asked for, but never more than the network can represent.
     pub fn context(&self, model: &Opened) -> usize {
         let own = model.spec.context_max;
@@ -107,6 +114,14 @@ impl ModelSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_that_the_system_refuses_are_told() {
+        let settings = ModelSettings { threads: Some(8), ..ModelSettings::default() };
+        let line = settings.note_threads(3).expect("three are fewer than eight").to_string();
+        assert_eq!(line, "threads: expected 8, found 3: the system gives no more; texts stay the same");
+        assert_eq!(settings.note_threads(8), None);
+    }
 
     #[test]
     fn the_cache_grows_with_the_texts_by_what_they_mostly_need() {

@@ -74,7 +74,7 @@ impl Memory {
 fn reserve(len: usize) -> Option<(Arc<MmapRaw>, usize)> {
     let map = MmapMut::map_anon(len.checked_add(PAGE)?).ok()?;
     // A wish: whether it is granted changes the speed and nothing else.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))] // Miri knows no such wish
     let _ = map.advise(memmap2::Advice::HugePage);
     let map = MmapRaw::from(map);
     let used = map.as_mut_ptr().align_offset(PAGE).min(PAGE);

@@ -112,7 +112,7 @@ impl Views {
 impl Rows<'_> {
     /// Asserts that every array has the shape that a tile of this format reads.
     pub(super) fn check(&self, count: usize, form: Form) {
-        let elements = count * self.inputs;
+        let elements = count.checked_mul(self.inputs).expect("panels: elements that a machine can number");
         let Form::Blocks(format) = form else {
             assert_eq!(self.floats.len(), elements, "panels: elements of {count} rows");
             return;

@@ -2,6 +2,7 @@
 
 mod attention;
 mod block;
+mod boundary;
 mod ceilings;
 mod panels;
 mod pool;

@@ -1,0 +1,42 @@
+//! The safe boundary: shapes that no memory can have are refused by the assertion on shapes, also where their product
+//! wraps around to a length that fits. Without checks a release build would go on and read beyond the slices.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use foretoken_kernels::attention::{Arguments, CacheType, Places, Scratch, Side, attention};
+use foretoken_kernels::dtype::Matrix;
+use foretoken_kernels::matmul::{Product, product};
+use foretoken_kernels::{Compute, Isa, Panels, Pool};
+
+/// The message of the panic that `call` ends with.
+fn refusal(call: impl FnOnce()) -> String {
+    let payload = catch_unwind(AssertUnwindSafe(call)).expect_err("a shape that cannot be was taken");
+    payload.downcast_ref::<String>().cloned().or(payload.downcast_ref::<&str>().map(ToString::to_string)).unwrap()
+}
+
+#[test]
+fn rows_times_inputs_may_not_wrap_around() {
+    let compute = Compute::with(Isa::PORTABLE, Pool::new(1));
+    let weights = Panels::pack_floats(&compute.pool, Matrix::F32(&[]), 0, 2);
+    let one = Product { weights: &weights, bias: None, out: &mut [], accumulate: false };
+    let message = refusal(|| product(&compute, &[], usize::MAX / 2 + 1, 2, one));
+    assert!(message.starts_with("product: x has 0 elements"), "{message}");
+}
+
+#[test]
+fn panels_of_more_bytes_than_there_are_numbers_are_refused() {
+    let pool = Pool::new(1);
+    let message = refusal(|| drop(Panels::pack_floats(&pool, Matrix::F32(&[]), 0, usize::MAX / 8)));
+    assert_eq!(message, "bytes of weights that a machine can number");
+}
+
+#[test]
+fn heads_may_not_wrap_around() {
+    let compute = Compute::with(Isa::PORTABLE, Pool::new(1));
+    let keys = Side::keys(CacheType::F32, 16, 1, 16).unwrap();
+    let values = Side::values(CacheType::F32, 16, 1, 16).unwrap();
+    let arguments = Arguments::new(usize::MAX / 16 + 1, 1.0, &keys, &values);
+    let places = [Places { prefix: &[0], tail: &[] }];
+    let message = refusal(|| attention(&compute, &arguments, &[], &places, &mut Scratch::default(), &mut []));
+    assert_eq!(message, "attention: shape of queries");
+}
