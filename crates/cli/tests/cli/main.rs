@@ -27,6 +27,7 @@ mod records;
 mod replay;
 mod serve;
 mod speculation;
+mod stores;
 mod terminal;
 mod trie;
 
