@@ -60,7 +60,7 @@ impl KeptCosts {
     ) -> Result<Self, Error> {
         let key = format!("{key}; {}; {}", Isa::chosen().name(), machine());
         if let Some(path) = held {
-            if !path.exists() {
+            if !kept_file::is_there(path)? {
                 kept_file::try_place(path)?;
                 engine.measure_costs();
                 write(path, &key, &engine.cost_record(), names).map_err(|error| unwritable(path, &error))?;

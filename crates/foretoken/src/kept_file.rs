@@ -58,6 +58,14 @@ impl Display for KeptFileError {
 
 impl std::error::Error for KeptFileError {}
 
+/// Whether a file is there; a link to nothing is not.
+///
+/// # Errors
+/// The system does not say: who took that for a no would write over a file.
+pub(crate) fn is_there(path: &Path) -> Result<bool, KeptFileError> {
+    path.try_exists().map_err(|error| KeptFileError::io(path, "read", &error))
+}
+
 /// Opens a file to be read, and says how long it is.
 ///
 /// # Errors

@@ -45,7 +45,7 @@ impl KeptTexts {
         let vocabulary = vocabulary("lookup_cache_dynamic")?;
         let mut store = Store::new(vocabulary, settings.lookup_cache_tokens);
         let mut seen = None;
-        if path.exists() {
+        if kept_file::is_there(path)? {
             let (found, sum) = Store::load_with_sum(path, vocabulary, TOKENS_MAX)?;
             seen = Some(sum);
             fits(path, found.tokens(), settings.lookup_cache_tokens)?;

@@ -52,7 +52,8 @@ impl Opened {
         let checkpoint = Checkpoint::open(path)?;
         let spec = family::spec(&checkpoint)?;
         let name = path.display().to_string();
-        if !path.is_dir() {
+        // Not asked of the disk again: what was opened says what it is.
+        if matches!(checkpoint.config, Config::Gguf(_)) {
             return Ok(Self { name, checkpoint, spec, defaults: Defaults::default(), place: Place::Gguf });
         }
         let (generation, config) = (path.join("generation_config.json"), path.join("config.json"));

@@ -58,7 +58,6 @@ fn a_chat_keeps_what_was_written_beside_it() {
     turn("Hello");
     run(&["generate", "-n", "1", "--spec-type", "none", "-lcd", &store, "beside"]).ok();
     turn("Again");
-    drop(turn);
     drop(input);
     assert!(chat.wait().expect("it ends").success());
     assert_eq!(documents(&store), 3);

@@ -235,7 +235,10 @@ int ftruncate64(int fd, off64_t len) {
 }
 
 int statx(int folder, const char *restrict path, int flags, unsigned mask, struct statx *restrict found) {
-    FAIL_WHERE("stat", *path ? is_under(path) : fd_counts(folder))
+    /* Rust asks with a null pointer whether there is such a call; glibc declares that nobody does. */
+    const char *volatile asked = path;
+    const char *name = asked;
+    FAIL_WHERE("stat", name && (*name ? is_under(name) : fd_counts(folder)))
     return NEXT(statx)(folder, path, flags, mask, found);
 }
 
