@@ -49,12 +49,13 @@ impl KeptTexts {
             let (found, sum) = Store::load_with_sum(path, vocabulary, TOKENS_MAX)?;
             seen = Some(sum);
             fits(path, found.tokens(), settings.lookup_cache_tokens)?;
-            for text in found.documents() {
+            // They are many, and kept as they were read: no text is there twice.
+            store = found.keeping(settings.lookup_cache_tokens);
+            for text in store.documents() {
                 let whose = text.tenant.filter(|_| !settings.shared);
                 engine.warm_up(&text.tokens, text.prompt_len, whose);
-                store.add(text.clone());
             }
-            engine.set_next_request(engine.next_request().max(found.next_request()));
+            engine.set_next_request(engine.next_request().max(store.next_request()));
         }
         // Before any text is written that could then not be kept: a file is begun beside it, and dropped.
         kept_file::try_place(path)?;

@@ -111,6 +111,13 @@ impl Store {
         true
     }
 
+    /// The store with room for another number of tokens, as [`Store::new`] has it.
+    pub(crate) fn keeping(mut self, tokens_max: usize) -> Self {
+        self.tokens_max = tokens_max.min(TOKENS_MAX);
+        self.drop_oldest();
+        self
+    }
+
     fn drop_oldest(&mut self) {
         while self.tokens > self.tokens_max {
             let oldest = self.documents.pop_front().expect("an empty store holds no tokens");
