@@ -151,3 +151,23 @@ fn what_never_ends_is_refused_by_name() {
         );
     }
 }
+
+/// What a folder is called is printed, and commands no terminal.
+#[cfg(unix)]
+#[test]
+fn names_command_no_terminal() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let model = folder.path().join("a\u{1b}[31mb\nc");
+    std::fs::create_dir(&model).expect("a folder can be made");
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(format!("{}/{name}", golden("llama")), model.join(name)).expect("copied");
+    }
+    let model = model.display().to_string();
+    for line in
+        [vec!["inspect", &model], vec!["generate", "-v", "--prompt-ids", "1", "--output-ids", "-n", "1", "-m", &model]]
+    {
+        let run = run(&line);
+        assert!(run.code == 0 && !run.out.contains('\u{1b}') && !run.err.contains('\u{1b}'), "{}{}", run.out, run.err);
+        assert!((run.out + &run.err).contains("a\\u{1b}[31mb\\nc"));
+    }
+}
