@@ -16,15 +16,16 @@ use foretoken::output_file::Existing;
 use foretoken::{
     Answer, ChatMessage, Conversation, Event, FinishReason, Generator, OutputFile, Request, Settings, seed_of_answer,
 };
+use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator};
 use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
-use crate::output::OutputOptions;
+use crate::output::{OutputOptions, refuse_stream};
 use crate::printing::{Marks, ShowDrafts, Stream, table};
 use crate::progress::{PromptBar, say, warn};
-use crate::{records, report};
+use crate::report;
 use commands::{Command, HELP};
 use turns::Turns;
 
@@ -170,6 +171,7 @@ impl Talk<'_> {
 
     /// Writes the conversation to a file; over one only if it is this conversation's, or that is said.
     fn save(&mut self, path: &Path, force: bool) -> Result<String, Failure> {
+        refuse_stream("/save", path)?;
         let own = self.saved.as_deref() == Some(path);
         let mut file = match own || force {
             true => OutputFile::create(path, Existing::Replaced, &[])?,
@@ -185,7 +187,7 @@ impl Talk<'_> {
     /// Goes on with the conversation of a file.
     fn load(&mut self, path: &Path) -> Result<String, Failure> {
         let place = path.display().to_string();
-        let text = records::read_text(path)?;
+        let text = whole::read_text(path, TEXT_BYTES_MAX).map_err(|error| Failure::file(path, &error))?;
         let value = serde_json::from_str(&text)
             .map_err(|error| Failure::Other(format!("{place}: expected a conversation in JSON, found: {error}")))?;
         let messages: Vec<ChatMessage> =

@@ -16,7 +16,7 @@ use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, on_one_line};
 use crate::options::{CacheOptions, HubOptions, ModelOptions};
 
 /// Options of `foretoken inspect`.
@@ -160,7 +160,7 @@ impl Facts {
             None => format!("{} tokens, no tokenizer", grouped(spec.vocabulary)),
         };
         let mut rows = vec![
-            ("model", model.name.clone()),
+            ("model", on_one_line(&model.name)),
             ("format", model.format().to_string()),
             ("family", spec.family.to_string()),
             ("parameters", grouped(model.checkpoint.parameters())),

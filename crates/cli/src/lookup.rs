@@ -13,7 +13,7 @@ use foretoken_text::Tokenizer;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::output::OutputOptions;
+use crate::output::{OutputOptions, refuse_stream};
 use crate::progress::{self, say};
 use crate::records;
 use crate::values;
@@ -99,6 +99,7 @@ impl Build {
     /// # Errors
     /// A file cannot be read or understood, there is no text in any, or the store cannot be written.
     pub fn run(&self) -> Result<(), Failure> {
+        refuse_stream("--output", &self.output)?;
         let tokenizer = self.vocabulary.open()?;
         let mut files = Vec::new();
         for corpus in &self.corpora {

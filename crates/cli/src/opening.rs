@@ -9,7 +9,7 @@ use foretoken::{Answer, Event, Generator, Settings};
 use foretoken_kernels::Isa;
 
 use crate::clock;
-use crate::failure::Failure;
+use crate::failure::{Failure, on_one_line};
 use crate::names::option;
 use crate::progress::{Loading, detail, say, warn};
 
@@ -42,7 +42,7 @@ pub fn open_generator_with(choices: &Choices<'_>) -> Result<(Generator, Notices)
     clock::loaded(since);
     tell_generator_notes(&generator);
     let (isa, threads) = (Isa::chosen().name(), generator.threads);
-    let (target, drafters) = (&generator.prompter.target.name, generator.prompter.names.join(", "));
+    let (target, drafters) = (on_one_line(&generator.prompter.target.name), generator.prompter.names.join(", "));
     detail(format_args!("{target} with {threads} threads of {isa}; drafters: {drafters}"));
     let drawn_seed = generator.prompter.decided.settings.seed;
     let untold_seed = drawn_seed.filter(|_| choices.settings.sampling.seed.is_none());
@@ -64,9 +64,8 @@ fn tell_sampling_note(generator: &Generator) {
 
 fn tell_generator_notes(generator: &Generator) {
     // Folders may be named anything, and a note is one line.
-    let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
-    let shown = |line: String| line.chars().flat_map(escaped).collect::<String>();
-    generator.notes.iter().for_each(|note| say(format_args!("note: {}", shown(note.with_names(option)))));
+    let shown = |note: &foretoken::Message| on_one_line(&note.with_names(option));
+    generator.notes.iter().for_each(|note| say(format_args!("note: {}", shown(note))));
 }
 
 impl Notices {

@@ -27,9 +27,19 @@ impl OutputOptions {
     /// # Errors
     /// As [`OutputFile::create`].
     pub fn begin(self, path: &Path, read: &[PathBuf]) -> Result<OutputFile, Failure> {
+        // As everywhere where a file is expected; a file of that name is ./-
+        let path = if path == Path::new("-") { Path::new("/dev/stdout") } else { path };
         let existing = if self.force { Existing::Replaced } else { Existing::Kept };
         // Where the system does not let us listen a half file stays behind, under a name that says so.
         let _ = Interrupts::listen();
         Ok(OutputFile::create(path, existing, read)?)
+    }
+}
+
+/// Refuses `-`, which stands for standard output, where that has other things to say.
+pub fn refuse_stream(option: &str, path: &Path) -> Result<(), Failure> {
+    match path == Path::new("-") {
+        true => Err(Failure::Usage(format!("{option}: expected a file (./- for one of this name), found -"))),
+        false => Ok(()),
     }
 }

@@ -5,11 +5,12 @@
 //! wherever a file is named. Left out: what prompts
 //! are ([`foretoken::prompts`]).
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use foretoken::{Prompt, Token};
+use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -78,9 +79,8 @@ fn text_of(path: &Path) -> Result<(String, String), Failure> {
         return Ok((path.display().to_string(), read_text(path)?));
     }
     let name = "standard input".to_string();
-    let mut bytes = Vec::new();
-    let read = std::io::stdin().read_to_end(&mut bytes);
-    read.map_err(|error| Failure::Other(format!("{name}: cannot be read: {error}")))?;
+    let read = whole::read_all(std::io::stdin(), TEXT_BYTES_MAX);
+    let bytes = read.map_err(|error| Failure::Other(format!("{name}: cannot be read: {error}")))?;
     let text = utf8(&name, bytes)?;
     Ok((name, text))
 }

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
+use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -60,12 +61,13 @@ pub fn read(path: &Path, tokenizer: &Tokenizer, limit: Option<usize>) -> Result<
     }
 }
 
-/// The text of a file.
+/// The text of a file that a user names, which may be a pipe.
 ///
 /// # Errors
-/// It cannot be read, or is no UTF-8.
+/// It cannot be read, is longer than any text, or is no UTF-8.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
-    utf8(&path.display().to_string(), std::fs::read(path).map_err(|error| Failure::file(path, &error))?)
+    let bytes = whole::read_stream(path, TEXT_BYTES_MAX).map_err(|error| Failure::file(path, &error))?;
+    utf8(&path.display().to_string(), bytes)
 }
 
 /// The text of bytes from a place, which is named in messages.

@@ -18,7 +18,7 @@ use crate::names::option;
 use crate::opening::tell_notes;
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::progress::{Loading, warn};
-use crate::values;
+use crate::{records, values};
 
 /// Keys of the API in the environment, separated by commas, so that they stand in no list of processes.
 const API_KEY_VARIABLE: &str = "FORETOKEN_API_KEY";
@@ -216,7 +216,7 @@ impl ServerOptions {
             keys.extend(found.split(',').filter(|key| !key.trim().is_empty()).map(str::to_string));
         }
         if let Some(path) = &self.api_key_file {
-            let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+            let text = records::read_text(path)?;
             let found: Vec<String> =
                 text.lines().map(|line| line.trim().to_string()).filter(|key| !key.is_empty()).collect();
             if found.is_empty() {

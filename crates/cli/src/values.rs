@@ -9,6 +9,7 @@ use foretoken::settings::Limit;
 use foretoken_drafters::{BRANCH_LENGTH_MAX, BranchSource, Layout};
 use foretoken_model::{CacheType, WeightType};
 use foretoken_speculation::Token;
+use foretoken_weights::whole::{self, TEMPLATE_BYTES_MAX};
 
 /// A number that satisfies a condition; `expected` describes the condition.
 fn number<T: FromStr + Copy>(word: &str, expected: &str, right: impl Fn(T) -> bool) -> Result<T, String> {
@@ -125,7 +126,7 @@ pub fn weight_type(word: &str) -> Result<WeightType, String> {
 
 /// A chat template: the text of a file, or the word as it is.
 pub fn chat_template(word: &str) -> Result<String, String> {
-    match std::fs::read_to_string(word) {
+    match whole::read_text(word.as_ref(), TEMPLATE_BYTES_MAX) {
         Ok(text) => Ok(text),
         Err(_) if ChatTemplate::source_for(word).is_some() => Ok(word.to_string()),
         Err(error) => {

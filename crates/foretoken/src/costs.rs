@@ -16,10 +16,12 @@ use std::path::{Path, PathBuf};
 use foretoken_engine::{CostRecord, DrafterTime, Engine, WidthTime};
 use foretoken_kernels::Isa;
 use foretoken_speculation::DrafterCosts;
+use foretoken_weights::whole;
 use serde_json::{Value, json};
 
 use crate::Error;
 use crate::error::Message;
+use crate::kept_file;
 use crate::output_file::OutputFile;
 use crate::spec_type::DrafterKind;
 
@@ -58,7 +60,8 @@ impl KeptCosts {
     ) -> Result<Self, Error> {
         let key = format!("{key}; {}; {}", Isa::chosen().name(), machine());
         if let Some(path) = held {
-            if !path.exists() {
+            if !kept_file::is_there(path)? {
+                kept_file::try_place(path)?;
                 engine.measure_costs();
                 write(path, &key, &engine.cost_record(), names).map_err(|error| unwritable(path, &error))?;
                 let measured = format!(" {}: was not there and has been measured", path.display());
@@ -117,6 +120,8 @@ impl KeptCosts {
         let record = engine.cost_record();
         // A run that failed before its first pass has found nothing that a later one could go by.
         if let Some(path) = self.path.as_ref().filter(|_| !record.widths.is_empty()) {
+            // The cache folder is ours to make; a folder that somebody names is not.
+            path.parent().map(std::fs::create_dir_all);
             write(path, &self.key, &record, names).ok();
         }
     }
@@ -197,9 +202,6 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
         "passes": passes.into_iter().map(pass).collect::<Vec<_>>(),
         "drafters": drafters.into_iter().map(drafter).collect::<serde_json::Map<String, Value>>(),
     });
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
     let mut file = OutputFile::kept(path)?.fleeting();
     writeln!(file, "{value:#}")?;
     file.end()
@@ -217,12 +219,7 @@ fn read(path: &Path) -> Result<Found, String> {
 /// The JSON of a file.
 fn read_value(path: &Path) -> Result<Value, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-    let metadata = std::fs::metadata(path).map_err(unreadable)?;
-    if !metadata.is_file() || metadata.len() > SIZE_MAX {
-        let found = if metadata.is_file() { format!("one of {}", metadata.len()) } else { "something else".into() };
-        return Err(format!("expected a file of at most {SIZE_MAX} bytes, found {found}"));
-    }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let text = whole::read_text(path, SIZE_MAX).map_err(unreadable)?;
     serde_json::from_str(&text).map_err(|error| format!("expected JSON, found: {error}"))
 }
 
@@ -319,7 +316,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_whatever_the_order_of_drafters_is_now() {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        let path = folder.path().join("deep/costs.json");
+        let path = folder.path().join("costs.json");
         write(&path, "a key", &record(), &names(&["draft", "suffix"])).expect("it can be written");
         let found = read(&path).expect("it can be read");
         assert_eq!((found.of.as_str(), &found.widths), ("a key", &record().widths));
@@ -357,9 +354,9 @@ mod tests {
         let cut = whole[..whole.len() / 2].to_string();
         std::fs::write(&path, cut).expect("it can be written");
         assert!(read(&path).expect_err("half a file").starts_with("expected JSON"));
-        assert!(read(folder.path()).expect_err("a folder").starts_with("expected a file of at most"));
+        assert!(read(folder.path()).expect_err("a folder").ends_with("expected a regular file, found a folder"));
         std::fs::write(&path, " ".repeat(SIZE_MAX as usize + 1)).expect("it can be written");
-        assert!(read(&path).expect_err("a large file").ends_with("found one of 1048577"));
+        assert!(read(&path).expect_err("a large file").ends_with("expected at most 1048576 bytes, found 1048577"));
         assert_eq!(difference("a; 1 threads; here", "a; 2 threads; here"), "1 threads; this is 2 threads");
     }
 }

@@ -1,10 +1,12 @@
 //! Files that are kept between runs: read with suspicion, replaced as a whole, and why one cannot be read or written.
 //!
 //! Each ends with a checksum of all that is before it. They are written as all files are ([`OutputFile`]), so whoever
-//! reads one meanwhile, or after a crash, reads the old one. Of two who write at once the last one wins, whole. Left
-//! out: what is in them, and what to do about one that cannot be used, which is for doors to say.
+//! reads one meanwhile, or after a crash, reads the old one. Of two who write at once the last one wins, whole, unless
+//! they take turns and each adds to what the other wrote (`store/shared.rs`). Left out: what is in them, and what to
+//! do about one that cannot be used, which is for doors to say.
 
 use std::fmt::{self, Display, Formatter};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -55,6 +57,31 @@ impl Display for KeptFileError {
 }
 
 impl std::error::Error for KeptFileError {}
+
+/// Whether a file is there; a link to nothing is not.
+///
+/// # Errors
+/// The system does not say: who took that for a no would write over a file.
+pub(crate) fn is_there(path: &Path) -> Result<bool, KeptFileError> {
+    path.try_exists().map_err(|error| KeptFileError::io(path, "read", &error))
+}
+
+/// Opens a file to be read, and says how long it is.
+///
+/// # Errors
+/// The system's, or it is no regular file: a pipe would be waited for, and a device has no end.
+pub(crate) fn open(path: &Path) -> Result<(File, u64), KeptFileError> {
+    let failed = |error: &io::Error| KeptFileError::io(path, "read", error);
+    let check = |metadata: std::fs::Metadata| match metadata.is_file() {
+        true => Ok(metadata.len()),
+        false => Err(failed(&io::Error::other("expected a regular file, found a folder, a pipe or a device"))),
+    };
+    // Asked before opening, which would wait for a pipe's writer; asked again of what was opened.
+    check(std::fs::metadata(path).map_err(|error| failed(&error))?)?;
+    let file = File::open(path).map_err(|error| failed(&error))?;
+    let len = check(file.metadata().map_err(|error| failed(&error))?)?;
+    Ok((file, len))
+}
 
 /// A file's bytes in their order, with the checksum of what was read.
 pub(crate) struct Reader<'a, R> {

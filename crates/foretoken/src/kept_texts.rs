@@ -6,21 +6,21 @@
 //! wrote the texts: under *rejection* a request must not have the number of one that the drafters remember. Left out:
 //! the format ([`crate::store`]).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use foretoken_engine::Engine;
 use foretoken_speculation::{Tenant, Token};
 use foretoken_text::Tokenizer;
 
+use crate::Error;
 use crate::error::Message;
-use crate::kept_file::KeptFileError;
+use crate::kept_file;
 use crate::settings::MemorySettings;
-use crate::store::{Document, Store, TOKENS_MAX, Vocabulary};
-use crate::{Error, OutputFile};
+use crate::store::{Document, SharedStore, Store, TOKENS_MAX, Vocabulary};
 
 /// The texts that are kept for the next run.
 pub struct KeptTexts {
-    kept: Option<(PathBuf, Store)>,
+    kept: Option<SharedStore>,
 }
 
 impl KeptTexts {
@@ -44,37 +44,39 @@ impl KeptTexts {
         let Some(path) = kept else { return Ok(Self { kept: None }) };
         let vocabulary = vocabulary("lookup_cache_dynamic")?;
         let mut store = Store::new(vocabulary, settings.lookup_cache_tokens);
-        if path.exists() {
-            let found = Store::load(path, vocabulary, TOKENS_MAX)?;
+        let mut seen = None;
+        if kept_file::is_there(path)? {
+            let (found, sum) = Store::load_with_sum(path, vocabulary, TOKENS_MAX)?;
+            seen = Some(sum);
             fits(path, found.tokens(), settings.lookup_cache_tokens)?;
-            for text in found.documents() {
+            // They are many, and kept as they were read: no text is there twice.
+            store = found.keeping(settings.lookup_cache_tokens);
+            for text in store.documents() {
                 let whose = text.tenant.filter(|_| !settings.shared);
                 engine.warm_up(&text.tokens, text.prompt_len, whose);
-                store.add(text.clone());
             }
-            engine.set_next_request(engine.next_request().max(found.next_request()));
+            engine.set_next_request(engine.next_request().max(store.next_request()));
         }
         // Before any text is written that could then not be kept: a file is begun beside it, and dropped.
-        drop(OutputFile::kept(path).map_err(|error| KeptFileError::io(path, "written", &error))?);
-        Ok(Self { kept: Some((path.clone(), store)) })
+        kept_file::try_place(path)?;
+        Ok(Self { kept: Some(SharedStore::new(path.clone(), store, seen)) })
     }
 
     /// Adds a prompt and what was written behind it on behalf of `tenant`.
     pub fn add(&mut self, tenant: Tenant, prompt: &[Token], output: &[Token]) {
-        if let Some((_, store)) = &mut self.kept {
+        if let Some(store) = &mut self.kept {
             let tokens = [prompt, output].concat();
             store.add(Document { tokens, prompt_len: prompt.len(), tenant: Some(tenant) });
         }
     }
 
-    /// Writes the file, if there is one, with the number that the engine's next request will have.
+    /// Writes the file, if there is one, with the number that the engine's next request will have. What other processes
+    /// wrote to it meanwhile stays.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn save(&mut self, next_request: u64) -> Result<(), Error> {
-        let Some((path, store)) = &mut self.kept else { return Ok(()) };
-        store.set_next_request(next_request);
-        Ok(store.save(path)?)
+        self.kept.as_mut().map_or(Ok(()), |kept| Ok(kept.save(next_request)?))
     }
 
     /// Whether anything is kept.

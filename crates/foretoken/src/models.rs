@@ -15,6 +15,7 @@ use foretoken_model::family;
 pub use foretoken_model::{Checkpoint, Model, Options, Spec};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
+use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX, VOCABULARY_BYTES_MAX};
 use foretoken_weights::{Bytes, gguf};
 
 use crate::Error;
@@ -52,7 +53,8 @@ impl Opened {
         let checkpoint = Checkpoint::open(path)?;
         let spec = family::spec(&checkpoint)?;
         let name = path.display().to_string();
-        if !path.is_dir() {
+        // Not asked of the disk again: what was opened says what it is.
+        if matches!(checkpoint.config, Config::Gguf(_)) {
             return Ok(Self { name, checkpoint, spec, defaults: Defaults::default(), place: Place::Gguf });
         }
         let (generation, config) = (path.join("generation_config.json"), path.join("config.json"));
@@ -124,7 +126,7 @@ impl Opened {
     /// Whether another model's tokenizer is made of the same files, so that one need not be read to be compared.
     pub(crate) fn has_tokenizer_of(&self, other: &Self) -> bool {
         let files = ["tokenizer.json", "tokenizer_config.json"];
-        let read = |dir: &Path| files.map(|name| std::fs::read(dir.join(name)).ok());
+        let read = |dir: &Path| files.map(|name| whole::read(&dir.join(name), VOCABULARY_BYTES_MAX).ok());
         match (&self.place, &other.place) {
             (Place::Embedded(own), Place::Embedded(other)) => {
                 own.tokenizer == other.tokenizer && own.tokenizer_config == other.tokenizer_config
@@ -214,7 +216,7 @@ pub fn tokenizer_at(path: &Path) -> Result<Arc<Tokenizer>, Error> {
 }
 
 fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Error> {
-    match std::fs::read(path) {
+    match whole::read(path, SETTINGS_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::unreadable(path, &error)),

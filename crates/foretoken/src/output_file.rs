@@ -9,6 +9,7 @@
 mod place;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod unfinished;
 
 use std::fs::{File, Permissions};
@@ -19,6 +20,8 @@ use crate::Error;
 use crate::error::Message;
 use crate::kept_file::KeptFileError;
 use place::Place;
+pub(crate) use place::is_same;
+pub(crate) use turn::Turn;
 use unfinished::Unfinished;
 pub use unfinished::remove_all as remove_unfinished;
 
@@ -68,8 +71,15 @@ impl OutputFile {
     }
 
     /// The same of a file that this program keeps for itself: it is replaced, and a new one is for its owner alone.
+    /// What is no file cannot be kept and read again, so it is refused.
     pub(crate) fn kept(path: &Path) -> io::Result<Self> {
-        Self::begin(path, Place::of(path)?, Existing::Replaced, Rights::OfOwner)
+        let (target, is_there) = Place::of_file(path)?;
+        Self::begin(path, Place::File { target, is_there }, Existing::Replaced, Rights::OfOwner)
+    }
+
+    /// The same file, which is only kept if none comes to its place meanwhile.
+    pub(crate) fn if_first(self) -> Self {
+        Self { existing: Existing::Kept, ..self }
     }
 
     /// The same file, which need not survive a failure of power: what is lost is made anew.

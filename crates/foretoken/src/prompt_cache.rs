@@ -35,7 +35,6 @@
 mod format;
 mod key;
 
-use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
@@ -44,7 +43,7 @@ use foretoken_speculation::{Tenant, Token};
 
 use crate::Error;
 use crate::error::Message;
-use crate::kept_file::{self, KeptFileError};
+use crate::kept_file;
 use crate::settings::ModelSettings;
 use format::Expected;
 pub(crate) use key::Key;
@@ -123,15 +122,8 @@ impl PromptCache {
 
 impl Kept {
     fn load(&mut self, engine: &mut Engine, notes: &mut Vec<Message>) -> Result<(), Error> {
-        let failed = |error| KeptFileError::io(&self.path, "read", &error);
         let name = self.path.display().to_string();
-        // Asked before opening: opening a named pipe would wait for its writer.
-        let metadata = std::fs::metadata(&self.path).map_err(failed)?;
-        if !metadata.is_file() {
-            return Err(failed(std::io::Error::other("expected a file, found something else")).into());
-        }
-        let file = File::open(&self.path).map_err(failed)?;
-        let len = file.metadata().map_err(failed)?.len();
+        let (file, len) = kept_file::open(&self.path)?;
         let row_bytes = engine.saved_bytes().unwrap_or_default();
         let vocabulary = self.key.vocabulary();
         let expected = Expected { key: &|len| self.key.parts(len), vocabulary, row_bytes: &row_bytes };

@@ -21,9 +21,12 @@ pub use model::ModelSettings;
 pub use sampling::{DecidedSampling, FromModel, Limit, SamplingSettings, logit_bias};
 pub use speculation::{Budget, DraftingSettings, SpeculationSettings};
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Message, within};
+use crate::output_file::is_same;
 
 /// Everything that a [`Generator`](crate::Generator) is made from.
 ///
@@ -79,10 +82,36 @@ impl Settings {
             let beside = Message::setting("prompt_cache_ro").and(": expected ").and_setting("prompt_cache");
             return Err(Error::Setting(beside.and(" beside it, found none")));
         }
+        self.check_kept_files()?;
         within("target_lookbehind", self.speculation.target_lookbehind, 1, 1 << 30)?;
         self.speculation.draft.check()?;
         within("assistant_lookbehind", self.speculation.assistant_lookbehind, 1, 1 << 30)?;
         self.speculation.drafters.check()
+    }
+
+    /// Each file that is kept between runs is one, and no other's.
+    fn check_kept_files(&self) -> Result<(), Error> {
+        let Self { model, speculation, .. } = self;
+        let prompt_cache = model.prompt_cache.as_deref();
+        let files = [
+            ("lookup_cache_dynamic", speculation.memory.lookup_cache_dynamic.as_deref()),
+            ("prompt_cache", prompt_cache.filter(|_| !model.prompt_cache_ro)),
+            ("costs", speculation.costs.as_deref()),
+        ];
+        let mut seen: Vec<(&'static str, &Path)> = Vec::new();
+        for (setting, path) in files.into_iter().filter_map(|(setting, path)| Some((setting, path?))) {
+            let place = path.display();
+            if path == Path::new("-") {
+                let expected = ": expected a file, which is read again, found - (a stream; ./- is a file of this name)";
+                return Err(Error::Setting(Message::setting(setting).and(expected)));
+            }
+            if let Some((other, _)) = seen.iter().find(|(_, other)| is_same(path, other)) {
+                let expected = Message::setting(setting).and(": expected another file than that of ");
+                return Err(Error::Setting(expected.and_setting(other).and(format!(", found {place} for both"))));
+            }
+            seen.push((setting, path));
+        }
+        Ok(())
     }
 }
 

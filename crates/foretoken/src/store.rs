@@ -25,12 +25,13 @@
 //! Files of version 1 are read as well: they lack the number of the next request, and their documents begin at 40. A
 //! file says how long it must be (48 + 20 documents + 4 tokens + 8), so a header that lies is refused before anything
 //! is read for it; a text is used only if all of the file was right. Writing goes through a file beside it that takes
-//! its place when it is complete. Left out: compression, and two writers at once (the last one wins, whole).
+//! its place when it is complete; several processes that add to one file take turns (`store/shared.rs`). Left out:
+//! compression.
 
 mod format;
+mod shared;
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -40,6 +41,7 @@ use foretoken_text::Tokenizer;
 
 use crate::kept_file::{self, KeptFileError};
 use crate::{Error, OutputFile};
+pub(crate) use shared::SharedStore;
 
 /// Most tokens that a store may hold: 4 GiB of them.
 pub const TOKENS_MAX: usize = 1 << 30;
@@ -109,6 +111,13 @@ impl Store {
         true
     }
 
+    /// The store with room for another number of tokens, as [`Store::new`] has it.
+    pub(crate) fn keeping(mut self, tokens_max: usize) -> Self {
+        self.tokens_max = tokens_max.min(TOKENS_MAX);
+        self.drop_oldest();
+        self
+    }
+
     fn drop_oldest(&mut self) {
         while self.tokens > self.tokens_max {
             let oldest = self.documents.pop_front().expect("an empty store holds no tokens");
@@ -156,16 +165,23 @@ impl Store {
     /// # Errors
     /// The file cannot be read, or one of its fields is not what it must be. Nothing of it is used then.
     pub fn load(path: &Path, vocabulary: Vocabulary, tokens_max: usize) -> Result<Self, KeptFileError> {
-        let failed = |error| KeptFileError::io(path, "read", &error);
-        let file = File::open(path).map_err(failed)?;
-        let len = file.metadata().map_err(failed)?.len();
+        Ok(Self::load_with_sum(path, vocabulary, tokens_max)?.0)
+    }
+
+    /// The same with the file's checksum.
+    pub(crate) fn load_with_sum(
+        path: &Path,
+        vocabulary: Vocabulary,
+        tokens_max: usize,
+    ) -> Result<(Self, u64), KeptFileError> {
+        let (file, len) = kept_file::open(path)?;
         let found = format::read(&path.display().to_string(), BufReader::new(file), len, vocabulary)?;
         let mut store = Self::new(vocabulary, tokens_max);
         store.next_request = found.next_request;
         store.tokens = found.documents.iter().map(|document| document.tokens.len()).sum();
         store.documents = found.documents.into();
         store.drop_oldest();
-        Ok(store)
+        Ok((store, found.sum))
     }
 
     /// Writes the file, whole or not at all: who reads it meanwhile reads the old one. What is written is the file that
@@ -175,7 +191,7 @@ impl Store {
     /// # Errors
     /// The folder or the file cannot be written, or links go round; an old file is unchanged then.
     pub fn save(&self, path: &Path) -> Result<(), KeptFileError> {
-        kept_file::replace(path, &mut |out| format::write(out, self))
+        kept_file::replace(path, &mut |out| format::write(out, self).map(drop))
     }
 
     /// Writes a file that somebody has begun, and ends it.
@@ -183,7 +199,7 @@ impl Store {
     /// # Errors
     /// It cannot be written.
     pub fn write_to(&self, mut out: OutputFile) -> Result<(), Error> {
-        out.fill(&mut |out| format::write(out, self))?;
+        out.fill(&mut |out| format::write(out, self).map(drop))?;
         out.finish()
     }
 }

@@ -9,6 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
+
 use crate::checksum::Etag;
 use crate::error::HubError;
 use crate::listing::Listing;
@@ -86,7 +88,7 @@ impl Folder {
         if is_commit(revision) {
             return Some(revision.to_string());
         }
-        let text = fs::read_to_string(self.path.join("refs").join(revision)).ok()?;
+        let text = whole::read_text(&self.path.join("refs").join(revision), SETTINGS_BYTES_MAX).ok()?;
         Some(text.trim().to_string()).filter(|commit| is_commit(commit))
     }
 
@@ -144,8 +146,7 @@ impl Folder {
 
 /// A file's text, if it is no longer than a record may be.
 fn small(path: &Path) -> Option<Vec<u8>> {
-    fs::metadata(path).ok().filter(|found| found.is_file() && found.len() <= RECORD_MAX)?;
-    fs::read(path).ok()
+    whole::read(path, RECORD_MAX).ok()
 }
 
 /// Whether a file is missing or of another size than it should have; where nobody says, an empty one is none.

@@ -38,8 +38,13 @@ impl Etag {
 
     /// Whether a file has `size` bytes and hashes to this.
     pub(crate) fn is_of(&self, path: &Path, size: u64) -> std::io::Result<bool> {
+        let is_it = |found: std::fs::Metadata| found.is_file() && found.len() == size;
+        // Asked before opening: opening a named pipe would wait for its writer.
+        if !is_it(std::fs::metadata(path)?) {
+            return Ok(false);
+        }
         let mut file = std::fs::File::open(path)?;
-        if file.metadata()?.len() != size {
+        if !is_it(file.metadata()?) {
             return Ok(false);
         }
         let mut checksum = self.begin(size);

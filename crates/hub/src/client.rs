@@ -5,6 +5,7 @@
 
 use std::io::Read;
 
+use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body, ProxyProtocol};
@@ -242,7 +243,7 @@ fn proxy(settings: &Proxy) -> Result<ureq::Proxy, HubError> {
 fn root_certificates(settings: &Settings) -> Result<RootCerts, HubError> {
     let Some(path) = &settings.certificates else { return Ok(RootCerts::WebPki) };
     let place = path.display();
-    let pem = std::fs::read(path)
+    let pem = whole::read(path, SETTINGS_BYTES_MAX)
         .map_err(|error| HubError::Usage(format!("SSL_CERT_FILE: {place}: cannot be read: {error}")))?;
     let certificate = |item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(certificate),

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use foretoken_weights::whole;
+
 use crate::cache::{Folder, files_below, is_lacking};
 use crate::checksum::Etag;
 use crate::choice::{Choice, Files, Weights, shards};
@@ -24,7 +26,7 @@ use crate::space::{free_bytes, readable};
 /// Files that are fetched at a time.
 const AT_A_TIME: usize = 4;
 /// Bytes of a configuration or an index, at most.
-const TEXT_MAX: u64 = 128 << 20;
+pub(crate) const TEXT_MAX: u64 = 128 << 20;
 /// Bytes that are left free on the disk.
 const SPARE: u64 = 16 << 20;
 /// Names of a cache that a message lists, at most.
@@ -259,12 +261,13 @@ impl Hub {
             None => there.keys().map(String::as_str).collect(),
         };
         let usable = |files: &Files<'_>| {
-            let config = if files.has_both() { std::fs::read(snapshot.join("config.json")).ok() } else { None };
+            let config =
+                if files.has_both() { whole::read(&snapshot.join("config.json"), TEXT_MAX).ok() } else { None };
             config.is_none_or(|config| (asked.usable)(&config))
         };
         let files = Files::new(paths.into_iter());
         let needed = files.choose(name.quant.as_deref(), asked.file.as_deref(), usable(&files)).and_then(|choice| {
-            needed(&choice, &|index| std::fs::read(snapshot.join(index)).map_err(|_| missing(index)))
+            needed(&choice, &|index| whole::read(&snapshot.join(index), TEXT_MAX).map_err(|_| missing(index)))
         });
         let needed = match needed {
             Ok(needed) => needed,
@@ -401,7 +404,7 @@ impl Run<'_> {
     /// The content of a file that was fetched.
     fn read(&self, path: &str) -> Result<Vec<u8>, HubError> {
         let blob = self.folder.blob(&self.known(path)?.0);
-        std::fs::read(&blob).map_err(|error| HubError::disk(&blob, "read", &error))
+        whole::read(&blob, TEXT_MAX).map_err(|error| HubError::disk(&blob, "read", &error))
     }
 
     /// Fetches files; gives their bytes, and those of them that were fetched.
@@ -437,7 +440,10 @@ impl Run<'_> {
             }
         };
         std::thread::scope(|scope| {
-            (0..AT_A_TIME.min(all.len())).for_each(|_| drop(scope.spawn(work)));
+            // This thread works too, so all is fetched whether or not the system gives others.
+            let helper = |_| drop(std::thread::Builder::new().spawn_scoped(scope, work));
+            (1..AT_A_TIME.min(all.len())).for_each(helper);
+            work();
         });
         match failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
             Some(error) => Err(error),

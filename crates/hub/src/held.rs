@@ -8,9 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, TryLockError};
 use std::path::{Path, PathBuf};
 
+use foretoken_weights::whole;
+
 use crate::cache::{Folder, files_below, is_lacking, open_lock};
 use crate::choice::{Choice, Files, Weights, is_of, quant_of, shards};
 use crate::error::HubError;
+use crate::fetch::TEXT_MAX;
 use crate::name::Name;
 
 /// A snapshot in the cache.
@@ -118,7 +121,8 @@ fn forms(folder: &Folder, commit: &str) -> Vec<Form> {
         match weights {
             Weights::Whole(path) => all.push(path),
             Weights::Index(index) => {
-                let found = fs::read(snapshot.join(&index)).ok().and_then(|text| shards(&index, &text).ok());
+                let found =
+                    whole::read(&snapshot.join(&index), TEXT_MAX).ok().and_then(|text| shards(&index, &text).ok());
                 all.push(index);
                 all.extend(found.into_iter().flatten());
             }

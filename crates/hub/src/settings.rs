@@ -9,6 +9,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
+
 use crate::error::{HubError, shown};
 use crate::url::Url;
 
@@ -118,7 +120,7 @@ pub(crate) fn endpoint(text: &str) -> Result<Url, HubError> {
 fn token(set: &dyn Fn(&str) -> Option<OsString>, file: Option<&Path>) -> Result<Option<Token>, HubError> {
     let variable = |name: &str| Some((name.to_string(), set(name)?.to_string_lossy().into_owned()));
     let of_file = || {
-        let bytes = std::fs::read(file?).ok()?;
+        let bytes = whole::read(file?, SETTINGS_BYTES_MAX).ok()?;
         Some((file?.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()))
     };
     let found = variable("HF_TOKEN").or_else(|| variable("HUGGING_FACE_HUB_TOKEN")).or_else(of_file);

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
 use foretoken_weights::{Bytes, Tensor, Weights, gguf, safetensors};
 use serde_json::Value;
 
@@ -38,7 +39,7 @@ impl Checkpoint {
         let name = path.display().to_string();
         if path.is_dir() {
             let file = path.join("config.json");
-            let bytes = std::fs::read(&file)
+            let bytes = whole::read(&file, SETTINGS_BYTES_MAX)
                 .map_err(|error| ModelError::Io { file: file.display().to_string(), message: error.to_string() })?;
             let config = Config::Json(JsonConfig::parse(&file.display().to_string(), &bytes)?);
             return Ok(Self { name, config, weights: safetensors::open_dir(path)? });

@@ -32,6 +32,7 @@ pub mod gguf;
 mod map;
 pub mod safetensors;
 mod tensor;
+pub mod whole;
 
 pub use dtype::{Dtype, Layout};
 pub use error::WeightsError;

@@ -22,7 +22,7 @@ use crate::options::{DraftingOptions, ModelOptions};
 use crate::progress::Loading;
 use crate::prompts::PromptOptions;
 use crate::values;
-use client::{Asked, Figures, over_http, without_server};
+use client::{Asked, Figures, no_thread, over_http, without_server};
 
 const EXPLAINED: &str = "\
 Each line is a number of clients that ask at a time; of all repetitions the median counts. No text gains by
@@ -167,11 +167,12 @@ impl ServeBench {
         let url = format!("http://{}", server.address());
         let (end, ended) = foretoken_server::stopper();
         let (generator, served) = std::thread::scope(|scope| {
-            let running = scope.spawn(|| server.run(ended));
+            let running = std::thread::Builder::new().spawn_scoped(scope, || server.run(ended));
+            let running = running.map_err(|error| no_thread(&error))?;
             let served = over_http(&url, asked);
             end();
-            (running.join().expect("a server does not panic"), served)
-        });
+            Ok::<_, Failure>((running.join().expect("a server does not panic"), served))
+        })?;
         let mut figures = vec![engine, served?];
         for (_, url) in &self.url {
             figures.push(over_http(url, asked)?);

@@ -10,6 +10,7 @@ use foretoken_drafters::{
 };
 use foretoken_speculation::{Drafter, Token};
 use foretoken_text::Tokenizer;
+use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
 
 use crate::Error;
 use crate::error::Message;
@@ -91,7 +92,7 @@ fn phrases(path: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<Token>>
     let missing = || Message::setting("phrases").and(": expected a model with a tokenizer, found one without");
     let tokenizer = tokenizer.ok_or_else(|| Error::Setting(missing()))?;
     let place = path.display();
-    let bytes = std::fs::read(path).map_err(|error| Error::unreadable(path, &error))?;
+    let bytes = whole::read(path, TEXT_BYTES_MAX).map_err(|error| Error::unreadable(path, &error))?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Error::input(format!("{place}: expected UTF-8, found another byte at {at}"))

@@ -32,6 +32,21 @@ impl Place {
     /// # Errors
     /// It is a folder, names no file, or cannot be opened; or links go round.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
+        Self::found(path, true)
+    }
+
+    /// The same where only a file will do: a stream is refused, and is not opened.
+    ///
+    /// # Errors
+    /// As [`Place::of`].
+    pub(super) fn of_file(path: &Path) -> io::Result<(PathBuf, bool)> {
+        match Self::found(path, false)? {
+            Self::File { target, is_there } => Ok((target, is_there)),
+            Self::Stream(_) => Err(no_file()),
+        }
+    }
+
+    fn found(path: &Path, may_open: bool) -> io::Result<Self> {
         let mut target = std::path::absolute(path)?;
         for _ in 0..LINKS_MAX {
             if let Some(file) = opened(&target)? {
@@ -40,21 +55,26 @@ impl Place {
             match std::fs::read_link(&target) {
                 // A relative link begins at its own folder.
                 Ok(next) => target = target.parent().unwrap_or(Path::new("")).join(next),
-                Err(_) => return Self::without_links(target),
+                Err(_) => return Self::without_links(target, may_open),
             }
         }
         Err(io::Error::other(format!("expected at most {LINKS_MAX} links, found more")))
     }
 
-    fn without_links(target: PathBuf) -> io::Result<Self> {
+    fn without_links(target: PathBuf, may_open: bool) -> io::Result<Self> {
         match std::fs::metadata(&target) {
             Ok(found) if found.is_dir() => Err(io::Error::other("expected a file, found a folder")),
             Ok(found) if found.is_file() => Ok(Self::File { target, is_there: true }),
+            Ok(_) if !may_open => Err(no_file()),
             Ok(_) => File::options().write(true).open(&target).map(Self::Stream),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::File { target, is_there: false }),
             Err(error) => Err(error),
         }
     }
+}
+
+fn no_file() -> io::Error {
+    io::Error::other("expected a file, found a device, a pipe or an open file")
 }
 
 /// The open file that a path of the system's stands for, if it is one.
@@ -88,6 +108,24 @@ pub(super) fn found_among(target: &Path, read: &[PathBuf]) -> Option<String> {
     let own = identity(target, &std::fs::metadata(target).ok()?);
     let holds = |path: &&PathBuf| holds(path, &own, &mut HashSet::new());
     read.iter().find(holds).map(|path| path.display().to_string())
+}
+
+/// Whether two paths lead to one file, whether or not it is there.
+pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
+    let found = |path: &Path| {
+        let (target, is_there) = Place::of_file(path).ok()?;
+        match is_there {
+            true => Some(Ok(identity(&target, &std::fs::metadata(&target).ok()?))),
+            false => Some(Err(std::fs::canonicalize(folder(&target)).ok()?.join(target.file_name()?))),
+        }
+    };
+    found(one).is_some_and(|one| Some(one) == found(other))
+}
+
+/// Whether an open file is the one of this name.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    let own = |metadata: Metadata| identity(path, &metadata);
+    file.metadata().ok().map(own) == std::fs::metadata(path).ok().map(own)
 }
 
 /// Whether a path is this file, or a folder that has it.

@@ -126,10 +126,12 @@ fn tensor_hashes(checkpoint: &Checkpoint, threads: usize) -> Vec<u128> {
     };
     let mut hashes = vec![0; all.len()];
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads.clamp(1, all.len().max(1))).map(|_| scope.spawn(work)).collect();
-        for worker in workers {
-            worker.join().expect("hashing does not panic").into_iter().for_each(|(at, hash)| hashes[at] = hash);
-        }
+        // This thread works too, so all is done whether or not the system gives others.
+        let worker = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let workers: Vec<_> = (1..threads.clamp(1, all.len().max(1))).filter_map(worker).collect();
+        let mut take = |done: Vec<(usize, u128)>| done.into_iter().for_each(|(at, hash)| hashes[at] = hash);
+        take(work());
+        workers.into_iter().for_each(|worker| take(worker.join().expect("hashing does not panic")));
     });
     hashes
 }

@@ -28,6 +28,8 @@ const CHUNK: usize = 4096;
 pub(super) struct Contents {
     pub documents: Vec<Document>,
     pub next_request: u64,
+    /// The file's checksum.
+    pub sum: u64,
 }
 
 /// Bytes of a file with so many documents and tokens; `None` if no file can be so long.
@@ -41,8 +43,8 @@ fn len_behind(header: u64, documents: u64, tokens: u64) -> Option<u64> {
     tokens.checked_mul(4)?.checked_add(documents)?.checked_add(header + CHECKSUM)
 }
 
-/// Writes a whole file.
-pub(super) fn write(out: &mut impl Write, store: &Store) -> io::Result<()> {
+/// Writes a whole file; its checksum.
+pub(super) fn write(out: &mut impl Write, store: &Store) -> io::Result<u64> {
     let Store { vocabulary, documents, tokens, next_request, .. } = store;
     let mut hash = Xxh3::new();
     let mut put = |bytes: &[u8]| {
@@ -63,7 +65,9 @@ pub(super) fn write(out: &mut impl Write, store: &Store) -> io::Result<()> {
         put(&document.tenant.unwrap_or_default().0.to_le_bytes())?;
         document.tokens.iter().try_for_each(|token| put(&token.to_le_bytes()))?;
     }
-    out.write_all(&hash.digest().to_le_bytes())
+    let sum = hash.digest();
+    out.write_all(&sum.to_le_bytes())?;
+    Ok(sum)
 }
 
 /// Reads a whole file of `len` bytes. `name`: the file, for messages.
@@ -83,7 +87,7 @@ pub(super) fn read(name: &str, from: impl Read, len: u64, vocabulary: Vocabulary
     let found = reader.hash.digest();
     let expected = u64::from_le_bytes(reader.bytes("checksum")?);
     match found == expected {
-        true => Ok(Contents { documents: all, next_request }),
+        true => Ok(Contents { documents: all, next_request, sum: found }),
         false => Err(reader.field("checksum", format!("{expected:016x}"), format!("{found:016x} of what was read"))),
     }
 }

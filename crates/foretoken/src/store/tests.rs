@@ -228,7 +228,7 @@ fn any_bytes_behind_a_right_checksum_are_texts_or_an_error() {
             wrong[at] = if small { next(8) } else { next(256) } as u8;
         }
         match read(&sealed(wrong)) {
-            Ok(format::Contents { documents, next_request }) => {
+            Ok(format::Contents { documents, next_request, .. }) => {
                 taken += 1;
                 assert!(next_request <= NEXT_REQUEST_MAX);
                 let right = |document: &Document| {

@@ -160,7 +160,7 @@ fn what_does_not_fit_is_refused_by_name_and_left_alone() {
     }
     std::fs::remove_file(&file).expect("it is there");
     std::fs::create_dir(&file).expect("a folder can be made");
-    assert!(refused(&settings).contains("expected a file, found something else"), "{}", refused(&settings));
+    assert!(refused(&settings).contains("expected a regular file, found a folder"), "{}", refused(&settings));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use foretoken_weights::gguf::Metadata;
+use foretoken_weights::whole::{self, TEMPLATE_BYTES_MAX};
 use serde_json::Value as Json;
 
 use crate::TextError;
@@ -65,7 +66,7 @@ pub(super) fn of_gguf(name: &str, metadata: &Metadata) -> Result<Option<Sources>
 }
 
 fn text_file(path: &Path) -> Result<Option<String>, TextError> {
-    match std::fs::read_to_string(path) {
+    match whole::read_text(path, TEMPLATE_BYTES_MAX) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(TextError::read(path, error)),

@@ -10,6 +10,7 @@
 
 use std::path::Path;
 
+use foretoken_weights::whole::{self, VOCABULARY_BYTES_MAX};
 use serde_json::Value;
 use tokenizers::{AddedToken, ModelWrapper};
 
@@ -22,7 +23,7 @@ use crate::{TextError, Token};
 pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     let path = dir.join("tokenizer.json");
     let place = path.display().to_string();
-    let tokenizer_json = std::fs::read(&path).map_err(|source| TextError::read(&path, source))?;
+    let tokenizer_json = whole::read(&path, VOCABULARY_BYTES_MAX).map_err(|source| TextError::read(&path, source))?;
     let config = configuration(dir)?;
     parts(&place, &tokenizer_json, Some(&config))
 }
@@ -49,7 +50,7 @@ pub(crate) fn configuration(dir: &Path) -> Result<Value, TextError> {
 
 /// A JSON file that need not be there.
 pub(crate) fn json_file(path: &Path) -> Result<Option<Value>, TextError> {
-    match std::fs::read(path) {
+    match whole::read(path, VOCABULARY_BYTES_MAX) {
         Ok(bytes) => json(&path.display().to_string(), &bytes).map(Some),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(TextError::read(path, error)),

@@ -7,6 +7,7 @@
 
 use std::path::Path;
 
+use foretoken_weights::whole::{self, VOCABULARY_BYTES_MAX};
 use serde_json::Value;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::NFC;
@@ -38,7 +39,8 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
     let vocabulary = json_file(&vocabulary_path)?.unwrap_or_default();
     let merges_path = dir.join("merges.txt");
     let merges_place = merges_path.display().to_string();
-    let merges = std::fs::read_to_string(&merges_path).map_err(|source| TextError::read(&merges_path, source))?;
+    let merges =
+        whole::read_text(&merges_path, VOCABULARY_BYTES_MAX).map_err(|source| TextError::read(&merges_path, source))?;
     let words = words(&place, &vocabulary)?;
     // What GPT-2's class takes for the end of a text where no file names one.
     const END: &str = "<|endoftext|>";

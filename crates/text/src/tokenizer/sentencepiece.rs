@@ -14,6 +14,7 @@ mod proto;
 
 use std::path::Path;
 
+use foretoken_weights::whole::{self, VOCABULARY_BYTES_MAX};
 use serde_json::Value;
 
 use super::bytes::Alphabet;
@@ -37,7 +38,7 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
 /// A folder's model with its name, and the two files that add to it.
 fn files(dir: &Path) -> Result<(String, Vec<u8>, Value, Value), TextError> {
     let path = dir.join(FILE);
-    let bytes = std::fs::read(&path).map_err(|source| TextError::read(&path, source))?;
+    let bytes = whole::read(&path, VOCABULARY_BYTES_MAX).map_err(|source| TextError::read(&path, source))?;
     let further = json_file(&dir.join("added_tokens.json"))?.unwrap_or_default();
     Ok((path.display().to_string(), bytes, configuration(dir)?, further))
 }

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, Command};
+use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -46,7 +47,7 @@ pub fn users_own() -> Option<PathBuf> {
 /// # Errors
 /// The file cannot be read, or something in it is no option's name or not its value: its line, and what is wrong.
 pub fn read(path: &Path, line: &Line, program: &Command) -> Result<Vec<DefaultValue>, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let text = whole::read_text(path, SETTINGS_BYTES_MAX).map_err(|error| Failure::file(path, &error))?;
     let file = File { path, text: &text, program, line };
     let table = DeTable::parse(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);

@@ -57,6 +57,11 @@ struct Seen {
     first: Duration,
 }
 
+/// The system refuses a client its thread.
+pub(super) fn no_thread(error: &std::io::Error) -> Failure {
+    Failure::Other(format!("expected a thread for each client and for the server, found none: {error}"))
+}
+
 /// Lets clients ask, each on a thread of its own. `ask` gets the number of the text.
 fn all(asked: &Asked<'_>, ask: impl Fn(usize) -> Result<Seen, Failure> + Sync) -> Result<Figures, Failure> {
     let started = Instant::now();
@@ -64,10 +69,11 @@ fn all(asked: &Asked<'_>, ask: impl Fn(usize) -> Result<Seen, Failure> + Sync) -
         let ask = &ask;
         let client = |client: usize| {
             let texts = move || (0..asked.texts).map(|text| ask(text * asked.clients + client)).collect();
-            scope.spawn(texts)
+            std::thread::Builder::new().spawn_scoped(scope, texts).map_err(|error| no_thread(&error))
         };
         let clients: Vec<_> = (0..asked.clients).map(client).collect();
-        clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
+        let texts = |client: std::thread::ScopedJoinHandle<'_, _>| client.join().expect("a client does not panic");
+        clients.into_iter().map(|client| client.and_then(texts)).collect()
     });
     let seconds = started.elapsed().as_secs_f64();
     let mut figures = Figures { seconds, ..Figures::default() };

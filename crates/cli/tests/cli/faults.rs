@@ -1,0 +1,402 @@
+//! What a machine does wrong: calls of the system that fail, disks that are full, clocks that jump.
+//!
+//! Everything that the program asks of the machine goes through libc, so that is where faults are put in: a small
+//! library in C (`faults/shim.c`) that is loaded before it and makes the n-th call of one kind fail. As SQLite tests
+//! itself, each command runs with n = 1, 2, 3 ... until no fault fires any more. Whatever fails, the run ends by itself
+//! and either did all of its work or says one line; a file that was there is whole, old or new; and the next run takes
+//! away what was left. Disks are filled at every byte. Ten thousand times, also, a run is killed at some moment.
+//!
+//! The gate runs samples; `cargo test -p foretoken-cli --test cli faults -- --ignored` runs all of it (FORETOKEN_FAULTS
+//! names one command, or one kind behind a colon: `logits:read`).
+//! Linux alone. Left out: faults of memory, and of mapped files that change (`weights/src/map.rs`).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::{demo, golden, program};
+
+/// So long a run may take before it counts as one that hangs.
+const SECONDS_MAX: u64 = 20;
+/// After so many runs that went wrong a loop ends.
+const WRONG_MAX: usize = 10;
+const EIO: i32 = 5;
+const EINTR: i32 = 4;
+const EAGAIN: i32 = 11;
+const ENOMEM: i32 = 12;
+const ENOSPC: i32 = 28;
+
+/// Kinds of calls with the ways in which they fail; 0 is a call that does only half of what was asked.
+const FAULTS: [(&str, &[i32]); 12] = [
+    ("read", &[EIO, EINTR, 0]),
+    ("open", &[EIO, EINTR]),
+    ("write", &[ENOSPC, EIO, EINTR, 0]),
+    ("sync", &[EIO, EINTR]),
+    ("rename", &[EIO, ENOSPC]),
+    ("unlink", &[EIO]),
+    ("mkdir", &[EIO]),
+    ("mmap", &[ENOMEM]),
+    ("truncate", &[EIO]),
+    ("stat", &[EIO]),
+    ("lock", &[EIO, EINTR]),
+    ("thread", &[EAGAIN]),
+];
+
+/// The library that makes calls fail, compiled once; `None` where there is no compiler or no Linux.
+fn shim() -> Option<&'static Path> {
+    static SHIM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let compile = || {
+        if !cfg!(target_os = "linux") {
+            return None;
+        }
+        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shim-{}.so", std::process::id()));
+        let from = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/faults/shim.c");
+        let compiler = std::env::var("CC").unwrap_or("cc".to_string());
+        let mut command = Command::new(compiler);
+        command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&to).arg(from).args(["-ldl", "-lpthread"]);
+        assert!(command.status().is_ok_and(|status| status.success()), "{command:?}");
+        Some(to)
+    };
+    SHIM.get_or_init(compile).as_deref()
+}
+
+/// A command with what it writes.
+struct Case {
+    name: &'static str,
+    /// `{}` stands for the folder.
+    line: Vec<&'static str>,
+    input: &'static str,
+    /// Files that it writes, and how they are read again: words before the file's name.
+    written: Vec<(&'static str, Vec<&'static str>)>,
+}
+
+fn case(name: &'static str, line: &'static str, written: &[(&'static str, &'static str)]) -> Case {
+    let split = |line: &'static str| line.split(' ').collect::<Vec<_>>();
+    let written = written.iter().map(|(file, reader)| (*file, split(reader))).collect();
+    Case { name, line: split(line), input: "", written }
+}
+
+/// All commands that write, and those that read what lies in a model's folder.
+fn cases() -> Vec<Case> {
+    const STORE: &str = "generate x -n 1 -lcs";
+    const CACHE: &str = "generate x -n 1 --prompt-cache-ro --prompt-cache";
+    const COSTS: &str = "generate x -n 1 --costs";
+    const GGUF: &str = "inspect";
+    let all = "generate Hello -n 2 -s 1 -t 2 -lcd {}/store --prompt-cache {}/cache --costs {}/costs";
+    let several = "generate -f {}/corpus.txt -n 2 -s 1 -t 2 --n-best 2 -lcd {}/store";
+    let mut chat = case("chat", "chat -n 1 -s 1 -t 1 -lcd {}/store", &[("store", STORE), ("saved.json", "")]);
+    chat.input = "Hello\n/save --force {}/saved.json\n/load {}/saved.json\n";
+    vec![
+        case("generate", all, &[("store", STORE), ("cache", CACHE), ("costs", COSTS)]),
+        case("several", several, &[("store", STORE)]),
+        case(
+            "folder",
+            "generate -m {}/model --prompt-ids 1,2 --output-ids -n 2 -s 1 -t 2 --config {}/config.toml",
+            &[],
+        ),
+        case("quantize", "quantize {}/model {}/out.gguf --type f16 --force -t 1", &[("out.gguf", GGUF)]),
+        case("gguf", "quantize {}/model.gguf {}/out.gguf --type q8_0 --force -t 1", &[("out.gguf", GGUF)]),
+        case("logits", "logits -m {}/model.gguf --tokens 5,17,3 -o {}/logits --force -t 1", &[("logits", "")]),
+        case("lookup", "lookup build {}/corpus.txt -m DEMO -o {}/store --force", &[("store", STORE)]),
+        case("completions", "completions bash", &[]),
+        case("man", "man generate", &[]),
+        case("inspect", "inspect {}/model", &[]),
+        chat,
+    ]
+}
+
+/// A folder with what commands read, and with older files in the places of what they write.
+struct Place {
+    folder: tempfile::TempDir,
+    /// Beside it: home, standard output, and what says that a fault has fired.
+    beside: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let (folder, beside) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+        let place = Self { folder, beside };
+        std::fs::create_dir(place.at("model")).expect("a folder can be made");
+        for name in ["config.json", "model.safetensors"] {
+            std::fs::copy(Path::new(&golden("llama")).join(name), place.at("model").join(name)).expect("copied");
+        }
+        std::fs::write(place.at("corpus.txt"), "the little dog").expect("written");
+        std::fs::write(place.at("config.toml"), "seed = 1\n").expect("written");
+        for line in [
+            "quantize {}/model {}/model.gguf --type f32",
+            "generate x -n 1 -s 1 -t 1 -lcd {}/store --prompt-cache {}/cache --costs {}/costs",
+        ] {
+            let output = place.run(&case("", line, &[]), &[], Stdio::piped());
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        std::fs::copy(place.at("model.gguf"), place.at("out.gguf")).expect("copied");
+        std::fs::write(place.at("logits"), "old").expect("written");
+        std::fs::write(place.at("saved.json"), "[]").expect("written");
+        place
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn fired(&self) -> PathBuf {
+        self.beside.path().join("fired")
+    }
+
+    /// Names of all files, and of those that are written their bytes.
+    fn files(&self) -> Vec<(String, Vec<u8>)> {
+        let entries = std::fs::read_dir(self.folder.path()).expect("it is there").flatten();
+        let entries = entries.filter(|entry| entry.path().is_file());
+        let name = |entry: std::fs::DirEntry| {
+            let bytes = std::fs::read(entry.path()).expect("it can be read");
+            (entry.file_name().to_string_lossy().into_owned(), bytes)
+        };
+        let mut files: Vec<_> = entries.map(name).collect();
+        files.sort();
+        files
+    }
+
+    /// Makes the folder what it was.
+    fn restore(&self, files: &[(String, Vec<u8>)]) {
+        let now = self.files();
+        for (name, _) in now.iter().filter(|(name, _)| !files.iter().any(|(old, _)| old == name)) {
+            std::fs::remove_file(self.at(name)).expect("it can be removed");
+        }
+        for (name, bytes) in files.iter().filter(|file| !now.contains(file)) {
+            std::fs::write(self.at(name), bytes).expect("it can be written");
+        }
+    }
+
+    fn command(&self, case: &Case, variables: &[(&str, String)]) -> Command {
+        let folder = self.folder.path().display().to_string();
+        let mut command = program(self.beside.path());
+        let word = |word: &&str| word.replace("{}", &folder).replace("DEMO", &demo("demo-target"));
+        command.args(case.line.iter().map(word));
+        command.envs(variables.iter().map(|(name, value)| (*name, value)));
+        command
+    }
+
+    /// Runs a command to its end, which must come.
+    fn run(&self, case: &Case, variables: &[(&str, String)], out: impl Into<Stdio>) -> Output {
+        let mut command = self.command(case, variables);
+        let mut child = command.stdin(Stdio::piped()).stdout(out).stderr(Stdio::piped()).spawn().expect("it starts");
+        let input = case.input.replace("{}", &self.folder.path().display().to_string());
+        let _ = std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes());
+        let id = child.id().to_string();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let watch = std::thread::spawn(move || {
+            let too_long = ended.recv_timeout(Duration::from_secs(SECONDS_MAX)).is_err();
+            if too_long {
+                let _ = Command::new("kill").args(["-KILL", &id]).status();
+            }
+            too_long
+        });
+        let output = child.wait_with_output().expect("it ends");
+        let _ = end.send(());
+        assert!(!watch.join().expect("it watches"), "{} hangs: {variables:?}", case.name);
+        output
+    }
+
+    /// Runs a command with a fault; whether it fired. `old`: the files before; `whole`: after a run without a fault.
+    fn suffer(&self, case: &Case, fault: &[(&str, String)], old: &[(String, Vec<u8>)], texts: &Texts) -> bool {
+        self.restore(old);
+        let _ = std::fs::remove_file(self.fired());
+        let out_path = self.folder.path().join("standard-output");
+        let out = std::fs::File::create(&out_path).expect("it can be made");
+        let folder = self.folder.path().display().to_string();
+        let mut variables = vec![
+            ("LD_PRELOAD", shim().expect("it was compiled").display().to_string()),
+            ("FAULT_UNDER", folder),
+            ("FAULT_SAID", self.fired().display().to_string()),
+        ];
+        variables.extend(fault.iter().cloned());
+        let output = self.run(case, &variables, out);
+        let fired = self.fired().exists();
+        let said = std::fs::read_to_string(&out_path).unwrap_or_default();
+        std::fs::remove_file(&out_path).expect("it is there");
+        self.judge(case, fault, &output, &said, old, texts);
+        fired
+    }
+
+    fn judge(
+        &self,
+        case: &Case,
+        fault: &[(&str, String)],
+        output: &Output,
+        said: &str,
+        old: &[(String, Vec<u8>)],
+        texts: &Texts,
+    ) {
+        let err = String::from_utf8_lossy(&output.stderr);
+        let what = format!("{} {fault:?}: {:?}\n{err}", case.name, output.status);
+        let errors = err.lines().filter(|line| line.starts_with("error: ")).count();
+        assert!(!err.contains("panicked"), "{what}");
+        match output.status.code() {
+            Some(0) => assert!(errors == 0 && said == texts.said, "{what}\n{said:?}\n{:?}", texts.said),
+            Some(1) => assert!(errors == 1 && texts.said.starts_with(said) || case.name == "chat", "{what}\n{said:?}"),
+            _ => panic!("{what}"),
+        }
+        for (name, reader) in &case.written {
+            let now = std::fs::read(self.at(name)).ok();
+            let was = old.iter().find(|(file, _)| file == name).map(|(_, bytes)| bytes.clone());
+            let is_whole = now == was || now.as_ref() == texts.files.get(*name);
+            if output.status.success() && texts.files.get(*name).is_some_and(|new| was.as_ref() == Some(new)) {
+                assert!(is_whole, "{what}: {name}");
+            }
+            if !is_whole && !reader.concat().is_empty() {
+                let mut words = reader.clone();
+                let path = self.at(name).display().to_string();
+                let line: Vec<&str> = words.drain(..).chain([path.as_str()]).collect();
+                let read = crate::run(&line);
+                assert_eq!(read.code, 0, "{what}: {name}: {}", read.err);
+            } else {
+                assert!(is_whole, "{what}: {name} is neither old nor new");
+            }
+        }
+    }
+
+    /// Whatever a run left behind, the next one takes away.
+    fn is_cleaned_by_the_next(&self, case: &Case, known: &BTreeSet<String>) {
+        let output = self.run(case, &[], Stdio::null());
+        assert!(output.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&output.stderr));
+        let left: Vec<String> = self.files().into_iter().map(|(name, _)| name).collect();
+        assert!(left.iter().all(|name| known.contains(name)), "{}: {left:?}", case.name);
+    }
+}
+
+/// What a run without faults says and writes.
+struct Texts {
+    said: String,
+    files: std::collections::BTreeMap<String, Vec<u8>>,
+}
+
+/// Runs a case with the faults of all kinds whose names begin with `kinds`; `step`: how far n goes on each time.
+fn all_faults(case: &Case, kinds: &str, step: impl Fn(u64) -> u64) -> usize {
+    let place = Place::new();
+    let old = place.files();
+    let output = place.run(case, &[], Stdio::piped());
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {err}", case.name);
+    let said = String::from_utf8(output.stdout).expect("UTF-8");
+    let texts = Texts { said, files: place.files().into_iter().collect() };
+    let known: BTreeSet<String> = texts.files.keys().cloned().collect();
+    let mut runs = 0;
+    // All that is wrong is told, not only the first.
+    let mut wrong = 0;
+    let mut suffer = |fault: &[(&str, String)]| {
+        runs += 1;
+        let one = || place.suffer(case, fault, &old, &texts);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(one)).unwrap_or_else(|_| {
+            wrong += 1;
+            wrong < WRONG_MAX
+        })
+    };
+    for (kind, errors) in FAULTS.into_iter().filter(|(kind, _)| kind.starts_with(kinds)) {
+        for error in errors {
+            let mut at = 1;
+            let fault = |at: u64| {
+                [("FAULT_KIND", kind.to_string()), ("FAULT_ERROR", error.to_string()), ("FAULT_AT", at.to_string())]
+            };
+            while suffer(&fault(at)) {
+                at += step(at);
+            }
+            place.is_cleaned_by_the_next(case, &known);
+        }
+    }
+    // A disk that is full behind so many bytes.
+    let mut bytes = 0;
+    while "disk".starts_with(kinds) && suffer(&[("FAULT_KIND", "disk".into()), ("FAULT_AT", bytes.to_string())]) {
+        bytes += step(bytes.max(1));
+    }
+    place.is_cleaned_by_the_next(case, &known);
+    // A clock that jumps by hours, there and back.
+    for (hours, at) in [(5, 1), (5, 3), (-5, 1), (-5, 2), (-5, 7), (100_000, 5)] {
+        if "clock".starts_with(kinds) {
+            suffer(&[("FAULT_CLOCK", (hours * 3600).to_string()), ("FAULT_AT", at.to_string())]);
+        }
+    }
+    assert_eq!(wrong, 0, "{}: of {runs} runs with a fault so many went wrong", case.name);
+    runs
+}
+
+#[test]
+fn whatever_fails_is_said_in_one_line_and_loses_nothing() {
+    if shim().is_none() {
+        return;
+    }
+    // The first calls, and then fewer and fewer: the loops of reading and writing are long and all alike.
+    for case in cases().iter().filter(|case| ["lookup", "gguf"].contains(&case.name)) {
+        all_faults(case, "", |at| at.max(2) * 2);
+    }
+}
+
+#[test]
+#[ignore = "minutes: every call of every command"]
+fn every_call_of_every_command_may_fail() {
+    let wanted = std::env::var("FORETOKEN_FAULTS").unwrap_or_default();
+    let (name, kinds) = wanted.split_once(':').unwrap_or((&wanted, ""));
+    for case in cases().iter().filter(|case| case.name.contains(name)) {
+        let started = Instant::now();
+        // Each of the first calls and bytes; then primes apart, so that no period is missed for ever.
+        let runs = all_faults(case, kinds, |at| if at < 400 { 1 } else { at / 37 });
+        println!("{}: {runs} runs with a fault, {:.0?}", case.name, started.elapsed());
+    }
+}
+
+/// Kills runs of the writing commands at random moments. `kills` of them all together.
+fn kill(kills: usize) {
+    let cases = cases();
+    let cases: Vec<&Case> = cases.iter().filter(|case| !case.written.is_empty()).collect();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below.max(1)
+    };
+    let mut in_time = 0;
+    for case in &cases {
+        let place = Place::new();
+        let started = Instant::now();
+        let output = place.run(case, &[], Stdio::null());
+        assert!(output.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&output.stderr));
+        let whole = started.elapsed();
+        let known: BTreeSet<String> = place.files().into_iter().map(|(name, _)| name).collect();
+        for round in 0..kills / cases.len() {
+            let mut command = place.command(case, &[]);
+            let mut child =
+                command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+            let input = case.input.replace("{}", &place.folder.path().display().to_string());
+            let _ = std::io::Write::write_all(&mut child.stdin.take().expect("piped"), input.as_bytes());
+            std::thread::sleep(Duration::from_micros(random(whole.as_micros() as u64)));
+            let _ = child.kill();
+            in_time += usize::from(!child.wait().expect("it ends").success());
+            // The files are whole: read again by the program itself, each fifth time.
+            for (name, reader) in &case.written {
+                let path = place.at(name).display().to_string();
+                if reader.concat().is_empty() || round % 5 > 0 {
+                    continue;
+                }
+                let line: Vec<&str> = reader.iter().copied().chain([path.as_str()]).collect();
+                let read = crate::run(&line);
+                assert_eq!(read.code, 0, "{} {name}: {}", case.name, read.err);
+            }
+        }
+        place.is_cleaned_by_the_next(case, &known);
+    }
+    println!("{in_time} of {kills} runs were killed before their end");
+}
+
+#[test]
+fn who_is_killed_leaves_old_or_new_files() {
+    kill(40);
+}
+
+#[test]
+#[ignore = "a quarter of an hour: ten thousand kills, or as many as FORETOKEN_KILLS says"]
+fn who_is_killed_ten_thousand_times_leaves_old_or_new_files() {
+    let kills = std::env::var("FORETOKEN_KILLS").ok().and_then(|kills| kills.parse().ok());
+    kill(kills.unwrap_or(10_000));
+}

@@ -1,0 +1,147 @@
+//! Files that are read whole: regular ones, up to a size that is said beforehand.
+//!
+//! A model's folder, a cache or a command line may name anything: a pipe that nobody writes to, a device that never
+//! ends, a file larger than memory. Whoever reads a file whole says how many bytes it may have at most, which is many
+//! times what real files of its kind have, and everything else is refused before it is waited for or kept. Only what a
+//! user names as a text may be a pipe ([`read_stream`]): then waiting for its writer is what was asked for. Left out:
+//! weights, which are mapped ([`Bytes`](crate::Bytes)).
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Most bytes of a file of settings (`config.json`, `generation_config.json`, a file of defaults): real ones have a
+/// few thousand.
+pub const SETTINGS_BYTES_MAX: u64 = 16 << 20;
+/// Most bytes of a file of a vocabulary, with its configuration: the largest that are published have 35 MB.
+pub const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes of a chat template: the longest that are published have 30 kB.
+pub const TEMPLATE_BYTES_MAX: u64 = 4 << 20;
+/// Most bytes of a text that a user names (prompts, records, conversations, keys): what fits the longest context, and
+/// what memory holds a few times over.
+pub const TEXT_BYTES_MAX: u64 = 1 << 30;
+
+/// The bytes of a regular file of at most `bytes_max` bytes. Nothing else is opened.
+///
+/// # Errors
+/// The system's; or it is no regular file, or longer.
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    // Asked before opening: opening a named pipe would wait for its writer. Asked again of what was opened.
+    check(&std::fs::metadata(path)?, bytes_max)?;
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    check(&metadata, bytes_max)?;
+    up_to(file, metadata.len(), bytes_max)
+}
+
+/// The text of a regular file of at most `bytes_max` bytes.
+///
+/// # Errors
+/// As [`read`], or it is no UTF-8.
+pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
+    String::from_utf8(read(path, bytes_max)?).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        io::Error::new(io::ErrorKind::InvalidData, format!("expected UTF-8, found another byte at {at}"))
+    })
+}
+
+/// What a file, a pipe or a device gives until its end, at most `bytes_max` bytes. A pipe is waited for.
+///
+/// # Errors
+/// The system's; or there is more.
+pub fn read_stream(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() {
+        check(&metadata, bytes_max)?;
+    }
+    up_to(file, metadata.len(), bytes_max)
+}
+
+/// All that `from` gives, at most `bytes_max` bytes.
+///
+/// # Errors
+/// The system's; or there is more.
+pub fn read_all(from: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
+    up_to(from, 0, bytes_max)
+}
+
+fn up_to(from: impl Read, len: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One more than are there: the end is seen without making room for a next part.
+    bytes.try_reserve_exact(usize::try_from(len.min(bytes_max)).unwrap_or(0) + 1).map_err(io::Error::other)?;
+    from.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > bytes_max {
+        true => Err(io::Error::other(format!("expected at most {bytes_max} bytes, found more"))),
+        false => Ok(bytes),
+    }
+}
+
+fn check(metadata: &std::fs::Metadata, bytes_max: u64) -> io::Result<()> {
+    if !metadata.is_file() {
+        return Err(io::Error::other(format!("expected a regular file, found {}", kind(metadata))));
+    }
+    match metadata.len() {
+        found if found > bytes_max => {
+            Err(io::Error::other(format!("expected at most {bytes_max} bytes, found {found}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What something is that is no regular file.
+pub(crate) fn kind(metadata: &std::fs::Metadata) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        let kind = metadata.file_type();
+        if kind.is_fifo() {
+            return "a pipe";
+        }
+        if kind.is_char_device() || kind.is_block_device() {
+            return "a device";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+    }
+    if metadata.is_dir() { "a folder" } else { "something else" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit_and_anything_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        std::fs::write(&path, "12345678").unwrap();
+        assert_eq!(read(&path, 8).unwrap(), b"12345678");
+        assert_eq!(read_stream(&path, 8).unwrap(), b"12345678");
+        for found in [read(&path, 7), read_stream(&path, 7)] {
+            assert_eq!(found.unwrap_err().to_string(), "expected at most 7 bytes, found 8");
+        }
+        assert_eq!(read_all(&b"12345678"[..], 8).unwrap(), b"12345678");
+        assert!(read_all(&b"12345678"[..], 7).unwrap_err().to_string().ends_with("found more"));
+        let found = read(folder.path(), 9).unwrap_err().to_string();
+        assert_eq!(found, "expected a regular file, found a folder");
+        assert_eq!(read(&folder.path().join("none"), 9).unwrap_err().kind(), io::ErrorKind::NotFound);
+        std::fs::write(&path, b"ab\xff").unwrap();
+        assert_eq!(read_text(&path, 9).unwrap_err().to_string(), "expected UTF-8, found another byte at 2");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_never_ends_is_not_waited_for() {
+        let found = read(Path::new("/dev/zero"), 1 << 40).unwrap_err().to_string();
+        assert_eq!(found, "expected a regular file, found a device");
+        let found = read_stream(Path::new("/dev/zero"), 1 << 16).unwrap_err().to_string();
+        assert_eq!(found, "expected at most 65536 bytes, found more");
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let found = read(&pipe, 1 << 16).unwrap_err().to_string();
+        assert_eq!(found, "expected a regular file, found a pipe");
+    }
+}
