@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use memmap2::{MmapMut, MmapRaw};
 
 /// Bytes of a reserve; a larger matrix has one for itself.
-const RESERVE: usize = 256 << 20;
+const RESERVE: usize = if cfg!(miri) { 4 << 20 } else { 256 << 20 };
 /// Bytes of a large page.
 const PAGE: usize = 2 << 20;
 /// Matrices begin at lines of memory.

@@ -17,7 +17,7 @@ fn refusal(call: impl FnOnce()) -> String {
 #[test]
 fn rows_times_inputs_may_not_wrap_around() {
     let compute = Compute::with(Isa::PORTABLE, Pool::new(1));
-    let weights = Panels::pack_floats(&compute.pool, Matrix::F32(&[]), 0, 2);
+    let weights = Panels::pack_floats(&compute.pool, Matrix::F32(&[]), 0, 2).expect("there is memory");
     let one = Product { weights: &weights, bias: None, out: &mut [], accumulate: false };
     let message = refusal(|| product(&compute, &[], usize::MAX / 2 + 1, 2, one));
     assert!(message.starts_with("product: x has 0 elements"), "{message}");
@@ -26,8 +26,7 @@ fn rows_times_inputs_may_not_wrap_around() {
 #[test]
 fn panels_of_more_bytes_than_there_are_numbers_are_refused() {
     let pool = Pool::new(1);
-    let message = refusal(|| drop(Panels::pack_floats(&pool, Matrix::F32(&[]), 0, usize::MAX / 8)));
-    assert_eq!(message, "bytes of weights that a machine can number");
+    assert!(Panels::pack_floats(&pool, Matrix::F32(&[]), 0, usize::MAX / 8).is_none());
 }
 
 #[test]
