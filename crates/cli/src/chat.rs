@@ -85,7 +85,7 @@ impl Chat {
         let conversation = Conversation::new(&generator.prompter, self.system.as_deref())?;
         let marks = Marks::new(self.show_drafts);
         marks.legend(&generator.prompter.names, self.show_drafts);
-        let interrupts = Interrupts::listen()?;
+        let interrupts = Interrupts::listen();
         let stream = Stream::new(marks);
         let mut turns = Turns::new()?;
         let mut talk = Talk {

@@ -56,15 +56,16 @@ impl Server {
         let mut command = program(home);
         command.args(words(SERVER)).args(["--phrases", &path("phrases"), "-lcd", &path("store")]);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program starts");
-        let mut said = BufReader::new(child.stderr.take().expect("it is piped"));
+        let said = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut server = Self { child, said, address: String::new() };
         let mut line = String::new();
-        loop {
+        while server.address.is_empty() {
             line.clear();
-            assert!(said.read_line(&mut line).expect("it can be read") > 0, "it ended without an address");
-            if let Some((_, address)) = line.trim().split_once(" at http://") {
-                return Self { child, said, address: address.to_string() };
-            }
+            assert!(server.said.read_line(&mut line).expect("it can be read") > 0, "it ended without an address");
+            server.address =
+                line.trim().split_once(" at http://").map(|(_, address)| address.to_string()).unwrap_or_default();
         }
+        server
     }
 
     /// Kilobytes in memory, threads and open files.
@@ -92,6 +93,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
