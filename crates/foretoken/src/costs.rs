@@ -185,8 +185,16 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
     let before = read(path).ok().filter(|found| found.of == key);
     let mut drafters = before.map_or(BTreeMap::new(), |found| found.drafters);
     drafters.extend(names.iter().cloned().zip(record.drafters.iter().copied()));
+    let value = document(key, &record.widths, drafters);
+    let mut file = OutputFile::kept(path)?.fleeting();
+    writeln!(file, "{value:#}")?;
+    file.end()
+}
+
+/// What a file says.
+fn document(key: &str, widths: &[WidthTime], drafters: BTreeMap<String, DrafterTime>) -> Value {
     let mut passes: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
-    for WidthTime { context_min, rows, seconds, times, age } in &record.widths {
+    for WidthTime { context_min, rows, seconds, times, age } in widths {
         passes.entry(*context_min).or_default().push(json!([rows, seconds, times, age]));
     }
     let pass = |(context_min, points): (usize, Vec<Value>)| {
@@ -196,15 +204,18 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
     let drafter = |(name, DrafterTime { costs: DrafterCosts { call, step, catch_up }, age })| {
         (name, json!({ "call": call, "step": step, "catch_up": catch_up, "age": age }))
     };
-    let value = json!({
+    json!({
         "foretoken_costs": VERSION,
         "of": key,
         "passes": passes.into_iter().map(pass).collect::<Vec<_>>(),
         "drafters": drafters.into_iter().map(drafter).collect::<serde_json::Map<String, Value>>(),
-    });
-    let mut file = OutputFile::kept(path)?.fleeting();
-    writeln!(file, "{value:#}")?;
-    file.end()
+    })
+}
+
+/// The text of a file that says what this JSON says: for `probe.rs`.
+pub(crate) fn rewritten(value: &Value) -> Result<String, String> {
+    let found = understood(value)?;
+    Ok(format!("{:#}\n", document(&found.of, &found.widths, found.drafters)))
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Error {
