@@ -97,6 +97,21 @@ fn chunks_cover_the_slice() {
     }
 }
 
+/// What Miri has time for: runs of few tasks, chunks, a panic, and a pool that ends while its workers wait.
+#[test]
+fn small_runs() {
+    for threads in 1..=3 {
+        let pool = Pool::new(threads);
+        (0..4).for_each(|tasks| assert_each_once(&pool, tasks));
+        let mut data = [0; 7];
+        pool.each_chunk(&mut data, 3, &|i, part| part.fill(i + 1));
+        assert_eq!(data, [1, 1, 1, 2, 2, 2, 3]);
+        let result = catch_unwind(AssertUnwindSafe(|| pool.run(3, &|task| assert!(task != 1, "task {task} is bad"))));
+        assert_eq!(message(&*result.expect_err("the panic was swallowed")), "task 1 is bad");
+        assert_each_once(&pool, 3);
+    }
+}
+
 /// The message comes through, every other task that was begun ends, and the pool works as before.
 #[test]
 fn a_panic_comes_through_and_the_pool_goes_on() {
