@@ -11,6 +11,8 @@ mod bad_input;
 mod chat;
 #[path = "text/export.rs"]
 mod export;
+#[path = "text/hostile_templates.rs"]
+mod hostile_templates;
 #[path = "text/round_trip.rs"]
 mod round_trip;
 #[path = "text/sentencepiece.rs"]
