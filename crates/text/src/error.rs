@@ -102,8 +102,16 @@ impl TextError {
 
 /// Errors are printed after a prompt or into a log, where a second line would be taken for another event.
 fn one_line(text: impl fmt::Display) -> String {
-    text.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    let mut line = text.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.len() > FOUND_MAX_BYTES {
+        line.truncate(line.floor_char_boundary(FOUND_MAX_BYTES));
+        line.push_str(" ...");
+    }
+    line
 }
+
+/// Longest part of a message that quotes what was found: whoever made the file may have made a long one.
+const FOUND_MAX_BYTES: usize = 1000;
 
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

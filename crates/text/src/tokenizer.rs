@@ -16,6 +16,7 @@ mod gguf_bpe;
 mod gguf_spm;
 mod gguf_unigram;
 mod gguf_vocabulary;
+mod guard;
 mod library;
 mod merges;
 mod parts;
@@ -33,6 +34,7 @@ pub(crate) use decoding::Decoding;
 pub(crate) use folder::{component, configuration, json_file, special_spelling};
 pub(crate) use gguf_vocabulary::EXACT_SCORES;
 pub use gguf_vocabulary::GgufVocabulary;
+use guard::guarded;
 pub(crate) use parts::{Method, Parts};
 pub(crate) use pre_tokenizer::{DIGIT, DIGITS, FALCON_PUNCTUATION, GPT_2, name_of};
 pub(crate) use sentencepiece::{FILE as SENTENCEPIECE_FILE, merged_vocabulary};
@@ -58,14 +60,15 @@ impl Tokenizer {
     /// If none of them is there, or one of the files cannot be read or understood.
     pub fn from_dir(dir: &Path) -> Result<Self, TextError> {
         let has = |file: &str| dir.join(file).exists();
-        let parts = if has("tokenizer.json") || !Self::is_in(dir) {
-            folder::from_dir(dir)?
-        } else if has("tokenizer.model") {
-            sentencepiece::from_dir(dir)?
-        } else {
-            merges::from_dir(dir)?
-        };
-        Ok(Self::from_parts(&dir.display().to_string(), parts))
+        Self::loaded(&dir.display().to_string(), || {
+            if has("tokenizer.json") || !Self::is_in(dir) {
+                folder::from_dir(dir)
+            } else if has("tokenizer.model") {
+                sentencepiece::from_dir(dir)
+            } else {
+                merges::from_dir(dir)
+            }
+        })
     }
 
     /// Whether a folder has a tokenizer in one of the forms that [`Tokenizer::from_dir`] reads.
@@ -80,7 +83,7 @@ impl Tokenizer {
     /// If they are no SentencePiece model, or one of a kind that is not supported.
     pub fn from_sentencepiece(name: &str, model: &[u8]) -> Result<Self, TextError> {
         let none = serde_json::Value::Null;
-        Ok(Self::from_parts(name, sentencepiece::parts(name, model, &none, &none)?))
+        Self::loaded(name, || sentencepiece::parts(name, model, &none, &none))
     }
 
     /// Makes a tokenizer from the contents of `tokenizer.json` and, if there is one, `tokenizer_config.json`.
@@ -92,7 +95,7 @@ impl Tokenizer {
         tokenizer_json: &[u8],
         tokenizer_config_json: Option<&[u8]>,
     ) -> Result<Self, TextError> {
-        Ok(Self::from_parts(name, folder::from_json(name, tokenizer_json, tokenizer_config_json)?))
+        Self::loaded(name, || folder::from_json(name, tokenizer_json, tokenizer_config_json))
     }
 
     /// Makes a tokenizer from the metadata of a GGUF file. `name` stands in messages where a file would.
@@ -108,7 +111,13 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::from_gguf`].
     pub fn from_gguf_vocabulary(name: &str, vocabulary: &GgufVocabulary) -> Result<Self, TextError> {
-        Ok(Self::from_parts(name, gguf::parts(name, vocabulary)?))
+        Self::loaded(name, || gguf::parts(name, vocabulary))
+    }
+
+    /// Loads by the library, as far as it does not fail.
+    fn loaded(name: &str, load: impl FnOnce() -> Result<Parts, TextError>) -> Result<Self, TextError> {
+        let parts = guarded(|| Ok(load())).map_err(|error| TextError::format(name, "a tokenizer", error))??;
+        Ok(Self::from_parts(name, parts))
     }
 
     fn from_parts(name: &str, mut parts: Parts) -> Self {

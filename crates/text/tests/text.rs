@@ -13,12 +13,16 @@ mod chat;
 mod export;
 #[path = "text/hostile_templates.rs"]
 mod hostile_templates;
+#[path = "text/hostile_tokenizers.rs"]
+mod hostile_tokenizers;
 #[path = "text/round_trip.rs"]
 mod round_trip;
 #[path = "text/sentencepiece.rs"]
 mod sentencepiece;
 #[path = "text/templates.rs"]
 mod templates;
+#[path = "text/tokenizer_probe.rs"]
+mod tokenizer_probe;
 #[path = "text/tool_answers.rs"]
 mod tool_answers;
 #[path = "text/tool_calls.rs"]

@@ -249,7 +249,7 @@ impl Walk<'_, '_, '_> {
         if is_handle(value, object) {
             return match depth {
                 0 => Ok(None),
-                _ => Err(unusual(&format!("expected data in a list or a map, found {value:.20}"))),
+                _ => Err(unusual(&format!("expected data in a list or a map, found {}", name_of(object)))),
             };
         }
         if depth > MAX_DEPTH {
@@ -320,6 +320,16 @@ fn is_handle(value: &Value, object: &DynObject) -> bool {
     }
 }
 
+/// What no data is called in messages. It is not printed: a namespace may hold much.
+fn name_of(object: &DynObject) -> &'static str {
+    match object.type_name() {
+        name if name.ends_with("::Namespace") => "a namespace",
+        name if name.ends_with("::Loop") => "a loop",
+        name if name.ends_with("::Macro") => "a macro",
+        _ => "a function",
+    }
+}
+
 /// What `namespace` gives: values by their names, which a template may change.
 #[derive(Debug, Default)]
 struct Namespace(Mutex<BTreeMap<String, Value>>);
@@ -330,8 +340,8 @@ impl Namespace {
     }
 
     fn set(&self, name: &str, value: Value) -> Result<(), Error> {
-        if value.as_object().is_some_and(|object| is_handle(&value, object)) {
-            return Err(unusual(&format!("namespace: {name:.40}: expected data, found {value:.20}")));
+        if let Some(object) = value.as_object().filter(|object| is_handle(&value, object)) {
+            return Err(unusual(&format!("namespace: {name:.40}: expected data, found {}", name_of(object))));
         }
         self.values().insert(name.to_owned(), value);
         Ok(())

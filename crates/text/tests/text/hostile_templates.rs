@@ -26,7 +26,7 @@ fn run_with(source: &str, input: ChatInput) -> Result<String, String> {
     let written = receiver.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("still runs: {shown}"));
     thread.join().expect("it has answered");
     if let Err(error) = &written {
-        assert!(error.lines().count() == 1 && error.len() < 600, "{error}");
+        assert!(error.lines().count() == 1 && error.len() < 1100, "{error}");
         assert!(error.starts_with("test: chat template: "), "{error}");
     }
     written
@@ -269,7 +269,7 @@ fn hostile() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 0, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_template_ends_the_process(source in hostile()) {
