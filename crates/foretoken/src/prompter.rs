@@ -87,7 +87,10 @@ impl Prompter {
         let prompt = match prompt.into() {
             Prompt::Chat(messages) => return self.chat(&ChatInput::new(&messages, true), decided),
             Prompt::Ids(ids) => ids,
-            Prompt::Text(text) => text_tokens(&text, &self.target, self.tokenizer.as_deref())?,
+            Prompt::Text(text) => {
+                self.check_bytes("prompt", text.len())?;
+                text_tokens(&text, &self.target, self.tokenizer.as_deref())?
+            }
         };
         Ok(Request { prompt, ..self.base(decided) })
     }
@@ -119,6 +122,7 @@ impl Prompter {
         let Some(tokenizer) = self.tokenizer.as_deref() else {
             return Err(Error::input(self.target.missing_tokenizer()));
         };
+        self.check_bytes("messages", input.text_bytes())?;
         let transcript = self.chat_template()?.encode_behind(tokenizer, input, before)?;
         if transcript.tokens().is_empty() {
             let name = &self.target.name;
@@ -129,6 +133,18 @@ impl Prompter {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
         }
         Ok((request, transcript))
+    }
+
+    /// Refuses a text of so many bytes that cannot fit whatever its tokens are: finding them would take some two
+    /// hundred times its bytes of memory.
+    fn check_bytes(&self, what: &str, bytes: usize) -> Result<(), Error> {
+        let longest = self.tokenizer.as_ref().map_or(1, |tokenizer| tokenizer.token_bytes_max());
+        let most = self.context.saturating_mul(longest);
+        if self.tokenizer.is_none() || bytes <= most {
+            return Ok(());
+        }
+        let why = format!("the context is {} tokens, of at most {longest} bytes each", self.context);
+        Err(Error::input(format!("{what}: expected at most {most} bytes ({why}), found {bytes}")))
     }
 
     /// The drafters of a request that names its way of drafting itself, of those that the generator was opened with

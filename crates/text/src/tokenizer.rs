@@ -50,6 +50,7 @@ pub struct Tokenizer {
     parts: Parts,
     turn_end_tokens: Vec<Token>,
     fingerprint: u64,
+    token_bytes_max: usize,
 }
 
 impl Tokenizer {
@@ -125,7 +126,9 @@ impl Tokenizer {
         parts.end_tokens.dedup();
         let turn_end_tokens = turn_ends(&parts.spellings);
         let fingerprint = parts.spellings.fingerprint();
-        Self { name: name.to_owned(), turn_end_tokens, fingerprint, parts }
+        let lengths = (0..parts.spellings.len() as Token).map(|token| parts.spellings.bytes(token).len());
+        let token_bytes_max = lengths.max().unwrap_or(0).max(1);
+        Self { name: name.to_owned(), turn_end_tokens, fingerprint, token_bytes_max, parts }
     }
 
     /// What it was made of.
@@ -152,6 +155,33 @@ impl Tokenizer {
             return Ok(tokens);
         }
         Ok([&self.parts.prefix, tokens.as_slice(), &self.parts.suffix].concat())
+    }
+
+    /// Tokens of a text of any length, which may be read in pieces: finding the tokens of a text at once takes some two
+    /// hundred times its bytes of memory. Up to a MiB it is [`Tokenizer::encode`]. A longer one is cut behind the last
+    /// line feed of each MiB, and within a line where it has none; only there tokens may be others than those of the
+    /// whole (a vocabulary that invents a space before a text does so before each piece). For texts to learn from, not
+    /// for prompts.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_in_pieces(&self, text: &str, add_special: bool) -> Result<Vec<Token>, TextError> {
+        const PIECE_MAX_BYTES: usize = 1 << 20;
+        if text.len() <= PIECE_MAX_BYTES {
+            return self.encode(text, add_special);
+        }
+        let (mut tokens, mut rest) = (Vec::new(), text);
+        while !rest.is_empty() {
+            let most = rest.floor_char_boundary(PIECE_MAX_BYTES);
+            let line_end = rest[..most].rfind('\n').map_or(most, |at| at + 1);
+            let (piece, behind) = rest.split_at(if most == rest.len() { most } else { line_end });
+            tokens.extend(self.encode(piece, false)?);
+            rest = behind;
+        }
+        if add_special {
+            return Ok([&self.parts.prefix, tokens.as_slice(), &self.parts.suffix].concat());
+        }
+        Ok(tokens)
     }
 
     /// Tokens of a text that is nothing but text: special tokens spelt out in it are words like any other, so a user
@@ -216,6 +246,11 @@ impl Tokenizer {
     /// One more than the highest token.
     pub fn vocabulary_len(&self) -> usize {
         self.parts.spellings.len()
+    }
+
+    /// Most bytes that a token stands for; at least 1. A text of more than this for each token that fits does not fit.
+    pub fn token_bytes_max(&self) -> usize {
+        self.token_bytes_max
     }
 
     /// The bytes that a token stands for; a special token stands for its own spelling. Empty outside the vocabulary.

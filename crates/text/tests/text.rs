@@ -19,6 +19,8 @@ mod hostile_tokenizers;
 mod round_trip;
 #[path = "text/sentencepiece.rs"]
 mod sentencepiece;
+#[path = "text/template_probe.rs"]
+mod template_probe;
 #[path = "text/templates.rs"]
 mod templates;
 #[path = "text/tokenizer_probe.rs"]

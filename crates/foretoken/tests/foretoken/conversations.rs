@@ -80,3 +80,21 @@ fn another_answer_has_the_prompt_of_the_first_and_computes_one_row_of_it() {
     let tokenizer = generator.prompter.tokenizer.as_ref().expect("the demo has one");
     assert!(tokenizer.decode(&prompt, false).ends_with("<|assistant|>no<|end|><|user|>so?<|end|><|assistant|>"));
 }
+
+#[test]
+fn texts_that_cannot_fit_are_refused_before_they_are_tokens() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.model.ctx_size = Some(512);
+    let generator = Generator::open(&settings).expect("both are there");
+    let longest = generator.prompter.tokenizer.as_ref().expect("the demo has one").token_bytes_max();
+    let text = "a".repeat(512 * longest + 1);
+    let expected = |what: &str| {
+        let why = format!("the context is 512 tokens, of at most {longest} bytes each");
+        format!("{what}: expected at most {} bytes ({why}), found {}", 512 * longest, text.len())
+    };
+    assert_eq!(generator.prompter.request(text.as_str()).unwrap_err().to_string(), expected("prompt"));
+    let mut conversation = Conversation::new(&generator.prompter, None).expect("the demo can chat");
+    conversation.ask(text.clone());
+    assert_eq!(conversation.request().unwrap_err().to_string(), expected("messages"));
+}

@@ -112,7 +112,7 @@ impl Program {
         let outcome = ran.map(|_| ()).map_err(|error| match error.kind() {
             ErrorKind::OutOfFuel => {
                 let line = error.line().map_or(String::new(), |line| format!(", in line {line}"));
-                let limit = fuel * FUEL_BYTES >> 20;
+                let limit = fuel / (1 << 20) * FUEL_BYTES;
                 TextError::template(
                     name,
                     format!("expected at most {fuel} steps and {limit} MiB for this conversation, found more{line}"),

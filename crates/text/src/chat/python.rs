@@ -64,9 +64,11 @@ pub(super) fn indent(state: &State, text: &str, arguments: Rest<ValueOrKwargs>) 
 /// Methods of Python's strings, lists and dictionaries: what the engine's companion lacks, and then what it has.
 pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
     // A look into a map costs what its key does; everything else may look at all that there is.
-    let looked_at = if name == "get" { arguments } else { &[&[value.clone()], arguments].concat() };
     if !matches!(name, "keys" | "values" | "items") {
-        weigh(state, looked_at)?;
+        weigh(state, arguments)?;
+    }
+    if !matches!(name, "keys" | "values" | "items" | "get") {
+        weigh(state, std::slice::from_ref(value))?;
     }
     let Some(text) = value.as_str() else { return unknown_method_callback(state, value, name, arguments) };
     ensure(state, most_made(state, text, name, arguments)?)?;

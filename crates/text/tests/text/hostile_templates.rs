@@ -4,8 +4,10 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use foretoken_text::{ChatInput, ChatTemplate, Message};
+use foretoken_text::{ChatInput, Message};
 use proptest::prelude::*;
+
+use crate::template_probe::written;
 
 /// What a template writes for one message, or why it is refused.
 fn run(source: &str) -> Result<String, String> {
@@ -18,18 +20,12 @@ fn run_with(source: &str, input: ChatInput) -> Result<String, String> {
     let source = source.to_owned();
     let shown: String = source.chars().take(300).collect();
     let act = move || {
-        let template = ChatTemplate::from_source("test", &source, "<s>", "</s>");
-        let written = template.and_then(|template| template.render(&input)).map_err(|error| error.to_string());
-        let _ = sender.send(written);
+        let _ = sender.send(written(&source, &input));
     };
     let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(act).expect("a thread");
-    let written = receiver.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("still runs: {shown}"));
+    let answer = receiver.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("still runs: {shown}"));
     thread.join().expect("it has answered");
-    if let Err(error) = &written {
-        assert!(error.lines().count() == 1 && error.len() < 1100, "{error}");
-        assert!(error.starts_with("test: chat template: "), "{error}");
-    }
-    written
+    answer
 }
 
 fn refused(source: &str) -> String {
@@ -279,5 +275,42 @@ proptest! {
 
 /// More with `FORETOKEN_HOSTILE_CASES`.
 fn cases() -> u32 {
-    std::env::var("FORETOKEN_HOSTILE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(48)
+    std::env::var("FORETOKEN_HOSTILE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(32)
+}
+
+/// Small templates that the fuzzer begins with.
+const SEEDS: [&str; 8] = [
+    "{% for m in messages %}{{ m['role'] + ': ' + m.content | trim }}{% endfor %}",
+    "{% set ns = namespace(a='a', b=[1]) %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a }}",
+    "{% set x = [1] %}{% set x = [x, x] %}{{ x == x[0] }}{{ x | tojson(indent=2) }}{{ x | sort | string }}",
+    "{% macro m(x) %}{{ x }}{{ m([x]) }}{% endmacro %}{{ m(1) }}",
+    "{% if messages[-1].content is string and 'b' in messages[0]['content'] %}{{ '%5d' | format(3) }}{% elif a %}{% endif %}",
+    "{% for a in [[1, [2]]] recursive %}{{ loop(a) if a is sequence else a }}{{ loop.changed(a) }}{% endfor %}",
+    "{{ 'a b'.split()|map('upper')|join('-')|replace('A', 'x' * 9)|indent(2) }}{{ '{:>5}'.format(1) }}",
+    "{% generation %}{% set x %}a{{ bos_token }}{% endset %}{{ x[1:] ~ dict(a=1)|items|list }}{% endgeneration %}{# #}",
+];
+
+/// Writes the templates and the choices that the fuzzers begin with.
+#[test]
+#[ignore = "writes files of the repository"]
+fn write_the_seeds() {
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+    let write = |target: &str, name: String, bytes: &[u8]| {
+        std::fs::create_dir_all(corpus.join(target)).expect("a folder can be made");
+        std::fs::write(corpus.join(target).join(name), bytes).expect("a seed can be written");
+    };
+    SEEDS.iter().enumerate().for_each(|(at, seed)| write("templates", format!("{at}.jinja"), seed.as_bytes()));
+    for base in 0..5_u8 {
+        write("tokenizer", format!("{base}.bin"), &[0, base]);
+        write(
+            "tokenizer",
+            format!("{base}-parts.bin"),
+            &[0, base, 0, 2, 0, 3 * base, 0, 16 + base, 0, 1, 0, 7, 0, 9, base],
+        );
+    }
+}
+
+#[test]
+fn the_seeds_are_refused_or_written() {
+    assert_eq!(SEEDS.iter().filter(|seed| run(seed).is_ok()).count(), 6);
 }
