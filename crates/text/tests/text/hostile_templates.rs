@@ -92,7 +92,8 @@ fn what_holds_itself_is_refused() {
 fn deep_values_are_refused() {
     for wrap in ["[ns.a]", "{'a': ns.a}", "(ns.a,)", "ns.a[0:]", "ns.a|map('trim')", "ns.a|items", "dict(a=ns.a)"] {
         let source = format!(
-            "{{% set ns = namespace(a=[]) %}}{{% for i in range(90000) %}}{{% set ns.a = {wrap} %}}{{% endfor %}}{{{{ ns.a }}}}"
+            "{{% set ns = namespace(a=[]) %}}{{% for i in range(90000) %}}{{% set ns.a = {wrap} %}}\
+             {{% endfor %}}{{{{ ns.a }}}}"
         );
         match run(&source) {
             Ok(text) => assert!(text.len() < 100, "{wrap}"),
@@ -112,8 +113,15 @@ fn deep_values_are_refused() {
 #[test]
 fn bombs_are_refused() {
     let doubled = |value: &str| format!("{{% set x = {value} %}}{}", "{% set x = [x, x] %}".repeat(60));
-    for end in ["{{ x }}", "{{ x == x[0] }}", "{{ x in x }}", "{{ x | tojson }}", "{{ x | string }}", "{{ x | sort }}"]
-    {
+    for end in [
+        "{{ x }}",
+        "{{ x == x[0] }}",
+        "{{ x in x }}",
+        "{{ x | tojson }}",
+        "{{ x | string }}",
+        "\
+             {{ x | sort }}",
+    ] {
         refused(&format!("{}{end}", doubled("'a'")));
     }
     let twice = "{% set ns = namespace(a='a', b=[1]) %}{% for i in range(90) %}";
@@ -141,13 +149,18 @@ fn bombs_are_refused() {
         "{% block a %}{{ self.a() }}{% endblock %}".to_owned(),
         "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}".to_owned(),
         "{% set x = range(90000)|list %}{% for i in range(90000) %}{{ x == x[:] }}{% endfor %}".to_owned(),
-        "{% set x = 'a' * 1000000 %}{% set y = 'a' * 1000000 %}{% for i in range(90000) %}{{ x == y }}{% endfor %}".to_owned(),
+        "{% set x = 'a' * 1000000 %}{% set y = 'a' * 1000000 %}{% for i in range(90000) %}{{ x == y }}\
+             {% endfor %}"
+            .to_owned(),
         "{% set x = 'a' * 1000000 %}{% for i in range(90000) %}{{ x is upper }}{% endfor %}".to_owned(),
         "{% set x = [range(90000)|list] %}{% for i in range(90000) %}{{ loop.changed(x) }}{% endfor %}".to_owned(),
-        "{% set x = {} %}{% set y = (range(90000)|list,) %}{% for i in range(90000) %}{{ x[y] }}{{ x.get(y) }}{% endfor %}"
+        "{% set x = {} %}{% set y = (range(90000)|list,) %}{% for i in range(90000) %}{{ x[y] }}{{ x.get(y) }}\
+             {% endfor %}"
             .to_owned(),
         "{% set x = ('a ' * 1000000).split() %}{% for i in range(900) %}{% set y = x|sort %}{% endfor %}".to_owned(),
-        "{% for i in range(90000) %}{{ messages|tojson(indent=16)|length }}{{ [messages] * 1000 }}{% endfor %}".to_owned(),
+        "{% for i in range(90000) %}{{ messages|tojson(indent=16)|length }}{{ [messages] * 1000 }}\
+             {% endfor %}"
+            .to_owned(),
     ];
     for source in refusals {
         refused(&source);
@@ -170,8 +183,10 @@ fn long_conversations_are_written() {
         "{% set ns = namespace(text='') %}{% for m in messages %}{% set ns.text = ns.text ~ m.content|trim ~ '\\n' %}\
          {% endfor %}{{ ns.text }}",
         "{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + [m] %}{% endfor %}\
-         {% for m in ns.all %}{% if messages[loop.index0].role == m.role %}{{ m['content'].strip() + '\\n' }}{% endif %}{% endfor %}",
-        "{% for m in messages %}{% if not (messages|last == m and false) %}{{ m.content.split(' ')|join(' ')|trim }}{{ '\\n' }}\
+         {% for m in ns.all %}{% if messages[loop.index0].role == m.role %}{{ m['content'].strip() + '\\n' }}\
+             {% endif %}{% endfor %}",
+        "{% for m in messages %}{% if not (messages|last == m and false) %}\
+             {{ m.content.split(' ')|join(' ')|trim }}{{ '\\n' }}\
          {% endif %}{% endfor %}",
     ] {
         let written = run_with(source, ChatInput::new(&messages, true));
@@ -179,74 +194,27 @@ fn long_conversations_are_written() {
     }
 }
 
+#[rustfmt::skip]
+const VALUES: [&str; 35] = [
+    "x", "ns.a", "ns.b", "messages", "messages[0]", "loop", "m", "ns", "'a'", "1", "range(300)", "[x, x]",
+    "{'k': x}", "(x, ns.a)", "x ~ ns.a", "x + x", "[x] * 9", "x[1:]", "x[::-1]", "m(x)", "dict(a=x)",
+    "messages|map('tojson')|list", "x == ns.b", "x in ns.b", "loop.changed(x)", "loop.previtem",
+    "x.split('a')", "x.join([x])", "x.items()", "'%s'|format(x)", "x.replace('a', ns.a)", "1e308 * 10", "-x",
+    "2**100", "x if x else ns.b",
+];
+
+#[rustfmt::skip]
+const FILTERS: [&str; 27] = [
+    "", "", "|list", "|sort", "|unique", "|string", "|tojson", "|tojson(indent=4)", "|join(ns.a)",
+    "|items|list", "|batch(2)", "|groupby('a')", "|indent(9)", "|reverse", "|length", "|first", "|min",
+    "|zip(x)", "|select", "|pprint", "|dictsort", "|map('string')", "|chain(x)", "|sum",
+    "|replace('a', 'bb')", "|default(ns)", "|selectattr('a', 'eq', x)",
+];
+
 /// Words that templates are made of, put together without sense.
 fn hostile() -> impl Strategy<Value = String> {
-    let value = prop::sample::select(vec![
-        "x",
-        "ns.a",
-        "ns.b",
-        "messages",
-        "messages[0]",
-        "loop",
-        "m",
-        "ns",
-        "'a'",
-        "1",
-        "range(300)",
-        "[x, x]",
-        "{'k': x}",
-        "(x, ns.a)",
-        "x ~ ns.a",
-        "x + x",
-        "[x] * 9",
-        "x[1:]",
-        "x[::-1]",
-        "m(x)",
-        "dict(a=x)",
-        "messages|map('tojson')|list",
-        "x == ns.b",
-        "x in ns.b",
-        "loop.changed(x)",
-        "loop.previtem",
-        "x.split('a')",
-        "x.join([x])",
-        "x.items()",
-        "'%s'|format(x)",
-        "x.replace('a', ns.a)",
-        "1e308 * 10",
-        "-x",
-        "2**100",
-        "x if x else ns.b",
-    ]);
-    let filter = prop::sample::select(vec![
-        "",
-        "",
-        "|list",
-        "|sort",
-        "|unique",
-        "|string",
-        "|tojson",
-        "|tojson(indent=4)",
-        "|join(ns.a)",
-        "|items|list",
-        "|batch(2)",
-        "|groupby('a')",
-        "|indent(9)",
-        "|reverse",
-        "|length",
-        "|first",
-        "|min",
-        "|zip(x)",
-        "|select",
-        "|pprint",
-        "|dictsort",
-        "|map('string')",
-        "|chain(x)",
-        "|sum",
-        "|replace('a', 'bb')",
-        "|default(ns)",
-        "|selectattr('a', 'eq', x)",
-    ]);
+    let value = prop::sample::select(&VALUES[..]);
+    let filter = prop::sample::select(&FILTERS[..]);
     let piece = (value, filter, 0..12u8).prop_map(|(value, filter, form)| match form {
         0..=2 => format!("{{% set x = {value}{filter} %}}"),
         3..=4 => format!("{{% set ns.a = {value}{filter} %}}"),
@@ -254,7 +222,10 @@ fn hostile() -> impl Strategy<Value = String> {
         6 => format!("{{% if {value} %}}{{% set ns.b = x %}}{{% endif %}}"),
         7 => format!("{{% for y in {value}{filter} %}}{{% set ns.a = y %}}{{% set ns.b = [ns.b] %}}{{% endfor %}}"),
         8 => {
-            format!("{{% macro m(x) %}}{{% set ns.b = [ns.b, x] %}}{{{{ m({value}) }}}}{{% endmacro %}}{{{{ m(x) }}}}")
+            format!(
+                "{{% macro m(x) %}}{{% set ns.b = [ns.b, x] %}}{{{{ m({value}) }}}}{{% endmacro %}}\
+             {{{{ m(x) }}}}"
+            )
         }
         9 => format!("{{% set x %}}{{{{ {value}{filter} }}}}{{{{ x }}}}{{% endset %}}"),
         _ => format!("{{{{ {value}{filter} }}}}"),
@@ -265,12 +236,16 @@ fn hostile() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn no_template_ends_the_process(source in hostile()) {
         let _ = run(&source);
     }
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: cases(), max_shrink_iters: 0, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// More with `FORETOKEN_HOSTILE_CASES`.
@@ -281,13 +256,16 @@ fn cases() -> u32 {
 /// Small templates that the fuzzer begins with.
 const SEEDS: [&str; 8] = [
     "{% for m in messages %}{{ m['role'] + ': ' + m.content | trim }}{% endfor %}",
-    "{% set ns = namespace(a='a', b=[1]) %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}{{ ns.a }}",
+    "{% set ns = namespace(a='a', b=[1]) %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}\
+             {{ ns.a }}",
     "{% set x = [1] %}{% set x = [x, x] %}{{ x == x[0] }}{{ x | tojson(indent=2) }}{{ x | sort | string }}",
     "{% macro m(x) %}{{ x }}{{ m([x]) }}{% endmacro %}{{ m(1) }}",
-    "{% if messages[-1].content is string and 'b' in messages[0]['content'] %}{{ '%5d' | format(3) }}{% elif a %}{% endif %}",
+    "{% if messages[-1].content is string and 'b' in messages[0]['content'] %}{{ '%5d' | format(3) }}{% elif a %}\
+             {% endif %}",
     "{% for a in [[1, [2]]] recursive %}{{ loop(a) if a is sequence else a }}{{ loop.changed(a) }}{% endfor %}",
     "{{ 'a b'.split()|map('upper')|join('-')|replace('A', 'x' * 9)|indent(2) }}{{ '{:>5}'.format(1) }}",
-    "{% generation %}{% set x %}a{{ bos_token }}{% endset %}{{ x[1:] ~ dict(a=1)|items|list }}{% endgeneration %}{# #}",
+    "{% generation %}{% set x %}a{{ bos_token }}{% endset %}{{ x[1:] ~ dict(a=1)|items|list }}\
+             {% endgeneration %}{# #}",
 ];
 
 /// Writes the templates and the choices that the fuzzers begin with.

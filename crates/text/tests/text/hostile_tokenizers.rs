@@ -13,7 +13,7 @@ fn peak_kilobytes() -> Option<u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn damaged_tokenizers_are_refused_or_work(data in prop::collection::vec(any::<u8>(), 0..40)) {
@@ -24,6 +24,10 @@ proptest! {
         let peak = peak_kilobytes().unwrap_or(0);
         prop_assert!(peak < 2 << 20, "{peak} kB: {}", String::from_utf8_lossy(&damaged(&data)));
     }
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: cases(), max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 /// More with `FORETOKEN_HOSTILE_CASES`.
