@@ -51,33 +51,78 @@ pub(super) fn guarded<T>(act: impl FnOnce() -> tokenizers::Result<T>) -> Result<
     }
 }
 
-/// A `tokenizer.json` that the library may read: JSON, whose tokens have numbers that a vocabulary can have, and
-/// without truncation and padding, which an engine does not want and which may ask for any number of tokens.
+/// A `tokenizer.json` that the library may read: JSON, whose tokens have numbers that a vocabulary can have, whose table
+/// of characters is as long as it says, and without truncation and padding, which an engine does not want and which may
+/// ask for any number of tokens.
 pub(super) fn checked(place: &str, tokenizer_json: &[u8]) -> Result<Vec<u8>, TextError> {
     let refused = |error: serde_json::Error| TextError::format(place, "a tokenizer", error);
-    let mut fields: BTreeMap<String, &RawValue> = serde_json::from_slice(tokenizer_json).map_err(refused)?;
-    fields.remove("truncation");
-    fields.remove("padding");
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(tokenizer_json).map_err(refused)?;
     let too_high = |field: &str, found: f64| {
         TextError::field(place, field, format!("numbers of tokens below {MOST_TOKENS}"), found)
     };
-    let model: Option<BTreeMap<String, &RawValue>> =
-        fields.get("model").map(|model| serde_json::from_str(model.get())).transpose().map_err(refused)?;
-    if let Some(vocabulary) = model.and_then(|model| model.get("vocab").copied()) {
-        let Highest(highest) = serde_json::from_str(vocabulary.get()).map_err(refused)?;
-        if highest >= MOST_TOKENS as f64 {
-            return Err(too_high("model.vocab", highest));
+    let mut written: BTreeMap<String, Box<RawValue>> = BTreeMap::new();
+    for (field, found) in fields {
+        match field.as_str() {
+            "truncation" | "padding" => continue,
+            // Too long to be read twice as a whole.
+            "model" => {
+                let Highest(highest) = serde_json::from_str(found.get()).map_err(refused)?;
+                if highest >= MOST_TOKENS as f64 {
+                    return Err(too_high("model.vocab", highest));
+                }
+                written.insert(field, found.to_owned());
+            }
+            _ => {
+                // Written again, so that the library reads what was checked, of two fields of a name too.
+                let value: serde_json::Value = serde_json::from_str(found.get()).map_err(refused)?;
+                let highest = highest_id(&value);
+                if matches!(field.as_str(), "added_tokens" | "post_processor") && highest >= MOST_TOKENS as f64 {
+                    return Err(too_high(&field, highest));
+                }
+                check_characters(place, &value)?;
+                written.insert(field, serde_json::value::to_raw_value(&value).map_err(refused)?);
+            }
         }
     }
-    for field in ["added_tokens", "post_processor"] {
-        let Some(found) = fields.get(field) else { continue };
-        let found: serde_json::Value = serde_json::from_str(found.get()).map_err(refused)?;
-        let highest = highest_id(&found);
-        if highest >= MOST_TOKENS as f64 {
-            return Err(too_high(field, highest));
+    serde_json::to_vec(&written).map_err(refused)
+}
+
+/// Refuses a table of characters that is shorter than the trie that it says it begins with: the library takes memory
+/// for the trie first.
+fn check_characters(place: &str, value: &serde_json::Value) -> Result<(), TextError> {
+    use serde_json::Value;
+    const FIELD: &str = "precompiled_charsmap";
+    match value {
+        Value::Array(items) => items.iter().try_for_each(|item| check_characters(place, item)),
+        Value::Object(fields) => {
+            if let Some(Value::String(table)) = fields.get(FIELD) {
+                let len = table.len() as u64 / 4 * 3;
+                let trie = u64::from(first_number(table).unwrap_or(0));
+                if trie > len {
+                    let expected = format!("a trie of at most {len} bytes, as long as the table");
+                    return Err(TextError::field(place, FIELD, expected, trie));
+                }
+            }
+            fields.values().try_for_each(|item| check_characters(place, item))
         }
+        _ => Ok(()),
     }
-    serde_json::to_vec(&fields).map_err(refused)
+}
+
+/// The number of the first four bytes of a text in base64, the low byte first.
+fn first_number(base64: &str) -> Option<u32> {
+    let digit = |byte: u8| match byte {
+        b'A'..=b'Z' => Some(byte - b'A'),
+        b'a'..=b'z' => Some(byte - b'a' + 26),
+        b'0'..=b'9' => Some(byte - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    };
+    // Six digits are four bytes and four bits.
+    let digits = base64.bytes().take(6).map(digit).collect::<Option<Vec<u8>>>().filter(|digits| digits.len() == 6)?;
+    let bits = digits.into_iter().fold(0_u64, |bits, digit| bits << 6 | u64::from(digit));
+    Some(((bits >> 4) as u32).swap_bytes())
 }
 
 /// The highest number in a JSON value of a few entries.
@@ -91,32 +136,79 @@ fn highest_id(value: &serde_json::Value) -> f64 {
     }
 }
 
-/// The highest number that a vocabulary gives to a token; vocabularies that are lists give none.
+/// The highest number of a token in the `vocab` of a model, of each `vocab` that it has; lists give no numbers.
 struct Highest(f64);
 
 impl<'de> Deserialize<'de> for Highest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Numbers;
-        impl<'de> Visitor<'de> for Numbers {
-            type Value = Highest;
+        deserializer.deserialize_any(Model)
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("tokens and their numbers")
-            }
+struct Model;
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Highest, A::Error> {
-                let mut highest = 0.0;
-                while let Some((_, number)) = map.next_entry::<IgnoredAny, f64>()? {
-                    highest = f64::max(highest, number);
-                }
-                Ok(Highest(highest))
-            }
+impl<'de> Visitor<'de> for Model {
+    type Value = Highest;
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Highest, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Highest(0.0))
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a model")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Highest, A::Error> {
+        let mut highest = 0.0;
+        while let Some(field) = map.next_key::<String>()? {
+            if field == "vocab" {
+                let Numbers(found) = map.next_value()?;
+                highest = f64::max(highest, found);
+            } else {
+                map.next_value::<IgnoredAny>()?;
             }
         }
-        deserializer.deserialize_any(Numbers)
+        Ok(Highest(highest))
+    }
+}
+
+/// The highest number of a vocabulary.
+struct Numbers(f64);
+
+impl<'de> Deserialize<'de> for Numbers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Vocabulary)
+    }
+}
+
+struct Vocabulary;
+
+impl<'de> Visitor<'de> for Vocabulary {
+    type Value = Numbers;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tokens and their numbers")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Numbers, A::Error> {
+        let mut highest = 0.0;
+        while let Some((_, number)) = map.next_entry::<IgnoredAny, f64>()? {
+            highest = f64::max(highest, number);
+        }
+        Ok(Numbers(highest))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Numbers, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Numbers(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_number;
+
+    #[test]
+    fn the_first_number_of_a_table() {
+        // 01 02 03 04, then ff.
+        assert_eq!(first_number("AQIDBP8="), Some(0x0403_0201));
+        assert_eq!(first_number("/////w=="), Some(u32::MAX));
+        assert_eq!((first_number("AAAA"), first_number("A=AAAAA")), (None, None));
     }
 }

@@ -54,6 +54,13 @@ fn what_was_found_by_hand() {
     assert_eq!(error, "x/tokenizer.json: added_tokens: expected numbers of tokens below 16777216, found 4000000000");
     let error = with("\"a\":0", "\"a\":4000000000").unwrap_err().to_string();
     assert_eq!(error, "x/tokenizer.json: model.vocab: expected numbers of tokens below 16777216, found 4000000000");
+    let table = r#"{"type":"Sequence","normalizers":[{"type":"Precompiled","precompiled_charsmap":"/////wAA"}]}"#;
+    let error = foretoken_text::Tokenizer::from_json("x", with_field(&base, "normalizer", table).as_bytes(), None);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "x/tokenizer.json: precompiled_charsmap: expected a trie of at most 6 bytes, as long as the table, found \
+         4294967295"
+    );
     let catastrophic = r#"{"type":"Split","pattern":{"Regex":"(a+)+$"},"behavior":"Isolated","invert":false}"#;
     let found = with_field(&base, "pre_tokenizer", catastrophic);
     let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
