@@ -17,12 +17,20 @@
 //! With them every operation takes time and memory in proportion to what it has paid, every stack stays shallow, and
 //! the whole is bounded by the fuel alone. Left out: the depth of expressions and blocks ([`super::bounds`]).
 
+mod paying;
+mod weight;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use minijinja::machinery::{Instruction, Instructions};
-use minijinja::value::{DynObject, Enumerator, Kwargs, Object, Rest, Tuple, Value, ValueKind, ValueOrKwargs};
+use minijinja::value::{Enumerator, Kwargs, Object, Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State};
+
+use paying::{DEEP, SHALLOW, add_paying};
+pub(super) use paying::{PIECE, pay_for_trim};
+pub(super) use weight::{Weight, ensure, weigh};
+use weight::{is_handle, kept, name_of};
 
 /// Deepest value. JSON that a user sends is at most half as deep.
 const MAX_DEPTH: usize = 260;
@@ -36,38 +44,28 @@ const FUEL_VALUES: u64 = 4;
 const KEPT: &str = "\0kept";
 const WEIGHED: &str = "\0weighed";
 const SET: &str = "\0set";
+const SLICED: &str = "\0sliced";
+const WALKED: &str = "\0walked";
+const RECURSED: &str = "\0recursed";
+/// The engine's sign of a loop that may call itself.
+const RECURSIVE: u8 = 2;
 /// What the engine does not remember the number of.
 const UNNUMBERED: u8 = !0;
-
-/// Filters that look no further than the first level of what they are given.
-const SHALLOW: [&str; 9] = ["length", "count", "first", "last", "default", "d", "list", "items", "reverse"];
-
-/// The other filters of the engine and ours, with the names under which they pay first.
-#[rustfmt::skip]
-const DEEP: [(&str, &str); 42] = [
-    ("safe", "\0safe"), ("escape", "\0escape"), ("e", "\0e"), ("lower", "\0lower"), ("upper", "\0upper"),
-    ("title", "\0title"), ("capitalize", "\0capitalize"), ("replace", "\0replace"), ("dictsort", "\0dictsort"),
-    ("trim", "\0trim"), ("join", "\0join"), ("split", "\0split"), ("lines", "\0lines"), ("round", "\0round"),
-    ("abs", "\0abs"), ("int", "\0int"), ("float", "\0float"), ("attr", "\0attr"), ("min", "\0min"), ("max", "\0max"),
-    ("sort", "\0sort"), ("string", "\0string"), ("bool", "\0bool"), ("batch", "\0batch"), ("slice", "\0slice"),
-    ("sum", "\0sum"), ("indent", "\0indent"), ("select", "\0select"), ("reject", "\0reject"),
-    ("selectattr", "\0selectattr"), ("rejectattr", "\0rejectattr"), ("map", "\0map"), ("groupby", "\0groupby"),
-    ("unique", "\0unique"), ("chain", "\0chain"), ("zip", "\0zip"), ("pprint", "\0pprint"), ("format", "\0format"),
-    ("tojson", "\0tojson"), ("wordcount", "\0wordcount"), ("urlencode", "\0urlencode"), ("center", "\0center"),
-];
 
 /// Adds the meters, and the functions that make values.
 pub(super) fn add_meters(environment: &mut Environment<'_>) {
     environment.add_filter(KEPT, |state: &State, value: Value| kept(state, &value));
     environment.add_filter(WEIGHED, |state: &State, value: Value| weigh(state, &[value]).map(|_| ()));
     environment.add_filter(SET, set);
-    for (name, paying) in DEEP {
-        environment.add_filter(paying, move |state: &mut State, arguments: Rest<ValueOrKwargs>| {
-            let arguments = arguments.into_values();
-            weigh(state, &arguments)?;
-            state.apply_filter(name, &arguments)
-        });
-    }
+    environment.add_filter(SLICED, sliced);
+    environment.add_filter(WALKED, |state: &State, value: &Value| {
+        state.consume_fuel(value.as_str().map_or(0, str::len) as u64 / FUEL_BYTES)
+    });
+    environment.add_filter(RECURSED, |state: &State, it: &Value| {
+        let len = it.get_attr("length").ok().and_then(|len| len.as_usize()).unwrap_or(0);
+        state.consume_fuel(len as u64 / FUEL_VALUES)
+    });
+    add_paying(environment);
     environment.add_function("namespace", namespace);
     // It prints whatever there is.
     environment.remove_global("debug");
@@ -113,8 +111,15 @@ fn around(instruction: Instruction<'_>) -> Result<Around<'_>, Error> {
     let weighs_both = || weighs().into_iter().chain([I::Swap]).chain(weighs()).chain([I::Swap]).collect();
     let keeps = || vec![I::ApplyFilter(KEPT, Some(1), UNNUMBERED)];
     Ok(match instruction {
-        I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::Slice | I::Add | I::Mul => {
-            (Vec::new(), instruction, keeps())
+        I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::Add | I::Mul => (Vec::new(), instruction, keeps()),
+        I::Slice => (vec![I::ApplyFilter(SLICED, Some(4), UNNUMBERED), I::UnpackList(4)], instruction, keeps()),
+        I::PushLoop(flags) => {
+            // A loop that calls itself comes to the instruction alone, so it pays when it has begun.
+            let behind = match flags & RECURSIVE {
+                0 => Vec::new(),
+                _ => vec![I::Lookup("loop"), I::ApplyFilter(RECURSED, Some(1), UNNUMBERED), I::DiscardTop],
+            };
+            (vec![I::DupTop, I::ApplyFilter(WALKED, Some(1), UNNUMBERED), I::DiscardTop], instruction, behind)
         }
         // Named arguments are no value of the template's; each of theirs is bounded as all constants are.
         I::LoadConst(ref value) if value.as_object().is_some_and(|it| !it.type_name().contains("Kwargs")) => {
@@ -162,171 +167,6 @@ fn around(instruction: Instruction<'_>) -> Result<Around<'_>, Error> {
 
 fn unusual(words: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, words.to_owned())
-}
-
-/// What a value holds, everything counted as often as it is reached.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Weight {
-    pub values: u64,
-    /// Of texts, without what holds them.
-    pub bytes: u64,
-}
-
-/// Pays for a work that looks at all of these values, and says how much they are.
-pub(super) fn weigh(state: &State, values: &[Value]) -> Result<Weight, Error> {
-    let mut walk = Walk { state, weight: Weight::default(), paid: Weight::default() };
-    for value in values {
-        walk.weigh(value, 0)?;
-    }
-    walk.pay()?;
-    Ok(walk.weight)
-}
-
-/// Fails where so many bytes could not be paid for. To be asked before they are taken.
-pub(super) fn ensure(state: &State, bytes: u64) -> Result<(), Error> {
-    let left = state.fuel_levels().map_or(u64::MAX, |(_, left)| left);
-    if bytes / FUEL_BYTES < left { Ok(()) } else { state.consume_fuel(u64::MAX) }
-}
-
-struct Walk<'state, 'template, 'env> {
-    state: &'state State<'template, 'env>,
-    weight: Weight,
-    paid: Weight,
-}
-
-impl Walk<'_, '_, '_> {
-    /// Pays for what was seen since the last time.
-    fn pay(&mut self) -> Result<(), Error> {
-        let values = self.weight.values - self.paid.values;
-        let bytes = self.weight.bytes - self.paid.bytes;
-        self.paid = self.weight;
-        self.state.consume_fuel(values / FUEL_VALUES + bytes / FUEL_BYTES)
-    }
-
-    fn see(&mut self, bytes: usize) -> Result<(), Error> {
-        self.weight.values += 1;
-        self.weight.bytes += bytes as u64;
-        let unpaid = (self.weight.values - self.paid.values) + (self.weight.bytes - self.paid.bytes);
-        if unpaid >= 4096 { self.pay() } else { Ok(()) }
-    }
-
-    fn weigh(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
-        self.see(value.as_str().map_or(0, str::len))?;
-        let Some(object) = value.as_object() else { return Ok(()) };
-        if depth > MAX_DEPTH {
-            return Err(too_deep());
-        }
-        // A namespace's own values are counted too: it may be printed. A macro or a loop is a name.
-        if is_handle(value, object) && object.downcast_ref::<Namespace>().is_none() {
-            return Ok(());
-        }
-        match value.kind() {
-            ValueKind::Map => {
-                for (key, item) in object.try_iter_pairs().into_iter().flatten() {
-                    self.weigh(&key, depth + 1)?;
-                    self.weigh(&item, depth + 1)?;
-                }
-            }
-            ValueKind::Seq | ValueKind::Iterable => {
-                for item in value.try_iter()? {
-                    self.weigh(&item, depth + 1)?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// The value as data, if it is not: `None` where it is.
-    fn keep(&mut self, value: &Value, depth: usize) -> Result<Option<Value>, Error> {
-        self.see(0)?;
-        // An item that could not be computed is the error that says why.
-        if value.kind() == ValueKind::Invalid {
-            return Err(value.try_iter().err().unwrap_or_else(too_deep));
-        }
-        let Some(object) = value.as_object() else { return Ok(None) };
-        if is_handle(value, object) {
-            return match depth {
-                0 => Ok(None),
-                _ => Err(unusual(&format!("expected data in a list or a map, found {}", name_of(object)))),
-            };
-        }
-        if depth > MAX_DEPTH {
-            return Err(too_deep());
-        }
-        if value.kind() == ValueKind::Map {
-            return self.keep_map(object, depth);
-        }
-        let mut changed: Option<Vec<Value>> = (!is_plain(object)).then(Vec::new);
-        for (index, item) in value.try_iter()?.enumerate() {
-            let new = self.keep(&item, depth + 1)?;
-            if let (Some(_), None) = (&new, &changed) {
-                changed = Some(value.try_iter()?.take(index).collect());
-            }
-            if let Some(changed) = &mut changed {
-                changed.push(new.unwrap_or(item));
-            }
-        }
-        let is_tuple = object.downcast_ref::<Tuple>().is_some();
-        Ok(changed.map(|items| if is_tuple { Value::from(Tuple::from(items)) } else { Value::from(items) }))
-    }
-
-    fn keep_map(&mut self, object: &DynObject, depth: usize) -> Result<Option<Value>, Error> {
-        let mut is_changed = !is_plain(object);
-        let mut pairs = Vec::new();
-        for (key, item) in object.try_iter_pairs().into_iter().flatten() {
-            let new = (self.keep(&key, depth + 1)?, self.keep(&item, depth + 1)?);
-            is_changed |= new.0.is_some() || new.1.is_some();
-            pairs.push((new.0.unwrap_or(key), new.1.unwrap_or(item)));
-        }
-        Ok(is_changed.then(|| Value::from_pairs(pairs)))
-    }
-}
-
-fn too_deep() -> Error {
-    unusual(&format!("expected values at most {MAX_DEPTH} levels deep, found deeper ones"))
-}
-
-/// A value that was just made, as data.
-fn kept(state: &State, value: &Value) -> Result<Value, Error> {
-    if value.as_object().is_none() && value.kind() != ValueKind::Invalid {
-        return Ok(value.clone());
-    }
-    let mut walk = Walk { state, weight: Weight::default(), paid: Weight::default() };
-    let new = walk.keep(value, 0)?;
-    walk.pay()?;
-    Ok(new.unwrap_or_else(|| value.clone()))
-}
-
-/// A list, a tuple or a map that has all that it holds.
-fn is_plain(object: &DynObject) -> bool {
-    let name = object.type_name();
-    object.downcast_ref::<Vec<Value>>().is_some()
-        || object.downcast_ref::<Tuple>().is_some()
-        || name.contains("indexmap::")
-        || name.ends_with("::GroupTuple")
-}
-
-/// What is no data: a function, a macro, a loop, a namespace.
-fn is_handle(value: &Value, object: &DynObject) -> bool {
-    match value.kind() {
-        ValueKind::Seq | ValueKind::Iterable => false,
-        ValueKind::Map => {
-            let name = object.type_name();
-            !is_plain(object) && !name.contains("MergeDict") && !name.contains("Kwargs")
-        }
-        _ => true,
-    }
-}
-
-/// What no data is called in messages. It is not printed: a namespace may hold much.
-fn name_of(object: &DynObject) -> &'static str {
-    match object.type_name() {
-        name if name.ends_with("::Namespace") => "a namespace",
-        name if name.ends_with("::Loop") => "a loop",
-        name if name.ends_with("::Macro") => "a macro",
-        _ => "a function",
-    }
 }
 
 /// What `namespace` gives: values by their names, which a template may change.
@@ -378,6 +218,17 @@ fn namespace(defaults: Rest<ValueOrKwargs>) -> Result<Value, Error> {
         }
     }
     Ok(Value::from_object(namespace))
+}
+
+/// What a slice is made of, from the last to the first as the next instruction takes it apart: paid for, since the
+/// places of characters are counted, and so are those of items.
+fn sliced(state: &State, value: Value, start: Value, stop: Value, step: Value) -> Result<Value, Error> {
+    let fuel = match value.as_str() {
+        Some(text) => text.len() as u64 / FUEL_BYTES,
+        None => value.len().unwrap_or(0) as u64 / FUEL_VALUES,
+    };
+    state.consume_fuel(fuel)?;
+    Ok(Value::from(vec![step, stop, start, value]))
 }
 
 /// An assignment to a name of a namespace.

@@ -63,11 +63,12 @@ impl Program {
         add_meters(&mut environment);
         let source_run = without_generation_tags(source);
         bounds::check(&source_run, &syntax).map_err(|error| TextError::template(name, error))?;
-        environment.add_template_owned("chat", source_run).map_err(|error| TextError::template(name, error))?;
-        let template = environment.get_template("chat").map_err(|error| TextError::template(name, error))?;
+        let refused = |error: Error| TextError::template(name, said(&error));
+        environment.add_template_owned("chat", source_run).map_err(refused)?;
+        let template = environment.get_template("chat").map_err(refused)?;
         let compiled = get_compiled_template(&template);
         for part in compiled.blocks.values().chain([&compiled.instructions]) {
-            metered(part).map_err(|error| TextError::template(name, error))?;
+            metered(part).map_err(refused)?;
         }
         Ok(Self { source: source.to_owned(), environment })
     }
@@ -89,7 +90,7 @@ impl Program {
     /// value; and each message may look at the whole conversation once, or copy it twice, since templates that add to
     /// a text message by message copy all that they have written as often.
     pub fn render(&self, name: &str, variables: Vec<(String, Value)>) -> Result<String, TextError> {
-        let refused = |error: Error| TextError::template(name, error);
+        let refused = |error: Error| TextError::template(name, said(&error));
         let mut given = Weight::default();
         let mut lists = 0;
         for (_, value) in &variables {
@@ -111,18 +112,25 @@ impl Program {
         let ran = eval(&environment, &program, Value::from_pairs(variables), &blocks, &mut output, AutoEscape::None);
         let outcome = ran.map(|_| ()).map_err(|error| match error.kind() {
             ErrorKind::OutOfFuel => {
-                let line = error.line().map_or(String::new(), |line| format!(", in line {line}"));
-                let limit = fuel / (1 << 20) * FUEL_BYTES;
-                TextError::template(
-                    name,
-                    format!("expected at most {fuel} steps and {limit} MiB for this conversation, found more{line}"),
-                )
+                let limit = (fuel * FUEL_BYTES) >> 20;
+                let most = format!("expected at most {fuel} steps or {limit} MiB for this conversation, found more");
+                TextError::template(name, at_line(&error, most))
             }
             _ => refused(error),
         });
         drop(output);
         outcome.map(|()| text)
     }
+}
+
+/// What the engine says, behind the line that it is about.
+fn said(error: &Error) -> String {
+    let words = error.detail().map_or(error.kind().to_string(), |detail| format!("{}: {detail}", error.kind()));
+    at_line(error, words)
+}
+
+fn at_line(error: &Error, words: String) -> String {
+    error.line().map_or(words.clone(), |line| format!("line {line}: {words}"))
 }
 
 /// What a template is given. It is JSON, or made by us, so it is no deeper than its readers allow.

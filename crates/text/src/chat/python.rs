@@ -8,7 +8,7 @@ use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::json;
-use super::metered::{ensure, weigh};
+use super::metered::{PIECE, ensure, pay_for_trim, weigh};
 
 /// The filter `string`.
 pub(super) fn string(value: &Value) -> Value {
@@ -72,6 +72,9 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[
     }
     let Some(text) = value.as_str() else { return unknown_method_callback(state, value, name, arguments) };
     ensure(state, most_made(state, text, name, arguments)?)?;
+    if matches!(name, "strip" | "lstrip" | "rstrip") {
+        pay_for_trim(state, value, arguments)?;
+    }
     let pieces = |found: Option<(&str, &str)>, separator: &str, otherwise: [&str; 3]| {
         let parts = found.map_or(otherwise, |(before, after)| [before, separator, after]);
         parts.into_iter().map(Value::from).collect::<Value>()
@@ -110,8 +113,6 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[
 
 /// What a method of a text makes at most, in bytes, where it can be much more than the text.
 fn most_made(state: &State, text: &str, name: &str, arguments: &[Value]) -> Result<u64, Error> {
-    /// What a piece of a text takes beside its letters: a value of a list, and what counts its owners.
-    const PIECE: u64 = 48;
     let argument = |index: usize| arguments.get(index).and_then(Value::as_str);
     let times = |count: usize, len: u64| (count as u64).saturating_mul(len);
     Ok(match name {

@@ -2,8 +2,7 @@
 //!
 //! The `tokenizers` library encodes. Around it, this file finds out what the library does not tell: how the vocabulary
 //! spells bytes, what surrounds a text, which tokens end one, and whether encoding invents a first space.
-//! Truncation and padding that a file may ask for are left out ([`super::guard`]): an engine wants all of the text and
-//! no more.
+//! Truncation and padding that a file may ask for are switched off: an engine wants all of the text and no more.
 //!
 //! `added_tokens_decoder` of the configuration counts before the file, as in transformers.
 //!
@@ -16,7 +15,7 @@ use tokenizers::{AddedToken, ModelWrapper};
 
 use super::MOST_TOKENS;
 use super::bytes::{Alphabet, Spellings};
-use super::guard::{checked, guarded};
+use super::guard::{check, guarded};
 use super::library::Library;
 use super::parts::{Method, Parts};
 use crate::{TextError, Token};
@@ -69,8 +68,13 @@ pub(crate) fn special_spelling<'a>(config: &'a Value, key: &str) -> Option<&'a s
 }
 
 fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<Parts, TextError> {
-    let checked = checked(place, tokenizer_json)?;
-    let tokenizer = guarded(|| tokenizers::Tokenizer::from_bytes(&checked));
+    check(place, tokenizer_json)?;
+    let tokenizer = guarded(|| {
+        let mut tokenizer = tokenizers::Tokenizer::from_bytes(tokenizer_json)?;
+        tokenizer.with_truncation(None)?;
+        tokenizer.with_padding(None);
+        Ok(tokenizer)
+    });
     parts_of(place, tokenizer.map_err(|error| refused(place, error))?, config, &Value::Null)
 }
 
