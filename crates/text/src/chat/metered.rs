@@ -20,7 +20,7 @@
 mod paying;
 mod weight;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use minijinja::machinery::{Instruction, Instructions};
@@ -72,78 +72,120 @@ pub(super) fn add_meters(environment: &mut Environment<'_>) {
 }
 
 /// The same program with meters. Jumps lead to the meters before an instruction.
-pub(super) fn metered<'source>(program: &Instructions<'source>) -> Result<Instructions<'source>, Error> {
-    let mut all = Vec::new();
-    while let Some(instruction) = program.get(all.len() as u32) {
-        all.push(around(instruction.clone())?);
+///
+/// # Errors
+/// If an instruction cannot be metered, with its line.
+pub(super) fn metered<'source>(program: &Instructions<'source>) -> Result<Instructions<'source>, String> {
+    let source: Vec<Instruction<'source>> = (0..).map_while(|at| program.get(at).cloned()).collect();
+    let targets: BTreeSet<u32> = source.iter().filter_map(target).collect();
+    let mut all = Vec::with_capacity(source.len());
+    let mut starts = vec![0];
+    for (at, instruction) in source.iter().enumerate() {
+        // What comes before is known where nothing jumps over it; a loop's beginning stands before it whoever jumps.
+        let is_known = matches!(instruction, Instruction::Iterate(_)) || !targets.contains(&(at as u32));
+        let before = at.checked_sub(1).filter(|_| is_known).map(|at| &source[at]);
+        let line = || program.get_line(at as u32).unwrap_or(0);
+        let around = around(instruction.clone(), before).map_err(|words| format!("line {}: {words}", line()))?;
+        let (before, instruction, behind) = around;
+        starts.push(starts[at] + (before.len() + 1 + behind.len()) as u32);
+        all.push((before, instruction, behind));
     }
-    let mut starts = Vec::with_capacity(all.len() + 1);
-    starts.push(0);
-    for (before, _, behind) in &all {
-        starts.push(starts.last().copied().unwrap_or(0) + (before.len() + 1 + behind.len()) as u32);
-    }
-    let moved = |target: u32| starts.get(target as usize).copied().unwrap_or(target);
+    let meters = numbers(&source);
     let mut metered = Instructions::new(program.name(), program.source());
-    for (index, (before, mut instruction, behind)) in all.into_iter().enumerate() {
-        match &mut instruction {
-            Instruction::Jump(target)
-            | Instruction::JumpIfFalse(target)
-            | Instruction::JumpIfFalseOrPop(target)
-            | Instruction::JumpIfTrueOrPop(target)
-            | Instruction::Iterate(target)
-            | Instruction::BuildMacro(_, target, _) => *target = moved(*target),
-            _ => {}
+    for (at, (before, mut instruction, behind)) in all.into_iter().enumerate() {
+        if let Some(target) = target_mut(&mut instruction) {
+            *target = starts.get(*target as usize).copied().unwrap_or(*target);
         }
-        let line = program.get_line(index as u32).unwrap_or(0) as u16;
-        for instruction in before.into_iter().chain([instruction]).chain(behind) {
+        let line = program.get_line(at as u32).unwrap_or(0) as u16;
+        for mut instruction in before.into_iter().chain([instruction]).chain(behind) {
+            if let Instruction::ApplyFilter(name, _, number) = &mut instruction {
+                *number = meters.iter().find(|(meter, _)| meter == name).map_or(*number, |(_, number)| *number);
+            }
             metered.add_with_line(instruction, line);
         }
     }
     Ok(metered)
 }
 
+/// Where an instruction may go on.
+fn target(instruction: &Instruction<'_>) -> Option<u32> {
+    target_mut(&mut instruction.clone()).copied()
+}
+
+fn target_mut<'it>(instruction: &'it mut Instruction<'_>) -> Option<&'it mut u32> {
+    match instruction {
+        Instruction::Jump(target)
+        | Instruction::JumpIfFalse(target)
+        | Instruction::JumpIfFalseOrPop(target)
+        | Instruction::JumpIfTrueOrPop(target)
+        | Instruction::Iterate(target)
+        | Instruction::BuildMacro(_, target, _) => Some(target),
+        _ => None,
+    }
+}
+
+/// Numbers under which the engine finds the meters again, as far as the program's own filters and tests leave some.
+fn numbers(program: &[Instruction<'_>]) -> Vec<(&'static str, u8)> {
+    /// So many numbers the engine has.
+    const NUMBERS: u8 = 50;
+    let number = |it: &Instruction<'_>| match it {
+        Instruction::ApplyFilter(_, _, number) | Instruction::PerformTest(_, _, number) => Some(*number),
+        _ => None,
+    };
+    let first = program.iter().filter_map(number).max().map_or(0, |number| number.saturating_add(1));
+    [KEPT, WEIGHED, SET, SLICED, WALKED, RECURSED].into_iter().zip(first..NUMBERS).collect()
+}
+
 type Around<'source> = (Vec<Instruction<'source>>, Instruction<'source>, Vec<Instruction<'source>>);
 
-/// An instruction, with what goes before it and what comes behind it.
-fn around(instruction: Instruction<'_>) -> Result<Around<'_>, Error> {
+/// An instruction, with what goes before it and what comes behind it. `last` is what the program has done before, where
+/// that is known.
+fn around<'source>(
+    instruction: Instruction<'source>,
+    last: Option<&Instruction<'_>>,
+) -> Result<Around<'source>, String> {
     use Instruction as I;
-    let weighs = || [I::DupTop, I::ApplyFilter(WEIGHED, Some(1), UNNUMBERED), I::DiscardTop];
-    let weighs_both = || weighs().into_iter().chain([I::Swap]).chain(weighs()).chain([I::Swap]).collect();
+    let meter = |name| [I::DupTop, I::ApplyFilter(name, Some(1), UNNUMBERED), I::DiscardTop];
+    let below = |name| [I::Swap].into_iter().chain(meter(name)).chain([I::Swap]);
+    let weighs_both = || meter(WEIGHED).into_iter().chain(below(WEIGHED)).collect();
     let keeps = || vec![I::ApplyFilter(KEPT, Some(1), UNNUMBERED)];
     Ok(match instruction {
+        // What a text is added to is a text.
+        I::Add if constant_text(last) => (Vec::new(), instruction, Vec::new()),
         I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::Add | I::Mul => (Vec::new(), instruction, keeps()),
         I::Slice => (vec![I::ApplyFilter(SLICED, Some(4), UNNUMBERED), I::UnpackList(4)], instruction, keeps()),
-        I::PushLoop(flags) => {
-            // A loop that calls itself comes to the instruction alone, so it pays when it has begun.
-            let behind = match flags & RECURSIVE {
-                0 => Vec::new(),
-                _ => vec![I::Lookup("loop"), I::ApplyFilter(RECURSED, Some(1), UNNUMBERED), I::DiscardTop],
-            };
-            (vec![I::DupTop, I::ApplyFilter(WALKED, Some(1), UNNUMBERED), I::DiscardTop], instruction, behind)
-        }
         // Named arguments are no value of the template's; each of theirs is bounded as all constants are.
         I::LoadConst(ref value) if value.as_object().is_some_and(|it| !it.type_name().contains("Kwargs")) => {
             (Vec::new(), instruction, keeps())
         }
+        I::PushLoop(_) => (meter(WALKED).to_vec(), instruction, Vec::new()),
+        // A loop that calls itself does not come to what is before it, so it pays for each item.
+        I::Iterate(_) if matches!(last, Some(I::PushLoop(flags)) if flags & RECURSIVE != 0) => {
+            let behind = vec![I::Lookup("loop"), I::ApplyFilter(RECURSED, Some(1), UNNUMBERED), I::DiscardTop];
+            (Vec::new(), instruction, behind)
+        }
         I::CallFunction(..) | I::CallObject(_) => (Vec::new(), instruction, keeps()),
         I::CallMethod(name, count) => {
-            // A loop compares what it is asked with what it was asked before.
+            // A loop compares what it is asked with what it was asked before, and divides by the number of values.
             let before = match (name, count) {
-                ("changed", Some(2)) => weighs().to_vec(),
-                ("changed", _) => return Err(unusual("loop.changed: expected one value, found another number")),
+                ("changed", Some(2)) => meter(WEIGHED).to_vec(),
+                ("changed", _) => return Err("loop.changed: expected one value, found another number".to_owned()),
+                ("cycle", None | Some(0 | 1)) => return Err("loop.cycle: expected values, found none".to_owned()),
                 _ => Vec::new(),
             };
             (before, instruction, keeps())
         }
+        I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte if constant_text(last) => (Vec::new(), instruction, Vec::new()),
         I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte | I::In | I::StringConcat | I::CompareAndPreserve(_) => {
             (weighs_both(), instruction, Vec::new())
         }
-        I::GetItem => (weighs().to_vec(), instruction, Vec::new()),
+        I::GetItem if constant_text(last) => (Vec::new(), instruction, Vec::new()),
+        I::GetItem => (meter(WEIGHED).into_iter().chain(below(WALKED)).collect(), instruction, Vec::new()),
         I::PerformTest(name, count, _) => match count {
-            Some(1) if matches!(name, "lower" | "upper") => (weighs().to_vec(), instruction, Vec::new()),
-            Some(1) => (Vec::new(), instruction, Vec::new()),
+            Some(1) if QUICK_TESTS.contains(&name) => (Vec::new(), instruction, Vec::new()),
+            Some(1) => (meter(WALKED).to_vec(), instruction, Vec::new()),
             Some(2) => (weighs_both(), instruction, Vec::new()),
-            _ => return Err(unusual(&format!("is {name}: expected at most one argument, found more"))),
+            _ => return Err(format!("is {name}: expected at most one argument, found more")),
         },
         I::ApplyFilter(name, count, number) => {
             if SHALLOW.contains(&name) {
@@ -159,11 +201,21 @@ fn around(instruction: Instruction<'_>) -> Result<Around<'_>, Error> {
         }
         // There is no other template, but this one could include itself.
         I::Include(_) | I::LoadBlocks | I::ExportLocals => {
-            return Err(unusual("include, import and extends: expected one template, found a second"));
+            return Err("include, import and extends: expected one template, found a second".to_owned());
         }
         other => (Vec::new(), other, Vec::new()),
     })
 }
+
+/// Whether an instruction gives a short text. Whatever it is compared with or added to, that takes no longer.
+fn constant_text(instruction: Option<&Instruction<'_>>) -> bool {
+    const SHORT: usize = 64;
+    let Some(Instruction::LoadConst(value)) = instruction else { return false };
+    value.as_str().is_some_and(|text| text.len() <= SHORT)
+}
+
+/// Tests that look at the kind of a value alone.
+const QUICK_TESTS: [&str; 8] = ["defined", "undefined", "none", "string", "number", "mapping", "true", "false"];
 
 fn unusual(words: &str) -> Error {
     Error::new(ErrorKind::InvalidOperation, words.to_owned())
@@ -198,9 +250,11 @@ impl Object for Namespace {
 }
 
 /// The function `namespace(map, name=value)`.
-fn namespace(defaults: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+fn namespace(state: &State, defaults: Rest<ValueOrKwargs>) -> Result<Value, Error> {
     let namespace = Namespace::default();
-    for given in defaults.into_values() {
+    let defaults = defaults.into_values();
+    weigh(state, &defaults)?;
+    for given in defaults {
         let options = Kwargs::try_from(given.clone()).ok();
         if let Some(options) = options {
             for name in options.args() {

@@ -16,8 +16,9 @@ use super::metered::{FUEL_BYTES, Weight, add_meters, metered, weigh};
 use super::{bounds, clock, json, python};
 use crate::TextError;
 
-/// What one rendering may take whatever it is given: a million steps, or 64 MiB of texts and lists.
-const FUEL: u64 = 1 << 20;
+/// What one rendering may take whatever it is given: a quarter of a million steps, or 16 MiB of texts and lists, which
+/// with what holds them, and with copies that are being made, are less than 64 MiB.
+const FUEL: u64 = 1 << 18;
 
 /// Macros and blocks within each other, in the engine's own measure: some twenty of them.
 const RECURSION: usize = 120;
@@ -68,7 +69,7 @@ impl Program {
         let template = environment.get_template("chat").map_err(refused)?;
         let compiled = get_compiled_template(&template);
         for part in compiled.blocks.values().chain([&compiled.instructions]) {
-            metered(part).map_err(refused)?;
+            metered(part).map_err(|words| TextError::template(name, words))?;
         }
         Ok(Self { source: source.to_owned(), environment })
     }
@@ -104,9 +105,10 @@ impl Program {
         environment.set_fuel(Some(fuel));
         let template = environment.get_template("chat").map_err(refused)?;
         let compiled = get_compiled_template(&template);
-        let program = metered(&compiled.instructions).map_err(refused)?;
+        let unmetered = |words: String| TextError::template(name, words);
+        let program = metered(&compiled.instructions).map_err(unmetered)?;
         let blocks = compiled.blocks.iter().map(|(name, block)| Ok((*name, metered(block)?)));
-        let blocks: BTreeMap<_, _> = blocks.collect::<Result<_, Error>>().map_err(refused)?;
+        let blocks: BTreeMap<_, _> = blocks.collect::<Result<_, String>>().map_err(unmetered)?;
         let mut text = String::new();
         let mut output = make_string_output(&mut text);
         let ran = eval(&environment, &program, Value::from_pairs(variables), &blocks, &mut output, AutoEscape::None);
@@ -139,10 +141,13 @@ fn measure(value: &Value, weight: &mut Weight) {
     weight.bytes += value.as_str().map_or(0, str::len) as u64;
     match value.kind() {
         ValueKind::Seq => value.try_iter().into_iter().flatten().for_each(|item| measure(&item, weight)),
-        ValueKind::Map => super::input::pairs(value).iter().for_each(|(key, item)| {
-            measure(key, weight);
-            measure(item, weight);
-        }),
+        ValueKind::Map => {
+            let pairs = value.as_object().and_then(|map| map.try_iter_pairs());
+            pairs.into_iter().flatten().for_each(|(key, item)| {
+                measure(&key, weight);
+                measure(&item, weight);
+            });
+        }
         _ => {}
     }
 }

@@ -167,6 +167,56 @@ fn bombs_are_refused() {
     }
 }
 
+/// Work that the engine does for nothing, or for too little: each took seconds, minutes or gigabytes.
+#[test]
+fn what_looks_cheap_is_paid_for() {
+    let long = "{% set s = 'é' * 1000000 %}";
+    let often = |body: &str| format!("{long}{{% set d = {{s: 1}} %}}{{% for i in range(90000) %}}{body}{{% endfor %}}");
+    let sources = [
+        "{% set s = 'ab' * 1000000 %}{{ s|trim('c' * 1000000 ~ 'ab') }}".to_owned(),
+        "{% set s = 'ab' * 1000000 %}{{ s.strip('c' * 1000000 ~ 'ab') }}".to_owned(),
+        "{% set s = 'ab' * 1000000 %}{% set l = [s] %}{{ l|map('trim', 'c' * 1000000 ~ 'ab')|list }}".to_owned(),
+        "{% set x = range(900)|list %}{% set x = [x] * 900 %}{{ x|sum(start=[])|length }}".to_owned(),
+        "{% set x = range(900)|list %}{% set x = [x] * 900 %}{{ [x]|map('sum', start=[])|list|length }}".to_owned(),
+        "{% set a = 'a,' * 10000 %}{{ range(9000)|sort(attribute=a)|length }}".to_owned(),
+        "{% set s = '%(a)s' * 10000 %}{{ s|format(a=range(90000)|list)|length }}".to_owned(),
+        "{% set s = '%(a)s' * 10000 %}{% set l = [s] %}{{ l|map('format', a=range(90000)|list)|list }}".to_owned(),
+        often("{% set x = s[-1:] %}"),
+        often("{{ s[-1] }}"),
+        often("{% for c in s %}{% break %}{% endfor %}"),
+        often("{% for a in [1] recursive %}{% if loop.depth == 1 %}{{ loop(s) }}{% endif %}{% break %}{% endfor %}"),
+        often("{% if s is sequence %}{% endif %}"),
+        often("{% set x = {s: 1} %}"),
+        often("{% set x = dict(**d) %}"),
+        often("{% set x = namespace(**d) %}"),
+    ];
+    for source in sources {
+        let begun = std::time::Instant::now();
+        let error = refused(&source);
+        assert!(error.contains("steps or 16 MiB"), "{source}: {error}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}: {source}", begun.elapsed());
+    }
+}
+
+#[test]
+fn what_the_engine_panics_at_is_refused() {
+    for call in ["loop.cycle()", "loop.cycle(*[])"] {
+        let error = refused(&format!("\n{{% for i in [1] %}}{{{{ {call} }}}}{{% endfor %}}"));
+        assert_eq!(error, "test: chat template: line 2: loop.cycle: expected values, found none");
+    }
+    assert_eq!(run("{% for i in [1, 2] %}{{ loop.cycle('a', 'b') }}{% endfor %}").as_deref(), Ok("ab"));
+}
+
+#[test]
+fn errors_name_the_line_and_show_no_control_characters() {
+    let error = refused("{% macro m(x) %}\n\n{{ x.a.b }}\n{% endmacro %}\n{{ m(1) }}");
+    assert_eq!(error, "test: chat template: line 3: undefined value");
+    let error = refused("\n{{ 'a'|nothing }}");
+    assert_eq!(error, "test: chat template: line 2: unknown filter: filter nothing is unknown");
+    let error = refused("{{ 1 }}\n{{ raise_exception('a\\u001b[31m\\u202eb' ~ 'c' * 1000000) }}");
+    assert!(error.starts_with("test: chat template: line 2: invalid operation: a\\u{1b}[31m\\u{202e}bccc"), "{error}");
+}
+
 #[test]
 fn long_conversations_are_written() {
     let messages: Vec<Message> = (0..2000)

@@ -126,6 +126,8 @@ impl Walk<'_, '_, '_> {
         let mut is_changed = !is_plain(object);
         let mut pairs = Vec::new();
         for (key, item) in object.try_iter_pairs().into_iter().flatten() {
+            // A key was looked at whole to find its place.
+            self.see(key.as_str().map_or(0, str::len))?;
             let new = (self.keep(&key, depth + 1)?, self.keep(&item, depth + 1)?);
             is_changed |= new.0.is_some() || new.1.is_some();
             pairs.push((new.0.unwrap_or(key), new.1.unwrap_or(item)));
