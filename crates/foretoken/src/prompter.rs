@@ -123,7 +123,7 @@ impl Prompter {
             return Err(Error::input(self.target.missing_tokenizer()));
         };
         self.check_bytes("messages", input.text_bytes())?;
-        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before)?;
+        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before).map_err(of_template)?;
         if transcript.tokens().is_empty() {
             let name = &self.target.name;
             return Err(Error::input(format!("{name}: chat template: expected text for a conversation, found none")));
@@ -229,21 +229,15 @@ impl Prompter {
 
     /// The template for these words of the settings. It sees the special tokens that the target's own would see.
     fn template_for(&self, words: &str) -> Result<ChatTemplate, Error> {
-        const NAME: &str = "chat_template";
-        let of_text = |error: TextError| {
-            let line = error.to_string();
-            let line = line.strip_prefix("chat_template: chat template: ").unwrap_or(&line);
-            Error::Setting(Message::setting(NAME).and(format!(": {line}")))
-        };
         // An empty file is a template too, about which there is another complaint.
         let empty = words.trim().is_empty().then_some(words);
         let Some(source) = ChatTemplate::source_for(words).or(empty) else {
             let names = ChatTemplate::names().collect::<Vec<_>>().join(", ");
             let expected = format!(": expected a file, a Jinja template or one of {names}, found {words:?}");
-            return Err(Error::Setting(Message::setting(NAME).and(expected)));
+            return Err(Error::Setting(Message::setting(ASKED).and(expected)));
         };
         if let Ok(Some(own)) = self.target.chat_template() {
-            return own.with_source(NAME, source).map_err(of_text);
+            return own.with_source(ASKED, source).map_err(of_template);
         }
         let tokenizer = self.tokenizer.as_deref();
         let spelt = |token: Option<Token>| {
@@ -252,7 +246,20 @@ impl Prompter {
         };
         let ends = tokenizer.map_or(&[][..], Tokenizer::end_tokens);
         let marks = [self.target.beginning(tokenizer), ends.first().copied()].map(spelt);
-        ChatTemplate::from_source(NAME, source, &marks[0], &marks[1]).map_err(of_text)
+        ChatTemplate::from_source(ASKED, source, &marks[0], &marks[1]).map_err(of_template)
+    }
+}
+
+/// The setting that asks for a template, which then has its name where others have their file's.
+const ASKED: &str = "chat_template";
+
+/// What is wrong with a template that was asked for is said of the setting.
+fn of_template(error: TextError) -> Error {
+    match &error {
+        TextError::Template { place, found } if place == ASKED => {
+            Error::Setting(Message::setting(ASKED).and(format!(": {found}")))
+        }
+        _ => error.into(),
     }
 }
 

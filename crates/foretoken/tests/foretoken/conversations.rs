@@ -99,3 +99,16 @@ fn texts_that_cannot_fit_are_refused_before_they_are_tokens() {
     conversation.ask(text.clone());
     assert_eq!(refused(conversation.request()), expected("messages"));
 }
+
+#[test]
+fn what_a_template_fails_at_names_its_setting_and_line() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.model.chat_template = Some("\n{{ raise_exception('roles') }}".to_owned());
+    let generator = Generator::open(&settings).expect("both are there");
+    let mut conversation = Conversation::new(&generator.prompter, None).expect("it parses");
+    conversation.ask("hello".to_owned());
+    let error = conversation.request().err().expect("it fails");
+    assert_eq!(error.to_string(), "chat_template: line 2: invalid operation: roles");
+    assert!(matches!(error, Error::Setting(_)), "{error:?}");
+}

@@ -68,6 +68,27 @@ fn what_was_found_by_hand() {
     assert!(library(error.clone()), "{error}");
 }
 
+#[test]
+fn numbers_of_tokens_are_checked_in_every_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("vocab.json", r#"{"a": 0, "b": 4000000000}"#);
+    write("merges.txt", "");
+    let error = foretoken_text::Tokenizer::from_dir(folder.path()).unwrap_err().to_string();
+    assert!(error.ends_with("b: expected the number of a token, below 16777216, found 4000000000"), "{error}");
+    // Also of two fields of a name, and under a name that is escaped.
+    let base = String::from_utf8(damaged(&[])).unwrap();
+    for (from, to) in [
+        ("\"a\":0", "\"a\":4000000000,\"a\":0"),
+        ("\"id\":6", "\"\\u0069d\":4000000000,\"id\":6"),
+        ("\"vocab\":{", "\"vocab\":{\"x\":4000000000},\"vocab\":{"),
+    ] {
+        assert!(base.contains(from), "{base}");
+        let error = foretoken_text::Tokenizer::from_json("x", base.replace(from, to).as_bytes(), None).unwrap_err();
+        assert!(error.to_string().contains("expected numbers of tokens below 16777216"), "{error}");
+    }
+}
+
 /// The same JSON with another value of a field.
 fn with_field(whole: &str, field: &str, value: &str) -> String {
     let mut whole: serde_json::Value = serde_json::from_str(whole).unwrap();
