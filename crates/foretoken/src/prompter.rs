@@ -123,7 +123,8 @@ impl Prompter {
             return Err(Error::input(self.target.missing_tokenizer()));
         };
         self.check_bytes("messages", input.text_bytes())?;
-        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before).map_err(of_template)?;
+        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before);
+        let transcript = transcript.map_err(|error| of_template(error, Error::Input))?;
         if transcript.tokens().is_empty() {
             let name = &self.target.name;
             return Err(Error::input(format!("{name}: chat template: expected text for a conversation, found none")));
@@ -229,6 +230,7 @@ impl Prompter {
 
     /// The template for these words of the settings. It sees the special tokens that the target's own would see.
     fn template_for(&self, words: &str) -> Result<ChatTemplate, Error> {
+        let unusable = |error| of_template(error, Error::Setting);
         // An empty file is a template too, about which there is another complaint.
         let empty = words.trim().is_empty().then_some(words);
         let Some(source) = ChatTemplate::source_for(words).or(empty) else {
@@ -237,7 +239,7 @@ impl Prompter {
             return Err(Error::Setting(Message::setting(ASKED).and(expected)));
         };
         if let Ok(Some(own)) = self.target.chat_template() {
-            return own.with_source(ASKED, source).map_err(of_template);
+            return own.with_source(ASKED, source).map_err(unusable);
         }
         let tokenizer = self.tokenizer.as_deref();
         let spelt = |token: Option<Token>| {
@@ -246,7 +248,7 @@ impl Prompter {
         };
         let ends = tokenizer.map_or(&[][..], Tokenizer::end_tokens);
         let marks = [self.target.beginning(tokenizer), ends.first().copied()].map(spelt);
-        ChatTemplate::from_source(ASKED, source, &marks[0], &marks[1]).map_err(of_template)
+        ChatTemplate::from_source(ASKED, source, &marks[0], &marks[1]).map_err(unusable)
     }
 }
 
@@ -254,10 +256,10 @@ impl Prompter {
 const ASKED: &str = "chat_template";
 
 /// What is wrong with a template that was asked for is said of the setting.
-fn of_template(error: TextError) -> Error {
+fn of_template(error: TextError, kind: impl FnOnce(Message) -> Error) -> Error {
     match &error {
         TextError::Template { place, found } if place == ASKED => {
-            Error::Setting(Message::setting(ASKED).and(format!(": {found}")))
+            kind(Message::setting(ASKED).and(format!(": {found}")))
         }
         _ => error.into(),
     }

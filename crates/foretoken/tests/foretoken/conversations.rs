@@ -110,5 +110,6 @@ fn what_a_template_fails_at_names_its_setting_and_line() {
     conversation.ask("hello".to_owned());
     let error = conversation.request().err().expect("it fails");
     assert_eq!(error.to_string(), "chat_template: line 2: invalid operation: roles");
-    assert!(matches!(error, Error::Setting(_)), "{error:?}");
+    assert!(matches!(error, Error::Input(_)), "{error:?}");
+    assert_eq!(error.with_names(|name| format!("--{name}")), "--chat_template: line 2: invalid operation: roles");
 }

@@ -15,6 +15,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, escape_formatt
 use super::metered::{FUEL_BYTES, Weight, add_meters, metered, weigh};
 use super::{bounds, clock, json, python};
 use crate::TextError;
+use crate::caught::caught;
 
 /// What one rendering may take whatever it is given: a quarter of a million steps, or 16 MiB of texts and lists, which
 /// with what holds them, and with copies that are being made, are less than 64 MiB.
@@ -33,6 +34,10 @@ pub(super) struct Program {
 impl Program {
     /// `name` stands in messages where a file would.
     pub fn new(name: &str, source: &str) -> Result<Self, TextError> {
+        caught("templates", || Self::parsed(name, source)).map_err(|words| TextError::template(name, words))?
+    }
+
+    fn parsed(name: &str, source: &str) -> Result<Self, TextError> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         let syntax = syntax.map_err(|error| TextError::template(name, error))?;
@@ -91,6 +96,10 @@ impl Program {
     /// value; and each message may look at the whole conversation once, or copy it twice, since templates that add to
     /// a text message by message copy all that they have written as often.
     pub fn render(&self, name: &str, variables: Vec<(String, Value)>) -> Result<String, TextError> {
+        caught("templates", || self.run(name, variables)).map_err(|words| TextError::template(name, words))?
+    }
+
+    fn run(&self, name: &str, variables: Vec<(String, Value)>) -> Result<String, TextError> {
         let refused = |error: Error| TextError::template(name, said(&error));
         let mut given = Weight::default();
         let mut lists = 0;

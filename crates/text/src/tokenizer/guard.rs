@@ -9,44 +9,17 @@
 //! Left out: expressions that are slow without giving up (in the square of a text, say), which no file of this kind can
 //! be proven to lack.
 
-use std::cell::Cell;
 use std::fmt;
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::Once;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::MOST_TOKENS;
 use crate::TextError;
-
-thread_local! {
-    /// Whether a panic of this thread is caught and told by [`guarded`].
-    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
-}
+use crate::caught::caught;
 
 /// Runs a function of the library. What it says is an error, and so is its panic.
 pub(super) fn guarded<T>(act: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
-    static QUIET: Once = Once::new();
-    QUIET.call_once(|| {
-        let loud = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if !IS_GUARDED.try_with(Cell::get).unwrap_or(false) {
-                loud(info);
-            }
-        }));
-    });
-    let was_guarded = IS_GUARDED.replace(true);
-    // The library's tables are only read here, or thrown away with the error.
-    let outcome = panic::catch_unwind(AssertUnwindSafe(act));
-    IS_GUARDED.set(was_guarded);
-    match outcome {
-        Ok(done) => done.map_err(|error| error.to_string()),
-        Err(payload) => {
-            let words = payload.downcast_ref::<String>().map(String::as_str);
-            let words = words.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no reason");
-            Err(format!("the library of tokenizers failed: {words}"))
-        }
-    }
+    caught("tokenizers", act)?.map_err(|error| error.to_string())
 }
 
 /// Refuses a `tokenizer.json` whose tokens have numbers that no vocabulary has, or whose table of characters is shorter

@@ -204,6 +204,9 @@ fn what_the_engine_panics_at_is_refused() {
         let error = refused(&format!("\n{{% for i in [1] %}}{{{{ {call} }}}}{{% endfor %}}"));
         assert_eq!(error, "test: chat template: line 2: loop.cycle: expected values, found none");
     }
+    let found = include_bytes!("../../../../fuzz/corpus/templates/8-panic-of-format.jinja");
+    let error = refused(&String::from_utf8_lossy(found));
+    assert!(error.starts_with("test: chat template: the library of templates failed: "), "{error}");
     assert_eq!(run("{% for i in [1, 2] %}{{ loop.cycle('a', 'b') }}{% endfor %}").as_deref(), Ok("ab"));
 }
 
