@@ -235,7 +235,7 @@ impl Talk<'_> {
         let context = self.generator.prompter.context;
         let mut request = match self.conversation.request() {
             Ok(request) => request,
-            Err(error) => return Ok(Err(Failure::from(error).to_string())),
+            Err(error) => return Ok(Err(Failure::from(error).message().unwrap_or_default())),
         };
         let shifts = self.options.context_shift;
         let wanted = request.tokens_max.unwrap_or(usize::MAX).min(context / ROOM_FOR_ANSWER).max(1);
@@ -255,7 +255,7 @@ impl Talk<'_> {
             }
             match self.conversation.request() {
                 Ok(shorter) => request = shorter,
-                Err(error) => return Ok(Err(Failure::from(error).to_string())),
+                Err(error) => return Ok(Err(Failure::from(error).message().unwrap_or_default())),
             }
         }
         let left = request.prompt.len();
