@@ -218,6 +218,12 @@ impl Model {
         &self.network.spec
     }
 
+    /// Names of tensors of its files that it does not use, in order of the alphabet: what is not the text's (towers of
+    /// images, layers that predict further tokens). Those whose absence changes nothing are not among them.
+    pub fn left_out(&self) -> &[String] {
+        &self.network.left_out
+    }
+
     /// Threads that compute: as many as were asked for, or as the system gives.
     pub fn threads(&self) -> usize {
         self.compute.pool.threads()
