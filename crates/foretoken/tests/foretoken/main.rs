@@ -8,3 +8,4 @@ mod generators;
 mod prompt_cache;
 mod threads;
 mod users;
+mod vocabularies;
