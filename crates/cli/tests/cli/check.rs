@@ -100,7 +100,9 @@ fn random_options(dice: &mut Dice) -> String {
     let drafters = ["draft", "lookup", "suffix", "ngram", "trie", "jacobi", "random", "draft:lookup", "draft:suffix"];
     let (first, second) = (dice.of(&drafters), dice.of(&drafters));
     let join = dice.of(&["+", ","]);
-    let both = if first == second { first.to_string() } else { format!("{first}{join}{second}") };
+    // Each of two draft models would need a model of its own.
+    let is_one = first == second || first.starts_with("draft") && second.starts_with("draft");
+    let both = if is_one { first.to_string() } else { format!("{first}{join}{second}") };
     options += &format!(" --spec-type {both} --budget {}", dice.of(&["auto", "fixed", "heuristic", "threshold"]));
     if !first.contains(':') && !second.contains(':') && both.contains("draft") {
         options += dice.of(&["", "", " --other-draft"]);
