@@ -5,8 +5,8 @@
 //! had offered before stands: a drawn token must be offered whatever it is, and a tree is whole after every offer. A
 //! drafter that goes on without room is dropped too, and its offers are cut where the room ended ([`lawful_offers`]).
 //! One that offers a token that does not exist is dropped as well; the offer stands and is refused, since its
-//! probability is zero. One that takes far too long twice in a row is dropped for good (`late`). (One thing cannot be mended: who draws, looks, and panics instead of offering bends the law of
-//! *rejection* by that draw.)
+//! probability is zero. One that takes far too long twice in a row is dropped for good (`late`). (One thing cannot be
+//! mended: who draws, looks, and panics instead of offering bends the law of *rejection* by that draw.)
 //!
 //! All drafters of a request fill one tree of candidates, of which [`foretoken_speculation::choose`] takes what is
 //! verified. Under *exact* each may fill the whole budget; under the other promises, where draws cannot be taken back,

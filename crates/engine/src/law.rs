@@ -1,9 +1,9 @@
 //! A row of a network's outputs as a law: the one place where the two meet.
 //!
 //! A row in which anything is NaN has no law: the network has failed, and a text from the rest of the row would look
-//! like any other. Where nothing but the likeliest token is asked for, the row itself is not looked at: [`Outputs::has_nan`] and
-//! [`Outputs::argmax`] say it, and an executor whose logits lie far away need not bring them over. One that could say whole laws would be asked
-//! here. Left out: the settings and what they mean (`speculation`).
+//! like any other. Where nothing but the likeliest token is asked for, the row itself is not looked at:
+//! [`Outputs::has_nan`] and [`Outputs::argmax`] say it, and an executor whose logits lie far away need not bring them
+//! over. One that could say whole laws would be asked here. Left out: the settings and what they mean (`speculation`).
 
 use foretoken_model::Outputs;
 use foretoken_speculation::{Context, Law, Sampling, Scratch};

@@ -221,8 +221,8 @@ pub fn spec(checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
 /// Describes a whole network for texts of up to so many tokens; of its tensors only vectors are read.
 ///
 /// # Errors
-/// As [`spec`], or a tensor is missing, contradicts the configuration, or would have to be read for the network to be that
-/// of the file.
+/// As [`spec`], or a tensor is missing, contradicts the configuration, or would have to be read for the network to be
+/// that of the file.
 pub(crate) fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
     let (_, Plan { spec, layout }) = plan(checkpoint, Asked { context })?;
     let quantization = quantization_of(checkpoint)?;

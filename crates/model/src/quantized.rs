@@ -108,8 +108,8 @@ fn wrong(
 const FLOATS: [&str; 3] = ["F16", "BF16", "F32"];
 const WORDS: [&str; 1] = ["I32"];
 
-/// What the tensors of a quantized matrix are called, behind its name. Where all zero points are 8 they may be stored all
-/// the same.
+/// What the tensors of a quantized matrix are called, behind its name. Where all zero points are 8 they may be stored
+/// all the same.
 pub(crate) const PARTS: [&str; 10] = [
     "weight",
     "qweight",

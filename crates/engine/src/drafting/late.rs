@@ -1,11 +1,11 @@
 //! Drafters that take far too long.
 //!
 //! A draft that is waited for longer than it could ever save is a fault, of a drafter that hangs or of one that waits
-//! for something else. A call cannot be interrupted, but who took far too long twice in a row is not asked again in this
-//! engine, and whoever drafts with it is told. Twice, because one such time is no sign: the machine may have slept, or
-//! its clock was set; so nothing is learned from such a time either, or a drafter that looks so dear would rest for
-//! ever. Where costs are held nothing goes by the clock, this neither. Left out: drafters that are slow, which do not
-//! pay and rest (`weighing`).
+//! for something else. A call cannot be interrupted, but who took far too long twice in a row is not asked again in
+//! this engine, and whoever drafts with it is told. Twice, because one such time is no sign: the machine may have
+//! slept, or its clock was set; so nothing is learned from such a time either, or a drafter that looks so dear would
+//! rest for ever. Where costs are held nothing goes by the clock, this neither. Left out: drafters that are slow, which
+//! do not pay and rest (`weighing`).
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use crate::sequence::Sequence;
 const LATE_SECONDS: f64 = 2.0;
 /// Or so many passes of the target, where these are slow: a draft is never worth as many.
 const LATE_PASSES: f64 = 20.0;
-/// After so many calls in a row that took longer a drafter is dropped. One alone is no sign: the machine may have slept,
-/// or its clock was set.
+/// After so many calls in a row that took longer a drafter is dropped. One alone is no sign: the machine may have
+/// slept, or its clock was set.
 const LATE_CALLS: usize = 2;
 
 impl Drafters {

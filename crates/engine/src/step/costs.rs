@@ -69,10 +69,9 @@ impl Engine {
                 hidden: &[],
             };
             let started = self.clock.now();
-            if self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }).is_ok() {
-                if let Some(time) = self.clock.since(started) {
-                    self.meter.learn_pass(Made { rows, wanted: rows, seconds: time.as_secs_f64() }, 0);
-                }
+            let ran = self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] });
+            if let (Ok(()), Some(time)) = (ran, self.clock.since(started)) {
+                self.meter.learn_pass(Made { rows, wanted: rows, seconds: time.as_secs_f64() }, 0);
             }
         }
         self.pages.release(&mut pages, &[]);

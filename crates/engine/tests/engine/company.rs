@@ -175,8 +175,8 @@ fn drafters_share_the_budget_and_each_gets_a_say() {
 
 #[test]
 fn where_no_token_is_possible_the_text_ends_with_its_reason_whoever_drafted() {
-    // The model breaks down (NaN) after a 6 that follows some text; until then every text is what it would have been. One
-    // logit is enough, whichever: what the others say then means nothing.
+    // The model breaks down (NaN) after a 6 that follows some text; until then every text is what it would have been.
+    // One logit is enough, whichever: what the others say then means nothing.
     let healthy = table();
     let breaks = |tokens: &[Token]| tokens.len() > 8 && tokens.last() == Some(&6);
     let row = move |tokens: &[Token]| {

@@ -16,8 +16,8 @@ fn demo() -> PathBuf {
     PathBuf::from(format!("{}/../../models/demo-draft", env!("CARGO_MANIFEST_DIR")))
 }
 
-/// The small demo model with so many rows: those behind its vocabulary are twice its first ones, so they would mostly be
-/// the likeliest.
+/// The small demo model with so many rows: those behind its vocabulary are twice its first ones, so they would mostly
+/// be the likeliest.
 fn with_rows(folder: &Path, rows: usize) -> PathBuf {
     let (from, to) = (demo(), folder.join(format!("rows-{rows}")));
     std::fs::create_dir(&to).expect("a folder can be made");

@@ -41,8 +41,8 @@ fn fewer_layers_than_the_file_has_are_refused() {
     let found = left_out("llama", json!({"num_hidden_layers": 1}), |_| ()).unwrap_err();
     let of_layer = read(&fixture("llama")).keys().filter(|name| name.starts_with("model.layers.1.")).count();
     let expected = format!(
-        "test/config.json: num_hidden_layers: expected 2, as test/model.safetensors has tensors of so many layers ({of_layer} \
-         of those beyond, the first model.layers.1.input_layernorm.weight), found 1"
+        "test/config.json: num_hidden_layers: expected 2, as test/model.safetensors has tensors of so many layers \
+         ({of_layer} of those beyond, the first model.layers.1.input_layernorm.weight), found 1"
     );
     assert_eq!(found, expected);
     let found = left_out("gpt2", json!({"n_layer": 1}), |_| ()).unwrap_err();
