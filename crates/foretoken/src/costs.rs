@@ -185,8 +185,16 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
     let before = read(path).ok().filter(|found| found.of == key);
     let mut drafters = before.map_or(BTreeMap::new(), |found| found.drafters);
     drafters.extend(names.iter().cloned().zip(record.drafters.iter().copied()));
+    let value = document(key, &record.widths, drafters);
+    let mut file = OutputFile::kept(path)?.fleeting();
+    writeln!(file, "{value:#}")?;
+    file.end()
+}
+
+/// What a file says.
+fn document(key: &str, widths: &[WidthTime], drafters: BTreeMap<String, DrafterTime>) -> Value {
     let mut passes: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
-    for WidthTime { context_min, rows, seconds, times, age } in &record.widths {
+    for WidthTime { context_min, rows, seconds, times, age } in widths {
         passes.entry(*context_min).or_default().push(json!([rows, seconds, times, age]));
     }
     let pass = |(context_min, points): (usize, Vec<Value>)| {
@@ -196,15 +204,18 @@ fn write(path: &Path, key: &str, record: &CostRecord, names: &[String]) -> std::
     let drafter = |(name, DrafterTime { costs: DrafterCosts { call, step, catch_up }, age })| {
         (name, json!({ "call": call, "step": step, "catch_up": catch_up, "age": age }))
     };
-    let value = json!({
+    json!({
         "foretoken_costs": VERSION,
         "of": key,
         "passes": passes.into_iter().map(pass).collect::<Vec<_>>(),
         "drafters": drafters.into_iter().map(drafter).collect::<serde_json::Map<String, Value>>(),
-    });
-    let mut file = OutputFile::kept(path)?.fleeting();
-    writeln!(file, "{value:#}")?;
-    file.end()
+    })
+}
+
+/// The text of a file that says what this JSON says: for `probe.rs`.
+pub(crate) fn rewritten(value: &Value) -> Result<String, String> {
+    let found = understood(value)?;
+    Ok(format!("{:#}\n", document(&found.of, &found.widths, found.drafters)))
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Error {
@@ -232,6 +243,13 @@ fn understood(value: &Value) -> Result<Found, String> {
     let passes = value["passes"].as_array().filter(|all| !all.is_empty() && all.len() <= MOST);
     let passes = passes.ok_or_else(|| wrong("passes", &format!("a list of 1 to {MOST}"), &value["passes"]))?;
     let widths = passes.iter().map(widths).collect::<Result<Vec<_>, String>>()?.concat();
+    if let Some(pair) = widths.windows(2).find(|pair| pair[0].context_min > pair[1].context_min) {
+        let [before, found] = [pair[0].context_min, pair[1].context_min];
+        return Err(format!("passes: expected context_min to ascend, found {found} behind {before}"));
+    }
+    if widths.windows(2).any(|pair| pair[0].context_min == pair[1].context_min && pair[0].rows >= pair[1].rows) {
+        return Err("passes: expected each context_min once, found one twice".to_string());
+    }
     let seconds = |name: &str, field: &str| {
         let found = &value["drafters"][name][field];
         let valid = found.as_f64().filter(|seconds| (0.0..SECONDS_MAX).contains(seconds));
@@ -345,6 +363,10 @@ mod tests {
         assert!(damaged("0.0002", "-1").starts_with("drafters: draft: step: expected seconds, 0 up to"));
         assert!(damaged("0.0002", "1e300").contains("step: expected seconds"));
         assert!(damaged("0.0125", "null").starts_with("passes: expected rows, seconds (more than 0"));
+        assert!(damaged("512", "0").starts_with("passes: expected each context_min once, found one twice"));
+        assert!(
+            damaged("\"context_min\": 0", "\"context_min\": 900").starts_with("passes: expected context_min to ascend")
+        );
         assert!(damaged("8,", "1,").starts_with("passes: expected rows to ascend, found 1 behind 1"));
         let bell = damaged("\"foretoken_costs\": 2", "\"foretoken_costs\": \"\\u0007\\u009b\"");
         assert!(bell.ends_with(r#"found "\\u0007\u{9b}""#), "{bell}");

@@ -94,6 +94,8 @@ mod kept_texts;
 mod memory;
 pub mod models;
 pub mod output_file;
+#[doc(hidden)]
+pub mod probe;
 mod prompt_cache;
 mod prompter;
 pub mod prompts;

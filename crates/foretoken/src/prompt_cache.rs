@@ -43,7 +43,7 @@ use foretoken_speculation::{Tenant, Token};
 
 use crate::Error;
 use crate::error::Message;
-use crate::kept_file;
+use crate::kept_file::{self, KeptFileError};
 use crate::settings::ModelSettings;
 use format::Expected;
 pub(crate) use key::Key;
@@ -136,6 +136,22 @@ impl Kept {
         self.held = saved.tokens;
         Ok(())
     }
+}
+
+/// Reads the bytes of a file whatever they were made from, and writes what was read: for `probe.rs`.
+pub(crate) fn reread(name: &str, bytes: &[u8]) -> Result<Vec<u8>, KeptFileError> {
+    let key = |len: usize| vec![("model", "00ff".to_string()), ("rope", format!("{len:04x}"))];
+    let row_bytes = [6, 4];
+    let expected = Expected { key: &key, vocabulary: 100, row_bytes: &row_bytes };
+    let saved = format::read(name, bytes, bytes.len() as u64, &expected)?;
+    let mut written = Vec::new();
+    format::write(&mut written, &key(saved.tokens.len()), &row_bytes, &saved).expect("memory takes everything");
+    Ok(written)
+}
+
+/// Where the checksum of the head begins, in a file that has one.
+pub(crate) fn head_end(bytes: &[u8]) -> Option<usize> {
+    format::head_end(bytes)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ mod format;
 mod shared;
 
 use std::collections::VecDeque;
-use std::io::BufReader;
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use foretoken_engine::Engine;
@@ -175,13 +175,31 @@ impl Store {
         tokens_max: usize,
     ) -> Result<(Self, u64), KeptFileError> {
         let (file, len) = kept_file::open(path)?;
-        let found = format::read(&path.display().to_string(), BufReader::new(file), len, vocabulary)?;
+        Self::read(&path.display().to_string(), BufReader::new(file), len, vocabulary, tokens_max)
+    }
+
+    /// The same of `len` bytes that come from anywhere. `name`: what they are called in messages.
+    pub(crate) fn read(
+        name: &str,
+        from: impl Read,
+        len: u64,
+        vocabulary: Vocabulary,
+        tokens_max: usize,
+    ) -> Result<(Self, u64), KeptFileError> {
+        let found = format::read(name, from, len, vocabulary)?;
         let mut store = Self::new(vocabulary, tokens_max);
         store.next_request = found.next_request;
         store.tokens = found.documents.iter().map(|document| document.tokens.len()).sum();
         store.documents = found.documents.into();
         store.drop_oldest();
         Ok((store, found.sum))
+    }
+
+    /// The bytes of the file that [`Store::save`] writes.
+    pub(crate) fn file(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        format::write(&mut bytes, self).expect("memory takes everything");
+        bytes
     }
 
     /// Writes the file, whole or not at all: who reads it meanwhile reads the old one. What is written is the file that

@@ -36,6 +36,7 @@ pub mod pool;
 pub mod rope;
 mod rounded;
 pub mod softmax;
+mod sync;
 
 pub use allocator::Allocator;
 pub use ceilings::Ceilings;

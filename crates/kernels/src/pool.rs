@@ -11,21 +11,19 @@
 //!
 //! Where the system refuses a thread, the pool is as large as it could become; its size changes no result.
 //!
+//! All orders in which its threads could come are tried with a model of its locks (`tests/loom`).
+//!
 //! Left out: priorities, nesting (a task must not call [`Pool::run`] on the pool that runs it).
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 
-/// How often a worker looks before it yields its core, about 30 microseconds, and then before it parks. With
-/// fewer cores than threads yielding is what lets the others finish.
-const SPINS: usize = 1_000;
-const YIELDS: usize = 300;
+use super::sync::{
+    Arc, AtomicUsize, Builder, Condvar, JoinHandle, Mutex, MutexGuard, Ordering, SPINS, YIELDS, spin_loop, yield_now,
+};
 
 /// Starts a thread: of the system, or, in tests, of one that refuses.
-type Spawn<'a> = &'a mut dyn FnMut(String, Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>;
+pub type Spawn<'a> = &'a mut dyn FnMut(String, Box<dyn FnOnce() + Send>) -> std::io::Result<JoinHandle<()>>;
 
 /// Threads that are left to others where the system refuses one.
 const SPARE: usize = 8;
@@ -82,10 +80,12 @@ impl Pool {
     /// that were had before, but for some that it gives back, up to 8 and at most half (rounded up): who took the last
     /// thread would leave none to the rest of the program. [`threads`](Self::threads) says how many there are.
     pub fn new(threads: usize) -> Self {
-        Self::sharing(threads, &mut |name, work| std::thread::Builder::new().name(name).spawn(work))
+        Self::sharing(threads, &mut |name, work| Builder::new().name(name).spawn(work))
     }
 
-    fn sharing(threads: usize, spawn: Spawn<'_>) -> Self {
+    /// The same with threads that `spawn` starts: for tests.
+    #[doc(hidden)]
+    pub fn sharing(threads: usize, spawn: Spawn<'_>) -> Self {
         let all = Self::spawned_by(threads, spawn);
         let workers = all.workers.len();
         if all.threads() >= threads {
@@ -189,7 +189,7 @@ impl Pool {
 /// Waits a moment: first by looking again, then by giving the core away.
 fn pause(looked: &mut usize) {
     *looked += 1;
-    if *looked < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+    if *looked < SPINS { spin_loop() } else { yield_now() }
 }
 
 impl Split {
@@ -285,43 +285,6 @@ impl Drop for Pool {
         for worker in self.workers.drain(..) {
             // A worker cannot panic: every task is caught.
             let _ = worker.join();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A pool of a system that has so many threads at a time.
-    fn pool_of_at_most(given: usize, threads: usize) -> Pool {
-        let alive = Arc::new(AtomicUsize::new(0));
-        Pool::sharing(threads, &mut |name, work| {
-            let alive = Arc::clone(&alive);
-            if alive.fetch_add(1, Ordering::SeqCst) >= given {
-                alive.fetch_sub(1, Ordering::SeqCst);
-                return Err(std::io::ErrorKind::WouldBlock.into());
-            }
-            std::thread::Builder::new().name(name).spawn(move || {
-                work();
-                alive.fetch_sub(1, Ordering::SeqCst);
-            })
-        })
-    }
-
-    #[test]
-    fn a_pool_makes_do_with_the_threads_that_it_gets_and_leaves_some() {
-        for (given, asked, had) in [(0, 8, 1), (1, 8, 1), (2, 8, 2), (3, 8, 2), (4, 8, 3), (7, 8, 8), (20, 40, 13)] {
-            let pool = pool_of_at_most(given, asked);
-            assert_eq!(pool.threads(), had, "{given} given");
-            for tasks in [1, 2, 7, 100] {
-                let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
-                pool.run_as(tasks, &|task, thread| {
-                    assert!(thread < had);
-                    counts[task].fetch_add(1, Ordering::Relaxed);
-                });
-                assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{given} given, {tasks} tasks");
-            }
         }
     }
 }

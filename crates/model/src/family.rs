@@ -138,6 +138,16 @@ const WRAPPERS: [&str; 3] = ["gemma3", "gemma4", "mistral3"];
 
 /// What a checkpoint's configuration says, by the family that it names.
 fn plan(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
+    let (family, plan) = plan_of(checkpoint, asked)?;
+    let file = match &checkpoint.config {
+        Config::Json(config) => config.file(),
+        Config::Gguf(_) => &checkpoint.name,
+    };
+    checks::check_finite(file, &plan.spec)?;
+    Ok((family, plan))
+}
+
+fn plan_of(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
     match &checkpoint.config {
         Config::Json(config) => plan_of_json(config, asked),
         Config::Gguf(metadata) => {

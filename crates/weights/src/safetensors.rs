@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use crate::tensor::size_in_bytes;
 use crate::{Bytes, Dtype, Tensor, Weights, WeightsError};
@@ -101,12 +101,15 @@ fn split(name: &str, bytes: &Bytes) -> Result<(Bytes, Bytes), WeightsError> {
     }
 }
 
-/// What the header says of one tensor. Fields that the format may grow are passed over.
+/// What the header says of one tensor. Fields that the format may grow are passed over, but read: skipping them, the
+/// JSON library would let much pass that is no JSON.
 #[derive(Deserialize)]
 struct Info {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: (usize, usize),
+    #[serde(flatten)]
+    _more: HashMap<String, IgnoredAny>,
 }
 
 /// All tensors of a header as they come, so that a name that comes twice is still seen twice.

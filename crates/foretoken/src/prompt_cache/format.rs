@@ -93,6 +93,15 @@ pub(super) fn read(
     Ok(saved)
 }
 
+/// Where the checksum of the head begins, in a file that is long enough for what its head says.
+pub(super) fn head_end(bytes: &[u8]) -> Option<usize> {
+    let number = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let key = number(8)? >> 32;
+    let end = number(16)?.checked_mul(4)?.checked_add(number(24)?.checked_mul(GROUP)?)?;
+    let end = usize::try_from(end.checked_add(HEADER + key)?).ok()?;
+    (bytes.starts_with(&MAGIC) && bytes.len().checked_sub(end)? >= 2 * CHECKSUM as usize).then_some(end)
+}
+
 /// What is before the rows.
 struct Head {
     key: String,

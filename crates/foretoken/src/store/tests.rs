@@ -24,9 +24,7 @@ fn small() -> Store {
 }
 
 fn bytes(store: &Store) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    format::write(&mut bytes, store).expect("memory takes everything");
-    bytes
+    store.file()
 }
 
 fn read(bytes: &[u8]) -> Result<format::Contents, KeptFileError> {

@@ -4,6 +4,8 @@
 //! Those of the demo models need the feature `demo`, except that models are also opened as folders.
 
 mod conversations;
+mod file_probe;
+mod files;
 mod generators;
 mod prompt_cache;
 mod threads;

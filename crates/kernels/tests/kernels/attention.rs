@@ -264,6 +264,20 @@ proptest! {
     }
 }
 
+/// Small scenes of every pair of types, and one head over the border of a split: few enough numbers for Miri.
+#[test]
+fn small_scenes_of_every_type() {
+    let mut numbers = Numbers::new(18);
+    let computes: Vec<&Compute> = COMPUTES.iter().filter(|compute| compute.pool.threads() <= 2).collect();
+    for types in CacheType::ALL.into_iter().zip(CacheType::ALL.into_iter().cycle().skip(1)) {
+        let mut scene = Scene::chain(&mut numbers, 32, 2, 2);
+        scene.types = types.into();
+        check_layouts(&scene, &mut numbers, &computes);
+    }
+    let long = std::iter::repeat_with(|| Scene::chain(&mut numbers, 1, SPLIT, 1)).find(|scene| scene.heads == 1);
+    check_layouts(&long.expect("endless"), &mut Numbers::new(19), &computes);
+}
+
 /// The same over one and two borders of splits, with every width of heads that has a way of its own.
 #[test]
 fn a_node_is_its_path_alone_in_long_contexts() {

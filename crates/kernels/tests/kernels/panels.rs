@@ -153,6 +153,27 @@ proptest! {
     }
 }
 
+/// Every format in the smallest shape whose last panel and tile are not full: few enough numbers for Miri.
+#[test]
+fn small_shapes_of_every_format() {
+    let mut numbers = Numbers::new(8);
+    for format in Format::ALL {
+        let (rows, inputs, outputs) = (3, format.elements().max(32), 17);
+        let bytes = blocks(&mut numbers, format, outputs * inputs);
+        let case = Case { format, rows, inputs, outputs, x: numbers.units(rows * inputs), bytes };
+        let alone: Vec<f32> = (0..rows)
+            .flat_map(|row| {
+                let x = &case.x[row * inputs..][..inputs];
+                case.run(&COMPUTES[0], &case.panels(&COMPUTES[0].pool), x)
+            })
+            .collect();
+        for compute in COMPUTES.iter().filter(|compute| compute.pool.threads() <= 2) {
+            let found = case.run(compute, &case.panels(&compute.pool), &case.x);
+            assert_same_bits(&found, &alone, &format!("{} {}", format.name(), name(compute)));
+        }
+    }
+}
+
 /// Scales that are no numbers, and activations that are none, come out as NaN in their own row and output, at once.
 #[test]
 fn what_is_not_finite_stays_where_it_is() {

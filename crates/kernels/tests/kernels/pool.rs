@@ -1,6 +1,7 @@
 //! The pool: every task once, nothing lost by a panic, several callers, and what a fork-join costs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,38 @@ fn assert_each_once(pool: &Pool, tasks: usize) {
 fn message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().cloned();
     text.or_else(|| payload.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+}
+
+/// A pool of a system that has so many threads at a time.
+fn pool_of_at_most(given: usize, threads: usize) -> Pool {
+    let alive = Arc::new(AtomicUsize::new(0));
+    Pool::sharing(threads, &mut |name, work| {
+        let alive = Arc::clone(&alive);
+        if alive.fetch_add(1, Ordering::SeqCst) >= given {
+            alive.fetch_sub(1, Ordering::SeqCst);
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
+        std::thread::Builder::new().name(name).spawn(move || {
+            work();
+            alive.fetch_sub(1, Ordering::SeqCst);
+        })
+    })
+}
+
+#[test]
+fn a_pool_makes_do_with_the_threads_that_it_gets_and_leaves_some() {
+    for (given, asked, had) in [(0, 8, 1), (1, 8, 1), (2, 8, 2), (3, 8, 2), (4, 8, 3), (7, 8, 8), (20, 40, 13)] {
+        let pool = pool_of_at_most(given, asked);
+        assert_eq!(pool.threads(), had, "{given} given");
+        for tasks in [1, 2, 7, 100] {
+            let counts: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+            pool.run_as(tasks, &|task, thread| {
+                assert!(thread < had);
+                counts[task].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{given} given, {tasks} tasks");
+        }
+    }
 }
 
 #[test]
@@ -61,6 +94,21 @@ fn chunks_cover_the_slice() {
             });
             assert!(data.iter().enumerate().all(|(i, x)| *x == i as f32), "{threads} threads, {len} by {chunk}");
         }
+    }
+}
+
+/// What Miri has time for: runs of few tasks, chunks, a panic, and a pool that ends while its workers wait.
+#[test]
+fn small_runs() {
+    for threads in 1..=3 {
+        let pool = Pool::new(threads);
+        (0..4).for_each(|tasks| assert_each_once(&pool, tasks));
+        let mut data = [0; 7];
+        pool.each_chunk(&mut data, 3, &|i, part| part.fill(i + 1));
+        assert_eq!(data, [1, 1, 1, 2, 2, 2, 3]);
+        let result = catch_unwind(AssertUnwindSafe(|| pool.run(3, &|task| assert!(task != 1, "task {task} is bad"))));
+        assert_eq!(message(&*result.expect_err("the panic was swallowed")), "task 1 is bad");
+        assert_each_once(&pool, 3);
     }
 }
 

@@ -75,6 +75,20 @@ proptest! {
     }
 }
 
+/// Floats of every type in the smallest shape whose last panel, tile and pair are not full: few enough for Miri.
+#[test]
+fn small_shapes_of_floats() {
+    let mut numbers = Numbers::new(10);
+    for kind in 0..3 {
+        let layer = Layer::random(&mut numbers, kind, 17, 18);
+        let x = numbers.units(5 * 17);
+        let alone: Vec<f32> = x.chunks_exact(17).flat_map(|row| layer.run(&COMPUTES[0], row, 1)).collect();
+        for compute in COMPUTES.iter().filter(|compute| compute.pool.threads() <= 2) {
+            assert_same_bits(&layer.run(compute, &x, 5), &alone, &name(compute));
+        }
+    }
+}
+
 /// Large enough for threads to be woken on every path.
 #[test]
 fn a_large_product_is_the_same_on_every_path() {

@@ -4,6 +4,7 @@ use foretoken_weights::Weights;
 use foretoken_weights::gguf::Metadata;
 
 use crate::error::ModelError;
+use crate::spec::Spec;
 
 /// Bounds that keep a hostile configuration from overflowing products of its fields. Far beyond any network.
 const FIELD_MAX: usize = 1 << 24;
@@ -45,6 +46,34 @@ pub(super) fn check_heads(file: &str, fields: [&str; 2], heads: usize, kv_heads:
     }
     let expected = format!("a divisor of {} = {heads}", fields[0]);
     Err(ModelError::config(file, fields[1], expected, kv_heads))
+}
+
+/// Checks what was made of numbers that are each possible: their quotients and powers may be none that can be computed
+/// with, and every row would be NaN.
+pub(super) fn check_finite(file: &str, spec: &Spec) -> Result<(), ModelError> {
+    let refuse = |field: &str, found: f32| {
+        let expected = "fields that make finite numbers of it";
+        Err(ModelError::config(file, field, expected, found))
+    };
+    let wrong = |numbers: &[f32]| numbers.iter().copied().find(|number| !number.is_finite());
+    for rotation in spec.positions.rotations() {
+        if let Some(found) = wrong(&rotation.frequencies) {
+            return refuse("frequencies of the rotary embedding", found);
+        }
+        if let Some(found) = wrong(&[rotation.magnitude]) {
+            return refuse("magnitude of the rotary embedding", found);
+        }
+    }
+    if let Some(found) = wrong(spec.positions.slopes()) {
+        return refuse("slopes of the heads", found);
+    }
+    let multipliers = [
+        ("scale of attention scores", spec.attention_scale),
+        ("multiplier of embeddings", spec.embedding_multiplier),
+        ("multiplier of residuals", spec.residual_multiplier),
+        ("multiplier of logits", spec.logit_multiplier),
+    ];
+    multipliers.into_iter().find(|(_, found)| !found.is_finite()).map_or(Ok(()), |(field, found)| refuse(field, found))
 }
 
 /// Rows of the embedding: what a GGUF file's vocabulary has, whatever its keys say.

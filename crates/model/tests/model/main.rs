@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod blocks;
+mod config_probe;
+mod configurations;
 mod files;
 mod forms;
 mod gemma4;

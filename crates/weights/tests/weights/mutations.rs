@@ -93,30 +93,12 @@ fn smoke(target: &str, probe: fn(&[u8]) -> bool) {
 
 #[test]
 fn smoke_safetensors() {
-    smoke("safetensors", |data| {
-        let accepted = probe::safetensors(data);
-        if accepted {
-            agrees_with_the_crate(data);
-        }
-        accepted
-    });
+    smoke("safetensors", probe::safetensors);
 }
 
 #[test]
 fn smoke_gguf() {
     smoke("gguf", probe::gguf);
-}
-
-/// What this crate accepts, the `safetensors` crate accepts and reads alike.
-fn agrees_with_the_crate(data: &[u8]) {
-    let ours = safetensors::parse("ours", Bytes::from_vec(data.to_vec())).unwrap();
-    let theirs = ::safetensors::SafeTensors::deserialize(data).unwrap_or_else(|error| panic!("refused: {error}"));
-    assert_eq!(ours.len(), theirs.len());
-    for tensor in ours.iter() {
-        let their = theirs.tensor(&tensor.name).unwrap();
-        assert_eq!((tensor.dtype.name(), &tensor.shape[..]), (their.dtype().to_string().as_str(), their.shape()));
-        assert_eq!(tensor.bytes[..], *their.data());
-    }
 }
 
 /// Tensors: name, shape (outermost first), whether of bytes or of floats.
@@ -180,7 +162,7 @@ proptest! {
             from += expected.len();
             prop_assert_eq!((&tensor.shape, &tensor.bytes[..]), (shape, &expected[..]));
         }
-        agrees_with_the_crate(&bytes);
+        prop_assert!(probe::safetensors(&bytes));
     }
 
     #[test]

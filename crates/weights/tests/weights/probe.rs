@@ -1,5 +1,6 @@
 //! What must hold for any bytes whatever: reading them does not panic, a view never leaves the file, and an error is
-//! one line that names the file. The fuzz targets call the same two functions.
+//! one line that names the file. What is read of a safetensors file is what the crate of that name reads of it. The fuzz
+//! targets call the same two functions.
 
 use std::ops::Range;
 
@@ -7,14 +8,38 @@ use foretoken_weights::{Bytes, Dtype, Weights, WeightsError, gguf, safetensors};
 
 const NAME: &str = "probe.bin";
 
-/// Reads `data` as safetensors. True if it was accepted.
+/// Reads `data` as safetensors. True if it was accepted. The `safetensors` crate must read the same, and where only it
+/// accepts the file there is a reason.
 pub fn safetensors(data: &[u8]) -> bool {
     let bytes = Bytes::from_vec(data.to_vec());
+    let theirs = ::safetensors::SafeTensors::deserialize(data);
     match safetensors::parse(NAME, bytes.clone()) {
-        Ok(weights) => check(&weights, bytes.as_ptr_range()),
-        Err(error) => refuse(&error),
+        Ok(weights) => {
+            let theirs = theirs.unwrap_or_else(|error| panic!("refused by the crate alone: {error}"));
+            assert_eq!(weights.len(), theirs.len());
+            for tensor in weights.iter() {
+                let their = theirs.tensor(&tensor.name).unwrap_or_else(|error| panic!("{error}"));
+                assert_eq!(
+                    (tensor.dtype.name(), &tensor.shape[..]),
+                    (their.dtype().to_string().as_str(), their.shape())
+                );
+                assert_eq!(tensor.bytes[..], *their.data());
+            }
+            check(&weights, bytes.as_ptr_range())
+        }
+        Err(error) => {
+            let message = error.to_string();
+            let stated = STRICTER.iter().any(|reason| message.contains(reason));
+            assert!(stated || theirs.is_err(), "accepted by the crate alone: {message}");
+            refuse(&error)
+        }
     }
 }
+
+/// Why a file is refused that the `safetensors` crate accepts: blanks before the header, a name that comes twice (the
+/// crate drops one of the two), rows that end within a byte, and JSON that only its library takes for a tensor.
+const STRICTER: [&str; 5] =
+    ["expected `{`", "twice", "rows of a multiple of", "invalid type: sequence", "invalid type: map"];
 
 /// Reads `data` as GGUF. True if it was accepted.
 pub fn gguf(data: &[u8]) -> bool {

@@ -184,3 +184,18 @@ fn attack_names_that_forge_a_log() {
     let header = vectors(&[(r"t\nerror: all is well", 1, 0, 8)]);
     refused(file(&header, &[0; 8]), &[r"tensor `t\u{a}error: all is well`"]);
 }
+
+/// What is passed over must be JSON, too: the `safetensors` crate reads all of it.
+#[test]
+fn fields_that_are_passed_over_are_read_all_the_same() {
+    let header =
+        |more: &[u8]| [&br#"{"a":{"dtype":"I8","shape":[1],"data_offsets":[0,1],"more":"#[..], more, b"}}"].concat();
+    let whole = |more: &[u8]| {
+        let header = header(more);
+        [&(header.len() as u64).to_le_bytes()[..], &header, &[7]].concat()
+    };
+    assert!(super::probe::safetensors(&whole(b"[1, {\"x\": null}]")));
+    for more in [&b"1e999"[..], b"\"\\ud800\"", b"\"\xff\"", &[b"[".repeat(200), b"]".repeat(200)].concat()] {
+        assert!(!super::probe::safetensors(&whole(more)), "{}", more.escape_ascii());
+    }
+}

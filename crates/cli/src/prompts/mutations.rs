@@ -1,0 +1,112 @@
+//! Files of prompts and of records with random changes, held to [`probe`](super::probe); and the seeds of the fuzz
+//! target `prompts`, which does the same with coverage: `cargo test -p foretoken-cli -- --ignored write_the_seeds`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::probe::file;
+
+/// How long random changes are tried.
+const LASTS: Duration = Duration::from_secs(2);
+
+/// What is read: the byte that says how, and a text.
+const SEEDS: [(&str, u8, &str); 9] = [
+    (
+        "objects.bin",
+        0,
+        "{\"prompt\": \"Once\", \"kind\": \"story\"}\n\n{\"turns\": [\"a\", \"b\"], \"category\": \"x\"}\n",
+    ),
+    ("ids.bin", 0, r#"{"prompt": [1, 2, 3]}"#),
+    ("list.bin", 1, r#"[{"question": "Why?"}, {"text": "\u00e9\ud83d\ude00"}]"#),
+    (
+        "chat.bin",
+        1,
+        r#"{"messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": [{"type": "text",
+            "text": "a"}]}, {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function",
+            "function": {"name": "f", "arguments": "{\"x\": 1}"}}]}, {"role": "tool", "content": "2",
+            "tool_call_id": "1"}]}"#,
+    ),
+    ("turns.bin", 1, r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]"#),
+    ("lines.bin", 2, "Once upon a time\r\n\n  and then\n"),
+    ("records.bin", 3, "{\"prompt\": \"1 + 1 =\", \"output\": \" 2\"}\n{\"prompt_ids\": [1], \"ids\": [2, 3]}\n"),
+    (
+        "recorded.bin",
+        3,
+        r#"[{"prompt": ["a", "b"], "response_mistral7b": [{"gen_func": "greedy", "response_text": "c"},
+            {"gen_func": "greedy", "response_text": "d"}]}]"#,
+    ),
+    ("documents.bin", 3, r#"{"query": "Who?", "docs": ["a", "b"], "result": {"text": "c"}}"#),
+];
+
+fn seed(kind: u8, text: &str) -> Vec<u8> {
+    [&[kind][..], text.as_bytes()].concat()
+}
+
+fn folder() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "../../fuzz/corpus/prompts"].iter().collect()
+}
+
+#[test]
+fn the_seeds_are_accepted_and_committed() {
+    for (name, kind, text) in SEEDS {
+        assert!(file(&seed(kind, text)), "{name}");
+        let committed = std::fs::read(folder().join(name)).unwrap_or_default();
+        assert!(committed == seed(kind, text), "fuzz/corpus/prompts/{name} is out of date: run write_the_seeds");
+    }
+}
+
+/// Numbers of a case (splitmix64).
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((bits ^ (bits >> 31)) % end.max(1) as u64) as usize
+    }
+}
+
+/// A seed with one to three pieces taken out, doubled or replaced.
+fn changed(number: u64) -> Vec<u8> {
+    const PIECES: [&str; 12] = ["[", "]", "{", "}", "\"", "null", "7", "-1", "1e999", "\"role\":", "\\ud800", "\u{0}"];
+    let chance = &mut Chance(number);
+    let (_, kind, text) = SEEDS[chance.below(SEEDS.len())];
+    let mut data = seed(kind, text);
+    for _ in 0..1 + chance.below(3) {
+        let at = chance.below(data.len());
+        let end = (at + chance.below(9)).min(data.len());
+        match chance.below(4) {
+            0 => drop(data.drain(at..end)),
+            1 => data.extend_from_within(at..end),
+            2 => drop(data.splice(at..end, PIECES[chance.below(PIECES.len())].bytes())),
+            _ if at < data.len() => data[at] = chance.below(256) as u8,
+            _ => {}
+        }
+    }
+    data
+}
+
+#[test]
+fn no_change_to_a_file_of_prompts_breaks_its_reader() {
+    let (start, mut number, mut accepted) = (Instant::now(), 0, 0);
+    while start.elapsed() < LASTS {
+        let data = changed(number);
+        let verdict = catch_unwind(AssertUnwindSafe(|| file(&data)));
+        accepted += u64::from(verdict.unwrap_or_else(|_| panic!("case {number} fails: {data:?}")));
+        number += 1;
+    }
+    println!("{number} cases, {accepted} of them accepted");
+    assert!(accepted > 0 && accepted < number, "{accepted} of {number} accepted: changes do not change");
+}
+
+#[test]
+#[ignore = "writes the seed files of the fuzz target"]
+fn write_the_seeds() {
+    std::fs::create_dir_all(folder()).unwrap();
+    for (name, kind, text) in SEEDS {
+        std::fs::write(folder().join(name), seed(kind, text)).unwrap();
+    }
+}
