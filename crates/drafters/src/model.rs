@@ -240,7 +240,8 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
     }
 
     fn work(&self) -> Option<Work> {
-        Some(self.work)
+        let inner = self.inner.as_ref().and_then(|inner| inner.drafter.work()).unwrap_or_default();
+        Some(Work { not_numbers: self.scorer.not_numbers() + inner.not_numbers, ..self.work })
     }
 
     fn unread(&self, sequence: SequenceId, len: usize) -> usize {

@@ -131,4 +131,9 @@ pub trait Scorer: Send {
 
     /// Most tokens of a sequence that can be run.
     fn context_max(&self) -> usize;
+
+    /// How many wanted rows so far had a logit that is NaN. Such a row is `None`.
+    fn not_numbers(&self) -> u64 {
+        0
+    }
 }

@@ -5,17 +5,18 @@
 //! had offered before stands: a drawn token must be offered whatever it is, and a tree is whole after every offer. A
 //! drafter that goes on without room is dropped too, and its offers are cut where the room ended ([`lawful_offers`]).
 //! One that offers a token that does not exist is dropped as well; the offer stands and is refused, since its
-//! probability is zero. (One thing cannot be mended: who draws, looks, and panics instead of offering bends the law of
-//! *rejection* by that draw.)
+//! probability is zero. One that takes far too long twice in a row is dropped for good (`late`). (One thing cannot be
+//! mended: who draws, looks, and panics instead of offering bends the law of *rejection* by that draw.)
 //!
 //! All drafters of a request fill one tree of candidates, of which [`foretoken_speculation::choose`] takes what is
 //! verified. Under *exact* each may fill the whole budget; under the other promises, where draws cannot be taken back,
 //! they share it ([`share`]). Where drafts are weighed by their costs, whoever does not pay is not asked (`weighing`).
 
+mod late;
 mod reading;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foretoken_speculation::budget::Limits;
 use foretoken_speculation::{
@@ -24,6 +25,7 @@ use foretoken_speculation::{
 };
 
 use crate::chance::Race;
+use crate::clock::Clock;
 use crate::meter::{Call, Meter};
 use crate::output::Event;
 use crate::panics::panic_message;
@@ -46,6 +48,10 @@ struct Member {
     needs: Needs,
     /// For so many calls it is asked one request at a time, because it panicked for some request of a batch.
     suspect: usize,
+    /// How often in a row it took far too long.
+    late: usize,
+    /// Why it is not asked any more, in this engine.
+    out: Option<String>,
 }
 
 /// For how many calls a drafter that panicked in a batch is asked one request at a time.
@@ -59,7 +65,7 @@ impl Drafters {
         self.hidden_layers.extend(&needs.hidden_layers);
         self.hidden_layers.sort_unstable();
         self.hidden_layers.dedup();
-        self.members.push(Member { drafter, needs, suspect: 0 });
+        self.members.push(Member { drafter, needs, suspect: 0, late: 0, out: None });
         number.expect("at most 255 drafters")
     }
 
@@ -88,6 +94,8 @@ impl Drafters {
 
     /// Tells the drafters of a sequence that it begins.
     pub(crate) fn open(&mut self, sequence: &mut Sequence, events: &mut Vec<Event>) {
+        sequence.drafters.retain(|number| self.members[usize::from(*number)].out.is_none());
+        self.say_needs(sequence);
         for number in sequence.drafters.clone() {
             let member = &mut self.members[usize::from(number)];
             let Request { prompt, tenant, prediction, .. } = &sequence.request;
@@ -146,6 +154,7 @@ impl Drafters {
 
     /// Lets the drafters of all sequences that take part in the pass and may draft offer their candidates.
     pub(crate) fn draft(&mut self, running: &mut [Sequence], pass: &mut DraftPass<'_>, chance: &mut dyn Chance) {
+        self.drop_late(running, pass);
         // Whom each sequence asks in each round, settled before anybody is dropped.
         let turns: Vec<Vec<Option<u8>>> =
             running.iter().enumerate().map(|(at, sequence)| self.turns(at, sequence, pass)).collect();
@@ -155,7 +164,8 @@ impl Drafters {
         for round in 0..rounds {
             let to_come = |at: &usize| turns[*at][round + 1..].iter().flatten().count();
             for number in 0..self.members.len() as u8 {
-                let is_asked = |at: &usize| turns[*at].get(round) == Some(&Some(number));
+                let is_turn = |at: &usize| turns[*at].get(round) == Some(&Some(number));
+                let is_asked = |at: &usize| is_turn(at) && running[*at].drafters.contains(&number);
                 let at: Vec<usize> = (0..running.len()).filter(is_asked).collect();
                 let together = if self.members[usize::from(number)].suspect > 0 { 1 } else { at.len().max(1) };
                 for at in at.chunks(together) {
@@ -238,13 +248,22 @@ impl Drafters {
         let member = &mut self.members[usize::from(number)];
         member.suspect = member.suspect.saturating_sub(1);
         let before = member.work();
-        let started = Instant::now();
+        let started = pass.clock.now();
         let drafted = guarded(|| member.drafter.draft(&mut asks, chance));
-        let time = started.elapsed();
+        let time = pass.clock.since(started);
         drop(asks);
         let after = member.work();
-        if let Some((before, after)) = before.zip(after) {
-            let call = Call::between(before, after, at.len(), time);
+        let drafted = drafted.and_then(|()| match before.zip(after) {
+            Some((before, after)) if after.not_numbers > before.not_numbers => {
+                Err("expected logits that are numbers, found NaN".to_string())
+            }
+            _ => Ok(()),
+        });
+        let work = before.zip(after).zip(time);
+        let call = work.map(|((before, after), time)| Call::between(before, after, at.len(), time));
+        let is_late = call.as_ref().is_some_and(|call| pass.is_late(call));
+        // What took so long says nothing of what it takes as a rule.
+        if let Some(call) = call.filter(|_| !is_late) {
             pass.meter.learn_call(number, call);
             pass.seconds += call.expected(pass.meter.costs().drafter(number));
             let tried = pass.tried.iter().filter(|tried| tried.0 == number);
@@ -254,6 +273,8 @@ impl Drafters {
                 pass.trials.charge(number, call.seconds - price);
             }
         }
+        let time = time.unwrap_or_default();
+        member.note_time(is_late, time);
         pass.time += time;
         let share = time / at.len() as u32;
         for at in at {
@@ -264,11 +285,12 @@ impl Drafters {
             (Err(message), [at]) => self.drop_for(number, &mut running[*at], message, pass.events),
             (Err(_), _) => member.suspect = SUSPECT_CALLS,
         }
+        self.drop_late(running, pass);
     }
 
     /// Measures what a step of each drafter with a network takes, and what it takes to read, on a text that is
     /// forgotten. `vocabulary`: tokens there are.
-    pub(crate) fn measure(&mut self, meter: &mut Meter, vocabulary: usize) {
+    pub(crate) fn measure(&mut self, meter: &mut Meter, clock: &dyn Clock, vocabulary: usize) {
         for number in 0..self.members.len() as u8 {
             let member = &mut self.members[usize::from(number)];
             let known = meter.costs().drafter(number).step > 0.0;
@@ -276,7 +298,7 @@ impl Drafters {
                 continue;
             }
             // Whatever fails here fails again when it matters, and is told then.
-            guarded(|| member.rehearse(number, meter, vocabulary)).ok();
+            guarded(|| member.rehearse(number, meter, clock, vocabulary)).ok();
             guarded(|| member.drafter.close(REHEARSAL)).ok();
         }
     }
@@ -303,7 +325,7 @@ impl Member {
     }
 
     /// Drafts a few steps, then reads a few tokens.
-    fn rehearse(&mut self, number: u8, meter: &mut Meter, vocabulary: usize) {
+    fn rehearse(&mut self, number: u8, meter: &mut Meter, clock: &dyn Clock, vocabulary: usize) {
         // Any tokens: one alone could be without a text, which an assistant with other tokens would have nothing to do
         // for.
         let tokens: Vec<Token> =
@@ -330,9 +352,9 @@ impl Member {
                 source: number,
             };
             let before = self.work();
-            let started = Instant::now();
+            let started = clock.now();
             self.drafter.draft(&mut [ask], &mut Race);
-            let time = started.elapsed();
+            let time = clock.since(started).unwrap_or_default();
             calls.extend(before.zip(self.work()).map(|(before, after)| Call::between(before, after, 1, time)));
         }
         // The first draft meets cold caches, and of the two after it one may have met a bad moment.
@@ -350,6 +372,8 @@ pub(crate) struct DraftPass<'a> {
     pub(crate) weighing: Weighing,
     /// Where times are learned.
     pub(crate) meter: &'a mut Meter,
+    /// What the time is asked of.
+    pub(crate) clock: &'a dyn Clock,
     /// What may be spent on drafters that rest.
     pub(crate) trials: &'a mut Trials,
     /// Tokens there are.

@@ -1,25 +1,38 @@
 //! A row of a network's outputs as a law: the one place where the two meet.
 //!
-//! Where nothing but the likeliest token is asked for, the row itself is not looked at: [`Outputs::argmax`] says it,
-//! and an executor whose logits lie far away need not bring them over. One that could say whole laws would be asked
-//! here. Left out: the settings and what they mean (`speculation`).
+//! A row in which anything is NaN has no law: the network has failed, and a text from the rest of the row would look
+//! like any other. Where nothing but the likeliest token is asked for, the row itself is not looked at:
+//! [`Outputs::has_nan`] and [`Outputs::argmax`] say it, and an executor whose logits lie far away need not bring them
+//! over. One that could say whole laws would be asked here. Left out: the settings and what they mean (`speculation`).
 
 use foretoken_model::Outputs;
 use foretoken_speculation::{Context, Law, Sampling, Scratch};
 
-/// The law of the token after the `row`th wanted row, or `None` if no token is possible, as
-/// [`Sampling::possible_law_with`].
+/// Why there is no law.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoLaw {
+    /// A logit is NaN: the network has failed.
+    NotNumbers,
+    /// All logits are minus infinity, or the settings leave no token.
+    NoToken,
+}
+
+/// The law of the token after the `row`th wanted row, as [`Sampling::possible_law_with`], or why there is none.
 pub(crate) fn possible_law(
     outputs: &dyn Outputs,
     row: usize,
     sampling: &Sampling,
     context: &Context<'_>,
     scratch: &mut Scratch,
-) -> Option<Law> {
-    if is_argmax(sampling, context) {
-        return outputs.argmax(row).map(Law::point);
+) -> Result<Law, NoLaw> {
+    if outputs.has_nan(row) {
+        return Err(NoLaw::NotNumbers);
     }
-    sampling.possible_law_with(outputs.row(row), context, scratch)
+    let law = match is_argmax(sampling, context) {
+        true => outputs.argmax(row).map(Law::point),
+        false => sampling.possible_law_with(outputs.row(row), context, scratch),
+    };
+    law.ok_or(NoLaw::NoToken)
 }
 
 /// Whether the law is the likeliest token of the row as the network says it: greedy, and no logit is changed before.
@@ -60,7 +73,8 @@ mod tests {
 
     #[test]
     fn the_short_way_gives_the_same_laws() {
-        let rows: [&[f32]; 5] = [
+        let rows: [&[f32]; 6] = [
+            &[f32::NEG_INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY, f32::NEG_INFINITY],
             &[0.5, 2.0, 2.0, -1.0],
             &[f32::NAN, f32::NEG_INFINITY, -3.0, f32::NAN],
             &[f32::NEG_INFINITY, f32::NAN, f32::NEG_INFINITY, f32::NAN],
@@ -88,7 +102,11 @@ mod tests {
             for (sampling, context) in edited.iter().chain([&greedy]).flat_map(|each| [(each, &free), (each, &bound)]) {
                 let scratch = &mut Scratch::default();
                 let found = possible_law(&outputs, 0, sampling, context, scratch);
-                assert_eq!(found, sampling.possible_law_with(row, context, scratch), "{row:?} {sampling:?}");
+                let expected = match row.iter().any(|logit| logit.is_nan()) {
+                    true => Err(NoLaw::NotNumbers),
+                    false => sampling.possible_law_with(row, context, scratch).ok_or(NoLaw::NoToken),
+                };
+                assert_eq!(found, expected, "{row:?} {sampling:?}");
             }
         }
     }

@@ -13,11 +13,12 @@
 //! ```
 //!
 //! Left out: text beyond the stop strings that end a request, the network of doors, and reading the clock for
-//! anything but statistics and costs (`meter`).
+//! anything but statistics, costs (`meter`) and drafters that hang (`drafting/late.rs`).
 
 #![forbid(unsafe_code)]
 
 mod chance;
+mod clock;
 mod drafting;
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -39,6 +40,7 @@ mod translated;
 mod weighing;
 
 pub use chance::Race;
+pub use clock::Clock;
 pub use meter::{CostRecord, DrafterTime, WidthTime};
 pub use output::{Drafted, Emitted, Event, FinishReason, Origin, Scored};
 pub use pages::{Adopted, Copied, Pages, SequencePages};

@@ -22,6 +22,8 @@ pub struct ExecutorScorer {
     executor: Box<dyn Executor>,
     pages: Pages,
     sequences: BTreeMap<SequenceId, Held>,
+    /// Rows that had a logit that is NaN.
+    not_numbers: u64,
 }
 
 /// What a sequence has of the cache.
@@ -48,7 +50,7 @@ impl ExecutorScorer {
     /// Takes over an executor, all of whose pages are free.
     pub fn new(executor: Box<dyn Executor>) -> Self {
         let pages = Pages::that_keep_all(executor.capacity());
-        Self { executor, pages, sequences: BTreeMap::new() }
+        Self { executor, pages, sequences: BTreeMap::new(), not_numbers: 0 }
     }
 
     /// Checks the bookkeeping of pages, as [`Pages::check`].
@@ -107,7 +109,9 @@ impl ExecutorScorer {
                     let before = first + asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
                     (rows.len()..before + part.wanted.start).for_each(|_| rows.push(None));
                     for _ in part.wanted.clone() {
-                        rows.push(Some(outputs.row(row)));
+                        let has_nan = outputs.has_nan(row);
+                        self.not_numbers += u64::from(has_nan);
+                        rows.push((!has_nan).then(|| outputs.row(row)));
                         row += 1;
                     }
                     done[part.ask] = part.rows.end;
@@ -152,7 +156,7 @@ impl Scorer for ExecutorScorer {
     }
 
     fn adopt(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {
-        let Self { executor, pages, sequences } = self;
+        let Self { executor, pages, sequences, .. } = self;
         let held = sequences.get_mut(&sequence).unwrap_or_else(|| panic!("{sequence:?} was not opened"));
         if held.lost {
             return 0;
@@ -202,7 +206,7 @@ impl Scorer for ExecutorScorer {
     }
 
     fn truncate(&mut self, sequence: SequenceId, len: usize) {
-        let Self { executor, pages, sequences } = self;
+        let Self { executor, pages, sequences, .. } = self;
         if let Some(held) = sequences.get_mut(&sequence) {
             let left = pages.truncate(&mut held.pages, len);
             held.tokens.truncate(len);
@@ -240,6 +244,10 @@ impl Scorer for ExecutorScorer {
 
     fn context_max(&self) -> usize {
         self.executor.capacity().context_max
+    }
+
+    fn not_numbers(&self) -> u64 {
+        self.not_numbers
     }
 }
 

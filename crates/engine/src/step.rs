@@ -11,16 +11,15 @@ mod news;
 mod saved;
 mod scores;
 
-use std::time::Instant;
-
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
 use foretoken_speculation::{
     Chance, Constrained, Context, Drafter, Law, NodeId, Pass, Promise, RawLaw, Scratch, SequenceId, Tenant, Token,
     Verdict, verify,
 };
 
+use crate::clock::{Clock, SystemClock};
 use crate::drafting::Drafters;
-use crate::law::possible_law;
+use crate::law::{NoLaw, possible_law};
 use crate::meter::{Made, Meter};
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::Pages;
@@ -41,6 +40,7 @@ pub struct Engine {
     /// What all sequences have learned of the drafters.
     shared: Shared,
     meter: Meter,
+    clock: Box<dyn Clock>,
     trials: Trials,
     /// Passes of this step.
     made: Vec<Made>,
@@ -77,6 +77,7 @@ impl Engine {
             drafters: Drafters::default(),
             shared: Shared::default(),
             meter: Meter::default(),
+            clock: Box::new(SystemClock::default()),
             trials: Trials::default(),
             made: Vec::new(),
             times: StepTimes::default(),
@@ -98,6 +99,11 @@ impl Engine {
     pub fn add_drafter(&mut self, drafter: Box<dyn Drafter>) -> u8 {
         assert!(self.is_idle(), "drafters are added before the first request");
         self.drafters.add(drafter)
+    }
+
+    /// Goes by another clock than the system's.
+    pub fn set_clock(&mut self, clock: Box<dyn Clock>) {
+        self.clock = clock;
     }
 
     /// Lets every drafter learn a text from before or elsewhere, as [`Drafter::warm_up`].
@@ -231,7 +237,7 @@ impl Engine {
 
     /// One pass over everything that runs. Returns what happened, in order.
     pub fn step(&mut self, chance: &mut dyn Chance) -> &[Event] {
-        let started = Instant::now();
+        let started = self.clock.now();
         self.events.clear();
         self.times = StepTimes::default();
         self.admit();
@@ -247,7 +253,7 @@ impl Engine {
         self.scheduled = scheduled;
         self.copy_wanted_prefix();
         self.retire();
-        self.times.all = started.elapsed();
+        self.times.all = self.clock.since(started).unwrap_or_default();
         &self.events
     }
 
@@ -256,16 +262,16 @@ impl Engine {
     /// are. Only the network's time is noted: the law of a token that is written has to be made whether the token was
     /// drafted or not.
     fn run(&mut self, scheduled: &[Scheduled], chance: &mut dyn Chance) {
-        let started = Instant::now();
+        let started = self.clock.now();
         match (self.forward(scheduled), scheduled) {
             (Ok(()), _) => {
-                let seconds = started.elapsed().as_secs_f64();
+                let time = self.clock.since(started);
                 let of = || scheduled.iter().map(|entry| &self.running[entry.at].rows);
                 let rows = of().map(|rows| rows.tokens.len()).sum();
                 let wanted = of().map(|rows| rows.wanted.len()).sum();
-                self.made.push(Made { rows, wanted, seconds });
+                self.made.extend(time.map(|time| Made { rows, wanted, seconds: time.as_secs_f64() }));
                 self.times.rows += rows;
-                self.times.passes += started.elapsed();
+                self.times.passes += time.unwrap_or_default();
                 self.settle(scheduled, chance);
             }
             (Err(error), [entry]) => self.running[entry.at].finished = Some(FinishReason::Failed(error.to_string())),
@@ -316,7 +322,10 @@ impl Engine {
             let next = FirstRows { wanted: first_rows.wanted + wanted.len(), hidden: first_rows.hidden + hidden.len() };
             let wanted = first_rows.wanted + self.tell_scores(*entry, first_rows.wanted);
             let behind = FirstRows { wanted, ..first_rows };
-            if entry.complete {
+            let is_broken = matches!(self.running[entry.at].finished, Some(FinishReason::Failed(_)));
+            if is_broken {
+                // A row that scores its prompt was no number.
+            } else if entry.complete {
                 self.settle_sequence(*entry, behind, chance);
             } else {
                 let sequence = &mut self.running[entry.at];
@@ -351,11 +360,11 @@ impl Engine {
             let law = possible_law(outputs, row_of(node), &request.sampling, &context, scratch);
             // A place may be asked for again, if what was refused as a part of a block is then accepted by itself.
             let is_new = measured && !overlaps.iter().any(|(asked, ..)| *asked == node);
-            if let Some(p) = law.as_ref().filter(|_| is_new) {
+            if let Some(p) = law.as_ref().ok().filter(|_| is_new) {
                 overlaps.extend(tree.laws_under(node).map(|(source, q)| (node, source, p.overlap(q))));
             }
-            law.unwrap_or_else(|| {
-                impossible.push(node);
+            law.unwrap_or_else(|why| {
+                impossible.push((node, why));
                 Law::point(0)
             })
         };
@@ -372,7 +381,7 @@ impl Engine {
         pages.commit(&mut sequence.pages, &sequence.tokens[..old_len + kept]);
         let goes_on = |constraint: &Constrained| constraint.advance(&sequence.tokens[old_len..]);
         let refused = !sequence.request.constraint.as_ref().is_none_or(goes_on);
-        end_if_stuck(sequence, [failed, refused], moved);
+        end_if_stuck(sequence, failed, refused, moved);
         // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come
         // before.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
@@ -407,32 +416,39 @@ fn close_ranks(
 
 /// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, its constraint refuses what was
 /// written, or its accepted rows could not be moved. What was verified is written all the same.
-fn end_if_stuck(sequence: &mut Sequence, [impossible, refused]: [bool; 2], moved: Result<(), ExecutorError>) {
+fn end_if_stuck(sequence: &mut Sequence, impossible: Option<NoLaw>, refused: bool, moved: Result<(), ExecutorError>) {
     let position = sequence.tokens.len();
-    let reason = match moved {
-        _ if impossible => format!(
-            "token {position}: expected a possible one, found none: no logit is a number, or all tokens are banned or \
-             forbidden"
+    let reason = match (impossible, moved) {
+        (Some(NoLaw::NotNumbers), _) => not_numbers(position),
+        (Some(NoLaw::NoToken), _) => format!(
+            "token {position}: expected a possible one, found none: all logits are minus infinity, or all tokens are \
+             banned or forbidden"
         ),
-        Err(error) => error.to_string(),
-        Ok(()) if refused => {
+        (None, Err(error)) => error.to_string(),
+        (None, Ok(())) if refused => {
             format!("token {position}: expected a constraint that goes on, found one that refuses what it allowed")
         }
-        Ok(()) => return,
+        (None, Ok(())) => return,
     };
     sequence.finished.get_or_insert(FinishReason::Failed(reason));
 }
 
-/// Cuts a verdict before the first token that was chosen where no token was possible. Whether there was one.
+/// What is said where the logits of the token at this position are no numbers.
+fn not_numbers(position: usize) -> String {
+    format!("token {position}: expected logits that are numbers, found NaN: the model's weights cannot be right")
+}
+
+/// Cuts a verdict before the first token that was chosen where there was no law. Why there was none.
 ///
 /// Laws of such places only let verification come to its end; what plain decoding would have written before stands.
-fn cut_at_impossible(verdict: &mut Verdict, impossible: &[Option<NodeId>]) -> bool {
+fn cut_at_impossible(verdict: &mut Verdict, impossible: &[(Option<NodeId>, NoLaw)]) -> Option<NoLaw> {
     let chosen_at = std::iter::once(None).chain(verdict.path.iter().copied().map(Some));
-    let Some(cut) = chosen_at.into_iter().position(|node| impossible.contains(&node)) else { return false };
+    let why = |node: Option<NodeId>| impossible.iter().find(|(at, _)| *at == node).map(|(_, why)| *why);
+    let (cut, why) = chosen_at.enumerate().find_map(|(i, node)| Some((i, why(node)?)))?;
     verdict.path.truncate(cut);
     verdict.tokens.truncate(cut);
     verdict.probabilities.truncate(cut);
-    true
+    Some(why)
 }
 
 /// Appends the chosen tokens until one of them ends the sequence.

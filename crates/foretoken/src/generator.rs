@@ -127,11 +127,13 @@ impl Generator {
         let context = model.context(&target);
         let mut notes = Vec::from_iter(model.note(&target));
         let positions = ModelSettings::cache_positions(context, *parallel);
+        let tokens = target.tokens(tokenizer.as_deref());
+        notes.extend(target.note_tokens(tokens));
         let options = Options { context: Some(context), texts: Some(*parallel), ..model.run_with(positions) };
+        let options = Options { tokens: Some(tokens), ..options };
         // Draft models are small, and one without room for a text is silent as long as that runs: each has its own.
         let draft_positions = context.next_multiple_of(options.page_len) * parallel;
-        let draft_options =
-            Options { context: Some(context), texts: Some(*parallel), ..model.run_with(draft_positions) };
+        let draft_options = Options { context: Some(context), tokens: Some(tokens), ..model.run_with(draft_positions) };
         let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), draft_options);
         for specs in &specs {
             maker.open_drafts(specs)?;
@@ -144,6 +146,7 @@ impl Generator {
         let network = target.load(options, progress)?;
         let threads = network.threads();
         notes.extend(model.note_threads(threads));
+        notes.extend(target.note_left_out(&network));
         let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, network.spec(), model));
         let mut engine = Engine::new(Box::new(network), *parallel, context);
         let mut methods: Vec<Method> = Vec::with_capacity(specs.len());
@@ -152,6 +155,7 @@ impl Generator {
             methods.push(Method { drafters: maker.drafters(specs, &mut engine, progress)?, order });
         }
         let (names, made) = (maker.names(), maker.made());
+        notes.append(&mut maker.notes);
         let kept_texts = KeptTexts::load(&speculation.memory, tokenizer.as_deref(), &mut engine)?;
         let costs = match (specs.iter().all(Vec::is_empty), choices.costs) {
             (true, _) => KeptCosts::default(),

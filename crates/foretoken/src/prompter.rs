@@ -58,6 +58,11 @@ pub(crate) struct Drafting {
 }
 
 impl Prompter {
+    /// Tokens that can be read and written ([`Opened::tokens`]).
+    pub fn tokens(&self) -> usize {
+        self.target.tokens(self.tokenizer.as_deref())
+    }
+
     /// Decides the law of one request: these settings, then the model's own files, then the program's defaults. The
     /// generator's own settings are no part of it: a door that lets users change some of these begins with a copy of
     /// them. A seed that is open is drawn.

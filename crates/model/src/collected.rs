@@ -3,6 +3,8 @@
 //! Matrices stay where they lie until they are written. Vectors are small: they are read at once, and are floats from
 //! then on.
 
+use std::collections::BTreeSet;
+
 use foretoken_weights::{Bytes, Dtype, Tensor, Weights};
 
 use crate::error::ModelError;
@@ -106,13 +108,13 @@ impl Rows<'_> {
 pub(crate) struct Collected<'a> {
     weights: &'a Weights,
     pub(crate) tensors: Vec<Exported>,
-    /// Names in the checkpoint of what has its place in the file, or needs none.
-    pub(crate) used: Vec<String>,
+    /// Names in the checkpoint of what has its place in the file.
+    pub(crate) used: BTreeSet<String>,
 }
 
 impl<'a> Collected<'a> {
     pub(crate) fn new(weights: &'a Weights) -> Self {
-        Self { weights, tensors: Vec::new(), used: Vec::new() }
+        Self { weights, tensors: Vec::new(), used: BTreeSet::new() }
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -130,7 +132,7 @@ impl<'a> Collected<'a> {
                 found: source.shape,
             });
         }
-        self.used.push(name.to_string());
+        self.used.insert(name.to_string());
         Ok(source)
     }
 

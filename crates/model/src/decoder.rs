@@ -50,6 +50,9 @@ pub struct Options {
     /// (dynamic, longrope) have other frequencies for long texts than for short ones. They are chosen by this, once,
     /// and never by how long a text has become: or a row would depend on what follows it.
     pub context: Option<usize>,
+    /// How many first rows of the head there are tokens for; none: all. The others, with which vocabularies are padded,
+    /// are not loaded, so no law gives them anything, and they take no time.
+    pub tokens: Option<usize>,
 }
 
 impl Options {
@@ -67,6 +70,7 @@ impl Options {
             value_type,
             weight_type: None,
             context: None,
+            tokens: None,
         }
     }
 
@@ -173,12 +177,17 @@ impl Model {
         options.check_types(&checkpoint.name, &family::spec(checkpoint)?)?;
         let compute = Compute::new(options.threads);
         let packing = Packing::new(&compute.pool, checkpoint.weights.source(), options.weight_type);
-        let network = family::read(checkpoint, options.context)?.pack(&packing, progress)?;
+        let mut network = family::read(checkpoint, options.context)?;
+        if let Some(tokens) = options.tokens.filter(|tokens| (1..network.spec.vocabulary).contains(tokens)) {
+            network.head = network.head.outputs(0..tokens);
+        }
+        let network = network.pack(&packing, progress)?;
         Self::with(Arc::new(network), compute, &checkpoint.name, options)
     }
 
     /// Another executor over the same weights, which are not loaded again: with a cache, threads and buffers of its
-    /// own. The type of the weights is as it is, and so are the frequencies that the context chose.
+    /// own. The type of the weights is as it is, and so are the frequencies that the context chose and the rows of the
+    /// head.
     ///
     /// # Errors
     /// There is not memory enough for the cache, or its type does not fit the heads.
@@ -202,13 +211,10 @@ impl Model {
             positions: options.pages.saturating_mul(options.page_len),
             position_bytes: spec.cache_bytes_per_position(types),
         })?;
-        let capacity = Capacity {
-            vocabulary: spec.vocabulary,
-            context_max: spec.context_max,
-            rows_max: options.rows_max.max(1),
-            groups,
-        };
-        let outputs = HostOutputs { vocabulary: spec.vocabulary, width: spec.width, ..HostOutputs::default() };
+        let vocabulary = network.head.outputs();
+        let capacity =
+            Capacity { vocabulary, context_max: spec.context_max, rows_max: options.rows_max.max(1), groups };
+        let outputs = HostOutputs { vocabulary, width: spec.width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
         Ok(Self { network, file: file.to_string(), compute, cache, capacity, buffers, pass, outputs })
     }
@@ -216,6 +222,12 @@ impl Model {
     /// The network's shape and choices.
     pub fn spec(&self) -> &Spec {
         &self.network.spec
+    }
+
+    /// Names of tensors of its files that it does not use, in order of the alphabet: what is not the text's (towers of
+    /// images, layers that predict further tokens). Those whose absence changes nothing are not among them.
+    pub fn left_out(&self) -> &[String] {
+        &self.network.left_out
     }
 
     /// Threads that compute: as many as were asked for, or as the system gives.
@@ -270,7 +282,7 @@ impl Model {
         let Network { spec, output_norm, output_projection, head, .. } = &*self.network;
         let Pass { wanted, x, chosen, normed, projected, .. } = &mut self.pass;
         let logits = &mut self.outputs.logits;
-        logits.resize(wanted.len() * spec.vocabulary, 0.0);
+        logits.resize(wanted.len() * head.outputs(), 0.0);
         if wanted.is_empty() {
             return;
         }

@@ -38,6 +38,17 @@ pub enum ModelError {
         /// The shape in the file.
         found: Vec<usize>,
     },
+    /// A tensor would not be used, without which the network is not that of the file.
+    Unused {
+        /// The file.
+        file: String,
+        /// The first such tensor.
+        tensor: String,
+        /// How many there are.
+        count: usize,
+        /// The family that the configuration names.
+        family: &'static str,
+    },
     /// A setting of the caller does not fit the model.
     Setting {
         /// The model, and the part that it does not fit where that is not all of it.
@@ -105,6 +116,13 @@ impl ModelError {
             }
             Self::Shape { file, tensor, expected, found } => {
                 format!("{file}: tensor {tensor}: shape: expected {expected:?}, found {found:?}")
+            }
+            Self::Unused { file, tensor, count, family } => {
+                let found = if *count == 1 { "it".to_string() } else { format!("it and {} like it", count - 1) };
+                format!(
+                    "{file}: tensor {tensor}: expected none of this name in a {family} network as the configuration \
+                     says it, found {found}"
+                )
             }
             Self::Setting { place, setting, value, expected, found } => {
                 format!("{place}: {} {value}: expected {expected}, found {found}", name(*setting))

@@ -4,14 +4,12 @@
 //! tensor knows its name and shape in the new file and hands out its rows as floats, in the new order, from where they
 //! lie. Left out: vocabularies, and what type the new file stores.
 
-use std::collections::HashSet;
-
 use foretoken_weights::gguf::Value;
 
 use crate::checkpoint::Checkpoint;
 use crate::collected::Collected;
 use crate::error::ModelError;
-use crate::family;
+use crate::family::{self, Told};
 
 pub use crate::collected::{Exported, Rows};
 
@@ -31,24 +29,13 @@ pub struct Export {
 ///
 /// # Errors
 /// The configuration is not one that can be run, asks for something that GGUF has no word for, or a tensor is missing,
-/// of a type that cannot be computed with, or of another shape than the configuration says.
+/// of a type that cannot be computed with, of another shape than the configuration says, or would be left out although
+/// the network is not that of the file without it.
 ///
 /// # Panics
 /// If the checkpoint is a GGUF file.
 pub fn gguf(checkpoint: &Checkpoint) -> Result<Export, ModelError> {
     let mut collected = Collected::new(&checkpoint.weights);
-    let (metadata, notes) = family::export(checkpoint, &mut collected)?;
-    let Collected { tensors, used, .. } = collected;
-    let used: HashSet<&str> = used.iter().map(String::as_str).collect();
-    let unused = |name: &&str| !used.contains(name) && !is_buffer(name);
-    let left_out = checkpoint.weights.names().filter(unused).map(str::to_string).collect();
-    Ok(Export { metadata, tensors, left_out, notes })
-}
-
-/// Whether a tensor is one that old checkpoints carry along and that follows from the configuration: a mask, or
-/// frequencies.
-fn is_buffer(name: &str) -> bool {
-    const ENDS: [&str; 6] =
-        [".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".causal_mask", ".inv_freq"];
-    ENDS.iter().any(|end| name.ends_with(end))
+    let Told { keys: metadata, notes, left_out } = family::export(checkpoint, &mut collected)?;
+    Ok(Export { metadata, tensors: collected.tensors, left_out, notes })
 }

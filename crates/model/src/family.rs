@@ -51,6 +51,7 @@ mod smollm3;
 mod stablelm;
 mod starcoder;
 mod tensors;
+mod unused;
 mod write;
 
 /// The register, the most used first.
@@ -230,26 +231,35 @@ pub fn spec(checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
 /// Describes a whole network for texts of up to so many tokens; of its tensors only vectors are read.
 ///
 /// # Errors
-/// As [`spec`], or a tensor is missing or contradicts the configuration.
+/// As [`spec`], or a tensor is missing, contradicts the configuration, or would have to be read for the network to be
+/// that of the file.
 pub(crate) fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
     let (_, Plan { spec, layout }) = plan(checkpoint, Asked { context })?;
     let quantization = quantization_of(checkpoint)?;
-    layout.read(spec, Tensors { weights: &checkpoint.weights, quantization })
+    let tensors = Tensors::new(&checkpoint.weights, quantization);
+    let mut network = layout.read(spec, &tensors)?;
+    network.left_out = unused::told(checkpoint, (&network.spec, &layout), &tensors.into_read())?;
+    Ok(network)
 }
 
-/// Keys of a GGUF file for a Hugging Face checkpoint, whose tensors are added to those collected, and lines about what
-/// the file says otherwise.
+/// What is told of a Hugging Face checkpoint in GGUF's words besides its tensors.
+pub(crate) struct Told {
+    /// Keys of the file.
+    pub(crate) keys: Keys,
+    /// Lines about what the file says otherwise.
+    pub(crate) notes: Vec<String>,
+    /// Tensors that the network does not use.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// Says a Hugging Face checkpoint in GGUF's words; its tensors are added to those collected.
 ///
 /// # Errors
-/// As [`spec`], the checkpoint is quantized, a tensor is missing or contradicts the configuration, or GGUF has no word
-/// for something.
+/// As [`read`], the checkpoint is quantized, or GGUF has no word for something.
 ///
 /// # Panics
 /// If the checkpoint is a GGUF file.
-pub(crate) fn export(
-    checkpoint: &Checkpoint,
-    collected: &mut Collected<'_>,
-) -> Result<(Keys, Vec<String>), ModelError> {
+pub(crate) fn export(checkpoint: &Checkpoint, collected: &mut Collected<'_>) -> Result<Told, ModelError> {
     let Config::Json(config) = &checkpoint.config else { panic!("export: {} is GGUF already", checkpoint.name) };
     refuse_quantized(config)?;
     let text = text_config(config)?;
@@ -273,7 +283,8 @@ pub(crate) fn export(
     let interleaved = write::interleaved(&plan.spec, &file.spec);
     plan.layout.write(&file.layout, config, &writing.spec, interleaved, collected)?;
     collected.tensors.extend(writing.tensors.into_iter().map(Exported::floats));
-    Ok((writing.keys, writing.notes))
+    let left_out = unused::told(checkpoint, (&plan.spec, &plan.layout), &collected.used)?;
+    Ok(Told { keys: writing.keys, notes: writing.notes, left_out })
 }
 
 #[cfg(test)]

@@ -97,6 +97,8 @@ pub(crate) struct Network<M> {
     /// From the stream's width to the embedding's.
     pub(crate) output_projection: Option<M>,
     pub(crate) head: M,
+    /// Names of tensors of its files that are not the text's.
+    pub(crate) left_out: Vec<String>,
 }
 
 impl Network<Unpacked> {
@@ -132,6 +134,7 @@ impl Network<Unpacked> {
             output_norm,
             output_projection: projection(self.output_projection)?,
             head,
+            left_out: self.left_out,
         })
     }
 }

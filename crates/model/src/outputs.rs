@@ -14,8 +14,8 @@ use crate::batch::Token;
 pub trait Outputs {
     /// Logits of the `row`th wanted row of the pass, one a token of the vocabulary.
     ///
-    /// A row that cannot be had any more (its device was lost after the pass) is all NaN: no token is possible there,
-    /// so who reads it ends, and the executor's next call says why.
+    /// A row that cannot be had any more (its device was lost after the pass) is all NaN: who reads it ends, and the
+    /// executor's next call says why.
     ///
     /// # Panics
     /// If there are not so many rows.
@@ -28,6 +28,15 @@ pub trait Outputs {
     /// As [`row`](Self::row).
     fn argmax(&self, row: usize) -> Option<Token> {
         argmax(self.row(row))
+    }
+
+    /// Whether a logit of the `row`th wanted row is NaN: then the network has failed, and nothing of the row means
+    /// anything.
+    ///
+    /// # Panics
+    /// As [`row`](Self::row).
+    fn has_nan(&self, row: usize) -> bool {
+        has_nan(self.row(row))
     }
 
     /// The residual stream behind the `layer`th layer of [`Batch::hidden_layers`](crate::Batch::hidden_layers), at the
@@ -52,6 +61,13 @@ fn argmax(logits: &[f32]) -> Option<Token> {
         return None;
     }
     logits.iter().position(|&logit| logit >= largest).map(|token| token as Token)
+}
+
+/// Whether one of these is NaN. Estimate: 8 comparisons a cycle, 6 microseconds for a row of 152 k in the second cache.
+fn has_nan(logits: &[f32]) -> bool {
+    // Without an early exit inside a chunk, so that it compiles to vector code.
+    let found = |chunk: &[f32]| chunk.iter().fold(false, |found, logit| found | logit.is_nan());
+    logits.chunks(1024).any(found)
 }
 
 /// Outputs in this process's memory, which is kept from pass to pass.
@@ -99,6 +115,18 @@ mod tests {
         ] {
             let outputs = HostOutputs { vocabulary: row.len(), logits: row.to_vec(), ..HostOutputs::default() };
             assert_eq!(outputs.argmax(0), expected, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn nan_is_seen_wherever_it_is() {
+        for at in [0, 7, 1023, 1024, 2999] {
+            let mut logits = vec![f32::INFINITY; 3000];
+            logits[at / 2] = f32::NEG_INFINITY;
+            let mut outputs = HostOutputs { vocabulary: 3000, logits, ..HostOutputs::default() };
+            assert!(!outputs.has_nan(0));
+            outputs.logits[at] = -f32::NAN;
+            assert!(outputs.has_nan(0), "{at}");
         }
     }
 

@@ -108,6 +108,21 @@ fn wrong(
 const FLOATS: [&str; 3] = ["F16", "BF16", "F32"];
 const WORDS: [&str; 1] = ["I32"];
 
+/// What the tensors of a quantized matrix are called, behind its name. Where all zero points are 8 they may be stored
+/// all the same.
+pub(crate) const PARTS: [&str; 10] = [
+    "weight",
+    "qweight",
+    "qzeros",
+    "scales",
+    "g_idx",
+    "weight_packed",
+    "weight_scale",
+    "weight_zero_point",
+    "weight_shape",
+    "weight_g_idx",
+];
+
 /// How many weights an element of a tensor of this name stands for: 8 in a word, none in a scale or a zero point.
 pub(crate) fn weights_per_element(tensor: &str) -> usize {
     match tensor.rsplit('.').next() {

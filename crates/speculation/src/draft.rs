@@ -65,6 +65,8 @@ pub struct Work {
     pub passes: u64,
     /// Tokens of texts that these passes read, guesses not counted.
     pub read: u64,
+    /// Rows of which a logit was NaN: the network has failed, and nothing was drafted from them.
+    pub not_numbers: u64,
 }
 
 /// What came of a pass.

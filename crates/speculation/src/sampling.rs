@@ -20,10 +20,11 @@
 //! with the k-th, as transformers does; top-p takes the lower id first among equals; min-p and typical-p keep all
 //! equals.
 //!
-//! Odd numbers, so that no model can bring the engine down: NaN counts as minus infinity, which is probability zero;
-//! plus infinity as the largest finite number. If nothing is left, [`Sampling::possible_law_with`] says so, and the
-//! others give a point mass on the lowest token that the settings allow, or on token 0 if they allow none. Tokens in
-//! settings or context beyond the row are passed over, because a draft model's row may be shorter.
+//! Odd numbers, so that no model can bring down who asks (an engine ends a text before it asks about NaN): NaN counts
+//! as minus infinity, which is probability zero; plus infinity as the largest finite number. If nothing is left,
+//! [`Sampling::possible_law_with`] says so, and the others give a point mass on the lowest token that the settings
+//! allow, or on token 0 if they allow none. Tokens in settings or context beyond the row are passed over, because a
+//! draft model's row may be shorter.
 
 mod constraint;
 mod edit;

@@ -99,7 +99,7 @@ impl BatchBench {
             let room = format!("at most {context} together (the longest text)");
             return Err(Failure::Usage(format!("--prompt-tokens and --n-predict: expected {room}, found {text_len}")));
         }
-        let vocabulary = generator.prompter.target.spec.vocabulary;
+        let vocabulary = generator.prompter.tokens();
         let base = generator.request(vec![0; self.prompt_tokens])?;
         let mut tenants = 0;
         let mut requests = |texts: usize, tokens_max: usize| -> Vec<Request> {

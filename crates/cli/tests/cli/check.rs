@@ -65,3 +65,95 @@ fn the_prompts_of_the_demo_data_pass() {
         ["check", "--prompts", &path, "-n", "12", "--temp", "1", "-s", "5", "-np", "3", "--spec-type", "lookup,draft"];
     assert!(run(&all).ok().contains("speculative equals plain"));
 }
+
+/// Numbers from a seed (SplitMix64), to choose options by.
+struct Dice(u64);
+
+impl Dice {
+    fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        choices[((mixed ^ (mixed >> 31)) % choices.len() as u64) as usize]
+    }
+}
+
+/// A set of options that may all be given together; of each choice nothing, in half of the cases.
+fn random_options(dice: &mut Dice) -> String {
+    let temperature = dice.of(&["0", "0", "0.3", "0.8", "1", "1.5"]);
+    let promises: &[&str] = if temperature == "0" { &["exact", "rejection", "block"] } else { &["exact"] };
+    let mut options = format!("--temp {temperature} --verify {}", dice.of(promises));
+    for (name, choices) in [
+        ("-s", &["0", "1", "77", "18446744073709551615"][..]),
+        ("-n", &["1", "7", "24", "40"]),
+        ("-np", &["1", "2", "3", "6"]),
+        ("-t", &["1", "2", "3"]),
+        ("-c", &["48", "64", "300"]),
+        ("--cache-type-k", &["f32", "f16", "bf16", "q8_0"]),
+        ("--cache-type-v", &["f32", "f16", "bf16", "q8_0"]),
+        ("--cache-type-k-draft", &["f32", "bf16", "q8_0"]),
+        ("--dtype", &["f32", "q8_0"]),
+        ("--dtype-draft", &["f32", "q8_0"]),
+    ] {
+        options += &format!(" {name} {}", dice.of(choices));
+    }
+    let drafters = ["draft", "lookup", "suffix", "ngram", "trie", "jacobi", "random", "draft:lookup", "draft:suffix"];
+    let (first, second) = (dice.of(&drafters), dice.of(&drafters));
+    let join = dice.of(&["+", ","]);
+    // Each of two draft models would need a model of its own.
+    let is_one = first == second || first.starts_with("draft") && second.starts_with("draft");
+    let both = if is_one { first.to_string() } else { format!("{first}{join}{second}") };
+    options += &format!(" --spec-type {both} --budget {}", dice.of(&["auto", "fixed", "heuristic", "threshold"]));
+    if !first.contains(':') && !second.contains(':') && both.contains("draft") {
+        options += dice.of(&["", "", " --other-draft"]);
+    }
+    for (name, choices) in [
+        ("--top-k", &["0", "1", "5", "40"][..]),
+        ("--top-p", &["0.3", "0.9", "1"]),
+        ("--min-p", &["0", "0.05", "0.3"]),
+        ("--typical", &["0.5", "1"]),
+        ("--repeat-penalty", &["1.1", "1.5", "0.8"]),
+        ("--repeat-last-n", &["0", "3", "64", "-1"]),
+        ("--presence-penalty", &["0.5", "-0.5"]),
+        ("--frequency-penalty", &["0.3", "-0.2"]),
+        ("--logit-bias", &["10+3", "300-5"]),
+        ("--ban-token", &["5,6,7", "0"]),
+        ("--min-tokens", &["5", "30"]),
+        ("--spec-draft-n-max", &["1", "3", "8", "16"]),
+        ("--spec-draft-p-min", &["0.3", "0.9"]),
+        ("--spec-draft-p-split", &["0.05", "0.4"]),
+        ("--spec-draft-temp", &["0.5", "1.4"]),
+        ("--stop", &[".", "the"]),
+    ] {
+        if dice.of(&["yes", "no"]) == "yes" {
+            options += &format!(" {name} {}", dice.of(choices));
+        }
+    }
+    options + dice.of(&["", " --ignore-eos"])
+}
+
+/// Random sets of options, 300 or as many as `FORETOKEN_SETS` says, from the seed `FORETOKEN_SEED` on:
+/// `cargo test -p foretoken-cli --test cli -- --ignored random_sets`.
+#[test]
+#[ignore = "minutes"]
+fn speculative_equals_plain_under_random_sets_of_options() {
+    let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
+    let prompts: String = PROMPTS.lines().step_by(2).map(|line| format!("{line}\n")).collect();
+    let (_folder, path) = file("prompts.jsonl", &prompts);
+    let (first, count) = (number("FORETOKEN_SEED", 0), number("FORETOKEN_SETS", 300));
+    let mut tokens = 0;
+    for seed in first..first + count {
+        let options = random_options(&mut Dice(seed));
+        let options = options.replace("--other-draft", &format!("-md {}", demo("demo-other-tokenizer")));
+        let ended = run(&[&["check", "--prompts", &path], words(&options).as_slice()].concat());
+        assert_eq!(ended.code, 0, "{seed}: {options}: {}{}", ended.out, ended.err);
+        let ok = ended.out.lines().filter(|line| line.contains(": ok, ")).count();
+        assert_eq!(ok, 3, "{seed}: {options}: {}", ended.out);
+        tokens += ended
+            .out
+            .lines()
+            .filter_map(|line| line.split(": ok, ").nth(1)?.split(' ').next()?.parse::<usize>().ok())
+            .sum::<usize>();
+    }
+    println!("{count} sets of options from {first} on, {tokens} tokens, no difference");
+}

@@ -195,6 +195,10 @@ impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
     fn context_max(&self) -> usize {
         usize::MAX
     }
+
+    fn not_numbers(&self) -> u64 {
+        self.scorer.not_numbers()
+    }
 }
 
 /// Gives the target's tokens the logits of the assistant's.

@@ -7,8 +7,6 @@
 //!
 //! Left out: how long others may be kept waiting (`scheduler`).
 
-use std::time::Instant;
-
 use foretoken_speculation::ReadAsk;
 
 use super::{DraftPass, Drafters, SUSPECT_CALLS, guarded};
@@ -111,19 +109,22 @@ impl Drafters {
         member.suspect = member.suspect.saturating_sub(1);
         let unread = |ask: &ReadAsk<'_>| guarded(|| member.drafter.unread(ask.sequence, ask.tokens.len())).ok();
         let unread_before: Vec<Option<usize>> = asks.iter().map(unread).collect();
-        let (before, started) = (member.work(), Instant::now());
+        let (before, started) = (member.work(), pass.clock.now());
         let read = guarded(|| member.drafter.read(&asks));
-        let time = started.elapsed();
+        let time = pass.clock.since(started);
         let unread = |ask: &ReadAsk<'_>| guarded(|| member.drafter.unread(ask.sequence, ask.tokens.len())).ok();
         let is_stuck: Vec<bool> = asks.iter().zip(unread_before).map(|(ask, before)| unread(ask) >= before).collect();
-        let call = before.zip(member.work()).map(|(before, after)| Call::between(before, after, asks.len(), time));
+        let work = before.zip(member.work()).zip(time);
+        let call = work.map(|((before, after), time)| Call::between(before, after, asks.len(), time));
         // What was refused, or taken over from others, says nothing.
-        if let Some(call) = call.filter(|call| call.passes > 0 && call.read > 0) {
+        let says = |call: &Call| call.passes > 0 && call.read > 0 && !pass.is_late(call);
+        if let Some(call) = call.filter(says) {
             pass.meter.learn_call(number, call);
         }
         for (reading, _) in readings.iter().zip(is_stuck).filter(|(_, is_stuck)| *is_stuck) {
             running[reading.at].stuck.push(number);
         }
+        let time = time.unwrap_or_default();
         pass.time += time;
         let share = time / readings.len() as u32;
         for reading in readings {

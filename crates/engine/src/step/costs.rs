@@ -2,8 +2,6 @@
 //!
 //! Left out: what is learned from the passes that are made anyway (`meter`).
 
-use std::time::Instant;
-
 use foretoken_model::{Batch, Capacity, Span};
 use foretoken_speculation::{Costs, Tenant};
 
@@ -46,7 +44,7 @@ impl Engine {
             return;
         }
         let Capacity { rows_max, vocabulary, .. } = *self.executor.capacity();
-        self.drafters.measure(&mut self.meter, vocabulary);
+        self.drafters.measure(&mut self.meter, &*self.clock, vocabulary);
         let unknown = MEASURED.into_iter().filter(|rows| !self.meter.knows_pass(*rows));
         let unknown: Vec<usize> = unknown.collect();
         if unknown.is_empty() {
@@ -70,10 +68,10 @@ impl Engine {
                 wanted: &wanted[..rows],
                 hidden: &[],
             };
-            let started = Instant::now();
-            if self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }).is_ok() {
-                let seconds = started.elapsed().as_secs_f64();
-                self.meter.learn_pass(Made { rows, wanted: rows, seconds }, 0);
+            let started = self.clock.now();
+            let ran = self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] });
+            if let (Ok(()), Some(time)) = (ran, self.clock.since(started)) {
+                self.meter.learn_pass(Made { rows, wanted: rows, seconds: time.as_secs_f64() }, 0);
             }
         }
         self.pages.release(&mut pages, &[]);

@@ -3,7 +3,7 @@
 //! Everything here is decided by [`foretoken_speculation::choose`] and its kin; the engine brings together what they
 //! need: who writes in the pass, what it costs, and what is known of the drafters. Left out: the pass itself.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foretoken_speculation::{Chance, Choice, choose};
 
@@ -26,8 +26,8 @@ pub(super) struct Drafted {
 impl Engine {
     /// Lets drafters offer candidates, and chooses of them what is verified.
     pub(super) fn draft(&mut self, scheduled: &[Scheduled], chance: &mut dyn Chance) -> Drafted {
-        let started = Instant::now();
-        let Self { running, meter, trials, drafters, executor, events, times, .. } = self;
+        let started = self.clock.now();
+        let Self { running, meter, clock, trials, drafters, executor, events, times, .. } = self;
         running.iter_mut().for_each(|sequence| sequence.clear_draft(meter.costs()));
         let weighing = Weighing::new(running, scheduled, meter.costs());
         let (rows, context) = weighing.undrafted();
@@ -45,6 +45,7 @@ impl Engine {
         let mut pass = DraftPass {
             weighing,
             meter,
+            clock: &**clock,
             trials,
             vocabulary,
             events,
@@ -68,13 +69,13 @@ impl Engine {
         let drafted = running.iter_mut().filter(|sequence| !sequence.candidates.is_empty());
         let mut choices: Vec<Choice<'_>> = drafted.map(Sequence::choice).collect();
         choose(&mut choices, meter.costs(), weighing.pass_so_far(probes));
-        Drafted { weighing, seconds, bookkeeping: started.elapsed().saturating_sub(time) }
+        Drafted { weighing, seconds, bookkeeping: clock.since(started).unwrap_or_default().saturating_sub(time) }
     }
 
     /// Learns what the pass was worth to those who wrote in it. `written`: what each running sequence had written
     /// before.
     pub(super) fn learn(&mut self, scheduled: &[Scheduled], drafted: &Drafted, written: &[usize]) {
-        let started = Instant::now();
+        let started = self.clock.now();
         let Drafted { weighing, seconds: drafting, bookkeeping } = *drafted;
         for made in self.made.drain(..) {
             self.meter.learn_pass(made, weighing.undrafted().1);
@@ -106,7 +107,7 @@ impl Engine {
             }
         }
         self.trials.earn(&weighed, weighing.seconds(costs, nodes));
-        let each = (bookkeeping + started.elapsed()) / weighing.writers as u32;
+        let each = (bookkeeping + self.clock.since(started).unwrap_or_default()) / weighing.writers as u32;
         let writers = scheduled.iter().filter(|entry| entry.complete);
         writers.for_each(|entry| self.running[entry.at].stats.bookkeeping += each);
     }

@@ -9,7 +9,7 @@
 
 use foretoken_speculation::RawLaw;
 
-use super::Engine;
+use super::{Engine, not_numbers};
 use crate::output::{Event, FinishReason, Scored};
 use crate::scheduler::Scheduled;
 use crate::sequence::Sequence;
@@ -28,7 +28,7 @@ impl Engine {
     }
 
     /// Tells the tokens of a prompt that rows of this pass score, of which the first is the `first`th wanted one. How
-    /// many rows that took.
+    /// many rows that took. A sequence of which one is no number ends.
     pub(super) fn tell_scores(&mut self, entry: Scheduled, first: usize) -> usize {
         let sequence = &mut self.running[entry.at];
         let rows = sequence.rows_to_score(entry.take);
@@ -37,6 +37,10 @@ impl Engine {
             return 0;
         }
         let (outputs, top_len) = (self.executor.outputs(), sequence.request.top_log_probabilities);
+        if let Some(broken) = (0..rows.len()).find(|i| outputs.has_nan(first + i)) {
+            sequence.finished = Some(FinishReason::Failed(not_numbers(rows.start + broken + 1)));
+            return rows.len();
+        }
         let score = |(i, row): (usize, usize)| {
             let raw = RawLaw::new(outputs.row(first + i));
             let token = sequence.tokens[row + 1];

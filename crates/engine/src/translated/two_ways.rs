@@ -57,6 +57,10 @@ impl Scorer for Lent {
     fn context_max(&self) -> usize {
         self.network().context_max()
     }
+
+    fn not_numbers(&self) -> u64 {
+        self.network().not_numbers()
+    }
 }
 
 /// Drafts by translated text under *exact* and for greedy requests, and over shared tokens for the others.
@@ -111,7 +115,9 @@ impl Drafter for TwoWays {
 
     fn work(&self) -> Option<Work> {
         let [text, shared] = [self.text.work(), self.shared.work()].map(Option::unwrap_or_default);
-        Some(Work { passes: text.passes + shared.passes, read: text.read + shared.read })
+        // One network, whose count both say.
+        let not_numbers = text.not_numbers;
+        Some(Work { passes: text.passes + shared.passes, read: text.read + shared.read, not_numbers })
     }
 
     fn unread(&self, sequence: SequenceId, len: usize) -> usize {

@@ -13,6 +13,8 @@ mod failing;
 mod families;
 mod flat;
 mod hidden;
+mod late;
+mod numbers;
 mod pieces;
 mod prediction;
 mod probes;

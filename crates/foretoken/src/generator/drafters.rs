@@ -27,7 +27,9 @@ pub struct DrafterMaker<'a> {
     settings: &'a SpeculationSettings,
     target: &'a Opened,
     tokenizer: Option<Arc<Tokenizer>>,
-    /// How draft models are run.
+    /// What a user should know of the draft models.
+    pub notes: Vec<Message>,
+    /// How draft models are run that speak the target's tokens.
     run_with: Options,
     /// Draft models that are open, by number.
     drafts: BTreeMap<usize, Draft>,
@@ -45,7 +47,7 @@ struct Draft {
 }
 
 impl<'a> DrafterMaker<'a> {
-    /// Makes drafters for a target. `run_with`: how the target is run.
+    /// Makes drafters for a target. `run_with`: how the target is run, with as many tokens as it has.
     pub fn new(
         settings: &'a SpeculationSettings,
         target: &'a Opened,
@@ -60,7 +62,8 @@ impl<'a> DrafterMaker<'a> {
             texts: None,
             ..run_with
         };
-        Self { settings, target, tokenizer, run_with, drafts: BTreeMap::new(), made: Vec::new() }
+        let (drafts, made, notes) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { settings, target, tokenizer, notes, run_with, drafts, made }
     }
 
     /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what
@@ -82,12 +85,16 @@ impl<'a> DrafterMaker<'a> {
     /// The tokenizer of a draft model that does not speak the target's tokens.
     fn foreign(&self, draft: &Opened) -> Result<Option<Arc<Tokenizer>>, Error> {
         let (ours, theirs) = (self.target.spec.vocabulary, draft.spec.vocabulary);
-        if ours == theirs && draft.has_tokenizer_of(self.target) {
+        // However much either is padded: rows without a token are not run.
+        let has_rows = theirs >= self.tokens();
+        if has_rows && draft.has_tokenizer_of(self.target) {
             return Ok(None);
         }
         let tokenizers = self.tokenizer.as_ref().zip(draft.tokenizer()?);
-        let same =
-            ours == theirs && tokenizers.as_ref().is_none_or(|(ours, theirs)| ours.same_vocabulary(theirs).is_ok());
+        let same = match &tokenizers {
+            Some((ours, theirs)) => has_rows && ours.same_vocabulary(theirs).is_ok(),
+            None => ours == theirs,
+        };
         match tokenizers {
             _ if same => Ok(None),
             Some((_, theirs)) => Ok(Some(theirs)),
@@ -97,6 +104,11 @@ impl<'a> DrafterMaker<'a> {
                 Err(Error::input(format!("draft model {}: expected {expected}, {found}", draft.name)))
             }
         }
+    }
+
+    /// Tokens of the target.
+    fn tokens(&self) -> usize {
+        self.run_with.tokens.unwrap_or(self.target.spec.vocabulary)
     }
 
     /// A draft that is translated cannot be drafted for.
@@ -165,7 +177,7 @@ impl<'a> DrafterMaker<'a> {
             }
             kind => {
                 let most = self.settings.branch_max();
-                let vocabulary = self.target.spec.vocabulary;
+                let vocabulary = self.tokens();
                 without_model(kind, &self.settings.drafters, most, vocabulary, self.tokenizer.as_deref())?
             }
         })
@@ -173,10 +185,17 @@ impl<'a> DrafterMaker<'a> {
 
     /// The draft model of this number with a cache of its own.
     fn executor(&mut self, number: usize, progress: &mut dyn FnMut(usize, usize)) -> Result<Model, Error> {
-        let Draft { model, loaded, .. } = self.drafts.get_mut(&number).expect("draft models are opened first");
+        let Draft { model, foreign, loaded } = self.drafts.get_mut(&number).expect("draft models are opened first");
         let loaded = match loaded {
             Some(loaded) => loaded,
-            None => loaded.insert(model.load(Options { pages: 1, ..self.run_with }, progress)?),
+            None => {
+                let own = foreign.as_deref().map(|tokenizer| model.tokens(Some(tokenizer)));
+                self.notes.extend(own.and_then(|own| model.note_tokens(own)));
+                let tokens = own.or(self.run_with.tokens);
+                let network = model.load(Options { pages: 1, tokens, ..self.run_with }, progress)?;
+                self.notes.extend(model.note_left_out(&network));
+                loaded.insert(network)
+            }
         };
         Ok(loaded.share(self.run_with)?)
     }

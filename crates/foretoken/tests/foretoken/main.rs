@@ -10,3 +10,4 @@ mod generators;
 mod prompt_cache;
 mod threads;
 mod users;
+mod vocabularies;

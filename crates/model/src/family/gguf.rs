@@ -139,7 +139,7 @@ impl Gguf<'_> {
             vocabulary: gguf_vocabulary(metadata, weights)?,
             width,
             embedding_width: width,
-            layers: field("block_count")?,
+            layers: self.layers(family)?,
             heads,
             kv_heads,
             head_dim,
@@ -165,6 +165,18 @@ impl Gguf<'_> {
             logit_soft_cap: None,
             tied_head: weights.get("output.weight").is_none(),
         })
+    }
+
+    /// Layers of the network. Those that predict further tokens are counted with them, as the last.
+    fn layers(&self, family: &str) -> Result<usize, ModelError> {
+        let (metadata, of_further) = (self.metadata, format!("{family}.nextn_predict_layers"));
+        let key = format!("{family}.block_count");
+        let all = count(metadata.source(), &key, metadata.usize(&key)?)?;
+        let further = metadata.optional_usize(&of_further)?.unwrap_or(0);
+        match all.checked_sub(further).filter(|layers| *layers > 0) {
+            Some(layers) => Ok(layers),
+            None => Err(self.refuse(&of_further, format!("fewer than {key}, {all}"), further)),
+        }
     }
 
     fn head_dim(&self, family: &str, width: usize, heads: usize) -> Result<usize, ModelError> {

@@ -193,13 +193,18 @@ impl Fusion {
 }
 
 impl Layout {
+    /// What all names but the head's begin with in a file that has these tensors.
+    pub(super) fn prefix(&self, has: impl Fn(&str) -> bool) -> &'static str {
+        let fits = |prefix: &&&str| has(&format!("{prefix}{}.weight", self.embedding));
+        self.prefixes.iter().find(fits).copied().unwrap_or_default()
+    }
+
     /// Describes the network; of its tensors only vectors are read.
     ///
     /// # Errors
     /// A tensor is missing or contradicts the configuration.
-    pub(super) fn read(&self, spec: Spec, tensors: Tensors<'_>) -> Result<Network<Unpacked>, ModelError> {
-        let fits = |prefix: &&&str| tensors.has(&format!("{prefix}{}.weight", self.embedding));
-        let prefix = self.prefixes.iter().find(fits).copied().unwrap_or_default();
+    pub(super) fn read(&self, spec: Spec, tensors: &Tensors<'_>) -> Result<Network<Unpacked>, ModelError> {
+        let prefix = self.prefix(|name| tensors.has(name));
         let head = self.heads.iter().find(|head| tensors.has_matrix(head)).unwrap_or(&self.heads[0]);
         let reader = Reader { layout: self, spec: &spec, tensors };
         let Spec { vocabulary, width, embedding_width, context_max, .. } = spec;
@@ -232,6 +237,7 @@ impl Layout {
             output_norm: norm(self.output_norm)?,
             output_projection: projection(self.projections[1], [width, embedding_width])?,
             head: if self.unit_head { head.with_unit_rows() } else { head },
+            left_out: Vec::new(),
             embedding,
             spec,
         })
@@ -242,7 +248,7 @@ impl Layout {
 struct Reader<'a> {
     layout: &'a Layout,
     spec: &'a Spec,
-    tensors: Tensors<'a>,
+    tensors: &'a Tensors<'a>,
 }
 
 impl Reader<'_> {

@@ -1,11 +1,14 @@
 //! How families find their tensors: by name, with their shapes checked against the configuration.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use foretoken_weights::{Tensor, Weights};
 
 use crate::error::ModelError;
 use crate::linear::{Table, Unpacked};
 use crate::quantization::Quantization;
-use crate::quantized::{Quantized, has_integers};
+use crate::quantized::{PARTS, Quantized, has_integers};
 use crate::spec::Spec;
 use crate::storage::Storage;
 
@@ -14,7 +17,7 @@ use crate::storage::Storage;
 #[derive(Clone, Copy)]
 pub(super) enum Bias {
     Required,
-    /// Left alone even if the file has one, as transformers does.
+    /// A file that has one all the same is refused unless it is all zeros (`unused.rs`).
     None,
     /// The file decides: formats whose configuration does not say.
     IfThere,
@@ -48,14 +51,36 @@ pub(super) fn optional_vector(weights: &Weights, name: &str, len: usize) -> Resu
 }
 
 /// The tensors of a checkpoint, as parts of a network.
-#[derive(Clone, Copy)]
 pub(super) struct Tensors<'a> {
     pub(super) weights: &'a Weights,
     /// How matrices are packed that are not floats.
-    pub(super) quantization: Option<Quantization>,
+    quantization: Option<Quantization>,
+    /// Names of those that were read.
+    read: RefCell<BTreeSet<String>>,
 }
 
-impl Tensors<'_> {
+impl<'a> Tensors<'a> {
+    /// None of them is read yet. `quantization`: how matrices are packed that are not floats.
+    pub(super) fn new(weights: &'a Weights, quantization: Option<Quantization>) -> Self {
+        Self { weights, quantization, read: RefCell::default() }
+    }
+
+    /// Names of those that were read.
+    pub(super) fn into_read(self) -> BTreeSet<String> {
+        self.read.into_inner()
+    }
+
+    /// Notes that a tensor is read.
+    fn note(&self, name: &str) {
+        self.read.borrow_mut().insert(name.to_string());
+    }
+
+    /// The tensor of this name, which must be there and have this shape.
+    fn require(&self, name: &str, shape: &[usize]) -> Result<&'a Tensor, ModelError> {
+        self.note(name);
+        require(self.weights, name, shape)
+    }
+
     pub(super) fn has(&self, name: &str) -> bool {
         self.weights.get(name).is_some()
     }
@@ -68,21 +93,28 @@ impl Tensors<'_> {
     /// The matrix of this name where it is quantized.
     fn quantized(&self, name: &str, inputs: usize, outputs: usize) -> Result<Option<Quantized>, ModelError> {
         let Some(how) = self.quantization else { return Ok(None) };
-        Quantized::find(self.weights, name, how, [inputs, outputs])
+        let found = Quantized::find(self.weights, name, how, [inputs, outputs])?;
+        if found.is_some() {
+            PARTS.iter().for_each(|part| self.note(&format!("{name}.{part}")));
+        }
+        Ok(found)
     }
 
     fn bias(&self, name: &str, len: usize, bias: Bias) -> Result<Option<Vec<f32>>, ModelError> {
         let name = format!("{name}.bias");
         match bias {
-            Bias::Required => vector(self.weights, &name, len).map(Some),
+            Bias::Required => self.vector(&name, len).map(Some),
             Bias::None => Ok(None),
-            Bias::IfThere => optional_vector(self.weights, &name, len),
+            Bias::IfThere => {
+                self.note(&name);
+                optional_vector(self.weights, &name, len)
+            }
         }
     }
 
     /// `name.weight` `[rows, width]`, of which single rows are read.
     pub(super) fn table(&self, name: &str, width: usize, rows: usize) -> Result<Table, ModelError> {
-        let tensor = require(self.weights, &format!("{name}.weight"), &[rows, width])?;
+        let tensor = self.require(&format!("{name}.weight"), &[rows, width])?;
         Ok(Table::new(Storage::new(tensor), width, rows))
     }
 
@@ -102,7 +134,7 @@ impl Tensors<'_> {
             let bias = self.bias(name, outputs, bias)?;
             return Ok(Unpacked::quantized(name, matrix, bias, inputs, outputs));
         }
-        let tensor = require(self.weights, &format!("{name}.weight"), &[outputs, inputs])?;
+        let tensor = self.require(&format!("{name}.weight"), &[outputs, inputs])?;
         Ok(Unpacked::new(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
@@ -117,18 +149,19 @@ impl Tensors<'_> {
         if has_integers(self.weights, name) {
             return self.linear(name, inputs, outputs, bias);
         }
-        let tensor = require(self.weights, &format!("{name}.weight"), &[inputs, outputs])?;
+        let tensor = self.require(&format!("{name}.weight"), &[inputs, outputs])?;
         Ok(Unpacked::transposed(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
     /// A vector, widened.
     pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        self.note(name);
         vector(self.weights, name, len)
     }
 
     /// A small matrix, widened.
     pub(super) fn matrix(&self, name: &str, shape: [usize; 2]) -> Result<Vec<f32>, ModelError> {
-        let storage = Storage::new(require(self.weights, name, &shape)?);
+        let storage = Storage::new(self.require(name, &shape)?);
         let mut out = vec![0.0; storage.elements()];
         storage.widen(0..out.len(), &mut out);
         Ok(out)

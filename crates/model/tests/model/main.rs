@@ -13,6 +13,7 @@ mod renamed;
 mod rows;
 mod saved;
 mod shared;
+mod unused;
 mod written;
 
 use std::path::{Path, PathBuf};

@@ -27,10 +27,8 @@ impl Layout {
         interleaved: bool,
         all: &mut Collected<'_>,
     ) -> Result<(), ModelError> {
-        let fits = |prefix: &&&str| all.has(&format!("{prefix}{}.weight", self.embedding));
-        let prefix = self.prefixes.iter().find(fits).copied().unwrap_or_default();
-        let heads = self.heads.iter().copied();
-        let head = heads.clone().find(|head| all.has(&format!("{head}.weight"))).unwrap_or(self.heads[0]);
+        let prefix = self.prefix(|name| all.has(name));
+        let head = self.heads.iter().copied().find(|head| all.has(&format!("{head}.weight"))).unwrap_or(self.heads[0]);
         let Spec { vocabulary, width, embedding_width, context_max, .. } = *spec;
         let mut writer = Writer { from: self, to, config, spec, interleaved, all };
         let at = |name: &str| format!("{prefix}{name}");
@@ -40,10 +38,7 @@ impl Layout {
         }
         writer.norm("norms behind the embedding", [prefix, ""], [self.embedding_norm, to.embedding_norm])?;
         writer.norm("norms before the head", [prefix, ""], [self.output_norm, to.output_norm])?;
-        if spec.tied_head {
-            // A copy that lies in the file all the same is not used.
-            writer.all.used.extend(heads.map(|head| format!("{head}.weight")));
-        } else {
+        if !spec.tied_head {
             let rows = Rows { order: Order::Same, unit: self.unit_head };
             let shape = [embedding_width, vocabulary];
             writer.linear([head, to.heads[0]], shape, rows, self.head_bias)?;

@@ -1,0 +1,130 @@
+//! Networks with more rows than their vocabulary has tokens, and with fewer: what has no token is never written, and
+//! nothing else changes.
+
+use std::path::{Path, PathBuf};
+
+use foretoken::settings::Budget;
+use foretoken::{Answer, Error, Event, Generator, Promise, Request, Settings};
+use foretoken_weights::safetensors;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const VOCABULARY: usize = 8192;
+const EMBEDDING: &str = "model.embed_tokens.weight";
+
+fn demo() -> PathBuf {
+    PathBuf::from(format!("{}/../../models/demo-draft", env!("CARGO_MANIFEST_DIR")))
+}
+
+/// The small demo model with so many rows: those behind its vocabulary are twice its first ones, so they would mostly
+/// be the likeliest.
+fn with_rows(folder: &Path, rows: usize) -> PathBuf {
+    let (from, to) = (demo(), folder.join(format!("rows-{rows}")));
+    std::fs::create_dir(&to).expect("a folder can be made");
+    for file in ["tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"] {
+        std::fs::copy(from.join(file), to.join(file)).expect("a file can be copied");
+    }
+    let config = std::fs::read(from.join("config.json")).expect("a file can be read");
+    let mut config: Value = serde_json::from_slice(&config).expect("it is JSON");
+    config["vocab_size"] = json!(rows);
+    std::fs::write(to.join("config.json"), config.to_string()).expect("a file can be written");
+    let weights = safetensors::open(from.join("model.safetensors")).expect("ours");
+    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    for tensor in weights.iter() {
+        let (mut shape, mut bytes) = (tensor.shape.clone(), tensor.bytes.to_vec());
+        assert_eq!(tensor.dtype.name(), "BF16");
+        if tensor.name == EMBEDDING {
+            let row = bytes.len() / VOCABULARY;
+            // The exponent of a bf16 begins at bit 7: one more doubles it.
+            let double = |half: &[u8]| {
+                let bits = u16::from_le_bytes([half[0], half[1]]);
+                (if bits & 0x7f80 == 0 { bits } else { bits + 0x80 }).to_le_bytes()
+            };
+            let doubled: Vec<u8> = bytes.chunks_exact(2).flat_map(double).collect();
+            bytes.extend(doubled);
+            bytes.truncate(rows * row);
+            shape[0] = rows;
+        }
+        let from = data.len();
+        data.extend(bytes);
+        let entry = json!({"dtype": "BF16", "shape": shape, "data_offsets": [from, data.len()]});
+        header.insert(tensor.name.clone(), entry);
+    }
+    let header = Value::Object(header).to_string();
+    let file = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat();
+    std::fs::write(to.join("model.safetensors"), file).expect("a file can be written");
+    to
+}
+
+/// A target and a draft model, which are given a budget that does not go by the clock.
+fn settings(folder: &TempDir, model: &Path, draft: &Path, temperature: f32) -> Settings {
+    let mut settings = Settings::default();
+    settings.model.path = Some(model.to_owned());
+    settings.model.ctx_size = Some(128);
+    settings.speculation.model_draft = vec![draft.to_owned()];
+    settings.speculation.spec_type = "draft,random".parse().expect("it is well-formed");
+    settings.speculation.budget = Budget::Fixed;
+    settings.speculation.verify = Promise::Rejection;
+    settings.speculation.costs = Some(folder.path().join("costs.json"));
+    settings.sampling.tokens_max = 24.into();
+    settings.sampling.temperature = Some(temperature);
+    settings.sampling.seed = Some(3);
+    settings
+}
+
+/// Tokens with the bits of their log-probabilities, how many were drafted rightly, and what was told.
+fn text(settings: &Settings, drafters: bool) -> (Vec<(u32, u32)>, usize, Vec<String>) {
+    let mut generator = Generator::open(settings).expect("both can be used");
+    let mut request = generator.request("once upon a time, there was a").expect("there is a tokenizer");
+    request = Request { log_probabilities: true, ..request };
+    if !drafters {
+        request.drafters.clear();
+    }
+    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+    let answers: Vec<Answer> = generator.run(vec![request], go_on).expect("it is good");
+    assert_eq!(answers[0].failure, None);
+    let bits = answers[0].emitted.iter().map(|e| (e.token, e.log_probability.expect("asked for").to_bits()));
+    let accepted = answers[0].stats.drafters.first().map_or(0, |drafter| drafter.accepted);
+    // That costs were measured is no matter here.
+    let notes = generator.notes.iter().map(ToString::to_string).filter(|note| !note.starts_with("costs "));
+    (bits.collect(), accepted, notes.collect())
+}
+
+#[test]
+fn rows_without_a_token_are_never_written_nor_drafted() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let padded = [4096, 100].map(|further| with_rows(folder.path(), VOCABULARY + further));
+    for temperature in [0.0, 1.0] {
+        for drafters in [false, true] {
+            let (expected, _, told) = text(&settings(&folder, &demo(), &demo(), temperature), drafters);
+            assert!(expected.len() > 3 && told.is_empty(), "{told:?}");
+            for (target, draft) in [(&padded[0], &padded[0]), (&padded[0], &padded[1]), (&padded[1], &demo())] {
+                let (found, accepted, told) = text(&settings(&folder, target, draft, temperature), drafters);
+                assert_eq!(found, expected, "{} with {}", target.display(), draft.display());
+                // Of another padding the draft model is the target itself all the same.
+                assert!(!drafters || accepted > 3, "{} with {}: {accepted}", target.display(), draft.display());
+                let line = format!(
+                    "{}: the network has 12288 tokens and its tokenizer 8192; the others are never written",
+                    padded[0].display()
+                );
+                assert_eq!(told, if target == &padded[0] { vec![line] } else { Vec::new() });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_vocabulary_larger_than_the_network_is_refused_where_it_is_used() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let model = with_rows(folder.path(), 8000);
+    let mut generator = Generator::open(&settings(&folder, &model, &model, 0.0)).expect("it can be used");
+    let tokenizer = generator.prompter.tokenizer.clone().expect("it has one");
+    let (good, beyond) = ("the dog", tokenizer.decode(&[8100], false));
+    assert!(tokenizer.encode(&beyond, false).expect("it is text").contains(&8100), "{beyond:?}");
+    let requests = [good, &beyond].map(|prompt| generator.request(prompt).expect("there is a tokenizer"));
+    let go_on = &mut |_: usize, _: &Event| -> Result<bool, Error> { Ok(true) };
+    let answers: Vec<Answer> = generator.run(requests.to_vec(), go_on).expect("one is good");
+    assert_eq!(answers[0].failure, None);
+    let failure = answers[1].failure.as_deref().expect("it has no row");
+    assert!(failure.contains("expected a number below 8000 (the vocabulary), found 8100"), "{failure}");
+}
