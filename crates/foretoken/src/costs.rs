@@ -364,7 +364,9 @@ mod tests {
         assert!(damaged("0.0002", "1e300").contains("step: expected seconds"));
         assert!(damaged("0.0125", "null").starts_with("passes: expected rows, seconds (more than 0"));
         assert!(damaged("512", "0").starts_with("passes: expected each context_min once, found one twice"));
-        assert!(damaged("\"context_min\": 0", "\"context_min\": 900").starts_with("passes: expected context_min to ascend"));
+        assert!(
+            damaged("\"context_min\": 0", "\"context_min\": 900").starts_with("passes: expected context_min to ascend")
+        );
         assert!(damaged("8,", "1,").starts_with("passes: expected rows to ascend, found 1 behind 1"));
         let bell = damaged("\"foretoken_costs\": 2", "\"foretoken_costs\": \"\\u0007\\u009b\"");
         assert!(bell.ends_with(r#"found "\\u0007\u{9b}""#), "{bell}");
