@@ -70,7 +70,7 @@ impl Bench {
     /// Nothing to be measured is named, or as each command.
     pub fn run(&self) -> Result<(), Failure> {
         // Lines that are complete have been printed when Ctrl-C comes; what is printed at the end ends early.
-        let interrupts = Interrupts::listen()?;
+        let interrupts = Interrupts::listen();
         match &self.what {
             Some(What::Pass(pass)) => pass.run(interrupts),
             Some(What::Replay(replay)) => replay.run(interrupts),

@@ -85,7 +85,7 @@ impl Chat {
         let conversation = Conversation::new(&generator.prompter, self.system.as_deref())?;
         let marks = Marks::new(self.show_drafts);
         marks.legend(&generator.prompter.names, self.show_drafts);
-        let interrupts = Interrupts::listen()?;
+        let interrupts = Interrupts::listen();
         let stream = Stream::new(marks);
         let mut turns = Turns::new()?;
         let mut talk = Talk {
@@ -235,7 +235,7 @@ impl Talk<'_> {
         let context = self.generator.prompter.context;
         let mut request = match self.conversation.request() {
             Ok(request) => request,
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return Ok(Err(Failure::from(error).message().unwrap_or_default())),
         };
         let shifts = self.options.context_shift;
         let wanted = request.tokens_max.unwrap_or(usize::MAX).min(context / ROOM_FOR_ANSWER).max(1);
@@ -255,7 +255,7 @@ impl Talk<'_> {
             }
             match self.conversation.request() {
                 Ok(shorter) => request = shorter,
-                Err(error) => return Ok(Err(error.to_string())),
+                Err(error) => return Ok(Err(Failure::from(error).message().unwrap_or_default())),
             }
         }
         let left = request.prompt.len();

@@ -64,7 +64,7 @@ impl Check {
         let prompter = Arc::clone(&generator.prompter);
         comparable(settings.speculation.verify, prompter.decided.sampling.temperature)?;
         let requests = prompts.iter().map(|prompt| request(&prompter, prompt)).collect::<Result<Vec<_>, _>>()?;
-        let interrupts = Interrupts::listen()?;
+        let interrupts = Interrupts::listen();
         interrupts.begin();
         let (mut plain, mut speculative) = (Side::new(interrupts), Side::new(interrupts));
         let mut failed = 0;

@@ -112,7 +112,7 @@ impl Generate {
         let marks = Marks::new(self.show_drafts);
         marks.legend(&generator.prompter.names, self.show_drafts);
         // What is to be kept is kept although it was interrupted, and what it took is said.
-        let interrupts = Interrupts::listen()?;
+        let interrupts = Interrupts::listen();
         interrupts.begin();
         let started = Instant::now();
         let (mut generator, answers) = match prompts.as_slice() {

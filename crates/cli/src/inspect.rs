@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use foretoken::models::Opened;
+use foretoken_hub::plain;
 use foretoken_kernels::Isa;
 use foretoken_model::CacheType;
 use foretoken_model::spec::{Activation, FeedForward, Norm, Positions};
@@ -233,13 +234,13 @@ fn listed(tokens: &[(Token, String)]) -> String {
     if all.is_empty() { "nothing".to_string() } else { all.join(", ") }
 }
 
-/// The first lines of a template, indented, short enough for one page.
+/// The first lines of a template, indented, short enough for one page, and as a terminal may be shown them.
 fn first_lines(source: &str) -> String {
     const LINES: usize = 6;
     const COLUMNS: usize = 100;
     let short = |line: &str| match line.char_indices().nth(COLUMNS) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line.to_string(),
+        Some((end, _)) => plain(&format!("{}...", &line[..end])),
+        None => plain(line),
     };
     let mut lines: Vec<String> = source.lines().take(LINES).map(short).collect();
     if source.lines().count() > LINES {

@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use foretoken::output_file::remove_unfinished;
 
 use crate::failure::Failure;
+use crate::progress::warn;
 
 /// Nothing is being written: Ctrl-C ends the program.
 const IDLE: u8 = 0;
@@ -29,23 +30,18 @@ pub const INTERRUPTED: u8 = 130;
 pub struct Interrupts(());
 
 impl Interrupts {
-    /// Listens from now on, if nobody did before.
-    ///
-    /// # Errors
-    /// The system does not let us.
-    pub fn listen() -> Result<Self, Failure> {
+    /// Listens from now on, if nobody did before. Where the system gives no thread for it, a line says so, and signals
+    /// end the program as they end any other.
+    pub fn listen() -> Self {
         static LISTENS: Mutex<bool> = Mutex::new(false);
         let mut listens = LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
         if !*listens {
-            let failed = |error: std::io::Error| Failure::Other(format!("Ctrl-C: cannot be listened for: {error}"));
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
-            // Made here, so that none is missed from the moment when this returns.
-            let signals = runtime.block_on(async { Signals::new() }).map_err(failed)?;
-            let hear = move || runtime.block_on(hear(signals));
-            std::thread::Builder::new().name("signals".to_string()).spawn(hear).map_err(failed)?;
             *listens = true;
+            if let Err(error) = hear_on_a_thread() {
+                warn(format_args!("Ctrl-C: cannot be listened for, so it ends the program at once: {error}"));
+            }
         }
-        Ok(Self(()))
+        Self(())
     }
 
     /// A text begins.
@@ -75,6 +71,27 @@ impl Interrupts {
     pub fn end_command(self) -> Result<(), Failure> {
         if self.end() { Err(Failure::Interrupted) } else { Ok(()) }
     }
+}
+
+/// Returns when signals are heard, so that none is missed from then on. Until the thread is there nobody asks for them,
+/// for who asks and does not hear cannot be stopped.
+fn hear_on_a_thread() -> std::io::Result<()> {
+    let (heard, hears) = std::sync::mpsc::channel();
+    let thread = move || {
+        let signals = tokio::runtime::Builder::new_current_thread().enable_io().build().and_then(|runtime| {
+            let signals = runtime.block_on(async { Signals::new() })?;
+            Ok((runtime, signals))
+        });
+        match signals {
+            Ok((runtime, signals)) => {
+                let _ = heard.send(Ok(()));
+                runtime.block_on(hear(signals));
+            }
+            Err(error) => _ = heard.send(Err(error)),
+        }
+    };
+    std::thread::Builder::new().name("signals".to_string()).spawn(thread)?;
+    hears.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")))
 }
 
 /// Hears signals until one ends the program.

@@ -203,6 +203,6 @@ fn documents(path: &Path, tokenizer: &Tokenizer) -> Result<Vec<Document>, Failur
 
 /// A text without a prompt; none if it is empty.
 fn document(text: &str, tokenizer: &Tokenizer) -> Result<Option<Document>, Failure> {
-    let tokens = tokenizer.encode(text, false)?;
+    let tokens = tokenizer.encode_in_pieces(text, false)?;
     Ok((!tokens.is_empty()).then_some(Document { tokens, prompt_len: 0, tenant: None }))
 }

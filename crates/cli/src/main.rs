@@ -16,6 +16,7 @@ mod check;
 mod clock;
 mod completions;
 mod config;
+mod defects;
 mod failure;
 mod generate;
 mod help;
@@ -181,6 +182,7 @@ fn run() -> Result<(), Failure> {
 
 fn main() -> ExitCode {
     clock::begin();
+    defects::tell_in_one_line();
     // Where the system refuses, a file that is shortened ends the program without a word, as it would have before.
     let _ = foretoken_weights::exit_if_a_mapped_file_is_truncated();
     match run() {

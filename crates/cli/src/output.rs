@@ -31,7 +31,7 @@ impl OutputOptions {
         let path = if path == Path::new("-") { Path::new("/dev/stdout") } else { path };
         let existing = if self.force { Existing::Replaced } else { Existing::Kept };
         // Where the system does not let us listen a half file stays behind, under a name that says so.
-        let _ = Interrupts::listen();
+        Interrupts::listen();
         Ok(OutputFile::create(path, existing, read)?)
     }
 }

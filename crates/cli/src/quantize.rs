@@ -65,7 +65,7 @@ impl Quantize {
             let input = input.display();
             return Err(Failure::Other(format!("{input}: expected a directory or a .gguf file, found nothing")));
         }
-        let interrupts = Interrupts::listen()?;
+        let interrupts = Interrupts::listen();
         let output = self.writing.begin(&self.output, std::slice::from_ref(&input))?;
         let source = Source::open(&input)?;
         let layers = Layers::count(source.tensors.iter().map(|tensor| tensor.name.as_str()));

@@ -202,7 +202,7 @@ fn question_with_documents(place: &str, object: &Value) -> Result<(RecordPart, R
 /// The tokens of one prompt and its answer.
 fn record(place: &str, prompt: RecordPart, output: RecordPart, tokenizer: &Tokenizer) -> Result<Record, Failure> {
     let ids = |part, special| match part {
-        RecordPart::Text(text) => tokenizer.encode(&text, special),
+        RecordPart::Text(text) => tokenizer.encode_in_pieces(&text, special),
         RecordPart::Ids(ids) => Ok(ids),
     };
     let mut tokens = ids(prompt, true)?;

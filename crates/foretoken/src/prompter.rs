@@ -87,7 +87,10 @@ impl Prompter {
         let prompt = match prompt.into() {
             Prompt::Chat(messages) => return self.chat(&ChatInput::new(&messages, true), decided),
             Prompt::Ids(ids) => ids,
-            Prompt::Text(text) => text_tokens(&text, &self.target, self.tokenizer.as_deref())?,
+            Prompt::Text(text) => {
+                self.check_bytes("prompt", text.len())?;
+                text_tokens(&text, &self.target, self.tokenizer.as_deref())?
+            }
         };
         Ok(Request { prompt, ..self.base(decided) })
     }
@@ -119,7 +122,9 @@ impl Prompter {
         let Some(tokenizer) = self.tokenizer.as_deref() else {
             return Err(Error::input(self.target.missing_tokenizer()));
         };
-        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before)?;
+        self.check_bytes("messages", input.text_bytes())?;
+        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before);
+        let transcript = transcript.map_err(|error| of_template(error, Error::Input))?;
         if transcript.tokens().is_empty() {
             let name = &self.target.name;
             return Err(Error::input(format!("{name}: chat template: expected text for a conversation, found none")));
@@ -129,6 +134,18 @@ impl Prompter {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
         }
         Ok((request, transcript))
+    }
+
+    /// Refuses a text of so many bytes that cannot fit whatever its tokens are: finding them would take some two
+    /// hundred times its bytes of memory.
+    fn check_bytes(&self, what: &str, bytes: usize) -> Result<(), Error> {
+        let longest = self.tokenizer.as_ref().map_or(1, |tokenizer| tokenizer.token_bytes_max());
+        let most = self.context.saturating_mul(longest);
+        if self.tokenizer.is_none() || bytes <= most {
+            return Ok(());
+        }
+        let why = format!("the context is {} tokens, of at most {longest} bytes each", self.context);
+        Err(Error::input(format!("{what}: expected at most {most} bytes ({why}), found {bytes}")))
     }
 
     /// The drafters of a request that names its way of drafting itself, of those that the generator was opened with
@@ -213,21 +230,16 @@ impl Prompter {
 
     /// The template for these words of the settings. It sees the special tokens that the target's own would see.
     fn template_for(&self, words: &str) -> Result<ChatTemplate, Error> {
-        const NAME: &str = "chat_template";
-        let of_text = |error: TextError| {
-            let line = error.to_string();
-            let line = line.strip_prefix("chat_template: chat template: ").unwrap_or(&line);
-            Error::Setting(Message::setting(NAME).and(format!(": {line}")))
-        };
+        let unusable = |error| of_template(error, Error::Setting);
         // An empty file is a template too, about which there is another complaint.
         let empty = words.trim().is_empty().then_some(words);
         let Some(source) = ChatTemplate::source_for(words).or(empty) else {
             let names = ChatTemplate::names().collect::<Vec<_>>().join(", ");
             let expected = format!(": expected a file, a Jinja template or one of {names}, found {words:?}");
-            return Err(Error::Setting(Message::setting(NAME).and(expected)));
+            return Err(Error::Setting(Message::setting(ASKED).and(expected)));
         };
         if let Ok(Some(own)) = self.target.chat_template() {
-            return own.with_source(NAME, source).map_err(of_text);
+            return own.with_source(ASKED, source).map_err(unusable);
         }
         let tokenizer = self.tokenizer.as_deref();
         let spelt = |token: Option<Token>| {
@@ -236,7 +248,20 @@ impl Prompter {
         };
         let ends = tokenizer.map_or(&[][..], Tokenizer::end_tokens);
         let marks = [self.target.beginning(tokenizer), ends.first().copied()].map(spelt);
-        ChatTemplate::from_source(NAME, source, &marks[0], &marks[1]).map_err(of_text)
+        ChatTemplate::from_source(ASKED, source, &marks[0], &marks[1]).map_err(unusable)
+    }
+}
+
+/// The setting that asks for a template, which then has its name where others have their file's.
+const ASKED: &str = "chat_template";
+
+/// What is wrong with a template that was asked for is said of the setting.
+fn of_template(error: TextError, kind: impl FnOnce(Message) -> Error) -> Error {
+    match &error {
+        TextError::Template { place, found } if place == ASKED => {
+            kind(Message::setting(ASKED).and(format!(": {found}")))
+        }
+        _ => error.into(),
     }
 }
 

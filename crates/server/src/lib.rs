@@ -37,6 +37,7 @@ pub mod probe;
 mod routes;
 mod run;
 mod settings;
+mod threads;
 mod tokens;
 
 use std::fmt;
@@ -110,9 +111,10 @@ impl Server {
             return Err(ServerError::Setting(problem));
         }
         let system = |what: String| move |error: std::io::Error| ServerError::System(format!("{what}: {error}"));
-        // Two threads: connections take little, and the machine is for the engine. Texts become tokens on others.
+        threads::check().map_err(ServerError::System)?;
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        let runtime = runtime.worker_threads(2).max_blocking_threads(4).thread_name("foretoken-server").enable_all();
+        runtime.worker_threads(threads::WORKERS).max_blocking_threads(threads::BLOCKING);
+        let runtime = runtime.thread_name("foretoken-server").enable_all();
         let runtime = runtime.build().map_err(system("threads: cannot be had".to_string()))?;
         let wanted = SocketAddr::new(server.host, server.port);
         let cannot = || system(format!("host and port {wanted}: cannot be listened on"));

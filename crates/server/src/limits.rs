@@ -18,11 +18,8 @@ pub(crate) struct TextLimit {
 impl TextLimit {
     pub(crate) fn of(prompter: &Prompter) -> Self {
         let tokenizer = prompter.tokenizer.as_deref();
-        let longest = tokenizer.map_or(0, |tokenizer| {
-            let bytes = (0..tokenizer.vocabulary_len()).map(|token| tokenizer.token_bytes(token as u32).len());
-            bytes.max().unwrap_or(0)
-        });
-        Self { context: prompter.context, token_bytes_max: longest.max(1) }
+        let longest = tokenizer.map_or(1, |tokenizer| tokenizer.token_bytes_max());
+        Self { context: prompter.context, token_bytes_max: longest }
     }
 
     /// Refuses a text of so many bytes that cannot fit.

@@ -10,11 +10,13 @@
 //!
 //! What it leaves out: content that is neither text nor parts of text.
 
+mod bounds;
 mod clock;
 mod files;
 mod input;
 mod json;
 mod marking;
+mod metered;
 mod named;
 mod openai;
 mod program;

@@ -102,8 +102,33 @@ impl TextError {
 
 /// Errors are printed after a prompt or into a log, where a second line would be taken for another event.
 fn one_line(text: impl fmt::Display) -> String {
-    text.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+    let text = text.to_string();
+    // Quoted text may be a file's: it is cut before it is looked through.
+    let begin = &text[..text.floor_char_boundary(4 * FOUND_MAX_BYTES)];
+    let words = begin.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut line = words.chars().fold(String::new(), |mut line, character| {
+        if is_unseen(character) {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+        line
+    });
+    if line.len() > FOUND_MAX_BYTES || begin.len() < text.len() {
+        line.truncate(line.floor_char_boundary(FOUND_MAX_BYTES));
+        line.push_str(" ...");
+    }
+    line
 }
+
+/// Whether a character would do something to a terminal or to the order of letters, and show nothing.
+fn is_unseen(character: char) -> bool {
+    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || character.is_control()
+}
+
+/// Longest part of a message that quotes what was found: whoever made the file may have made a long one.
+const FOUND_MAX_BYTES: usize = 1000;
 
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,6 +174,8 @@ mod tests {
     fn every_message_is_one_line() {
         let error = TextError::field("a.gguf", "tokenizer.ggml.model", "one of:\nllama", "t5\n");
         assert_eq!(error.to_string(), "a.gguf: tokenizer.ggml.model: expected one of: llama, found t5");
+        let error = TextError::template("t", format!("\u{1b}[31m\r\n{}", "a\u{202e}".repeat(1 << 20))).to_string();
+        assert!(error.starts_with("t: chat template: \\u{1b}[31m a\\u{202e}a") && error.len() < 1100, "{error}");
         let error = TextError::format("tokenizer.json", "a tokenizer", "EOF\n at line 3");
         assert_eq!(error.to_string(), "tokenizer.json: expected a tokenizer, found: EOF at line 3");
     }

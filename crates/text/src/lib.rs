@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod caught;
 mod chat;
 mod error;
 mod export;

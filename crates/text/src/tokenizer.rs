@@ -16,6 +16,7 @@ mod gguf_bpe;
 mod gguf_spm;
 mod gguf_unigram;
 mod gguf_vocabulary;
+mod guard;
 mod library;
 mod merges;
 mod parts;
@@ -33,6 +34,7 @@ pub(crate) use decoding::Decoding;
 pub(crate) use folder::{component, configuration, json_file, special_spelling};
 pub(crate) use gguf_vocabulary::EXACT_SCORES;
 pub use gguf_vocabulary::GgufVocabulary;
+use guard::guarded;
 pub(crate) use parts::{Method, Parts};
 pub(crate) use pre_tokenizer::{DIGIT, DIGITS, FALCON_PUNCTUATION, GPT_2, name_of};
 pub(crate) use sentencepiece::{FILE as SENTENCEPIECE_FILE, merged_vocabulary};
@@ -48,6 +50,7 @@ pub struct Tokenizer {
     parts: Parts,
     turn_end_tokens: Vec<Token>,
     fingerprint: u64,
+    token_bytes_max: usize,
 }
 
 impl Tokenizer {
@@ -58,14 +61,15 @@ impl Tokenizer {
     /// If none of them is there, or one of the files cannot be read or understood.
     pub fn from_dir(dir: &Path) -> Result<Self, TextError> {
         let has = |file: &str| dir.join(file).exists();
-        let parts = if has("tokenizer.json") || !Self::is_in(dir) {
-            folder::from_dir(dir)?
-        } else if has("tokenizer.model") {
-            sentencepiece::from_dir(dir)?
-        } else {
-            merges::from_dir(dir)?
-        };
-        Ok(Self::from_parts(&dir.display().to_string(), parts))
+        Self::loaded(&dir.display().to_string(), || {
+            if has("tokenizer.json") || !Self::is_in(dir) {
+                folder::from_dir(dir)
+            } else if has("tokenizer.model") {
+                sentencepiece::from_dir(dir)
+            } else {
+                merges::from_dir(dir)
+            }
+        })
     }
 
     /// Whether a folder has a tokenizer in one of the forms that [`Tokenizer::from_dir`] reads.
@@ -80,7 +84,7 @@ impl Tokenizer {
     /// If they are no SentencePiece model, or one of a kind that is not supported.
     pub fn from_sentencepiece(name: &str, model: &[u8]) -> Result<Self, TextError> {
         let none = serde_json::Value::Null;
-        Ok(Self::from_parts(name, sentencepiece::parts(name, model, &none, &none)?))
+        Self::loaded(name, || sentencepiece::parts(name, model, &none, &none))
     }
 
     /// Makes a tokenizer from the contents of `tokenizer.json` and, if there is one, `tokenizer_config.json`.
@@ -92,7 +96,7 @@ impl Tokenizer {
         tokenizer_json: &[u8],
         tokenizer_config_json: Option<&[u8]>,
     ) -> Result<Self, TextError> {
-        Ok(Self::from_parts(name, folder::from_json(name, tokenizer_json, tokenizer_config_json)?))
+        Self::loaded(name, || folder::from_json(name, tokenizer_json, tokenizer_config_json))
     }
 
     /// Makes a tokenizer from the metadata of a GGUF file. `name` stands in messages where a file would.
@@ -108,7 +112,13 @@ impl Tokenizer {
     /// # Errors
     /// As [`Tokenizer::from_gguf`].
     pub fn from_gguf_vocabulary(name: &str, vocabulary: &GgufVocabulary) -> Result<Self, TextError> {
-        Ok(Self::from_parts(name, gguf::parts(name, vocabulary)?))
+        Self::loaded(name, || gguf::parts(name, vocabulary))
+    }
+
+    /// Loads by the library, as far as it does not fail.
+    fn loaded(name: &str, load: impl FnOnce() -> Result<Parts, TextError>) -> Result<Self, TextError> {
+        let parts = guarded(|| Ok(load())).map_err(|error| TextError::format(name, "a tokenizer", error))??;
+        Ok(Self::from_parts(name, parts))
     }
 
     fn from_parts(name: &str, mut parts: Parts) -> Self {
@@ -116,7 +126,9 @@ impl Tokenizer {
         parts.end_tokens.dedup();
         let turn_end_tokens = turn_ends(&parts.spellings);
         let fingerprint = parts.spellings.fingerprint();
-        Self { name: name.to_owned(), turn_end_tokens, fingerprint, parts }
+        let lengths = (0..parts.spellings.len() as Token).map(|token| parts.spellings.bytes(token).len());
+        let token_bytes_max = lengths.max().unwrap_or(0).max(1);
+        Self { name: name.to_owned(), turn_end_tokens, fingerprint, token_bytes_max, parts }
     }
 
     /// What it was made of.
@@ -143,6 +155,33 @@ impl Tokenizer {
             return Ok(tokens);
         }
         Ok([&self.parts.prefix, tokens.as_slice(), &self.parts.suffix].concat())
+    }
+
+    /// Tokens of a text of any length, which may be read in pieces: finding the tokens of a text at once takes some two
+    /// hundred times its bytes of memory. Up to a MiB it is [`Tokenizer::encode`]. A longer one is cut behind the last
+    /// line feed of each MiB, and within a line where it has none; only there tokens may be others than those of the
+    /// whole (a vocabulary that invents a space before a text does so before each piece). For texts to learn from, not
+    /// for prompts.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_in_pieces(&self, text: &str, add_special: bool) -> Result<Vec<Token>, TextError> {
+        const PIECE_MAX_BYTES: usize = 1 << 20;
+        if text.len() <= PIECE_MAX_BYTES {
+            return self.encode(text, add_special);
+        }
+        let (mut tokens, mut rest) = (Vec::new(), text);
+        while !rest.is_empty() {
+            let most = rest.floor_char_boundary(PIECE_MAX_BYTES);
+            let line_end = rest[..most].rfind('\n').map_or(most, |at| at + 1);
+            let (piece, behind) = rest.split_at(if most == rest.len() { most } else { line_end });
+            tokens.extend(self.encode(piece, false)?);
+            rest = behind;
+        }
+        if add_special {
+            return Ok([&self.parts.prefix, tokens.as_slice(), &self.parts.suffix].concat());
+        }
+        Ok(tokens)
     }
 
     /// Tokens of a text that is nothing but text: special tokens spelt out in it are words like any other, so a user
@@ -207,6 +246,11 @@ impl Tokenizer {
     /// One more than the highest token.
     pub fn vocabulary_len(&self) -> usize {
         self.parts.spellings.len()
+    }
+
+    /// Most bytes that a token stands for; at least 1. A text of more than this for each token that fits does not fit.
+    pub fn token_bytes_max(&self) -> usize {
+        self.token_bytes_max
     }
 
     /// The bytes that a token stands for; a special token stands for its own spelling. Empty outside the vocabulary.

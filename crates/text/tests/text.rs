@@ -11,12 +11,20 @@ mod bad_input;
 mod chat;
 #[path = "text/export.rs"]
 mod export;
+#[path = "text/hostile_templates.rs"]
+mod hostile_templates;
+#[path = "text/hostile_tokenizers.rs"]
+mod hostile_tokenizers;
 #[path = "text/round_trip.rs"]
 mod round_trip;
 #[path = "text/sentencepiece.rs"]
 mod sentencepiece;
+#[path = "text/template_probe.rs"]
+mod template_probe;
 #[path = "text/templates.rs"]
 mod templates;
+#[path = "text/tokenizer_probe.rs"]
+mod tokenizer_probe;
 #[path = "text/tool_answers.rs"]
 mod tool_answers;
 #[path = "text/tool_calls.rs"]

@@ -15,11 +15,11 @@ fn story(options: &str) -> String {
 
 #[test]
 fn the_first_command_of_the_readme_works() {
-    let found = run(&["generate", STORY, "-n", "24"]);
+    let found = run(&["generate", STORY, "-n", "24", "--ignore-eos"]);
     assert!(found.err.starts_with("seed: "), "{}", found.err);
     // Statistics are for a terminal, or for who asks.
     assert_eq!(found.err.lines().count(), 1, "{}", found.err);
-    let asked = run(&["generate", STORY, "-n", "24", "-v"]).err;
+    let asked = run(&["generate", STORY, "-n", "24", "--ignore-eos", "-v"]).err;
     let line = asked.lines().find(|line| line.contains(" tokens/s, load ")).unwrap_or_default();
     assert!(line.starts_with("24 tokens, ") && line.contains(" ms, first token ") && line.len() <= 100, "{asked}");
     assert!(asked.contains(" passes of the target") && asked.contains("draft accepted"), "{asked}");

@@ -12,6 +12,7 @@ mod chat;
 mod check;
 mod config;
 mod documentation;
+mod endurance;
 mod faults;
 mod generate;
 mod help;

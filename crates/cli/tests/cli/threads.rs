@@ -39,7 +39,7 @@ fn run(threads: Option<usize>) -> Option<(String, String)> {
 fn a_text_is_the_same_with_the_threads_that_there_are() {
     let (text, said) = run(None).expect("the program runs");
     assert!(!text.is_empty() && !said.contains("threads"), "{said}");
-    for (given, had) in [(3, 2), (5, 3)] {
+    for (given, had) in [(1, 1), (3, 2), (5, 3)] {
         let Some((found, said)) = run(Some(given)) else {
             println!("skipped: the program cannot be run as another user");
             return;
@@ -48,4 +48,19 @@ fn a_text_is_the_same_with_the_threads_that_there_are() {
         let expected = format!("--threads: expected 8, found {had}: the system gives no more");
         assert_eq!(said.matches(&expected).count(), 1, "{given} threads: {said}");
     }
+}
+
+#[test]
+fn a_server_that_has_no_threads_says_so() {
+    let mut command = Command::new("prlimit");
+    command.arg("--nproc=3").arg(env!("CARGO_BIN_EXE_foretoken")).args(["serve", "--port", "0", "-t", "1"]);
+    command.uid(NOBODY - 1).gid(NOBODY - 1).stdin(Stdio::null()).env("HOME", "/nonexistent").current_dir("/");
+    let Some(output) = command.output().ok().filter(|output| !output.stderr.ends_with(b"Permission denied\n")) else {
+        println!("skipped: the program cannot be run as another user");
+        return;
+    };
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.starts_with("error: threads: expected 7 for the server, found "), "{said}");
 }

@@ -100,7 +100,7 @@ fn phrases(path: &Path, tokenizer: Option<&Tokenizer>) -> Result<Vec<Vec<Token>>
     let mut phrases = Vec::new();
     for text in text.lines().filter(|line| !line.trim().is_empty()) {
         for text in [&format!(" {text}"), text] {
-            let phrase = tokenizer.encode(text, false)?;
+            let phrase = tokenizer.encode_in_pieces(text, false)?;
             if phrase.len() > 1 {
                 phrases.push(phrase);
             }

@@ -80,3 +80,36 @@ fn another_answer_has_the_prompt_of_the_first_and_computes_one_row_of_it() {
     let tokenizer = generator.prompter.tokenizer.as_ref().expect("the demo has one");
     assert!(tokenizer.decode(&prompt, false).ends_with("<|assistant|>no<|end|><|user|>so?<|end|><|assistant|>"));
 }
+
+#[test]
+fn texts_that_cannot_fit_are_refused_before_they_are_tokens() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.model.ctx_size = Some(512);
+    let generator = Generator::open(&settings).expect("both are there");
+    let longest = generator.prompter.tokenizer.as_ref().expect("the demo has one").token_bytes_max();
+    let text = "a".repeat(512 * longest + 1);
+    let expected = |what: &str| {
+        let why = format!("the context is 512 tokens, of at most {longest} bytes each");
+        format!("{what}: expected at most {} bytes ({why}), found {}", 512 * longest, text.len())
+    };
+    let refused = |request: Result<Request, Error>| request.err().expect("it is too long").to_string();
+    assert_eq!(refused(generator.prompter.request(text.as_str())), expected("prompt"));
+    let mut conversation = Conversation::new(&generator.prompter, None).expect("the demo can chat");
+    conversation.ask(text.clone());
+    assert_eq!(refused(conversation.request()), expected("messages"));
+}
+
+#[test]
+fn what_a_template_fails_at_names_its_setting_and_line() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut settings = settings(&folder);
+    settings.model.chat_template = Some("\n{{ raise_exception('roles') }}".to_owned());
+    let generator = Generator::open(&settings).expect("both are there");
+    let mut conversation = Conversation::new(&generator.prompter, None).expect("it parses");
+    conversation.ask("hello".to_owned());
+    let error = conversation.request().err().expect("it fails");
+    assert_eq!(error.to_string(), "chat_template: line 2: invalid operation: roles");
+    assert!(matches!(error, Error::Input(_)), "{error:?}");
+    assert_eq!(error.with_names(|name| format!("--{name}")), "--chat_template: line 2: invalid operation: roles");
+}

@@ -6,6 +6,12 @@
 //! have mistakes on purpose, which the model must see, or it could not fail. Left out: more tasks and threads, whose
 //! orders are too many; `tests/kernels/pool.rs` has them at random.
 
+#![allow(
+    clippy::duplicate_mod,
+    clippy::absurd_extreme_comparisons,
+    reason = "copies of one file are the test, and the model yields at once"
+)]
+
 mod deaf;
 mod hasty;
 mod relaxed;

@@ -169,6 +169,17 @@ impl ChatInput {
         }
     }
 
+    /// Bytes of what the messages say: their texts, without the names of fields.
+    pub fn text_bytes(&self) -> usize {
+        let of = |value: Value| match value.try_iter() {
+            Ok(parts) if value.as_str().is_none() => {
+                parts.filter_map(|part| part.get_attr("text").ok()?.as_str().map(str::len)).sum()
+            }
+            _ => value.as_str().map_or(0, str::len),
+        };
+        self.messages.iter().filter_map(|message| message.0.get_attr("content").ok()).map(of).sum()
+    }
+
     /// All strings in it, keys of objects included.
     pub(super) fn strings(&self) -> Vec<String> {
         let mut found = Vec::new();

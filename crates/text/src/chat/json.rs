@@ -6,13 +6,15 @@
 use std::io::{self, Write};
 
 use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
+use super::metered::{ensure, weigh};
+
 /// The filter: `tojson(value, ensure_ascii=false, indent=none, separators=none, sort_keys=false)`. A backslash is put
 /// before each of `escaped`, which stand for characters that need one.
-pub(super) fn to_json(value: &Value, arguments: Kwargs, escaped: &[char]) -> Result<String, Error> {
+pub(super) fn to_json(state: &State, value: &Value, arguments: Kwargs, escaped: &[char]) -> Result<String, Error> {
     let indent: Option<usize> = arguments.get("indent")?;
     let sort_keys = arguments.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
     let ascii = arguments.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
@@ -32,6 +34,10 @@ pub(super) fn to_json(value: &Value, arguments: Kwargs, escaped: &[char]) -> Res
         }),
         key: separators.as_ref().and_then(|both| both.get(1).cloned()).unwrap_or_else(|| ": ".to_owned()),
     };
+    // An escaped byte may be six; a line begins with as many spaces as it is deep.
+    let weight = weigh(state, std::slice::from_ref(value))?;
+    let line = style.indent.map_or(0, |width| 1 + width * deepest(value)) + style.item.len() + style.key.len();
+    ensure(state, weight.values.saturating_mul(line as u64 + 32).saturating_add(weight.bytes.saturating_mul(6)))?;
     let mut bytes = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut bytes, style);
     let sorted = if sort_keys { sorted(value) } else { value.clone() };
@@ -39,6 +45,19 @@ pub(super) fn to_json(value: &Value, arguments: Kwargs, escaped: &[char]) -> Res
     let text = String::from_utf8(bytes).expect("json is written as utf-8");
     let text = escaped.iter().fold(text, |text, &found| text.replace(found, &format!("\\{found}")));
     Ok(if ascii { escape(&text) } else { text })
+}
+
+/// How many lists and maps are within each other.
+fn deepest(value: &Value) -> usize {
+    let items = || value.try_iter().into_iter().flatten();
+    match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => 1 + items().map(|item| deepest(&item)).max().unwrap_or(0),
+        ValueKind::Map => {
+            let values = items().map(|key| value.get_item(&key).map_or(0, |item| deepest(&item)));
+            1 + values.max().unwrap_or(0)
+        }
+        _ => 0,
+    }
 }
 
 /// The same value with the keys of its objects in ascending order.

@@ -155,14 +155,12 @@ fn is_looked_for(before: &str, after: &str) -> bool {
 fn strings(source: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut at = 0;
-    while let Some(open) = source[at..].find("{{").into_iter().chain(source[at..].find("{%")).min() {
-        let comment = source[at..].find("{#").filter(|&comment| comment < open);
-        if let Some(comment) = comment {
-            at += comment + 2;
+    while let Some((open, kind)) = next_tag(source, at) {
+        at = open + 2;
+        if kind == b'#' {
             at += source[at..].find("#}").map_or(source.len() - at, |end| end + 2);
             continue;
         }
-        at += open + 2;
         while let Some(&byte) = source.as_bytes().get(at) {
             match byte {
                 b'\'' | b'"' => {
@@ -180,6 +178,17 @@ fn strings(source: &str) -> Vec<(usize, usize)> {
         }
     }
     found
+}
+
+/// Where the next tag or comment begins, and its second sign.
+fn next_tag(source: &str, mut at: usize) -> Option<(usize, u8)> {
+    loop {
+        at += source.get(at..)?.find('{')?;
+        match source.as_bytes().get(at + 1) {
+            Some(&kind @ (b'{' | b'%' | b'#')) => return Some((at, kind)),
+            _ => at += 1,
+        }
+    }
 }
 
 /// Where the string ends that begins at `at`: at its quote.

@@ -1,18 +1,28 @@
 //! A template as a program: Jinja as transformers sets it up, with the same white space rules, filters and functions.
 //!
-//! It is trusted no further than that: no files, no includes, and a budget of steps. Left out: the mask that the
-//! `generation` tag computes (the tag itself is understood), and a bound on memory.
+//! It is trusted no further than that: no files, no includes, a bounded depth ([`super::bounds`]), and a budget for all
+//! that it does ([`Program::render`], [`super::metered`]). Left out: the mask that the `generation` tag computes (the
+//! tag itself is understood).
 
+use std::collections::BTreeMap;
+
+use minijinja::machinery::{eval, get_compiled_template, make_string_output};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::tests::is_iterable;
-use minijinja::value::{Kwargs, Value};
-use minijinja::{Environment, Error, ErrorKind, escape_formatter};
+use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, escape_formatter};
 
-use super::{clock, json, python};
+use super::metered::{FUEL_BYTES, Weight, add_meters, metered, weigh};
+use super::{bounds, clock, json, python};
 use crate::TextError;
+use crate::caught::caught;
 
-/// Steps that one rendering may take. A conversation of a thousand messages takes some hundred thousand.
-const FUEL: u64 = 20_000_000;
+/// What one rendering may take whatever it is given: a quarter of a million steps, or 16 MiB of texts and lists, which
+/// with what holds them, and with copies that are being made, are less than 64 MiB.
+const FUEL: u64 = 1 << 18;
+
+/// Macros and blocks within each other, in the engine's own measure: some twenty of them.
+const RECURSION: usize = 120;
 
 /// A template that parses.
 pub(super) struct Program {
@@ -24,17 +34,29 @@ pub(super) struct Program {
 impl Program {
     /// `name` stands in messages where a file would.
     pub fn new(name: &str, source: &str) -> Result<Self, TextError> {
+        caught("templates", || Self::parsed(name, source)).map_err(|words| TextError::template(name, words))?
+    }
+
+    fn parsed(name: &str, source: &str) -> Result<Self, TextError> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|error| TextError::template(name, error))?);
-        environment.set_fuel(Some(FUEL));
-        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+        let syntax = syntax.map_err(|error| TextError::template(name, error))?;
+        environment.set_syntax(syntax.clone());
+        environment.set_recursion_limit(RECURSION);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_unknown_method_callback(python::method);
-        environment.set_formatter(|output, state, value| match json::as_float(value) {
-            Some(text) => output.write_str(&text).map_err(Error::from),
-            None => escape_formatter(output, state, value),
+        environment.set_formatter(|output, state, value| {
+            if value.as_object().is_some() {
+                weigh(state, std::slice::from_ref(value))?;
+            }
+            match json::as_float(value) {
+                Some(text) => output.write_str(&text).map_err(Error::from),
+                None => escape_formatter(output, state, value),
+            }
         });
-        environment.add_filter("tojson", |value: &Value, options: Kwargs| json::to_json(value, options, &[]));
+        environment.add_filter("tojson", |state: &State, value: &Value, options: Kwargs| {
+            json::to_json(state, value, options, &[])
+        });
         environment.add_filter("string", python::string);
         environment.add_filter("indent", python::indent);
         environment.add_filter("length", python::length);
@@ -44,8 +66,16 @@ impl Program {
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
+        add_meters(&mut environment);
         let source_run = without_generation_tags(source);
-        environment.add_template_owned("chat", source_run).map_err(|error| TextError::template(name, error))?;
+        bounds::check(&source_run, &syntax).map_err(|error| TextError::template(name, error))?;
+        let refused = |error: Error| TextError::template(name, said(&error));
+        environment.add_template_owned("chat", source_run).map_err(refused)?;
+        let template = environment.get_template("chat").map_err(refused)?;
+        let compiled = get_compiled_template(&template);
+        for part in compiled.blocks.values().chain([&compiled.instructions]) {
+            metered(part).map_err(|words| TextError::template(name, words))?;
+        }
         Ok(Self { source: source.to_owned(), environment })
     }
 
@@ -53,14 +83,81 @@ impl Program {
     /// one, it is written before the other.
     pub fn with_escapes(&self, stand_ins: Vec<char>) -> Self {
         let mut environment = self.environment.clone();
-        environment
-            .add_filter("tojson", move |value: &Value, options: Kwargs| json::to_json(value, options, &stand_ins));
+        environment.add_filter("tojson", move |state: &State, value: &Value, options: Kwargs| {
+            json::to_json(state, value, options, &stand_ins)
+        });
         Self { source: self.source.clone(), environment }
     }
 
+    /// Runs the program with these variables.
+    ///
+    /// One unit of fuel is a step, or 64 bytes, or four values that are looked at. Beside [`FUEL`] there is some for
+    /// the conversation: four for each byte (a template reads a message some times and writes it once) and 256 for each
+    /// value; and each message may look at the whole conversation once, or copy it twice, since templates that add to
+    /// a text message by message copy all that they have written as often.
     pub fn render(&self, name: &str, variables: Vec<(String, Value)>) -> Result<String, TextError> {
-        let template = self.environment.get_template("chat").map_err(|error| TextError::template(name, error))?;
-        template.render(Value::from_pairs(variables)).map_err(|error| TextError::template(name, error))
+        caught("templates", || self.run(name, variables)).map_err(|words| TextError::template(name, words))?
+    }
+
+    fn run(&self, name: &str, variables: Vec<(String, Value)>) -> Result<String, TextError> {
+        let refused = |error: Error| TextError::template(name, said(&error));
+        let mut given = Weight::default();
+        let mut lists = 0;
+        for (_, value) in &variables {
+            measure(value, &mut given);
+            lists += if value.kind() == ValueKind::Seq { value.len().unwrap_or(0) as u64 } else { 0 };
+        }
+        let Weight { values, bytes } = given;
+        let once = 4 * bytes + 256 * values;
+        let fuel = FUEL.saturating_add(once).saturating_add(lists.saturating_mul(bytes / (FUEL_BYTES / 2) + values));
+        let mut environment: Environment<'_> = self.environment.clone();
+        environment.set_fuel(Some(fuel));
+        let template = environment.get_template("chat").map_err(refused)?;
+        let compiled = get_compiled_template(&template);
+        let unmetered = |words: String| TextError::template(name, words);
+        let program = metered(&compiled.instructions).map_err(unmetered)?;
+        let blocks = compiled.blocks.iter().map(|(name, block)| Ok((*name, metered(block)?)));
+        let blocks: BTreeMap<_, _> = blocks.collect::<Result<_, String>>().map_err(unmetered)?;
+        let mut text = String::new();
+        let mut output = make_string_output(&mut text);
+        let ran = eval(&environment, &program, Value::from_pairs(variables), &blocks, &mut output, AutoEscape::None);
+        let outcome = ran.map(|_| ()).map_err(|error| match error.kind() {
+            ErrorKind::OutOfFuel => {
+                let limit = (fuel * FUEL_BYTES) >> 20;
+                let most = format!("expected at most {fuel} steps or {limit} MiB for this conversation, found more");
+                TextError::template(name, at_line(&error, most))
+            }
+            _ => refused(error),
+        });
+        drop(output);
+        outcome.map(|()| text)
+    }
+}
+
+/// What the engine says, behind the line that it is about.
+fn said(error: &Error) -> String {
+    let words = error.detail().map_or(error.kind().to_string(), |detail| format!("{}: {detail}", error.kind()));
+    at_line(error, words)
+}
+
+fn at_line(error: &Error, words: String) -> String {
+    error.line().map_or(words.clone(), |line| format!("line {line}: {words}"))
+}
+
+/// What a template is given. It is JSON, or made by us, so it is no deeper than its readers allow.
+fn measure(value: &Value, weight: &mut Weight) {
+    weight.values += 1;
+    weight.bytes += value.as_str().map_or(0, str::len) as u64;
+    match value.kind() {
+        ValueKind::Seq => value.try_iter().into_iter().flatten().for_each(|item| measure(&item, weight)),
+        ValueKind::Map => {
+            let pairs = value.as_object().and_then(|map| map.try_iter_pairs());
+            pairs.into_iter().flatten().for_each(|(key, item)| {
+                measure(&key, weight);
+                measure(&item, weight);
+            });
+        }
+        _ => {}
     }
 }
 

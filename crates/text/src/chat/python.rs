@@ -3,11 +3,12 @@
 //! Left out: `safe` next to `+`, which in Python escapes what is added for HTML; loops over `none`, which Python
 //! refuses.
 
-use minijinja::value::{Kwargs, Value, ValueKind, from_args};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::json;
+use super::metered::{PIECE, ensure, pay_for_trim, weigh};
 
 /// The filter `string`.
 pub(super) fn string(value: &Value) -> Value {
@@ -27,13 +28,9 @@ pub(super) fn length(value: &Value) -> Result<usize, Error> {
 }
 
 /// The filter `indent(text, width=4, first=false, blank=false)`. A line feed at the end stays.
-pub(super) fn indent(
-    text: &str,
-    width: Option<Value>,
-    first: Option<bool>,
-    blank: Option<bool>,
-    options: Kwargs,
-) -> Result<String, Error> {
+pub(super) fn indent(state: &State, text: &str, arguments: Rest<ValueOrKwargs>) -> Result<String, Error> {
+    let arguments = arguments.into_values();
+    let (width, first, blank, options): (Option<Value>, Option<bool>, Option<bool>, Kwargs) = from_args(&arguments)?;
     let option = |given: Option<bool>, name: &str| match given {
         Some(given) => Ok(given),
         None => Ok::<_, Error>(options.get::<Option<bool>>(name)?.unwrap_or(false)),
@@ -48,6 +45,8 @@ pub(super) fn indent(
         Some(text) => text.to_owned(),
         None => " ".repeat(width.as_usize().unwrap_or(0).min(1000)),
     };
+    let lines = text.bytes().filter(|&byte| byte == b'\n').count() + 1;
+    ensure(state, text.len() as u64 + (lines as u64).saturating_mul(indentation.len() as u64))?;
     let mut indented = String::with_capacity(text.len());
     for (number, line) in text.split('\n').enumerate() {
         if number > 0 {
@@ -64,7 +63,18 @@ pub(super) fn indent(
 
 /// Methods of Python's strings, lists and dictionaries: what the engine's companion lacks, and then what it has.
 pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> Result<Value, Error> {
+    // A look into a map costs what its key does; everything else may look at all that there is.
+    if !matches!(name, "keys" | "values" | "items") {
+        weigh(state, arguments)?;
+    }
+    if !matches!(name, "keys" | "values" | "items" | "get") {
+        weigh(state, std::slice::from_ref(value))?;
+    }
     let Some(text) = value.as_str() else { return unknown_method_callback(state, value, name, arguments) };
+    ensure(state, most_made(state, text, name, arguments)?)?;
+    if matches!(name, "strip" | "lstrip" | "rstrip") {
+        pay_for_trim(state, value, arguments)?;
+    }
     let pieces = |found: Option<(&str, &str)>, separator: &str, otherwise: [&str; 3]| {
         let parts = found.map_or(otherwise, |(before, after)| [before, separator, after]);
         parts.into_iter().map(Value::from).collect::<Value>()
@@ -99,4 +109,36 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[
         }
         _ => unknown_method_callback(state, value, name, arguments),
     }
+}
+
+/// What a method of a text makes at most, in bytes, where it can be much more than the text.
+fn most_made(state: &State, text: &str, name: &str, arguments: &[Value]) -> Result<u64, Error> {
+    let argument = |index: usize| arguments.get(index).and_then(Value::as_str);
+    let times = |count: usize, len: u64| (count as u64).saturating_mul(len);
+    Ok(match name {
+        "replace" => {
+            times(argument(0).map_or(0, |old| text.matches(old).count()), argument(1).map_or(0, str::len) as u64)
+        }
+        "split" | "rsplit" => times(
+            match argument(0) {
+                Some(separator) if !separator.is_empty() => text.matches(separator).count() + 1,
+                _ => text.split_whitespace().count(),
+            },
+            PIECE,
+        ),
+        "splitlines" => times(text.bytes().filter(|byte| matches!(byte, b'\n' | b'\r')).count() + 1, PIECE),
+        "join" => {
+            let weight = weigh(state, arguments)?;
+            weight.values.saturating_mul(text.len() as u64 + 32).saturating_add(weight.bytes)
+        }
+        "format" => {
+            // Numbers in the text are widths and precisions, each of which may be filled.
+            let digits = text.split(|found: char| !found.is_ascii_digit()).filter(|digits| !digits.is_empty());
+            let widths = digits.map(|digits| digits.parse::<u64>().unwrap_or(u64::MAX)).fold(0, u64::saturating_add);
+            let weight = weigh(state, arguments)?;
+            let fields = text.bytes().filter(|&byte| byte == b'{').count();
+            widths.saturating_add(times(fields, weight.bytes + 32 * weight.values))
+        }
+        _ => 0,
+    })
 }

@@ -16,6 +16,7 @@ use tokenizers::{AddedToken, ModelWrapper};
 
 use super::MOST_TOKENS;
 use super::bytes::{Alphabet, Spellings};
+use super::guard::{check, guarded};
 use super::library::Library;
 use super::parts::{Method, Parts};
 use crate::{TextError, Token};
@@ -68,25 +69,18 @@ pub(crate) fn special_spelling<'a>(config: &'a Value, key: &str) -> Option<&'a s
 }
 
 fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<Parts, TextError> {
-    let mut tokenizer = read(place, tokenizer_json)?;
-    tokenizer.with_truncation(None).map_err(|error| TextError::format(place, "a tokenizer", error))?;
-    tokenizer.with_padding(None);
-    parts_of(place, tokenizer, config, &Value::Null)
+    check(place, tokenizer_json)?;
+    let tokenizer = guarded(|| {
+        let mut tokenizer = tokenizers::Tokenizer::from_bytes(tokenizer_json)?;
+        tokenizer.with_truncation(None)?;
+        tokenizer.with_padding(None);
+        Ok(tokenizer)
+    });
+    parts_of(place, tokenizer.map_err(|error| refused(place, error))?, config, &Value::Null)
 }
 
-/// The library's tokenizer.
-fn read(place: &str, tokenizer_json: &[u8]) -> Result<tokenizers::Tokenizer, TextError> {
-    serde_json::from_slice::<serde::de::IgnoredAny>(tokenizer_json)
-        .map_err(|error| TextError::format(place, "a tokenizer", error))?;
-    guarded(place, || tokenizers::Tokenizer::from_bytes(tokenizer_json))
-}
-
-/// The library panics at values in a file that it does not expect; for us they are bad input like any other.
-fn guarded<T>(place: &str, act: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, TextError> {
-    let unusual = "values that the library of tokenizers cannot take";
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(act))
-        .map_err(|_| TextError::format(place, "a tokenizer", unusual))?
-        .map_err(|error| TextError::format(place, "a tokenizer", error))
+fn refused(place: &str, found: impl std::fmt::Display) -> TextError {
+    TextError::format(place, "a tokenizer", found)
 }
 
 /// What the library's tokenizer, the configuration and `added_tokens.json` say together.
@@ -109,9 +103,9 @@ pub(super) fn parts_of(
             added.push(token);
         }
     }
-    tokenizer.add_tokens(added).map_err(|error| TextError::format(place, "a tokenizer", error))?;
+    guarded(|| tokenizer.add_tokens(added)).map_err(|error| refused(place, error))?;
     let unlisted = unlisted_marks(&tokenizer, config);
-    tokenizer.add_special_tokens(unlisted).map_err(|error| TextError::format(place, "a tokenizer", error))?;
+    guarded(|| tokenizer.add_special_tokens(unlisted)).map_err(|error| refused(place, error))?;
 
     let shape = Shape::of(&tokenizer);
     let spellings = spellings(place, &tokenizer, shape.alphabet)?;
@@ -199,7 +193,7 @@ fn follow_flag(config: Option<&Value>, flag: &str, token: Option<Token>, around:
 /// What the post-processor puts before and after a text, found by trying.
 fn surroundings(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(Vec<Token>, Vec<Token>), TextError> {
     let encode = |special| {
-        let encoding = guarded(place, || tokenizer.encode_fast("a", special))?;
+        let encoding = guarded(|| tokenizer.encode_fast("a", special)).map_err(|error| refused(place, error))?;
         Ok::<_, TextError>(encoding.get_ids().to_vec())
     };
     let (bare, full) = (encode(false)?, encode(true)?);

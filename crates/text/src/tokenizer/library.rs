@@ -12,6 +12,7 @@ use tokenizers::{
     AddedToken, AddedVocabulary, Model, OffsetReferential, OffsetType, Offsets, PreTokenizer, SplitDelimiterBehavior,
 };
 
+use super::guard::guarded;
 use super::special::{SpecialSpan, unused_characters};
 use crate::Token;
 
@@ -57,18 +58,28 @@ impl Library {
         Self { tokenizer, plain, reachable }
     }
 
-    pub fn encode(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
+    pub fn encode(&self, text: &str) -> Result<Vec<Token>, String> {
+        guarded(|| self.encode_all(text))
+    }
+
+    fn encode_all(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
         Ok(self.tokenizer.encode_fast(text, false)?.get_ids().to_vec())
     }
 
     /// As `encode`, but special tokens spelt in the text are text.
-    pub fn encode_plain(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
-        self.encode_reading(&self.plain, text)
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<Token>, String> {
+        guarded(|| self.encode_reading(&self.plain, text))
     }
 
     /// Where `encode` reads special tokens, in the order of the text. A token that takes the white space around it
     /// has that in its range.
+    ///
+    /// None where the library fails: encoding, which reads the text in the same way, says so.
     pub fn specials(&self, text: &str) -> Vec<SpecialSpan> {
+        guarded(|| Ok(self.specials_of(text))).unwrap_or_default()
+    }
+
+    fn specials_of(&self, text: &str) -> Vec<SpecialSpan> {
         let added = self.tokenizer.get_added_vocabulary();
         let pieces = added.extract_and_normalize(self.tokenizer.get_normalizer(), text);
         let splits = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
@@ -80,9 +91,13 @@ impl Library {
     }
 
     /// As `encode`, but with special tokens in these places and nowhere else.
-    pub fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
-        if self.specials(text) == specials {
-            let tokens = self.encode(text)?;
+    pub fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> Result<Vec<Token>, String> {
+        guarded(|| self.encode_those(text, specials))
+    }
+
+    fn encode_those(&self, text: &str, specials: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
+        if self.specials_of(text) == specials {
+            let tokens = self.encode_all(text)?;
             // More of them than were found: the model has made one out of text.
             if tokens.iter().filter(|&&token| self.is_special(token)).count() == specials.len() {
                 return Ok(tokens);

@@ -13,6 +13,7 @@ use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::NFC;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
+use super::MOST_TOKENS;
 use super::folder::{configuration, json_file, parts_of};
 use super::gguf_bpe::cutter;
 use super::parts::Parts;
@@ -77,8 +78,9 @@ pub(super) fn from_dir(dir: &Path) -> Result<Parts, TextError> {
 fn words(place: &str, vocabulary: &Value) -> Result<Vocab, TextError> {
     let entries = vocabulary.as_object().ok_or_else(|| TextError::format(place, "tokens and their numbers", "none"))?;
     let entry = |(text, id): (&String, &Value)| {
-        let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
-        let number = number.ok_or_else(|| TextError::field(place, text, "the number of a token", id))?;
+        let number = id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|&id| (id as usize) < MOST_TOKENS);
+        let expected = || format!("the number of a token, below {MOST_TOKENS}");
+        let number = number.ok_or_else(|| TextError::field(place, text, expected(), id))?;
         Ok((text.clone(), number))
     };
     entries.iter().map(entry).collect()

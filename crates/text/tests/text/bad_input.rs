@@ -92,7 +92,7 @@ fn templates() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("chat_template.jinja"), "{% for %}").unwrap();
     let error = message(ChatTemplate::from_dir(folder.path()));
-    assert!(error.contains("chat_template.jinja: chat template: syntax error"), "{error}");
+    assert!(error.contains("chat_template.jinja: chat template: line 1: syntax error"), "{error}");
     let values = [("tokenizer.chat_template".to_owned(), Value::U32(1))];
     let error = message(ChatTemplate::from_gguf("a.gguf", &Metadata::new("a.gguf", values)));
     assert!(error.contains("tokenizer.chat_template"), "{error}");

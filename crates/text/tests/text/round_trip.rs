@@ -112,3 +112,18 @@ fn vocabularies_are_compared_by_bytes() {
     let difference = TARGET.same_vocabulary(&OTHER).unwrap_err();
     assert!(difference.starts_with("token 6 is \"<|end|>\" in "), "{difference}");
 }
+
+#[test]
+fn long_texts_are_encoded_in_pieces() {
+    let tokenizer = load("demo-target");
+    let text = "fn main() { println!(\"long\"); }\n".repeat(50_000);
+    assert!(text.len() > 1 << 20);
+    let pieces = tokenizer.encode_in_pieces(&text, true).unwrap();
+    assert_eq!(pieces, tokenizer.encode(&text, true).unwrap());
+    assert_eq!(tokenizer.encode_in_pieces("ab", true).unwrap(), tokenizer.encode("ab", true).unwrap());
+    // Within a character there is no cut.
+    let line = "\u{1F60A}".repeat(300_000);
+    assert_eq!(tokenizer.decode(&tokenizer.encode_in_pieces(&line, false).unwrap(), true), line);
+    let longest = (0..tokenizer.vocabulary_len() as u32).map(|token| tokenizer.token_bytes(token).len()).max();
+    assert_eq!(longest, Some(tokenizer.token_bytes_max()));
+}

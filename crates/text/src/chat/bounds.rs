@@ -1,0 +1,164 @@
+//! What a template may look like before it is parsed: how long, and how deep.
+//!
+//! The engine parses, compiles and frees templates by functions that call themselves, and bounds only some of them:
+//! fifty thousand `-` in a row end the process. So a template's words are looked through first, as the engine's own
+//! lexer cuts them. Every operator is counted as one level below what stands beside it, which is never too few: a comma
+//! begins anew, a bracket adds what is within. Blocks are counted by their words, `elif` as one more level.
+//!
+//! Expressions of constants are computed while a template is compiled, where nothing is metered. All of them are small
+//! but lists that are repeated, so these are bounded here too.
+//!
+//! Left out: what a template does when it is run ([`super::metered`]).
+
+use minijinja::machinery::{Token, tokenize};
+use minijinja::syntax::SyntaxConfig;
+
+/// Longest template in bytes. The longest that models bring have some ten thousand.
+const SOURCE_MAX_BYTES: usize = 1 << 20;
+
+/// Deepest expression. A chain of fifty `~` is long.
+const EXPRESSION_MAX_DEPTH: usize = 250;
+
+/// Deepest nesting of blocks; an `elif` is one further level.
+const BLOCK_MAX_DEPTH: usize = 60;
+
+/// Longest list of constants that one expression makes by `*`, in times of its items.
+const REPEATED_MAX: u64 = 1024;
+
+/// Says what is too much in a template, with its line.
+pub(super) fn check(source: &str, syntax: &SyntaxConfig) -> Result<(), String> {
+    if source.len() > SOURCE_MAX_BYTES {
+        return Err(format!("expected at most {SOURCE_MAX_BYTES} bytes, found {}", source.len()));
+    }
+    let (mut expression, mut blocks) = (Expression::default(), Vec::new());
+    let mut begins_block = false;
+    for token in tokenize(source, false, syntax.clone()) {
+        // What the lexer refuses is the parser's to say.
+        let Ok((token, span)) = token else { return Ok(()) };
+        let deep = |what: &str, most: usize, found: usize| {
+            format!("line {}: expected {what} at most {most} levels deep, found {found}", span.start_line)
+        };
+        match token {
+            Token::BlockStart | Token::VariableStart => expression = Expression::default(),
+            _ => expression.push(&token),
+        }
+        if expression.depth() > EXPRESSION_MAX_DEPTH {
+            return Err(deep("an expression", EXPRESSION_MAX_DEPTH, expression.depth()));
+        }
+        if expression.repeats_too_much() {
+            let line = span.start_line;
+            return Err(format!(
+                "line {line}: expected a list repeated once, at most {REPEATED_MAX} times, found more"
+            ));
+        }
+        if let (true, Token::Ident(word)) = (begins_block, &token) {
+            match *word {
+                "elif" => blocks.iter_mut().last().into_iter().for_each(|levels| *levels += 1),
+                word if word.starts_with("end") => drop(blocks.pop()),
+                "for" | "if" | "with" | "set" | "autoescape" | "filter" | "block" | "macro" | "call" => blocks.push(1),
+                _ => {}
+            }
+            // A `set` with a value has no end and may stand anywhere: only those in a row count, and few are.
+            let depth: usize = blocks.iter().sum();
+            if depth > BLOCK_MAX_DEPTH {
+                return Err(deep("blocks", BLOCK_MAX_DEPTH, depth));
+            }
+        }
+        if matches!(token, Token::Assign) && expression.is_set() {
+            blocks.pop();
+        }
+        begins_block = matches!(token, Token::BlockStart);
+    }
+    Ok(())
+}
+
+/// How deep the tree of an expression may become, by its words so far.
+#[derive(Default)]
+struct Expression {
+    /// The brackets that are open, from the outermost.
+    levels: Vec<Level>,
+    outer: Level,
+    /// How many words there are, and whether the first is `set` and no `=` has come.
+    words: usize,
+    awaits_value: bool,
+    is_set: bool,
+    /// What could make a large list of constants.
+    has_list: bool,
+    follows_value: bool,
+    stars: usize,
+    largest: u64,
+}
+
+/// Words between two commas, and how deep the brackets among them go.
+#[derive(Clone, Copy, Default)]
+struct Level {
+    words: usize,
+    inner: usize,
+    /// The deepest of what stands before the last comma.
+    before: usize,
+}
+
+impl Level {
+    fn depth(self) -> usize {
+        self.before.max(self.words + self.inner)
+    }
+}
+
+impl Expression {
+    fn last(&mut self) -> &mut Level {
+        self.levels.last_mut().unwrap_or(&mut self.outer)
+    }
+
+    fn push(&mut self, token: &Token<'_>) {
+        self.is_set = matches!(token, Token::Assign) && std::mem::take(&mut self.awaits_value);
+        self.awaits_value |= self.words == 0 && matches!(token, Token::Ident("set"));
+        self.words += 1;
+        let follows_value = self.follows_value;
+        self.follows_value = matches!(
+            token,
+            Token::Ident(_) | Token::Str(_) | Token::String(_) | Token::BracketClose | Token::ParenClose
+        );
+        match token {
+            Token::ParenOpen | Token::BracketOpen | Token::BraceOpen => {
+                self.has_list |= matches!(token, Token::BracketOpen) && !follows_value;
+                self.levels.push(Level::default());
+            }
+            Token::ParenClose | Token::BracketClose | Token::BraceClose => {
+                let depth = self.levels.pop().unwrap_or_default().depth();
+                let level = self.last();
+                level.words += 1;
+                level.inner = level.inner.max(depth);
+            }
+            Token::Comma => {
+                let level = self.last();
+                *level = Level { before: level.depth(), ..Level::default() };
+            }
+            Token::Mul => {
+                self.stars += 1;
+                self.last().words += 1;
+            }
+            Token::Pow => {
+                // Not by a number that is only computed, either.
+                self.largest = u64::MAX;
+                self.last().words += 1;
+            }
+            Token::Int(number) => self.largest = self.largest.max(*number),
+            Token::Int128(_) => self.largest = u64::MAX,
+            Token::Str(_) | Token::String(_) | Token::Float(_) | Token::Colon => {}
+            _ => self.last().words += 1,
+        }
+    }
+
+    /// Brackets that are open count as far as they go.
+    fn depth(&self) -> usize {
+        self.outer.depth() + self.levels.iter().map(|level| 1 + level.depth()).sum::<usize>()
+    }
+
+    fn repeats_too_much(&self) -> bool {
+        self.has_list && (self.stars > 1 || (self.stars == 1 && self.largest > REPEATED_MAX))
+    }
+
+    fn is_set(&self) -> bool {
+        self.is_set && self.levels.is_empty()
+    }
+}

@@ -1,0 +1,97 @@
+//! Tokenizers that mean harm, or were damaged: each is refused or works, and nothing panics, hangs or takes memory
+//! without measure.
+
+use proptest::prelude::*;
+
+use crate::tokenizer_probe::{check, damaged, tokenizers};
+
+/// Kilobytes that this process has had at most; nothing where the system does not say.
+fn peak_kilobytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn damaged_tokenizers_are_refused_or_work(data in prop::collection::vec(any::<u8>(), 0..40)) {
+        let begun = std::time::Instant::now();
+        tokenizers(&data);
+        let took = begun.elapsed();
+        prop_assert!(took.as_secs() < 10, "{took:?}: {}", String::from_utf8_lossy(&damaged(&data)));
+        let peak = peak_kilobytes().unwrap_or(0);
+        prop_assert!(peak < 2 << 20, "{peak} kB: {}", String::from_utf8_lossy(&damaged(&data)));
+    }
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: cases(), max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// More with `FORETOKEN_HOSTILE_CASES`.
+fn cases() -> u32 {
+    std::env::var("FORETOKEN_HOSTILE_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
+}
+
+#[test]
+fn damage_leaves_tokenizers() {
+    // Otherwise nothing but refusals would be tried.
+    let works = (0..=255_u8).filter(|&byte| check(&damaged(&[byte, byte, 0, 1, byte, byte, 0, 1, byte]))).count();
+    assert!(works > 30, "{works} of 256");
+}
+
+#[test]
+fn what_was_found_by_hand() {
+    let library = |error: String| error.contains("the library of tokenizers failed");
+    let base = String::from_utf8(damaged(&[])).unwrap();
+    let with = |from: &str, to: &str| {
+        assert!(base.contains(from), "{base}");
+        foretoken_text::Tokenizer::from_json("x", base.replace(from, to).as_bytes(), None)
+    };
+    let error = with("\"id\":6", "\"id\":4000000000").unwrap_err().to_string();
+    assert_eq!(error, "x/tokenizer.json: added_tokens: expected numbers of tokens below 16777216, found 4000000000");
+    let error = with("\"a\":0", "\"a\":4000000000").unwrap_err().to_string();
+    assert_eq!(error, "x/tokenizer.json: model.vocab: expected numbers of tokens below 16777216, found 4000000000");
+    let table = r#"{"type":"Sequence","normalizers":[{"type":"Precompiled","precompiled_charsmap":"/////wAA"}]}"#;
+    let error = foretoken_text::Tokenizer::from_json("x", with_field(&base, "normalizer", table).as_bytes(), None);
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "x/tokenizer.json: precompiled_charsmap: expected a trie of at most 6 bytes, as long as the table, found \
+         4294967295"
+    );
+    let catastrophic = r#"{"type":"Split","pattern":{"Regex":"(a+)+$"},"behavior":"Isolated","invert":false}"#;
+    let found = with_field(&base, "pre_tokenizer", catastrophic);
+    let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
+    let error = tokenizer.encode(&("a".repeat(60) + "!"), false).unwrap_err().to_string();
+    assert!(library(error.clone()), "{error}");
+}
+
+#[test]
+fn numbers_of_tokens_are_checked_in_every_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("vocab.json", r#"{"a": 0, "b": 4000000000}"#);
+    write("merges.txt", "");
+    let error = foretoken_text::Tokenizer::from_dir(folder.path()).unwrap_err().to_string();
+    assert!(error.ends_with("b: expected the number of a token, below 16777216, found 4000000000"), "{error}");
+    // Also of two fields of a name, and under a name that is escaped.
+    let base = String::from_utf8(damaged(&[])).unwrap();
+    for (from, to) in [
+        ("\"a\":0", "\"a\":4000000000,\"a\":0"),
+        ("\"id\":6", "\"\\u0069d\":4000000000,\"id\":6"),
+        ("\"vocab\":{", "\"vocab\":{\"x\":4000000000},\"vocab\":{"),
+    ] {
+        assert!(base.contains(from), "{base}");
+        let error = foretoken_text::Tokenizer::from_json("x", base.replace(from, to).as_bytes(), None).unwrap_err();
+        assert!(error.to_string().contains("expected numbers of tokens below 16777216"), "{error}");
+    }
+}
+
+/// The same JSON with another value of a field.
+fn with_field(whole: &str, field: &str, value: &str) -> String {
+    let mut whole: serde_json::Value = serde_json::from_str(whole).unwrap();
+    whole[field] = serde_json::from_str(value).unwrap();
+    whole.to_string()
+}
