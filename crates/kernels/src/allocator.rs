@@ -104,6 +104,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "where memory is refused Miri ends")]
     fn what_may_fail_is_told_so_and_only_that() {
         let huge = Layout::from_size_align(1 << 60, 16).expect("a layout");
         // SAFETY: the layout is not empty, and nothing is there to be used.

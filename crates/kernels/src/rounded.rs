@@ -232,6 +232,7 @@ mod tests {
 
     /// Rows in strips are the rows alone, each at its place.
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri minutes")]
     fn strips_hold_the_rows_side_by_side() {
         let (inputs, highest) = (512, 6);
         for rows in [1, 5, 7, 16, 64, 67, 130] {

@@ -12,7 +12,7 @@ use foretoken_testkit::rows::Numbers;
 use crate::file_probe::{VOCABULARY, file};
 
 /// How long random changes are tried.
-const LASTS: Duration = Duration::from_secs(3);
+const LASTS: Duration = Duration::from_secs(2);
 
 fn store() -> Vec<u8> {
     let mut store = Store::new(VOCABULARY, 100);

@@ -321,6 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri minutes")]
     fn every_loop_takes_time_in_proportion_to_its_rounds() {
         // A loop that the optimizer removed would take none; a factor of 64 leaves room for the noise of others.
         for isa in Isa::available() {
@@ -341,6 +342,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "takes Miri minutes")]
     fn every_way_to_read_takes_time() {
         let chunk = vec![1.0; 1 << 20];
         for isa in Isa::available() {

@@ -131,7 +131,7 @@ fn two_threads_and_two_tasks() {
 
 #[test]
 fn two_threads_and_three_tasks() {
-    println!("{} orders", orders(Some(4), || one_run::<whole::pool::Pool>(2, 3)));
+    println!("{} orders", orders(Some(3), || one_run::<whole::pool::Pool>(2, 3)));
 }
 
 #[test]

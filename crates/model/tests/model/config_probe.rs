@@ -3,8 +3,9 @@
 //!
 //! The first byte of an input says which checkpoint of the golden tests the configuration is of; the bytes behind it
 //! are edits of its fields ([`edited`]), so that most inputs are configurations of some family that differ in a few
-//! fields. Some are packed and run with the tensors of the checkpoint. Beyond the last checkpoint the bytes are the text of a configuration as they are. The fuzz target calls the
-//! same function. Left out: quantized checkpoints' numbers, and files (`golden.rs` has both).
+//! fields. Some are packed and run with the tensors of the checkpoint. Beyond the last checkpoint the bytes are the
+//! text of a configuration as they are. The fuzz target calls the same function. Left out: quantized checkpoints'
+//! numbers, and files (`golden.rs` has both).
 
 use std::sync::LazyLock;
 

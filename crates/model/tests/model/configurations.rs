@@ -12,7 +12,7 @@ use crate::config_probe::{CHECKPOINTS, config};
 use crate::fixture;
 
 /// How long random edits are tried.
-const LASTS: Duration = Duration::from_secs(3);
+const LASTS: Duration = Duration::from_secs(2);
 
 /// Every checkpoint as it is, the same without a field, and some whole texts.
 fn seeds() -> Vec<(String, Vec<u8>)> {

@@ -1,6 +1,6 @@
 //! What must hold for any bytes whatever: reading them does not panic, a view never leaves the file, and an error is
-//! one line that names the file. What is read of a safetensors file is what the crate of that name reads of it. The fuzz
-//! targets call the same two functions.
+//! one line that names the file. What is read of a safetensors file is what the crate of that name reads of it. The
+//! fuzz targets call the same two functions.
 
 use std::ops::Range;
 
