@@ -1,7 +1,8 @@
-//! Hours of work: a server that many ask at once, of whom some leave, while other processes write a store and are killed.
+//! Hours of work: a server that many ask at once, of whom some leave, while other processes write a store and are
+//! killed.
 //!
-//! Whatever happened before and beside it, a seeded request has the text that a run without drafters has; memory, threads
-//! and open files of the server stay what they were; the stores can be read. The gate runs some seconds of it;
+//! Whatever happened before and beside it, a seeded request has the text that a run without drafters has; memory,
+//! threads and open files of the server stay what they were; the stores can be read. The gate runs some seconds of it;
 //! `FORETOKEN_ENDURANCE_SECONDS=3600 cargo test -p foretoken-cli --test cli endurance -- --nocapture` runs an hour and
 //! says every minute how it goes. Left out: speed, and requests that are wrong in all ways (the server's own tests).
 
