@@ -109,7 +109,7 @@ fn templates_are_the_models_or_those_that_are_given() {
     let error = run(&["chat", "--chat-template", "nowhere.jinja"]).error(2);
     assert!(error.starts_with("--chat-template: expected Jinja, one of chatml, "), "{error}");
     let error = run(&["chat", "--chat-template", "{% if %}"]).error(2);
-    assert!(error.starts_with("--chat-template: syntax error: "), "{error}");
+    assert!(error.starts_with("--chat-template: line 1: syntax error: "), "{error}");
     let (_folder, empty) = file("empty.jinja", "\n");
     let error = run(&["chat", "--chat-template", &empty]).error(1);
     assert!(error.contains("chat template: expected one to chat with, found an empty one; --chat-template"), "{error}");
