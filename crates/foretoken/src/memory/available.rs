@@ -4,14 +4,18 @@
 //! container, a service) are allowed beyond what they have, and of what the process is allowed of addresses and data
 //! (`ulimit -v`, `ulimit -d`). Left out: systems other than Linux, of which nothing is known.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 /// Reads a file of the system; `None` if it is not there.
 pub(super) type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// Reads the files of this system.
+/// Reads the files of this system: small ones that say no length, so they are asked for at once.
 pub(super) fn read(path: &Path) -> Option<String> {
-    std::fs::read_to_string(path).ok()
+    let mut text = String::with_capacity(8192);
+    File::open(path).ok()?.read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// Bytes of memory that this process has and no file has a copy of.
@@ -22,19 +26,21 @@ pub(super) fn held(read: Read<'_>) -> Option<usize> {
 
 /// Bytes that can be had; `None` where nothing is known.
 pub(super) fn available(read: Read<'_>) -> Option<usize> {
-    let all = field(&read(Path::new("/proc/meminfo"))?, "MemAvailable:")?.saturating_mul(1024);
+    let machine = read(Path::new("/proc/meminfo"))?;
+    let of_machine = |name| Some(field(&machine, name)?.saturating_mul(1024));
+    let (all, total) = (of_machine("MemAvailable:")?, of_machine("MemTotal:").unwrap_or(usize::MAX));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
-    let left = groups.lines().filter_map(|line| left_of_group(line, read));
+    let left = groups.lines().filter_map(|line| left_of_group(line, total, read));
     left.chain(left_of_process(read)).chain([all]).min()
 }
 
 /// What the process may take more than it has of addresses, and of data.
-fn left_of_process(read: Read<'_>) -> impl Iterator<Item = usize> {
+fn left_of_process(read: Read<'_>) -> impl Iterator<Item = usize> + '_ {
     let limits = read(Path::new("/proc/self/limits")).unwrap_or_default();
-    let status = read(Path::new("/proc/self/status")).unwrap_or_default();
     let left = move |(limit, used): (&str, &str)| {
         let allowed = field(&limits, limit)?; // no number where it is "unlimited"
-        Some(allowed.saturating_sub(field(&status, used)?.saturating_mul(1024)))
+        let used = field(&read(Path::new("/proc/self/status"))?, used)?;
+        Some(allowed.saturating_sub(used.saturating_mul(1024)))
     };
     [("Max address space", "VmSize:"), ("Max data size", "VmData:")].into_iter().filter_map(left)
 }
@@ -46,8 +52,9 @@ fn field(text: &str, name: &str) -> Option<usize> {
 }
 
 /// What a control group, and those that it lies in, may take more than they have: a line of `/proc/self/cgroup`, of
-/// version 2 (`0::/path`) or of the memory controller of version 1.
-fn left_of_group(line: &str, read: Read<'_>) -> Option<usize> {
+/// version 2 (`0::/path`) or of the memory controller of version 1. A limit of the machine's `total` or more is none, and
+/// what such a group has, for which the kernel adds up numbers of all processors, is not asked.
+fn left_of_group(line: &str, total: usize, read: Read<'_>) -> Option<usize> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
     let (root, limit, usage, of_files) = match controllers {
@@ -60,7 +67,7 @@ fn left_of_group(line: &str, read: Read<'_>) -> Option<usize> {
     };
     let number = |folder: &Path, name: &str| read(&folder.join(name))?.trim().parse::<usize>().ok();
     let left = |folder: &Path| {
-        let limit = number(folder, limit)?;
+        let limit = number(folder, limit).filter(|limit| *limit < total)?;
         let stat = read(&folder.join("memory.stat")).unwrap_or_default();
         // Pages of files are given back when somebody needs them; a model's own file is among them.
         let files = of_files.iter().filter_map(|name| field(&stat, name)).sum();
