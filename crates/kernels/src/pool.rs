@@ -57,14 +57,7 @@ struct Shared {
 #[derive(Clone, Copy)]
 struct Job {
     body: *const Body<'static>,
-    split: Split,
-}
-
-/// Tasks, and the threads that have a range of them each.
-#[derive(Clone, Copy)]
-struct Split {
     tasks: usize,
-    threads: usize,
 }
 // SAFETY: the body is `Sync`, and `Pool::run_as` withdraws the job and waits for those who joined it.
 unsafe impl Send for Job {}
@@ -158,13 +151,13 @@ impl Pool {
         let body: *const Body<'_> = task;
         // SAFETY: only the lifetime is erased; the body is not used after this function returns (see `Job`).
         let body: *const Body<'static> = unsafe { std::mem::transmute(body) };
-        let split = Split { tasks, threads: self.threads() };
-        for (thread, next) in shared.next.iter().enumerate().take(split.threads) {
-            next.0.store(split.first_of(thread), Ordering::Relaxed);
+        // A thread that the system refused has a range too, which the others take when they are through with theirs.
+        for (thread, next) in shared.next.iter().enumerate() {
+            next.0.store(shared.first_of(thread, tasks), Ordering::Relaxed);
         }
         {
             let mut job = shared.lock_job();
-            *job = Some(Job { body, split });
+            *job = Some(Job { body, tasks });
             shared.epoch.fetch_add(1, Ordering::Release);
         }
         // A worker counts itself as parked under the lock of the job, before its last look at the epoch: either
@@ -172,7 +165,7 @@ impl Pool {
         if shared.parked.load(Ordering::Relaxed) > 0 {
             shared.wake.notify_all();
         }
-        let own = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(0, split, |number| task(number, 0))));
+        let own = catch_unwind(AssertUnwindSafe(|| shared.take_tasks(0, tasks, |number| task(number, 0))));
         *shared.lock_job() = None;
         let mut looked = 0;
         while shared.running.load(Ordering::Acquire) > 0 {
@@ -192,18 +185,17 @@ fn pause(looked: &mut usize) {
     if *looked < SPINS { spin_loop() } else { yield_now() }
 }
 
-impl Split {
-    /// The first task of a thread's range.
-    fn first_of(self, thread: usize) -> usize {
-        thread * self.tasks / self.threads
-    }
-}
-
 impl Shared {
+    /// The first task of a thread's range.
+    fn first_of(&self, thread: usize, tasks: usize) -> usize {
+        thread * tasks / self.next.len()
+    }
+
     /// Runs the tasks of the thread's own range, then what others have left.
-    fn take_tasks(&self, thread: usize, split: Split, run: impl Fn(usize)) {
-        for of in (thread..split.threads).chain(0..thread) {
-            let end = split.first_of(of + 1);
+    fn take_tasks(&self, thread: usize, tasks: usize, run: impl Fn(usize)) {
+        let threads = self.next.len();
+        for of in (thread..threads).chain(0..thread) {
+            let end = self.first_of(of + 1, tasks);
             loop {
                 let number = self.next[of].0.fetch_add(1, Ordering::Relaxed);
                 if number >= end {
@@ -221,12 +213,12 @@ impl Shared {
             if seen == END {
                 return;
             }
-            let Some(Job { body, split }) = self.join() else { continue };
+            let Some(Job { body, tasks }) = self.join() else { continue };
             // SAFETY: the caller of `run_as` waits for `running` to reach zero, which happens below, so the body is
             // alive here.
             let body = unsafe { &*body };
             let result =
-                catch_unwind(AssertUnwindSafe(|| self.take_tasks(worker, split, |number| body(number, worker))));
+                catch_unwind(AssertUnwindSafe(|| self.take_tasks(worker, tasks, |number| body(number, worker))));
             if let Err(payload) = result {
                 let mut first = self.panic.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 match *first {
