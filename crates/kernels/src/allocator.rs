@@ -10,10 +10,16 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+#[cfg(unix)]
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The system's allocator, which ends the process with a line where the system has no memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Allocator;
+
+/// Whether a thread has begun to say that there is no memory.
+#[cfg(unix)]
+static IS_SAID: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static MAY_FAIL: Cell<bool> = const { Cell::new(false) };
@@ -77,6 +83,10 @@ fn refused(size: usize) {
         let len = room - rest.len();
         // SAFETY: the bytes are the line's; `_exit` runs nothing that could ask for memory.
         unsafe {
+            // Of threads that are refused at once one says so, and the others wait for the end.
+            while IS_SAID.swap(true, Ordering::Relaxed) {
+                libc::pause();
+            }
             let _ = libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), len);
             libc::_exit(1);
         }

@@ -110,6 +110,10 @@ pub fn exit_if_a_mapped_file_is_truncated() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Whether a thread has begun to say that a file is shorter.
+#[cfg(unix)]
+static IS_SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
 #[cfg(unix)]
 extern "C" fn on_bus_error(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the system gives a handler with SA_SIGINFO a valid pointer, and a bus error has an address.
@@ -121,6 +125,10 @@ extern "C" fn on_bus_error(_: libc::c_int, about: *mut libc::siginfo_t, _: *mut 
             // SAFETY: the thread that reads this address holds the mapping, so its listing and its line still live;
             // `write` and `_exit` may be called while a signal is handled.
             unsafe {
+                // Of threads that read it at once one says so, and the others wait for the end.
+                while IS_SAID.swap(true, Ordering::Relaxed) {
+                    libc::pause();
+                }
                 let _ = libc::write(libc::STDERR_FILENO, line.cast_const().cast(), len);
                 libc::_exit(1);
             }
