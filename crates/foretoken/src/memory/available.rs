@@ -52,8 +52,8 @@ fn field(text: &str, name: &str) -> Option<usize> {
 }
 
 /// What a control group, and those that it lies in, may take more than they have: a line of `/proc/self/cgroup`, of
-/// version 2 (`0::/path`) or of the memory controller of version 1. A limit of the machine's `total` or more is none, and
-/// what such a group has, for which the kernel adds up numbers of all processors, is not asked.
+/// version 2 (`0::/path`) or of the memory controller of version 1. A limit of the machine's `total` or more is none,
+/// and what such a group has, for which the kernel adds up numbers of all processors, is not asked.
 fn left_of_group(line: &str, total: usize, read: Read<'_>) -> Option<usize> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
