@@ -5,13 +5,14 @@
 //! holds every drafter, promise, budget and batch to the oracle. Faults can be put into the instruments (`toy::Fault`),
 //! so that tests can show that they would be seen. `twin` holds a draft model to its table. `rows` asks any kernel
 //! whether a row's result depends on its neighbours. `forbidding` is a constraint. `simulator` runs engines with many
-//! requests, a run a number.
+//! requests, a run a number. `fuzzing` is what the stable twins of the fuzz targets share.
 
 #![forbid(unsafe_code)]
 
 pub mod conform;
 pub mod dial;
 pub mod forbidding;
+pub mod fuzzing;
 pub mod oracle;
 pub mod rows;
 pub mod simulator;

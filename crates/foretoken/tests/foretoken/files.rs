@@ -1,18 +1,12 @@
 //! Files of earlier runs with random changes, held to [`file_probe`](crate::file_probe); and the seeds of the fuzz
 //! target `store`, which does the same with coverage: `cargo test -p foretoken -- --ignored write_the_seeds`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
 use foretoken::store::{Document, Store};
 use foretoken::{Tenant, probe};
+use foretoken_testkit::fuzzing::{check_committed, try_changes, write};
 use foretoken_testkit::rows::Numbers;
 
 use crate::file_probe::{VOCABULARY, file};
-
-/// How long random changes are tried.
-const LASTS: Duration = Duration::from_secs(2);
 
 fn store() -> Vec<u8> {
     let mut store = Store::new(VOCABULARY, 100);
@@ -61,17 +55,10 @@ fn seeds() -> [(&'static str, Vec<u8>); 5] {
     ]
 }
 
-fn folder() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "../../fuzz/corpus/store"].iter().collect()
-}
-
 #[test]
 fn the_seeds_are_accepted_and_committed() {
-    for (name, bytes) in seeds() {
-        assert!(file(&bytes), "{name}");
-        let committed = std::fs::read(folder().join(name)).unwrap_or_default();
-        assert!(committed == bytes, "fuzz/corpus/store/{name} is out of date: run write_the_seeds");
-    }
+    seeds().iter().for_each(|(name, bytes)| assert!(file(bytes), "{name}"));
+    check_committed("store", seeds());
 }
 
 /// A number in place of another, a bit, a byte, or an end: one to three of them.
@@ -96,22 +83,11 @@ fn changed(number: u64) -> Vec<u8> {
 
 #[test]
 fn no_change_to_a_file_of_an_earlier_run_breaks_its_reader() {
-    let (start, mut number, mut accepted) = (Instant::now(), 0, 0);
-    while start.elapsed() < LASTS {
-        let data = changed(number);
-        let verdict = catch_unwind(AssertUnwindSafe(|| file(&data)));
-        accepted += u64::from(verdict.unwrap_or_else(|_| panic!("case {number} fails: {data:?}")));
-        number += 1;
-    }
-    println!("{number} cases, {accepted} of them accepted");
-    assert!(accepted > 0 && accepted < number, "{accepted} of {number} accepted: changes do not change");
+    try_changes(changed, file);
 }
 
 #[test]
 #[ignore = "writes the seed files of the fuzz target"]
 fn write_the_seeds() {
-    std::fs::create_dir_all(folder()).unwrap();
-    for (name, bytes) in seeds() {
-        std::fs::write(folder().join(name), bytes).unwrap();
-    }
+    write("store", seeds());
 }

@@ -1,0 +1,55 @@
+//! What the stable twins of the fuzz targets share: changed inputs for a while, and seeds that are committed.
+//!
+//! A probe takes any bytes, panics where something is broken, and says whether they were accepted. Left out: what is
+//! changed, which each kind of input knows best; `weights` has its own, since it stands below this crate.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long random changes are tried.
+const LASTS: Duration = Duration::from_secs(2);
+
+/// Holds case after case to a probe. The same number is the same case on every machine.
+///
+/// # Panics
+/// If the probe panics, with the case; or if all cases are accepted, or none: then nothing was tried.
+pub fn try_changes(mut changed: impl FnMut(u64) -> Vec<u8>, probe: impl Fn(&[u8]) -> bool) {
+    let (start, mut number, mut accepted) = (Instant::now(), 0, 0);
+    while start.elapsed() < LASTS {
+        let data = changed(number);
+        let verdict = catch_unwind(AssertUnwindSafe(|| probe(&data)));
+        accepted += u64::from(verdict.unwrap_or_else(|_| panic!("case {number} fails: {data:?}")));
+        number += 1;
+    }
+    println!("{number} cases, {accepted} of them accepted");
+    assert!(accepted > 0 && accepted < number, "{accepted} of {number} accepted: changes do not change");
+}
+
+/// Where the seeds of a fuzz target lie.
+fn folder(target: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "../../fuzz/corpus", target].iter().collect()
+}
+
+/// Requires that the seeds of a fuzz target are committed as they are made.
+///
+/// # Panics
+/// If one is not, with its name.
+pub fn check_committed<Name: AsRef<str>>(target: &str, seeds: impl IntoIterator<Item = (Name, Vec<u8>)>) {
+    for (name, bytes) in seeds {
+        let name = name.as_ref();
+        let committed = std::fs::read(folder(target).join(name)).unwrap_or_default();
+        assert!(committed == bytes, "fuzz/corpus/{target}/{name} is out of date: run write_the_seeds");
+    }
+}
+
+/// Writes the seeds of a fuzz target.
+///
+/// # Panics
+/// If they cannot be written.
+pub fn write<Name: AsRef<str>>(target: &str, seeds: impl IntoIterator<Item = (Name, Vec<u8>)>) {
+    std::fs::create_dir_all(folder(target)).expect("the folder can be made");
+    for (name, bytes) in seeds {
+        std::fs::write(folder(target).join(name.as_ref()), bytes).expect("a seed can be written");
+    }
+}
