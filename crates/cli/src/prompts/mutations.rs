@@ -1,14 +1,10 @@
 //! Files of prompts and of records with random changes, held to [`probe`](super::probe); and the seeds of the fuzz
 //! target `prompts`, which does the same with coverage: `cargo test -p foretoken-cli -- --ignored write_the_seeds`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use foretoken_testkit::fuzzing::{check_committed, try_changes, write};
+use foretoken_testkit::rows::Numbers;
 
 use super::probe::file;
-
-/// How long random changes are tried.
-const LASTS: Duration = Duration::from_secs(2);
 
 /// What is read: the byte that says how, and a text.
 const SEEDS: [(&str, u8, &str); 9] = [
@@ -43,36 +39,20 @@ fn seed(kind: u8, text: &str) -> Vec<u8> {
     [&[kind][..], text.as_bytes()].concat()
 }
 
-fn folder() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "../../fuzz/corpus/prompts"].iter().collect()
+fn seeds() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    SEEDS.into_iter().map(|(name, kind, text)| (name, seed(kind, text)))
 }
 
 #[test]
 fn the_seeds_are_accepted_and_committed() {
-    for (name, kind, text) in SEEDS {
-        assert!(file(&seed(kind, text)), "{name}");
-        let committed = std::fs::read(folder().join(name)).unwrap_or_default();
-        assert!(committed == seed(kind, text), "fuzz/corpus/prompts/{name} is out of date: run write_the_seeds");
-    }
-}
-
-/// Numbers of a case (splitmix64).
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) % end.max(1) as u64) as usize
-    }
+    seeds().for_each(|(name, bytes)| assert!(file(&bytes), "{name}"));
+    check_committed("prompts", seeds());
 }
 
 /// A seed with one to three pieces taken out, doubled or replaced.
 fn changed(number: u64) -> Vec<u8> {
     const PIECES: [&str; 12] = ["[", "]", "{", "}", "\"", "null", "7", "-1", "1e999", "\"role\":", "\\ud800", "\u{0}"];
-    let chance = &mut Chance(number);
+    let mut chance = Numbers::new(number);
     let (_, kind, text) = SEEDS[chance.below(SEEDS.len())];
     let mut data = seed(kind, text);
     for _ in 0..1 + chance.below(3) {
@@ -91,22 +71,11 @@ fn changed(number: u64) -> Vec<u8> {
 
 #[test]
 fn no_change_to_a_file_of_prompts_breaks_its_reader() {
-    let (start, mut number, mut accepted) = (Instant::now(), 0, 0);
-    while start.elapsed() < LASTS {
-        let data = changed(number);
-        let verdict = catch_unwind(AssertUnwindSafe(|| file(&data)));
-        accepted += u64::from(verdict.unwrap_or_else(|_| panic!("case {number} fails: {data:?}")));
-        number += 1;
-    }
-    println!("{number} cases, {accepted} of them accepted");
-    assert!(accepted > 0 && accepted < number, "{accepted} of {number} accepted: changes do not change");
+    try_changes(changed, file);
 }
 
 #[test]
 #[ignore = "writes the seed files of the fuzz target"]
 fn write_the_seeds() {
-    std::fs::create_dir_all(folder()).unwrap();
-    for (name, kind, text) in SEEDS {
-        std::fs::write(folder().join(name), seed(kind, text)).unwrap();
-    }
+    write("prompts", seeds());
 }
