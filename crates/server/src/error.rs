@@ -33,12 +33,16 @@ pub(crate) fn shown(found: &str) -> String {
     line(found, SHOWN_MAX)
 }
 
-/// A text on one line, of at most so many characters before they are escaped.
+/// A text on one line, of at most so many characters once control characters are escaped.
 fn line(text: &str, chars_max: usize) -> String {
-    let escaped = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
-    let mut line: String = text.chars().take(chars_max).flat_map(escaped).collect();
-    if text.chars().nth(chars_max).is_some() {
-        line.push_str("...");
+    let mut room = chars_max;
+    let mut line = String::new();
+    for character in text.chars() {
+        let escape: Option<String> = character.is_control().then(|| character.escape_default().collect());
+        let left = room.checked_sub(escape.as_ref().map_or(1, String::len));
+        let Some(left) = left else { return line + "..." };
+        room = left;
+        line.push_str(&escape.unwrap_or_else(|| character.to_string()));
     }
     line
 }
@@ -201,6 +205,7 @@ mod tests {
     fn what_was_found_is_one_short_line() {
         assert_eq!(shown("a\nb"), "a\\nb");
         assert_eq!(shown(&"x".repeat(1 << 20)).len(), SHOWN_MAX + 3);
+        assert_eq!(shown(&"\u{7f}".repeat(1 << 20)), "\\u{7f}".repeat(SHOWN_MAX / 6) + "...");
     }
 
     #[test]

@@ -84,13 +84,14 @@ fn crates_depend_on_each_other_as_drawn() {
 }
 
 #[test]
-fn unsafe_code_lives_in_two_places_and_says_why() {
+fn unsafe_code_lives_in_three_places_and_says_why() {
     let mut offenders = Vec::new();
     for (name, text) in files(".rs") {
         let code = text.lines().map(|line| line.split("//").next().unwrap_or(""));
         let blocks = ["{", "fn", "impl", "extern"].map(|what| ["unsafe", what].join(" "));
         let uses = code.filter(|line| blocks.iter().any(|block| line.contains(block))).count();
-        let allowed = name.starts_with("crates/kernels/") || name.starts_with("crates/weights/src/map");
+        let places = ["crates/kernels/", "crates/weights/src/map", "crates/text/src/tokenizer/expressions.rs"];
+        let allowed = places.iter().any(|place| name.starts_with(place));
         if uses > 0 && !allowed {
             offenders.push(format!("{name}: unsafe code"));
         }
@@ -99,7 +100,7 @@ fn unsafe_code_lives_in_two_places_and_says_why() {
             offenders.push(format!("{name}: {uses} lines with unsafe, no reason"));
         }
         let library = name.starts_with("crates/") && name.ends_with("/src/lib.rs");
-        let exempt = name.starts_with("crates/kernels/") || name.starts_with("crates/weights/");
+        let exempt = ["crates/kernels/", "crates/weights/", "crates/text/"].iter().any(|one| name.starts_with(one));
         if library && !exempt && !text.contains("#![forbid(unsafe_code)]") {
             offenders.push(format!("{name}: does not forbid unsafe code"));
         }

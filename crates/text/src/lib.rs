@@ -22,7 +22,7 @@
 //! # Ok::<(), foretoken_text::TextError>(())
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod caught;
 mod chat;

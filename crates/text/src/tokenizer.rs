@@ -10,6 +10,8 @@
 
 mod bytes;
 mod decoding;
+#[allow(unsafe_code)] // the one place that tells the library of expressions its bounds
+mod expressions;
 mod folder;
 mod gguf;
 mod gguf_bpe;

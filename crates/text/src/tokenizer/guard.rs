@@ -1,10 +1,10 @@
 //! What stands between files of strangers and the `tokenizers` library, which trusts them.
 //!
 //! The library reads whatever has the right shape and panics later, at a text: at a post-processor that names no token,
-//! at a table of characters that is none, at an expression that gives up after ten million tries. So whatever it does
-//! for us is done here ([`guarded`]), where a panic becomes an error and is not printed. What would take memory without
-//! measure is looked for in the file before ([`check`]): numbers of tokens are those of places in lists, here and in
-//! the library.
+//! at a table of characters that is none, at an expression that tries too often ([`super::expressions`]). So whatever
+//! it does for us is done here ([`guarded`]), where a panic becomes an error and is not printed. What would take memory
+//! without measure is looked for in the file before ([`check`]): numbers of tokens are those of places in lists, here
+//! and in the library.
 //!
 //! Left out: expressions that are slow without giving up (in the square of a text, say), which no file of this kind can
 //! be proven to lack.
@@ -14,11 +14,13 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::MOST_TOKENS;
+use super::expressions::bound_tries;
 use crate::TextError;
 use crate::caught::caught;
 
 /// Runs a function of the library. What it says is an error, and so is its panic.
 pub(super) fn guarded<T>(act: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    bound_tries();
     caught("tokenizers", act)?.map_err(|error| error.to_string())
 }
 

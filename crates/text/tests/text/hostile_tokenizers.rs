@@ -69,6 +69,42 @@ fn what_was_found_by_hand() {
 }
 
 #[test]
+fn a_search_that_tries_at_every_place_ends() {
+    // Below the bound at each place of a run of a, and nothing is found: hours, if only places were bounded.
+    let base = String::from_utf8(damaged(&[])).unwrap();
+    let splits = r#"{"type":"Split","pattern":{"Regex":"(a+)+$"},"behavior":"Isolated","invert":false}"#;
+    let found = with_field(&base, "pre_tokenizer", splits);
+    let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
+    let begin = std::time::Instant::now();
+    let error = tokenizer.encode(&("a".repeat(17) + "!").repeat(10_000), false).unwrap_err().to_string();
+    assert!(error.contains("the library of tokenizers failed"), "{error}");
+    assert!(begin.elapsed().as_secs() < 60, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn long_runs_are_no_harm_to_the_expressions_of_known_models() {
+    let base = String::from_utf8(damaged(&[])).unwrap();
+    // That of Llama 3, and GPT-2's.
+    let long = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+\
+        |\s+(?!\S)|\s+";
+    let short = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+    for expression in [long, short] {
+        let expression = serde_json::Value::from(expression.replace("\\\n        ", ""));
+        let splits = format!(
+            r#"{{"type":"Sequence","pretokenizers":[{{"type":"Split","pattern":{{"Regex":{expression}}},
+            "behavior":"Isolated","invert":false}},{{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,
+            "use_regex":false}}]}}"#
+        );
+        let found = with_field(&base, "pre_tokenizer", &splits);
+        let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
+        for run in [" ", "a", "\n", "7", "\t ", "!", "é"] {
+            let tokens = tokenizer.encode(&(run.repeat(500_000) + "b"), false);
+            assert!(tokens.is_ok(), "{run:?}: {tokens:?}");
+        }
+    }
+}
+
+#[test]
 fn numbers_of_tokens_are_checked_in_every_file() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
