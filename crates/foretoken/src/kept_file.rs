@@ -103,7 +103,7 @@ impl<R: Read> Reader<'_, R> {
     }
 
     /// Reads as many bytes as there is room for.
-    pub(crate) fn fill(&mut self, field: &str, bytes: &mut [u8]) -> Result<(), KeptFileError> {
+    pub(crate) fn fill(&mut self, field: impl Display, bytes: &mut [u8]) -> Result<(), KeptFileError> {
         self.from.read_exact(bytes).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => self.field(field, format!("{} bytes", bytes.len()), "the end of the file"),
             _ => KeptFileError::Io { file: self.name.to_string(), tried: "read", found: error.to_string() },
@@ -113,19 +113,19 @@ impl<R: Read> Reader<'_, R> {
     }
 
     /// Reads so many bytes.
-    pub(crate) fn bytes<const N: usize>(&mut self, field: &str) -> Result<[u8; N], KeptFileError> {
+    pub(crate) fn bytes<const N: usize>(&mut self, field: impl Display) -> Result<[u8; N], KeptFileError> {
         let mut bytes = [0; N];
         self.fill(field, &mut bytes)?;
         Ok(bytes)
     }
 
     /// Reads a number.
-    pub(crate) fn u32(&mut self, field: &str) -> Result<u32, KeptFileError> {
+    pub(crate) fn u32(&mut self, field: impl Display) -> Result<u32, KeptFileError> {
         self.bytes(field).map(u32::from_le_bytes)
     }
 
     /// Reads a number.
-    pub(crate) fn u64(&mut self, field: &str) -> Result<u64, KeptFileError> {
+    pub(crate) fn u64(&mut self, field: impl Display) -> Result<u64, KeptFileError> {
         self.bytes(field).map(u64::from_le_bytes)
     }
 }

@@ -4,6 +4,7 @@
 //! is left of the announced tokens, each token with the vocabulary, and all bytes with their checksum. Memory grows
 //! with what was really read. The format stands in `store.rs`.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 
 use foretoken_speculation::{Tenant, Token};
@@ -92,6 +93,19 @@ pub(super) fn read(name: &str, from: impl Read, len: u64, vocabulary: Vocabulary
     }
 }
 
+/// A field of a document, as messages have it. Put into words only where one is written: there may be millions.
+#[derive(Clone, Copy)]
+struct Field {
+    number: u64,
+    field: &'static str,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "document {}: {}", self.number, self.field)
+    }
+}
+
 /// What a header says, compared with the file's length.
 struct Header {
     documents: u64,
@@ -149,30 +163,30 @@ impl<R: Read> Reader<'_, R> {
 
     /// A document with at most `left` tokens.
     fn document(&mut self, number: u64, left: usize, vocabulary: Vocabulary) -> Result<Document, KeptFileError> {
-        let of = |field: &str| format!("document {number}: {field}");
-        let len = self.u32(&of("tokens"))?;
+        let of = |field| Field { number, field };
+        let len = self.u32(of("tokens"))?;
         if len == 0 || len as usize > left {
             return Err(self.field(of("tokens"), format!("1 to {left} (what is left of the announced ones)"), len));
         }
-        let prompt = self.u32(&of("prompt"))?;
+        let prompt = self.u32(of("prompt"))?;
         if prompt > len {
             return Err(self.field(of("prompt"), format!("at most {len} (its tokens)"), prompt));
         }
-        let owned = self.u32(&of("owner"))?;
-        let tenant = self.u64(&of("tenant"))?;
+        let owned = self.u32(of("owner"))?;
+        let tenant = self.u64(of("tenant"))?;
         let tenant = match (owned, tenant) {
             (0, 0) => None,
             (1, tenant) => Some(Tenant(tenant)),
             (0, _) => return Err(self.field(of("tenant"), "0 (it is everybody's)", tenant)),
             _ => return Err(self.field(of("owner"), "0 (everybody) or 1 (a tenant)", owned)),
         };
-        let tokens = self.tokens(&of("token"), len as usize, vocabulary)?;
+        let tokens = self.tokens(of("token"), len as usize, vocabulary)?;
         Ok(Document { tokens, prompt_len: prompt as usize, tenant })
     }
 
-    fn tokens(&mut self, field: &str, len: usize, vocabulary: Vocabulary) -> Result<Vec<Token>, KeptFileError> {
+    fn tokens(&mut self, field: Field, len: usize, vocabulary: Vocabulary) -> Result<Vec<Token>, KeptFileError> {
         let mut tokens = Vec::new();
-        let mut bytes = [0; 4 * CHUNK];
+        let mut bytes = vec![0; 4 * CHUNK.min(len)];
         while tokens.len() < len {
             let chunk = &mut bytes[..4 * CHUNK.min(len - tokens.len())];
             self.fill(field, chunk)?;
