@@ -8,12 +8,14 @@ use std::io::Read;
 use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX};
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, ProxyProtocol};
 
 use crate::checksum::Etag;
 use crate::error::{HubError, shown};
 use crate::listing::{Entry, Listing, wrong_etag};
 use crate::name::Name;
+use crate::resolver::PatientResolver;
 use crate::settings::{Proxy, Settings, Token};
 use crate::url::{Url, encoded};
 
@@ -60,7 +62,7 @@ impl Client {
             .proxy(settings.proxy.as_ref().map(proxy).transpose()?)
             .user_agent(concat!("foretoken/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(root_certificates(settings)?).build());
-        let agent = config.build().new_agent();
+        let agent = Agent::with_parts(config.build(), DefaultConnector::default(), PatientResolver);
         Ok(Self { agent, endpoint, base, token: settings.token.clone(), stall: settings.stall })
     }
 

@@ -44,6 +44,7 @@ mod fetch;
 mod held;
 mod listing;
 mod name;
+mod resolver;
 mod settings;
 mod space;
 mod url;

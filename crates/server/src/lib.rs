@@ -111,11 +111,7 @@ impl Server {
             return Err(ServerError::Setting(problem));
         }
         let system = |what: String| move |error: std::io::Error| ServerError::System(format!("{what}: {error}"));
-        threads::check().map_err(ServerError::System)?;
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        runtime.worker_threads(threads::WORKERS).max_blocking_threads(threads::BLOCKING);
-        let runtime = runtime.thread_name("foretoken-server").enable_all();
-        let runtime = runtime.build().map_err(system("threads: cannot be had".to_string()))?;
+        let runtime = threads::runtime().map_err(ServerError::System)?;
         let wanted = SocketAddr::new(server.host, server.port);
         let cannot = || system(format!("host and port {wanted}: cannot be listened on"));
         let listener = runtime.block_on(tokio::net::TcpListener::bind(wanted)).map_err(cannot())?;

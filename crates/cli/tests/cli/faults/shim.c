@@ -1,9 +1,10 @@
 /* The boundary to libc with faults: loaded by LD_PRELOAD, it makes the n-th call of one kind fail.
  *
- * FAULT_KIND    what fails: read, open, write, sync, rename, mmap, truncate, stat, thread, lock, disk
+ * FAULT_KIND    what fails: read, open, write, sync, rename, mmap, truncate, stat, thread, lock, disk; of connections
+ *               socket, option, accept, connect, receive, send, poll
  * FAULT_ERROR   how: the number of an error, or 0 for a short read or write
  * FAULT_AT      which call of the kind fails, from 1; of disk: how many bytes fit onto it
- * FAULT_UNDER   only calls about paths that begin with this count (threads aside)
+ * FAULT_UNDER   only calls about paths that begin with this count (threads and connections aside)
  * FAULT_SAID    a file that is made when the fault fires, so that a loop knows when it has come to its end
  * FAULT_CLOCK   seconds that the clock jumps (monotonic and real time) at every FAULT_AT-th question
  *
@@ -19,7 +20,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -78,9 +81,17 @@ static int fires(void) {
         return -1;                                                                                                    \
     }
 
+/* Whether a descriptor is a connection of the network, and none between threads of the program. */
+static int is_network(int fd) {
+    struct sockaddr_storage own;
+    socklen_t len = sizeof own;
+    if (getsockname(fd, (struct sockaddr *)&own, &len)) return 0;
+    return own.ss_family == AF_INET || own.ss_family == AF_INET6;
+}
+
 /* Reading and writing: error 0 makes the call short. */
-#define SHORTENED(name, fd, len)                                                                                      \
-    if (is_kind(name) && fd_counts(fd) && fires()) {                                                                  \
+#define SHORTENED(name, counts, len)                                                                                  \
+    if (is_kind(name) && (counts) && fires()) {                                                                       \
         if (error_number) {                                                                                           \
             errno = (int)error_number;                                                                                \
             return -1;                                                                                                \
@@ -102,12 +113,12 @@ static long fits(int fd, size_t len) {
 }
 
 ssize_t read(int fd, void *to, size_t len) {
-    SHORTENED("read", fd, len)
+    SHORTENED("read", fd_counts(fd), len)
     return NEXT(read)(fd, to, len);
 }
 
 ssize_t pread64(int fd, void *to, size_t len, off64_t offset) {
-    SHORTENED("read", fd, len)
+    SHORTENED("read", fd_counts(fd), len)
     return NEXT(pread64)(fd, to, len, offset);
 }
 
@@ -117,14 +128,14 @@ ssize_t readv(int fd, const struct iovec *parts, int count) {
 }
 
 ssize_t write(int fd, const void *from, size_t len) {
-    SHORTENED("write", fd, len)
+    SHORTENED("write", fd_counts(fd), len)
     long now = fits(fd, len);
     if (now < 0) return -1;
     return NEXT(write)(fd, from, (size_t)now);
 }
 
 ssize_t pwrite64(int fd, const void *from, size_t len, off64_t offset) {
-    SHORTENED("write", fd, len)
+    SHORTENED("write", fd_counts(fd), len)
     long now = fits(fd, len);
     if (now < 0) return -1;
     return NEXT(pwrite64)(fd, from, (size_t)now, offset);
@@ -132,6 +143,11 @@ ssize_t pwrite64(int fd, const void *from, size_t len, off64_t offset) {
 
 ssize_t writev(int fd, const struct iovec *parts, int count) {
     FAIL_WHERE("write", error_number && fd_counts(fd))
+    if (is_kind("send") && is_network(fd) && count > 0 && fires()) {
+        if (!error_number) return NEXT(write)(fd, parts[0].iov_base, (parts[0].iov_len + 1) / 2);
+        errno = (int)error_number;
+        return -1;
+    }
     if (is_kind("disk") && fd_counts(fd) && count > 0) {
         long now = fits(fd, parts[0].iov_len);
         if (now < 0) return -1;
@@ -251,6 +267,41 @@ int flock(int fd, int operation);
 int flock(int fd, int operation) {
     FAIL_WHERE("lock", fd_counts(fd))
     return NEXT(flock)(fd, operation);
+}
+
+int socket(int family, int type, int protocol) {
+    FAIL_WHERE("socket", family == AF_INET || family == AF_INET6)
+    return NEXT(socket)(family, type, protocol);
+}
+
+int setsockopt(int fd, int level, int name, const void *value, socklen_t len) {
+    FAIL_WHERE("option", is_network(fd))
+    return NEXT(setsockopt)(fd, level, name, value, len);
+}
+
+int accept4(int fd, struct sockaddr *from, socklen_t *len, int flags) {
+    FAIL_WHERE("accept", is_network(fd))
+    return NEXT(accept4)(fd, from, len, flags);
+}
+
+int connect(int fd, const struct sockaddr *to, socklen_t len) {
+    FAIL_WHERE("connect", to->sa_family == AF_INET || to->sa_family == AF_INET6)
+    return NEXT(connect)(fd, to, len);
+}
+
+ssize_t recv(int fd, void *to, size_t len, int flags) {
+    SHORTENED("receive", is_network(fd), len)
+    return NEXT(recv)(fd, to, len, flags);
+}
+
+ssize_t send(int fd, const void *from, size_t len, int flags) {
+    SHORTENED("send", is_network(fd), len)
+    return NEXT(send)(fd, from, len, flags);
+}
+
+int epoll_wait(int fd, struct epoll_event *events, int most, int timeout) {
+    FAIL_WHERE("poll", 1)
+    return NEXT(epoll_wait)(fd, events, most, timeout);
 }
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *with) {

@@ -1,0 +1,273 @@
+//! Faults of a server and of what fetches models: those of files, and those of connections.
+//!
+//! A server that has begun goes on: the request that a fault met may be lost, in words or by its connection, and the
+//! next one has the text that it always has. Asked to end it ends, and its store can be read. What `pull` has put in
+//! the cache is the hub's, whatever failed, and the next `pull` has all of it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::{EAGAIN, EINTR, ENOSPC, FAULTS, SECONDS_MAX, WRONG_MAX, shim};
+use crate::hub::server::Server as Hub;
+use crate::{demo, golden, program, words};
+
+const EPIPE: i32 = 32;
+const EMFILE: i32 = 24;
+const EINVAL: i32 = 22;
+const ECONNABORTED: i32 = 103;
+const ECONNRESET: i32 = 104;
+const ECONNREFUSED: i32 = 111;
+
+/// Kinds of calls about connections with the ways in which they fail; 0 is a call that does only half of its work.
+const CONNECTIONS: [(&str, &[i32]); 7] = [
+    ("receive", &[ECONNRESET, EINTR, 0]),
+    ("send", &[EPIPE, ECONNRESET, EINTR, 0]),
+    ("accept", &[EMFILE, ECONNABORTED, EINTR]),
+    ("poll", &[EINTR]),
+    ("connect", &[ECONNREFUSED, EINTR, EAGAIN]),
+    ("socket", &[EMFILE]),
+    ("option", &[EINVAL]),
+];
+/// Requests that a server answers in one run, unless the fault comes later.
+const REQUESTS: usize = 3;
+
+/// A fault as the library in C is told of it.
+#[derive(Clone, Copy, Debug)]
+struct Fault {
+    kind: &'static str,
+    error: i32,
+    at: u64,
+}
+
+impl Fault {
+    /// Nobody outside may notice. (A call that does not wait is never interrupted, so a server need not try again.)
+    fn is_harmless(self) -> bool {
+        matches!((self.kind, self.error), ("receive" | "send", 0) | ("poll", EINTR))
+    }
+}
+
+/// A folder with a model and a store, and one for what a run says beside its files.
+struct Place {
+    folder: tempfile::TempDir,
+    beside: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder"), beside: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn has_fired(&self) -> bool {
+        self.beside.path().join("fired").exists()
+    }
+
+    /// The program with a fault.
+    fn program(&self, fault: Option<Fault>) -> Command {
+        let fired = self.beside.path().join("fired");
+        let _ = std::fs::remove_file(&fired);
+        let mut command = program(self.beside.path());
+        if let Some(Fault { kind, error, at }) = fault {
+            command.env("LD_PRELOAD", shim().expect("it was compiled"));
+            command.env("FAULT_UNDER", self.folder.path()).env("FAULT_SAID", fired);
+            command.env("FAULT_KIND", kind).env("FAULT_ERROR", error.to_string()).env("FAULT_AT", at.to_string());
+        }
+        command
+    }
+}
+
+/// Kills a process that does not end.
+fn ends(what: &str, child: &mut Child) -> Option<i32> {
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_secs(SECONDS_MAX) {
+        if let Some(status) = child.try_wait().expect("it can be asked") {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    panic!("{what}: it hangs");
+}
+
+/// Exit codes 0 and 1, with as many errors.
+fn judge(what: &str, code: Option<i32>, err: &str) {
+    let errors = err.lines().filter(|line| line.starts_with("error: ")).count();
+    assert!(!err.contains("panicked") && !err.contains("thread '"), "{what}: {err}");
+    assert!(code == Some(0) && errors == 0 || code == Some(1) && errors == 1, "{what}: {code:?}: {err}");
+}
+
+/// Runs with the faults of these kinds until none fires any more. How many runs there were.
+fn all_faults(kinds: &[(&'static str, &[i32])], step: impl Fn(u64) -> u64, run: impl Fn(Fault) -> bool) -> usize {
+    let (mut runs, mut wrong) = (0, 0);
+    for &(kind, errors) in kinds {
+        for &error in errors {
+            let mut at = 1;
+            let mut suffer = |fault| {
+                runs += 1;
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(fault))).unwrap_or_else(|_| {
+                    wrong += 1;
+                    wrong < WRONG_MAX
+                })
+            };
+            while suffer(Fault { kind, error, at }) {
+                at += step(at);
+            }
+        }
+    }
+    assert_eq!(wrong, 0, "of {runs} runs with a fault so many went wrong");
+    runs
+}
+
+/// The text of an answer; what came instead.
+fn ask(address: &str) -> Result<String, String> {
+    let failed = |error: std::io::Error| error.to_string();
+    let mut client = TcpStream::connect(address).map_err(failed)?;
+    client.set_read_timeout(Some(Duration::from_secs(SECONDS_MAX))).map_err(failed)?;
+    let body = r#"{"prompt": "the", "max_tokens": 3, "seed": 1, "ignore_eos": true}"#;
+    let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    write!(client, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).map_err(failed)?;
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).map_err(|error| {
+        assert!(error.kind() != std::io::ErrorKind::WouldBlock, "no answer comes");
+        error.to_string()
+    })?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| format!("no head: {answer}"))?;
+    let value: serde_json::Value = serde_json::from_str(body).map_err(|error| format!("{error}: {answer}"))?;
+    if head.starts_with("HTTP/1.1 200 ") {
+        return Ok(value["choices"][0]["text"].as_str().expect("a text").to_string());
+    }
+    let message = value["error"]["message"].as_str().expect("an error in words");
+    assert!(!message.contains('\n'), "{message}");
+    Err(message.to_string())
+}
+
+/// Starts a server with a fault, asks it some times and ends it. Whether the fault fired.
+fn serve(place: &Place, fault: Option<Fault>, expected: Option<&str>) -> (bool, String) {
+    let what = format!("{fault:?}");
+    let mut command = place.program(fault);
+    command.args(words("serve --port 0 -c 64 -np 1 -t 2 --log-level warn -m")).arg(demo("demo-target"));
+    command.arg("-lcd").arg(place.at("store")).arg("--costs").arg(place.at("costs"));
+    command.arg("--config").arg(place.at("config.toml"));
+    let mut server = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let (sender, lines) = mpsc::channel();
+    let err = BufReader::new(server.stderr.take().expect("it is piped"));
+    std::thread::spawn(move || err.lines().map_while(Result::ok).for_each(|line| drop(sender.send(line))));
+    let (mut said, mut text) = (String::new(), String::new());
+    let mut begins = None;
+    while begins.is_none() {
+        let Ok(line) = lines.recv_timeout(Duration::from_secs(SECONDS_MAX)) else { break };
+        begins = line.trim().split_once(" at http://").map(|(_, address)| address.to_string());
+        said += &(line + "\n");
+    }
+    if let Some(address) = &begins {
+        let mut asked = 0;
+        while asked < REQUESTS {
+            let had_fired = place.has_fired();
+            match ask(address) {
+                Ok(answer) => {
+                    assert!(expected.is_none_or(|text| text == answer), "{what}: {answer:?}, not {expected:?}");
+                    text = answer;
+                }
+                // A request whose fault came before, or that no fault can explain.
+                Err(error) if had_fired || fault.is_none_or(Fault::is_harmless) => panic!("{what}: {error}\n{said}"),
+                Err(_) => {}
+            }
+            asked += 1;
+        }
+        Command::new("kill").args(["-TERM", &server.id().to_string()]).status().expect("it can be asked to end");
+    }
+    let code = ends(&what, &mut server);
+    lines.iter().for_each(|line| said += &(line + "\n"));
+    judge(&what, code, &said);
+    assert!(begins.is_some() || code == Some(1), "{what}: it ended without an address and an error: {said}");
+    if std::fs::exists(place.at("store")).expect("it can be asked") {
+        let read = crate::run(&["generate", "x", "-n", "1", "-lcs", &place.at("store")]);
+        assert_eq!(read.code, 0, "{what}: {}", read.err);
+    }
+    let count = std::fs::read_dir(place.folder.path()).expect("a folder").count();
+    assert!(count <= 5, "{what}: {count} files");
+    (place.has_fired(), text)
+}
+
+/// A server with the faults of these kinds.
+fn serve_all(kinds: &[(&'static str, &[i32])], step: impl Fn(u64) -> u64) -> usize {
+    let place = Place::new();
+    std::fs::write(place.at("config.toml"), "seed = 1\n").expect("written");
+    let (_, text) = serve(&place, None, None);
+    assert!(!text.is_empty());
+    all_faults(kinds, step, |fault| serve(&place, Some(fault), Some(&text)).0)
+}
+
+#[test]
+fn a_server_survives_its_connections() {
+    if shim().is_some() {
+        let kinds: [(&str, &[i32]); 3] = [("receive", &[ECONNRESET]), ("send", &[EPIPE]), ("accept", &[EMFILE])];
+        let runs = serve_all(&kinds, |at| at.max(2) * 2);
+        assert!(runs >= 2 * kinds.len(), "each kind fires at least once, and then it does not: {runs} runs");
+    }
+}
+
+#[test]
+#[ignore = "minutes: every call of a server"]
+fn a_server_survives_every_call_that_fails() {
+    let runs = serve_all(&[&CONNECTIONS[..], &FAULTS[..]].concat(), |at| if at < 60 { 1 } else { at / 7 });
+    println!("serve: {runs} runs with a fault");
+}
+
+/// Fetches a model with a fault. Whether the fault fired.
+fn pull(hub: &Hub, fault: Option<Fault>) -> bool {
+    let place = Place::new();
+    let fetch = |fault: Option<Fault>| {
+        let mut command = place.program(fault);
+        command.args(["pull", "golden/llama"]).env("HF_HUB_OFFLINE", "0").env("HF_ENDPOINT", hub.url());
+        command.env("HF_HOME", place.at("hub"));
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut err = child.stderr.take().expect("it is piped");
+        let code = ends(&format!("{fault:?}"), &mut child);
+        let mut said = String::new();
+        err.read_to_string(&mut said).expect("UTF-8");
+        judge(&format!("{fault:?}"), code, &said);
+        is_whole(&place.at("hub"), &format!("{fault:?}: {said}")) || code == Some(1)
+    };
+    assert!(fetch(fault), "{fault:?}: it says that all is there");
+    let fired = place.has_fired();
+    assert!(fetch(None) && is_whole(&place.at("hub"), ""), "{fault:?}: the next one does not fetch all");
+    fired
+}
+
+/// Whether the cache has the model; every file that it has is the hub's.
+fn is_whole(cache: &str, what: &str) -> bool {
+    let snapshots = std::path::Path::new(cache).join("hub/models--golden--llama/snapshots");
+    let folders = std::fs::read_dir(snapshots).into_iter().flatten().flatten();
+    let mut count = 0;
+    for file in folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten()) {
+        let theirs = std::path::Path::new(&golden("llama")).join(file.file_name());
+        let Ok(bytes) = std::fs::read(file.path()) else { continue };
+        assert!(bytes == std::fs::read(&theirs).expect("a file of the hub"), "{what}: {}", theirs.display());
+        count += usize::from(["config.json", "model.safetensors"].iter().any(|name| file.file_name() == *name));
+    }
+    count == 2
+}
+
+#[test]
+#[ignore = "minutes: every call of a download"]
+fn what_is_fetched_survives_every_call_that_fails() {
+    if shim().is_none() {
+        return;
+    }
+    let hub = Hub::start();
+    hub.offer_folder("golden/llama", std::path::Path::new(&golden("llama")));
+    assert!(!pull(&hub, None));
+    let disk: (&str, &[i32]) = ("disk", &[ENOSPC]);
+    let kinds = [&CONNECTIONS[..], &FAULTS[..], &[disk]].concat();
+    let runs = all_faults(&kinds, |at| if at < 60 { 1 } else { at / 7 }, |fault| pull(&hub, Some(fault)));
+    println!("pull: {runs} runs with a fault");
+}
