@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use memmap2::{MmapMut, MmapRaw};
 
 /// Bytes of a reserve; a larger matrix has one for itself.
-const RESERVE: usize = if cfg!(miri) { 4 << 20 } else { 256 << 20 };
+const RESERVE: usize = if cfg!(miri) { 1 << 16 } else { 256 << 20 };
 /// Bytes of a large page.
 const PAGE: usize = 2 << 20;
 /// Matrices begin at lines of memory.
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn matrices_do_not_overlap_and_begin_with_zeros() {
         let mut all: Vec<Memory> =
-            [1, 64, 1000, 3 << 20, 0, RESERVE + 5, 77].map(|len| Memory::zeroed(len).expect("there is memory")).into();
+            [1, 64, 1000, RESERVE / 80, 0, RESERVE + 5, 77].map(|len| Memory::zeroed(len).expect("there is memory")).into();
         // Where memory is refused Miri ends.
         assert!(Memory::zeroed(usize::MAX - 5).is_none() && (cfg!(miri) || Memory::zeroed(1 << 60).is_none()));
         // What fills a reserve to its last byte, and one more.
