@@ -4,6 +4,7 @@ mod weights {
     mod bytes;
     mod files;
     mod gguf;
+    mod gguf_peer;
     mod gguf_write;
     mod gguf_writer;
     mod mutations;

@@ -241,7 +241,11 @@ impl Place {
         assert!(!err.contains("panicked"), "{what}");
         match output.status.code() {
             Some(0) => {
-                assert!(errors == 0 && (said == texts.said || case.name == "timed"), "{what}\n{said:?}\n{:?}", texts.said);
+                assert!(
+                    errors == 0 && (said == texts.said || case.name == "timed"),
+                    "{what}\n{said:?}\n{:?}",
+                    texts.said
+                );
             }
             Some(1) => assert!(errors == 1 && (texts.said.starts_with(said) || is_other), "{what}\n{said:?}"),
             _ => panic!("{what}"),

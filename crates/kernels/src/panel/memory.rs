@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use memmap2::{MmapMut, MmapRaw};
 
-/// Bytes of a reserve; a larger matrix has one for itself.
-const RESERVE: usize = if cfg!(miri) { 1 << 16 } else { 256 << 20 };
+/// Bytes of a reserve; a larger matrix has one for itself. Small where tests go through all sizes around it.
+const RESERVE: usize = if cfg!(any(test, miri)) { 1 << 16 } else { 256 << 20 };
 /// Bytes of a large page.
 const PAGE: usize = 2 << 20;
 /// Matrices begin at lines of memory.
@@ -47,7 +47,9 @@ impl Memory {
         let mut current: MutexGuard<'_, (Weak<MmapRaw>, usize)> =
             CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (reserve, used) = match (current.0.upgrade(), current.1) {
-            (Some(reserve), used) if len <= reserve.len() - used => (reserve, used),
+            // Not for one that is larger than a reserve, even where it would fit into the rest of its last page: what it
+            // takes is not noted below.
+            (Some(reserve), used) if len <= RESERVE.min(reserve.len() - used) => (reserve, used),
             // Where addresses are few (`ulimit -v`), what is asked for may still be had, and nothing beyond.
             _ => reserve(len.max(RESERVE)).or_else(|| reserve(len))?,
         };
@@ -87,8 +89,9 @@ mod tests {
 
     #[test]
     fn matrices_do_not_overlap_and_begin_with_zeros() {
-        let mut all: Vec<Memory> =
-            [1, 64, 1000, RESERVE / 80, 0, RESERVE + 5, 77].map(|len| Memory::zeroed(len).expect("there is memory")).into();
+        let mut all: Vec<Memory> = [1, 64, 1000, RESERVE / 80, 0, RESERVE + 5, 77]
+            .map(|len| Memory::zeroed(len).expect("there is memory"))
+            .into();
         // Where memory is refused Miri ends.
         assert!(Memory::zeroed(usize::MAX - 5).is_none() && (cfg!(miri) || Memory::zeroed(1 << 60).is_none()));
         // What fills a reserve to its last byte, and one more.
@@ -104,6 +107,24 @@ mod tests {
         for (i, memory) in all.iter().enumerate() {
             assert!(memory.as_slice().iter().all(|byte| *byte == i as u8 + 1), "memory {i}");
             assert!(memory.len == 0 || memory.start.as_ptr().addr().is_multiple_of(LINE), "memory {i}");
+        }
+    }
+
+    #[test]
+    fn no_two_matrices_have_a_byte_in_common() {
+        // Sizes around those at which a reserve or a large page ends, some of them given back on the way.
+        let sizes = [1, LINE, RESERVE / 2, RESERVE - 1, RESERVE, RESERVE + 1, PAGE - RESERVE, PAGE, PAGE + RESERVE];
+        let mut all: Vec<Memory> = Vec::new();
+        for round in 0..40 {
+            for step in 0..sizes.len() {
+                all.push(Memory::zeroed(sizes[(step * (round % 5 + 1)) % sizes.len()]).expect("there is memory"));
+            }
+            if round % 3 == 0 {
+                drop(all.drain(..all.len() / 2));
+            }
+            let mut ranges: Vec<_> = all.iter().map(|memory| memory.as_slice().as_ptr_range()).collect();
+            ranges.sort_by_key(|range| range.start);
+            assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start), "round {round}");
         }
     }
 }

@@ -38,7 +38,7 @@ impl Chance {
 }
 
 /// Case `number`: a seed with one to eight changes.
-fn mutated(seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
+pub(super) fn mutated(seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
     let chance = &mut Chance(number.wrapping_mul(0x5851_f42d_4c95_7f2d));
     let mut data = seeds[chance.below(seeds.len())].clone();
     for _ in 0..1 + chance.below(8) {
