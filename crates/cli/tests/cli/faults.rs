@@ -8,7 +8,8 @@
 //!
 //! The gate runs samples; `cargo test -p foretoken-cli --test cli faults -- --ignored` runs all of it (FORETOKEN_FAULTS
 //! names one command, or one kind behind a colon: `logits:read`).
-//! Linux alone. What serves and fetches has the faults of connections, too (`faults/network.rs`). Left out: faults of memory, and of mapped files that change (`weights/src/map.rs`).
+//! Linux alone. What serves and fetches has the faults of connections, too (`faults/network.rs`). Left out: faults of
+//! memory, and of mapped files that change (`weights/src/map.rs`).
 
 mod network;
 

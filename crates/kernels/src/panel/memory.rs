@@ -47,7 +47,7 @@ impl Memory {
         let mut current: MutexGuard<'_, (Weak<MmapRaw>, usize)> =
             CURRENT.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (reserve, used) = match (current.0.upgrade(), current.1) {
-            // Not for one that is larger than a reserve, even where it would fit into the rest of its last page: what it
+            // Not one that is larger than a reserve, even where it would fit into the rest of the last page: what it
             // takes is not noted below.
             (Some(reserve), used) if len <= RESERVE.min(reserve.len() - used) => (reserve, used),
             // Where addresses are few (`ulimit -v`), what is asked for may still be had, and nothing beyond.

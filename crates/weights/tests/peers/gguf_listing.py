@@ -16,9 +16,11 @@ from gguf import GGUFReader, GGUFValueType
 OWN = ("GGUF.version", "GGUF.tensor_count", "GGUF.kv_count")
 
 
+IN_DIGITS = (GGUFValueType.STRING, GGUFValueType.FLOAT32, GGUFValueType.FLOAT64)
+
+
 def shown(part, kind):
-    raw = part.tobytes()
-    return raw.hex() if kind in (GGUFValueType.STRING, GGUFValueType.FLOAT32, GGUFValueType.FLOAT64) else str(int(part[0]))
+    return part.tobytes().hex() if kind in IN_DIGITS else str(int(part[0]))
 
 
 def listing(path):
