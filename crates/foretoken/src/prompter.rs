@@ -128,7 +128,7 @@ impl Prompter {
             return Err(Error::input(self.target.missing_tokenizer()));
         };
         self.check_bytes("messages", input.text_bytes())?;
-        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before);
+        let transcript = self.chat_template()?.encode_behind(tokenizer, input, before, self.bytes_max());
         let transcript = transcript.map_err(|error| of_template(error, Error::Input))?;
         if transcript.tokens().is_empty() {
             let name = &self.target.name;
@@ -144,13 +144,22 @@ impl Prompter {
     /// Refuses a text of so many bytes that cannot fit whatever its tokens are: finding them would take some two
     /// hundred times its bytes of memory.
     fn check_bytes(&self, what: &str, bytes: usize) -> Result<(), Error> {
-        let longest = self.tokenizer.as_ref().map_or(1, |tokenizer| tokenizer.token_bytes_max());
-        let most = self.context.saturating_mul(longest);
+        let (longest, most) = (self.token_bytes_max(), self.bytes_max());
         if self.tokenizer.is_none() || bytes <= most {
             return Ok(());
         }
         let why = format!("the context is {} tokens, of at most {longest} bytes each", self.context);
         Err(Error::input(format!("{what}: expected at most {most} bytes ({why}), found {bytes}")))
+    }
+
+    /// Bytes of the longest token.
+    fn token_bytes_max(&self) -> usize {
+        self.tokenizer.as_ref().map_or(1, |tokenizer| tokenizer.token_bytes_max())
+    }
+
+    /// Bytes of the longest text that may fit into the context.
+    fn bytes_max(&self) -> usize {
+        self.context.saturating_mul(self.token_bytes_max())
     }
 
     /// The drafters of a request that names its way of drafting itself, of those that the generator was opened with

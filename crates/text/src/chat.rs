@@ -138,7 +138,7 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::render`] and [`Tokenizer::encode`].
     pub fn encode(&self, tokenizer: &Tokenizer, input: &ChatInput) -> Result<Vec<Token>, TextError> {
-        let (text, specials) = self.render_with_specials(tokenizer, input)?;
+        let (text, specials) = self.render_with_specials(tokenizer, input, usize::MAX)?;
         tokenizer.encode_with(&text, &specials)
     }
 
@@ -147,14 +147,16 @@ impl ChatTemplate {
     /// [`ChatTemplate::encode`].
     ///
     /// # Errors
-    /// As [`ChatTemplate::encode`].
+    /// As [`ChatTemplate::encode`], or the text has more than `bytes_max` bytes: looking for the tokens of a text that
+    /// cannot be used takes seconds and hundreds of times its memory.
     pub fn encode_behind(
         &self,
         tokenizer: &Tokenizer,
         input: &ChatInput,
         before: &Transcript,
+        bytes_max: usize,
     ) -> Result<Transcript, TextError> {
-        let (text, specials) = self.render_with_specials(tokenizer, input)?;
+        let (text, specials) = self.render_with_specials(tokenizer, input, bytes_max)?;
         Ok(Transcript::encoded(tokenizer, text, specials)?.behind(before))
     }
 
@@ -163,9 +165,14 @@ impl ChatTemplate {
         &self,
         tokenizer: &Tokenizer,
         input: &ChatInput,
+        bytes_max: usize,
     ) -> Result<(String, Vec<SpecialSpan>), TextError> {
         let program = self.program(input);
         let text = self.run(program, input)?;
+        if text.len() > bytes_max {
+            let expected = format!("expected at most {bytes_max} bytes, which the context may hold");
+            return Err(TextError::template(&self.name, format!("{expected}, found {}", text.len())));
+        }
         let found = spelt_out(tokenizer, &text, tokenizer.specials(&text));
         let strings = input.strings();
         let own = [&text, &program.source].into_iter().chain(self.marks.iter().map(|(_, text)| text));

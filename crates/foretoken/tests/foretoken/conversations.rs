@@ -98,6 +98,16 @@ fn texts_that_cannot_fit_are_refused_before_they_are_tokens() {
     let mut conversation = Conversation::new(&generator.prompter, None).expect("the demo can chat");
     conversation.ask(text.clone());
     assert_eq!(refused(conversation.request()), expected("messages"));
+    // Also where the template makes it long.
+    drop(conversation);
+    settings.model.chat_template = Some("{{ 'a' * 1000000 }}".to_owned());
+    let generator = Generator::open(&settings).expect("both are there");
+    let mut conversation = Conversation::new(&generator.prompter, None).expect("it parses");
+    conversation.ask("hello".to_owned());
+    assert_eq!(
+        refused(conversation.request()),
+        format!("chat_template: expected at most {} bytes, which the context may hold, found 1000000", 512 * longest)
+    );
 }
 
 #[test]

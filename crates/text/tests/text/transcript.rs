@@ -18,7 +18,7 @@ fn mark(tokenizer: &Tokenizer, text: &str) -> Token {
 }
 
 fn turn(template: &ChatTemplate, tokenizer: &Tokenizer, messages: &[Message], before: &Transcript) -> Transcript {
-    template.encode_behind(tokenizer, &ChatInput::new(messages, true), before).unwrap()
+    template.encode_behind(tokenizer, &ChatInput::new(messages, true), before, usize::MAX).unwrap()
 }
 
 fn anew(template: &ChatTemplate, tokenizer: &Tokenizer, messages: &[Message]) -> Vec<Token> {
