@@ -13,7 +13,7 @@ use memmap2::{MmapMut, MmapRaw};
 /// Bytes of a reserve; a larger matrix has one for itself. Small where tests go through all sizes around it.
 const RESERVE: usize = if cfg!(any(test, miri)) { 1 << 16 } else { 256 << 20 };
 /// Bytes of a large page.
-const PAGE: usize = 2 << 20;
+const PAGE: usize = if cfg!(any(test, miri)) { 1 << 14 } else { 2 << 20 };
 /// Matrices begin at lines of memory.
 const LINE: usize = 64;
 
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn no_two_matrices_have_a_byte_in_common() {
         // Sizes around those at which a reserve or a large page ends, some of them given back on the way.
-        let sizes = [1, LINE, RESERVE / 2, RESERVE - 1, RESERVE, RESERVE + 1, PAGE - RESERVE, PAGE, PAGE + RESERVE];
+        let sizes = [1, LINE, PAGE, RESERVE / 2, RESERVE - 1, RESERVE, RESERVE + 1, RESERVE + PAGE, RESERVE * 2];
         let mut all: Vec<Memory> = Vec::new();
         for round in 0..40 {
             for step in 0..sizes.len() {

@@ -2,7 +2,7 @@
 //!
 //! Oniguruma, with which the `tokenizers` library splits and replaces, goes back and tries again wherever an expression
 //! could have matched otherwise: `(a+)+$` does so twice as often for each further `a`. Its own bound, ten million tries
-//! at one place of a text and no bound over its places, lets one search take hours. The bounds here are a second.
+//! at one place of a text and no bound over its places, lets one search take minutes. The bounds here are a second.
 //!
 //! They hold for the whole process, since the library has no way to say them for one expression. Left out: expressions
 //! that match often and try nearly as often as they may each time, whose cost is that bound times the matches.
