@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn no_two_matrices_have_a_byte_in_common() {
         // Sizes around those at which a reserve or a large page ends, some of them given back on the way.
-        let sizes = [1, LINE, PAGE, RESERVE / 2, RESERVE - 1, RESERVE, RESERVE + 1, RESERVE + PAGE, RESERVE * 2];
+        let sizes = [1, RESERVE + 1, LINE, PAGE, RESERVE - 1, RESERVE, 7, RESERVE + PAGE / 2, RESERVE * 2];
         let mut all: Vec<Memory> = Vec::new();
         for round in 0..40 {
             for step in 0..sizes.len() {
