@@ -132,6 +132,8 @@ pub use foretoken_model::{CacheType, Executor, ExecutorError, ModelError, Weight
 pub use foretoken_speculation::{
     Chance, Constrained, Constraint, Costs, DraftSettings, Drafter, Promise, Sampling, SamplingProblem, Tenant,
 };
+#[doc(hidden)] // for the server
+pub use foretoken_text::caught;
 pub use foretoken_text::{
     AnswerPiece, ChatInput, ChatTemplate, Json, Message as ChatMessage, TextError, Tokenizer, ToolCall, ToolCallReader,
     ToolFormat,

@@ -1,11 +1,12 @@
-//! Threads of a server, all of them there before it begins: the runtime panics where the system refuses one.
+//! Threads of a server, all of them there before it listens: a request never waits for one that the system refuses.
 //!
 //! Left out: the engine's thread, which says itself that it cannot be had.
 
-use std::panic;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use foretoken::caught;
 use tokio::runtime::{Builder, Runtime};
 
 /// Of texts that become tokens, and answers that become JSON.
@@ -19,26 +20,23 @@ const NEEDED: usize = BLOCKING + 1;
 /// take little, and the machine is for the engine.
 ///
 /// # Errors
-/// The system refuses one; in words.
+/// The system refuses a thread; in words.
 pub(crate) fn runtime() -> Result<Runtime, String> {
     had(NEEDED, std::thread::Builder::new)?;
-    // All that are needed could be had just now. One that is refused all the same is not a defect to be reported.
-    let loud = panic::take_hook();
-    panic::set_hook(Box::new(|_| ()));
-    let built = panic::catch_unwind(|| {
-        let mut builder = Builder::new_current_thread();
-        builder.max_blocking_threads(BLOCKING).thread_name("foretoken-server");
-        let runtime = builder.thread_keep_alive(FOR_EVER).enable_all().build()?;
-        begin_blocking(&runtime);
-        Ok::<_, std::io::Error>(runtime)
-    });
-    panic::set_hook(loud);
-    let refused = || "threads: expected those of the server, found that the system refuses one".to_string();
-    built.map_err(|_| refused())?.map_err(|error| format!("threads: cannot be had: {error}"))
+    let mut builder = Builder::new_current_thread();
+    builder.max_blocking_threads(BLOCKING).thread_name("foretoken-server").thread_keep_alive(FOR_EVER).enable_all();
+    let expected = format!("threads: expected {BLOCKING} that wait for files and long work");
+    let runtime = builder.build().map_err(|error| format!("{expected}: {error}"))?;
+    // They could be had a moment ago. The runtime panics where it gets none, and goes on without a word with fewer.
+    match caught("threads", || begin_blocking(&runtime)) {
+        Ok(BLOCKING) => Ok(runtime),
+        Ok(found) => Err(format!("{expected}, found {found}")),
+        Err(words) => Err(format!("{expected}, found none: {words}")),
+    }
 }
 
-/// Begins the threads that wait, which the runtime would begin when it needs them.
-fn begin_blocking(runtime: &Runtime) {
+/// Begins the threads that wait, which the runtime would begin when it needs them. How many there are.
+fn begin_blocking(runtime: &Runtime) -> usize {
     let begun = Arc::new((Mutex::new(0), Condvar::new()));
     let begin = |_| {
         let begun = Arc::clone(&begun);
@@ -49,10 +47,12 @@ fn begin_blocking(runtime: &Runtime) {
             one_more.notify_all();
             // Each waits for all others, so that none does the work of two; but not for one that is refused.
             drop(one_more.wait_timeout_while(count, Duration::from_secs(1), |count| *count < BLOCKING));
+            format!("{:?}", std::thread::current().id())
         })
     };
     let tasks: Vec<_> = (0..BLOCKING).map(begin).collect();
-    tasks.into_iter().for_each(|task| drop(runtime.block_on(task)));
+    let threads: BTreeSet<String> = tasks.into_iter().filter_map(|task| runtime.block_on(task).ok()).collect();
+    threads.len()
 }
 
 /// Starts so many threads, at a time, and ends them.

@@ -1,8 +1,9 @@
 //! Panics of libraries as errors.
 //!
 //! The libraries for tokenizers and templates trust what they are given more than we trust those who made it, and panic
-//! at some of it. What they are asked to do is done behind [`caught`], where a panic becomes an error and is not
-//! printed. Left out: stacks that overflow and memory that ends, which nobody can catch; they are bounded before.
+//! at some of it; that of the server's threads panics where the system refuses one. What they are asked to do is done
+//! behind [`caught`], where a panic becomes an error and is not printed. Left out: stacks that overflow and memory that
+//! ends, which nobody can catch; they are bounded before.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -14,7 +15,7 @@ thread_local! {
 }
 
 /// Runs a function that calls a library for these things, and says what it panicked with.
-pub(crate) fn caught<T>(things: &str, act: impl FnOnce() -> T) -> Result<T, String> {
+pub fn caught<T>(things: &str, act: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let loud = panic::take_hook();

@@ -1,5 +1,8 @@
 //! What do tokens mean as bytes? Tokenizers, incremental text, chat templates and stop strings.
 //!
+//! Regular expressions of tokenizers are bounded for the whole process, and so are those of a program that uses
+//! Oniguruma itself.
+//!
 //! The heavy text dependencies enter the workspace here and nowhere else: `tokenizers`, which encodes as the
 //! checkpoints were trained, and `minijinja`, which runs the templates they bring along. Everything that a sequence
 //! drags along ([`TextStream`], [`StopMatcher`]) can go back to any earlier length, and is then as if it had never gone
@@ -33,6 +36,8 @@ mod stream;
 mod tokenizer;
 mod translate;
 
+#[doc(hidden)] // for the server, whose runtime panics, too
+pub use caught::caught;
 pub use chat::{AnswerPiece, ChatInput, ChatTemplate, Json, Message, ToolCall, ToolCallReader, ToolFormat, Transcript};
 pub use error::TextError;
 pub use export::{Exported, Marks, gguf_vocabulary};

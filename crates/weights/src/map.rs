@@ -60,13 +60,15 @@ impl Bytes {
     /// [`WeightsError::Io`] if the path is not a regular file or cannot be opened or mapped.
     pub fn map(path: impl AsRef<Path>) -> Result<Bytes, WeightsError> {
         let path = path.as_ref();
-        // Asked before opening: opening a named pipe would wait for its writer.
-        let metadata = std::fs::metadata(path).map_err(|error| WeightsError::io(path, "open", error))?;
-        if !metadata.is_file() {
-            let error = std::io::Error::other("expected a regular file, found a directory or a device");
-            return Err(WeightsError::io(path, "open", error));
-        }
-        let file = File::open(path).map_err(|error| WeightsError::io(path, "open", error))?;
+        let failed = |error| WeightsError::io(path, "open", error);
+        let check = |metadata: std::fs::Metadata| match metadata.is_file() {
+            true => Ok(()),
+            false => Err(failed(std::io::Error::other("expected a regular file, found a directory or a device"))),
+        };
+        // Asked before opening, which would wait for a pipe's writer; asked again of what was opened.
+        check(std::fs::metadata(path).map_err(failed)?)?;
+        let file = File::open(path).map_err(failed)?;
+        check(file.metadata().map_err(failed)?)?;
         // SAFETY: the mapping is read-only, so this process cannot change it. Another process that shortens
         // or rewrites a model file under a running engine can; no system call prevents that, and reading the weights
         // into memory instead would double the start-up time and the footprint of every process that shares them.

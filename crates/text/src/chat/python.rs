@@ -97,8 +97,10 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, arguments: &[
             Ok(pieces(text.rsplit_once(separator), separator, ["", "", text]))
         }
         "rsplit" => {
-            let (separator, most): (&str, Option<usize>) = from_args(arguments)?;
-            let mut parts: Vec<&str> = text.rsplitn(most.map_or(usize::MAX, |most| most + 1), separator).collect();
+            let (separator, most): (&str, Option<i64>) = from_args(arguments)?;
+            // A number below zero is none, as in Python.
+            let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+            let mut parts: Vec<&str> = text.rsplitn(most.saturating_add(1), separator).collect();
             parts.reverse();
             Ok(parts.into_iter().map(Value::from).collect())
         }
@@ -129,7 +131,9 @@ fn most_made(state: &State, text: &str, name: &str, arguments: &[Value]) -> Resu
         "splitlines" => times(text.bytes().filter(|byte| matches!(byte, b'\n' | b'\r')).count() + 1, PIECE),
         "join" => {
             let weight = weigh(state, arguments)?;
-            weight.values.saturating_mul(text.len() as u64 + 32).saturating_add(weight.bytes)
+            // A text is joined letter by letter.
+            let joined = argument(0).map_or(weight.values, |letters| letters.chars().count() as u64);
+            joined.saturating_mul(text.len() as u64 + 32).saturating_add(weight.bytes)
         }
         "format" => {
             // Numbers in the text are widths and precisions, each of which may be filled.

@@ -4,8 +4,9 @@
 //! could have matched otherwise: `(a+)+$` does so twice as often for each further `a`. Its own bound, ten million tries
 //! at one place of a text and no bound over its places, lets one search take minutes. The bounds here are a second.
 //!
-//! They hold for the whole process, since the library has no way to say them for one expression. Left out: expressions
-//! that match often and try nearly as often as they may each time, whose cost is that bound times the matches.
+//! They hold for the whole process, since the library has no way to say them for one expression: in a program that uses
+//! Oniguruma itself, for its expressions too, from the first tokenizer on. Left out: expressions that match often and
+//! try nearly as often as they may each time, whose cost is that bound times the matches.
 
 use std::sync::Once;
 
@@ -22,8 +23,9 @@ const TRIES_OF_A_SEARCH: u32 = 100_000_000;
 pub(super) fn bound_tries() {
     static BOUNDED: Once = Once::new();
     BOUNDED.call_once(|| {
-        // SAFETY: both functions store a number that every later search reads. No search runs yet: whatever uses the
-        // library does so in `guarded`, which comes here first.
+        // SAFETY: both functions store a number that every later search reads. None of ours runs yet: whatever uses the
+        // library does so in `guarded`, which comes here first. A program that searches by itself on another thread at
+        // this moment would read an aligned word before or after it is stored.
         unsafe {
             onig_sys::onig_set_retry_limit_in_match(TRIES_AT_A_PLACE.into());
             onig_sys::onig_set_retry_limit_in_search(TRIES_OF_A_SEARCH.into());

@@ -134,6 +134,7 @@ fn bombs_are_refused() {
         format!("{twice}{{% set ns.a = [ns.a, ns.a, ns.a]|join(ns.a) %}}{{% endfor %}}"),
         format!("{twice}{{% set ns.a = ns.a.join([ns.a, ns.a, ns.a]) %}}{{% endfor %}}"),
         format!("{twice}{{% set ns.a = '{{0}}{{0}}{{0}}'.format(ns.a) %}}{{% endfor %}}"),
+        "{{ ('b' * 60000).join('a' * 90000) | length }}".to_owned(),
         "{{ 'a' * 10**12 }}".to_owned(),
         "{{ 'a' * 100000000 }}".to_owned(),
         "{{ '%99999999999d' | format(1) }}".to_owned(),

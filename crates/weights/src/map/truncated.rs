@@ -51,7 +51,7 @@ impl Listing {
     pub(super) fn new(path: &Path, bytes: &[u8]) -> Self {
         let name: String = path.display().to_string().chars().take(1000).flat_map(escaped).collect();
         let expected = format!("expected {} bytes, found fewer", bytes.len());
-        let line = format!("error: {name}: {expected}: it was shortened while it was used\n");
+        let line = format!("error: {name}: {expected}: it was shortened while it was used, or cannot be read\n");
         let line: Arc<[u8]> = Arc::from(line.into_bytes());
         let is_taken =
             |listed: &&Listed| listed.start.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_err();

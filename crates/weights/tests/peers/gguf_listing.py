@@ -43,14 +43,16 @@ def give_up(*_):
     raise TimeoutError("it counts for ever")
 
 
-signal.signal(signal.SIGALRM, give_up)
+signal.signal(signal.SIGVTALRM, give_up)
 numpy.seterr(all="ignore")
 warnings.simplefilter("ignore")
 for line in sys.stdin:
-    signal.setitimer(signal.ITIMER_REAL, 60 if "mutated" not in line else 0.25)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 60 if "mutated" not in line else 0.25)
     try:
-        answer = listing(line.rstrip("\n"))
-    except (Exception, MemoryError) as error:  # whatever it is: it is no listing
+        try:
+            answer = listing(line.rstrip("\n"))
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    except Exception as error:  # whatever it is: it is no listing
         answer = {"refused": f"{type(error).__name__}: {error}"[:200]}
-    signal.setitimer(signal.ITIMER_REAL, 0)
     print(json.dumps(answer), flush=True)

@@ -162,7 +162,8 @@ fn what_is_read_is_what_the_package_reads() {
     paths.sort();
     let seeds: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).expect("a file")).collect();
     for (path, seed) in paths.iter().zip(&seeds) {
-        peer.compare(path, seed.clone(), &path.display().to_string());
+        let both = peer.compare(path, seed.clone(), &path.display().to_string());
+        assert_eq!(both, (true, true), "{}", path.display());
     }
     let others = std::env::var_os("FORETOKEN_TEST_DATA").map(|folder| Path::new(&folder).join("models"));
     for folder in others.iter().flat_map(std::fs::read_dir).flatten().flatten() {

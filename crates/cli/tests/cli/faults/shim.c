@@ -1,6 +1,6 @@
 /* The boundary to libc with faults: loaded by LD_PRELOAD, it makes the n-th call of one kind fail.
  *
- * FAULT_KIND    what fails: read, open, write, sync, rename, mmap, truncate, stat, thread, lock, disk; of connections
+ * FAULT_KIND    what fails: read, open, write, sync, rename, unlink, mkdir, mmap, truncate, stat, thread, lock, disk; of connections
  *               socket, option, accept, connect, receive, send, poll
  * FAULT_ERROR   how: the number of an error, or 0 for a short read or write
  * FAULT_AT      which call of the kind fails, from 1; of disk: how many bytes fit onto it
