@@ -78,11 +78,13 @@ impl Interrupts {
 fn hear_on_a_thread() -> std::io::Result<()> {
     let (heard, hears) = std::sync::mpsc::channel();
     let thread = move || {
-        let signals = tokio::runtime::Builder::new_current_thread().enable_io().build().and_then(|runtime| {
+        // The library panics where no file can be opened.
+        let signals = foretoken::caught("signals", || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
             let signals = runtime.block_on(async { Signals::new() })?;
             Ok((runtime, signals))
         });
-        match signals {
+        match signals.unwrap_or_else(|words| Err(std::io::Error::other(words))) {
             Ok((runtime, signals)) => {
                 let _ = heard.send(Ok(()));
                 runtime.block_on(hear(signals));
@@ -116,11 +118,10 @@ struct Signals(Vec<(i32, tokio::signal::unix::Signal)>);
 impl Signals {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
-        let ignored = ignored();
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].into_iter();
-        let heard = kinds.filter(|kind| ignored >> (kind.as_raw_value() - 1) & 1 == 0);
+        let heard: Vec<SignalKind> = kinds.filter(|kind| !foretoken_server::is_ignored(*kind)).collect();
         let with_code = |kind: SignalKind| Ok((128 + kind.as_raw_value(), signal(kind)?));
-        Ok(Self(heard.map(with_code).collect::<std::io::Result<_>>()?))
+        Ok(Self(heard.into_iter().map(with_code).collect::<std::io::Result<_>>()?))
     }
 
     /// The exit code of the next one.
@@ -134,14 +135,6 @@ impl Signals {
         })
         .await
     }
-}
-
-/// The signals that this program was started to ignore, as bits; none where the system does not say.
-#[cfg(unix)]
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 #[cfg(not(unix))]

@@ -185,6 +185,7 @@ fn main() -> ExitCode {
     defects::tell_in_one_line();
     // Where the system refuses, a file that is shortened ends the program without a word, as it would have before.
     let _ = foretoken_weights::exit_if_a_mapped_file_is_truncated();
+    foretoken_weights::fail_where_a_file_may_not_grow();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -243,6 +243,8 @@ impl ServerOptions {
             LogLevel::Debug => LevelFilter::DEBUG,
         };
         let log = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+        // A line that cannot be written is lost; told of on standard error it would be a panic.
+        let log = log.log_internal_errors(false);
         match self.log_json {
             true => log.json().init(),
             false => log.with_ansi(false).init(),

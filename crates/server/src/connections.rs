@@ -10,7 +10,7 @@ mod client;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -31,6 +31,8 @@ const HEADERS_MAX: usize = 128;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// If no connection can be accepted (there are too many files open), it is tried again after so long.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// And told of again after so long.
+const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
 /// Serves connections until `shutdown` is ready, and then until all are done or time is over.
 pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
@@ -38,6 +40,7 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
     let graceful = GracefulShutdown::new();
     let idle = app.settings.idle_timeout();
     let mut shutdown = std::pin::pin!(shutdown);
+    let mut told: Option<Instant> = None;
     loop {
         let place = tokio::select! {
             () = &mut shutdown => break,
@@ -50,7 +53,10 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                if told.is_none_or(|told| told.elapsed() > TOLD_AGAIN) {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    told = Some(Instant::now());
+                }
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }

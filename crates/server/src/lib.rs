@@ -37,6 +37,7 @@ pub mod probe;
 mod routes;
 mod run;
 mod settings;
+mod signals;
 mod threads;
 mod tokens;
 
@@ -53,6 +54,9 @@ use tokio::runtime::Runtime;
 
 use app::{App, Parts};
 pub use settings::ServerSettings;
+pub use signals::asked_to_end;
+#[cfg(unix)]
+pub use signals::is_ignored;
 
 /// Why a server cannot serve.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +93,9 @@ pub struct Server {
     listener: tokio::net::TcpListener,
 }
 
+/// Open files that a server needs beyond those it has when it listens, to answer at all.
+const FILES_SPARE: usize = 6;
+
 /// So often texts that are kept for the next run are written, if there are new ones.
 const KEEP_EVERY: Duration = Duration::from_secs(60);
 
@@ -116,6 +123,8 @@ impl Server {
         let cannot = || system(format!("host and port {wanted}: cannot be listened on"));
         let listener = runtime.block_on(tokio::net::TcpListener::bind(wanted)).map_err(cannot())?;
         let address = listener.local_addr().map_err(cannot())?;
+        let spare: Result<Vec<_>, _> = (0..FILES_SPARE).map(|_| std::net::UdpSocket::bind((server.host, 0))).collect();
+        spare.map_err(system(format!("open files: expected {FILES_SPARE} more for connections and signals")))?;
         generator.engine.set_waiting_max(server.queue_max);
         let (prompter, keeps) = (Arc::clone(&generator.prompter), generator.keeps());
         let app = App::new(Parts {
@@ -183,37 +192,6 @@ fn alone(mut app: Arc<App>) -> Option<App> {
         std::thread::sleep(Duration::from_millis(10));
     }
     None
-}
-
-/// Ready when the system asks the program to end: by Ctrl-C, or as service managers do (SIGTERM). On Unix, asked a
-/// second time, the program ends at once. `listening` is called as soon as the program would hear it: who waits for the
-/// server's address before it ends the server is heard, too.
-pub async fn asked_to_end(listening: impl FnOnce()) {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        // Where the system does not tell, the program ends as any does.
-        let heard = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-        listening();
-        let (mut interrupt, mut terminate) = (heard.0.ok(), heard.1.ok());
-        let mut once = async move || {
-            tokio::select! {
-                Some(_) = async { interrupt.as_mut()?.recv().await } => {}
-                Some(_) = async { terminate.as_mut()?.recv().await } => {}
-                else => std::future::pending().await,
-            }
-        };
-        once().await;
-        tokio::spawn(async move {
-            once().await;
-            std::process::exit(130);
-        });
-    }
-    #[cfg(not(unix))]
-    {
-        listening();
-        tokio::signal::ctrl_c().await.ok();
-    }
 }
 
 /// An end for [`Server::run`] that comes when the function is called, or dropped.

@@ -25,8 +25,10 @@ pub(crate) fn runtime() -> Result<Runtime, String> {
     had(NEEDED, std::thread::Builder::new)?;
     let mut builder = Builder::new_current_thread();
     builder.max_blocking_threads(BLOCKING).thread_name("foretoken-server").thread_keep_alive(FOR_EVER).enable_all();
+    // It panics where no file can be opened.
+    let runtime = caught("connections and threads", || builder.build().map_err(|error| error.to_string()));
+    let runtime = runtime.flatten().map_err(|error| format!("connections: cannot be had: {error}"))?;
     let expected = format!("threads: expected {BLOCKING} that wait for files and long work");
-    let runtime = builder.build().map_err(|error| format!("{expected}: {error}"))?;
     // They could be had a moment ago. The runtime panics where it gets none, and goes on without a word with fewer.
     match caught("threads", || begin_blocking(&runtime)) {
         Ok(BLOCKING) => Ok(runtime),

@@ -18,6 +18,7 @@ mod gguf_bpe;
 mod gguf_spm;
 mod gguf_unigram;
 mod gguf_vocabulary;
+mod growth;
 mod guard;
 mod library;
 mod merges;

@@ -36,5 +36,5 @@ pub mod whole;
 
 pub use dtype::{Dtype, Layout};
 pub use error::WeightsError;
-pub use map::{Bytes, exit_if_a_mapped_file_is_truncated};
+pub use map::{Bytes, exit_if_a_mapped_file_is_truncated, fail_where_a_file_may_not_grow};
 pub use tensor::{Tensor, Weights};

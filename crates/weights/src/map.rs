@@ -17,7 +17,7 @@ use memmap2::Mmap;
 
 use crate::WeightsError;
 use truncated::Listing;
-pub use truncated::exit_if_a_mapped_file_is_truncated;
+pub use truncated::{exit_if_a_mapped_file_is_truncated, fail_where_a_file_may_not_grow};
 
 /// Who owns the bytes.
 #[derive(Clone)]

@@ -60,6 +60,44 @@ fn a_model_that_is_replaced_while_it_writes_does_no_harm() {
     assert_eq!(String::from_utf8(text).expect("text"), undisturbed);
 }
 
+/// A shell's limit and a command line: exit code, and standard error.
+fn limited(limit: &str, line: &str) -> (Option<i32>, String) {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let mut command = Command::new("sh");
+    at_home(&mut command, home.path());
+    let program = env!("CARGO_BIN_EXE_foretoken");
+    command.current_dir(home.path()).args(["-c", &format!("{limit}; exec {program} {line}")]);
+    command.env_remove("RUST_BACKTRACE"); // which the gate sets
+    let output = command.stdin(Stdio::null()).output().expect("the shell runs");
+    let left: Vec<_> = fs::read_dir(home.path()).expect("it is there").flatten().map(|entry| entry.path()).collect();
+    let is_part = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "part");
+    assert!(!left.iter().any(is_part), "{line}: {left:?}");
+    (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_said() {
+    let (code, said) = limited("ulimit -f 10", &format!("quantize {} q.gguf --type f16", demo("demo-draft")));
+    let error = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(code == Some(1) && error.contains("q.gguf: ") && error.contains("File too large"), "{code:?} {said}");
+    // What nobody asked for cannot be kept: no harm to the text.
+    let (code, said) = limited("ulimit -f 0", "generate -s 1 -n 4 once > /dev/null");
+    assert!(code == Some(0) && !said.contains("error: "), "{code:?} {said}");
+}
+
+#[test]
+fn few_open_files_are_said() {
+    // A server that begins is ended by the shell that waits for it.
+    let serves = "serve --port 0 -c 64 --shutdown-timeout 1 & sleep 1; kill $! 2> /dev/null; wait $!";
+    for files in 4..12 {
+        for line in ["generate -q -s 1 -n 4 once", serves] {
+            let (code, said) = limited(&format!("ulimit -n {files}"), line);
+            assert!(!said.contains("panicked") && !said.contains("a defect"), "{files}: {line}: {code:?} {said}");
+            assert!(said.lines().filter(|line| line.starts_with("error: ")).count() <= 1, "{files}: {line}: {said}");
+        }
+    }
+}
+
 #[test]
 fn what_needs_more_memory_than_it_may_take_is_refused_with_its_parts() {
     let refused = run(&words("generate -p Once -n 5 --memory-limit 1MB")).error(1);

@@ -2,38 +2,70 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use super::{program, run, run_with, words};
 
-#[test]
-fn it_says_where_it_is_answers_and_ends_when_asked() {
-    let cache = tempfile::tempdir().expect("a folder can be made");
-    let mut command = program(cache.path());
-    command.args(["serve", "--port", "0", "-c", "256", "-np", "2", "-a", "stories"]);
+/// A server, the rest of what it says, and its address.
+fn start(home: &std::path::Path, options: &[&str]) -> (Child, BufReader<ChildStderr>, String) {
+    let mut command = program(home);
+    command.args(["serve", "--port", "0", "-c", "256", "-np", "2", "-a", "stories"]).args(options);
     command.stdin(Stdio::null()).stderr(Stdio::piped());
     let mut server = command.spawn().expect("the program starts");
     let mut said = BufReader::new(server.stderr.take().expect("it is piped"));
-    let mut line = String::new();
-    let address = loop {
-        line.clear();
-        assert!(said.read_line(&mut line).expect("it can be read") > 0, "it ended without an address");
-        if let Some(address) = line.trim().strip_prefix("stories at http://") {
-            break address.to_string();
-        }
-    };
-    let mut client = TcpStream::connect(&address).expect("it listens");
+    match address(&mut said) {
+        Some(address) => (server, said, address),
+        None => panic!("it ended without an address: {:?}", server.wait()),
+    }
+}
+
+/// Where a server says that it is.
+fn address(said: &mut impl BufRead) -> Option<String> {
+    let mut lines = said.lines().map_while(Result::ok);
+    lines.find_map(|line| Some(line.trim().strip_prefix("stories at http://")?.to_string()))
+}
+
+/// The answer to a short request.
+fn ask(address: &str) -> String {
+    let mut client = TcpStream::connect(address).expect("it listens");
     let body = r#"{"prompt": "the", "max_tokens": 3, "seed": 1}"#;
     let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     write!(client, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).expect("it takes a request");
     let mut answer = String::new();
     client.read_to_string(&mut answer).expect("it answers");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"model\":\"stories\""), "{answer}");
-    Command::new("kill").args(["-TERM", &server.id().to_string()]).status().expect("it can be asked to end");
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).expect("it can be read");
-    assert!(server.wait().expect("it ends").success(), "{rest}");
-    assert!(rest.contains(" INFO answered ") && !rest.contains("prompt="), "{rest}");
+    answer
+}
+
+fn signal(server: &Child, name: &str) {
+    Command::new("kill").args([name, &server.id().to_string()]).status().expect("it can be asked to end");
+}
+
+#[test]
+fn it_says_where_it_is_answers_and_ends_when_asked() {
+    // As a service manager asks, and as a terminal that is closed.
+    for name in ["-TERM", "-HUP"] {
+        let home = tempfile::tempdir().expect("a folder can be made");
+        let store = home.path().join("store").display().to_string();
+        let (mut server, mut said, address) = start(home.path(), &["-lcd", &store]);
+        ask(&address);
+        signal(&server, name);
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).expect("it can be read");
+        assert!(server.wait().expect("it ends").success(), "{name}: {rest}");
+        assert!(rest.contains(" INFO answered ") && !rest.contains("prompt="), "{rest}");
+        assert!(std::path::Path::new(&store).exists(), "{name}: its texts are kept");
+    }
+}
+
+#[test]
+fn whoever_read_its_log_may_go() {
+    let home = tempfile::tempdir().expect("a folder can be made");
+    let (mut server, said, address) = start(home.path(), &[]);
+    drop(said);
+    (0..3).for_each(|_| drop(ask(&address)));
+    signal(&server, "-TERM");
+    assert!(server.wait().expect("it ends").success());
 }
 
 #[test]

@@ -16,6 +16,7 @@ use tokenizers::{AddedToken, ModelWrapper};
 
 use super::MOST_TOKENS;
 use super::bytes::{Alphabet, Spellings};
+use super::growth;
 use super::guard::{check, guarded};
 use super::library::Library;
 use super::parts::{Method, Parts};
@@ -76,7 +77,9 @@ fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<P
         tokenizer.with_padding(None);
         Ok(tokenizer)
     });
-    parts_of(place, tokenizer.map_err(|error| refused(place, error))?, config, &Value::Null)
+    let tokenizer = tokenizer.map_err(|error| refused(place, error))?;
+    growth::check(place, &tokenizer)?;
+    parts_of(place, tokenizer, config, &Value::Null)
 }
 
 fn refused(place: &str, found: impl std::fmt::Display) -> TextError {

@@ -189,18 +189,23 @@ const VOCABULARY: &str = "model.vocab";
 
 /// The number of the first four bytes of a text in base64, the low byte first.
 fn first_number(base64: &str) -> Option<u32> {
-    let digit = |byte: u8| match byte {
+    // Six digits are four bytes and four bits.
+    let digits =
+        base64.bytes().take(6).map(base64_digit).collect::<Option<Vec<u8>>>().filter(|digits| digits.len() == 6)?;
+    let bits = digits.into_iter().fold(0_u64, |bits, digit| bits << 6 | u64::from(digit));
+    Some(((bits >> 4) as u32).swap_bytes())
+}
+
+/// The six bits that a letter of base64 stands for.
+pub(super) fn base64_digit(byte: u8) -> Option<u8> {
+    match byte {
         b'A'..=b'Z' => Some(byte - b'A'),
         b'a'..=b'z' => Some(byte - b'a' + 26),
         b'0'..=b'9' => Some(byte - b'0' + 52),
         b'+' => Some(62),
         b'/' => Some(63),
         _ => None,
-    };
-    // Six digits are four bytes and four bits.
-    let digits = base64.bytes().take(6).map(digit).collect::<Option<Vec<u8>>>().filter(|digits| digits.len() == 6)?;
-    let bits = digits.into_iter().fold(0_u64, |bits, digit| bits << 6 | u64::from(digit));
-    Some(((bits >> 4) as u32).swap_bytes())
+    }
 }
 
 #[cfg(test)]

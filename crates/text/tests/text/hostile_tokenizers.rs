@@ -82,6 +82,32 @@ fn a_search_that_tries_at_every_place_ends() {
 }
 
 #[test]
+fn what_makes_too_much_of_a_text_is_refused() {
+    let base = String::from_utf8(damaged(&[])).unwrap();
+    let refused = |field: &str, part: &str| {
+        let found = with_field(&base, field, part);
+        foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap_err().to_string()
+    };
+    let tens = r#"{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaaa"}"#;
+    let seven = format!(r#"{{"type":"Sequence","normalizers":[{}]}}"#, [tens; 7].join(","));
+    assert_eq!(
+        refused("normalizer", &seven),
+        "x/tokenizer.json: normalizer: expected at most 400 bytes for one, found 10000000"
+    );
+    let ids = vec!["0"; 5000].join(",");
+    let frame = format!(
+        r#"{{"type":"TemplateProcessing","single":[{{"SpecialToken":{{"id":"a","type_id":0}}}},
+        {{"Sequence":{{"id":"A","type_id":0}}}}],"pair":[],"special_tokens":{{"a":{{"id":"a","ids":[{ids}],
+        "tokens":[{}]}}}}}}"#,
+        vec!["\"a\""; 5000].join(",")
+    );
+    assert_eq!(
+        refused("post_processor", &frame),
+        "x/tokenizer.json: post_processor: expected at most 4096 tokens around a text, found 5000"
+    );
+}
+
+#[test]
 fn long_runs_are_no_harm_to_the_expressions_of_known_models() {
     let base = String::from_utf8(damaged(&[])).unwrap();
     // That of Llama 3, and GPT-2's.

@@ -110,6 +110,16 @@ pub fn exit_if_a_mapped_file_is_truncated() -> std::io::Result<()> {
     Ok(())
 }
 
+/// From now on, writing more to a file than the process may (`ulimit -f`) is an error, as it is on a full disk, and
+/// does not end the process before it can say so.
+pub fn fail_where_a_file_may_not_grow() {
+    // SAFETY: nothing of this process waits for the signal; that it is passed over is all that changes.
+    #[cfg(unix)]
+    unsafe {
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
 /// Whether a thread has begun to say that a file is shorter.
 #[cfg(unix)]
 static IS_SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);

@@ -1,0 +1,50 @@
+//! Signals that ask a program to end, and those that whoever started it had it pass over.
+//!
+//! Left out: what is done then, which is the server's or the program's.
+
+#[cfg(unix)]
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Ready when the system asks the program to end: by Ctrl-C, as service managers do (SIGTERM), or as a terminal that is
+/// closed (SIGHUP; not under `nohup`). On Unix, asked a second time, the program ends at once. `listening` is called as
+/// soon as the program would hear it: who waits for the server's address before it ends the server is heard, too.
+pub async fn asked_to_end(listening: impl FnOnce()) {
+    #[cfg(unix)]
+    {
+        let is_hangup_ignored = is_ignored(SignalKind::hangup());
+        // Where the system does not tell, the program ends as any does. The library panics where no file can be opened.
+        let heard = |kind| foretoken::caught("signals", || signal(kind)).ok().and_then(Result::ok);
+        let (mut interrupt, mut terminate) = (heard(SignalKind::interrupt()), heard(SignalKind::terminate()));
+        let mut hangup = if is_hangup_ignored { None } else { heard(SignalKind::hangup()) };
+        listening();
+        let mut once = async move || {
+            tokio::select! {
+                Some(_) = async { interrupt.as_mut()?.recv().await } => {}
+                Some(_) = async { terminate.as_mut()?.recv().await } => {}
+                Some(_) = async { hangup.as_mut()?.recv().await } => {}
+                else => std::future::pending().await,
+            }
+        };
+        once().await;
+        tokio::spawn(async move {
+            once().await;
+            std::process::exit(130);
+        });
+    }
+    #[cfg(not(unix))]
+    {
+        listening();
+        tokio::signal::ctrl_c().await.ok();
+    }
+}
+
+/// Whether this program was started to pass over a signal: `nohup` has it pass over the hang-up, a shell over Ctrl-C
+/// where it runs in the background of a script. To be asked before the signal is listened for; no where the system does
+/// not say.
+#[cfg(unix)]
+pub fn is_ignored(kind: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (kind.as_raw_value() - 1) & 1 == 1
+}

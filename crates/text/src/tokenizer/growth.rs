@@ -1,0 +1,136 @@
+//! How much longer a tokenizer may make a text before it cuts it.
+//!
+//! Texts are bounded by their bytes, so what a tokenizer of a stranger makes of them must be too: a normalizer that
+//! writes ten thousand letters for one, seven in a row that write ten each, or a frame of a million tokens around a
+//! text would take all memory for a line of it. Here what each part may make of one byte is multiplied, from what the
+//! file says of it. Real ones stay below 150 ([`GROWTH_MAX`]). Left out: pre-tokenizers, which at most double a text,
+//! and decoders, of which only the kinds are used.
+
+use serde_json::Value;
+
+use super::guard::base64_digit;
+use crate::TextError;
+
+/// Bytes that normalizers may make of one. A table of characters that folds them as NFKC does makes at most 33, of
+/// three, and is counted as 33; a space that becomes `▁` is three, and such steps come in twos.
+const GROWTH_MAX: u64 = 400;
+
+/// Tokens that a post-processor may put around a text. Known ones put two.
+const AROUND_MAX: u64 = 1 << 12;
+
+/// Refuses what makes too much of a text.
+pub(super) fn check(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(), TextError> {
+    let part = |value: serde_json::Result<Value>| value.unwrap_or(Value::Null);
+    let growth = growth(&part(serde_json::to_value(tokenizer.get_normalizer())));
+    if growth > GROWTH_MAX {
+        let expected = format!("at most {GROWTH_MAX} bytes for one");
+        return Err(TextError::field(place, "normalizer", expected, growth));
+    }
+    let around = around(&part(serde_json::to_value(tokenizer.get_post_processor())));
+    if around > AROUND_MAX {
+        let expected = format!("at most {AROUND_MAX} tokens around a text");
+        return Err(TextError::field(place, "post_processor", expected, around));
+    }
+    Ok(())
+}
+
+/// Bytes that a normalizer makes of one, at most.
+fn growth(part: &Value) -> u64 {
+    let text = |field: &str| part.get(field).and_then(Value::as_str);
+    match text("type").unwrap_or_default() {
+        "Sequence" => members(part, "normalizers").map(growth).fold(1, u64::saturating_mul),
+        "Replace" => {
+            let content = text("content").map_or(0, str::len) as u64;
+            match part.pointer("/pattern/String").and_then(Value::as_str).map_or(0, str::len) as u64 {
+                // An expression may match nothing, before each letter.
+                0 => content + 1,
+                len => content.div_ceil(len).max(1),
+            }
+        }
+        "Precompiled" => text("precompiled_charsmap").map_or(1, longest_replacement),
+        "NFKC" | "NFKD" => 12,
+        "NFC" | "NFD" | "Lowercase" | "BertNormalizer" | "Nmt" => 3,
+        "ByteLevel" => 2,
+        _ => 1,
+    }
+}
+
+/// Tokens that a post-processor adds, at most.
+fn around(part: &Value) -> u64 {
+    let ids = |piece: &Value| {
+        let name = piece.pointer("/SpecialToken/id")?.as_str()?;
+        Some(part.get("special_tokens")?.get(name)?.get("ids")?.as_array()?.len() as u64)
+    };
+    match part.get("type").and_then(Value::as_str).unwrap_or_default() {
+        "Sequence" => members(part, "processors").map(around).fold(0, u64::saturating_add),
+        _ => members(part, "single").filter_map(ids).fold(0, u64::saturating_add),
+    }
+}
+
+fn members<'a>(part: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
+    part.get(field).and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Bytes of the longest text of a table of characters in base64. The texts stand behind its trie, whose bytes its first
+/// four count, and end with a zero each.
+fn longest_replacement(base64: &str) -> u64 {
+    let (mut bits, mut table) = (0_u32, Vec::with_capacity(base64.len() / 4 * 3));
+    for (at, digit) in base64.bytes().map_while(base64_digit).enumerate() {
+        bits = bits << 6 | u32::from(digit);
+        if at % 4 > 0 {
+            table.push((bits >> (6 - 2 * (at % 4))) as u8);
+        }
+    }
+    let Some((trie, texts)) = table.split_first_chunk::<4>() else { return 1 };
+    let texts = texts.get(u32::from_le_bytes(*trie) as usize..).unwrap_or_default();
+    texts.split(|byte| *byte == 0).map(|text| text.len() as u64).max().unwrap_or(1).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_normalizers_make_of_a_byte() {
+        let replace = |pattern: &str, content: String| {
+            let pattern = json!({ "String": pattern });
+            json!({"type": "Replace", "pattern": pattern, "content": content})
+        };
+        assert_eq!(growth(&Value::Null), 1);
+        assert_eq!(growth(&replace(" ", "▁".to_string())), 3);
+        assert_eq!(growth(&replace("``", "\"".to_string())), 1);
+        assert_eq!(growth(&replace("a", "a".repeat(10_000))), 10_000);
+        assert_eq!(growth(&json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})), 2);
+        let seven = vec![replace("a", "a".repeat(10)); 7];
+        assert_eq!(growth(&json!({"type": "Sequence", "normalizers": seven})), 10_000_000);
+    }
+
+    #[test]
+    fn what_a_table_makes_of_a_character() {
+        // A trie of four bytes, and the texts "abc" and "d".
+        let bytes = [4, 0, 0, 0, 9, 9, 9, 9, b'a', b'b', b'c', 0, b'd', 0, 0];
+        let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let base64: String = bytes
+            .chunks(3)
+            .flat_map(|three| {
+                let bits = three.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte));
+                [18, 12, 6, 0].map(|shift| char::from(digits[(bits >> shift & 63) as usize]))
+            })
+            .collect();
+        assert_eq!(longest_replacement(&base64), 3);
+        assert_eq!((longest_replacement(""), longest_replacement("AAAA"), longest_replacement("/////w==")), (1, 1, 1));
+    }
+
+    #[test]
+    fn what_post_processors_put_around_a_text() {
+        let template = |count: usize| {
+            json!({"type": "TemplateProcessing",
+                "single": vec![json!({"SpecialToken": {"id": "x", "type_id": 0}}); count],
+                "special_tokens": {"x": {"id": "x", "ids": vec![0; 100], "tokens": []}}})
+        };
+        assert_eq!((around(&Value::Null), around(&template(2)), around(&template(500))), (0, 200, 50_000));
+        assert_eq!(around(&json!({"type": "Sequence", "processors": [template(1), template(2)]})), 300);
+    }
+}
