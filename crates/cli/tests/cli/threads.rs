@@ -62,5 +62,5 @@ fn a_server_that_has_no_threads_says_so() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     let last = said.lines().last().unwrap_or_default();
-    assert!(last.starts_with("error: threads: expected 7 for the server, found "), "{said}");
+    assert!(last.starts_with("error: threads: expected 5 for the server, found "), "{said}");
 }
