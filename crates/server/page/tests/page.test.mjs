@@ -246,6 +246,9 @@ describe("tokens", () => {
     assert.equal(await page.locator("del").count(), 0);
     await page.locator("#rejected").check();
     await page.locator("del").first().waitFor();
+    // A long text is drawn in several frames.
+    const all = (count) => document.querySelectorAll("del").length >= count;
+    await page.waitForFunction(all, rejected.length);
     assert.equal(await page.locator("del").count(), rejected.length);
     assert.equal(await shownText(page), text);
     const line = (span) => getComputedStyle(span.querySelector("u") ?? span).textDecorationLine;
