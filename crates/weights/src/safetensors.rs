@@ -6,7 +6,7 @@
 //! The format has no shards; Hugging Face's index file over several files is read by [`open_dir`]. Leaves out the
 //! `__metadata__` strings, which say nothing that a model needs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 
@@ -47,6 +47,11 @@ pub fn parse(name: &str, bytes: Bytes) -> Result<Weights, WeightsError> {
     }
     let Header(mut infos) = serde_json::from_slice(&header)
         .map_err(|error| WeightsError::format(name, "header", "a JSON object of tensors", error))?;
+    // Said before anything else about either of the two.
+    let mut names = HashSet::with_capacity(infos.len());
+    if let Some((twice, _)) = infos.iter().find(|(tensor, _)| !names.insert(tensor.as_str())) {
+        return Err(WeightsError::tensor(name, twice, "name", "each name once", "it twice"));
+    }
     infos.sort_by_key(|(_, info)| info.data_offsets);
 
     let mut tensors = Vec::with_capacity(infos.len());

@@ -176,6 +176,8 @@ fn attack_absurd_shapes() {
 fn attack_duplicate_names() {
     refused(file(&vectors(&[("t", 1, 0, 4), ("t", 1, 4, 8)]), &[0; 8]), &["tensor `t`: name", "once", "twice"]);
     refused(file(&vectors(&[("t", 0, 0, 0), ("t", 0, 0, 0)]), &[]), &["tensor `t`: name", "once", "twice"]);
+    // The name, whatever else is wrong: who drops one of the two may find nothing else.
+    refused(file(&vectors(&[("t", 1, 0, 8), ("t", 1, 0, 4)]), &[0; 4]), &["tensor `t`: name", "once", "twice"]);
     refused(file(r#"{"__metadata__":{},"__metadata__":{}}"#, &[]), &["`__metadata__` comes twice"]);
 }
 
