@@ -27,8 +27,8 @@ pub(super) const DEEP: [(&str, &str); 42] = [
 ];
 
 /// Filters that may be told the name of a field, which they take apart for each item.
-const BY_FIELD: [&str; 10] =
-    ["map", "select", "reject", "selectattr", "rejectattr", "sort", "unique", "groupby", "min", "max"];
+const BY_FIELD: [&str; 12] =
+    ["map", "select", "reject", "selectattr", "rejectattr", "sort", "unique", "groupby", "min", "max", "join", "sum"];
 
 /// Adds the filters that pay.
 pub(super) fn add_paying(environment: &mut Environment<'_>) {
@@ -61,6 +61,10 @@ fn pay(state: &State, name: &str, arguments: &[Value]) -> Result<(), Error> {
     let (first, others) =
         arguments.split_first().map_or((&Value::UNDEFINED, arguments), |(first, others)| (first, others));
     let items = || first.len().unwrap_or(1) as u64;
+    if BY_FIELD.contains(&name) {
+        let words = weigh(state, others)?;
+        state.consume_fuel(items().saturating_mul(words.bytes) / 4)?;
+    }
     match name {
         "trim" => pay_for_trim(state, first, others),
         // Every `%` may be the same argument again.
@@ -71,11 +75,6 @@ fn pay(state: &State, name: &str, arguments: &[Value]) -> Result<(), Error> {
         // Numbers are small; all else is copied for every item.
         "sum" if first.try_iter().is_ok_and(|mut items| items.any(|item| item.kind() != ValueKind::Number)) => {
             state.consume_fuel(items().saturating_mul(weight.fuel()))
-        }
-        "sum" => Ok(()),
-        _ if BY_FIELD.contains(&name) => {
-            let words = weigh(state, others)?;
-            state.consume_fuel(items().saturating_mul(words.bytes) / 4)
         }
         _ => Ok(()),
     }
