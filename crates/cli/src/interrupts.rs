@@ -119,9 +119,10 @@ impl Signals {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].into_iter();
-        let heard: Vec<SignalKind> = kinds.filter(|kind| !foretoken_server::is_ignored(*kind)).collect();
+        let is_ignored = foretoken_server::ignored();
+        let heard = kinds.filter(|kind| !is_ignored(*kind));
         let with_code = |kind: SignalKind| Ok((128 + kind.as_raw_value(), signal(kind)?));
-        Ok(Self(heard.into_iter().map(with_code).collect::<std::io::Result<_>>()?))
+        Ok(Self(heard.map(with_code).collect::<std::io::Result<_>>()?))
     }
 
     /// The exit code of the next one.

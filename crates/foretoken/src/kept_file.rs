@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use foretoken_weights::whole;
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::output_file::OutputFile;
@@ -71,16 +72,11 @@ pub(crate) fn is_there(path: &Path) -> Result<bool, KeptFileError> {
 /// # Errors
 /// The system's, or it is no regular file: a pipe would be waited for, and a device has no end.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), KeptFileError> {
-    let failed = |error: &io::Error| KeptFileError::io(path, "read", error);
-    let check = |metadata: std::fs::Metadata| match metadata.is_file() {
-        true => Ok(metadata.len()),
-        false => Err(failed(&io::Error::other("expected a regular file, found a folder, a pipe or a device"))),
-    };
-    // Asked before opening, which would wait for a pipe's writer; asked again of what was opened.
-    check(std::fs::metadata(path).map_err(|error| failed(&error))?)?;
-    let file = File::open(path).map_err(|error| failed(&error))?;
-    let len = check(file.metadata().map_err(|error| failed(&error))?)?;
-    Ok((file, len))
+    let opened = whole::open_checked(path, |metadata| match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("expected a regular file, found a folder, a pipe or a device")),
+    });
+    opened.map_err(|error| KeptFileError::io(path, "read", &error))
 }
 
 /// A file's bytes in their order, with the checksum of what was read.

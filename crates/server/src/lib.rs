@@ -56,7 +56,7 @@ use app::{App, Parts};
 pub use settings::ServerSettings;
 pub use signals::asked_to_end;
 #[cfg(unix)]
-pub use signals::is_ignored;
+pub use signals::ignored;
 
 /// Why a server cannot serve.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub async fn asked_to_end(listening: impl FnOnce()) {
     #[cfg(unix)]
     {
-        let is_hangup_ignored = is_ignored(SignalKind::hangup());
+        let is_hangup_ignored = ignored()(SignalKind::hangup());
         // Where the system does not tell, the program ends as any does. The library panics where no file can be opened.
         let heard = |kind| foretoken::caught("signals", || signal(kind)).ok().and_then(Result::ok);
         let (mut interrupt, mut terminate) = (heard(SignalKind::interrupt()), heard(SignalKind::terminate()));
@@ -38,13 +38,13 @@ pub async fn asked_to_end(listening: impl FnOnce()) {
     }
 }
 
-/// Whether this program was started to pass over a signal: `nohup` has it pass over the hang-up, a shell over Ctrl-C
-/// where it runs in the background of a script. To be asked before the signal is listened for; no where the system does
-/// not say.
+/// The signals that this program was started to pass over: `nohup` has it pass over the hang-up, a shell over Ctrl-C
+/// where it runs in the background of a script. To be asked before any is listened for; none where the system does not
+/// say.
 #[cfg(unix)]
-pub fn is_ignored(kind: SignalKind) -> bool {
+pub fn ignored() -> impl Fn(SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask >> (kind.as_raw_value() - 1) & 1 == 1
+    move |kind| mask >> (kind.as_raw_value() - 1) & 1 == 1
 }

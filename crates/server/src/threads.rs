@@ -2,8 +2,9 @@
 //!
 //! Left out: the engine's thread, which says itself that it cannot be had.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use foretoken::caught;
@@ -49,11 +50,11 @@ fn begin_blocking(runtime: &Runtime) -> usize {
             one_more.notify_all();
             // Each waits for all others, so that none does the work of two; but not for one that is refused.
             drop(one_more.wait_timeout_while(count, Duration::from_secs(1), |count| *count < BLOCKING));
-            format!("{:?}", std::thread::current().id())
+            std::thread::current().id()
         })
     };
     let tasks: Vec<_> = (0..BLOCKING).map(begin).collect();
-    let threads: BTreeSet<String> = tasks.into_iter().filter_map(|task| runtime.block_on(task).ok()).collect();
+    let threads: HashSet<ThreadId> = tasks.into_iter().filter_map(|task| runtime.block_on(task).ok()).collect();
     threads.len()
 }
 

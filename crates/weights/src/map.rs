@@ -8,7 +8,6 @@
 mod truncated;
 
 use std::fmt;
-use std::fs::File;
 use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::WeightsError;
+use crate::whole::open_checked;
 use truncated::Listing;
 pub use truncated::{exit_if_a_mapped_file_is_truncated, fail_where_a_file_may_not_grow};
 
@@ -60,15 +60,11 @@ impl Bytes {
     /// [`WeightsError::Io`] if the path is not a regular file or cannot be opened or mapped.
     pub fn map(path: impl AsRef<Path>) -> Result<Bytes, WeightsError> {
         let path = path.as_ref();
-        let failed = |error| WeightsError::io(path, "open", error);
-        let check = |metadata: std::fs::Metadata| match metadata.is_file() {
+        let opened = open_checked(path, |metadata| match metadata.is_file() {
             true => Ok(()),
-            false => Err(failed(std::io::Error::other("expected a regular file, found a directory or a device"))),
-        };
-        // Asked before opening, which would wait for a pipe's writer; asked again of what was opened.
-        check(std::fs::metadata(path).map_err(failed)?)?;
-        let file = File::open(path).map_err(failed)?;
-        check(file.metadata().map_err(failed)?)?;
+            false => Err(std::io::Error::other("expected a regular file, found a directory or a device")),
+        });
+        let (file, _) = opened.map_err(|error| WeightsError::io(path, "open", error))?;
         // SAFETY: the mapping is read-only, so this process cannot change it. Another process that shortens
         // or rewrites a model file under a running engine can; no system call prevents that, and reading the weights
         // into memory instead would double the start-up time and the footprint of every process that shares them.

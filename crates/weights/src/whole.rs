@@ -6,7 +6,7 @@
 //! user names as a text may be a pipe ([`read_stream`]): then waiting for its writer is what was asked for. Left out:
 //! weights, which are mapped ([`Bytes`](crate::Bytes)).
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -26,12 +26,21 @@ pub const TEXT_BYTES_MAX: u64 = 1 << 30;
 /// # Errors
 /// The system's; or it is no regular file, or longer.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    // Asked before opening: opening a named pipe would wait for its writer. Asked again of what was opened.
-    check(&std::fs::metadata(path)?, bytes_max)?;
+    let (file, len) = open_checked(path, |metadata| check(metadata, bytes_max))?;
+    up_to(file, len, bytes_max)
+}
+
+/// Opens what passes a check, and says how long it is. The check is asked before opening, since opening a named pipe
+/// would wait for its writer, and again of what was opened, which may be something else by then.
+///
+/// # Errors
+/// The system's, or the check's.
+pub fn open_checked(path: &Path, check: impl Fn(&Metadata) -> io::Result<()>) -> io::Result<(File, u64)> {
+    check(&std::fs::metadata(path)?)?;
     let file = File::open(path)?;
     let metadata = file.metadata()?;
-    check(&metadata, bytes_max)?;
-    up_to(file, metadata.len(), bytes_max)
+    check(&metadata)?;
+    Ok((file, metadata.len()))
 }
 
 /// The text of a regular file of at most `bytes_max` bytes.
@@ -77,7 +86,7 @@ fn up_to(from: impl Read, len: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-fn check(metadata: &std::fs::Metadata, bytes_max: u64) -> io::Result<()> {
+fn check(metadata: &Metadata, bytes_max: u64) -> io::Result<()> {
     if !metadata.is_file() {
         return Err(io::Error::other(format!("expected a regular file, found {}", kind(metadata))));
     }
@@ -90,7 +99,7 @@ fn check(metadata: &std::fs::Metadata, bytes_max: u64) -> io::Result<()> {
 }
 
 /// What something is that is no regular file.
-pub(crate) fn kind(metadata: &std::fs::Metadata) -> &'static str {
+pub(crate) fn kind(metadata: &Metadata) -> &'static str {
     #[cfg(unix)]
     {
         use std::os::unix::fs::FileTypeExt;
