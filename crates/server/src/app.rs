@@ -43,13 +43,24 @@ pub(crate) struct App {
     /// Seconds since 1970 when the server began.
     pub(crate) created: u64,
     pub(crate) limit: TextLimit,
-    /// True once texts are to be cut.
-    pub(crate) cutting: watch::Sender<bool>,
+    /// How far the server's end has come.
+    pub(crate) stage: watch::Sender<Stage>,
     /// Whether texts were added since they were written last.
     pub(crate) has_new_texts: AtomicBool,
     /// Places for large bodies, of which only so many are in memory at a time.
     pub(crate) large_bodies: Semaphore,
     unknown: Mutex<BTreeSet<String>>,
+}
+
+/// How far a server's end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Nobody asked for it.
+    Serving,
+    /// Nobody new is let in; what was asked for may finish.
+    Ending,
+    /// Texts are cut.
+    Cutting,
 }
 
 /// What an [`App`] is made of.
@@ -74,7 +85,7 @@ impl App {
             limit: TextLimit::of(&prompter),
             model,
             created: seconds_since_1970(),
-            cutting: watch::Sender::new(false),
+            stage: watch::Sender::new(Stage::Serving),
             has_new_texts: AtomicBool::new(false),
             large_bodies: Semaphore::new(LARGE_BODIES_MAX),
             unknown: Mutex::default(),
@@ -92,6 +103,13 @@ impl App {
             keeps,
             parallel,
         }
+    }
+
+    /// Waits until the end has come so far.
+    pub(crate) async fn reached(&self, stage: Stage) {
+        let mut stages = self.stage.subscribe();
+        // The sender is this object's own, so it is there.
+        stages.wait_for(|now| *now >= stage).await.ok();
     }
 
     /// What requests of this key are understood by.

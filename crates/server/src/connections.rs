@@ -3,25 +3,32 @@
 //! The idea: axum serves requests, and hyper below it connections; the loop between them is ours because of its limits.
 //! There are only so many connections at a time; a client has so long for its head, and if it neither sends what it
 //! owes nor takes what it asked for, or has gone, its connection is closed, which cancels its texts. When the server is
-//! asked to end, nobody new is let in, texts have some time to finish, then they are cut, and what is left is closed.
+//! asked to end, nobody new is let in, texts have some time to finish, then they are cut, and what is left is closed;
+//! whoever has sent only a part of a request by then has a moment for the rest of it.
 //! Left out: encryption and HTTP/2, which are a proxy's.
 
 mod client;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::app::App;
-use client::{Watched, hung_up, linger};
+use crate::app::{App, Stage};
+use client::{Client, Watched};
 
 /// Most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -33,6 +40,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// And told of again after so long.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
+
+/// When the server is asked to end, a request that has begun to come has so long to be there.
+const REST_OF_REQUEST: Duration = Duration::from_secs(1);
 
 /// Serves connections until `shutdown` is ready, and then until all are done or time is over.
 pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, shutdown: impl Future<Output = ()>) {
@@ -63,16 +73,17 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
         };
         // Events are small and wanted at once.
         stream.set_nodelay(true).ok();
-        let service = TowerToHyperService::new(router.clone());
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
             .header_read_timeout(idle)
             .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX);
-        let stream = Arc::new(stream);
-        let watched = TokioIo::new(Watched::new(Arc::clone(&stream), idle));
+        let client = Arc::new(Client::new(stream));
+        let watched = TokioIo::new(Watched::new(Arc::clone(&client), idle));
+        let service = counted(TowerToHyperService::new(router.clone()), Arc::clone(&client));
         let connection = graceful.watch(builder.serve_connection(watched, service));
+        let app = Arc::clone(&app);
         tokio::spawn(async move {
             tokio::select! {
                 biased;
@@ -80,21 +91,55 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
                     if let Err(error) = ended {
                         tracing::debug!(%error, "a connection broke");
                     }
-                    linger(&stream).await;
+                    client.linger().await;
                 }
                 // Dropping the connection cancels its texts.
-                () = hung_up(&stream) => tracing::debug!("a client has gone"),
+                () = client.hung_up() => tracing::debug!("a client has gone"),
+                () = client.owed_nothing(too_late(&app)) => tracing::debug!("a client has sent no request"),
             }
             drop(place);
         });
     }
     drop(listener);
+    app.stage.send_replace(Stage::Ending);
     let done = graceful.shutdown();
     let mut done = std::pin::pin!(done);
     tracing::info!(seconds = app.settings.shutdown_timeout_s, "asked to end: texts may finish");
     if tokio::time::timeout(app.settings.shutdown_timeout(), &mut done).await.is_err() {
-        app.cutting.send_replace(true);
+        app.stage.send_replace(Stage::Cutting);
         tracing::info!("texts are cut");
         tokio::time::timeout(LAST_WORDS, &mut done).await.ok();
     }
+}
+
+/// Waits until the server was asked to end and the time for the rest of requests is over.
+pub(crate) async fn too_late(app: &App) {
+    app.reached(Stage::Ending).await;
+    tokio::time::sleep(REST_OF_REQUEST).await;
+}
+
+/// The service, which notes at the client while a request is answered: until the last of the answer has been taken
+/// from it, or its client has gone.
+fn counted(
+    service: TowerToHyperService<Router>,
+    client: Arc<Client>,
+) -> impl Service<
+    Request<Incoming>,
+    Response = Response<impl Body<Data = Bytes, Error = axum::Error>>,
+    Error = Infallible,
+    Future: Send,
+> {
+    service_fn(move |request| {
+        let answers = client.answers();
+        let answer = service.call(request);
+        async move {
+            let answer = answer.await?;
+            Ok(answer.map(|body| {
+                body.map_frame(move |frame| {
+                    let _kept = &answers;
+                    frame
+                })
+            }))
+        }
+    })
 }

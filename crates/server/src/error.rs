@@ -114,6 +114,13 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, message)
     }
 
+    /// The server ends, and the request is not all there.
+    pub(crate) fn ending() -> Self {
+        let message = "body: expected all of it before the server was asked to end, found less";
+        let error = Self::new(StatusCode::SERVICE_UNAVAILABLE, message.into());
+        Self { kind: "server_error", ..error }
+    }
+
     /// As many requests wait as may, or this one waited too long.
     pub(crate) fn busy(message: impl Into<String>, retry_after_s: u64) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, message.into());

@@ -24,7 +24,7 @@ use crate::app::App;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::run::Run;
-use crate::{guard, models, page, tokens};
+use crate::{connections, guard, models, page, tokens};
 
 /// Bodies of so many bytes are read whatever else is.
 const SMALL_BODY: usize = 64 << 10;
@@ -209,7 +209,13 @@ async fn made<T: Send + 'static>(app: &Arc<App>, request: Request, make: Make<T>
 /// Reads a body, within its bounds of bytes and time.
 async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
     let most = app.settings.body_bytes_max;
-    match tokio::time::timeout(app.settings.idle_timeout(), Limited::new(body, most).collect()).await {
+    let read = tokio::time::timeout(app.settings.idle_timeout(), Limited::new(body, most).collect());
+    let read = tokio::select! {
+        biased;
+        read = read => read,
+        () = connections::too_late(app) => return Err(ApiError::ending()),
+    };
+    match read {
         Err(_) => Err(ApiError::too_slow(app.settings.idle_timeout_s)),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
         Ok(Err(error)) => Err(ApiError::bad(format!("body: expected all of it, found it broken off: {error}"))),

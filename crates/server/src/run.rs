@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::app::App;
+use crate::app::{App, Stage};
 use crate::error::ApiError;
 
 /// Why a text was cut.
@@ -192,9 +192,8 @@ impl Drop for Run {
 
 /// Ends texts when time is over, or when the server ends. Their ends are still to be heard.
 async fn cut_in_time(app: Arc<App>, deadline: Instant, sequences: Vec<SequenceId>, cut: Arc<OnceLock<Cut>>) {
-    let mut cutting = app.cutting.subscribe();
     let why = tokio::select! {
-        _ = cutting.wait_for(|cutting| *cutting) => Cut::Shutdown,
+        () = app.reached(Stage::Cutting) => Cut::Shutdown,
         () = tokio::time::sleep_until(deadline) => Cut::Timeout,
     };
     cut.set(why).ok();

@@ -1,8 +1,9 @@
 //! How a server ends: texts finish, or are cut at the deadline; nobody new is let in; nothing is left.
 
+use std::io::Read;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bodies::{seeded, streamed_texts};
 use crate::client::Client;
@@ -38,6 +39,28 @@ fn texts_finish_before_the_server_ends() {
 }
 
 #[test]
+fn texts_that_take_long_finish_too() {
+    let mut house = House::open(|settings, server| {
+        settings.model.ctx_size = Some(2048);
+        settings.parallel = 1;
+        server.shutdown_timeout_s = 60;
+    });
+    let long = |stream: bool| seeded(5, json!({ "max_tokens": 1900, "ignore_eos": true, "n": 3, "stream": stream }));
+    let mut events = house.events("/v1/completions", &long(true));
+    let mut whole = house.client();
+    whole.send("POST", "/v1/completions", &[], long(false).to_string().as_bytes()).expect("it is open");
+    wait_until(|| house.load().0 + house.load().1 >= 6);
+    let begun = Instant::now();
+    house.ask_to_end();
+    let ends = |answer: &Value| answer["choices"][0]["finish_reason"] == "length";
+    let all = events.all().expect("it is told to its end");
+    assert_eq!(all.iter().filter(|event| ends(event)).count(), 3);
+    assert!(ends(&whole.receive().expect("an answer").good()));
+    assert!(begun.elapsed() > Duration::from_secs(2), "too fast to test anything: {:?}", begun.elapsed());
+    house.end();
+}
+
+#[test]
 fn texts_are_cut_at_the_deadline() {
     let mut house = House::open(|settings, server| {
         settings.model.ctx_size = Some(2048);
@@ -64,7 +87,7 @@ fn texts_are_cut_at_the_deadline() {
 
 #[test]
 fn clients_that_do_nothing_do_not_keep_a_server() {
-    let mut house = House::open(|_, server| server.shutdown_timeout_s = 1);
+    let mut house = House::open(|_, server| server.shutdown_timeout_s = 30);
     let mut half = house.client();
     half.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{").expect("it is open");
     let mut head = house.client();
@@ -73,7 +96,27 @@ fn clients_that_do_nothing_do_not_keep_a_server() {
     house.get("/health").good();
     let begun = Instant::now();
     house.ask_to_end();
+    half.receive().expect("an answer").error(503);
     house.end();
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     drop((half, head, deaf));
+}
+
+#[test]
+fn an_answer_that_a_client_is_slow_to_take_is_not_cut_with_those_that_do_nothing() {
+    let mut house = House::open(|_, server| server.shutdown_timeout_s = 30);
+    let file = house.get("/app.js").body;
+    // More than the system keeps for a client that takes nothing yet.
+    let answers = (16 << 20) / file.len();
+    let mut slow = house.client();
+    slow.raw("GET /app.js HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(answers).as_bytes()).expect("it is open");
+    std::thread::sleep(Duration::from_millis(500));
+    house.ask_to_end();
+    std::thread::sleep(Duration::from_secs(3));
+    let mut taken = Vec::new();
+    slow.stream().read_to_end(&mut taken).expect("it is ended, not broken");
+    let (found, all) = (taken.len(), answers * file.len());
+    assert!(found < all, "the system kept it all, and this test tests nothing");
+    assert!(taken.ends_with(&file), "cut after {found} bytes");
+    house.end();
 }
