@@ -6,10 +6,11 @@
 use std::io;
 
 use foretoken::KeptFileError;
-use foretoken_hub::{HubError, plain};
+use foretoken_hub::HubError;
 use foretoken_model::{ExecutorError, ModelError};
 use foretoken_text::TextError;
 use foretoken_weights::WeightsError;
+use foretoken_weights::line::line;
 
 use crate::interrupts::INTERRUPTED;
 use crate::names::option_of_error;
@@ -110,11 +111,7 @@ const CHARACTERS_MAX: usize = 2000;
 /// A message as a terminal may be shown it, on one line: names and values of files and command lines are in it, and
 /// control characters (also those that turn text around) could make it say something else.
 pub fn on_one_line(message: &str) -> String {
-    let mut line = plain(&message.chars().take(CHARACTERS_MAX).collect::<String>());
-    if message.chars().nth(CHARACTERS_MAX).is_some() {
-        line.push_str("...");
-    }
-    line
+    line(message, CHARACTERS_MAX)
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ mod remove;
 
 use std::path::{Path, PathBuf};
 
-use foretoken_hub::{Asked, Found, Hub, Name, Settings, plain, readable};
+use foretoken_hub::{Asked, Found, Hub, Name, Settings, readable};
+use foretoken_weights::line::plain;
 
 use crate::failure::Failure;
 use crate::options::HubOptions;

@@ -9,12 +9,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use foretoken::models::Opened;
-use foretoken_hub::plain;
 use foretoken_kernels::Isa;
 use foretoken_model::CacheType;
 use foretoken_model::spec::{Activation, FeedForward, Norm, Positions};
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
+use foretoken_weights::line::line;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, on_one_line};
@@ -238,11 +238,7 @@ fn listed(tokens: &[(Token, String)]) -> String {
 fn first_lines(source: &str) -> String {
     const LINES: usize = 6;
     const COLUMNS: usize = 100;
-    let short = |line: &str| match line.char_indices().nth(COLUMNS) {
-        Some((end, _)) => plain(&format!("{}...", &line[..end])),
-        None => plain(line),
-    };
-    let mut lines: Vec<String> = source.lines().take(LINES).map(short).collect();
+    let mut lines: Vec<String> = source.lines().take(LINES).map(|text| line(text, COLUMNS)).collect();
     if source.lines().count() > LINES {
         lines.push(format!("... ({} lines)", source.lines().count()));
     }

@@ -78,7 +78,14 @@ struct Cli {
     /// Weights, cache and draft models that need more are refused before they are loaded, with their parts and what
     /// would make them smaller. What a container and `ulimit` allow counts as what the machine has. With none a
     /// shortage is told and nothing more.
-    #[arg(long, value_name = "SIZE", default_value = "free", global = true, hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "free",
+        global = true,
+        hide_short_help = true,
+        allow_hyphen_values = true
+    )]
     memory_limit: MemoryLimit,
     /// Print the version; with -v also what was found on this machine
     #[arg(short = 'V', long, global = true)]

@@ -15,6 +15,7 @@ use std::io::{self, Stdout, Write};
 use clap::ValueEnum;
 use foretoken_engine::{Drafted, Emitted, Origin};
 use foretoken_text::Tokenizer;
+use foretoken_weights::line::plain;
 
 use crate::failure::Failure;
 use crate::loudness::coloured_output;
@@ -75,8 +76,7 @@ impl Marks {
 
     /// A piece of text that was drafted and not accepted. It stays on its line, whatever is in it.
     fn rejected(self, text: &str, drafter: u8) -> String {
-        let one_line = |c: char| if c.is_control() { c.escape_default().collect() } else { String::from(c) };
-        let text: String = text.chars().map(one_line).collect();
+        let text = plain(text);
         match self {
             _ if text.is_empty() => String::new(),
             Self::None => String::new(),

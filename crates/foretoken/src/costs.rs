@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use foretoken_engine::{CostRecord, DrafterTime, Engine, WidthTime};
 use foretoken_kernels::Isa;
 use foretoken_speculation::DrafterCosts;
+use foretoken_weights::line::line;
 use foretoken_weights::whole;
 use serde_json::{Value, json};
 
@@ -301,10 +302,7 @@ fn wrong(field: &str, expected: &str, found: &Value) -> String {
 
 /// The beginning of a text that somebody else wrote, on one line, without anything that a terminal would obey.
 pub(crate) fn shown(text: &str) -> String {
-    let line: String = text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
-    // Quotes are harmless.
-    let line = line.replace("\\\"", "\"").replace("\\'", "'");
-    if text.chars().nth(SHOWN_MAX).is_some() { format!("{line}...") } else { line }
+    line(text, SHOWN_MAX)
 }
 
 /// What two keys do not have in common: of what the file is, and what this is.
@@ -369,7 +367,7 @@ mod tests {
         );
         assert!(damaged("8,", "1,").starts_with("passes: expected rows to ascend, found 1 behind 1"));
         let bell = damaged("\"foretoken_costs\": 2", "\"foretoken_costs\": \"\\u0007\\u009b\"");
-        assert!(bell.ends_with(r#"found "\\u0007\u{9b}""#), "{bell}");
+        assert!(bell.ends_with(r#"found "\u0007\u{9b}""#), "{bell}");
         let long = damaged("0.0002", &format!("\"{}\"", "9".repeat(5000)));
         assert!(long.len() < 400 && long.ends_with("..."), "{long}");
         assert!(damaged("\"of\"", "\"off\"").starts_with("of: expected a text"));

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use foretoken_weights::line::{Line, plain};
 use foretoken_weights::whole;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -49,8 +50,9 @@ impl KeptFileError {
 impl Display for KeptFileError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { file, tried, found } => write!(f, "{file}: cannot be {tried}: {found}"),
+            Self::Io { file, tried, found } => write!(f, "{}: cannot be {tried}: {found}", Line(file)),
             Self::Field { file, field, expected, found } => {
+                let (file, expected, found) = (Line(file), plain(expected), plain(found));
                 write!(f, "{file}: {field}: expected {expected}, found {found}")
             }
         }

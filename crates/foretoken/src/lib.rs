@@ -138,4 +138,4 @@ pub use foretoken_text::{
     AnswerPiece, ChatInput, ChatTemplate, Json, Message as ChatMessage, TextError, Tokenizer, ToolCall, ToolCallReader,
     ToolFormat,
 };
-pub use foretoken_weights::{WeightsError, whole};
+pub use foretoken_weights::{WeightsError, line, whole};

@@ -50,7 +50,7 @@ impl FromStr for MemoryLimit {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        let wrong = || format!("expected a size as 6GB or 512MiB, or free or none, found {word}");
+        let wrong = || "expected a size as 6GB or 512MiB, or free or none".to_string();
         match word.to_ascii_lowercase().as_str() {
             "free" => return Ok(Self::Free),
             "none" => return Ok(Self::None),
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!((read("Free"), read("none")), (Ok(MemoryLimit::Free), Ok(MemoryLimit::None)));
         for wrong in ["", "-1GB", "0", "6XB", "GB", "nan", "inf", "1e30GB", "6GB6"] {
             let said = read(wrong).expect_err(wrong);
-            assert_eq!(said, format!("expected a size as 6GB or 512MiB, or free or none, found {wrong}"));
+            assert_eq!(said, "expected a size as 6GB or 512MiB, or free or none", "{wrong}");
         }
     }
 }

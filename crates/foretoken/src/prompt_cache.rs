@@ -79,7 +79,7 @@ impl PromptCache {
         let (Some(path), Some(key)) = (settings.prompt_cache.clone(), key) else { return Ok(Self::default()) };
         let read_only = settings.prompt_cache_ro;
         let mut kept = Kept { path, read_only, key, held: Vec::new(), common: None };
-        if read_only || kept.path.symlink_metadata().is_ok() {
+        if read_only || kept_file::is_there(&kept.path)? {
             kept.load(engine, notes)?;
         }
         if !read_only {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use foretoken_weights::line::{line, plain};
+
 /// Characters that are shown of what a server said.
 const SHOWN_MAX: usize = 200;
 
@@ -58,19 +60,9 @@ impl fmt::Display for HubError {
 
 impl std::error::Error for HubError {}
 
-/// A text without anything that a terminal would obey: names of files in a cache are whatever others wrote there.
-pub fn plain(text: &str) -> String {
-    let is_obeyed = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    text.chars().map(|c| if is_obeyed(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
-}
-
 /// The beginning of what a server said, on one line, without anything that a terminal would obey.
 pub(crate) fn shown(text: &str) -> String {
-    let line: String = text.chars().take(SHOWN_MAX).flat_map(char::escape_debug).collect();
-    let line = line.replace("\\\"", "\"").replace("\\'", "'");
-    if text.chars().nth(SHOWN_MAX).is_some() { format!("{line}...") } else { line }
+    line(text, SHOWN_MAX)
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ mod settings;
 mod space;
 mod url;
 
-pub use error::{HubError, plain};
+pub use error::HubError;
 pub use fetch::{Asked, Event, Found, Hub};
 pub use held::{Form, Held, Kind, Removal};
 pub use name::Name;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use foretoken_weights::line::is_obeyed;
 use serde_json::{Map, Value, json};
 
 use crate::checksum::Etag;
@@ -138,7 +139,7 @@ impl Listing {
 fn checked(path: &str) -> Result<String, HubError> {
     let is_part = |part: &str| !part.trim_end_matches(['.', ' ']).is_empty() && part.len() <= PART_MAX;
     // What turns a line around on a terminal is somebody's trick.
-    let is_letter = |c: char| !c.is_control() && !matches!(c, '\\' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_letter = |c: char| c != '\\' && !is_obeyed(c);
     let has_drive = path.as_bytes().get(1) == Some(&b':') || (cfg!(windows) && path.contains(':'));
     let is_good = path.len() <= PATH_MAX && path.split('/').all(is_part) && path.chars().all(is_letter) && !has_drive;
     match is_good {

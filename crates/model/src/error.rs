@@ -3,6 +3,7 @@
 use std::fmt;
 
 use foretoken_weights::WeightsError;
+use foretoken_weights::line::{Line, plain};
 
 /// Why a model cannot be loaded.
 #[derive(Debug)]
@@ -110,31 +111,35 @@ impl ModelError {
     pub fn naming(&self, name: impl Fn(Setting) -> &'static str) -> String {
         match self {
             Self::Weights(error) => error.to_string(),
-            Self::Io { file, message } => format!("{file}: cannot be read: {message}"),
+            Self::Io { file, message } => format!("{}: cannot be read: {}", Line(file), Line(message)),
             Self::Config { file, field, expected, found } => {
-                format!("{file}: {field}: expected {expected}, found {found}")
+                // What is expected is ours, and may be a long list; only a word of it may be a file's.
+                format!("{}: {}: expected {}, found {}", Line(file), Line(field), plain(expected), Line(found))
             }
             Self::Shape { file, tensor, expected, found } => {
+                let (file, tensor) = (Line(file), Line(tensor));
                 format!("{file}: tensor {tensor}: shape: expected {expected:?}, found {found:?}")
             }
             Self::Unused { file, tensor, count, family } => {
                 let found = if *count == 1 { "it".to_string() } else { format!("it and {} like it", count - 1) };
+                let (file, tensor) = (Line(file), Line(tensor));
                 format!(
                     "{file}: tensor {tensor}: expected none of this name in a {family} network as the configuration \
                      says it, found {found}"
                 )
             }
             Self::Setting { place, setting, value, expected, found } => {
-                format!("{place}: {} {value}: expected {expected}, found {found}", name(*setting))
+                format!("{}: {} {value}: expected {expected}, found {found}", Line(place), name(*setting))
             }
             Self::Memory { file, positions, position_bytes } => {
+                let file = Line(file);
                 format!(
                     "{file}: cache: expected memory for {positions} positions of {position_bytes} bytes each, \
                      found less"
                 )
             }
             Self::WeightsMemory { place, outputs, inputs } => {
-                format!("{place}: expected memory for {outputs} x {inputs} weights, found less")
+                format!("{}: expected memory for {outputs} x {inputs} weights, found less", Line(place))
             }
         }
     }
@@ -168,5 +173,19 @@ impl std::error::Error for ModelError {}
 impl From<WeightsError> for ModelError {
     fn from(error: WeightsError) -> Self {
         Self::Weights(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_is_on_one_line() {
+        let error = ModelError::config("a\nb", "c\u{202e}", "d\te", "f\r\n".repeat(100));
+        let found = "f\\r\\n".repeat(40);
+        assert_eq!(error.to_string(), format!("a\\nb: c\\u{{202e}}: expected d\\te, found {found}"));
+        let error = ModelError::Shape { file: "a".into(), tensor: "b\x1b".into(), expected: vec![1], found: vec![] };
+        assert_eq!(error.to_string(), "a: tensor b\\u{1b}: shape: expected [1], found []");
     }
 }

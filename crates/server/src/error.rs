@@ -5,6 +5,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use foretoken::line::line;
 use foretoken::{Error, RequestError};
 use serde_json::{Value, json};
 
@@ -31,20 +32,6 @@ const MESSAGE_MAX: usize = 500;
 /// What was found, on one line and not longer than a line.
 pub(crate) fn shown(found: &str) -> String {
     line(found, SHOWN_MAX)
-}
-
-/// A text on one line, of at most so many characters once control characters are escaped.
-fn line(text: &str, chars_max: usize) -> String {
-    let mut room = chars_max;
-    let mut line = String::new();
-    for character in text.chars() {
-        let escape: Option<String> = character.is_control().then(|| character.escape_default().collect());
-        let left = room.checked_sub(escape.as_ref().map_or(1, String::len));
-        let Some(left) = left else { return line + "..." };
-        room = left;
-        line.push_str(&escape.unwrap_or_else(|| character.to_string()));
-    }
-    line
 }
 
 impl ApiError {

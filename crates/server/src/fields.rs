@@ -49,6 +49,9 @@ impl<'a> Deserialize<'a> for Pairs {
     }
 }
 
+/// What a value must be to be read, whatever it is: deeper or greater ones are JSON, and nobody's.
+pub(crate) const READABLE: &str = "JSON that is not nested too deeply, with numbers below 1e308";
+
 impl Fields {
     /// The fields of a request's body.
     ///
@@ -95,7 +98,7 @@ impl Fields {
 
     /// Takes a field, whatever it is.
     pub(crate) fn value(&mut self, name: &str) -> Result<Option<Value>, ApiError> {
-        self.take(name, "JSON that is not nested too deeply")
+        self.take(name, READABLE)
     }
 
     /// Takes a text.

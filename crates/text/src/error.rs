@@ -8,6 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use foretoken_weights::WeightsError;
+use foretoken_weights::line::{Line, plain};
 
 /// Bad input to this crate: a file, a vocabulary, a template or a text that cannot be used.
 #[derive(Debug)]
@@ -106,25 +107,12 @@ fn one_line(text: impl fmt::Display) -> String {
     // Quoted text may be a file's: it is cut before it is looked through.
     let begin = &text[..text.floor_char_boundary(4 * FOUND_MAX_BYTES)];
     let words = begin.split_whitespace().collect::<Vec<_>>().join(" ");
-    let mut line = words.chars().fold(String::new(), |mut line, character| {
-        if is_unseen(character) {
-            line.extend(character.escape_default());
-        } else {
-            line.push(character);
-        }
-        line
-    });
+    let mut line = plain(&words);
     if line.len() > FOUND_MAX_BYTES || begin.len() < text.len() {
         line.truncate(line.floor_char_boundary(FOUND_MAX_BYTES));
         line.push_str(" ...");
     }
     line
-}
-
-/// Whether a character would do something to a terminal or to the order of letters, and show nothing.
-fn is_unseen(character: char) -> bool {
-    let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || character.is_control()
 }
 
 /// Longest part of a message that quotes what was found: whoever made the file may have made a long one.
@@ -133,14 +121,16 @@ const FOUND_MAX_BYTES: usize = 1000;
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read { path, source } => write!(f, "{}: cannot be read: {source}", path.display()),
-            Self::Format { place, expected, found } => write!(f, "{place}: expected {expected}, found: {found}"),
+            Self::Read { path, source } => write!(f, "{}: cannot be read: {source}", Line(&path.to_string_lossy())),
+            Self::Format { place, expected, found } => {
+                write!(f, "{}: expected {expected}, found: {found}", Line(place))
+            }
             Self::Field { place, field, expected, found } => {
-                write!(f, "{place}: {field}: expected {expected}, found {found}")
+                write!(f, "{}: {field}: expected {expected}, found {found}", Line(place))
             }
             Self::Weights(error) => error.fmt(f),
-            Self::Encode { place, found } => write!(f, "{place}: the text could not be tokenized: {found}"),
-            Self::Template { place, found } => write!(f, "{place}: chat template: {found}"),
+            Self::Encode { place, found } => write!(f, "{}: the text could not be tokenized: {found}", Line(place)),
+            Self::Template { place, found } => write!(f, "{}: chat template: {found}", Line(place)),
             Self::Overlap { assistant, target, shared, count } => write!(
                 f,
                 "assistant {assistant}: expected a vocabulary that shares tokens with {target}, \

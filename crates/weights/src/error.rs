@@ -7,6 +7,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::line::Line;
+
 /// What is wrong with a model file. The message is one line.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -175,31 +177,4 @@ fn quoted(path: &Path) -> String {
         }
     }
     format!("{}'", Line(&out))
-}
-
-/// Text from a file, made safe to print: control and direction characters escaped, and cut after `MAX` characters.
-struct Line<'a>(&'a str);
-
-impl Line<'_> {
-    /// Longer than any tensor name or path that means well, short enough for a terminal.
-    const MAX: usize = 240;
-}
-
-impl fmt::Display for Line<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use std::fmt::Write;
-        for (count, c) in self.0.chars().enumerate() {
-            if count == Line::MAX {
-                return f.write_str("...");
-            }
-            // Line and paragraph separators, and the marks that turn the direction of text, are not control characters.
-            let turns = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            if c.is_control() || turns {
-                write!(f, "{}", c.escape_unicode())?;
-            } else {
-                f.write_char(c)?;
-            }
-        }
-        Ok(())
-    }
 }

@@ -137,9 +137,9 @@ pub fn value_problem(error: &clap::Error) -> (String, String) {
     }
 }
 
-/// "--temp <T>" names the option and its value; the option is what the user wrote.
+/// "--temp <T>" names the option and its value; the option is what the user wrote. "<CORPUS>..." is no option.
 fn name_in(option: &str) -> &str {
-    option.trim_matches(['<', '>']).split([' ', '=', '[']).next().unwrap_or_default()
+    option.trim_start_matches('<').split([' ', '=', '[', '>']).next().unwrap_or_default()
 }
 
 /// clap's own words without usage and the hint at the help.
@@ -151,6 +151,14 @@ fn first_paragraph(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_are_named_without_their_values() {
+        assert_eq!(
+            ["--temp <T>", "--limit=<N>", "<CORPUS>...", "-n"].map(name_in),
+            ["--temp", "--limit", "CORPUS", "-n"]
+        );
+    }
 
     #[test]
     fn names_that_are_unlike_are_not_meant() {

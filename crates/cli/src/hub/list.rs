@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use clap::Args;
-use foretoken_hub::{Form, Held, Kind, plain, readable};
+use foretoken_hub::{Form, Held, Kind, readable};
+use foretoken_weights::line::plain;
 use serde_json::{Value, json};
 
 use super::{family, hub};

@@ -195,5 +195,6 @@ fn lines_that_are_wrong_are_refused_by_config_too() {
     let error = run(&words("config generate --temp hot")).error(2);
     assert_eq!(error, "--temp: expected a number from 0 up, found \"hot\"");
     assert!(run(&words("config generate --tmep 1")).error(2).ends_with("did you mean --temp?"));
+    assert_eq!(run(&["generate", "--config", ""]).error(2), "--config: expected a value, found none");
     assert!(run(&words("config genrate")).error(2).ends_with("did you mean generate?"));
 }

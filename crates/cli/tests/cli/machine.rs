@@ -118,8 +118,10 @@ fn what_needs_more_memory_than_it_may_take_is_refused_with_its_parts() {
         let refused = run(&[words(line), vec!["-m", &demo("demo-target")]].concat()).error(1);
         assert!(refused.starts_with("memory: expected "), "{line}: {refused}");
     }
-    let wrong = run(&words("generate --memory-limit 6XB")).error(2);
-    assert!(wrong.contains("--memory-limit") && wrong.contains("6GB or 512MiB"), "{wrong}");
+    for wrong in ["6XB", "0", "-1"] {
+        let expected = "--memory-limit: expected a size as 6GB or 512MiB, or free or none";
+        assert_eq!(run(&["generate", "--memory-limit", wrong]).error(2), format!("{expected}, found {wrong:?}"));
+    }
 }
 
 /// Runs a command line under `ulimit -v`, in kB; the exit code, standard output and standard error.

@@ -28,6 +28,17 @@ fn generate_writes_the_same_with_a_prompt_cache() {
     assert!(std::fs::metadata(&path).is_ok_and(|file| file.len() > 10_000), "rows were written");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_link_may_lead_to_a_cache_that_is_not_there_yet() {
+    let (folder, path) = cache();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).expect("a link can be made");
+    run(&["generate", LONG, "-n", "2", "--prompt-cache", &link.to_string_lossy()]).ok();
+    assert!(link.is_symlink() && std::fs::metadata(&path).is_ok_and(|file| file.len() > 10_000));
+    run(&["generate", LONG, "-n", "2", "--prompt-cache", &link.to_string_lossy(), "--prompt-cache-ro"]).ok();
+}
+
 #[test]
 fn lists_of_prompts_and_conversations_have_one_too() {
     let (folder, path) = cache();

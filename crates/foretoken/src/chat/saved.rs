@@ -4,6 +4,7 @@
 //! conversation too. Left out: tools, which are kept in messages and not looked at.
 
 use foretoken_text::{Json, Message as ChatMessage};
+use foretoken_weights::line::line;
 use serde::Serialize;
 
 /// A conversation as it is written.
@@ -38,6 +39,5 @@ pub fn messages(value: &serde_json::Value) -> Result<Vec<ChatMessage>, String> {
 
 fn shown(value: &serde_json::Value) -> String {
     let text = value.get("messages").unwrap_or(value).to_string();
-    let end = text.char_indices().nth(40).map(|(end, _)| end);
-    end.map_or(text.clone(), |end| format!("{}...", &text[..end]))
+    line(&text, 40)
 }

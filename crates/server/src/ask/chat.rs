@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{Ask, TOPS_MAX};
 use crate::error::{ApiError, shown};
-use crate::fields::Fields;
+use crate::fields::{Fields, READABLE};
 use crate::limits::TextLimit;
 
 /// A request for turns.
@@ -192,7 +192,8 @@ fn variables(fields: &mut Fields) -> Result<Vec<(String, Json)>, ApiError> {
     if let Some(object) = fields.object("chat_template_kwargs")? {
         for (name, raw) in object.into_values() {
             let value = serde_json::from_str(raw.get()).map_err(|_| {
-                ApiError::field(&format!("chat_template_kwargs.{name}"), "expected JSON that is not nested too deeply")
+                let found = shown(raw.get());
+                ApiError::field(&format!("chat_template_kwargs.{name}"), format!("expected {READABLE}, found {found}"))
             })?;
             variables.push((name, value));
         }

@@ -171,6 +171,10 @@ mod tests {
             (r#"{"stop": ["a", 1]}"#, "stop: expected a string or a list of strings, found [\"a\", 1]"),
             (r#"{"stop": ""}"#, "stop: expected strings of at least one letter, found an empty one"),
             (r#"{"logit_bias": {"x": 1}}"#, "logit_bias: expected an object from tokens to finite numbers"),
+            (
+                r#"{"logit_bias": {"5": 1e400}}"#,
+                "logit_bias: expected JSON that is not nested too deeply, with numbers",
+            ),
             (r#"{"logit_bias": [[1]]}"#, "logit_bias: expected an object from tokens to finite numbers"),
             (r#"{"seed": "7"}"#, "seed: expected a whole number of 64 bits (-1: a random one), found \"7\""),
             (r#"{"ignore_eos": 1}"#, "ignore_eos: expected true or false, found 1"),

@@ -46,7 +46,7 @@ fn texts_that_take_long_finish_too() {
         server.shutdown_timeout_s = 60;
     });
     let long = |stream: bool| seeded(5, json!({ "max_tokens": 1900, "ignore_eos": true, "n": 3, "stream": stream }));
-    let mut events = house.events("/v1/completions", &long(true));
+    let events = house.events("/v1/completions", &long(true));
     let mut whole = house.client();
     whole.send("POST", "/v1/completions", &[], long(false).to_string().as_bytes()).expect("it is open");
     wait_until(|| house.load().0 + house.load().1 >= 6);

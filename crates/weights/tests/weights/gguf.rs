@@ -285,7 +285,7 @@ fn attack_bool_of_two() {
 #[test]
 fn attack_names_that_forge_a_log() {
     let forged = "t\nerror: all is well\u{1b}[2K\u{202e}";
-    refused(&one_tensor().but(|t| (t.name, t.kind) = (forged.as_bytes().to_vec(), 99)), &[r"t\u{a}error", r"\u{202e}"]);
+    refused(&one_tensor().but(|t| (t.name, t.kind) = (forged.as_bytes().to_vec(), 99)), &[r"t\nerror", r"\u{202e}"]);
     let long = one_tensor().but(|t| (t.name, t.kind) = (vec![b'x'; 100_000], 99));
     let message = parse(NAME, Bytes::from_vec(long.bytes())).unwrap_err().to_string();
     assert!(message.len() < 400 && message.contains("xxx..."), "{message}");

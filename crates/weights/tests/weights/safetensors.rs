@@ -184,7 +184,7 @@ fn attack_duplicate_names() {
 #[test]
 fn attack_names_that_forge_a_log() {
     let header = vectors(&[(r"t\nerror: all is well", 1, 0, 8)]);
-    refused(file(&header, &[0; 8]), &[r"tensor `t\u{a}error: all is well`"]);
+    refused(file(&header, &[0; 8]), &[r"tensor `t\nerror: all is well`"]);
 }
 
 /// What is passed over must be JSON, too: the `safetensors` crate reads all of it.

@@ -27,6 +27,9 @@ pub fn place(line: &Line) -> Result<Option<PathBuf>, Failure> {
         None => std::env::var_os(variable("config")).filter(|path| !path.is_empty()).map(PathBuf::from),
     };
     match named {
+        Some(path) if path.as_os_str().is_empty() => {
+            Err(Failure::Usage("--config: expected a value, found none".to_string()))
+        }
         Some(path) => match std::fs::metadata(&path) {
             Ok(_) => Ok(Some(path)),
             Err(error) => Err(Failure::file(&path, &error)),
