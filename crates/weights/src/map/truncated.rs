@@ -15,6 +15,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use crate::line::line;
+
 /// Files that are listed at a time. A model has some shards, some hundreds at most; of more, the rest ends as the
 /// system has it.
 const FILES_MAX: usize = 1024;
@@ -49,7 +51,7 @@ pub(super) struct Listing {
 impl Listing {
     /// Lists a mapping of `bytes`, which is to be dropped before it is unmapped.
     pub(super) fn new(path: &Path, bytes: &[u8]) -> Self {
-        let name: String = path.display().to_string().chars().take(1000).flat_map(escaped).collect();
+        let name = line(&path.to_string_lossy(), 1000);
         let expected = format!("expected {} bytes, found fewer", bytes.len());
         let line = format!("error: {name}: {expected}: it was shortened while it was used, or cannot be read\n");
         let line: Arc<[u8]> = Arc::from(line.into_bytes());
@@ -74,12 +76,6 @@ impl Drop for Listing {
             LISTED[place].start.store(0, Ordering::Release);
         }
     }
-}
-
-/// A character as it may stand on a line of a terminal.
-fn escaped(c: char) -> impl Iterator<Item = char> {
-    let (plain, special) = if c.is_control() { (None, Some(c.escape_default())) } else { (Some(c), None) };
-    plain.into_iter().chain(special.into_iter().flatten())
 }
 
 /// From now on, a process that reads a mapped file behind its end, because the file was shortened, says so in one line
