@@ -376,12 +376,18 @@ fn kill(kills: usize) {
     let mut in_time = 0;
     for case in &cases {
         let place = Place::new();
+        // Of what no command reads the bytes are known: they are the same in each run.
+        let unread = |name: &&str| case.written.iter().any(|(file, reader)| file == name && reader.concat().is_empty());
+        let unread = || place.files().into_iter().filter(|(name, _)| unread(&name.as_str()));
+        let old: Vec<_> = unread().collect();
         let started = Instant::now();
         let output = place.run(case, &[], Stdio::null());
         assert!(output.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&output.stderr));
         let whole = started.elapsed();
+        let new: Vec<_> = unread().collect();
         let known: BTreeSet<String> = place.files().into_iter().map(|(name, _)| name).collect();
         for round in 0..kills / cases.len() {
+            old.iter().for_each(|(name, bytes)| std::fs::write(place.at(name), bytes).expect("written"));
             let mut command = place.command(case, &[]);
             let mut child =
                 command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
@@ -390,6 +396,11 @@ fn kill(kills: usize) {
             std::thread::sleep(Duration::from_micros(random(whole.as_micros() as u64)));
             let _ = child.kill();
             in_time += usize::from(!child.wait().expect("it ends").success());
+            assert_eq!(unread().count(), old.len(), "{}: one is gone", case.name);
+            for found in unread() {
+                let name = &found.0;
+                assert!(old.contains(&found) || new.contains(&found), "{} {name}: neither old nor new", case.name);
+            }
             // The files are whole: read again by the program itself, each fifth time.
             for (name, reader) in &case.written {
                 let path = place.at(name).display().to_string();
