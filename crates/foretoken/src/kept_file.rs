@@ -50,9 +50,9 @@ impl KeptFileError {
 impl Display for KeptFileError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { file, tried, found } => write!(f, "{}: cannot be {tried}: {found}", Line(file)),
+            Self::Io { file, tried, found } => write!(f, "{}: cannot be {tried}: {}", Line(file), Line(found)),
             Self::Field { file, field, expected, found } => {
-                let (file, expected, found) = (Line(file), plain(expected), plain(found));
+                let (file, field, expected, found) = (Line(file), Line(field), plain(expected), plain(found));
                 write!(f, "{file}: {field}: expected {expected}, found {found}")
             }
         }
@@ -74,11 +74,7 @@ pub(crate) fn is_there(path: &Path) -> Result<bool, KeptFileError> {
 /// # Errors
 /// The system's, or it is no regular file: a pipe would be waited for, and a device has no end.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), KeptFileError> {
-    let opened = whole::open_checked(path, |metadata| match metadata.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::other("expected a regular file, found a folder, a pipe or a device")),
-    });
-    opened.map_err(|error| KeptFileError::io(path, "read", &error))
+    whole::open_checked(path, whole::regular).map_err(|error| KeptFileError::io(path, "read", &error))
 }
 
 /// A file's bytes in their order, with the checksum of what was read.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use foretoken_weights::WeightsError;
-use foretoken_weights::line::{Line, plain};
+use foretoken_weights::line::{Line, line, plain};
 
 /// Why a model cannot be loaded.
 #[derive(Debug)]
@@ -129,7 +129,8 @@ impl ModelError {
                 )
             }
             Self::Setting { place, setting, value, expected, found } => {
-                format!("{}: {} {value}: expected {expected}, found {found}", Line(place), name(*setting))
+                let (place, expected, found) = (Line(place), plain(expected), Line(found));
+                format!("{place}: {} {}: expected {expected}, found {found}", name(*setting), Line(value))
             }
             Self::Memory { file, positions, position_bytes } => {
                 let file = Line(file);
@@ -154,7 +155,7 @@ impl ModelError {
             file: file.to_string(),
             field: field.into(),
             expected: expected.to_string(),
-            found: found.to_string().chars().take(FOUND_MAX).collect(),
+            found: line(&found.to_string(), FOUND_MAX),
         }
     }
 }
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn what_a_file_says_is_on_one_line() {
         let error = ModelError::config("a\nb", "c\u{202e}", "d\te", "f\r\n".repeat(100));
-        let found = "f\\r\\n".repeat(40);
+        let found = "f\\r\\n".repeat(24) + "...";
         assert_eq!(error.to_string(), format!("a\\nb: c\\u{{202e}}: expected d\\te, found {found}"));
         let error = ModelError::Shape { file: "a".into(), tensor: "b\x1b".into(), expected: vec![1], found: vec![] };
         assert_eq!(error.to_string(), "a: tensor b\\u{1b}: shape: expected [1], found []");

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use foretoken::settings::SamplingSettings;
 use foretoken::{EngineThread, Generator, Promise, Prompter, SpecType, Tenant, Token};
@@ -45,6 +46,8 @@ pub(crate) struct App {
     pub(crate) limit: TextLimit,
     /// How far the server's end has come.
     pub(crate) stage: watch::Sender<Stage>,
+    /// When the end was asked for.
+    pub(crate) asked_to_end: OnceLock<Instant>,
     /// Whether texts were added since they were written last.
     pub(crate) has_new_texts: AtomicBool,
     /// Places for large bodies, of which only so many are in memory at a time.
@@ -86,6 +89,7 @@ impl App {
             model,
             created: seconds_since_1970(),
             stage: watch::Sender::new(Stage::Serving),
+            asked_to_end: OnceLock::new(),
             has_new_texts: AtomicBool::new(false),
             large_bodies: Semaphore::new(LARGE_BODIES_MAX),
             unknown: Mutex::default(),

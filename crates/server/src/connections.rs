@@ -95,12 +95,16 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
                 }
                 // Dropping the connection cancels its texts.
                 () = client.hung_up() => tracing::debug!("a client has gone"),
-                () = client.owed_nothing(too_late(&app)) => tracing::debug!("a client has sent no request"),
+                () = client.owed_nothing(too_late(&app)) => {
+                    tracing::debug!("a client has sent no request, or not all of it");
+                    client.linger().await;
+                }
             }
             drop(place);
         });
     }
     drop(listener);
+    app.asked_to_end.get_or_init(Instant::now);
     app.stage.send_replace(Stage::Ending);
     let done = graceful.shutdown();
     let mut done = std::pin::pin!(done);
@@ -110,12 +114,17 @@ pub(crate) async fn serve(app: Arc<App>, listener: TcpListener, router: Router, 
         tracing::info!("texts are cut");
         tokio::time::timeout(LAST_WORDS, &mut done).await.ok();
     }
+    // A place is given back when its client has its answer, also where it still sends.
+    let all = u32::try_from(app.settings.connections_max).unwrap_or(u32::MAX);
+    tokio::time::timeout(client::LINGER, places.acquire_many(all)).await.ok();
 }
 
-/// Waits until the server was asked to end and the time for the rest of requests is over.
+/// Waits until the server was asked to end and the time for the rest of requests, which is one for all, is over.
 pub(crate) async fn too_late(app: &App) {
     app.reached(Stage::Ending).await;
-    tokio::time::sleep(REST_OF_REQUEST).await;
+    if let Some(asked) = app.asked_to_end.get() {
+        tokio::time::sleep_until((*asked + REST_OF_REQUEST).into()).await;
+    }
 }
 
 /// The service, which notes at the client while a request is answered: until the last of the answer has been taken

@@ -92,7 +92,7 @@ async fn first(State(app): State<Arc<App>>, mut request: Request, next: Next) ->
         // What was found may be a part of a prompt.
         let why = (status >= 500 || app.settings.log_prompts).then_some(why);
         match status {
-            500.. => tracing::error!(id, path, status, why, "failed"),
+            500.. if status != StatusCode::SERVICE_UNAVAILABLE => tracing::error!(id, path, status, why, "failed"),
             _ => tracing::debug!(id, path, status, param, why, "refused"),
         }
     }
@@ -179,12 +179,19 @@ async fn made<T: Send + 'static>(app: &Arc<App>, request: Request, make: Make<T>
         // Nothing of it is read, and who asks whether it may go on (Expect: 100-continue) is not told to.
         return Err(ApiError::too_large(app.settings.body_bytes_max));
     }
-    // Whoever sends much waits for a place before it is read.
-    let place = match length.is_some_and(is_small) {
-        true => None,
-        false => Some(app.large_bodies.acquire().await.expect("nobody closes it")),
+    let read = async {
+        // Whoever sends much waits for a place before it is read.
+        let place = match length.is_some_and(is_small) {
+            true => None,
+            false => Some(app.large_bodies.acquire().await.expect("nobody closes it")),
+        };
+        Ok((place, read(app, request.into_body()).await?))
     };
-    let body = read(app, request.into_body()).await?;
+    let (place, body) = tokio::select! {
+        biased;
+        read = read => read?,
+        () = connections::too_late(app) => return Err(ApiError::ending()),
+    };
     let shared = Arc::clone(app);
     let done = tokio::task::spawn_blocking(move || {
         let mut fields = Fields::of_body(&body)?;
@@ -209,13 +216,7 @@ async fn made<T: Send + 'static>(app: &Arc<App>, request: Request, make: Make<T>
 /// Reads a body, within its bounds of bytes and time.
 async fn read(app: &App, body: Body) -> Result<Bytes, ApiError> {
     let most = app.settings.body_bytes_max;
-    let read = tokio::time::timeout(app.settings.idle_timeout(), Limited::new(body, most).collect());
-    let read = tokio::select! {
-        biased;
-        read = read => read,
-        () = connections::too_late(app) => return Err(ApiError::ending()),
-    };
-    match read {
+    match tokio::time::timeout(app.settings.idle_timeout(), Limited::new(body, most).collect()).await {
         Err(_) => Err(ApiError::too_slow(app.settings.idle_timeout_s)),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
         Ok(Err(error)) => Err(ApiError::bad(format!("body: expected all of it, found it broken off: {error}"))),

@@ -3,38 +3,59 @@
 //! Left out: what is done then, which is the server's or the program's.
 
 #[cfg(unix)]
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Ready when the system asks the program to end: by Ctrl-C, as service managers do (SIGTERM), or as a terminal that is
-/// closed (SIGHUP; not under `nohup`). On Unix, asked a second time, the program ends at once. `listening` is called as
+/// closed (SIGHUP); but for signals that it was started to pass over ([`ignored`]). On Unix, asked a second time, the program ends at once. `listening` is called as
 /// soon as the program would hear it: who waits for the server's address before it ends the server is heard, too.
 pub async fn asked_to_end(listening: impl FnOnce()) {
     #[cfg(unix)]
     {
-        let is_hangup_ignored = ignored()(SignalKind::hangup());
+        let is_ignored = ignored();
         // Where the system does not tell, the program ends as any does. The library panics where no file can be opened.
-        let heard = |kind| foretoken::caught("signals", || signal(kind)).ok().and_then(Result::ok);
-        let (mut interrupt, mut terminate) = (heard(SignalKind::interrupt()), heard(SignalKind::terminate()));
-        let mut hangup = if is_hangup_ignored { None } else { heard(SignalKind::hangup()) };
-        listening();
-        let mut once = async move || {
-            tokio::select! {
-                Some(_) = async { interrupt.as_mut()?.recv().await } => {}
-                Some(_) = async { terminate.as_mut()?.recv().await } => {}
-                Some(_) = async { hangup.as_mut()?.recv().await } => {}
-                else => std::future::pending().await,
-            }
+        let heard = |kind| match is_ignored(kind) {
+            true => None,
+            false => foretoken::caught("signals", || signal(kind)).ok().and_then(Result::ok),
         };
-        once().await;
+        let mut all = KINDS.map(|kind| heard(kind()));
+        listening();
+        one_of(&mut all).await;
         tokio::spawn(async move {
-            once().await;
+            one_of(&mut all).await;
             std::process::exit(130);
         });
+        // The task above is heard until the last connection has ended, and this thread behind that, too.
+        let end = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+            runtime.block_on(async {
+                one_of(&mut KINDS.map(|kind| if is_ignored(kind()) { None } else { signal(kind()).ok() })).await;
+                std::process::exit(130);
+            })
+        };
+        let end = move || foretoken::caught::<std::io::Result<()>>("signals", end);
+        // Without it a second signal waits for what is being kept.
+        std::thread::Builder::new().name("signals".to_string()).spawn(end).ok();
     }
     #[cfg(not(unix))]
     {
         listening();
         tokio::signal::ctrl_c().await.ok();
+    }
+}
+
+/// Those that ask a program to end.
+#[cfg(unix)]
+const KINDS: [fn() -> SignalKind; 3] = [SignalKind::interrupt, SignalKind::terminate, SignalKind::hangup];
+
+/// Waits for one of these signals.
+#[cfg(unix)]
+async fn one_of(all: &mut [Option<Signal>; 3]) {
+    let [interrupt, terminate, hangup] = all;
+    tokio::select! {
+        Some(_) = async { interrupt.as_mut()?.recv().await } => {}
+        Some(_) = async { terminate.as_mut()?.recv().await } => {}
+        Some(_) = async { hangup.as_mut()?.recv().await } => {}
+        else => std::future::pending().await,
     }
 }
 

@@ -49,7 +49,7 @@ fn begin_blocking(runtime: &Runtime) -> usize {
             *count += 1;
             one_more.notify_all();
             // Each waits for all others, so that none does the work of two; but not for one that is refused.
-            drop(one_more.wait_timeout_while(count, Duration::from_secs(1), |count| *count < BLOCKING));
+            drop(one_more.wait_timeout_while(count, Duration::from_secs(10), |count| *count < BLOCKING));
             std::thread::current().id()
         })
     };

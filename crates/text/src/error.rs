@@ -121,7 +121,9 @@ const FOUND_MAX_BYTES: usize = 1000;
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Read { path, source } => write!(f, "{}: cannot be read: {source}", Line(&path.to_string_lossy())),
+            Self::Read { path, source } => {
+                write!(f, "{}: cannot be read: {}", Line(&path.to_string_lossy()), Line(&source.to_string()))
+            }
             Self::Format { place, expected, found } => {
                 write!(f, "{}: expected {expected}, found: {found}", Line(place))
             }
@@ -134,7 +136,9 @@ impl fmt::Display for TextError {
             Self::Overlap { assistant, target, shared, count } => write!(
                 f,
                 "assistant {assistant}: expected a vocabulary that shares tokens with {target}, \
-                 found {shared} of {count} in common"
+                 found {shared} of {count} in common",
+                assistant = Line(assistant),
+                target = Line(target),
             ),
         }
     }

@@ -8,7 +8,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 /// Whether a terminal would do something for this character, or put others in another order, and show nothing.
 pub fn is_obeyed(c: char) -> bool {
-    let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn what_was_found_is_one_short_line() {
         assert_eq!(plain("it's \"ä\\\"\n\x1b[2J"), "it's \"ä\\\"\\n\\u{1b}[2J");
-        assert_eq!(plain("a\u{202e}b\u{9b}\u{2028}\u{200f}"), "a\\u{202e}b\\u{9b}\\u{2028}\\u{200f}");
+        assert_eq!(plain("a\u{202e}b\u{9b}\u{2028}\u{61c}"), "a\\u{202e}b\\u{9b}\\u{2028}\\u{61c}");
         assert_eq!(line(&"ä".repeat(1 << 20), 80), "ä".repeat(80) + "...");
         assert_eq!(line(&"\u{7f}".repeat(1 << 20), 80), "\\u{7f}".repeat(13) + "...");
         assert_eq!(line("abc", 3), "abc");

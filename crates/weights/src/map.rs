@@ -15,7 +15,7 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::WeightsError;
-use crate::whole::open_checked;
+use crate::whole::{open_checked, regular};
 use truncated::Listing;
 pub use truncated::{exit_if_a_mapped_file_is_truncated, fail_where_a_file_may_not_grow};
 
@@ -60,11 +60,7 @@ impl Bytes {
     /// [`WeightsError::Io`] if the path is not a regular file or cannot be opened or mapped.
     pub fn map(path: impl AsRef<Path>) -> Result<Bytes, WeightsError> {
         let path = path.as_ref();
-        let opened = open_checked(path, |metadata| match metadata.is_file() {
-            true => Ok(()),
-            false => Err(std::io::Error::other("expected a regular file, found a directory or a device")),
-        });
-        let (file, _) = opened.map_err(|error| WeightsError::io(path, "open", error))?;
+        let (file, _) = open_checked(path, regular).map_err(|error| WeightsError::io(path, "open", error))?;
         // SAFETY: the mapping is read-only, so this process cannot change it. Another process that shortens
         // or rewrites a model file under a running engine can; no system call prevents that, and reading the weights
         // into memory instead would double the start-up time and the footprint of every process that shares them.

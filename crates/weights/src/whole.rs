@@ -86,10 +86,19 @@ fn up_to(from: impl Read, len: u64, bytes_max: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-fn check(metadata: &Metadata, bytes_max: u64) -> io::Result<()> {
-    if !metadata.is_file() {
-        return Err(io::Error::other(format!("expected a regular file, found {}", kind(metadata))));
+/// Whether something is a regular file: what [`open_checked`] is asked to check, at least.
+///
+/// # Errors
+/// It is not; what it is instead.
+pub fn regular(metadata: &Metadata) -> io::Result<()> {
+    match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("expected a regular file, found {}", kind(metadata)))),
     }
+}
+
+fn check(metadata: &Metadata, bytes_max: u64) -> io::Result<()> {
+    regular(metadata)?;
     match metadata.len() {
         found if found > bytes_max => {
             Err(io::Error::other(format!("expected at most {bytes_max} bytes, found {found}")))

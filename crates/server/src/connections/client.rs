@@ -24,7 +24,7 @@ use tokio::time::{Instant, Sleep};
 /// Where bytes wait that hyper does not read, it is asked so often whether the client is still there.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// What a client still sends behind its answer is read for so long.
-const LINGER: Duration = Duration::from_secs(1);
+pub(super) const LINGER: Duration = Duration::from_secs(1);
 
 /// A client's stream, and what is known of it.
 pub(super) struct Client {

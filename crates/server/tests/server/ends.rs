@@ -1,6 +1,6 @@
 //! How a server ends: texts finish, or are cut at the deadline; nobody new is let in; nothing is left.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -12,25 +12,26 @@ use crate::texts::text_of;
 
 #[test]
 fn texts_finish_before_the_server_ends() {
-    let expected = text_of(&seeded(5, json!({})));
+    let expected = text_of(&seeded(5, json!({ "max_tokens": 150 })));
     let mut house = House::open(|_, _| {});
-    // One that is idle must not hold the end up, nor one that has half a request.
+    // One that is idle must not hold the end up.
     let mut idle = house.client();
     idle.get("/health").good();
-    let mut events = house.events("/v1/completions", &seeded(5, json!({ "stream": true })));
+    let mut events = house.events("/v1/completions", &seeded(5, json!({ "max_tokens": 150, "stream": true })));
     let first = events.next().expect("an event").expect("an event");
     let mut whole = house.client();
-    whole.send("POST", "/v1/completions", &[], seeded(5, json!({})).to_string().as_bytes()).expect("it is open");
-    wait_until(|| house.load().0 + house.load().1 >= 1);
+    whole
+        .send("POST", "/v1/completions", &[], seeded(5, json!({ "max_tokens": 150 })).to_string().as_bytes())
+        .expect("it is open");
+    wait_until(|| house.load().0 + house.load().1 >= 2);
     house.ask_to_end();
     let rest = events.all().expect("a stream");
     let all: Vec<_> = std::iter::once(first).chain(rest).collect();
     assert_eq!(streamed_texts(&all), [expected.as_str()]);
     assert!(idle.is_closed());
-    if let Ok(answer) = whole.receive() {
-        assert_eq!(answer.good()["choices"][0]["text"], expected);
-        assert_eq!(answer.head.header("connection"), Some("close"));
-    }
+    let answer = whole.receive().expect("an answer");
+    assert_eq!(answer.good()["choices"][0]["text"], expected);
+    assert_eq!(answer.head.header("connection"), Some("close"));
     let address = house.address;
     let begun = Instant::now();
     house.end();
@@ -93,13 +94,36 @@ fn clients_that_do_nothing_do_not_keep_a_server() {
     let mut head = house.client();
     head.raw(b"GET /hea").expect("it is open");
     let deaf = house.client();
+    // More than may be read at a time.
+    let begin = |_| {
+        let mut large = house.client();
+        large
+            .raw(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
+            .expect("open");
+        large
+    };
+    let large: Vec<_> = (0..60).map(begin).collect();
+    let mut slow = house.client();
+    slow.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000\r\n\r\n").expect("it is open");
+    let mut sending = slow.stream().try_clone().expect("a second handle");
+    let sends = std::thread::spawn(move || {
+        while sending.write_all(b" ").is_ok() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Instant::now()
+    });
     house.get("/health").good();
     let begun = Instant::now();
     house.ask_to_end();
     half.receive().expect("an answer").error(503);
+    slow.receive().expect("an answer").error(503);
+    let answered = Instant::now();
     house.end();
+    // Who is still sending has a moment to see the answer: closed at once, it would be told of a broken connection.
+    let sent = sends.join().expect("it ends with the connection") - answered;
+    assert!(sent > Duration::from_millis(300), "{sent:?}");
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
-    drop((half, head, deaf));
+    drop((half, head, deaf, large));
 }
 
 #[test]

@@ -28,7 +28,7 @@ use minijinja::value::{Enumerator, Kwargs, Object, Rest, Value, ValueKind, Value
 use minijinja::{Environment, Error, ErrorKind, State};
 
 use paying::{DEEP, SHALLOW, add_paying};
-pub(super) use paying::{PIECE, pay_for_trim};
+pub(super) use paying::{PIECE, pay_for_trim, pieces_made};
 pub(super) use weight::{Weight, ensure, weigh};
 use weight::{is_handle, kept, name_of};
 

@@ -8,7 +8,7 @@ use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::json;
-use super::metered::{PIECE, ensure, pay_for_trim, weigh};
+use super::metered::{PIECE, ensure, pay_for_trim, pieces_made, weigh};
 
 /// The filter `string`.
 pub(super) fn string(value: &Value) -> Value {
@@ -121,13 +121,10 @@ fn most_made(state: &State, text: &str, name: &str, arguments: &[Value]) -> Resu
         "replace" => {
             times(argument(0).map_or(0, |old| text.matches(old).count()), argument(1).map_or(0, str::len) as u64)
         }
-        "split" | "rsplit" => times(
-            match argument(0) {
-                Some(separator) if !separator.is_empty() => text.matches(separator).count() + 1,
-                _ => text.split_whitespace().count(),
-            },
-            PIECE,
-        ),
+        "split" | "rsplit" | "partition" | "rpartition" if argument(0) == Some("") => {
+            return Err(Error::new(ErrorKind::InvalidOperation, "empty separator"));
+        }
+        "split" | "rsplit" => pieces_made(text, argument(0)),
         "splitlines" => times(text.bytes().filter(|byte| matches!(byte, b'\n' | b'\r')).count() + 1, PIECE),
         "join" => {
             let weight = weigh(state, arguments)?;

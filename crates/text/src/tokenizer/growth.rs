@@ -1,12 +1,14 @@
 //! How much longer a tokenizer may make a text before it cuts it.
 //!
 //! Texts are bounded by their bytes, so what a tokenizer of a stranger makes of them must be too: a normalizer that
-//! writes ten thousand letters for one, seven in a row that write ten each, or a frame of a million tokens around a
-//! text would take all memory for a line of it. Here what each part may make of one byte is multiplied, from what the
-//! file says of it. Real ones stay below 150 ([`GROWTH_MAX`]). Left out: pre-tokenizers, which at most double a text,
-//! and decoders, of which only the kinds are used.
+//! writes ten thousand letters for one, thirty pre-tokenizers in a row that write two each, or a frame of a million
+//! tokens around a text would take all memory for a line of it. Here what each part may make of one byte is multiplied,
+//! from what the file says of it. Real ones stay below 150 ([`GROWTH_MAX`]). What a model would do for each letter or
+//! in the cube of a word is bounded, too. Left out: decoders, of which only the kinds are used, and a model's other
+//! work, which is in proportion to a text or, of a word, to its square.
 
 use serde_json::Value;
+use tokenizers::ModelWrapper;
 
 use super::guard::base64_digit;
 use crate::TextError;
@@ -14,6 +16,16 @@ use crate::TextError;
 /// Bytes that normalizers may make of one. A table of characters that folds them as NFKC does makes at most 33, of
 /// three, and is counted as 33; a space that becomes `▁` is three, and such steps come in twos.
 const GROWTH_MAX: u64 = 400;
+
+/// Bytes that pre-tokenizers may make of one. One that writes each byte as a letter makes four, with a space before each
+/// piece, and one that writes `▁` for a space six.
+const CUT_GROWTH_MAX: u64 = 64;
+
+/// Bytes that models may put before or behind a letter, which they do for each. Known ones put four.
+const AFFIX_MAX: usize = 64;
+
+/// Letters of a word that WordPiece may look up, in the cube of their number. Known ones say 100.
+const WORD_MAX: usize = 1000;
 
 /// Tokens that a post-processor may put around a text. Known ones put two.
 const AROUND_MAX: u64 = 1 << 12;
@@ -26,7 +38,16 @@ pub(super) fn check(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<()
         let expected = format!("at most {GROWTH_MAX} bytes for one");
         return Err(TextError::field(place, "normalizer", expected, growth));
     }
+    let growth = self::growth(&part(serde_json::to_value(tokenizer.get_pre_tokenizer())));
+    if growth > CUT_GROWTH_MAX {
+        let expected = format!("at most {CUT_GROWTH_MAX} bytes for one");
+        return Err(TextError::field(place, "pre_tokenizer", expected, growth));
+    }
+    check_model(place, tokenizer.get_model())?;
     let around = around(&part(serde_json::to_value(tokenizer.get_post_processor())));
+    if around == REPEATED {
+        return Err(TextError::field(place, "post_processor", "the text once", "it several times"));
+    }
     if around > AROUND_MAX {
         let expected = format!("at most {AROUND_MAX} tokens around a text");
         return Err(TextError::field(place, "post_processor", expected, around));
@@ -34,11 +55,37 @@ pub(super) fn check(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<()
     Ok(())
 }
 
-/// Bytes that a normalizer makes of one, at most.
+/// Refuses what a model would do for each letter, or for all beginnings of all ends of a word.
+fn check_model(place: &str, model: &ModelWrapper) -> Result<(), TextError> {
+    let len = |affix: &Option<String>| affix.as_ref().map_or(0, String::len);
+    let (before, behind, word) = match model {
+        ModelWrapper::BPE(model) => (len(&model.continuing_subword_prefix), len(&model.end_of_word_suffix), 0),
+        ModelWrapper::WordPiece(model) => (model.continuing_subword_prefix.len(), 0, model.max_input_chars_per_word),
+        _ => (0, 0, 0),
+    };
+    for (field, found, most, what) in [
+        ("model.continuing_subword_prefix", before, AFFIX_MAX, "bytes"),
+        ("model.end_of_word_suffix", behind, AFFIX_MAX, "bytes"),
+        ("model.max_input_chars_per_word", word, WORD_MAX, "letters"),
+    ] {
+        if found > most {
+            return Err(TextError::field(place, field, format!("at most {most} {what}"), found));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that a normalizer or a pre-tokenizer makes of one, at most.
 fn growth(part: &Value) -> u64 {
     let text = |field: &str| part.get(field).and_then(Value::as_str);
     match text("type").unwrap_or_default() {
-        "Sequence" => members(part, "normalizers").map(growth).fold(1, u64::saturating_mul),
+        "Sequence" => {
+            let members = members(part, "normalizers").chain(members(part, "pretokenizers"));
+            members.map(growth).fold(1, u64::saturating_mul)
+        }
+        // It is written before each piece of a text, which may be a byte.
+        "Prepend" => text("prepend").map_or(0, str::len) as u64 + 1,
+        "Metaspace" => 2 * text("replacement").map_or(1, str::len) as u64,
         "Replace" => {
             let content = text("content").map_or(0, str::len) as u64;
             match part.pointer("/pattern/String").and_then(Value::as_str).map_or(0, str::len) as u64 {
@@ -50,21 +97,37 @@ fn growth(part: &Value) -> u64 {
         "Precompiled" => text("precompiled_charsmap").map_or(1, longest_replacement),
         "NFKC" | "NFKD" => 12,
         "NFC" | "NFD" | "Lowercase" | "BertNormalizer" | "Nmt" => 3,
+        "ByteLevel" if part.get("add_prefix_space") == Some(&Value::Bool(true)) => 4,
         "ByteLevel" => 2,
         _ => 1,
     }
 }
 
+/// What [`around`] says of a post-processor that writes a text several times.
+const REPEATED: u64 = u64::MAX;
+
 /// Tokens that a post-processor adds, at most.
 fn around(part: &Value) -> u64 {
+    match part.get("type").and_then(Value::as_str).unwrap_or_default() {
+        "Sequence" => members(part, "processors").map(around).fold(0, u64::saturating_add),
+        // Behind another processor it may be that for pairs that is used for a text.
+        _ => ["single", "pair"].map(|form| template(part, form)).into_iter().max().unwrap_or(0),
+    }
+}
+
+/// The same of a list of pieces.
+fn template(part: &Value, form: &str) -> u64 {
     let ids = |piece: &Value| {
         let name = piece.pointer("/SpecialToken/id")?.as_str()?;
         Some(part.get("special_tokens")?.get(name)?.get("ids")?.as_array()?.len() as u64)
     };
-    match part.get("type").and_then(Value::as_str).unwrap_or_default() {
-        "Sequence" => members(part, "processors").map(around).fold(0, u64::saturating_add),
-        _ => members(part, "single").filter_map(ids).fold(0, u64::saturating_add),
+    for text in ["A", "B"] {
+        let is_text = |piece: &&Value| piece.pointer("/Sequence/id").and_then(Value::as_str) == Some(text);
+        if members(part, form).filter(is_text).count() > 1 {
+            return REPEATED;
+        }
     }
+    members(part, form).filter_map(ids).fold(0, u64::saturating_add)
 }
 
 fn members<'a>(part: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {
@@ -105,6 +168,18 @@ mod tests {
         assert_eq!(growth(&json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})), 2);
         let seven = vec![replace("a", "a".repeat(10)); 7];
         assert_eq!(growth(&json!({"type": "Sequence", "normalizers": seven})), 10_000_000);
+        assert_eq!(growth(&json!({"type": "Prepend", "prepend": "▁"})), 4);
+        assert_eq!(growth(&json!({"type": "Prepend", "prepend": "a".repeat(1000)})), 1001);
+    }
+
+    #[test]
+    fn what_pre_tokenizers_make_of_a_byte() {
+        let bytes = |space: bool| json!({"type": "ByteLevel", "add_prefix_space": space, "use_regex": false});
+        let cut = json!({"type": "Split", "pattern": {"Regex": "x"}, "behavior": "Isolated", "invert": false});
+        let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+        assert_eq!((growth(&bytes(false)), growth(&bytes(true)), growth(&metaspace)), (2, 4, 6));
+        assert_eq!(growth(&json!({"type": "Sequence", "pretokenizers": [cut, bytes(false)]})), 2);
+        assert_eq!(growth(&json!({"type": "Sequence", "pretokenizers": vec![bytes(false); 30]})), 1 << 30);
     }
 
     #[test]
@@ -132,5 +207,12 @@ mod tests {
         };
         assert_eq!((around(&Value::Null), around(&template(2)), around(&template(500))), (0, 200, 50_000));
         assert_eq!(around(&json!({"type": "Sequence", "processors": [template(1), template(2)]})), 300);
+        let piece = |id: &str| json!({"Sequence": {"id": id, "type_id": 0}});
+        let pair = json!({"type": "TemplateProcessing", "single": [piece("A")], "pair": [piece("A"), piece("B")]});
+        assert_eq!(around(&pair), 0);
+        for form in ["single", "pair"] {
+            let repeated = json!({"type": "TemplateProcessing", form: [piece("A"), piece("A")]});
+            assert_eq!(around(&json!({"type": "Sequence", "processors": [repeated]})), REPEATED);
+        }
     }
 }

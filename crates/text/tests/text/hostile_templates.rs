@@ -89,6 +89,19 @@ fn what_holds_itself_is_refused() {
 }
 
 #[test]
+fn pieces_are_paid_for_before_they_are_made() {
+    for pieces in ["'a'.split('')", "'a'.rsplit('', 3)", "'a'.partition('')"] {
+        assert!(refused(&format!("{{{{ {pieces} }}}}")).contains("empty separator"), "{pieces}");
+    }
+    for pieces in ["split('')|length", "split('a')|length", "replace('a', '\\n')|lines|length"] {
+        let begin = std::time::Instant::now();
+        let error = refused(&format!("{{% set all = 'a' * 4000000 %}}{{{{ all|{pieces} }}}}"));
+        assert!(error.contains("expected at most"), "{pieces}: {error}");
+        assert!(begin.elapsed().as_secs() < 5, "{pieces}: {:?}", begin.elapsed());
+    }
+}
+
+#[test]
 fn deep_values_are_refused() {
     for wrap in ["[ns.a]", "{'a': ns.a}", "(ns.a,)", "ns.a[0:]", "ns.a|map('trim')", "ns.a|items", "dict(a=ns.a)"] {
         let source = format!(

@@ -105,6 +105,38 @@ fn what_makes_too_much_of_a_text_is_refused() {
         refused("post_processor", &frame),
         "x/tokenizer.json: post_processor: expected at most 4096 tokens around a text, found 5000"
     );
+    let before = format!(r#"{{"type":"Prepend","prepend":"{}"}}"#, "a".repeat(1000));
+    assert_eq!(
+        refused("normalizer", &before),
+        "x/tokenizer.json: normalizer: expected at most 400 bytes for one, found 1001"
+    );
+    let doubles = r#"{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}"#;
+    let thirty = format!(r#"{{"type":"Sequence","pretokenizers":[{}]}}"#, [doubles; 30].join(","));
+    assert_eq!(
+        refused("pre_tokenizer", &thirty),
+        "x/tokenizer.json: pre_tokenizer: expected at most 64 bytes for one, found 1073741824"
+    );
+    let text = r#"{"Sequence":{"id":"A","type_id":0}}"#;
+    let twice = [text; 2].join(",");
+    for (single, pair) in [(twice.as_str(), text), (text, twice.as_str())] {
+        let frame =
+            format!(r#"{{"type":"TemplateProcessing","single":[{single}],"pair":[{pair}],"special_tokens":{{}}}}"#);
+        assert_eq!(
+            refused("post_processor", &frame),
+            "x/tokenizer.json: post_processor: expected the text once, found it several times"
+        );
+    }
+    for (field, found) in [("continuing_subword_prefix", "a"), ("end_of_word_suffix", "a")] {
+        let model = format!(r#"{{"type":"BPE","vocab":{{}},"merges":[],"{field}":"{}"}}"#, found.repeat(100));
+        let expected = format!("x/tokenizer.json: model.{field}: expected at most 64 bytes, found 100");
+        assert_eq!(refused("model", &model), expected);
+    }
+    let words = r###"{"type":"WordPiece","unk_token":"a","continuing_subword_prefix":"##",
+        "max_input_chars_per_word":100000,"vocab":{"a":0}}"###;
+    assert_eq!(
+        refused("model", words),
+        "x/tokenizer.json: model.max_input_chars_per_word: expected at most 1000 letters, found 100000"
+    );
 }
 
 #[test]

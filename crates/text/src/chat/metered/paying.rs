@@ -72,6 +72,10 @@ fn pay(state: &State, name: &str, arguments: &[Value]) -> Result<(), Error> {
             let fields = first.as_str().map_or(0, |text| text.bytes().filter(|&byte| byte == b'%').count()) as u64;
             ensure(state, fields.saturating_mul(weight.bytes + PIECE * weight.values))
         }
+        "split" => {
+            ensure(state, pieces_made(first.as_str().unwrap_or_default(), others.first().and_then(Value::as_str)))
+        }
+        "lines" => ensure(state, pieces_made(first.as_str().unwrap_or_default(), Some("\n"))),
         // Numbers are small; all else is copied for every item.
         "sum" if first.try_iter().is_ok_and(|mut items| items.any(|item| item.kind() != ValueKind::Number)) => {
             state.consume_fuel(items().saturating_mul(weight.fuel()))
@@ -82,6 +86,16 @@ fn pay(state: &State, name: &str, arguments: &[Value]) -> Result<(), Error> {
 
 /// Bytes that a value takes beside its letters, at most: its place in a list, and what counts its owners.
 pub(in crate::chat) const PIECE: u64 = 48;
+
+/// Bytes that the pieces of a text take beside their letters, at most. No separator: white space.
+pub(in crate::chat) fn pieces_made(text: &str, separator: Option<&str>) -> u64 {
+    let pieces = match separator {
+        None => text.split_whitespace().count(),
+        Some("") => text.len() + 2,
+        Some(separator) => text.matches(separator).count() + 1,
+    };
+    pieces as u64 * PIECE
+}
 
 /// Pays for taking characters from the ends of a text, each of which is looked for among those that are given.
 pub(in crate::chat) fn pay_for_trim(state: &State, text: &Value, characters: &[Value]) -> Result<(), Error> {
