@@ -6,8 +6,9 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Ready when the system asks the program to end: by Ctrl-C, as service managers do (SIGTERM), or as a terminal that is
-/// closed (SIGHUP); but for signals that it was started to pass over ([`ignored`]). On Unix, asked a second time, the program ends at once. `listening` is called as
-/// soon as the program would hear it: who waits for the server's address before it ends the server is heard, too.
+/// closed (SIGHUP); but for signals that it was started to pass over ([`ignored`]). On Unix, asked a second time, the
+/// program ends at once. `listening` is called as soon as the program would hear it: who waits for the server's address
+/// before it ends the server is heard, too.
 pub async fn asked_to_end(listening: impl FnOnce()) {
     #[cfg(unix)]
     {

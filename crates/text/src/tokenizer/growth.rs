@@ -17,8 +17,8 @@ use crate::TextError;
 /// three, and is counted as 33; a space that becomes `▁` is three, and such steps come in twos.
 const GROWTH_MAX: u64 = 400;
 
-/// Bytes that pre-tokenizers may make of one. One that writes each byte as a letter makes four, with a space before each
-/// piece, and one that writes `▁` for a space six.
+/// Bytes that pre-tokenizers may make of one. One that writes each byte as a letter makes four, with a space before
+/// each piece, and one that writes `▁` for a space six.
 const CUT_GROWTH_MAX: u64 = 64;
 
 /// Bytes that models may put before or behind a letter, which they do for each. Known ones put four.
