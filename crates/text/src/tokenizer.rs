@@ -22,6 +22,7 @@ mod growth;
 mod guard;
 mod library;
 mod merges;
+mod outline;
 mod parts;
 mod pre_tokenizer;
 mod sentencepiece;

@@ -19,16 +19,24 @@ const TRIES_AT_A_PLACE: u32 = if cfg!(fuzzing) { 10_000 } else { 1 << 22 };
 /// try once or twice at each place.
 const TRIES_OF_A_SEARCH: u32 = 100_000_000;
 
+/// Groups within each other. The expressions of known models have three; where they are compiled, each is a call.
+const DEPTH: u32 = 200;
+
+/// Places to go back to that a search may remember, of some 32 bytes each: one for each letter of a run.
+const REMEMBERED: u32 = 16 << 20;
+
 /// Bounds the tries of all expressions of the process; one that tries more often fails, and so does what searches.
 pub(super) fn bound_tries() {
     static BOUNDED: Once = Once::new();
     BOUNDED.call_once(|| {
-        // SAFETY: both functions store a number that every later search reads. None of ours runs yet: whatever uses the
+        // SAFETY: all functions store a number that every later search or compilation reads. None of ours runs yet: whatever uses the
         // library does so in `guarded`, which comes here first. A program that searches by itself on another thread at
         // this moment would read an aligned word before or after it is stored.
         unsafe {
             onig_sys::onig_set_retry_limit_in_match(TRIES_AT_A_PLACE.into());
             onig_sys::onig_set_retry_limit_in_search(TRIES_OF_A_SEARCH.into());
+            onig_sys::onig_set_parse_depth_limit(DEPTH);
+            onig_sys::onig_set_match_stack_limit_size(REMEMBERED);
         }
     });
 }

@@ -8,6 +8,7 @@
 //!
 //! Left out: `generation_config.json`, which says how to generate and is read by whoever does.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use foretoken_weights::whole::{self, VOCABULARY_BYTES_MAX};
@@ -19,6 +20,7 @@ use super::bytes::{Alphabet, Spellings};
 use super::growth;
 use super::guard::{check, guarded};
 use super::library::Library;
+use super::outline;
 use super::parts::{Method, Parts};
 use crate::{TextError, Token};
 
@@ -71,6 +73,7 @@ pub(crate) fn special_spelling<'a>(config: &'a Value, key: &str) -> Option<&'a s
 
 fn parts(place: &str, tokenizer_json: &[u8], config: Option<&Value>) -> Result<Parts, TextError> {
     check(place, tokenizer_json)?;
+    outline::check(place, tokenizer_json)?;
     let tokenizer = guarded(|| {
         let mut tokenizer = tokenizers::Tokenizer::from_bytes(tokenizer_json)?;
         tokenizer.with_truncation(None)?;
@@ -106,6 +109,7 @@ pub(super) fn parts_of(
             added.push(token);
         }
     }
+    outline::check_added(place, tokenizer.get_normalizer(), &added)?;
     guarded(|| tokenizer.add_tokens(added)).map_err(|error| refused(place, error))?;
     let unlisted = unlisted_marks(&tokenizer, config);
     guarded(|| tokenizer.add_special_tokens(unlisted)).map_err(|error| refused(place, error))?;
@@ -160,14 +164,14 @@ pub(super) fn added_marks(place: &str, config: &Value, further: &Value) -> Resul
     }
     let named = ["bos_token", "eos_token", "unk_token", "pad_token"].map(|key| special_spelling(config, key));
     let listed = config["additional_special_tokens"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let special: Vec<&str> = named.into_iter().flatten().chain(listed).collect();
+    let special: HashSet<&str> = named.into_iter().flatten().chain(listed).collect();
+    let mut numbers: HashSet<Token> = marks.iter().map(|mark| mark.id).collect();
     for (content, id) in object(further) {
         let field = format!("added_tokens.json: {content}");
         let id = id.as_u64().and_then(|id| Token::try_from(id).ok());
         let id = id.ok_or_else(|| TextError::field(place, field, "the number of a token", &further[&content]))?;
-        if marks.iter().all(|mark| mark.id != id) {
-            marks
-                .push(AddedMark { id, token: AddedToken::from(content.as_str(), special.contains(&content.as_str())) });
+        if numbers.insert(id) {
+            marks.push(AddedMark { id, token: AddedToken::from(content.as_str(), special.contains(content.as_str())) });
         }
     }
     marks.sort_by_key(|mark| mark.id);

@@ -19,6 +19,7 @@ use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use super::gguf_bpe::add_marks;
 use super::gguf_vocabulary::{EXACT_SCORES, GgufVocabulary, Kind};
 use super::library::Library;
+use super::outline::check_pieces;
 use crate::TextError;
 
 /// The library's tokenizer for a vocabulary, and whether it invents a space before a text.
@@ -36,6 +37,9 @@ pub(super) fn library(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) 
         len => return Err(wrong(EXACT_SCORES, len)),
     };
     let pieces: Vec<(String, f64)> = vocabulary.tokens.iter().cloned().zip(scores).collect();
+    let (longest, all) =
+        pieces.iter().fold((0, 0), |(longest, all), (piece, _)| (piece.len().max(longest), all + piece.len()));
+    check_pieces(place, "tokenizer.ggml.tokens", longest, all)?;
     let bytes = kinds.contains(&Kind::Byte);
     let model = Unigram::from(pieces, vocabulary.unknown.map(|token| token as usize), bytes)
         .map_err(|error| TextError::field(place, "tokenizer.ggml.tokens", "pieces of a Unigram model", error))?;

@@ -8,7 +8,7 @@
 //! work, which is in proportion to a text or, of a word, to its square.
 
 use serde_json::Value;
-use tokenizers::ModelWrapper;
+use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper};
 
 use super::guard::base64_digit;
 use crate::TextError;
@@ -19,32 +19,22 @@ const GROWTH_MAX: u64 = 400;
 
 /// Bytes that pre-tokenizers may make of one. One that writes each byte as a letter makes four, with a space before
 /// each piece, and one that writes `▁` for a space six.
-const CUT_GROWTH_MAX: u64 = 64;
+const CUT_GROWTH_MAX: u64 = 24;
 
 /// Bytes that models may put before or behind a letter, which they do for each. Known ones put four.
-const AFFIX_MAX: usize = 64;
+const AFFIX_MAX: usize = 16;
 
 /// Letters of a word that WordPiece may look up, in the cube of their number. Known ones say 100.
-const WORD_MAX: usize = 1000;
+const WORD_MAX: usize = 200;
 
 /// Tokens that a post-processor may put around a text. Known ones put two.
 const AROUND_MAX: u64 = 1 << 12;
 
 /// Refuses what makes too much of a text.
 pub(super) fn check(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<(), TextError> {
-    let part = |value: serde_json::Result<Value>| value.unwrap_or(Value::Null);
-    let growth = growth(&part(serde_json::to_value(tokenizer.get_normalizer())));
-    if growth > GROWTH_MAX {
-        let expected = format!("at most {GROWTH_MAX} bytes for one");
-        return Err(TextError::field(place, "normalizer", expected, growth));
-    }
-    let growth = self::growth(&part(serde_json::to_value(tokenizer.get_pre_tokenizer())));
-    if growth > CUT_GROWTH_MAX {
-        let expected = format!("at most {CUT_GROWTH_MAX} bytes for one");
-        return Err(TextError::field(place, "pre_tokenizer", expected, growth));
-    }
+    check_text(place, tokenizer.get_normalizer(), tokenizer.get_pre_tokenizer())?;
     check_model(place, tokenizer.get_model())?;
-    let around = around(&part(serde_json::to_value(tokenizer.get_post_processor())));
+    let around = around(&serde_json::to_value(tokenizer.get_post_processor()).unwrap_or(Value::Null));
     if around == REPEATED {
         return Err(TextError::field(place, "post_processor", "the text once", "it several times"));
     }
@@ -53,6 +43,34 @@ pub(super) fn check(place: &str, tokenizer: &tokenizers::Tokenizer) -> Result<()
         return Err(TextError::field(place, "post_processor", expected, around));
     }
     Ok(())
+}
+
+/// Refuses a normalizer or a pre-tokenizer that makes too much of a text.
+pub(super) fn check_text(
+    place: &str,
+    normalizer: Option<&NormalizerWrapper>,
+    pre_tokenizer: Option<&PreTokenizerWrapper>,
+) -> Result<(), TextError> {
+    let growths = [
+        ("normalizer", of_normalizer(normalizer), GROWTH_MAX),
+        ("pre_tokenizer", of_pre_tokenizer(pre_tokenizer), CUT_GROWTH_MAX),
+    ];
+    for (field, growth, most) in growths {
+        if growth > most {
+            return Err(TextError::field(place, field, format!("at most {most} bytes for one"), growth));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that a normalizer makes of one, at most.
+pub(super) fn of_normalizer(normalizer: Option<&NormalizerWrapper>) -> u64 {
+    growth(&serde_json::to_value(normalizer).unwrap_or(Value::Null))
+}
+
+/// The same of a pre-tokenizer.
+pub(super) fn of_pre_tokenizer(pre_tokenizer: Option<&PreTokenizerWrapper>) -> u64 {
+    growth(&serde_json::to_value(pre_tokenizer).unwrap_or(Value::Null))
 }
 
 /// Refuses what a model would do for each letter, or for all beginnings of all ends of a word.
@@ -110,6 +128,8 @@ const REPEATED: u64 = u64::MAX;
 fn around(part: &Value) -> u64 {
     match part.get("type").and_then(Value::as_str).unwrap_or_default() {
         "Sequence" => members(part, "processors").map(around).fold(0, u64::saturating_add),
+        "BertProcessing" => 2,
+        "RobertaProcessing" => 4,
         // Behind another processor it may be that for pairs that is used for a text.
         _ => ["single", "pair"].map(|form| template(part, form)).into_iter().max().unwrap_or(0),
     }

@@ -58,14 +58,20 @@ fn is_harmless(json: &str) -> bool {
 
 /// Whether there is a number of eight digits or more that is no fraction; none below [`MOST_TOKENS`] has as many.
 fn has_long_number(json: &[u8]) -> bool {
+    let mut from = 0;
     // Eight digits in a row have one in every eighth place.
-    (7..json.len()).step_by(8).filter(|&at| json[at].is_ascii_digit()).any(|at| {
-        let before = json[..at].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    while let Some(at) = (from + 7..json.len()).step_by(8).find(|&at| json[at].is_ascii_digit()) {
+        let before = json[from..at].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         let behind = json[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let first = at - before;
         let is_number = first == 0 || matches!(json[first - 1], b':' | b',' | b'[' | b' ' | b'\n' | b'\r' | b'\t');
-        before + behind >= 8 && is_number
-    })
+        if before + behind >= 8 && is_number {
+            return true;
+        }
+        // Each run is looked at once: a text may be one of a million digits.
+        from = at + behind;
+    }
+    false
 }
 
 /// What a file has that would take memory without measure.

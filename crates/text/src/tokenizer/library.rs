@@ -5,22 +5,34 @@
 //!
 //! Left out: loading, which is [`super::folder`]'s and the GGUF files'; truncation and padding.
 
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use tokenizers::pattern::Pattern;
 use tokenizers::{
-    AddedToken, AddedVocabulary, Model, OffsetReferential, OffsetType, Offsets, PreTokenizer, SplitDelimiterBehavior,
+    AddedToken, AddedVocabulary, Model, NormalizedString, Normalizer, OffsetReferential, OffsetType, Offsets,
+    PreTokenizer, SplitDelimiterBehavior,
 };
 
+use super::growth;
 use super::guard::guarded;
 use super::special::{SpecialSpan, unused_characters};
 use crate::Token;
+
+/// Bytes that normalizer and pre-tokenizer may make of a text. Each takes some twenty in the library.
+const MADE_BYTES_MAX: u64 = 256 << 20;
+
+/// A text is normalized in pieces of so many bytes where it is only measured.
+const PIECE_BYTES: usize = 16 << 10;
 
 /// A tokenizer of the `tokenizers` library, twice as far as special tokens go.
 pub(crate) struct Library {
     tokenizer: tokenizers::Tokenizer,
     /// The same added tokens, but the special ones are not looked for.
     plain: AddedVocabulary,
+    /// Bytes that normalizer and pre-tokenizer make of one, at most.
+    growth: [u64; 2],
     /// Special tokens that the model itself could make out of text: Unigram models list them among their pieces.
     reachable: Vec<(Token, String)>,
 }
@@ -55,11 +67,40 @@ impl Library {
             .filter(|(id, token)| tokenizer.get_model().token_to_id(&token.content) == Some(**id))
             .map(|(id, token)| (*id, token.content.clone()))
             .collect();
-        Self { tokenizer, plain, reachable }
+        let growth = [
+            growth::of_normalizer(tokenizer.get_normalizer()),
+            growth::of_pre_tokenizer(tokenizer.get_pre_tokenizer()),
+        ];
+        Self { tokenizer, plain, growth, reachable }
     }
 
     pub fn encode(&self, text: &str) -> Result<Vec<Token>, String> {
-        guarded(|| self.encode_all(text))
+        guarded(|| self.check(text).and_then(|()| self.encode_all(text)))
+    }
+
+    /// Refuses a text of which too much would be made. What could be is known beforehand; where that is much, the text
+    /// is normalized piece by piece, and what comes out is counted.
+    fn check(&self, text: &str) -> tokenizers::Result<()> {
+        let [normalized, cut] = self.growth;
+        let made = |bytes: u64| bytes.saturating_mul(cut);
+        if made(normalized.saturating_mul(text.len() as u64)) <= MADE_BYTES_MAX {
+            return Ok(());
+        }
+        let (mut rest, mut bytes) = (text, 0);
+        while !rest.is_empty() {
+            let (piece, behind) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES.min(rest.len())));
+            rest = behind;
+            let mut piece = NormalizedString::from(piece);
+            if let Some(normalizer) = self.tokenizer.get_normalizer() {
+                normalizer.normalize(&mut piece)?;
+            }
+            bytes += piece.get().len() as u64;
+            if made(bytes) > MADE_BYTES_MAX {
+                let most = MADE_BYTES_MAX;
+                return Err(format!("expected a text of which it makes at most {most} bytes, found more").into());
+            }
+        }
+        Ok(())
     }
 
     fn encode_all(&self, text: &str) -> tokenizers::Result<Vec<Token>> {
@@ -68,7 +109,7 @@ impl Library {
 
     /// As `encode`, but special tokens spelt in the text are text.
     pub fn encode_plain(&self, text: &str) -> Result<Vec<Token>, String> {
-        guarded(|| self.encode_reading(&self.plain, text))
+        guarded(|| self.check(text).and_then(|()| self.encode_reading(&self.plain, text)))
     }
 
     /// Where `encode` reads special tokens, in the order of the text. A token that takes the white space around it
@@ -76,7 +117,7 @@ impl Library {
     ///
     /// None where the library fails: encoding, which reads the text in the same way, says so.
     pub fn specials(&self, text: &str) -> Vec<SpecialSpan> {
-        guarded(|| Ok(self.specials_of(text))).unwrap_or_default()
+        guarded(|| self.check(text).map(|()| self.specials_of(text))).unwrap_or_default()
     }
 
     fn specials_of(&self, text: &str) -> Vec<SpecialSpan> {
@@ -92,7 +133,7 @@ impl Library {
 
     /// As `encode`, but with special tokens in these places and nowhere else.
     pub fn encode_with(&self, text: &str, specials: &[SpecialSpan]) -> Result<Vec<Token>, String> {
-        guarded(|| self.encode_those(text, specials))
+        guarded(|| self.check(text).and_then(|()| self.encode_those(text, specials)))
     }
 
     fn encode_those(&self, text: &str, specials: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
@@ -110,14 +151,16 @@ impl Library {
     /// text does not have, and these characters are looked for as the special tokens would be.
     fn encode_stood_in(&self, text: &str, specials: &[SpecialSpan]) -> tokenizers::Result<Vec<Token>> {
         let mut unused = unused_characters(&[text]);
-        let mut characters: Vec<(Token, String)> = Vec::new();
+        let mut characters: BTreeMap<Token, String> = BTreeMap::new();
         let (mut stood_in, mut end) = (String::with_capacity(text.len()), 0);
         for SpecialSpan { range, token } in specials {
-            if !characters.iter().any(|(known, _)| known == token) {
-                let character = unused.next().ok_or("the text has every character that there is")?;
-                characters.push((*token, character.to_string()));
-            }
-            let character = characters.iter().find(|(known, _)| known == token).map_or("", |(_, text)| text.as_str());
+            let character = match characters.entry(*token) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let character = unused.next().ok_or("the text has every character that there is")?;
+                    new.insert(character.to_string())
+                }
+            };
             stood_in.extend([&text[end..range.start], character]);
             end = range.end;
         }
@@ -125,17 +168,17 @@ impl Library {
 
         let mut added = self.plain.clone();
         let known = self.plain.get_added_tokens_decoder();
-        let stand_in = |(token, character): &(Token, String)| {
+        let stand_in = |(token, character): (&Token, &String)| {
             let like = known.get(token)?.clone();
             Some(AddedToken { content: character.clone(), special: false, ..like })
         };
         let (model, normalizer) = (self.tokenizer.get_model(), self.tokenizer.get_normalizer());
         added.add_tokens(characters.iter().filter_map(stand_in), model, normalizer)?;
-        let meaning = |(token, character): &(Token, String)| Some((*added.get_vocab().get(character)?, *token));
-        let meanings: Vec<(Token, Token)> = characters.iter().filter_map(meaning).collect();
+        let meaning = |(token, character): (&Token, &String)| Some((*added.get_vocab().get(character)?, *token));
+        let meanings: HashMap<Token, Token> = characters.iter().filter_map(meaning).collect();
         let mut tokens = self.encode_reading(&added, &stood_in)?;
         for token in &mut tokens {
-            *token = meanings.iter().find(|(stand_in, _)| stand_in == token).map_or(*token, |(_, meant)| *meant);
+            *token = meanings.get(token).copied().unwrap_or(*token);
         }
         Ok(tokens)
     }
@@ -147,7 +190,11 @@ impl Library {
     /// Tokens of a text in which these added tokens are read, and no special token is made by the model either.
     fn encode_reading(&self, added: &AddedVocabulary, text: &str) -> tokenizers::Result<Vec<Token>> {
         let tokens = self.encode_apart(added, text, &Apart(Vec::new()))?;
-        if !self.reachable.iter().any(|(token, _)| tokens.contains(token)) {
+        let made: HashSet<Token> = match self.reachable.is_empty() {
+            true => return Ok(tokens),
+            false => tokens.iter().copied().collect(),
+        };
+        if !self.reachable.iter().any(|(token, _)| made.contains(token)) {
             return Ok(tokens);
         }
         let spellings = self.reachable.iter().map(|(_, spelling)| spelling.as_str()).collect();

@@ -114,7 +114,7 @@ fn what_makes_too_much_of_a_text_is_refused() {
     let thirty = format!(r#"{{"type":"Sequence","pretokenizers":[{}]}}"#, [doubles; 30].join(","));
     assert_eq!(
         refused("pre_tokenizer", &thirty),
-        "x/tokenizer.json: pre_tokenizer: expected at most 64 bytes for one, found 1073741824"
+        "x/tokenizer.json: pre_tokenizer: expected at most 24 bytes for one, found 1073741824"
     );
     let text = r#"{"Sequence":{"id":"A","type_id":0}}"#;
     let twice = [text; 2].join(",");
@@ -128,14 +128,14 @@ fn what_makes_too_much_of_a_text_is_refused() {
     }
     for (field, found) in [("continuing_subword_prefix", "a"), ("end_of_word_suffix", "a")] {
         let model = format!(r#"{{"type":"BPE","vocab":{{}},"merges":[],"{field}":"{}"}}"#, found.repeat(100));
-        let expected = format!("x/tokenizer.json: model.{field}: expected at most 64 bytes, found 100");
+        let expected = format!("x/tokenizer.json: model.{field}: expected at most 16 bytes, found 100");
         assert_eq!(refused("model", &model), expected);
     }
     let words = r###"{"type":"WordPiece","unk_token":"a","continuing_subword_prefix":"##",
         "max_input_chars_per_word":100000,"vocab":{"a":0}}"###;
     assert_eq!(
         refused("model", words),
-        "x/tokenizer.json: model.max_input_chars_per_word: expected at most 1000 letters, found 100000"
+        "x/tokenizer.json: model.max_input_chars_per_word: expected at most 200 letters, found 100000"
     );
 }
 
@@ -188,4 +188,79 @@ fn with_field(whole: &str, field: &str, value: &str) -> String {
     let mut whole: serde_json::Value = serde_json::from_str(whole).unwrap();
     whole[field] = serde_json::from_str(value).unwrap();
     whole.to_string()
+}
+
+/// What the library would build before anybody could look at it is looked at in the file.
+#[test]
+fn what_the_library_would_build_without_measure_is_refused() {
+    let base = String::from_utf8(damaged(&[])).unwrap();
+    let load = |json: &str| foretoken_text::Tokenizer::from_json("x", json.as_bytes(), None).map(|_| ());
+    let replace =
+        |from: &str, to: &str| format!(r#"{{"type":"Replace","pattern":{{"String":"{from}"}},"content":"{to}"}}"#);
+    let row = |name: &str, parts: &[String]| format!(r#"{{"type":"Sequence","{name}":[{}]}}"#, parts.join(","));
+    let added = |content: &str, flags: [bool; 3]| {
+        let [lstrip, rstrip, normalized] = flags;
+        format!(
+            r#"[{{"id":9,"content":"{content}","single_word":false,"lstrip":{lstrip},"rstrip":{rstrip},
+            "normalized":{normalized},"special":false}}]"#
+        )
+    };
+    let tens = row("normalizers", &vec![replace("a", "aaaaaaaaaa"); 10]);
+    let many = |part: &str| vec![part.to_string(); 100];
+    let strip = row("normalizers", &many(r#"{"type":"StripAccents"}"#));
+    let digits = row("pretokenizers", &many(r#"{"type":"Digits","individual_digits":true}"#));
+    let frames = row("processors", &many(r#"{"type":"BertProcessing","sep":["a",0],"cls":["a",0]}"#));
+    let words = |pattern: &str| {
+        format!(r#"{{"type":"Split","pattern":{{"Regex":"{pattern}"}},"behavior":"Isolated","invert":false}}"#)
+    };
+    let pieces = |piece: String| format!(r#"{{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["{piece}",-1]]}}"#);
+    let dropout = r#"{"type":"BPE","dropout":0.9,"vocab":{"a":0},"merges":[]}"#;
+    let merges = r##"{"type":"BPE","continuing_subword_prefix":"#","vocab":{"a":0,"é":1},"merges":[["a","é"]]}"##;
+    let cases = [
+        ("added_tokens", added(&"a".repeat(600), [false; 3]), "at most 512 bytes, found 600"),
+        ("added_tokens", added(" ", [false, true, false]), "expected no white space"),
+        ("added_tokens", added("a\\t", [true, false, false]), "expected no white space"),
+        ("normalizer", strip, "normalizer: expected at most 64 parts, found 101"),
+        ("pre_tokenizer", digits, "pre_tokenizer: expected at most 64 parts, found 101"),
+        ("post_processor", frames, "post_processor: expected at most 64 parts, found 101"),
+        ("pre_tokenizer", words(&"[\\\\w]".repeat(100_000)), "expected at most 8192 bytes of expressions and texts"),
+        ("decoder", replace("a", &"a".repeat(20_000)), "expected at most 8192 bytes of expressions and texts"),
+        ("pre_tokenizer", words(&("(".repeat(1000) + "a" + &")".repeat(1000))), "depth limit"),
+        ("model", pieces("a".repeat(100_000)), "model.vocab: expected pieces of at most 256 bytes, found 100000"),
+        ("model", dropout.to_string(), "model.dropout: expected none"),
+        ("model", merges.to_string(), "model.merges: expected second parts that begin with"),
+    ];
+    for (field, part, expected) in cases {
+        let begin = std::time::Instant::now();
+        let error = load(&with_field(&base, field, &part)).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.len() < 500, "{field}: {error}");
+        assert!(begin.elapsed().as_secs() < 5, "{field}: {:?}", begin.elapsed());
+    }
+    // Of two fields one is what makes the other large.
+    let both = |normalizer: &str, content: &str, flags: [bool; 3]| {
+        let found = with_field(&base, "normalizer", normalizer);
+        load(&with_field(&found, "added_tokens", &added(content, flags))).unwrap_err().to_string()
+    };
+    assert!(both(&tens, "aaaa", [false, false, true]).contains("at most 400 bytes for one"));
+    assert!(both(&replace("x", " "), "x", [false, true, true]).contains("expected no white space"));
+    assert!(both(&replace("x", &"y".repeat(400)), "xx", [false, false, true]).contains("when it is normalized"));
+    // What the configuration adds is held to the same.
+    let count = foretoken_text::Tokenizer::from_json("x", base.as_bytes(), None).unwrap().vocabulary_len();
+    let config = format!(r#"{{"added_tokens_decoder":{{"{count}":{{"content":"  ","rstrip":true}}}}}}"#);
+    let error = foretoken_text::Tokenizer::from_json("x", base.as_bytes(), Some(config.as_bytes())).unwrap_err();
+    assert!(error.to_string().contains("expected no white space"), "{error}");
+    // What is made of a text is counted where it could be much.
+    let found = with_field(&base, "normalizer", &replace("x", &"y".repeat(400)));
+    let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
+    let (harmless, error) =
+        (tokenizer.encode(&"a ".repeat(500_000), false), tokenizer.encode(&"x".repeat(1_000_000), false));
+    assert!(!harmless.unwrap().is_empty());
+    assert!(error.unwrap_err().to_string().contains("makes at most 268435456 bytes"));
+    // Deep by repetitions, which are not counted as groups are.
+    load(&with_field(&base, "pre_tokenizer", &words(&("a".to_string() + &"{1,2}".repeat(1600))))).ok();
+    load(&with_field(&base, "pre_tokenizer", &words(&("a".to_string() + &"?+".repeat(4000))))).ok();
+    // A long number that is none is looked at once.
+    let begin = std::time::Instant::now();
+    load(&with_field(&base, "version", &format!("\"{}\"", "1".repeat(4_000_000)))).unwrap_err();
+    assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
 }
