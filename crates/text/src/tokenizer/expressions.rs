@@ -29,9 +29,9 @@ const REMEMBERED: u32 = 16 << 20;
 pub(super) fn bound_tries() {
     static BOUNDED: Once = Once::new();
     BOUNDED.call_once(|| {
-        // SAFETY: all functions store a number that every later search or compilation reads. None of ours runs yet: whatever uses the
-        // library does so in `guarded`, which comes here first. A program that searches by itself on another thread at
-        // this moment would read an aligned word before or after it is stored.
+        // SAFETY: all functions store a number that every later search or compilation reads. None of ours runs yet:
+        // whatever uses the library does so in `guarded`, which comes here first. A program that searches by itself on
+        // another thread at this moment would read an aligned word before or after it is stored.
         unsafe {
             onig_sys::onig_set_retry_limit_in_match(TRIES_AT_A_PLACE.into());
             onig_sys::onig_set_retry_limit_in_search(TRIES_OF_A_SEARCH.into());

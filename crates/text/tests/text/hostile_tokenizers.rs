@@ -1,6 +1,7 @@
 //! Tokenizers that mean harm, or were damaged: each is refused or works, and nothing panics, hangs or takes memory
 //! without measure.
 
+use foretoken_text::TextError;
 use proptest::prelude::*;
 
 use crate::tokenizer_probe::{check, damaged, tokenizers};
@@ -190,13 +191,24 @@ fn with_field(whole: &str, field: &str, value: &str) -> String {
     whole.to_string()
 }
 
+fn load(json: &str) -> Result<(), TextError> {
+    foretoken_text::Tokenizer::from_json("x", json.as_bytes(), None).map(|_| ())
+}
+
+/// A normalizer, or a decoder.
+fn replace(from: &str, to: &str) -> String {
+    format!(r#"{{"type":"Replace","pattern":{{"String":"{from}"}},"content":"{to}"}}"#)
+}
+
+/// A pre-tokenizer with an expression.
+fn words(pattern: &str) -> String {
+    format!(r#"{{"type":"Split","pattern":{{"Regex":"{pattern}"}},"behavior":"Isolated","invert":false}}"#)
+}
+
 /// What the library would build before anybody could look at it is looked at in the file.
 #[test]
 fn what_the_library_would_build_without_measure_is_refused() {
     let base = String::from_utf8(damaged(&[])).unwrap();
-    let load = |json: &str| foretoken_text::Tokenizer::from_json("x", json.as_bytes(), None).map(|_| ());
-    let replace =
-        |from: &str, to: &str| format!(r#"{{"type":"Replace","pattern":{{"String":"{from}"}},"content":"{to}"}}"#);
     let row = |name: &str, parts: &[String]| format!(r#"{{"type":"Sequence","{name}":[{}]}}"#, parts.join(","));
     let added = |content: &str, flags: [bool; 3]| {
         let [lstrip, rstrip, normalized] = flags;
@@ -210,9 +222,6 @@ fn what_the_library_would_build_without_measure_is_refused() {
     let strip = row("normalizers", &many(r#"{"type":"StripAccents"}"#));
     let digits = row("pretokenizers", &many(r#"{"type":"Digits","individual_digits":true}"#));
     let frames = row("processors", &many(r#"{"type":"BertProcessing","sep":["a",0],"cls":["a",0]}"#));
-    let words = |pattern: &str| {
-        format!(r#"{{"type":"Split","pattern":{{"Regex":"{pattern}"}},"behavior":"Isolated","invert":false}}"#)
-    };
     let pieces = |piece: String| format!(r#"{{"type":"Unigram","unk_id":0,"vocab":[["<unk>",0],["{piece}",-1]]}}"#);
     let dropout = r#"{"type":"BPE","dropout":0.9,"vocab":{"a":0},"merges":[]}"#;
     let merges = r##"{"type":"BPE","continuing_subword_prefix":"#","vocab":{"a":0,"é":1},"merges":[["a","é"]]}"##;
@@ -249,18 +258,29 @@ fn what_the_library_would_build_without_measure_is_refused() {
     let config = format!(r#"{{"added_tokens_decoder":{{"{count}":{{"content":"  ","rstrip":true}}}}}}"#);
     let error = foretoken_text::Tokenizer::from_json("x", base.as_bytes(), Some(config.as_bytes())).unwrap_err();
     assert!(error.to_string().contains("expected no white space"), "{error}");
-    // What is made of a text is counted where it could be much.
+    // A long number that is none is looked at once.
+    let begin = std::time::Instant::now();
+    load(&with_field(&base, "version", &format!("\"{}\"", "1".repeat(4_000_000)))).unwrap_err();
+    assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
+}
+
+/// What a normalizer makes of a text is counted where it could be much.
+#[test]
+fn a_text_of_which_too_much_would_be_made_is_refused() {
+    let base = String::from_utf8(damaged(&[])).unwrap();
     let found = with_field(&base, "normalizer", &replace("x", &"y".repeat(400)));
     let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
     let (harmless, error) =
         (tokenizer.encode(&"a ".repeat(500_000), false), tokenizer.encode(&"x".repeat(1_000_000), false));
     assert!(!harmless.unwrap().is_empty());
     assert!(error.unwrap_err().to_string().contains("makes at most 268435456 bytes"));
-    // Deep by repetitions, which are not counted as groups are.
-    load(&with_field(&base, "pre_tokenizer", &words(&("a".to_string() + &"{1,2}".repeat(1600))))).ok();
-    load(&with_field(&base, "pre_tokenizer", &words(&("a".to_string() + &"?+".repeat(4000))))).ok();
-    // A long number that is none is looked at once.
-    let begin = std::time::Instant::now();
-    load(&with_field(&base, "version", &format!("\"{}\"", "1".repeat(4_000_000)))).unwrap_err();
-    assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
+}
+
+/// Expressions that are deep by repetitions, which are not counted as groups are.
+#[test]
+fn repetitions_of_repetitions_overflow_no_stack() {
+    let base = String::from_utf8(damaged(&[])).unwrap();
+    for repetitions in ["{1,2}".repeat(1600), "?+".repeat(4000)] {
+        load(&with_field(&base, "pre_tokenizer", &words(&format!("a{repetitions}")))).ok();
+    }
 }
