@@ -37,9 +37,7 @@ pub(super) fn library(place: &str, vocabulary: &GgufVocabulary, kinds: &[Kind]) 
         len => return Err(wrong(EXACT_SCORES, len)),
     };
     let pieces: Vec<(String, f64)> = vocabulary.tokens.iter().cloned().zip(scores).collect();
-    let (longest, all) =
-        pieces.iter().fold((0, 0), |(longest, all), (piece, _)| (piece.len().max(longest), all + piece.len()));
-    check_pieces(place, "tokenizer.ggml.tokens", longest, all)?;
+    check_pieces(place, "tokenizer.ggml.tokens", pieces.iter().map(|(piece, _)| piece.as_str()).collect())?;
     let bytes = kinds.contains(&Kind::Byte);
     let model = Unigram::from(pieces, vocabulary.unknown.map(|token| token as usize), bytes)
         .map_err(|error| TextError::field(place, "tokenizer.ggml.tokens", "pieces of a Unigram model", error))?;

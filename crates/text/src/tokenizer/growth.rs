@@ -3,9 +3,10 @@
 //! Texts are bounded by their bytes, so what a tokenizer of a stranger makes of them must be too: a normalizer that
 //! writes ten thousand letters for one, thirty pre-tokenizers in a row that write two each, or a frame of a million
 //! tokens around a text would take all memory for a line of it. Here what each part may make of one byte is multiplied,
-//! from what the file says of it. Real ones stay below 150 ([`GROWTH_MAX`]). What a model would do for each letter or
-//! in the cube of a word is bounded, too. Left out: decoders, of which only the kinds are used, and a model's other
-//! work, which is in proportion to a text or, of a word, to its square.
+//! from what the file says of it. Real ones stay below 2400 by this count ([`GROWTH_MAX`]), and far below it with texts
+//! as they are, so a text is measured where it could be much ([`super::library`]). What a model would do for each
+//! letter or in the cube of a word is bounded, too. Left out: decoders, of which only the kinds are used, and a model's
+//! other work, which is in proportion to a text or, of a word, to its square.
 
 use serde_json::Value;
 use tokenizers::{ModelWrapper, NormalizerWrapper, PreTokenizerWrapper};
@@ -14,8 +15,9 @@ use super::guard::base64_digit;
 use crate::TextError;
 
 /// Bytes that normalizers may make of one. A table of characters that folds them as NFKC does makes at most 33, of
-/// three, and is counted as 33; a space that becomes `▁` is three, and such steps come in twos.
-const GROWTH_MAX: u64 = 400;
+/// three, and is counted as 33; NFKD is counted as 12, lower case as three, runs of spaces that become one as two, and
+/// ALBERT has all four.
+const GROWTH_MAX: u64 = 1 << 12;
 
 /// Bytes that pre-tokenizers may make of one. One that writes each byte as a letter makes four, with a space before
 /// each piece, and one that writes `▁` for a space six.

@@ -11,8 +11,8 @@ use std::fmt;
 
 use tokenizers::pattern::Pattern;
 use tokenizers::{
-    AddedToken, AddedVocabulary, Model, NormalizedString, Normalizer, OffsetReferential, OffsetType, Offsets,
-    PreTokenizer, SplitDelimiterBehavior,
+    AddedToken, AddedVocabulary, Model, NormalizedString, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType,
+    Offsets, PreTokenizer, SplitDelimiterBehavior,
 };
 
 use super::growth;
@@ -24,7 +24,7 @@ use crate::Token;
 const MADE_BYTES_MAX: u64 = 256 << 20;
 
 /// A text is normalized in pieces of so many bytes where it is only measured.
-const PIECE_BYTES: usize = 16 << 10;
+const PIECE_BYTES: usize = 2 << 10;
 
 /// A tokenizer of the `tokenizers` library, twice as far as special tokens go.
 pub(crate) struct Library {
@@ -86,18 +86,23 @@ impl Library {
         if made(normalized.saturating_mul(text.len() as u64)) <= MADE_BYTES_MAX {
             return Ok(());
         }
-        let (mut rest, mut bytes) = (text, 0);
-        while !rest.is_empty() {
-            let (piece, behind) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES.min(rest.len())));
-            rest = behind;
-            let mut piece = NormalizedString::from(piece);
-            if let Some(normalizer) = self.tokenizer.get_normalizer() {
-                normalizer.normalize(&mut piece)?;
-            }
-            bytes += piece.get().len() as u64;
-            if made(bytes) > MADE_BYTES_MAX {
-                let most = MADE_BYTES_MAX;
-                return Err(format!("expected a text of which it makes at most {most} bytes, found more").into());
+        // Between added tokens each piece is normalized for itself, which may write something before each.
+        let added = self.tokenizer.get_added_vocabulary();
+        let pieces = added.extract_and_normalize(None::<&NormalizerWrapper>, text);
+        let mut bytes = 0;
+        for (mut rest, ..) in pieces.get_splits(OffsetReferential::Original, OffsetType::Byte) {
+            while !rest.is_empty() {
+                let (piece, behind) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES.min(rest.len())));
+                rest = behind;
+                let mut piece = NormalizedString::from(piece);
+                if let Some(normalizer) = self.tokenizer.get_normalizer() {
+                    normalizer.normalize(&mut piece)?;
+                }
+                bytes += piece.get().len() as u64;
+                if made(bytes) > MADE_BYTES_MAX {
+                    let most = MADE_BYTES_MAX;
+                    return Err(format!("expected a text of which it makes at most {most} bytes, found more").into());
+                }
             }
         }
         Ok(())

@@ -8,11 +8,12 @@
 //! ([`super::guard`]), and what is known only of the tokenizer that was built ([`growth::check`]).
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
+use std::time::{Duration, Instant};
 
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tokenizers::{AddedToken, NormalizedString, Normalizer, NormalizerWrapper, PreTokenizerWrapper};
 
@@ -22,10 +23,12 @@ use crate::TextError;
 
 /// Bytes of an added token, also as it is normalized. Real ones have some tens.
 const ADDED_BYTES_MAX: u64 = 512;
-/// Bytes of all added tokens, each as long as it may be normalized.
+/// Bytes of all added tokens as they are normalized.
 const ALL_ADDED_BYTES_MAX: u64 = 16 << 20;
-/// Added tokens, each of which may be looked for at every letter of a text. The largest known vocabularies have 6000.
-const ADDED_MAX: usize = 1 << 15;
+/// Added tokens. Models that write speech or pictures have up to 70 000.
+const ADDED_MAX: usize = 1 << 18;
+/// Normalizing added tokens may take so long. It takes some milliseconds.
+const ADDED_TIME_MAX: Duration = Duration::from_secs(5);
 /// Normalizers, pre-tokenizers, post-processors or decoders in a row. Known files have up to ten.
 const PARTS_MAX: usize = 64;
 /// Bytes of all expressions and texts of such a row, its table of characters aside. Known files have up to two
@@ -33,23 +36,24 @@ const PARTS_MAX: usize = 64;
 const WORDS_BYTES_MAX: usize = 8 << 10;
 /// Bytes of a piece of a Unigram model, whose tree is one level deep for each. Known ones have up to 48.
 const PIECE_BYTES_MAX: usize = 256;
-/// Bytes of all pieces, each of which may be a node of some 350 bytes. Known vocabularies have 3 MB.
-const PIECES_BYTES_MAX: usize = 16 << 20;
+/// Different beginnings of pieces, each of which is a node of some 350 bytes. The largest known vocabularies have some
+/// four million.
+const NODES_MAX: usize = 6 << 20;
 
-/// A file as far as it is looked at. Of a name that stands in it twice the library takes one or the other, so it is
-/// refused.
+/// A file as far as it is looked at. Of a name that stands in it twice the library takes one or the other, or takes
+/// the object for something else, so it is refused.
 #[derive(Deserialize)]
 struct Outline<'a> {
     #[serde(default, deserialize_with = "or_nothing")]
     added_tokens: Vec<Added>,
-    #[serde(default)]
-    normalizer: Value,
-    #[serde(default)]
-    pre_tokenizer: Value,
-    #[serde(default)]
-    post_processor: Value,
-    #[serde(default)]
-    decoder: Value,
+    #[serde(borrow, default)]
+    normalizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pre_tokenizer: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    post_processor: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    decoder: Option<&'a RawValue>,
     #[serde(borrow)]
     model: Model<'a>,
 }
@@ -71,49 +75,43 @@ struct Model<'a> {
     dropout: Option<f64>,
     #[serde(default)]
     continuing_subword_prefix: Option<String>,
-    #[serde(default)]
-    vocab: Pieces,
+    #[serde(borrow, default)]
+    vocab: Pieces<'a>,
     #[serde(borrow, default)]
     merges: Option<&'a RawValue>,
 }
 
-/// How long the pieces of a list of pairs are; of a map nothing.
+/// The pieces of a list of pairs; of a map nothing.
 #[derive(Default)]
-struct Pieces {
-    longest: usize,
-    all: usize,
-}
+struct Pieces<'a>(Vec<Cow<'a, str>>);
 
 /// Refuses what the library would build without measure.
 pub(super) fn check(place: &str, tokenizer_json: &[u8]) -> Result<(), TextError> {
     let outline = guarded(|| Ok(serde_json::from_slice::<Outline>(tokenizer_json)?));
     let outline = outline.map_err(|error| TextError::format(place, "a tokenizer", error))?;
     let rows = [
-        ("normalizer", &outline.normalizer),
-        ("pre_tokenizer", &outline.pre_tokenizer),
-        ("post_processor", &outline.post_processor),
-        ("decoder", &outline.decoder),
+        ("normalizer", outline.normalizer),
+        ("pre_tokenizer", outline.pre_tokenizer),
+        ("post_processor", outline.post_processor),
+        ("decoder", outline.decoder),
     ];
     for (field, row) in rows {
-        let found = parts(row);
-        if found > PARTS_MAX {
-            return Err(TextError::field(place, field, format!("at most {PARTS_MAX} parts"), found));
+        let Row { parts, words } = read(place, row)?.unwrap_or_default();
+        if parts > PARTS_MAX {
+            return Err(TextError::field(place, field, format!("at most {PARTS_MAX} parts"), parts));
         }
-        let found = words(row);
-        if found > WORDS_BYTES_MAX && field != "post_processor" {
+        if words > WORDS_BYTES_MAX && field != "post_processor" {
             let expected = format!("at most {WORDS_BYTES_MAX} bytes of expressions and texts");
-            return Err(TextError::field(place, field, expected, found));
+            return Err(TextError::field(place, field, expected, words));
         }
     }
-    check_pieces(place, "model.vocab", outline.model.vocab.longest, outline.model.vocab.all)?;
+    check_pieces(place, "model.vocab", outline.model.vocab.0.iter().map(Cow::as_ref).collect())?;
     if outline.model.dropout.is_some_and(|dropout| dropout != 0.0) {
         return Err(TextError::field(place, "model.dropout", "none: texts would be tokens by chance", "one"));
     }
     check_merges(place, &outline.model)?;
-    let normalizer: Option<NormalizerWrapper> =
-        guarded(|| Ok(serde_json::from_value(outline.normalizer)?)).map_err(|error| refused(place, error))?;
-    let pre_tokenizer: Option<PreTokenizerWrapper> =
-        guarded(|| Ok(serde_json::from_value(outline.pre_tokenizer)?)).map_err(|error| refused(place, error))?;
+    let normalizer: Option<NormalizerWrapper> = read(place, outline.normalizer)?;
+    let pre_tokenizer: Option<PreTokenizerWrapper> = read(place, outline.pre_tokenizer)?;
     growth::check_text(place, normalizer.as_ref(), pre_tokenizer.as_ref())?;
     let added = outline.added_tokens.into_iter().map(|Added { content, normalized, lstrip, rstrip }| {
         AddedToken::from(content, false).normalized(normalized).lstrip(lstrip).rstrip(rstrip)
@@ -121,12 +119,18 @@ pub(super) fn check(place: &str, tokenizer_json: &[u8]) -> Result<(), TextError>
     check_added(place, normalizer.as_ref(), &added.collect::<Vec<_>>())
 }
 
+/// Reads a part of a file, if it is there, as the library would.
+fn read<T: DeserializeOwned>(place: &str, part: Option<&RawValue>) -> Result<Option<T>, TextError> {
+    let read = |part: &RawValue| guarded(|| Ok(serde_json::from_str(part.get())?));
+    part.map(read).transpose().map(Option::flatten).map_err(|error| refused(place, error))
+}
+
 fn refused(place: &str, found: impl fmt::Display) -> TextError {
     TextError::format(place, "a tokenizer", found)
 }
 
 /// Refuses added tokens that are long, and those that take the white space beside them and begin or end with it: of a
-/// run of n spaces the library would cut n pieces, each to the end of the run.
+/// run of n spaces the library would cut n pieces, each to the end of the run, or look back over it n times.
 pub(super) fn check_added(
     place: &str,
     normalizer: Option<&NormalizerWrapper>,
@@ -135,7 +139,7 @@ pub(super) fn check_added(
     if tokens.len() > ADDED_MAX {
         return Err(TextError::field(place, "added_tokens", format!("at most {ADDED_MAX}"), tokens.len()));
     }
-    let growth = growth::of_normalizer(normalizer);
+    let begun = Instant::now();
     let mut all = 0;
     for token in tokens {
         let wrong = |expected: String, found: &dyn fmt::Display| {
@@ -146,7 +150,10 @@ pub(super) fn check_added(
         if len > ADDED_BYTES_MAX {
             return Err(wrong(format!("at most {ADDED_BYTES_MAX} bytes"), &len));
         }
-        all += if token.normalized { len * growth } else { len };
+        if begun.elapsed() > ADDED_TIME_MAX {
+            let expected = format!("to be normalized in {} s", ADDED_TIME_MAX.as_secs());
+            return Err(TextError::field(place, "added_tokens", expected, "that it takes longer"));
+        }
         let mut spelling = NormalizedString::from(token.content.as_str());
         if let (true, Some(normalizer)) = (token.normalized, normalizer) {
             guarded(|| normalizer.normalize(&mut spelling)).map_err(|error| refused(place, error))?;
@@ -155,10 +162,10 @@ pub(super) fn check_added(
         if spelling.len() as u64 > ADDED_BYTES_MAX {
             return Err(wrong(format!("at most {ADDED_BYTES_MAX} bytes when it is normalized"), &spelling.len()));
         }
-        let takes_itself = |text: &str| {
-            token.rstrip && text.starts_with(char::is_whitespace) || token.lstrip && text.ends_with(char::is_whitespace)
-        };
-        if takes_itself(spelling) || takes_itself(&token.content) {
+        all += spelling.len() as u64;
+        let takes_itself = token.rstrip && spelling.starts_with(char::is_whitespace)
+            || token.lstrip && spelling.ends_with(char::is_whitespace);
+        if takes_itself {
             return Err(wrong("no white space in it where it takes that beside it".to_string(), &"some"));
         }
     }
@@ -169,13 +176,21 @@ pub(super) fn check_added(
     Ok(())
 }
 
-/// Refuses pieces of a Unigram model that are long.
-pub(super) fn check_pieces(place: &str, field: &str, longest: usize, all: usize) -> Result<(), TextError> {
+/// Refuses pieces of a Unigram model that are long, or have too many beginnings.
+pub(super) fn check_pieces(place: &str, field: &str, mut pieces: Vec<&str>) -> Result<(), TextError> {
+    let longest = pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
     if longest > PIECE_BYTES_MAX {
         return Err(TextError::field(place, field, format!("pieces of at most {PIECE_BYTES_MAX} bytes"), longest));
     }
-    if all > PIECES_BYTES_MAX {
-        return Err(TextError::field(place, field, format!("at most {PIECES_BYTES_MAX} bytes of pieces"), all));
+    if pieces.iter().map(|piece| piece.len()).sum::<usize>() <= NODES_MAX {
+        return Ok(());
+    }
+    pieces.sort_unstable();
+    let new = |pair: &[&str]| pair[1].len() - pair[0].bytes().zip(pair[1].bytes()).take_while(|(a, b)| a == b).count();
+    let nodes = pieces[0].len() + pieces.windows(2).map(new).sum::<usize>();
+    if nodes > NODES_MAX {
+        let expected = format!("pieces with at most {NODES_MAX} different beginnings");
+        return Err(TextError::field(place, field, expected, nodes));
     }
     Ok(())
 }
@@ -198,7 +213,9 @@ fn check_merges(place: &str, model: &Model<'_>) -> Result<(), TextError> {
         Merge::Pair((_, right)) => right.clone(),
         Merge::Line(line) => line.rsplit(' ').next().unwrap_or_default().to_string(),
     };
-    match merges.iter().map(right).find(|right| !right.starts_with(prefix.as_str())) {
+    let is_version = |merge: &&Merge| matches!(merge, Merge::Line(line) if line.starts_with("#version"));
+    let merges = merges.iter().filter(|merge| !is_version(merge));
+    match merges.map(right).find(|right| !right.starts_with(prefix.as_str())) {
         None => Ok(()),
         Some(found) => {
             let expected = format!("second parts that begin with continuing_subword_prefix ({prefix:?})");
@@ -207,22 +224,93 @@ fn check_merges(place: &str, model: &Model<'_>) -> Result<(), TextError> {
     }
 }
 
-/// Parts of a row, rows within it included.
-fn parts(row: &Value) -> usize {
-    let members = ["normalizers", "pretokenizers", "processors", "decoders"];
-    let members = members.iter().filter_map(|name| row.get(name)?.as_array()).flatten();
-    1 + members.map(parts).sum::<usize>()
+/// What is counted of a row of parts.
+#[derive(Default)]
+struct Row {
+    /// Parts, those of rows within it and the row itself included.
+    parts: usize,
+    /// Bytes of all texts, tables of characters aside.
+    words: usize,
 }
 
-/// Bytes of all texts in a value, tables of characters aside.
-fn words(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(words).sum(),
-        Value::Object(fields) => {
-            fields.iter().filter(|(name, _)| *name != "precompiled_charsmap").map(|(_, value)| words(value)).sum()
+impl<'de> Deserialize<'de> for Row {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut row = Row { parts: 1, words: 0 };
+        Count { row: &mut row, are_parts: false }.deserialize(deserializer)?;
+        Ok(row)
+    }
+}
+
+/// Counts a value, and refuses names that stand in an object twice.
+struct Count<'row> {
+    row: &'row mut Row,
+    /// Whether the items of this list are parts.
+    are_parts: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for Count<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Count<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.row.words += text.len();
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(Count { row: &mut *self.row, are_parts: false })?.is_some() {
+            self.row.parts += usize::from(self.are_parts);
         }
-        _ => 0,
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut names = HashSet::new();
+        while let Some(name) = map.next_key::<String>()? {
+            match name.as_str() {
+                "precompiled_charsmap" => drop(map.next_value::<IgnoredAny>()?),
+                name => {
+                    let are_parts = ["normalizers", "pretokenizers", "processors", "decoders"].contains(&name);
+                    map.next_value_seed(Count { row: &mut *self.row, are_parts })?;
+                }
+            }
+            if names.contains(&name) {
+                return Err(serde::de::Error::custom(format_args!("expected {name:?} once, found it twice")));
+            }
+            names.insert(name);
+        }
+        Ok(())
     }
 }
 
@@ -230,34 +318,33 @@ fn or_nothing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Added>, 
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-impl<'de> Deserialize<'de> for Pieces {
+impl<'de: 'a, 'a> Deserialize<'de> for Pieces<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Piece<'a>(#[serde(borrow)] Cow<'a, str>, IgnoredAny);
         struct Reader;
         impl<'de> Visitor<'de> for Reader {
-            type Value = Pieces;
+            type Value = Pieces<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a vocabulary")
             }
 
-            fn visit_unit<E>(self) -> Result<Pieces, E> {
+            fn visit_unit<E>(self) -> Result<Pieces<'de>, E> {
                 Ok(Pieces::default())
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pieces, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pieces<'de>, A::Error> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                 Ok(Pieces::default())
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Pieces, A::Error> {
-                let mut pieces = Pieces::default();
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Pieces<'de>, A::Error> {
+                let mut pieces = Vec::new();
                 while let Some(Piece(piece, _)) = list.next_element()? {
-                    pieces.longest = pieces.longest.max(piece.len());
-                    pieces.all += piece.len();
+                    pieces.push(piece);
                 }
-                Ok(pieces)
+                Ok(Pieces(pieces))
             }
         }
         deserializer.deserialize_any(Reader)

@@ -93,7 +93,7 @@ fn what_makes_too_much_of_a_text_is_refused() {
     let seven = format!(r#"{{"type":"Sequence","normalizers":[{}]}}"#, [tens; 7].join(","));
     assert_eq!(
         refused("normalizer", &seven),
-        "x/tokenizer.json: normalizer: expected at most 400 bytes for one, found 10000000"
+        "x/tokenizer.json: normalizer: expected at most 4096 bytes for one, found 10000000"
     );
     let ids = vec!["0"; 5000].join(",");
     let frame = format!(
@@ -106,10 +106,10 @@ fn what_makes_too_much_of_a_text_is_refused() {
         refused("post_processor", &frame),
         "x/tokenizer.json: post_processor: expected at most 4096 tokens around a text, found 5000"
     );
-    let before = format!(r#"{{"type":"Prepend","prepend":"{}"}}"#, "a".repeat(1000));
+    let before = format!(r#"{{"type":"Prepend","prepend":"{}"}}"#, "a".repeat(5000));
     assert_eq!(
         refused("normalizer", &before),
-        "x/tokenizer.json: normalizer: expected at most 400 bytes for one, found 1001"
+        "x/tokenizer.json: normalizer: expected at most 4096 bytes for one, found 5001"
     );
     let doubles = r#"{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}"#;
     let thirty = format!(r#"{{"type":"Sequence","pretokenizers":[{}]}}"#, [doubles; 30].join(","));
@@ -250,9 +250,13 @@ fn what_the_library_would_build_without_measure_is_refused() {
         let found = with_field(&base, "normalizer", normalizer);
         load(&with_field(&found, "added_tokens", &added(content, flags))).unwrap_err().to_string()
     };
-    assert!(both(&tens, "aaaa", [false, false, true]).contains("at most 400 bytes for one"));
+    assert!(both(&tens, "aaaa", [false, false, true]).contains("at most 4096 bytes for one"));
     assert!(both(&replace("x", " "), "x", [false, true, true]).contains("expected no white space"));
     assert!(both(&replace("x", &"y".repeat(400)), "xx", [false, false, true]).contains("when it is normalized"));
+    // Of a name that stands twice the library may take the other.
+    let twice = tens.replacen("\"type\":\"Sequence\"", "\"type\":\"NFC\",\"type\":\"Lowercase\"", 1);
+    let found = with_field(&base, "normalizer", "\"HERE\"").replace("\"HERE\"", &twice);
+    assert!(load(&found).unwrap_err().to_string().contains("expected \"type\" once, found it twice"));
     // What the configuration adds is held to the same.
     let count = foretoken_text::Tokenizer::from_json("x", base.as_bytes(), None).unwrap().vocabulary_len();
     let config = format!(r#"{{"added_tokens_decoder":{{"{count}":{{"content":"  ","rstrip":true}}}}}}"#);
@@ -274,6 +278,15 @@ fn a_text_of_which_too_much_would_be_made_is_refused() {
         (tokenizer.encode(&"a ".repeat(500_000), false), tokenizer.encode(&"x".repeat(1_000_000), false));
     assert!(!harmless.unwrap().is_empty());
     assert!(error.unwrap_err().to_string().contains("makes at most 268435456 bytes"));
+    // Between added tokens it is made for each piece.
+    let before = format!(r#"{{"type":"Prepend","prepend":"{}"}}"#, "y".repeat(399));
+    let found = with_field(&base, "normalizer", &before);
+    let mark = r#"[{"id":9,"content":"b","single_word":false,"lstrip":false,"rstrip":false,"normalized":false,
+        "special":false}]"#;
+    let found = with_field(&found, "added_tokens", mark);
+    let tokenizer = foretoken_text::Tokenizer::from_json("x", found.as_bytes(), None).unwrap();
+    let error = tokenizer.encode(&"ab".repeat(1_000_000), false).unwrap_err();
+    assert!(error.to_string().contains("makes at most 268435456 bytes"), "{error}");
 }
 
 /// Expressions that are deep by repetitions, which are not counted as groups are.
