@@ -14,11 +14,12 @@ pub async fn asked_to_end(listening: impl FnOnce()) {
     {
         let is_ignored = ignored();
         // Where the system does not tell, the program ends as any does. The library panics where no file can be opened.
-        let heard = |kind| match is_ignored(kind) {
+        let heard = move |kind| match is_ignored(kind) {
             true => None,
             false => foretoken::caught("signals", || signal(kind)).ok().and_then(Result::ok),
         };
-        let mut all = KINDS.map(|kind| heard(kind()));
+        let all_heard = move || KINDS.map(|kind| heard(kind()));
+        let mut all = all_heard();
         listening();
         one_of(&mut all).await;
         tokio::spawn(async move {
@@ -29,7 +30,7 @@ pub async fn asked_to_end(listening: impl FnOnce()) {
         let end = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
             runtime.block_on(async {
-                one_of(&mut KINDS.map(|kind| if is_ignored(kind()) { None } else { signal(kind()).ok() })).await;
+                one_of(&mut all_heard()).await;
                 std::process::exit(130);
             })
         };
