@@ -1,9 +1,10 @@
 //! Which instruction set computes, decided once at start.
 //!
 //! The algorithms of the hot kernels are written once, as macros in `panels.rs`, `floats.rs` and `attention.rs`, over a
-//! handful of vector operations; each instruction set is a small file or two that supply these operations on sixteen
-//! lanes and instantiate them. Whole numbers are exact everywhere, and all sets perform the same IEEE operations in the
-//! same order (a fused multiply-add a lane), so their results are equal to the bit, and a test says so.
+//! handful of vector operations (those of `rows.rs` are plain loops); each instruction set is a small file or two that
+//! supply these operations on sixteen lanes and instantiate them. Whole numbers are exact everywhere, and all sets
+//! perform the same IEEE operations in the same order (a fused multiply-add a lane), so their results are equal to the
+//! bit, and a test says so.
 //!
 //! A program may choose another than the best ([`Isa::choose`]). What kernels are given is said in `shapes.rs`. Left
 //! out: the environment, which doors read, and NEON, whose file will stand beside these.
@@ -17,6 +18,7 @@ pub(crate) mod floats;
 pub(crate) mod panels;
 pub(crate) mod portable;
 mod round;
+mod rows;
 pub(crate) mod shapes;
 
 use std::sync::OnceLock;
@@ -148,3 +150,4 @@ macro_rules! dispatch {
 pub(crate) use dispatch;
 
 pub(crate) use attention::{attention_kernels, widen_kernel};
+pub(crate) use rows::row_kernels;

@@ -3,6 +3,9 @@
 //! Which elements form a pair differs between file formats ([`Pairing`]); the angles of a pass are computed once
 //! a row ([`angles`]) and used by every layer.
 
+use crate::Isa;
+use crate::isa::dispatch;
+
 /// Which two elements of a head are turned together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
@@ -29,19 +32,37 @@ pub fn angles(position: usize, frequencies: &[f32], magnitude: f32, out: &mut [f
 ///
 /// # Panics
 /// If the rotated part does not fit into a head, or `row` is not a whole number of heads.
-pub fn rotate(row: &mut [f32], head_dim: usize, angles: &[f32], pairing: Pairing) {
-    let (cosines, sines) = angles.split_at(angles.len() / 2);
-    let half = cosines.len();
-    assert!(2 * half <= head_dim && row.len().is_multiple_of(head_dim), "rotate: shapes");
-    for head in row.chunks_exact_mut(head_dim) {
-        for i in 0..half {
-            let (a, b) = match pairing {
-                Pairing::Halves => (i, i + half),
-                Pairing::Neighbours => (2 * i, 2 * i + 1),
-            };
-            let (x, y) = (head[a], head[b]);
-            head[a] = x * cosines[i] - y * sines[i];
-            head[b] = y * cosines[i] + x * sines[i];
+pub fn rotate(isa: Isa, row: &mut [f32], head_dim: usize, angles: &[f32], pairing: Pairing) {
+    assert!(angles.len() <= head_dim && row.len().is_multiple_of(head_dim), "rotate: shapes");
+    dispatch!(isa, rotate(row, head_dim, angles, pairing));
+}
+
+/// The loop itself, compiled once an instruction set (`isa/rows.rs`).
+pub(crate) mod plain {
+    use super::Pairing;
+
+    #[inline(always)]
+    pub(crate) fn rotate(row: &mut [f32], head_dim: usize, angles: &[f32], pairing: Pairing) {
+        let (cosines, sines) = angles.split_at(angles.len() / 2);
+        let half = cosines.len();
+        for head in row.chunks_exact_mut(head_dim) {
+            match pairing {
+                Pairing::Halves => {
+                    let (first, second) = head[..2 * half].split_at_mut(half);
+                    let pairs = first.iter_mut().zip(second).zip(cosines.iter().zip(sines));
+                    pairs.for_each(|((x, y), (cosine, sine))| {
+                        (*x, *y) = (*x * cosine - *y * sine, *y * cosine + *x * sine);
+                    });
+                }
+                Pairing::Neighbours => {
+                    let (pairs, _) = head[..2 * half].as_chunks_mut::<2>();
+                    let pairs = pairs.iter_mut().zip(cosines.iter().zip(sines));
+                    pairs.for_each(|(pair, (cosine, sine))| {
+                        let [x, y] = *pair;
+                        *pair = [x * cosine - y * sine, y * cosine + x * sine];
+                    });
+                }
+            }
         }
     }
 }

@@ -163,14 +163,12 @@ impl<'a> Strip<'a> {
             for (r, x) in self.x.chunks_exact(inputs).enumerate() {
                 let mut row = Row { quants, scales, sums_of_16, sums_of_32 };
                 dispatch!(isa, round_row(x, &mut row));
-                for (to, four) in self.quants[4 * r..].chunks_mut(4 * height).zip(quants.chunks_exact(4)) {
-                    to[..4].copy_from_slice(four);
-                }
+                spread_units::<4, _>(quants, r, height, self.quants);
                 spread(scales.iter().copied(), r, height, self.scales);
                 spread(sums_of_32.iter().map(|sum| i32::from(*sum)), r, height, self.sums);
                 if block == LARGE {
-                    spread_pairs(sums_of_16, r, height, self.pairs_of_16);
-                    spread_pairs(sums_of_32, r, height, self.pairs_of_32);
+                    spread_units::<2, _>(sums_of_16, r, height, self.pairs_of_16);
+                    spread_units::<2, _>(sums_of_32, r, height, self.pairs_of_32);
                 }
             }
         });
@@ -179,16 +177,17 @@ impl<'a> Strip<'a> {
 
 /// Puts one row's numbers into its place among `height` rows.
 fn spread<T>(from: impl Iterator<Item = T>, row: usize, height: usize, to: &mut [T]) {
-    for (to, from) in to[row..].iter_mut().step_by(height).zip(from) {
-        *to = from;
+    let mut at = row;
+    for from in from {
+        to[at] = from;
+        at += height;
     }
 }
 
-/// The same of numbers that stay in pairs.
-fn spread_pairs(from: &[i16], row: usize, height: usize, to: &mut [i16]) {
-    for (to, from) in to[2 * row..].chunks_mut(2 * height).zip(from.chunks_exact(2)) {
-        to[..2].copy_from_slice(from);
-    }
+/// The same of numbers that stay together, N by N.
+fn spread_units<const N: usize, T: Copy>(from: &[T], row: usize, height: usize, to: &mut [T]) {
+    let ((from, _), (to, _)) = (from.as_chunks::<N>(), to.as_chunks_mut::<N>());
+    spread(from.iter().copied(), row, height, to);
 }
 
 #[cfg(test)]

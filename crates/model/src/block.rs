@@ -11,7 +11,7 @@ use foretoken_kernels::attention::{Arguments, Places, Scratch, attention};
 use foretoken_kernels::matmul::{product, products};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_kernels::rope::rotate;
-use foretoken_kernels::{Compute, LANES};
+use foretoken_kernels::{Compute, Isa, LANES};
 
 use crate::cache::Cache;
 use crate::linear::Linear;
@@ -83,9 +83,9 @@ pub(crate) struct Rotated<'a> {
 
 impl Rotated<'_> {
     /// Rotates all heads of `x`, which are of this row.
-    fn rotate(&self, row: usize, head_dim: usize, x: &mut [f32]) {
+    fn rotate(&self, isa: Isa, row: usize, head_dim: usize, x: &mut [f32]) {
         let len = 2 * self.rotation.frequencies.len();
-        rotate(x, head_dim, &self.angles[row * len..][..len], self.rotation.pairing);
+        rotate(isa, x, head_dim, &self.angles[row * len..][..len], self.rotation.pairing);
     }
 }
 
@@ -97,15 +97,16 @@ pub(crate) fn room(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
     &mut buffer[..len]
 }
 
-pub(crate) fn normalize(spec: &Spec, weights: &NormWeights, x: &[f32], out: &mut [f32]) {
+pub(crate) fn normalize(isa: Isa, spec: &Spec, weights: &NormWeights, x: &[f32], out: &mut [f32]) {
     match spec.norm {
-        Norm::Rms { epsilon } => rms_norm(x, &weights.weight, epsilon, out),
-        Norm::Layer { epsilon } => layer_norm(x, &weights.weight, &weights.bias, epsilon, out),
+        Norm::Rms { epsilon } => rms_norm(isa, x, &weights.weight, epsilon, out),
+        Norm::Layer { epsilon } => layer_norm(isa, x, &weights.weight, &weights.bias, epsilon, out),
     }
 }
 
 /// `x`, normalized in a buffer if there is a norm.
 pub(crate) fn normalized<'a>(
+    isa: Isa,
     spec: &Spec,
     norm: Option<&NormWeights>,
     x: &'a [f32],
@@ -113,7 +114,7 @@ pub(crate) fn normalized<'a>(
 ) -> &'a [f32] {
     let Some(norm) = norm else { return x };
     let normed = room(buffer, x.len());
-    normalize(spec, norm, x, normed);
+    normalize(isa, spec, norm, x, normed);
     normed
 }
 
@@ -149,14 +150,18 @@ impl Block<'_> {
         let fed = Half { output: &layer.down, norm: layer.ffn_post_norm.as_ref() };
         match self.spec.residual {
             Residual::Sequential => {
-                let read = normalized(self.spec, attention_norm, x, normed);
+                let read = normalized(self.compute.isa, self.spec, attention_norm, x, normed);
                 self.add(&attended, self.attend((number, layer), read, cache, attention), added, x);
-                let read = normalized(self.spec, ffn_norm, x, normed);
+                let read = normalized(self.compute.isa, self.spec, ffn_norm, x, normed);
                 self.add(&fed, self.feed(layer, read, inner), added, x);
             }
             Residual::Parallel => {
-                let first = normalized(self.spec, attention_norm, x, normed);
-                let second = if ffn_norm.is_some() { normalized(self.spec, ffn_norm, x, second) } else { first };
+                let first = normalized(self.compute.isa, self.spec, attention_norm, x, normed);
+                let second = if ffn_norm.is_some() {
+                    normalized(self.compute.isa, self.spec, ffn_norm, x, second)
+                } else {
+                    first
+                };
                 let heads = self.attend((number, layer), first, cache, attention);
                 let raised = self.feed(layer, second, inner);
                 self.add(&attended, heads, added, x);
@@ -164,10 +169,10 @@ impl Block<'_> {
             }
             Residual::NormedSum => {
                 self.add(&attended, self.attend((number, layer), x, cache, attention), added, x);
-                let sum = normalized(self.spec, attention_norm, x, normed).len();
+                let sum = normalized(self.compute.isa, self.spec, attention_norm, x, normed).len();
                 x.copy_from_slice(&normed[..sum]);
                 self.add(&fed, self.feed(layer, x, inner), added, x);
-                let sum = normalized(self.spec, ffn_norm, x, normed).len();
+                let sum = normalized(self.compute.isa, self.spec, ffn_norm, x, normed).len();
                 x.copy_from_slice(&normed[..sum]);
             }
         }
@@ -205,7 +210,7 @@ impl Block<'_> {
         }
         let out = room(&mut buffers.out, x.len());
         product(self.compute, from, rows, matrix.inputs(), matrix.product(out, false));
-        let out = normalized(self.spec, norm, out, &mut buffers.normed);
+        let out = normalized(self.compute.isa, self.spec, norm, out, &mut buffers.normed);
         x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
     }
 
@@ -229,8 +234,8 @@ impl Block<'_> {
         let mut rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
         if let Some(rotated) = rotated.take_if(|_| spec.norms_after_rotation) {
             for row in 0..rows {
-                rotated.rotate(row, head_dim, &mut queries[row * query_width..][..query_width]);
-                rotated.rotate(row, head_dim, &mut keys[row * kv_width..][..kv_width]);
+                rotated.rotate(compute.isa, row, head_dim, &mut queries[row * query_width..][..query_width]);
+                rotated.rotate(compute.isa, row, head_dim, &mut keys[row * kv_width..][..kv_width]);
             }
         }
         self.normalize_pieces(&layer.query_norm, queries, raw);
@@ -250,13 +255,13 @@ impl Block<'_> {
         for row in 0..rows {
             let key = &mut keys[row * kv_width..][..kv_width];
             if let Some(rotated) = rotated {
-                rotated.rotate(row, head_dim, &mut queries[row * query_width..][..query_width]);
+                rotated.rotate(compute.isa, row, head_dim, &mut queries[row * query_width..][..query_width]);
             }
             if layer.key_value.is_none() {
                 continue;
             }
             if let Some(rotated) = rotated {
-                rotated.rotate(row, head_dim, key);
+                rotated.rotate(compute.isa, row, head_dim, key);
             }
             cache.store(number, sight.slots[row], key, &values[row * kv_width..][..kv_width]);
         }
@@ -294,12 +299,12 @@ impl Block<'_> {
         let raw = room(raw, x.len());
         raw.copy_from_slice(x);
         if norms.len() == 1 {
-            return normalize(self.spec, first, raw, x);
+            return normalize(self.compute.isa, self.spec, first, raw, x);
         }
         let width = first.weight.len();
         let pieces = raw.chunks_exact(width).zip(x.chunks_exact_mut(width));
         for ((raw, x), norm) in pieces.zip(norms.iter().cycle()) {
-            normalize(self.spec, norm, raw, x);
+            normalize(self.compute.isa, self.spec, norm, raw, x);
         }
     }
 
@@ -319,7 +324,7 @@ impl Block<'_> {
             Inner::Plain { activation, up } => {
                 product(compute, read, rows, spec.width, up.product(raised, false));
                 let function = function(*activation);
-                compute.pool.each_chunk(raised, ELEMENTS_A_TASK, &|_, chunk| function(chunk));
+                compute.pool.each_chunk(raised, ELEMENTS_A_TASK, &|_, chunk| function(compute.isa, chunk));
                 raised
             }
         }
@@ -330,15 +335,15 @@ impl Block<'_> {
         self.compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
             let by = &by[i * ELEMENTS_A_TASK..][..chunk.len()];
             match activation {
-                Activation::Silu => silu_gate(chunk, by),
-                other => gate(function(other), chunk, by),
+                Activation::Silu => silu_gate(self.compute.isa, chunk, by),
+                other => gate(self.compute.isa, function(other), chunk, by),
             }
         });
     }
 }
 
 /// The kernel of an activation.
-fn function(activation: Activation) -> fn(&mut [f32]) {
+fn function(activation: Activation) -> fn(Isa, &mut [f32]) {
     match activation {
         Activation::Silu => silu,
         Activation::GeluTanh => gelu_tanh,

@@ -270,7 +270,7 @@ impl Model {
         if embedding_norm.is_some() {
             let raw = room(embedded, elements);
             raw.copy_from_slice(&x[..elements]);
-            normalized(spec, embedding_norm.as_ref(), raw, x);
+            normalized(self.compute.isa, spec, embedding_norm.as_ref(), raw, x);
         }
         if let Some(inputs) = inputs {
             inputs.fill(&self.compute, spec, (tokens, &x[..elements]), of_layers);
@@ -287,7 +287,7 @@ impl Model {
             return;
         }
         gather(x, spec.width, wanted, chosen);
-        let mut read = normalized(spec, output_norm.as_ref(), chosen, normed);
+        let mut read = normalized(self.compute.isa, spec, output_norm.as_ref(), chosen, normed);
         if let Some(projection) = output_projection {
             let out = room(projected, wanted.len() * spec.embedding_width);
             product(&self.compute, read, wanted.len(), spec.width, projection.product(out, false));

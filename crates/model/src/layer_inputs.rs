@@ -57,7 +57,7 @@ impl InputSource<Linear> {
         compute.pool.each_chunk(room(inputs, elements), rows * width, &|layer, part| {
             for (row, out) in part.chunks_exact_mut(width).enumerate() {
                 let first = (row * layers + layer) * width;
-                normalize(spec, &self.norm, &projected[first..][..width], out);
+                normalize(compute.isa, spec, &self.norm, &projected[first..][..width], out);
                 let embedded = &embedded[first..][..width];
                 let sum = |(out, embedded): (&mut f32, &f32)| {
                     *out = (*out + embedded * multiplier) * std::f32::consts::FRAC_1_SQRT_2;

@@ -99,3 +99,5 @@ super::attention_kernels!(
     two: [1, 2],
     four: [1]
 );
+
+super::row_kernels!(#[target_feature(enable = "avx2,fma,f16c")]);

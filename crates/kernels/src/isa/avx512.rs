@@ -88,3 +88,5 @@ super::attention_kernels!(
     two: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
     four: [1, 2, 3, 4, 5, 6]
 );
+
+super::row_kernels!(#[target_feature(enable = "avx512f,avx2,fma,f16c")]);

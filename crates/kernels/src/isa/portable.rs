@@ -72,3 +72,5 @@ unsafe fn store(to: *mut f32, v: Vector) {
 fn prefetch(_address: *const i8) {}
 
 super::attention_kernels!(one: [1, 2, 3, 4], two: [1, 2], four: [1]);
+
+super::row_kernels!();

@@ -1,6 +1,7 @@
 //! Where the results of a product go: columns of its output, a task's each.
 
-use crate::LANES;
+use crate::isa::dispatch;
+use crate::{Isa, LANES};
 
 /// The output of one product, written by several tasks in disjoint columns.
 pub(crate) struct Columns<'a> {
@@ -24,26 +25,28 @@ impl<'a> Columns<'a> {
         self.stride
     }
 
-    /// Writes the sixteen results of a panel, with bias and residual in this order, or those of them that are columns:
-    /// the last panel may reach beyond.
+    /// Writes a panel's sixteen results of each row from `row` on, with bias and residual in this order, or those of
+    /// them that are columns: the last panel may reach beyond.
     ///
     /// # Safety
-    /// `row < rows`, `column < stride`, and no other thread touches these elements.
-    #[inline(always)]
-    pub(crate) unsafe fn set_lanes(&self, row: usize, column: usize, lanes: &[f32; LANES]) {
-        let count = LANES.min(self.stride - column);
-        // SAFETY: column + count <= stride, and the row is inside; nobody else touches these elements.
-        let out = unsafe { std::slice::from_raw_parts_mut(self.out.add(row * self.stride + column), count) };
-        let mut lanes = *lanes;
-        if let Some(bias) = self.bias {
-            lanes.iter_mut().zip(&bias[column..]).for_each(|(value, bias)| *value += bias);
+    /// The rows are among those of the output, `column < stride`, and no other thread touches these elements.
+    pub(crate) unsafe fn set(&self, isa: Isa, row: usize, column: usize, sums: &[[f32; LANES]]) {
+        let Self { stride, accumulate, .. } = *self;
+        let bias = self.bias.map(|bias| &bias[column..]);
+        // SAFETY: the caller's promise.
+        let out = unsafe { self.out.add(row * stride + column) };
+        if column + LANES <= stride {
+            let bias = bias.and_then(|bias| bias.first_chunk());
+            // The features are those that `isa` proves; sixteen columns of these rows are there, and this thread's.
+            return dispatch!(isa, put(sums, out, stride, bias, accumulate));
         }
-        if let (Ok(out), false) = (<&mut [f32; LANES]>::try_from(&mut *out), self.accumulate) {
-            *out = lanes; // a whole panel, which is nearly every one: a move of known length
-        } else if self.accumulate {
-            out.iter_mut().zip(lanes).for_each(|(out, value)| *out += value);
-        } else {
-            out.copy_from_slice(&lanes[..count]);
+        for (row, lanes) in sums.iter().enumerate() {
+            // SAFETY: the columns up to the stride are there, and nobody else touches these elements.
+            let out = unsafe { std::slice::from_raw_parts_mut(out.add(row * stride), stride - column) };
+            for (l, out) in out.iter_mut().enumerate() {
+                let value = bias.map_or(lanes[l], |bias| lanes[l] + bias[l]);
+                *out = if accumulate { *out + value } else { value };
+            }
         }
     }
 }

@@ -62,10 +62,8 @@ fn run_rows<const ROWS: usize>(
         }
     }
     for (number, sums) in sums.iter().enumerate().take(tile.count) {
-        for (row, lanes) in some.clone().zip(sums) {
-            // SAFETY: the row is one of the output's, the column is checked in `run`, and a task owns its columns.
-            unsafe { columns.set_lanes(row, column + number * LANES, lanes) };
-        }
+        // SAFETY: the rows are the output's, the columns are checked in `run`, and a task owns its columns.
+        unsafe { columns.set(isa, some.start, column + number * LANES, &sums[..some.len()]) };
     }
 }
 

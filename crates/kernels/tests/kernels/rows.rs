@@ -1,5 +1,6 @@
 //! Rows do not know their neighbours: random shapes, batches, threads and instruction sets, bit for bit.
 
+use foretoken_kernels::Isa;
 use foretoken_kernels::activation::{gelu_erf, gelu_tanh, relu, silu_gate};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_testkit::rows::{Numbers, RowKernel, first_dependence};
@@ -51,19 +52,19 @@ proptest! {
             kernel(x, &mut out);
             out
         };
-        let in_place = |kernel: fn(&mut [f32]), x: &[f32]| {
+        let in_place = |kernel: fn(Isa, &mut [f32]), x: &[f32]| {
             let mut out = x.to_vec();
-            kernel(&mut out);
+            kernel(Isa::chosen(), &mut out);
             out
         };
-        let rms = |x: &[f32], out: &mut [f32]| rms_norm(x, &weight, 1e-6, out);
-        let layer = |x: &[f32], out: &mut [f32]| layer_norm(x, &weight, &bias, 1e-5, out);
+        let rms = |x: &[f32], out: &mut [f32]| rms_norm(Isa::chosen(), x, &weight, 1e-6, out);
+        let layer = |x: &[f32], out: &mut [f32]| layer_norm(Isa::chosen(), x, &weight, &bias, 1e-5, out);
         let gated = |x: &[f32], out: &mut [f32]| {
             out.copy_from_slice(x);
             let up: Vec<f32> = x.iter().rev().copied().collect();
             // Each row is gated by itself turned round, so that the rows stay apart.
             for (out, up) in out.chunks_exact_mut(width).zip(up.chunks_exact(width).rev()) {
-                silu_gate(out, up);
+                silu_gate(Isa::chosen(), out, up);
             }
         };
         assert_independent(&mut |x, _| into(&rms, x), &x, width, "rms_norm");

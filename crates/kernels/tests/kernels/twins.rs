@@ -3,7 +3,8 @@
 //! Tolerances are of the rounding that the kernel's own order of operations can cause, stated where they are used; a
 //! wrong element, a lost tail or a swapped pair is off by a thousand times more.
 
-use foretoken_kernels::activation::{relu, silu_gate};
+use foretoken_kernels::Isa;
+use foretoken_kernels::activation::{gelu_tanh, relu, silu, silu_gate};
 use foretoken_kernels::naive;
 use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_kernels::rope::{Pairing, angles, rotate};
@@ -84,10 +85,10 @@ fn norms() {
         let x: Vec<f32> = numbers.units(3 * width).iter().map(|x| x * 3.0 + 0.5).collect();
         let (weight, bias) = (numbers.units(width), numbers.units(width));
         let mut out = vec![f32::NAN; x.len()];
-        rms_norm(&x, &weight, 1e-6, &mut out);
+        rms_norm(Isa::chosen(), &x, &weight, 1e-6, &mut out);
         let expected: Vec<f32> = x.chunks_exact(width).flat_map(|x| naive::rms_norm(x, &weight, 1e-6)).collect();
         assert_near(&out, &expected, |i| 1e-6 * expected[i].abs(), &format!("rms_norm of {width}"));
-        layer_norm(&x, &weight, &bias, 1e-5, &mut out);
+        layer_norm(Isa::chosen(), &x, &weight, &bias, 1e-5, &mut out);
         let expected: Vec<f32> =
             x.chunks_exact(width).flat_map(|x| naive::layer_norm(x, &weight, &bias, 1e-5)).collect();
         // The mean's rounding is divided by the deviation; of one or two elements that can be small, but not here.
@@ -132,7 +133,7 @@ fn rotations_of_both_pairings() {
             let mut turns = vec![f32::NAN; 2 * pairs];
             angles(position, &frequencies, 1.0, &mut turns);
             let mut found = row.clone();
-            rotate(&mut found, head_dim, &turns, pairing);
+            rotate(Isa::chosen(), &mut found, head_dim, &turns, pairing);
             let mut expected = row.clone();
             for head in expected.chunks_exact_mut(head_dim) {
                 for i in 0..pairs {
@@ -154,12 +155,12 @@ fn gates_and_relu() {
     let gate: Vec<f32> = numbers.units(1001).iter().map(|x| x * 20.0).collect();
     let up = numbers.units(1001);
     let mut found = gate.clone();
-    silu_gate(&mut found, &up);
+    silu_gate(Isa::chosen(), &mut found, &up);
     let silu = |x: f32| f64::from(x) / (1.0 + (-f64::from(x)).exp());
     let expected: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| (silu(*g) * f64::from(*u)) as f32).collect();
     assert_near(&found, &expected, |i| 1e-6 * expected[i].abs() + 1e-12, "silu_gate");
     let mut found = gate.clone();
-    relu(&mut found);
+    relu(Isa::chosen(), &mut found);
     assert!(found.iter().zip(&gate).all(|(r, x)| *r == if *x > 0.0 { *x } else { 0.0 }));
 }
 
@@ -194,5 +195,32 @@ fn every_half_is_widened_by_every_instruction_set() {
                 assert!(same, "{i:#x}: {found:e} instead of {expected:e}, {}", name(compute));
             }
         }
+    }
+}
+
+/// The loops beside the products are compiled once an instruction set, and say the same to the bit on all.
+#[test]
+fn loops_over_rows_are_equal_on_all_instruction_sets() {
+    let (width, rows) = (88, 3);
+    let mut numbers = Numbers::new(11);
+    let x: Vec<f32> = numbers.units(rows * width).iter().map(|x| 9.0 * x).collect();
+    let (weight, bias) = (numbers.units(width), numbers.units(width));
+    let mut turns = vec![0.0; 36];
+    angles(1234, &numbers.units(18), 1.1, &mut turns);
+    let said = |isa: Isa| {
+        let mut all: Vec<Vec<f32>> = vec![x.clone(); 8];
+        rms_norm(isa, &x, &weight, 1e-6, &mut all[0]);
+        layer_norm(isa, &x, &weight, &bias, 1e-5, &mut all[1]);
+        silu_gate(isa, &mut all[2], &x.iter().rev().copied().collect::<Vec<_>>());
+        silu(isa, &mut all[3]);
+        gelu_tanh(isa, &mut all[4]);
+        relu(isa, &mut all[5]);
+        rotate(isa, &mut all[6], 44, &turns, Pairing::Halves);
+        rotate(isa, &mut all[7], 44, &turns, Pairing::Neighbours);
+        all.concat().into_iter().map(f32::to_bits).collect::<Vec<_>>()
+    };
+    let plainest = said(Isa::PORTABLE);
+    for isa in Isa::available() {
+        assert!(said(isa) == plainest, "{}", isa.name());
     }
 }
