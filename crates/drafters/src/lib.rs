@@ -6,6 +6,7 @@
 //!   [`SharedScorer`]: the same by the distribution over the tokens that both have (Timor et al. 2025).
 //! - [`SuffixDrafter`]: what followed the longest match, in this text or another (Oliaro et al. 2024); prompt lookup
 //!   (Saxena 2023) is the same in this text alone.
+//! - [`LlmaDrafter`]: spans of the prompt that the answer has begun to repeat (Yang et al. 2023).
 //! - [`TrieDrafter`]: branches of prompts and outputs, counted in tries (Zhao et al. 2024).
 //! - [`NgramDrafter`]: what followed most often (Leviathan et al. 2023, section 3.6).
 //! - [`JacobiDrafter`]: n-grams that the target makes itself by Jacobi iteration, in rows beside the draft (Fu et al.
@@ -29,6 +30,7 @@ mod distinct;
 mod frontier;
 mod history;
 mod jacobi;
+mod llma;
 mod model;
 mod ngram;
 mod phrases;
@@ -45,6 +47,7 @@ mod trial;
 mod trie;
 
 pub use jacobi::JacobiDrafter;
+pub use llma::LlmaDrafter;
 pub use model::ModelDrafter;
 pub use ngram::{NgramDrafter, NgramSource};
 pub use phrases::PhrasesDrafter;

@@ -156,7 +156,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 /// The processor, as it names itself.
-fn machine() -> String {
+pub fn machine() -> String {
     let all = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = all.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
     let name = named.map_or(std::env::consts::ARCH, |(_, name)| name.trim());

@@ -108,7 +108,7 @@ pub mod store;
 
 pub use answers::{Answer, Submitted};
 pub use chat::Conversation;
-pub use costs::measured_costs;
+pub use costs::{machine, measured_costs};
 pub use engine_thread::{EngineThread, Listener};
 pub use error::{Error, Message};
 pub use generator::Generator;

@@ -15,7 +15,8 @@ pub use foretoken_drafters::NgramSource;
 pub use foretoken_drafters::{BranchSource, Layout};
 
 pub use drafters::{
-    DrafterSettings, JacobiSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings, TrieSettings,
+    DrafterSettings, JacobiSettings, LlmaSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings,
+    TrieSettings,
 };
 pub use model::ModelSettings;
 pub use sampling::{DecidedSampling, FromModel, Limit, SamplingSettings, logit_bias};

@@ -22,6 +22,8 @@ pub enum DrafterKind {
     Draft,
     /// What followed the last time these tokens were written.
     Lookup,
+    /// What followed the answer's last tokens in the prompt: span copying, by the name of its paper.
+    Llma,
     /// What followed these tokens in this text and others of the same tenant, as a tree.
     Trie,
     /// What followed the longest match, in this text and others of the same tenant.
@@ -40,9 +42,10 @@ pub enum DrafterKind {
 
 impl DrafterKind {
     /// Every kind, with its name and the names that llama.cpp gives to it or to its nearest relative.
-    const NAMES: [(DrafterKind, &str, &[&str]); 9] = [
+    const NAMES: [(DrafterKind, &str, &[&str]); 10] = [
         (DrafterKind::Draft, "draft", &["draft-simple"]),
         (DrafterKind::Lookup, "lookup", &["ngram-simple"]),
+        (DrafterKind::Llma, "llma", &[]),
         (DrafterKind::Trie, "trie", &[]),
         (DrafterKind::Suffix, "suffix", &["ngram-mod"]),
         (DrafterKind::Ngram, "ngram", &["ngram-cache"]),

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use foretoken_drafters::TrieOptions;
 use foretoken_drafters::{
-    JacobiDrafter, NgramDrafter, PhrasesDrafter, PredictionDrafter, RandomDrafter, SuffixDrafter, TrieDrafter,
+    JacobiDrafter, LlmaDrafter, NgramDrafter, PhrasesDrafter, PredictionDrafter, RandomDrafter, SuffixDrafter,
+    TrieDrafter,
 };
 use foretoken_speculation::{Drafter, Token};
 use foretoken_text::Tokenizer;
@@ -45,6 +46,7 @@ pub fn without_model(
             drafter.gain_min = if lookup.candidates == 1 { 0.0 } else { settings.gain_min() };
             Box::new(drafter)
         }
+        DrafterKind::Llma => Box::new(LlmaDrafter::new(settings.llma.run_min, settings.llma.nodes_max)),
         DrafterKind::Trie => {
             Box::new(TrieDrafter::new(TrieOptions { gain_min: settings.gain_min(), ..settings.trie.options() }))
         }

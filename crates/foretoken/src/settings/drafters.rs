@@ -23,6 +23,8 @@ pub struct DrafterSettings {
     pub gain_min: Option<f32>,
     /// Of lookup.
     pub lookup: LookupSettings,
+    /// Of span copying.
+    pub llma: LlmaSettings,
     /// Of the trie.
     pub trie: TrieSettings,
     /// Of suffix matching.
@@ -49,6 +51,7 @@ impl DrafterSettings {
             DrafterKind::Ngram => self.ngram.source != NgramSource::Text,
             DrafterKind::Draft
             | DrafterKind::Lookup
+            | DrafterKind::Llma
             | DrafterKind::Prediction
             | DrafterKind::Jacobi
             | DrafterKind::Phrases
@@ -59,6 +62,8 @@ impl DrafterSettings {
     pub(super) fn check(&self) -> Result<(), Error> {
         within("lookup.ngram_max", self.lookup.ngram_max, 1, 64)?;
         within("lookup.candidates", self.lookup.candidates, 1, 1 << 30)?;
+        within("llma.run_min", self.llma.run_min, 1, 64)?;
+        within("llma.nodes_max", self.llma.nodes_max, 1, 1 << 30)?;
         within("trie.branch_length", self.trie.branch_length, 1, BRANCH_LENGTH_MAX)?;
         within("trie.nodes_max", self.trie.nodes_max, 1, 1 << 30)?;
         within("trie.capacity", self.trie.capacity.unwrap_or(1), 1, 1 << 31)?;
@@ -88,6 +93,22 @@ pub struct LookupSettings {
 impl Default for LookupSettings {
     fn default() -> Self {
         Self { ngram_max: 3, nodes_max: 10, candidates: 32 }
+    }
+}
+
+/// Of span copying (LLMA).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LlmaSettings {
+    /// Fewest last tokens of the answer that must stand in the prompt, 1 to 64; n of its paper.
+    pub run_min: usize,
+    /// Most tokens copied a pass; k of its paper.
+    pub nodes_max: usize,
+}
+
+impl Default for LlmaSettings {
+    fn default() -> Self {
+        Self { run_min: 1, nodes_max: 7 }
     }
 }
 
@@ -218,13 +239,14 @@ impl Default for MemorySettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use foretoken_drafters::{JacobiDrafter, NgramDrafter, SuffixDrafter};
+    use foretoken_drafters::{JacobiDrafter, LlmaDrafter, NgramDrafter, SuffixDrafter};
 
     #[test]
     fn defaults_are_the_drafters_own() {
-        let DrafterSettings { lookup, trie, suffix, ngram, jacobi, .. } = DrafterSettings::default();
+        let DrafterSettings { lookup, llma, trie, suffix, ngram, jacobi, .. } = DrafterSettings::default();
         let own = SuffixDrafter::lookup(1, 3, 10);
         assert_eq!((lookup.nodes_max, lookup.candidates), (own.nodes_max, own.candidates));
+        assert_eq!((llma.run_min, llma.nodes_max), (1, LlmaDrafter::default().copied_max));
         assert_eq!(trie.options(), TrieOptions::default());
         let own = SuffixDrafter::default();
         assert_eq!((suffix.nodes_max, suffix.depth_max), (own.nodes_max, own.depth_max));

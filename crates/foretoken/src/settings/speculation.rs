@@ -154,7 +154,7 @@ impl DraftingSettings {
 
 impl SpeculationSettings {
     /// The order in which the drafters of a method are asked.
-    pub(crate) fn order(spec_type: &SpecType) -> Order {
+    pub fn order(spec_type: &SpecType) -> Order {
         if *spec_type == SpecType::Auto { Order::Learned } else { Order::Given }
     }
 
@@ -162,7 +162,7 @@ impl SpeculationSettings {
     ///
     /// # Errors
     /// More drafts than draft models, or phrases without a file.
-    pub(crate) fn specs(&self, spec_type: &SpecType, demo: bool) -> Result<Vec<DrafterSpec>, Error> {
+    pub fn specs(&self, spec_type: &SpecType, demo: bool) -> Result<Vec<DrafterSpec>, Error> {
         let wrong = |message: Message| Err(Error::Setting(message));
         if let Some(most) = self.draft.n_max.filter(|most| *most < self.draft.n_min) {
             let expected = Message::setting("draft.n_min").and(": expected at most ").and_setting("draft.n_max");

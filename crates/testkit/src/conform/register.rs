@@ -4,8 +4,8 @@
 
 use foretoken_drafters::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_drafters::{
-    JacobiDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter, PredictionDrafter, RandomDrafter,
-    SharedScorer, SuffixDrafter, TranslatedDrafter,
+    JacobiDrafter, LlmaDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter, PredictionDrafter,
+    RandomDrafter, SharedScorer, SuffixDrafter, TranslatedDrafter,
 };
 use foretoken_speculation::{Ask, Chance, Drafter, NodeId, Proposal, Sampling, Token};
 
@@ -45,6 +45,8 @@ fn continuations() -> Vec<Registered> {
                 Box::new(drafter)
             },
         },
+        Registered { name: "span copying", make: |_| Box::new(LlmaDrafter::default()) },
+        Registered { name: "span copying of pairs", make: |_| Box::new(LlmaDrafter::new(2, 3)) },
         Registered { name: "prediction", make: |_| Box::new(PredictionDrafter::default()) },
         Registered {
             name: "draft with a prediction of its own",
