@@ -4,13 +4,16 @@
 //! `pass` is the time of one pass over several numbers of rows, behind a context that is already in the cache. It is
 //! judged by the roofline of the same run: the machine's ceilings are measured first, with the same threads. Nothing
 //! but the network is run: no engine, no drafter, no sampling. `replay` is the other half: the engine with its drafters
-//! and no network, on texts that were recorded; `trie` does the same over ranges of one drafter's settings. `generate`
-//! is both together, beside plain decoding; `batch` is many texts at once, `serve` what clients of a server see of it.
-//! Left out: other programs, against which `bench/peers` measures (but other servers, which `serve` measures itself).
+//! and no network (or one that is run and not listened to), on texts that were recorded; `trie` does the same over
+//! ranges of one drafter's settings. `generate` is both together, beside plain decoding; `batch` is many texts at once,
+//! `serve` what clients of a server see of it. Left out: other programs, against which `bench/peers` measures (but
+//! other servers, which `serve` measures itself).
 
 mod batch;
+mod compare;
 mod generate;
 mod replay;
+mod report;
 mod roofline;
 mod serve;
 mod table;
@@ -52,11 +55,13 @@ enum What {
     /// Time one pass over several numbers of rows, and compare it with what this machine could do
     Pass(Pass),
     /// Play recorded texts and say what each drafter that needs no model would have saved
-    Replay(replay::Replay),
+    Replay(Box<replay::Replay>),
     /// Play recorded texts with trie lookahead over ranges of its settings
     Trie(trie::Trie),
     /// Time ways of drafting next to plain decoding, prompt by prompt, and compare their texts
     Generate(Box<generate::Generate>),
+    /// Compare two runs of bench generate, row by row, and say what is noise
+    Compare(compare::Compare),
     /// Time many texts that arrive at once: how fast they are written all together, and how long each waits
     Batch(Box<batch::BatchBench>),
     /// Time texts as clients of a server see them, next to the engine without one and to other servers
@@ -76,11 +81,12 @@ impl Bench {
             Some(What::Replay(replay)) => replay.run(interrupts),
             Some(What::Trie(trie)) => trie.run(interrupts),
             Some(What::Generate(generate)) => generate.run(interrupts),
+            Some(What::Compare(compare)) => compare.run(),
             Some(What::Batch(batch)) => batch.run(),
             Some(What::Serve(serve)) => serve.run(),
             None => {
                 let message =
-                    "bench: expected what to measure (pass, replay, trie, generate, batch, serve), found none";
+                    "bench: expected what to measure (pass, replay, trie, generate, compare, batch, serve), found none";
                 Err(Failure::Usage(message.into()))
             }
         }

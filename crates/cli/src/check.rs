@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator};
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
-use crate::prompts::read_list;
+use crate::prompts::{ListOptions, Listed};
 use crate::{report, values};
 
 /// Whose plain texts are; the others are tenant 0's, which is the default.
@@ -33,6 +33,8 @@ pub struct Check {
     /// The prompts: objects of a .jsonl file, or one a line; - is standard input
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
+    #[command(flatten)]
+    list: ListOptions,
     /// Speculative texts generated at a time
     ///
     /// Plain ones are always generated alone.
@@ -52,8 +54,8 @@ impl Check {
     /// # Errors
     /// The first difference, or whatever keeps the comparison from being done.
     pub fn run(&self) -> Result<(), Failure> {
-        let prompts = read_list(&self.prompts)?;
-        let parallel = self.parallel.min(prompts.len());
+        let listed = self.list.read(&self.prompts)?;
+        let parallel = self.parallel.min(listed.len());
         let settings = Settings {
             model: self.model.settings()?,
             sampling: self.sampling.settings(),
@@ -63,7 +65,8 @@ impl Check {
         let (mut generator, mut notices) = open_generator(&settings)?;
         let prompter = Arc::clone(&generator.prompter);
         comparable(settings.speculation.verify, prompter.decided.sampling.temperature)?;
-        let requests = prompts.iter().map(|prompt| request(&prompter, prompt)).collect::<Result<Vec<_>, _>>()?;
+        let requests = listed.iter().map(|Listed { prompt, .. }| request(&prompter, prompt));
+        let requests = requests.collect::<Result<Vec<_>, _>>()?;
         let interrupts = Interrupts::listen();
         interrupts.begin();
         let (mut plain, mut speculative) = (Side::new(interrupts), Side::new(interrupts));

@@ -19,7 +19,7 @@ use crate::opening::{Notices, open_generator, tell_failures};
 use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::progress::{PromptBar, bar, say};
-use crate::prompts::PromptOptions;
+use crate::prompts::{ListOptions, PromptOptions};
 use crate::{report, sparkline, values};
 
 /// So many texts at a time are generated at most, if nobody says how many.
@@ -74,6 +74,8 @@ pub struct Generate {
     #[command(flatten)]
     prompt: PromptOptions,
     #[command(flatten)]
+    list: ListOptions,
+    #[command(flatten)]
     model: ModelOptions,
     #[command(flatten)]
     template: TemplateOptions,
@@ -91,7 +93,7 @@ impl Generate {
     /// # Errors
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
-        let prompts = self.prompt.read()?;
+        let prompts = self.prompt.read(self.list)?;
         let settings = Settings {
             model: self.template.with(self.prompt_cache.with(self.model.settings()?)),
             sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings() },

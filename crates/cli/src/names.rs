@@ -4,7 +4,7 @@
 //! paper gave them.
 
 /// Settings whose options have other names.
-const NAMES: [(&str, &str); 23] = [
+const NAMES: [(&str, &str); 25] = [
     ("temperature", "--temp"),
     ("typical_p", "--typical"),
     ("repetition_penalty", "--repeat-penalty"),
@@ -21,6 +21,8 @@ const NAMES: [(&str, &str); 23] = [
     ("draft.min_p", "--spec-draft-min-p"),
     ("lookup.ngram_max", "--max-matching-ngram-size"),
     ("lookup.candidates", "--prompt-lookup-candidates"),
+    ("llma.run_min", "--llma-match"),
+    ("llma.nodes_max", "--llma-copy"),
     ("trie.branch_length", "--branch-length"),
     ("ngram.order", "--ngram-order"),
     ("ngram.branches_max", "--ngram-branches"),

@@ -3,6 +3,7 @@
 //! [`say`] is for notes and statistics, which `--quiet` silences; [`warn`] for warnings and errors, which nothing does;
 //! [`detail`] for what only `-v` wants to know. None of them minds if nobody listens.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -17,7 +18,7 @@ use crate::loudness::{quiet, verbose};
 use crate::names::option;
 
 /// A bar of so many steps; hidden unless standard error is a terminal, and under `--quiet`.
-pub fn bar(what: &'static str, steps: usize) -> ProgressBar {
+pub fn bar(what: impl Into<Cow<'static, str>>, steps: usize) -> ProgressBar {
     let target = if shown() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     ProgressBar::with_draw_target(Some(steps as u64), target).with_style(style(steps)).with_message(what)
 }

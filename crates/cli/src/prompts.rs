@@ -2,8 +2,7 @@
 //!
 //! A single line end at the end of a file or of standard input belongs to the file, not to the prompt, as in llama.cpp.
 //! A list of prompts is a file of lines, or of objects that may say what kind of prompt each is. `-` is standard input
-//! wherever a file is named. Left out: what prompts
-//! are ([`foretoken::prompts`]).
+//! wherever a file is named. Left out: what prompts are ([`foretoken::prompts`]).
 
 mod listed;
 #[cfg(test)]
@@ -15,10 +14,11 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use foretoken::{Prompt, Token};
+use foretoken::{ChatMessage, Prompt, Token};
 use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
 
 use crate::failure::Failure;
+use crate::progress::warn;
 use crate::records::{read_text, utf8};
 use crate::values;
 pub use listed::Listed;
@@ -55,9 +55,12 @@ impl PromptOptions {
     ///
     /// # Errors
     /// A file cannot be read or understood; or nothing is given and standard input is a terminal.
-    pub fn read(&self) -> Result<Vec<Prompt>, Failure> {
+    pub fn read(&self, list: ListOptions) -> Result<Vec<Prompt>, Failure> {
         if let Some(path) = &self.prompts {
-            return read_list(path);
+            return Ok(list.read(path)?.into_iter().map(|listed| listed.prompt).collect());
+        }
+        if let Some((option, _)) = [("--skip-bad", list.skip_bad), ("--chat", list.chat)].iter().find(|(_, on)| *on) {
+            return Err(Failure::Usage(format!("{option}: expected --prompts, which it belongs to, found none")));
         }
         if let Some(ids) = &self.prompt_ids {
             return Ok(vec![Prompt::Ids(ids.clone())]);
@@ -96,25 +99,82 @@ fn without_last_line_end(text: &str) -> &str {
     text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
 }
 
-/// Prompts of a file: objects in a `.jsonl` or `.json` file or of standard input that begins like one, lines of any
-/// other.
-///
-/// # Errors
-/// The file cannot be read, an object has no prompt, or there is none at all.
-pub fn read_list(path: &Path) -> Result<Vec<Prompt>, Failure> {
-    Ok(read_listed(path)?.into_iter().map(|listed| listed.prompt).collect())
+/// How a list of prompts is read.
+#[derive(Args, Clone, Copy, Debug)]
+#[group(multiple = true)]
+#[command(next_help_heading = "Prompt")]
+pub struct ListOptions {
+    /// Go on without the prompts of the file that cannot be used, and say which they are
+    #[arg(long, hide_short_help = true)]
+    pub skip_bad: bool,
+    /// Take the file's texts for what a user says, and write the model's chat template around them
+    #[arg(long, hide_short_help = true)]
+    pub chat: bool,
 }
 
-/// Prompts of a file with their kinds.
-///
-/// # Errors
-/// As [`read_list`].
-pub fn read_listed(path: &Path) -> Result<Vec<Listed>, Failure> {
-    let (place, text) = text_of(path)?;
-    let is_object = path == Path::new(STANDARD_INPUT) && text.trim_start().starts_with('{');
-    let kind = if is_object { Some("jsonl") } else { path.extension().and_then(|extension| extension.to_str()) };
-    listed::of_text(&place, &text, kind)
+impl ListOptions {
+    /// Prompts of a file with their kinds: objects in a `.jsonl` or `.json` file or of standard input that begins like
+    /// one, lines of any other. The file may be packed by gzip, which is `.gz` behind the ending of its name.
+    ///
+    /// # Errors
+    /// The file cannot be read, an object has no prompt and is not to be left out, or there is none at all.
+    pub fn read(&self, path: &Path) -> Result<Vec<Listed>, Failure> {
+        let (place, text) = text_of(path)?;
+        let is_object = path == Path::new(STANDARD_INPUT) && text.trim_start().starts_with('{');
+        let name = match path.extension() {
+            Some(packed) if packed == "gz" => Path::new(path.file_stem().unwrap_or_default()),
+            _ => path,
+        };
+        let kind = if is_object { Some("jsonl") } else { name.extension().and_then(|extension| extension.to_str()) };
+        let mut listed = match self.skip_bad {
+            true => self.usable(&place, listed::each_of_text(&place, &text, kind)?)?,
+            false => listed::of_text(&place, &text, kind)?,
+        };
+        if self.chat {
+            for Listed { prompt, .. } in &mut listed {
+                if let Prompt::Text(text) = prompt {
+                    *prompt = Prompt::Chat(vec![ChatMessage::new("user", text.as_str())]);
+                }
+            }
+        }
+        Ok(listed)
+    }
+
+    /// What is left of a list without what cannot be used, each of which is told.
+    ///
+    /// # Errors
+    /// Something cannot be used and is not to be left out, or nothing is left.
+    pub fn usable<T>(&self, place: &str, all: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
+        if !self.skip_bad {
+            return all.into_iter().collect();
+        }
+        let (mut usable, mut skipped) = (Vec::new(), 0);
+        for one in all {
+            match one {
+                Ok(one) => usable.push(one),
+                Err(failure) => {
+                    skipped += 1;
+                    if skipped <= SKIPPED_TOLD_MAX {
+                        warn(format!("skipped: {}", failure.message().unwrap_or_default()));
+                    }
+                }
+            }
+        }
+        if skipped > SKIPPED_TOLD_MAX {
+            warn(format!("{place}: {skipped} prompts were skipped, of which {SKIPPED_TOLD_MAX} are told above"));
+        }
+        match usable.is_empty() {
+            true => {
+                let found = format!("expected prompts, found {skipped} that cannot be used");
+                Err(Failure::Other(format!("{place}: {found}")))
+            }
+            false => Ok(usable),
+        }
+    }
 }
+
+/// Prompts that cannot be used are told one by one up to so many, and then counted.
+const SKIPPED_TOLD_MAX: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -125,5 +185,22 @@ mod tests {
         assert_eq!(without_last_line_end("a\n\n"), "a\n");
         assert_eq!(without_last_line_end("a\r\n"), "a");
         assert_eq!(without_last_line_end("a"), "a");
+    }
+
+    #[test]
+    fn questions_of_three_data_sets_are_read_as_they_are() {
+        let Some(folder) = std::env::var_os("FORETOKEN_TEST_DATA") else {
+            println!("skipped: no FORETOKEN_TEST_DATA");
+            return;
+        };
+        let sets =
+            [("spec-bench/question.jsonl", 480), ("human-eval/HumanEval.jsonl.gz", 164), ("gsm8k/test.jsonl", 400)];
+        for (name, expected) in sets {
+            let path = Path::new(&folder).join("data").join(name);
+            let listed = ListOptions { skip_bad: false, chat: false }.read(&path);
+            let listed = listed.unwrap_or_else(|failure| panic!("{:?}", failure.message()));
+            assert_eq!(listed.len(), expected, "{name}");
+            assert_eq!(listed.iter().all(|listed| listed.kind.is_some()), name.starts_with("spec"), "{name}");
+        }
     }
 }

@@ -13,12 +13,16 @@
 
 use std::path::Path;
 
+use flate2::read::MultiGzDecoder;
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
 use serde_json::Value;
 
 use crate::failure::Failure;
+
+/// What a file of gzip begins with.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// A prompt and what was written after it, as tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,10 +68,22 @@ pub fn read(path: &Path, tokenizer: &Tokenizer, limit: Option<usize>) -> Result<
 /// The text of a file that a user names, which may be a pipe.
 ///
 /// # Errors
-/// It cannot be read, is longer than any text, or is no UTF-8.
+/// It cannot be read or unpacked, is longer than any text, or is no UTF-8.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
     let bytes = whole::read_stream(path, TEXT_BYTES_MAX).map_err(|error| Failure::file(path, &error))?;
-    utf8(&path.display().to_string(), bytes)
+    utf8(&path.display().to_string(), unpacked(path, bytes)?)
+}
+
+/// The bytes of a file, unpacked if they are gzip's, as data sets are often handed around.
+fn unpacked(path: &Path, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    if !bytes.starts_with(&GZIP) {
+        return Ok(bytes);
+    }
+    let unpacked = whole::read_all(MultiGzDecoder::new(&bytes[..]), TEXT_BYTES_MAX);
+    unpacked.map_err(|error| {
+        let path = path.display();
+        Failure::Other(format!("{path}: expected gzip's format behind its first two bytes, found: {error}"))
+    })
 }
 
 /// The text of bytes from a place, which is named in messages.
@@ -77,7 +93,8 @@ pub fn read_text(path: &Path) -> Result<String, Failure> {
 pub fn utf8(place: &str, bytes: Vec<u8>) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::Other(format!("{place}: expected UTF-8, found another byte at {at}"))
+        let line = 1 + error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
+        Failure::Other(format!("{place}: expected UTF-8, found another byte at {at} (line {line})"))
     })
 }
 

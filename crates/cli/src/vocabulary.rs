@@ -15,7 +15,7 @@ use crate::hub;
 
 /// Whose tokens texts become.
 #[derive(Args, Clone, Debug)]
-#[group(required = true, multiple = false)]
+#[group(multiple = false)]
 #[command(next_help_heading = "Vocabulary")]
 pub struct VocabularyOptions {
     /// The model whose vocabulary is used: a directory, a .gguf file or a name of the hub
@@ -27,6 +27,11 @@ pub struct VocabularyOptions {
 }
 
 impl VocabularyOptions {
+    /// Whether one is named.
+    pub fn is_named(&self) -> bool {
+        self.vocab.is_some() || self.model.is_some()
+    }
+
     /// What is read for it.
     ///
     /// # Errors
@@ -41,11 +46,14 @@ impl VocabularyOptions {
     /// Reads the tokenizer.
     ///
     /// # Errors
-    /// The file or folder has none, or one that cannot be understood.
+    /// The file or folder has none, or one that cannot be understood; or nothing is named.
     pub fn open(&self) -> Result<Arc<Tokenizer>, Failure> {
         match &self.path()? {
             Some(path) => Ok(tokenizer_at(path)?),
-            None => Err(Failure::Usage("--vocab: expected a .gguf file or a folder, found none".into())),
+            None => {
+                let expected = "expected a model, a .gguf file or a folder whose vocabulary is used, found none";
+                Err(Failure::Usage(format!("--model or --vocab: {expected}")))
+            }
         }
     }
 }

@@ -6,11 +6,13 @@
 //! same text is promised it is compared, and a difference is an error. Left out: texts that begin while others are
 //! under way.
 
+mod charts;
 pub mod interval;
 mod laps;
+mod left;
 mod measure;
 mod measured;
-mod order;
+pub mod order;
 mod page;
 mod rows;
 
@@ -23,12 +25,14 @@ use foretoken::generator::Choices;
 use foretoken::settings::SpeculationSettings;
 use foretoken::{Answer, Generator, Prompter, Settings, SpecType};
 use foretoken_engine::{BudgetKind, RequestError, Token};
+use serde_json::{Value, json};
 
+use super::report::Folder;
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator_with};
 use crate::options::{DraftingOptions, LawOptions, ModelOptions, Verify};
-use crate::prompts::{Listed, read_listed};
+use crate::prompts::{ListOptions, Listed};
 use crate::values;
 use measure::Measurement;
 use measured::Measured;
@@ -74,7 +78,8 @@ list has enough for large groups:
   foretoken bench generate --prompts FILE --n-best 8 --parallel 1,2,4,8,16 --ignore-eos -n 64
 
 --json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
-bookkeeping_share is the time of deciding what to draft and of learning from it; speedup_low and
+bookkeeping_share is the time of deciding what to draft and of learning from it, bench_share that of the
+measurement itself over all of it; speedup_low and
 speedup_high are the interval; modelled_speedup is what costs predict, without the clock), with the number
 of prompts, tokens and repetitions, the seconds of each group in each repetition, and for each drafter what
 it did and how reliable its guesses were; its alpha, the mean overlap of its law with the target's,
@@ -88,6 +93,8 @@ pub struct Generate {
     /// The prompts: objects of a .jsonl file, or one a line; - is standard input
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
+    #[command(flatten)]
+    list: ListOptions,
     /// Only the prompts of these kinds, if the file names kinds ("category" or "kind")
     #[arg(long, hide_short_help = true, value_name = "KIND,..", value_delimiter = ',')]
     kind: Vec<String>,
@@ -114,6 +121,12 @@ pub struct Generate {
     /// Print one JSON object a row (see --help)
     #[arg(long)]
     json: bool,
+    /// Also a folder with a page of charts, each of them as a file, and a record of all rows
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Write over the report in a folder that is there
+    #[arg(long, requires = "report")]
+    force: bool,
     /// Also alpha of drafters with a law, in the JSON objects; the target's law is computed for it, which takes time
     #[arg(long, hide_short_help = true, requires = "json")]
     measure: bool,
@@ -160,10 +173,9 @@ impl Generate {
     pub fn run(&self, interrupts: Interrupts) -> Result<(), Failure> {
         self.can_be_foretold()?;
         self.can_be_obeyed()?;
-        let listed = self.chosen(read_listed(&self.prompts)?)?;
+        let folder = self.report.as_ref().map(|path| Folder::begin(path, self.force)).transpose()?;
+        let listed = self.chosen(self.list.read(&self.prompts)?)?;
         let parallel = self.parallel(listed.len())?;
-        // The list once for each answer, so that a group has as many different prompts as it can.
-        let listed: Vec<Listed> = std::iter::repeat_n(listed, self.n_best).flatten().collect();
         let specs: Vec<Option<SpecType>> = match self.spec_type.is_empty() {
             true => vec![None],
             false => self.spec_type.iter().cloned().map(Some).collect(),
@@ -186,9 +198,12 @@ impl Generate {
             budget: self.budget.first().map_or(BudgetKind::default(), |budget| budget.kind(limit, None)),
             ..Choices::new(&settings)
         })?;
-        let prompts = tokens(&listed, &generator.prompter)?;
+        let tokens = listed.into_iter().map(|listed| tokens(listed, &generator.prompter)).collect();
+        let listed = self.list.usable(&self.prompts.display().to_string(), tokens)?;
+        self.parallel(listed.len())?; // some may have been left out since
+        // The list once for each answer, so that a group has as many different prompts as it can.
+        let (prompts, kinds): (Vec<_>, Vec<_>) = std::iter::repeat_n(listed, self.n_best).flatten().unzip();
         notices.seed();
-        let kinds: Vec<Option<String>> = listed.into_iter().map(|listed| listed.kind).collect();
         let prompter = Arc::clone(&generator.prompter);
         let page = Page {
             target: &prompter.target.name,
@@ -202,7 +217,7 @@ impl Generate {
             by_kind: self.by_kind,
         };
         interrupts.begin();
-        let differences = self.measured((&mut generator, &mut notices), &specs, &prompts, &page)?;
+        let differences = self.measured((&mut generator, &mut notices), &specs, &prompts, &page, folder.as_ref())?;
         interrupts.end_command()?;
         match differences.as_slice() {
             [] => Ok(()),
@@ -218,6 +233,7 @@ impl Generate {
         specs: &[Option<SpecType>],
         prompts: &[Vec<Token>],
         page: &Page<'_>,
+        folder: Option<&Folder>,
     ) -> Result<Vec<String>, Failure> {
         let mut out = std::io::stdout();
         if !self.json {
@@ -235,9 +251,10 @@ impl Generate {
             alpha: self.measure,
             repeat: self.repeat,
             seconds: self.seconds,
+            cells: (temperatures.len() * page.parallel.len(), 0),
             tenants: 0,
         };
-        let mut differences = Vec::new();
+        let (mut differences, mut measured) = (Vec::new(), Vec::new());
         for temperature in temperatures {
             measurement.warm_up(*temperature)?;
             let mut plain: Vec<Option<Answer>> = vec![None; prompts.len()];
@@ -259,6 +276,19 @@ impl Generate {
                 write!(out, "\n{}", page.table(&all))?;
                 out.flush()?;
             }
+            measured.append(&mut all);
+        }
+        if let (Some(folder), Some(first)) = (folder, measured.first()) {
+            let page = Page { by_kind: true, ..*page };
+            let rows: Vec<Value> = measured.iter().flat_map(|runs| page.objects(runs)).collect();
+            let facts = json!({
+                "model": page.target,
+                "machine": foretoken::machine(),
+                "prompts": self.prompts.display().to_string(),
+                "bench_share": measured.iter().fold(0.0, |most: f64, runs| most.max(runs.bench_share)),
+            });
+            let costs = measurement.generator.engine.cost_record();
+            folder.finish(facts, &rows, &charts::charts(first, &rows, page.names, &costs))?;
         }
         Ok(differences)
     }
@@ -342,14 +372,18 @@ impl Generate {
     }
 }
 
-/// The prompts as tokens.
-fn tokens(listed: &[Listed], prompter: &Prompter) -> Result<Vec<Vec<Token>>, Failure> {
-    let tokens = |listed: &Listed| prompter.request(&listed.prompt).map(|request| request.prompt);
-    let tokens: Vec<Vec<Token>> = listed.iter().map(tokens).collect::<Result<_, _>>()?;
-    let context = prompter.context;
-    if let Some(number) = tokens.iter().position(|tokens| tokens.len() >= context) {
-        let error = RequestError::PromptTooLong { found: tokens[number].len(), context };
-        return Err(Failure::Other(format!("prompt {}: {error}", number + 1)));
+/// A prompt as tokens, and its kind.
+fn tokens(listed: Listed, prompter: &Prompter) -> Result<(Vec<Token>, Option<String>), Failure> {
+    let Listed { place, prompt, kind } = listed;
+    let request = prompter.request(&prompt).map_err(Failure::from);
+    let request = request.map_err(|failure| match failure.message() {
+        Some(message) => Failure::Other(format!("{place}: {message}")),
+        None => failure,
+    })?;
+    let (tokens, context) = (request.prompt, prompter.context);
+    if tokens.len() >= context {
+        let error = RequestError::PromptTooLong { found: tokens.len(), context };
+        return Err(Failure::Other(format!("{place}: {error}")));
     }
-    Ok(tokens)
+    Ok((tokens, kind))
 }

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::opening::tell_notes;
 use crate::options::{DraftingOptions, ModelOptions};
 use crate::progress::Loading;
-use crate::prompts::PromptOptions;
+use crate::prompts::{ListOptions, PromptOptions};
 use crate::values;
 use client::{Asked, Figures, no_thread, over_http, without_server};
 
@@ -71,6 +71,8 @@ pub struct ServeBench {
     #[command(flatten)]
     prompts: PromptOptions,
     #[command(flatten)]
+    list: ListOptions,
+    #[command(flatten)]
     model: ModelOptions,
     #[command(flatten)]
     drafting: DraftingOptions,
@@ -109,7 +111,7 @@ impl ServeBench {
             SpeculationSettings { spec_type: self.spec_type.clone().unwrap_or_default(), ..self.drafting.settings()? };
         let parallel = self.clients.iter().copied().max().unwrap_or(1);
         let settings = Settings { model: self.model.settings()?, sampling, speculation, parallel };
-        let prompts = self.prompts.read()?;
+        let prompts = self.prompts.read(self.list)?;
         let prompts = prompts.iter().map(|prompt| match prompt.text() {
             Some(text) => Ok(text.to_string()),
             None => Err(Failure::Usage("bench serve: expected prompts that are texts, found token ids".into())),

@@ -29,7 +29,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("lookup build", &["foretoken lookup build corpus/ -m model/ -o texts.bin"]),
     ("bench pass", &["foretoken bench pass -m model.gguf --rows 1,4,16"]),
     ("bench generate", &["foretoken bench generate --prompts prompts.jsonl --spec-type suffix,draft --temp 0 -n 64"]),
-    ("bench replay", &["foretoken bench replay records.jsonl -m model/ --spec-type lookup,suffix"]),
+    (
+        "bench replay",
+        &[
+            "foretoken bench replay records.jsonl -m model/ --spec-type lookup,suffix",
+            "foretoken bench replay records.jsonl --on model/ -n 64",
+        ],
+    ),
     ("completions", &["foretoken completions bash > ~/.local/share/bash-completion/completions/foretoken"]),
     ("man", &["foretoken man generate | man -l -"]),
     ("config", &["foretoken config", "foretoken config chat -m model/ --temp 0.5"]),

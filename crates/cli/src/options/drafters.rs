@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use foretoken::settings::{
-    DrafterSettings, JacobiSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings, TrieSettings,
+    DrafterSettings, JacobiSettings, LlmaSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings,
+    TrieSettings,
 };
 use foretoken_drafters::NgramSource;
 use foretoken_drafters::{BranchSource, Layout};
@@ -26,6 +27,8 @@ pub struct DrafterOptions {
     #[command(flatten)]
     pub lookup: LookupOptions,
     #[command(flatten)]
+    pub llma: LlmaOptions,
+    #[command(flatten)]
     pub trie: TrieChoices,
     #[command(flatten)]
     pub suffix: SuffixOptions,
@@ -41,7 +44,7 @@ pub struct DrafterOptions {
 impl DrafterOptions {
     /// The library's settings.
     pub fn settings(&self) -> DrafterSettings {
-        let Self { lookup, trie, suffix, ngram, jacobi, .. } = self;
+        let Self { lookup, llma, trie, suffix, ngram, jacobi, .. } = self;
         let (layout, source) = trie.decoding_mode;
         DrafterSettings {
             gain_min: self.spec_gain_min,
@@ -50,6 +53,7 @@ impl DrafterOptions {
                 nodes_max: lookup.prompt_lookup_num_tokens,
                 candidates: lookup.prompt_lookup_candidates,
             },
+            llma: LlmaSettings { run_min: llma.llma_match, nodes_max: llma.llma_copy },
             trie: TrieSettings {
                 nodes_max: trie.decoding_length,
                 branch_length: trie.branch_length,
@@ -122,6 +126,18 @@ pub struct LookupOptions {
     /// lookup: most places in the text whose continuations make up the tree; 1 proposes a chain, as others do
     #[arg(long, value_name = "N", default_value = "32", value_parser = values::one_up, allow_negative_numbers = true)]
     pub prompt_lookup_candidates: usize,
+}
+
+/// Of span copying.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Drafters")]
+pub struct LlmaOptions {
+    /// llma: fewest last tokens of the answer that must stand in the prompt, n of its paper
+    #[arg(long, value_name = "N", default_value = "1", value_parser = values::run_len, allow_negative_numbers = true)]
+    pub llma_match: usize,
+    /// llma: most tokens copied a pass, k of its paper
+    #[arg(long, value_name = "N", default_value = "7", value_parser = values::one_up, allow_negative_numbers = true)]
+    pub llma_copy: usize,
 }
 
 /// Of the trie.

@@ -94,9 +94,9 @@ impl From<Translate> for TranslationWay {
 pub struct SpeculationOptions {
     /// Drafters: none, draft, lookup, suffix, .. [default: auto]
     ///
-    /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, trie, suffix, ngram, prediction, jacobi,
-    /// phrases, random; draft:lookup lets the second draft for the model of the first; auto is draft, if there is a
-    /// model, suffix and phrases, if there are any.
+    /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, llma, trie, suffix, ngram, prediction,
+    /// jacobi, phrases, random; draft:lookup lets the second draft for the model of the first; auto is draft, if there
+    /// is a model, suffix and phrases, if there are any.
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,
     /// What speculation promises

@@ -10,6 +10,8 @@ use crate::failure::Failure;
 /// A prompt of a file, and what the file says about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
+    /// Where it stands: the file and the line or number, for messages.
+    pub place: String,
     /// The prompt.
     pub prompt: Prompt,
     /// Its kind: an object's `category`, else its `kind`.
@@ -21,22 +23,38 @@ pub struct Listed {
 /// # Errors
 /// An object has no prompt, or there is none at all.
 pub fn of_text(place: &str, text: &str, kind: Option<&str>) -> Result<Vec<Listed>, Failure> {
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let prompts: Vec<Listed> = match kind {
-        Some("jsonl" | "ndjson") => {
-            let of_line = |(i, line)| {
-                let place = format!("{place}: line {}", i + 1);
-                of_object(&place, &json(&place, line)?)
-            };
-            lines.map(of_line).collect::<Result<_, _>>()?
-        }
-        Some("json") => of_document(place, &json(place, text)?)?,
-        _ => lines.map(|(_, line)| Listed { prompt: Prompt::Text(line.to_string()), kind: None }).collect(),
-    };
+    let prompts: Vec<Listed> = each_of_text(place, text, kind)?.into_iter().collect::<Result<_, _>>()?;
     match prompts.is_empty() {
         true => Err(Failure::Other(format!("{place}: expected prompts, found none"))),
         false => Ok(prompts),
     }
+}
+
+/// The prompts of a text, each with what is wrong with it, if something is. Arguments as of [`of_text`].
+///
+/// # Errors
+/// The text of a `.json` file is no JSON.
+pub fn each_of_text(place: &str, text: &str, kind: Option<&str>) -> Result<Vec<Result<Listed, Failure>>, Failure> {
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let at_line = |i: usize| format!("{place}: line {}", i + 1);
+    Ok(match kind {
+        Some("jsonl" | "ndjson") => {
+            let of_line = |(i, line)| {
+                let place = at_line(i);
+                of_object(&place, &json(&place, line)?)
+            };
+            lines.map(of_line).collect()
+        }
+        Some("json") => of_document(place, &json(place, text)?),
+        _ => {
+            let of_line = |(i, line): (usize, &str)| Listed {
+                place: at_line(i),
+                prompt: Prompt::Text(line.to_string()),
+                kind: None,
+            };
+            lines.map(of_line).map(Ok).collect()
+        }
+    })
 }
 
 fn json(place: &str, text: &str) -> Result<Value, Failure> {
@@ -44,10 +62,11 @@ fn json(place: &str, text: &str) -> Result<Value, Failure> {
 }
 
 /// The prompts of a whole document: an object, a list of objects, or a list of messages, which is one conversation.
-fn of_document(place: &str, value: &Value) -> Result<Vec<Listed>, Failure> {
-    let Value::Array(list) = value else { return Ok(vec![of_object(place, value)?]) };
+fn of_document(place: &str, value: &Value) -> Vec<Result<Listed, Failure>> {
+    let Value::Array(list) = value else { return vec![of_object(place, value)] };
     if list.first().is_some_and(|first| first.get("role").is_some()) {
-        return Ok(vec![Listed { prompt: conversation(place, value)?, kind: None }]);
+        let listed = |prompt| Listed { place: place.to_string(), prompt, kind: None };
+        return vec![conversation(place, value).map(listed)];
     }
     let object = |(i, object): (usize, &Value)| of_object(&format!("{place}: prompt {}", i + 1), object);
     list.iter().enumerate().map(object).collect()
@@ -69,12 +88,12 @@ fn conversation(place: &str, value: &Value) -> Result<Prompt, Failure> {
 /// The prompt of one object: its `prompt` (text or ids), else its `messages`, else its `text` or `question`, else the
 /// first of its `turns`.
 fn of_object(place: &str, object: &Value) -> Result<Listed, Failure> {
+    let listed = |prompt| Listed { place: place.to_string(), prompt, kind: kind(object) };
     if object.get("prompt").is_none() && object.get("messages").is_some() {
-        return Ok(Listed { prompt: conversation(place, object)?, kind: kind(object) });
+        return conversation(place, object).map(listed);
     }
     let fields = ["prompt", "text", "question"].map(|field| object.get(field));
     let found = fields.into_iter().chain([object.get("turns").and_then(|turns| turns.get(0))]);
-    let listed = |prompt| Listed { prompt, kind: kind(object) };
     let id = |value: &Value| value.as_u64().and_then(|id| Token::try_from(id).ok());
     let found = found.flatten().next();
     match found {
@@ -121,12 +140,12 @@ mod tests {
     #[test]
     fn conversations_are_prompts_up_to_what_the_user_said_last() {
         let of = |text: &str| -> Result<Vec<usize>, String> {
-            let listed = json("x", text).and_then(|value| of_document("x", &value));
+            let listed = json("x", text).and_then(|value| of_document("x", &value).into_iter().collect());
             let len = |listed: Listed| match listed.prompt {
                 Prompt::Chat(messages) => messages.len(),
                 _ => 0,
             };
-            let listed = listed.map_err(|failure| failure.message().unwrap_or_default())?;
+            let listed: Vec<Listed> = listed.map_err(|failure: Failure| failure.message().unwrap_or_default())?;
             Ok(listed.into_iter().map(len).collect())
         };
         let turns = r#"[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]"#;

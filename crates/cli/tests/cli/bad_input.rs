@@ -46,6 +46,8 @@ fn values_out_of_range_name_the_option() {
         ),
         ("--lookahead-level 2", "--lookahead-level: expected a whole number from 3 to 16, found \"2\""),
         ("--ngram-order 9", "--ngram-order: expected a whole number from 1 to 8, found \"9\""),
+        ("--llma-match 65", "--llma-match: expected a whole number from 1 to 64, found \"65\""),
+        ("--llma-copy 0", "--llma-copy: expected a whole number from 1 up, found \"0\""),
         ("--draft-p-split 2", "--spec-draft-p-split: expected a number from 0 to 1, found \"2\""),
         (
             "--max-matching-ngram-size 1000000000",
@@ -252,7 +254,7 @@ fn a_type_whose_blocks_do_not_fit_the_rows_gives_way_to_one_that_does() {
 }
 
 /// The fixture as a GGUF file of this type.
-fn quantized(kind: &str) -> (tempfile::TempDir, String) {
+pub fn quantized(kind: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().join("model.gguf").display().to_string();
     run(&["quantize", &golden("llama"), &path, "--type", kind]).ok();
@@ -260,7 +262,7 @@ fn quantized(kind: &str) -> (tempfile::TempDir, String) {
 }
 
 /// Changes the bytes of a tensor in a file.
-fn change(path: &str, tensor: &str, change: impl FnOnce(&mut [u8])) {
+pub fn change(path: &str, tensor: &str, change: impl FnOnce(&mut [u8])) {
     let mut file = std::fs::read(path).expect("a file can be read");
     let weights = foretoken_weights::gguf::open(path).expect("ours").weights;
     let bytes = &weights.require(tensor).expect("it is there").bytes;

@@ -98,7 +98,7 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
     ] {
         assert_eq!(run(&[&["bench", "pass"], words(options).as_slice()].concat()).error(2), expected, "{options}");
     }
-    let expected = "bench: expected what to measure (pass, replay, trie, generate, batch, serve), found none";
+    let expected = "bench: expected what to measure (pass, replay, trie, generate, compare, batch, serve), found none";
     assert_eq!(run(&["bench"]).error(2), expected);
     for line in ["bench pass --frobnicate", "bench generation", "bench pass extra"] {
         run(&words(line)).error(2);

@@ -243,7 +243,7 @@ fn what_cannot_be_measured_is_refused_in_one_line() {
     let long = "word ".repeat(50);
     let (_folder, path) = file("prompts.txt", &long);
     let error = run(&words(&format!("bench generate --prompts {path} -c 16 --temp 0 -s 1"))).error(1);
-    assert!(error.starts_with("prompt 1: prompt: expected at most 15 tokens"), "{error}");
+    assert!(error.starts_with(&format!("{path}: line 1: prompt: expected at most 15 tokens")), "{error}");
 }
 
 #[test]

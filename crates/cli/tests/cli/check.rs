@@ -97,7 +97,8 @@ fn random_options(dice: &mut Dice) -> String {
     ] {
         options += &format!(" {name} {}", dice.of(choices));
     }
-    let drafters = ["draft", "lookup", "suffix", "ngram", "trie", "jacobi", "random", "draft:lookup", "draft:suffix"];
+    let drafters =
+        ["draft", "lookup", "llma", "suffix", "ngram", "trie", "jacobi", "random", "draft:lookup", "draft:suffix"];
     let (first, second) = (dice.of(&drafters), dice.of(&drafters));
     let join = dice.of(&["+", ","]);
     // Each of two draft models would need a model of its own.

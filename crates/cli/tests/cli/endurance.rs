@@ -41,7 +41,7 @@ const PROMPTS: [&str; 4] = ["Once upon a time", "the the the the", "{\"name\": \
 /// Little is remembered, so that memories are soon full.
 const SERVER: &str = "serve --port 0 -c 256 -np 3 --queue-max 64 --log-level warn --suffix-capacity 5000 \
                       --trie-capacity 200 --lookup-cache-tokens 5000 \
-                      --spec-type draft,lookup,trie,suffix,ngram,prediction,jacobi,phrases,random";
+                      --spec-type draft,lookup,llma,trie,suffix,ngram,prediction,jacobi,phrases,random";
 
 /// A server, which ends with the test.
 struct Server {

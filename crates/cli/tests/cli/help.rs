@@ -3,7 +3,7 @@
 use crate::{run, words};
 
 /// All commands, by their words.
-pub const COMMANDS: [&str; 25] = [
+pub const COMMANDS: [&str; 26] = [
     "",
     "generate",
     "chat",
@@ -21,6 +21,7 @@ pub const COMMANDS: [&str; 25] = [
     "bench pass",
     "bench replay",
     "bench trie",
+    "bench compare",
     "bench generate",
     "bench batch",
     "bench serve",

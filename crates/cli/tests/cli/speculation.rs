@@ -7,12 +7,15 @@ use crate::{demo, file, golden, run, run_with, words};
 const STORY: &str = "the cat and the dog and the cat and the";
 
 /// Everything that `--spec-type` takes, on the demo pair.
-const KINDS: [&str; 20] = [
+const KINDS: [&str; 23] = [
     "draft",
     "draft:lookup",
     "draft:ngram,lookup --draft-p-split 0.2 --draft-max 9",
     "lookup",
     "lookup --prompt-lookup-candidates 1 --budget threshold",
+    "llma",
+    "llma --llma-match 2 --llma-copy 3 --budget fixed",
+    "draft:llma,llma",
     "trie",
     "trie --decoding-mode par-output --branch-length 3 --decoding-length 5 --trie-capacity 9",
     "suffix",

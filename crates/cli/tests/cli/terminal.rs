@@ -107,7 +107,7 @@ fn ctrl_c_ends_lists_checks_and_measurements_with_what_is_complete() {
     let cases: [(&[&str], &str, &str); 4] = [
         (&["generate", "-n", "32", "-s", "1", "-np", "2"], "prompt 2 of 400:", " texts, "),
         (&["check", "-n", "16", "--temp", "0"], "prompt 2: ok", "speculative equals plain"),
-        (&["bench", "generate", "-n", "8", "--repeat", "100", "--temp", "0"], "prompts, at most", "speed-up"),
+        (&["bench", "generate", "-n", "8", "--repeat", "100", "--temp", "0"], ", 1 at a time", "speed-up"),
         (&["generate", "--json", "-n", "32", "-s", "1"], "\"finish_reason\"", " texts, "),
     ];
     for (words, begun, expected) in cases {
@@ -166,4 +166,15 @@ fn lines_that_were_typed_ahead_are_not_lost() {
     terminal.press("hello\rone more\r/stats\r/exit\r");
     terminal.wait_for(" tokens of the context");
     assert_eq!(terminal.end().1, 0);
+}
+
+#[test]
+fn a_measurement_says_how_long_it_still_takes() {
+    let (_folder, path) = file("prompts.txt", &"once upon a time there was\n".repeat(6));
+    let words = ["bench", "generate", "--prompts", &path, "-n", "32", "--temp", "0", "-np", "1,2", "--repeat", "3"];
+    let Some(mut terminal) = Terminal::open(&words) else { return };
+    terminal.wait_for("1 of 2: temperature 0, 1 at a time, at most ");
+    terminal.wait_for(" left");
+    terminal.wait_for("2 of 2: temperature 0, 2 at a time, at most ");
+    terminal.wait_for("repetitions: ");
 }

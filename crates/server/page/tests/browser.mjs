@@ -10,6 +10,16 @@ export async function launch() {
   return chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
 }
 
+/** Points at something that may go on in the next line: at the middle of its widest part, which is surely on it. */
+export async function pointAt(locator) {
+  await locator.scrollIntoViewIfNeeded();
+  const [x, y] = await locator.evaluate((element) => {
+    const [widest] = [...element.getClientRects()].sort((a, b) => b.width - a.width);
+    return [widest.x + widest.width / 2, widest.y + widest.height / 2];
+  });
+  await locator.page().mouse.move(x, y);
+}
+
 /** Opens the page at `address`; `options` are those of a browser context. */
 export async function open(browser, address, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, ...options });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { readdir, readFile } from "node:fs/promises";
 import { after, afterEach, before, beforeEach, describe, test } from "node:test";
-import { contrasts, ended, launch, open, paintsWithin, patience, say, shownText } from "./browser.mjs";
+import { contrasts, ended, launch, open, paintsWithin, patience, pointAt, say, shownText } from "./browser.mjs";
 import { DRAFTERS, Mock, passes, PLAIN_SCENARIO } from "./mock.mjs";
 
 const FOLDER = new URL("..", import.meta.url);
@@ -183,7 +183,7 @@ describe("tokens", () => {
     const pass = all.find(({ tokens }) => tokens.filter(({ origin }) => origin === "draft").length >= 2);
     const index = all.slice(0, all.indexOf(pass)).reduce((sum, { tokens }) => sum + tokens.length, 1);
     const token = pass.tokens[1];
-    await page.locator(`.t >> nth=${index}`).hover();
+    await pointAt(page.locator(`.t >> nth=${index}`));
     const box = page.locator("#detail");
     const words = (await box.innerText()).split("\n").map((line) => line.trim());
     assert.match(words[0], /draft$/);
@@ -197,7 +197,7 @@ describe("tokens", () => {
     for (const spot of spots.filter(({ width }) => width > 0)) {
       assert.ok(shown.y >= spot.bottom || shown.y + shown.height <= spot.top, "the box hides its token");
     }
-    await page.locator(".t.o0 >> nth=3").hover();
+    await pointAt(page.locator(".t.o0 >> nth=3"));
     assert.match(await box.innerText(), /the model itself/);
     assert.match(await box.innerText(), /q\s+none/);
     await page.mouse.move(5, 5);
@@ -253,7 +253,7 @@ describe("tokens", () => {
     assert.equal(await shownText(page), text);
     const line = (span) => getComputedStyle(span.querySelector("u") ?? span).textDecorationLine;
     assert.match(await page.locator("del >> nth=0").evaluate(line), /line-through/);
-    await page.locator("del >> nth=0").hover();
+    await pointAt(page.locator("del >> nth=0"));
     assert.match(await page.locator("#detail").innerText(), /rejected/);
     await page.locator("#rejected").uncheck();
     await page.waitForFunction(() => !document.querySelector("del"));
@@ -628,7 +628,7 @@ describe("looks", () => {
         "legend", ".choice input:checked + span", "#panel dt", "#panel h2", "summary", ".foot button", "#box",
       ]);
       for (const [selector, ratio] of found) assert.ok(ratio >= 4.5, `${selector}: ${ratio}`);
-      await page.locator(".t.o1 >> nth=0").hover();
+      await pointAt(page.locator(".t.o1 >> nth=0"));
       const boxed = await contrasts(page, [".detail .name", ".detail .number", ".detail .head", ".t.same"]);
       for (const [selector, ratio] of boxed) assert.ok(ratio >= 4.5, `${selector}: ${ratio}`);
       const style = (parts) => parts.map((part) => getComputedStyle(part)).map(
@@ -670,7 +670,7 @@ describe("looks", () => {
       const { x, width } = await page.locator(selector).boundingBox();
       assert.ok(x >= 0 && x + width <= 360, selector);
     }
-    await page.locator(".lane.drafts .t >> nth=-1").hover();
+    await pointAt(page.locator(".lane.drafts .t >> nth=-1"));
     const { x, width } = await page.locator("#detail").boundingBox();
     assert.ok(x >= 0 && x + width <= 360);
     await close();

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { after, before, describe, test } from "node:test";
 import { EventParser } from "../stream.js";
-import { drawn, ended, launch, open, paintsWithin, patience, say, shownText } from "./browser.mjs";
+import { drawn, ended, launch, open, paintsWithin, patience, pointAt, say, shownText } from "./browser.mjs";
 
 const given = process.env.FORETOKEN_SERVER ?? "";
 const skip = given === "" ? "FORETOKEN_SERVER is not set" : false;
@@ -76,7 +76,7 @@ describe("with a real server", { skip }, () => {
     const authors = new Set(tokens.map(({ origin }) => origin));
     const colours = await page.locator(".t").evaluateAll((all) => [...new Set(all.map(({ colour }) => colour))]);
     assert.equal(colours.length, authors.size, `${[...authors]} in ${colours}`);
-    await page.locator(".t >> nth=2").hover();
+    await pointAt(page.locator(".t >> nth=2"));
     assert.match(await page.locator("#detail").innerText(), /token\s+\d+[^]*pass\s+\d+[^]*p\s+[01]\./);
     await page.locator(".text").focus();
     await page.keyboard.press("ArrowRight");

@@ -2,7 +2,7 @@
 // failure; wide and narrow, light and dark. `./run shots FOLDER`.
 
 import { join } from "node:path";
-import { ended, launch, open, say } from "./browser.mjs";
+import { ended, launch, open, pointAt, say } from "./browser.mjs";
 import { Mock } from "./mock.mjs";
 
 const [folder] = process.argv.slice(2);
@@ -19,7 +19,7 @@ for (const [width, height] of [[1400, 900], [390, 844]]) {
     await page.evaluate(() => document.querySelector("#rejected").click());
     await say(page, "once upon a time, there was a little dog");
     await page.waitForTimeout(800);
-    await page.locator("span.t.o1 >> nth=5").hover();
+    await pointAt(page.locator("span.t.o1 >> nth=5"));
     await shot("2-stream");
     await ended(page);
     await page.evaluate(() => document.querySelector("#rejected").click());

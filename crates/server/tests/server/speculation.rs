@@ -39,7 +39,7 @@ fn nothing_is_drafted_where_nothing_is_to_be() {
 #[test]
 fn each_drafter_can_be_had_alone_and_says_so() {
     let names = drafters();
-    for name in ["draft", "lookup", "trie", "suffix", "ngram", "prediction", "jacobi"] {
+    for name in ["draft", "lookup", "llma", "trie", "suffix", "ngram", "prediction", "jacobi"] {
         assert!(names.iter().any(|found| found == name), "no {name} among {names:?}");
     }
     let plain = ask(json!({ "speculative.n_max": 0 }));

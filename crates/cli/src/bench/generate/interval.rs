@@ -56,6 +56,31 @@ impl Estimate {
         Some(Self { value, interval: interval.map(|(low, high)| (low.min(value), high.max(value))) })
     }
 
+    /// How much faster `own` is than `other`, which ran the same groups at another time, so that repetitions of both
+    /// have nothing to do with each other; `None` if one of them has no speed.
+    pub fn apart(own: &Samples, other: &Samples) -> Option<Self> {
+        let value = speed(own)? / speed(other)?;
+        let mut dice = Dice(0);
+        let mut draw = || {
+            let (mut sums, mut other_sums) = (Sums::default(), Sums::default());
+            for _ in own {
+                let group = dice.below(own.len());
+                for (sums, samples) in [(&mut sums, &own[group]), (&mut other_sums, &other[group])] {
+                    let drawn: Vec<usize> = samples.iter().map(|_| dice.below(samples.len())).collect();
+                    sums.add(drawn.iter().map(|repetition| &samples[*repetition]));
+                }
+            }
+            Some(sums.speed()? / other_sums.speed()?)
+        };
+        let several = |samples: &Samples| samples.iter().any(|repetitions| repetitions.len() > 1);
+        let known = own.len() > 1 || several(own) || several(other);
+        let mut drawn: Vec<f64> = (0..RESAMPLES).filter(|_| known).filter_map(|_| draw()).collect();
+        drawn.sort_by(f64::total_cmp);
+        let skipped = drawn.len() * LEFT_OUT / 1000;
+        let interval = drawn.get(skipped).zip(drawn.get(drawn.len().wrapping_sub(1 + skipped)));
+        Some(Self { value, interval: interval.map(|(low, high)| (low.min(value), high.max(value))) })
+    }
+
     /// Whether both may well be equally fast; `None` if that is not known.
     pub fn no_difference(&self) -> Option<bool> {
         self.interval.map(|(low, high)| (low..=high).contains(&1.0))

@@ -20,6 +20,8 @@ pub struct Lap {
     pub behind: Sample,
     /// Sums over the texts.
     pub stats: Stats,
+    /// Of one text that ran alone, its passes: seconds since it was handed over, and the tokens that each brought.
+    pub passes: Vec<(f64, usize)>,
 }
 
 impl Lap {
@@ -30,6 +32,11 @@ impl Lap {
         let firsts = answers.iter().filter_map(|answer| answer.arrivals.first());
         let begun = firsts.map(|(time, _)| *time).max().unwrap_or(end);
         let seconds = |from: Instant| end.duration_since(from).as_secs_f64();
+        let since_start = |(time, tokens): &(Instant, usize)| (time.duration_since(started).as_secs_f64(), *tokens);
+        let passes = match answers {
+            [alone] => alone.arrivals.iter().map(since_start).collect(),
+            _ => Vec::new(),
+        };
         Self {
             all: Sample { tokens: arrivals().map(|(_, tokens)| tokens).sum(), seconds: seconds(started) },
             behind: Sample {
@@ -37,6 +44,7 @@ impl Lap {
                 seconds: seconds(begun),
             },
             stats: total(answers.iter().map(|answer| &answer.stats)),
+            passes,
         }
     }
 
@@ -77,6 +85,7 @@ mod tests {
         assert_eq!(lap.all, Sample { tokens: 6, seconds: 0.06 });
         assert_eq!(lap.behind, Sample { tokens: 4, seconds: 0.05 });
         assert_eq!((lap.stats.passes, lap.drafting().to_bits()), (3, 0.0f64.to_bits()));
+        assert_eq!(lap.passes, [(0.01, 2), (0.02, 1), (0.06, 3)]);
     }
 
     #[test]
@@ -86,6 +95,7 @@ mod tests {
         let late = answer(started, &[(20, 1), (30, 2), (40, 2)]);
         let lap = Lap::of(started, &[first, late]);
         assert_eq!(lap.all, Sample { tokens: 8, seconds: 0.04 });
+        assert_eq!(lap.passes, []);
         // What came together with the late one's first token is not behind it.
         assert_eq!(lap.behind, Sample { tokens: 5, seconds: 0.02 });
     }

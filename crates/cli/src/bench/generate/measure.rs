@@ -12,12 +12,12 @@ use foretoken_engine::{Request, Token};
 use foretoken_speculation::{Promise, Sampling, Tenant};
 
 use super::laps::Lap;
+use super::left::Left;
 use super::order::order;
 use super::rows::{Method, Runs, Way, named};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::opening::Notices;
-use crate::progress::bar;
 
 /// So many repetitions come before an interval is believed to be narrow: a median of two is none.
 const REPETITIONS_MIN: usize = 3;
@@ -45,6 +45,8 @@ pub struct Measurement<'a> {
     pub repeat: usize,
     /// No further repetition begins after so many seconds.
     pub seconds: f32,
+    /// Temperatures with numbers of texts at a time that are measured, and how many of them have begun.
+    pub cells: (usize, usize),
     /// Tenants so far: every way has a new one in every repetition.
     pub tenants: u64,
 }
@@ -87,9 +89,12 @@ impl Measurement<'_> {
             (0..count).step_by(parallel).map(|first| first..count.min(first + parallel)).collect();
         let methods = std::iter::once(None).chain(self.methods.iter().cloned().map(Some));
         let ways: Vec<Way> = methods.map(|method| Way::new(method, temperature, groups.len())).collect();
-        let mut runs = Runs { temperature, parallel, groups, repetitions: 0, ways };
+        let mut runs = Runs { temperature, parallel, groups, repetitions: 0, ways, bench_share: 0.0 };
+        self.cells.1 += 1;
+        let what = format!("{} of {}: temperature {temperature}, {parallel} at a time", self.cells.1, self.cells.0);
         let started = Instant::now();
-        let done = bar("prompts, at most", self.repeat * count);
+        let mut left = Left::begin(what, count, self.repeat, f64::from(self.seconds));
+        let mut of_texts = 0.0;
         'repetitions: while runs.repetitions < self.repeat {
             let tenants: Vec<Tenant> = runs.ways.iter().map(|_| self.new_tenant()).collect();
             for (number, group) in runs.groups.iter().enumerate() {
@@ -102,6 +107,7 @@ impl Measurement<'_> {
                     let turn = Turn { temperature, tenant: tenants[place], tokens_max: None };
                     let way = &mut runs.ways[place];
                     let (lap, answers) = self.answers(way.method.as_ref(), group, turn, plain)?;
+                    of_texts += lap.all.seconds;
                     if !Interrupts::goes_on() {
                         runs.cut_short();
                         break 'repetitions;
@@ -115,7 +121,7 @@ impl Measurement<'_> {
                         }
                     }
                 }
-                done.inc(group.len() as u64);
+                left.show(runs.repetitions * count + group.end);
             }
             runs.repetitions += 1;
             let late = started.elapsed().as_secs_f32() >= self.seconds;
@@ -123,7 +129,7 @@ impl Measurement<'_> {
                 break;
             }
         }
-        done.finish_and_clear();
+        runs.bench_share = 1.0 - of_texts / started.elapsed().as_secs_f64();
         Ok(runs)
     }
 

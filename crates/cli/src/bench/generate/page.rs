@@ -217,6 +217,7 @@ impl Page<'_> {
             "acceptance_rate": stats.acceptance_rate(),
             "drafting_share": figures.drafting_share,
             "bookkeeping_share": figures.bookkeeping_share,
+            "bench_share": runs.bench_share,
             "equal": match row.text {
                 None | Some(Text::NotPromised) => None,
                 Some(text) => Some(text == Text::Equal),

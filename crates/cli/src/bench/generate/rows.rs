@@ -27,6 +27,8 @@ pub struct Runs {
     pub repetitions: usize,
     /// Plain decoding, then each method under each promise with each budget.
     pub ways: Vec<Way>,
+    /// The time of the measurement that was none of a text's, over all of it.
+    pub bench_share: f64,
 }
 
 impl Runs {
@@ -243,7 +245,7 @@ pub mod tests {
         let seconds = milliseconds as f64 / 1e3;
         let stats = Stats { emitted: 6, passes: 6, ..Stats::default() };
         let behind = Sample { tokens: 5, seconds: seconds - 0.01 };
-        Lap { all: Sample { tokens: 6, seconds }, behind, stats }
+        Lap { all: Sample { tokens: 6, seconds }, behind, stats, passes: Vec::new() }
     }
 
     #[test]
@@ -287,7 +289,8 @@ pub mod tests {
         };
         let plain = way(None, [[110, 110, 210], [210, 210, 210]]);
         let own = way(Some(method("lookup", Verify::Exact)), [[60, 40, 90], [110, 900, 100]]);
-        Runs { temperature: 1.0, parallel: 1, groups: vec![0..1, 1..2], repetitions: 3, ways: vec![plain, own] }
+        let (groups, ways) = (vec![0..1, 1..2], vec![plain, own]);
+        Runs { temperature: 1.0, parallel: 1, groups, repetitions: 3, ways, bench_share: 0.0 }
     }
 
     #[test]

@@ -16,15 +16,28 @@ use crate::interrupts::Interrupts;
 use crate::records::Record;
 
 /// What is being played: all tokens of a record.
-type Script = Arc<Mutex<Vec<Token>>>;
+pub type Script = Arc<Mutex<Vec<Token>>>;
 
 /// A network that says what was recorded.
-struct Player {
+pub struct Player {
     script: Script,
     capacity: Capacity,
     outputs: HostOutputs,
     /// Elements of the outputs that are one; all others are zero.
     hot: Vec<usize>,
+}
+
+impl Player {
+    /// A network for as much as this, of which nothing takes room.
+    pub fn new(script: Script, capacity: Capacity) -> Self {
+        let outputs = HostOutputs { vocabulary: capacity.vocabulary, ..HostOutputs::default() };
+        Self { script, capacity, outputs, hot: Vec::new() }
+    }
+
+    /// What the `row`th wanted row of the latest pass says.
+    pub fn said(&self, row: usize) -> Option<Token> {
+        self.hot.get(row).map(|hot| (hot - row * self.capacity.vocabulary) as Token)
+    }
 }
 
 impl Executor for Player {
@@ -77,9 +90,7 @@ impl Stage {
         let room = context + nodes_max + 1;
         let groups = vec![Group::attention(room, 1)];
         let capacity = Capacity { vocabulary, context_max: room, rows_max: room, groups };
-        let outputs = HostOutputs { vocabulary, ..HostOutputs::default() };
-        let player = Player { script: script.clone(), capacity, outputs, hot: Vec::new() };
-        let mut engine = Engine::new(Box::new(player), 1, room);
+        let mut engine = Engine::new(Box::new(Player::new(script.clone(), capacity)), 1, room);
         let count = drafters.len() as u8;
         drafters.into_iter().for_each(|drafter| {
             engine.add_drafter(drafter);
@@ -135,6 +146,16 @@ pub fn longest(records: &[Record]) -> usize {
     records.iter().map(|record| record.tokens.len()).max().unwrap_or(0)
 }
 
+/// The number of the conversation that each record belongs to.
+pub fn conversations(records: &[Record]) -> Vec<usize> {
+    let mut conversations = 0;
+    let number = |record: &Record| {
+        conversations += usize::from(!record.goes_on);
+        conversations
+    };
+    records.iter().map(number).collect()
+}
+
 /// Plays all records in their order on one stage; or, by halves, those of even and of odd numbers each on a stage of
 /// their own that has learned the other half. A conversation is never cut in two: its later turns tell what it said
 /// before.
@@ -148,14 +169,7 @@ pub fn all(
     budget: impl Fn(&Record) -> BudgetKind,
 ) -> Result<Stats, Failure> {
     let parts = if by_halves { 2 } else { 1 };
-    let mut conversations = 0;
-    let numbers: Vec<usize> = records
-        .iter()
-        .map(|record| {
-            conversations += usize::from(!record.goes_on);
-            conversations
-        })
-        .collect();
+    let numbers = conversations(records);
     let mut total = Stats::default();
     for part in 0..parts {
         let mut stage = stage()?;

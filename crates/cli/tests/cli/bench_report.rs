@@ -1,0 +1,79 @@
+//! `bench generate --report`: a folder that is complete, needs no network, and is not written over unasked.
+
+use serde_json::Value;
+
+use crate::{file, run, words};
+
+const PROMPTS: &str = r#"{"category": "story", "prompt": "once upon a time there was"}
+{"category": "sum", "prompt": "a robe takes 2 bolts of blue fiber and half that much"}
+"#;
+
+#[test]
+fn a_report_is_whole_and_shows_itself() {
+    let (folder, prompts) = file("prompts.jsonl", PROMPTS);
+    let report = folder.path().join("report");
+    let line = format!(
+        "bench generate --prompts {prompts} -s 5 -n 16 --temp 0 --repeat 2 --budget fixed --spec-type draft,lookup \
+         --report {}",
+        report.display()
+    );
+    run(&words(&line)).ok();
+    let read = |name: &str| std::fs::read(report.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let text = |name: &str| String::from_utf8(read(name)).expect("text is UTF-8");
+    let page = text("index.html");
+    for name in ["speedup", "timeline", "depth", "cost", "first"] {
+        assert!(text(&format!("{name}.svg")).contains("<text"), "{name}");
+        assert!(page.contains(&format!("{name}.png")), "{name}");
+        let png = read(&format!("{name}.png"));
+        // Curves, axes and words: pixels of one colour would be far fewer bytes.
+        assert!(png.starts_with(b"\x89PNG") && png.len() > 8000, "{name}: {} bytes", png.len());
+    }
+    let loads = ["src=", "url(", "@import", "<script", "<link"];
+    assert!(loads.iter().all(|load| !page.contains(load)) && page.contains("</svg>"), "{page}");
+    let record: Value = serde_json::from_str(&text("record.json")).expect("the record is JSON");
+    let rows = record["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 3 * 3, "all and two kinds, of plain decoding and two methods");
+    let share = |value: &Value| value.as_f64().is_some_and(|share| share > 0.0 && share < 0.5);
+    assert!(share(&record["bench_share"]) && rows.iter().all(|row| share(&row["bench_share"])), "{record}");
+    assert!(rows.iter().any(|row| row["kind"] == "sum" && row["method"] == "lookup"), "{record}");
+    // The record beside itself, and beside one in which everything took twice as long.
+    let same = run(&["bench", "compare", &report.display().to_string(), &report.display().to_string()]).ok();
+    assert!(same.lines().count() == rows.len() && same.lines().all(|line| line.ends_with("no difference")), "{same}");
+    let mut slow = record.clone();
+    for row in slow["rows"].as_array_mut().expect("rows") {
+        for group in row["seconds_behind_first_token_by_group"].as_array_mut().expect("groups") {
+            for seconds in group.as_array_mut().expect("repetitions") {
+                *seconds = (seconds.as_f64().expect("seconds") * 100.0).into();
+            }
+        }
+    }
+    let (_slow, slow) = file("slow.json", &slow.to_string());
+    let slower = run(&["bench", "compare", &report.display().to_string(), &slow]).ok();
+    assert!(slower.lines().all(|line| line.ends_with("slower")), "{slower}");
+    // Twice into the same folder only if it is said.
+    let error = run(&words(&line)).error(1);
+    assert!(error.contains("report: is there already") && error.contains("--force"), "{error}");
+    run(&words(&format!("{line} --force"))).ok();
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_found_before_anything_is_read() {
+    let (folder, path) = file("a-file", "");
+    let line = format!("bench generate --prompts {}/none.txt --report {path}/report", folder.path().display());
+    let error = run(&words(&line)).error(1);
+    assert!(error.contains("a-file/report") && error.contains("cannot be written"), "{error}");
+    assert!(run(&words("bench generate --prompts P --force")).error(2).contains("--report"));
+}
+
+#[test]
+fn what_is_no_record_is_named_with_its_line_or_field() {
+    let error = |text: &str| {
+        let (_folder, path) = file("rows.jsonl", text);
+        run(&["bench", "compare", &path, &path]).error(1)
+    };
+    assert!(error("{\"method\": \"plain\"}\nx\n").contains("rows.jsonl: line 2: expected JSON"));
+    assert!(error("{\"method\": 1}").contains("row 1: method: expected a name, found 1"));
+    assert!(error("{\"rows\": 7}").contains("rows: expected a list"));
+    assert!(error("{\"method\": \"plain\", \"tokens\": 1}").contains("by_group: expected lists of seconds"));
+    assert!(error("").contains("expected rows"));
+}

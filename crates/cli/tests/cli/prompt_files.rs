@@ -1,0 +1,116 @@
+//! Files of prompts as data sets hand them around: packed, of many fields, with lines that cannot be used.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{file, run, words};
+
+const BAD: &str = "{\"prompt\": \"once upon\"}\nnonsense\n{\"title\": 1}\n{\"prompt\": \"a robe takes\"}\n";
+
+/// What `generate` makes of a file's prompts: the objects that it prints.
+fn objects(options: &[&str]) -> Vec<Value> {
+    let common = ["generate", "-n", "1", "--temp", "0", "--jsonl", "--spec-type", "none"];
+    let out = run(&[&common[..], options].concat()).ok();
+    out.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+}
+
+#[test]
+fn lines_that_cannot_be_used_are_named_and_left_out_where_asked() {
+    let (_folder, path) = file("prompts.jsonl", BAD);
+    for command in ["generate", "check", "bench generate"] {
+        let line = format!("{command} --prompts {path} -n 2 --temp 0");
+        let error = run(&words(&line)).error(1);
+        assert!(error.starts_with(&format!("{path}: line 2: expected JSON, found: ")), "{error}");
+        let repeat = if command.starts_with("bench") { "--repeat 1 --json" } else { "" };
+        let done = run(&words(&format!("{line} --skip-bad {repeat}")));
+        for told in ["line 2: expected JSON", "line 3: prompt: expected a text or token ids, found none"] {
+            assert!(done.err.contains(&format!("skipped: {path}: {told}")), "{command}: {}", done.err);
+        }
+        assert_eq!(done.err.matches("skipped: ").count(), 2, "{command}: {}", done.err);
+        done.ok();
+    }
+    assert_eq!(objects(&["--prompts", &path, "--skip-bad"]).len(), 2);
+}
+
+#[test]
+fn a_file_of_nothing_usable_is_refused_and_many_bad_lines_are_counted() {
+    let (_folder, path) = file("prompts.jsonl", &"nonsense\n".repeat(12));
+    let done = run(&words(&format!("check --prompts {path} --skip-bad")));
+    let lines: Vec<&str> = done.err.lines().collect();
+    assert_eq!((done.code, lines.len()), (1, 12), "{}", done.err);
+    assert_eq!(lines[10], format!("{path}: 12 prompts were skipped, of which 10 are told above"));
+    assert_eq!(lines[11], format!("error: {path}: expected prompts, found 12 that cannot be used"));
+}
+
+#[test]
+fn prompts_longer_than_the_context_name_their_line_and_are_left_out_where_asked() {
+    let (_folder, path) = file("prompts.txt", &format!("once upon\n\n{}\n", "once upon a time ".repeat(40)));
+    let line = format!("bench generate --prompts {path} -c 64 -n 2 --temp 0 --repeat 1 --json");
+    let done = run(&words(&line));
+    assert!(done.err.contains(&format!("error: {path}: line 3: ")), "{}", done.err);
+    let done = run(&words(&format!("{line} --skip-bad")));
+    assert!(done.err.contains(&format!("skipped: {path}: line 3: ")), "{}", done.err);
+    assert!(done.ok().lines().all(|line| line.contains("\"prompts\":1,")));
+    let done = run(&words(&format!("{line} --skip-bad --parallel 2")));
+    assert!(done.err.contains("--parallel: expected at most 1 (the number of prompts), found 2"), "{}", done.err);
+}
+
+#[test]
+fn skip_bad_and_chat_are_of_files_of_prompts() {
+    for option in ["--skip-bad", "--chat"] {
+        let expected = format!("{option}: expected --prompts, which it belongs to, found none");
+        assert_eq!(run(&["generate", "hello", option]).error(2), expected);
+    }
+}
+
+#[test]
+fn texts_of_a_file_are_what_a_user_says_where_asked() {
+    let text = r#"{"prompt": "hi"}
+{"turns": ["hi", "and then"]}
+{"messages": [{"role": "user", "content": "hi"}]}
+"#;
+    let (_folder, path) = file("prompts.jsonl", text);
+    let template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    let with = objects(&["--prompts", &path, "--chat", "--chat-template", template]);
+    let prompts: Vec<&Value> = with.iter().map(|object| &object["prompt_ids"]).collect();
+    assert_eq!((prompts[0], prompts[1]), (prompts[2], prompts[2]));
+    let without = objects(&["--prompts", &path, "--chat-template", template]);
+    assert_ne!(without[0]["prompt_ids"], without[2]["prompt_ids"]);
+}
+
+#[test]
+fn packed_files_are_unpacked_and_half_of_one_is_refused() {
+    let (folder, path) = file("prompts.jsonl", "{\"prompt\": \"once upon\"}\n{\"question\": \"a robe takes\"}\n");
+    let plain = objects(&["--prompts", &path]);
+    let packed = format!("{path}.gz");
+    if !gzip(Path::new(&path), Path::new(&packed)) {
+        println!("skipped: no gzip");
+        return;
+    }
+    let ids = |objects: &[Value]| objects.iter().map(|object| object["prompt_ids"].clone()).collect::<Vec<_>>();
+    assert_eq!(ids(&objects(&["--prompts", &packed])), ids(&plain));
+    let bytes = std::fs::read(&packed).expect("a packed file");
+    let half = folder.path().join("half.jsonl.gz").display().to_string();
+    std::fs::write(&half, &bytes[..bytes.len() / 2]).expect("a file can be written");
+    let error = run(&["check", "--prompts", &half]).error(1);
+    assert!(
+        error.starts_with(&format!("{half}: expected gzip's format behind its first two bytes, found: ")),
+        "{error}"
+    );
+}
+
+fn gzip(from: &Path, to: &Path) -> bool {
+    let output = Command::new("gzip").arg("-c").arg(from).output();
+    output.is_ok_and(|output| output.status.success() && std::fs::write(to, output.stdout).is_ok())
+}
+
+#[test]
+fn bytes_that_are_no_text_name_their_line() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let path = folder.path().join("prompts.jsonl");
+    std::fs::write(&path, b"{\"prompt\": \"a\"}\n{\"prompt\": \"\xff\"}\n").expect("a file can be written");
+    let error = run(&["check", "--prompts", &path.display().to_string()]).error(1);
+    assert!(error.ends_with("expected UTF-8, found another byte at 28 (line 2)"), "{error}");
+}
