@@ -71,6 +71,7 @@ impl Logits {
                 start: i * rows,
                 tokens,
                 parents: &[],
+                certain: tokens.len(),
                 computed: 0,
                 wanted: &wanted,
                 hidden: &[],

@@ -34,6 +34,10 @@ pub enum Fault {
     UnscoredAdopted,
     /// A sequence that is preempted has its prompt scored again.
     ScoredAgain,
+    /// A source is known by its hash, of one bit, and its tokens are not compared.
+    SourceByHashAlone,
+    /// A prefix is found whatever the text is about.
+    PrefixOfAnotherSource,
     /// The rows that a draft model keeps of a tree stay where the tree had them.
     DraftRowsNotMoved,
 }

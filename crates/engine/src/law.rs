@@ -1,12 +1,13 @@
 //! A row of a network's outputs as a law: the one place where the two meet.
 //!
 //! A row in which anything is NaN has no law: the network has failed, and a text from the rest of the row would look
-//! like any other. Where nothing but the likeliest token is asked for, the row itself is not looked at:
-//! [`Outputs::has_nan`] and [`Outputs::argmax`] say it, and an executor whose logits lie far away need not bring them
-//! over. One that could say whole laws would be asked here. Left out: the settings and what they mean (`speculation`).
+//! like any other. Where the settings ask for the likeliest token, or for the k largest logits and nothing else, the
+//! row itself is not looked at: [`Outputs::has_nan`], [`Outputs::argmax`] and [`Outputs::largest`] say it, and an
+//! executor whose logits lie far away need not bring them over. Laws and log-probabilities have the same bits either
+//! way. Left out: the settings and what they mean (`speculation`).
 
 use foretoken_model::Outputs;
-use foretoken_speculation::{Context, Law, Sampling, Scratch};
+use foretoken_speculation::{Context, Law, RawLaw, Sampling, Scratch, Token};
 
 /// Why there is no law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,27 +29,39 @@ pub(crate) fn possible_law(
     if outputs.has_nan(row) {
         return Err(NoLaw::NotNumbers);
     }
-    let law = match is_argmax(sampling, context) {
-        true => outputs.argmax(row).map(Law::point),
-        false => sampling.possible_law_with(outputs.row(row), context, scratch),
+    let law = match sampling.largest_needed(context) {
+        Some(_) if sampling.temperature == 0.0 => outputs.argmax(row).map(Law::point),
+        Some(count) => match outputs.largest(row, count) {
+            Some(largest) => sampling.law_of_largest(&largest.logits, scratch),
+            None => sampling.possible_law_with(outputs.row(row), context, scratch),
+        },
+        None => sampling.possible_law_with(outputs.row(row), context, scratch),
     };
     law.ok_or(NoLaw::NoToken)
 }
 
-/// Whether the law is the likeliest token of the row as the network says it: greedy, and no logit is changed before.
-fn is_argmax(sampling: &Sampling, context: &Context<'_>) -> bool {
-    sampling.temperature == 0.0
-        && context.constraint.is_none()
-        && (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) == (1.0, 0.0, 0.0)
-        && sampling.logit_bias.is_empty()
-        && sampling.banned_tokens.is_empty()
-        && (sampling.tokens_min == 0 || sampling.end_tokens.is_empty())
+/// What is told of the `row`th wanted row: the log-probability of a token under the raw law, and the `top_len` most
+/// probable tokens with theirs. `sampling`: what the token was drawn by, which says where to look for it first.
+pub(crate) fn told(
+    outputs: &dyn Outputs,
+    row: usize,
+    token: Token,
+    top_len: usize,
+    sampling: &Sampling,
+) -> (f32, Vec<(Token, f32)>) {
+    let count = sampling.largest_needed(&Context::EMPTY).unwrap_or(1).max(top_len);
+    let largest = outputs.largest(row, count).filter(|largest| largest.has(token));
+    let raw = match &largest {
+        Some(largest) => RawLaw::of_largest(&largest.logits, largest.log_sum),
+        None => RawLaw::new(outputs.row(row)),
+    };
+    (raw.log_probability(token), raw.top(top_len))
 }
 
 #[cfg(test)]
 mod tests {
     use foretoken_model::HostOutputs;
-    use foretoken_speculation::{Constrained, Constraint, Token};
+    use foretoken_speculation::{Constrained, Constraint};
 
     use super::*;
 
@@ -95,8 +108,8 @@ mod tests {
         let constrained = Constrained::new(Box::new(Never(1)));
         let free = Context { tokens: &tokens, prompt_len: 1, ..Context::EMPTY };
         let bound = Context { constraint: Some(&constrained), ..free };
-        assert!(is_argmax(&greedy, &free) && !is_argmax(&greedy, &bound));
-        assert!(!edited.iter().any(|sampling| is_argmax(sampling, &free)));
+        assert_eq!([greedy.largest_needed(&free), greedy.largest_needed(&bound)], [Some(1), None]);
+        assert!(!edited.iter().any(|sampling| sampling.largest_needed(&free).is_some()));
         for row in rows {
             let outputs = HostOutputs { vocabulary: row.len(), logits: row.to_vec(), ..HostOutputs::default() };
             for (sampling, context) in edited.iter().chain([&greedy]).flat_map(|each| [(each, &free), (each, &bound)]) {

@@ -46,13 +46,28 @@ pub struct Pages {
     page_len: Option<usize>,
 }
 
+/// Whose rows are found by whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// On whose behalf they were computed.
+    pub tenant: Tenant,
+    /// The number of the source that the text is about, whose rows it sees; 0: none.
+    pub source: u64,
+}
+
+impl From<Tenant> for Owner {
+    fn from(tenant: Tenant) -> Self {
+        Self { tenant, source: 0 }
+    }
+}
+
 /// What one sequence holds of the cache: its page tables, and its place in the tree of prefixes.
 #[derive(Debug, Default)]
 pub struct SequencePages {
     /// One a group; empty before the sequence was opened.
     tables: Vec<PageTable>,
     /// Whose its prefixes are.
-    tenant: Tenant,
+    whose: Owner,
     /// Of the tokens so many first ones are everybody's.
     public_len: usize,
     /// The node of its last page that is in the tree.
@@ -68,8 +83,8 @@ impl SequencePages {
     }
 
     /// Whose a page is that ends behind so many tokens.
-    fn owner(&self, len: usize) -> Option<Tenant> {
-        (len > self.public_len).then_some(self.tenant)
+    fn owner(&self, len: usize) -> Option<Owner> {
+        (len > self.public_len).then_some(self.whose)
     }
 }
 
@@ -95,12 +110,12 @@ impl Pages {
         pages
     }
 
-    /// A sequence without pages. Its prefixes are shown to its tenant alone, those within its first `public_len` tokens
-    /// to everybody.
-    pub fn open(&self, tenant: Tenant, public_len: usize) -> SequencePages {
+    /// A sequence without pages. Its prefixes are shown to texts of the same owner alone, those within its first
+    /// `public_len` tokens to everybody.
+    pub fn open(&self, whose: impl Into<Owner>, public_len: usize) -> SequencePages {
         let tables = vec![PageTable::new(); self.groups.len()];
         let public_len = if is_made(Fault::PrefixOfAnotherTenant) { usize::MAX } else { public_len };
-        SequencePages { tables, tenant, public_len, node: ROOT, entered: 0 }
+        SequencePages { tables, whose: whose.into(), public_len, node: ROOT, entered: 0 }
     }
 
     /// Takes pages until a sequence has room for so many positions; false, and nothing changed, where there are not
@@ -139,7 +154,7 @@ impl Pages {
 
     /// Positions that a sequence has pages for.
     pub fn room(&self, held: &SequencePages) -> usize {
-        let room = |(group, table): (&Group, &PageTable)| table.len() * group.page_len;
+        let room = |(group, table): (&Group, &PageTable)| table.len().saturating_mul(group.page_len);
         self.groups.iter().zip(&held.tables).map(room).min().unwrap_or(0)
     }
 

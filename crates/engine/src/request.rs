@@ -12,6 +12,8 @@ use foretoken_text::Tokenizer;
 pub struct Request {
     /// The prompt, at least one token.
     pub prompt: Vec<Token>,
+    /// What the text is about, for a network with an encoder: what its encoder reads. None for others.
+    pub source: Option<Arc<[Token]>>,
     /// Tokens to generate, at most; `None` is until the context is full.
     pub tokens_max: Option<usize>,
     /// The sampling law, with the end tokens of the text.
@@ -72,6 +74,7 @@ impl Request {
     pub fn new(prompt: Vec<Token>) -> Self {
         Self {
             prompt,
+            source: None,
             tokens_max: None,
             sampling: Sampling { temperature: 0.0, ..Sampling::default() },
             constraint: None,
@@ -213,6 +216,26 @@ pub enum RequestError {
         /// Tokens there are.
         vocabulary: usize,
     },
+    /// A source for a network without an encoder.
+    SourceWithoutEncoder,
+    /// None for a network with one.
+    NoSource,
+    /// A source of no tokens, or of more than the encoder reads or there is room for.
+    SourceLength {
+        /// Tokens of the source.
+        found: usize,
+        /// Tokens it may have.
+        most: usize,
+    },
+    /// A token of the source that the encoder does not have.
+    SourceToken {
+        /// Its place in the source.
+        index: usize,
+        /// The token.
+        found: Token,
+        /// Tokens there are.
+        vocabulary: usize,
+    },
     /// A token of the prediction that the network does not have.
     Prediction {
         /// Its place in the prediction.
@@ -280,6 +303,15 @@ impl fmt::Display for RequestError {
             }
             Self::Token { index, found, vocabulary } => {
                 write!(f, "prompt: token {index}: expected a number below {vocabulary} (the vocabulary), found {found}")
+            }
+            Self::SourceWithoutEncoder => {
+                write!(f, "source: expected none, since the network has no encoder, found one")
+            }
+            Self::NoSource => write!(f, "source: expected what the network's encoder is to read, found none"),
+            Self::SourceLength { found, most } => write!(f, "source: expected 1 to {most} tokens, found {found}"),
+            Self::SourceToken { index, found, vocabulary } => {
+                let expected = format!("expected a number below {vocabulary} (the encoder's vocabulary)");
+                write!(f, "source: token {index}: {expected}, found {found}")
             }
             Self::Prediction { index, found, vocabulary } => {
                 let expected = format!("expected a number below {vocabulary} (the vocabulary)");

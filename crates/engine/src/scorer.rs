@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Span};
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Kind, Span};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
 use crate::faults::{Fault, is_made};
@@ -33,7 +33,9 @@ struct Held {
     tokens: Vec<Token>,
     /// So many first ones are cached for good.
     good: usize,
-    /// Whether its cache is not to be used any more: rows could not be moved or copied.
+    /// Whether the executor knows of it.
+    open: bool,
+    /// Whether its cache is not to be used any more: it could not be opened, or rows could not be moved or copied.
     lost: bool,
 }
 
@@ -48,7 +50,14 @@ struct AskPart {
 
 impl ExecutorScorer {
     /// Takes over an executor, all of whose pages are free.
+    ///
+    /// # Panics
+    /// As [`Engine::new`](crate::Engine::new), and if it has an encoder or recurrent states, which drafts cannot have.
     pub fn new(executor: Box<dyn Executor>) -> Self {
+        let capacity = executor.capacity();
+        assert_eq!(capacity.problem(), None, "an executor that says of itself");
+        let goes_back = capacity.sources.is_none() && capacity.groups.iter().all(|group| group.kind == Kind::Attention);
+        assert!(goes_back, "a draft model of keys and values alone, not of {capacity:?}");
         let pages = Pages::that_keep_all(executor.capacity());
         Self { executor, pages, sequences: BTreeMap::new(), not_numbers: 0 }
     }
@@ -138,6 +147,8 @@ impl ExecutorScorer {
                     tables: self.sequences[&ask.sequence].pages.tables(),
                     start: ask.start,
                     tokens: &ask.tokens[..part.rows.end],
+                    // What a draft model is given may all be guesses: nobody says here what is not.
+                    certain: 0,
                     computed: part.rows.start,
                     parents: &ask.parents[..part.rows.end.min(ask.parents.len())],
                     wanted: &ask.wanted[part.wanted.clone()],
@@ -152,7 +163,8 @@ impl ExecutorScorer {
 impl Scorer for ExecutorScorer {
     fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
         let pages = self.pages.open(tenant, 0);
-        self.sequences.insert(sequence, Held { pages, tokens: Vec::new(), good: 0, lost: false });
+        let lost = self.executor.open(sequence.0, None).is_err();
+        self.sequences.insert(sequence, Held { pages, tokens: Vec::new(), good: 0, open: !lost, lost });
     }
 
     fn adopt(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {
@@ -239,6 +251,9 @@ impl Scorer for ExecutorScorer {
         if let Some(mut held) = self.sequences.remove(&sequence) {
             let good = if held.lost { 0 } else { held.good };
             self.pages.release(&mut held.pages, &held.tokens[..good]);
+            if held.open {
+                self.executor.release(sequence.0);
+            }
         }
     }
 

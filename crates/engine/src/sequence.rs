@@ -15,7 +15,7 @@ use foretoken_text::{StopMatcher, TextStream};
 
 use crate::faults::{Fault, is_made};
 use crate::output::{Drafted, Emitted, FinishReason};
-use crate::pages::SequencePages;
+use crate::pages::{Owner, SequencePages};
 use crate::request::{BudgetKind, Order, Request};
 use crate::stats::{DrafterStats, Stats};
 
@@ -66,6 +66,8 @@ pub(crate) struct Sequence {
     /// The sequence ends when it has so many tokens.
     pub(crate) limit: usize,
     pub(crate) pages: SequencePages,
+    /// Whose its rows are.
+    pub(crate) whose: Owner,
     /// Whether its drafters know of it: from when it first ran on.
     pub(crate) opened: bool,
     /// How often a later one was let in before it.
@@ -124,6 +126,7 @@ impl Sequence {
             phase: if prompt_len == 1 { Phase::Writes } else { Phase::Reads },
             limit,
             pages: SequencePages::default(),
+            whose: Owner::default(),
             opened: false,
             passed: 0,
             told: 0,

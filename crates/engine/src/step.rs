@@ -5,28 +5,30 @@
 //! not notice.
 
 mod admission;
+mod check;
 mod costs;
 mod drafts;
 mod news;
 mod saved;
 mod scores;
 
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, PageTable, Span};
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, PageTable, Span};
 use foretoken_speculation::{
-    Chance, Constrained, Context, Drafter, Law, NodeId, Pass, Promise, RawLaw, Scratch, SequenceId, Tenant, Token,
-    Verdict, verify,
+    Chance, Constrained, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, Verdict, verify,
 };
 
 use crate::clock::{Clock, SystemClock};
 use crate::drafting::Drafters;
-use crate::law::{NoLaw, possible_law};
+use crate::faults::{Fault, is_made};
+use crate::law::{NoLaw, possible_law, told};
 use crate::meter::{Made, Meter};
 use crate::output::{Emitted, Event, FinishReason, Origin};
-use crate::pages::Pages;
-use crate::request::{BudgetKind, Request, RequestError};
+use crate::pages::{Owner, Pages};
+use crate::request::{Request, RequestError};
 use crate::scheduler::{Scheduled, plan, rows_beside, scoring_rows_max};
 use crate::sequence::{Sequence, SpanRows};
 use crate::shared::Shared;
+use crate::sources::Sources;
 use crate::stats::StepTimes;
 use crate::weighing::Trials;
 use news::FirstRows;
@@ -46,6 +48,7 @@ pub struct Engine {
     made: Vec<Made>,
     times: StepTimes,
     pages: Pages,
+    sources: Sources,
     /// A prefix that is to be kept beyond this engine.
     wanted: Wanted,
     context: usize,
@@ -65,11 +68,16 @@ pub struct Engine {
 impl Engine {
     /// An engine over an executor whose pages are all free, for up to `sequences_max` texts at a time of up to
     /// `context` tokens each (never more than the network or its cache can hold).
+    ///
+    /// # Panics
+    /// If what the executor says of itself makes no sense ([`foretoken_model::Capacity::problem`]).
     pub fn new(executor: Box<dyn Executor>, sequences_max: usize, context: usize) -> Self {
         let capacity = executor.capacity();
+        assert_eq!(capacity.problem(), None, "an executor that says of itself");
         let room = capacity.groups.iter().map(|group| group.room(capacity.rows_max)).min().unwrap_or(0);
         Self {
             pages: Pages::new(capacity),
+            sources: Sources::new(capacity.sources.as_ref()),
             wanted: Wanted::default(),
             context: context.min(capacity.context_max).min(room),
             sequences_max: sequences_max.max(1),
@@ -156,64 +164,17 @@ impl Engine {
         request.prediction.truncate(self.context);
         let mut sequence = Sequence::new(id, request, self.context, self.drafters.len());
         sequence.number = self.next_request;
-        sequence.pages = self.pages.open(sequence.request.tenant, sequence.request.public_prefix);
+        let Request { tenant, source, public_prefix, .. } = &sequence.request;
+        let number = source.as_ref().map(|source| self.sources.add_text(*tenant, source));
+        // Rows of a text about something are nobody's who writes about something else.
+        let public_prefix = if number.is_some() { 0 } else { *public_prefix };
+        let source = number.filter(|_| !is_made(Fault::PrefixOfAnotherSource)).unwrap_or(0);
+        sequence.whose = Owner { tenant: *tenant, source };
+        sequence.pages = self.pages.open(sequence.whose, public_prefix);
         self.drafters.say_needs(&mut sequence);
         self.next_request = self.next_request.wrapping_add(1);
         self.wait(sequence);
         Ok(id)
-    }
-
-    fn check(&self, request: &Request) -> Result<(), RequestError> {
-        // Those for whom there is a place wait only until the next step.
-        let places = self.sequences_max.saturating_sub(self.running.len());
-        if self.waiting.len() >= self.waiting_max.saturating_add(places) {
-            return Err(RequestError::Queue { waiting_max: self.waiting_max });
-        }
-        let vocabulary = self.executor.capacity().vocabulary;
-        let unknown = |token: &Token| *token as usize >= vocabulary;
-        if request.prompt.is_empty() {
-            return Err(RequestError::EmptyPrompt);
-        }
-        if request.prompt.len() >= self.context {
-            return Err(RequestError::PromptTooLong { found: request.prompt.len(), context: self.context });
-        }
-        if let Some(index) = request.prediction.iter().position(unknown) {
-            return Err(RequestError::Prediction { index, found: request.prediction[index], vocabulary });
-        }
-        if let Some(index) = request.prompt.iter().position(unknown) {
-            return Err(RequestError::Token { index, found: request.prompt[index], vocabulary });
-        }
-        let problem = request.sampling.problem();
-        if let Some(problem) = problem.or_else(|| request.draft.problem(&request.sampling)) {
-            return Err(RequestError::Sampling(problem));
-        }
-        if request.top_log_probabilities > Request::TOP_LOG_PROBABILITIES_MAX {
-            return Err(RequestError::TopLogProbabilities { found: request.top_log_probabilities });
-        }
-        let (n_min, nodes_max) = (request.draft.n_min.unwrap_or(0), request.budget.nodes_max());
-        if n_min > nodes_max && !request.drafters.is_empty() {
-            return Err(RequestError::Limits { n_min, nodes_max });
-        }
-        let biased = request.sampling.logit_bias.iter().map(|(token, _)| ("logit_bias", token));
-        let banned = request.sampling.banned_tokens.iter().map(|token| ("banned_tokens", token));
-        if let Some((field, found)) = biased.chain(banned).find(|(_, token)| unknown(token)) {
-            return Err(RequestError::SamplingToken { field, found: *found, vocabulary });
-        }
-        let temperature = request.sampling.temperature;
-        let oracle = matches!(request.budget, BudgetKind::Oracle { .. });
-        if oracle && request.promise != Promise::Exact && temperature != 0.0 {
-            return Err(RequestError::Oracle { promise: request.promise, temperature });
-        }
-        let count = self.drafters.len();
-        for (i, found) in request.drafters.iter().copied().enumerate() {
-            if usize::from(found) >= count {
-                return Err(RequestError::Drafter { found, count });
-            }
-            if request.drafters[..i].contains(&found) {
-                return Err(RequestError::DrafterTwice { found });
-            }
-        }
-        Ok(())
     }
 
     /// Ends a sequence at the next step. Unknown sequences are ignored: they have ended already.
@@ -298,6 +259,7 @@ impl Engine {
                 tables: sequence.pages.tables(),
                 start: sequence.cached,
                 tokens: &sequence.rows.tokens,
+                certain: entry.take,
                 computed: 0,
                 parents: &sequence.rows.parents,
                 wanted: &sequence.rows.wanted,
@@ -374,7 +336,7 @@ impl Engine {
 
         let moved = close_ranks(executor, sequence.pages.tables(), &verdict.path, old_len);
         let outputs = executor.outputs();
-        let emitted = append_all(sequence, &verdict, |node| outputs.row(row_of(node)));
+        let emitted = append_all(sequence, &verdict, outputs, row_of);
         // An end may come before the end of the path.
         let kept = if moved.is_ok() { verdict.path.len().min(emitted.len()) } else { 0 };
         sequence.set_cached(old_len + kept);
@@ -452,10 +414,11 @@ fn cut_at_impossible(verdict: &mut Verdict, impossible: &[(Option<NodeId>, NoLaw
 }
 
 /// Appends the chosen tokens until one of them ends the sequence.
-fn append_all<'a>(
+fn append_all(
     sequence: &mut Sequence,
     verdict: &Verdict,
-    row: impl Fn(Option<NodeId>) -> &'a [f32],
+    outputs: &dyn Outputs,
+    row_of: impl Fn(Option<NodeId>) -> usize,
 ) -> Vec<Emitted> {
     let mut emitted = Vec::with_capacity(verdict.tokens.len());
     let pass = sequence.stats.passes + 1;
@@ -464,7 +427,9 @@ fn append_all<'a>(
         let node = verdict.path.get(i).copied();
         let offer = node.and_then(|node| sequence.tree.offers_of(node).next());
         let Request { log_probabilities: wanted, top_log_probabilities: top_len, .. } = sequence.request;
-        let raw = (wanted || top_len > 0).then(|| RawLaw::new(row(chosen_at)));
+        let row = row_of(chosen_at);
+        let told = (wanted || top_len > 0).then(|| told(outputs, row, *token, top_len, &sequence.request.sampling));
+        let (log_probability, top) = told.unzip();
         emitted.push(sequence.append(Emitted {
             token: *token,
             origin: offer.map_or(Origin::Target, |offer| Origin::Drafted(offer.source)),
@@ -472,8 +437,8 @@ fn append_all<'a>(
             pass,
             p: *p,
             q: offer.and_then(|offer| offer.evidence.q),
-            log_probability: raw.filter(|_| wanted).map(|raw| raw.log_probability(*token)),
-            top: raw.map_or(Vec::new(), |raw| raw.top(top_len)),
+            log_probability: log_probability.filter(|_| wanted),
+            top: top.unwrap_or_default(),
             text: String::new(),
         }));
         if sequence.finished.is_some() {

@@ -105,6 +105,7 @@ fn time_passes(model: &mut Model, cached: usize, rows: usize) -> (f64, f64) {
             start,
             tokens: &tokens,
             parents: &[],
+            certain: 0,
             computed: 0,
             wanted,
             hidden: &[],

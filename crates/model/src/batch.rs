@@ -26,7 +26,7 @@ pub type PageTable = Vec<PageId>;
 /// New tokens of one sequence, to be scored on top of what is cached.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
-    /// Whose tokens they are. Executors that keep nothing but pages ignore it.
+    /// Whose tokens they are: a sequence that is open ([`Executor::open`](crate::Executor::open)).
     pub sequence: u64,
     /// One page table a cache group, with room for `start + tokens.len()` rows.
     pub tables: &'a [PageTable],
@@ -34,6 +34,10 @@ pub struct Span<'a> {
     pub start: usize,
     /// The tokens of the rows.
     pub tokens: &'a [Token],
+    /// So many leading rows, a chain, are certain: they are the text, and what comes of the pass cannot change them
+    /// (rows of a prompt, the pending token). The others are guesses. A recurrent state passes the certain ones with the
+    /// pass; networks without one have no use for it.
+    pub certain: usize,
     /// So many leading rows were computed and stored by earlier passes of the same span, then shorter: they are seen by
     /// the rows that continue them, and not run again. A tree grows this way, a few rows a pass.
     pub computed: usize,

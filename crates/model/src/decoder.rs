@@ -17,7 +17,7 @@ use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Sight, Standing, no
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::error::{ModelError, Setting};
-use crate::executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, check};
+use crate::executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, Source, check};
 use crate::family;
 use crate::layer_inputs::InputBuffers;
 use crate::linear::{Linear, Packing};
@@ -212,8 +212,13 @@ impl Model {
             position_bytes: spec.cache_bytes_per_position(types),
         })?;
         let vocabulary = network.head.outputs();
-        let capacity =
-            Capacity { vocabulary, context_max: spec.context_max, rows_max: options.rows_max.max(1), groups };
+        let capacity = Capacity {
+            vocabulary,
+            context_max: spec.context_max,
+            rows_max: options.rows_max.max(1),
+            groups,
+            sources: None,
+        };
         let outputs = HostOutputs { vocabulary, width: spec.width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
         Ok(Self { network, file: file.to_string(), compute, cache, capacity, buffers, pass, outputs })
@@ -373,6 +378,13 @@ impl Pass {
 }
 
 impl Executor for Model {
+    fn open(&mut self, _sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        assert!(source.is_none(), "a source for a network without an encoder: {source:?}");
+        Ok(())
+    }
+
+    fn release(&mut self, _sequence: u64) {}
+
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
         let layers = self.network.layers.len();

@@ -25,7 +25,7 @@ pub enum CacheEdit<'a> {
         to: usize,
     },
     /// Copies rows of one sequence to the same positions of another: a prefix that both have. What is seen from there
-    /// on is bit-identical to having computed the rows again.
+    /// on is bit-identical to having computed the rows again. Of a state there is no such copy.
     Copy {
         /// Page tables of the sequence that has the rows.
         from: &'a [PageTable],
@@ -52,6 +52,11 @@ pub struct CacheRows<'a> {
 pub enum Kind {
     /// Keys and values of attention, one row a position.
     Attention,
+    /// A recurrent state. A page is a slot: it holds one text's state, the position that it has come to, and behind it
+    /// the inputs of rows that were guesses when they were computed. The state passes the certain rows of a span
+    /// ([`Span::certain`](crate::Span::certain)) with the pass, and those of an accepted path at the beginning of the
+    /// next one, when they lie before the span's start. It never passes a guess, so it never has to go back.
+    State,
 }
 
 /// Which rows of a cache group later rows can still see, so which have to be kept.
@@ -86,6 +91,11 @@ impl Group {
     /// The same of layers that see the last `window` positions.
     pub fn window(window: usize, page_len: usize, pages: usize) -> Self {
         Self { keep: Keep::Window(window.max(1)), ..Self::attention(page_len, pages) }
+    }
+
+    /// Recurrent states, one a text that runs.
+    pub fn state(slots: usize) -> Self {
+        Self { kind: Kind::State, keep: Keep::All, page_len: usize::MAX, pages: slots }
     }
 
     /// Entries of a page table for so many positions.
@@ -127,6 +137,42 @@ impl Group {
     }
 }
 
+/// What an encoder reads for a sequence, and where the rows of it lie that the sequence's own rows see (cross attention).
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Its tokens, at least one.
+    pub tokens: &'a [Token],
+    /// Its pages, in order of position.
+    pub table: &'a PageTable,
+    /// Whether its rows are there: a sequence with the same source and the same pages was opened before.
+    pub is_computed: bool,
+}
+
+/// Room for the sources of an encoder.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceCapacity {
+    /// Tokens that the encoder knows.
+    pub vocabulary: usize,
+    /// Tokens of a source, at most.
+    pub len_max: usize,
+    /// Positions a page.
+    pub page_len: usize,
+    /// Pages there are, numbered from 0.
+    pub pages: usize,
+}
+
+impl SourceCapacity {
+    /// Pages of a source of so many tokens.
+    pub fn pages_for(&self, len: usize) -> usize {
+        len.div_ceil(self.page_len.max(1))
+    }
+
+    /// Tokens of the longest source that there is room for.
+    pub fn longest(&self) -> usize {
+        self.len_max.min(self.pages * self.page_len)
+    }
+}
+
 /// How much an executor can hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capacity {
@@ -138,10 +184,54 @@ pub struct Capacity {
     pub rows_max: usize,
     /// The cache groups, at least one.
     pub groups: Vec<Group>,
+    /// Room for what the encoder reads; `None`: there is no encoder.
+    pub sources: Option<SourceCapacity>,
+}
+
+impl Capacity {
+    /// What makes no sense of what an executor says of itself, by field; nothing as a rule.
+    pub fn problem(&self) -> Option<String> {
+        let Self { vocabulary, context_max, rows_max, groups, sources } = self;
+        for (field, found) in [("vocabulary", vocabulary), ("context_max", context_max), ("rows_max", rows_max)] {
+            if *found == 0 {
+                return Some(format!("{field}: expected at least 1, found 0"));
+            }
+        }
+        if groups.is_empty() {
+            return Some("groups: expected at least one, found none".to_string());
+        }
+        for (number, Group { kind, page_len, pages, .. }) in groups.iter().enumerate() {
+            let named = |field: &str| Some(format!("groups: group {number}: {field}: expected at least 1, found 0"));
+            match (kind, *page_len, *pages) {
+                (Kind::State, _, 0) => return named("slots"),
+                (Kind::Attention, 0, _) => return named("page_len"),
+                (Kind::Attention, _, 0) => return named("pages"),
+                _ => {}
+            }
+        }
+        let nothing = sources.as_ref().filter(|sources| sources.longest() == 0 || sources.vocabulary == 0);
+        nothing.map(|found| format!("sources: expected a vocabulary and room for a token, found {found:?}"))
+    }
 }
 
 /// A network that can be run: the CPU decoder, a toy table, later another machine. Nothing above knows which.
+///
+/// A sequence is open while spans of it come: from [`open`](Self::open) to [`release`](Self::release). One that gives
+/// its pages back and goes on later is released and opened again. Nothing has to be said when rows are committed: those
+/// before a span's start are.
 pub trait Executor: Send {
+    /// A sequence begins, or goes on. `source`: what its encoder reads, if the network has one; its rows are computed
+    /// now, unless they are there. Who keeps nothing by sequence has nothing to do.
+    ///
+    /// # Errors
+    /// [`ExecutorError`] if it cannot be done; then the sequence is not open, and of its source nothing is there that
+    /// was not before.
+    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError>;
+
+    /// No span of a sequence comes any more, until it is opened again. Its pages and those of its source are the
+    /// engine's, and may be somebody else's from now on.
+    fn release(&mut self, sequence: u64);
+
     /// Scores every row of the batch, stores the rows in the cache, and has [`outputs`](Self::outputs) ready.
     ///
     /// # Errors
@@ -191,6 +281,14 @@ pub trait Executor: Send {
 }
 
 impl<E: Executor + ?Sized> Executor for Box<E> {
+    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        (**self).open(sequence, source)
+    }
+
+    fn release(&mut self, sequence: u64) {
+        (**self).release(sequence);
+    }
+
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         (**self).forward(batch)
     }
@@ -277,8 +375,8 @@ impl std::error::Error for ExecutorError {}
 /// If a span is malformed (a bug of the caller): a parent that is not an earlier row, a wanted row that does not
 /// exist, a page table without room, or a page that there is not.
 pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError> {
-    let computed = batch.spans.iter().find(|span| span.computed > span.tokens.len());
-    assert!(computed.is_none(), "span: more rows computed than there are: {computed:?}");
+    let beyond = batch.spans.iter().find(|span| span.computed.max(span.certain) > span.tokens.len());
+    assert!(beyond.is_none(), "span: more rows computed or certain than there are: {beyond:?}");
     let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
     if rows > capacity.rows_max {
         return Err(ExecutorError::Rows { found: rows, rows_max: capacity.rows_max });
@@ -301,6 +399,7 @@ pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError
 fn assert_span(span: &Span<'_>, groups: &[Group]) {
     let (len, parents) = (span.tokens.len(), span.parents);
     assert!(parents.is_empty() || parents.len() == len, "span: {len} tokens, {} parents", parents.len());
+    assert!(span.trunk() >= span.certain, "span: {} certain rows are no chain: {parents:?}", span.certain);
     for (i, parent) in parents.iter().enumerate() {
         assert!(parent.is_none_or(|parent| (parent as usize) < i), "span: row {i} has parent {parent:?}");
     }
@@ -312,10 +411,49 @@ fn assert_span(span: &Span<'_>, groups: &[Group]) {
     assert_eq!(span.tables.len(), groups.len(), "span: page tables, one a cache group");
     for (table, group) in span.tables.iter().zip(groups) {
         let positions = span.start + len;
-        let room = table.len() * group.page_len;
+        let room = table.len().saturating_mul(group.page_len);
         assert!(table.len() >= group.pages_for(positions), "span: rows up to {positions} in pages for {room}");
         let seen = &table[group.pages_gone(span.start)..];
         let beyond = seen.iter().find(|page| page.0 as usize >= group.pages);
         assert!(beyond.is_none(), "span: page {beyond:?} of {}", group.pages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nonsense_is_named_by_field() {
+        let sound = Capacity {
+            vocabulary: 5,
+            context_max: 8,
+            rows_max: 4,
+            groups: vec![Group::attention(2, 4), Group::state(1)],
+            sources: Some(SourceCapacity { vocabulary: 5, len_max: 3, page_len: 2, pages: 2 }),
+        };
+        assert_eq!(sound.problem(), None);
+        let with = |change: fn(&mut Capacity)| {
+            let mut capacity = sound.clone();
+            change(&mut capacity);
+            capacity.problem().unwrap_or_default()
+        };
+        let found = [
+            with(|capacity| capacity.rows_max = 0),
+            with(|capacity| capacity.groups.clear()),
+            with(|capacity| capacity.groups[0].page_len = 0),
+            with(|capacity| capacity.groups[0].pages = 0),
+            with(|capacity| capacity.groups[1].pages = 0),
+        ];
+        let expected = [
+            "rows_max: expected at least 1, found 0",
+            "groups: expected at least one, found none",
+            "groups: group 0: page_len: expected at least 1, found 0",
+            "groups: group 0: pages: expected at least 1, found 0",
+            "groups: group 1: slots: expected at least 1, found 0",
+        ];
+        assert_eq!(found, expected);
+        let no_room = with(|capacity| capacity.sources.as_mut().unwrap().pages = 0);
+        assert!(no_room.starts_with("sources: expected a vocabulary and room for a token, found"), "{no_room}");
     }
 }

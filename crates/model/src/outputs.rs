@@ -3,7 +3,8 @@
 //! Outputs belong to the executor and are asked for row by row, so nothing is copied on the way to who reads them: a
 //! row of a vocabulary of 128 k tokens is 512 KB. [`HostOutputs`] are those of an executor that computes in this
 //! process's memory. One whose rows lie elsewhere may bring each over when it is first asked for, and answer
-//! [`argmax`](Outputs::argmax) where the row lies.
+//! [`argmax`](Outputs::argmax) and [`largest`](Outputs::largest) where the row lies: they decide greedy texts and those
+//! of a top-k, so that nothing as long as a vocabulary need travel.
 //!
 //! Left out: laws. What settings make of a row is not known here.
 
@@ -39,12 +40,39 @@ pub trait Outputs {
         has_nan(self.row(row))
     }
 
+    /// The largest logits of the `row`th wanted row, for an executor whose rows lie far away and who can find these
+    /// where they lie; `None`, as by default: the row itself is to be asked for. Only where at least `count` logits are
+    /// above minus infinity, and `count` is less than the vocabulary.
+    ///
+    /// # Panics
+    /// As [`row`](Self::row).
+    fn largest(&self, _row: usize, _count: usize) -> Option<Largest> {
+        None
+    }
+
     /// The residual stream behind the `layer`th layer of [`Batch::hidden_layers`](crate::Batch::hidden_layers), at the
     /// `row`th of the `hidden` rows of the pass: as many numbers as the network is wide.
     ///
     /// # Panics
     /// If there are not so many layers or rows.
     fn hidden(&self, layer: usize, row: usize) -> &[f32];
+}
+
+/// The largest logits of a row that itself lies far away.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Largest {
+    /// Every token whose logit is at least the `count`th largest, so more where some are equal, ascending by token.
+    pub logits: Vec<(Token, f32)>,
+    /// Natural logarithm of the sum of e^(logit - the largest one) over the whole row, added up in `f64` and in the
+    /// order that `foretoken_speculation::RawLaw::log_sum` says.
+    pub log_sum: f64,
+}
+
+impl Largest {
+    /// Whether a token is among them.
+    pub fn has(&self, token: Token) -> bool {
+        self.logits.binary_search_by_key(&token, |&(token, _)| token).is_ok()
+    }
 }
 
 /// The place of the largest number, the lowest of equals, as [`Outputs::argmax`].

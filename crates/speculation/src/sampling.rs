@@ -209,23 +209,72 @@ impl Sampling {
         }
         let largest = f64::from(scratch.logits[best]);
         let floor = filter::top_k_floor(&scratch.logits, self.top_k, &mut scratch.best);
-        let scale = LOG2_E / f64::from(self.temperature);
         if floor == f32::NEG_INFINITY && self.top_p >= 1.0 && self.min_p <= 0.0 && self.typical_p >= 1.0 {
-            let Scratch { laws, logits, .. } = scratch;
+            let (Scratch { laws, logits, .. }, scale) = (scratch, self.scale());
             return laws.law_of_row(logits.len(), |weights| weigh(logits, largest, scale, weights));
         }
-        let weight = |logit: f32| power_of_two(scale * (f64::from(logit) - largest));
+        let weigh = self.weight_below(largest);
         scratch.kept.clear();
         for (i, chunk) in scratch.logits.chunks(filter::CHUNK).enumerate() {
             if !filter::reaches(chunk, floor) {
                 continue;
             }
             for (token, &logit) in (i * filter::CHUNK..).zip(chunk) {
-                if logit >= floor && weight(logit) > 0.0 {
-                    scratch.kept.push((token as Token, weight(logit)));
+                if logit >= floor && weigh(logit) > 0.0 {
+                    scratch.kept.push((token as Token, weigh(logit)));
                 }
             }
         }
+        self.law_of_kept(scratch)
+    }
+
+    /// How many of the largest logits of a row decide its law, where they do: 1 if the likeliest token is the law, k
+    /// of top-k. `None`: the whole row does, for there is no such filter, or logits are changed before it.
+    pub fn largest_needed(&self, context: &Context<'_>) -> Option<usize> {
+        let is_edited = context.constraint.is_some()
+            || (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1.0, 0.0, 0.0)
+            || !self.logit_bias.is_empty()
+            || !self.banned_tokens.is_empty()
+            || (self.tokens_min > 0 && !self.end_tokens.is_empty());
+        let needed = if self.temperature == 0.0 { 1 } else { self.top_k };
+        (!is_edited && needed > 0).then_some(needed)
+    }
+
+    /// The law of a row of which only the largest logits are at hand: all that are at least its k-th largest, ascending
+    /// by token, k of top-k or more being above minus infinity, and fewer than all. Equal to the bit to that of the
+    /// whole row.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the settings need more of the row ([`Sampling::largest_needed`]), or if there are fewer than k.
+    pub fn law_of_largest(&self, logits: &[(Token, f32)], scratch: &mut Scratch) -> Option<Law> {
+        let needed = self.largest_needed(&Context::EMPTY).expect("settings that go by the largest logits");
+        assert!(logits.len() >= needed, "{} largest logits of {needed}", logits.len());
+        let largest = logits.iter().map(|&(_, logit)| sane(logit)).fold(f32::NEG_INFINITY, f32::max);
+        if self.temperature == 0.0 {
+            let best = logits.iter().find(|&&(_, logit)| sane(logit) == largest);
+            return best.map(|&(token, _)| Law::point(token));
+        }
+        let weigh = self.weight_below(f64::from(largest));
+        scratch.kept.clear();
+        scratch.kept.extend(logits.iter().map(|&(token, logit)| (token, weigh(sane(logit)))));
+        scratch.kept.retain(|&(_, weight)| weight > 0.0);
+        self.law_of_kept(scratch)
+    }
+
+    /// What logits are multiplied with to be exponents of two.
+    fn scale(&self) -> f64 {
+        LOG2_E / f64::from(self.temperature)
+    }
+
+    /// The weight of a logit beside the largest one, which weighs 1.
+    fn weight_below(&self, largest: f64) -> impl Fn(f32) -> f64 + use<> {
+        let scale = self.scale();
+        move |logit| power_of_two(scale * (f64::from(logit) - largest))
+    }
+
+    /// The law of the tokens that top-k left, by the filters behind it.
+    fn law_of_kept(&self, scratch: &mut Scratch) -> Option<Law> {
         filter::top_p(&mut scratch.kept, f64::from(self.top_p), &mut scratch.ranked);
         filter::min_p(&mut scratch.kept, f64::from(self.min_p));
         filter::typical_p(&mut scratch.kept, f64::from(self.typical_p), &mut scratch.ranked);

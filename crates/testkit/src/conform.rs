@@ -56,6 +56,12 @@ pub struct Setting {
     /// How many last tokens the executor sees, if it does not see all: at least as many as the table depends on. Pages
     /// behind them are given back.
     pub window: Option<usize>,
+    /// Whether the executor has recurrent states, one a text.
+    pub states: bool,
+    /// Whether the texts are about something: the executor has an encoder.
+    pub about: bool,
+    /// Whether the executor's logits lie far away.
+    pub far: bool,
     /// A mistake of the executor.
     pub fault: Fault,
 }
@@ -64,7 +70,9 @@ impl Setting {
     /// *exact*, the heuristic budget, one text at a time.
     pub fn plain() -> Self {
         let budget = BudgetKind::Heuristic { nodes_max: 9 };
-        Self { promise: Promise::Exact, budget, batch: 1, page_len: 4, rows_max: 64, window: None, fault: Fault::None }
+        let (promise, fault) = (Promise::Exact, Fault::None);
+        let (states, about, far) = (false, false, false);
+        Self { promise, budget, batch: 1, page_len: 4, rows_max: 64, window: None, states, about, far, fault }
     }
 }
 
@@ -115,11 +123,21 @@ fn specified(table: &Table, case: &Case) -> Table {
     if case.constrained { Forbidding::applied_to(table, case.prompt.len()) } else { table.clone() }
 }
 
+/// Tokens of a source, at most.
+const SOURCE_MAX: usize = 5;
+
+/// What a case is about, where texts are about something: some cases are about the same.
+fn source(case: &Case) -> Vec<Token> {
+    let (which, vocabulary) = (case.seed % 3, case.target.1 as u64);
+    (0..2 + which).map(|i| (mix(which * 10 + i) % vocabulary) as Token).collect()
+}
+
 fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
     Request {
         tokens_max: Some(case.tokens_max),
         sampling: case.sampling.clone(),
         constraint: constraint(case),
+        source: setting.about.then(|| source(case).into()),
         prediction: case.prompt[case.prompt.len() / 2..].to_vec(),
         seed: case.seed,
         promise: setting.promise,
@@ -137,7 +155,13 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
     if let Some(window) = setting.window {
         toy = toy.with_window(window, setting.batch);
     }
-    let mut engine = Engine::new(Box::new(toy.with_fault(setting.fault)), setting.batch, usize::MAX);
+    if setting.states {
+        toy = toy.with_states(setting.batch).with_failing_passes(3);
+    }
+    if setting.about {
+        toy = toy.with_encoder(SOURCE_MAX, 2, SOURCE_MAX.div_ceil(2) * setting.batch);
+    }
+    let mut engine = Engine::new(toy.with_fault(setting.fault).boxed(setting.far), setting.batch, usize::MAX);
     for drafter in drafters {
         engine.add_drafter((drafter.make)(table));
     }
@@ -189,7 +213,7 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
     let said = emitted(&mut engine, &mut Race);
     for (case, id) in cases.iter().zip(ids) {
         assert_eq!(case.target, cases[0].target, "cases of one target");
-        let expected = told(&table, case);
+        let expected = told(&table, case, setting.about);
         let said = said.get(&id).map_or(&[][..], Vec::as_slice);
         let found = said.iter().map(|e| (e.token, e.log_probability.map_or(0, f32::to_bits), bits(&e.top)));
         let found: Vec<Told> = found.collect();
@@ -213,13 +237,14 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
 type Told = (Token, u32, Vec<(Token, u32)>);
 
 /// What the oracle says of a case. It is asked once for each: a case is run under many settings.
-fn told(table: &Table, case: &Case) -> Arc<Vec<Told>> {
+fn told(table: &Table, case: &Case, about: bool) -> Arc<Vec<Told>> {
     static KNOWN: Mutex<BTreeMap<String, Arc<Vec<Told>>>> = Mutex::new(BTreeMap::new());
-    let name = format!("{case:?}");
+    let name = format!("{case:?} {about}");
     let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(told) = known().get(&name) {
         return Arc::clone(told);
     }
+    let table = &if about { table.about(&source(case)) } else { table.clone() };
     let mut tokens = case.prompt.clone();
     let expected = decode(&specified(table, case), &case.sampling, case.seed, &case.prompt, case.tokens_max);
     let told = expected.into_iter().map(|(token, found)| {

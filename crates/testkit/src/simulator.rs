@@ -46,6 +46,12 @@ pub struct Run {
     pub executor: [usize; 3],
     /// How many last tokens the executor sees, if it does not see all.
     pub window: Option<usize>,
+    /// Of an executor with recurrent states: its slots, and after how many passes one of several texts fails.
+    pub states: Option<[usize; 2]>,
+    /// Of an executor with an encoder: most tokens of a source, positions a page of these, and pages.
+    pub encoder: Option<[usize; 3]>,
+    /// Whether its logits lie far away.
+    pub far: bool,
     /// Texts at a time.
     pub texts_max: usize,
     /// The engine's drafters, by their places in the register; a place behind its end is a drafter that fails now and
@@ -82,9 +88,11 @@ pub struct Summary {
     pub steps: usize,
 }
 
-/// What others may know of a request: whose it is, how much of it is everybody's, and all of its tokens.
+/// What others may know of a request: whose it is, what it is about, how much of it is everybody's, and all of its
+/// tokens.
 struct Known {
     tenant: Tenant,
+    source: Vec<Token>,
     public_prefix: usize,
     tokens: Vec<Token>,
 }
@@ -104,6 +112,8 @@ struct Expected {
 /// A request under way.
 struct Open<'a> {
     arrival: &'a Arrival,
+    /// What it is about.
+    source: &'a [Token],
     /// Its place among those that arrived.
     at: usize,
     expected: Expected,
@@ -131,7 +141,13 @@ impl Run {
         if let Some(window) = self.window {
             toy = toy.with_window(window, self.texts_max);
         }
-        let mut engine = Engine::new(Box::new(toy.with_fault(self.fault)), self.texts_max, usize::MAX);
+        if let Some([slots, fails_every]) = self.states {
+            toy = toy.with_states(slots).with_failing_passes(fails_every);
+        }
+        if let Some([len_max, page_len, pages]) = self.encoder {
+            toy = toy.with_encoder(len_max, page_len, pages);
+        }
+        let mut engine = Engine::new(toy.with_fault(self.fault).boxed(self.far), self.texts_max, usize::MAX);
         let registered = drafters();
         for number in &self.drafters {
             let failing = || -> Box<dyn Drafter> { Box::new(Failing { vocabulary: table.vocabulary() }) };
@@ -146,6 +162,11 @@ impl Run {
         Table::seeded(vocabulary, order, seed)
     }
 
+    /// What a request is about, if there is an encoder: no more than that reads.
+    fn source<'a>(&self, arrival: &'a Arrival) -> Option<&'a [Token]> {
+        self.encoder.map(|[len_max, ..]| &arrival.source[..len_max.min(arrival.source.len())])
+    }
+
     fn run(&self) -> Result<Summary, String> {
         let (mut engine, mut summary) = (self.engine(), Summary::default());
         let mut coming = self.arrivals.iter().peekable();
@@ -156,7 +177,8 @@ impl Run {
         let last = self.arrivals.iter().map(|arrival| arrival.step).max().unwrap_or(0);
         while coming.peek().is_some() || !engine.is_idle() {
             while let Some(arrival) = coming.next_if(|arrival| arrival.step <= summary.steps) {
-                let opened = Open::new(arrival, self.expected(arrival, engine.context()), known.len());
+                let source = self.source(arrival).unwrap_or_default();
+                let opened = Open::new((arrival, source), self.expected(arrival, engine.context()), known.len());
                 match engine.submit(arrival.request(self)) {
                     Ok(id) => {
                         known.push(opened.known());
@@ -195,7 +217,7 @@ impl Run {
 
     /// What a request must write, by the naive decoder.
     fn expected(&self, arrival: &Arrival, context: usize) -> Expected {
-        let table = self.table();
+        let table = self.source(arrival).map_or(self.table(), |source| self.table().about(source));
         let room = context.saturating_sub(arrival.prompt.len()).min(arrival.tokens_max);
         let law =
             if arrival.constrained { Forbidding::applied_to(&table, arrival.prompt.len()) } else { table.clone() };
@@ -280,9 +302,10 @@ fn note(
 }
 
 impl<'a> Open<'a> {
-    fn new(arrival: &'a Arrival, expected: Expected, at: usize) -> Open<'a> {
+    fn new((arrival, source): (&'a Arrival, &'a [Token]), expected: Expected, at: usize) -> Open<'a> {
         Open {
             arrival,
+            source,
             at,
             expected,
             tokens: Vec::new(),
@@ -297,13 +320,15 @@ impl<'a> Open<'a> {
         let Arrival { tenant, public_prefix, prompt, .. } = self.arrival;
         let answer = self.expected.tokens.iter().map(|(token, _)| *token);
         let tokens = prompt.iter().copied().chain(answer).collect();
-        Known { tenant: *tenant, public_prefix: *public_prefix, tokens }
+        // What is about something is nobody's but the tenant's.
+        let public_prefix = if self.source.is_empty() { *public_prefix } else { 0 };
+        Known { tenant: *tenant, source: self.source.to_vec(), public_prefix, tokens }
     }
 
     /// Whether no more of its prompt was shared than others have that it may know of.
     fn compare_shared(&self, shared: usize, known: &[Known]) -> Result<(), String> {
         let Arrival { prompt, tenant, .. } = self.arrival;
-        let others = known.iter().enumerate().filter(|(at, _)| *at != self.at);
+        let others = known.iter().enumerate().filter(|(at, other)| *at != self.at && other.source == self.source);
         let most = others.map(|(_, other)| {
             let agree = other.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
             if other.tenant == *tenant { agree } else { agree.min(other.public_prefix) }
@@ -367,6 +392,7 @@ impl Arrival {
     fn request(&self, run: &Run) -> Request {
         let vocabulary = run.target.1;
         Request {
+            source: run.source(self).map(Into::into),
             tokens_max: Some(self.tokens_max),
             sampling: self.sampling.clone(),
             constraint: self.constrained.then(|| Constrained::new(Box::new(Forbidding::new(vocabulary)))),

@@ -65,6 +65,21 @@ impl Table {
         })
     }
 
+    /// The model of texts about this source: another one, whose rows depend on all of its tokens and their order.
+    pub fn about(&self, source: &[Token]) -> Table {
+        let state = source.iter().fold(mix(source.len() as u64), |state, token| mix(state ^ u64::from(*token)));
+        let (of, vocabulary) = (self.clone(), self.vocabulary as u64);
+        Table::new(self.vocabulary, move |tokens| {
+            let other = |(i, token): (usize, &Token)| {
+                let from_end = (tokens.len() - i) as u64;
+                ((u64::from(*token) + mix(state ^ from_end) % vocabulary) % vocabulary) as Token
+            };
+            let mut row = of.logits(&tokens.iter().enumerate().map(other).collect::<Vec<_>>());
+            row.rotate_right((state % vocabulary) as usize);
+            row
+        })
+    }
+
     /// Number of tokens.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary

@@ -1,18 +1,24 @@
 //! A table model behind the engine's executor trait, with a cache that can be got wrong.
 //!
-//! The cache of a real network holds keys and values; this one holds the token itself, in the slot that the page
-//! table names. A row's context is read back through the page table and the tree, as attention would, so a page
-//! that is lost, a row that is not moved or a sibling that is seen shows up as another context, and another text.
-//! [`Fault`] makes such mistakes on purpose.
+//! The cache of a real network holds keys and values; this one holds the token itself, shifted by what the text is
+//! about if there is an encoder, in the slot that the page table names. A row's context is read back through the page
+//! table and the tree, as attention would, so a page that is lost, a row that is not moved or a sibling that is seen
+//! shows up as another context, and another text. Recurrent states are in `state`. [`Fault`] makes mistakes on purpose.
+
+mod state;
+
+use std::collections::BTreeMap;
 
 use foretoken_model::executor::check;
 use foretoken_model::{
-    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, HostOutputs, Keep, Outputs, PageId,
-    PageTable, Span,
+    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, HostOutputs, Keep, Kind, Outputs, PageId,
+    PageTable, Source, SourceCapacity, Span,
 };
 use foretoken_speculation::Token;
 
+use crate::far::FarExecutor;
 use crate::table::{Table, mix};
+use state::State;
 
 /// A mistake that an executor can make. Each must turn a test red.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +33,12 @@ pub enum Fault {
     RowsKnowTheirNeighbours,
     /// The last cached row is forgotten where a page ends.
     PageForgotten,
+    /// A state passes the guesses of a pass.
+    GuessPassed,
+    /// A state passes the certain rows of a pass that fails, and passes them again when it is repeated.
+    PassedTwice,
+    /// Of logits that lie far away: the sum that comes with the largest of them is theirs alone.
+    SumOfLargestAlone,
 }
 
 /// What a slot holds before anything is stored there.
@@ -38,6 +50,15 @@ pub struct ToyExecutor {
     capacity: Capacity,
     /// By cache group.
     slots: Vec<Vec<Token>>,
+    /// By slot, where there is a group of states.
+    states: Vec<State>,
+    /// A pass of several texts fails after so many passes, if any does.
+    fails_every: Option<usize>,
+    passes: usize,
+    /// What the encoder has read, by page and place.
+    source_slots: Vec<Token>,
+    /// The sequences that are open, and where the source of each lies: its pages, and its length.
+    open: BTreeMap<u64, Option<(PageTable, usize)>>,
     outputs: HostOutputs,
     fault: Fault,
 }
@@ -50,9 +71,13 @@ impl ToyExecutor {
             context_max: page_len * pages,
             rows_max,
             groups: vec![Group::attention(page_len, pages)],
+            sources: None,
         };
         let outputs = HostOutputs { vocabulary: capacity.vocabulary, ..HostOutputs::default() };
-        Self { table, slots: vec![vec![NOTHING; page_len * pages]], capacity, outputs, fault: Fault::None }
+        let slots = vec![vec![NOTHING; page_len * pages]];
+        let (states, source_slots, open) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (fails_every, passes, fault) = (None, 0, Fault::None);
+        Self { table, slots, states, fails_every, passes, source_slots, open, capacity, outputs, fault }
     }
 
     /// The same with a second cache group, which keeps the last `window` positions: the table is read from there. It
@@ -66,10 +91,62 @@ impl ToyExecutor {
         self
     }
 
+    /// The same with recurrent states, from which the table is read then: a cache group with so many slots.
+    pub fn with_states(mut self, slots: usize) -> Self {
+        self.states = vec![State::default(); slots];
+        self.slots.push(Vec::new());
+        self.capacity.groups.push(Group::state(slots));
+        self
+    }
+
+    /// The same, but every so manieth pass fails if it is one of several texts.
+    pub fn with_failing_passes(mut self, every: usize) -> Self {
+        self.fails_every = Some(every);
+        self
+    }
+
+    /// The same with an encoder that reads up to `len_max` tokens, in `pages` pages of `page_len` positions: texts are
+    /// those of the table [about](Table::about) their source.
+    pub fn with_encoder(mut self, len_max: usize, page_len: usize, pages: usize) -> Self {
+        self.source_slots = vec![NOTHING; page_len * pages];
+        self.capacity.sources = Some(SourceCapacity { vocabulary: self.capacity.vocabulary, len_max, page_len, pages });
+        self
+    }
+
+    /// What a sequence is about, as it is read back from its pages; `None` without an encoder.
+    fn source_of(&self, sequence: u64) -> Option<Vec<Token>> {
+        let source = self.open.get(&sequence).unwrap_or_else(|| panic!("a span of sequence {sequence}, not open"));
+        let ((table, len), room) = source.as_ref().zip(self.capacity.sources.as_ref())?;
+        let slot = |at: usize| table[at / room.page_len].0 as usize * room.page_len + at % room.page_len;
+        Some((0..*len).map(|at| self.source_slots[slot(at)]).collect())
+    }
+
+    /// What is added to the tokens of a sequence in their slots: rows of a text depend on what it is about.
+    fn mark(&self, sequence: u64) -> Token {
+        let source = self.source_of(sequence).unwrap_or_default();
+        let state = source.iter().fold(source.len() as u64, |state, token| mix(state ^ u64::from(*token)));
+        (state % self.capacity.vocabulary as u64) as Token
+    }
+
     /// The same with a mistake.
     pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = fault;
         self
+    }
+
+    /// The same as any executor, with logits at hand or `far` away.
+    pub fn boxed(self, far: bool) -> Box<dyn Executor> {
+        if far { Box::new(FarExecutor::new(self)) } else { Box::new(self) }
+    }
+
+    /// Its mistake.
+    pub(crate) fn fault(&self) -> Fault {
+        self.fault
+    }
+
+    /// What the latest pass says.
+    pub(crate) fn host_outputs(&self) -> &HostOutputs {
+        &self.outputs
     }
 
     /// The slot of a position in a cache group.
@@ -81,6 +158,9 @@ impl ToyExecutor {
     /// Copies the row of a position in one sequence to a position in another, in all groups that have it.
     fn copy(&mut self, [from, to]: [&[PageTable]; 2], [source, target]: [usize; 2]) {
         for (group, (from, to)) in from.iter().zip(to).enumerate() {
+            if self.capacity.groups[group].kind == Kind::State {
+                continue;
+            }
             let pages = [(from, source), (to, target)];
             let page_len = self.capacity.groups[group].page_len;
             if pages.iter().any(|(table, position)| table[position / page_len] == PageId::GONE) {
@@ -88,6 +168,30 @@ impl ToyExecutor {
             }
             let (source, target) = (self.slot(group, from, source), self.slot(group, to, target));
             self.slots[group][target] = self.slots[group][source];
+        }
+    }
+
+    /// Brings states forward by the rows of a batch.
+    fn pass_states(&mut self, batch: &Batch<'_>) {
+        for span in batch.spans {
+            if let Some(slot) = self.state_of(span.tables) {
+                self.states[slot].take(span, self.fault);
+            }
+        }
+    }
+
+    /// The slot of a sequence's state, if there are states.
+    fn state_of(&self, tables: &[PageTable]) -> Option<usize> {
+        let group = self.capacity.groups.iter().position(|group| group.kind == Kind::State)?;
+        Some(tables[group][0].0 as usize)
+    }
+
+    /// The tokens that row `i` of a span is computed from: by its state, where there is one, or read from the last
+    /// cache group.
+    fn seen(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
+        match self.state_of(span.tables) {
+            Some(slot) => self.states[slot].context(span, i),
+            None => self.context(self.slots.len() - 1, span, i),
         }
     }
 
@@ -110,7 +214,9 @@ impl ToyExecutor {
         if let Keep::Window(window) = self.capacity.groups[group].keep {
             places.truncate(window);
         }
-        places.iter().rev().map(|place| self.slots[group][self.slot(group, table, *place)]).collect()
+        let (mark, vocabulary) = (self.mark(span.sequence), self.capacity.vocabulary as Token);
+        let token = |slot: Token| if slot == NOTHING { slot } else { (slot + vocabulary - mark) % vocabulary };
+        places.iter().rev().map(|place| token(self.slots[group][self.slot(group, table, *place)])).collect()
     }
 }
 
@@ -124,18 +230,53 @@ pub fn hidden_state(layer: usize, tokens: &[Token]) -> [f32; HIDDEN_WIDTH] {
 }
 
 impl Executor for ToyExecutor {
+    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        assert_eq!(
+            source.is_some(),
+            self.capacity.sources.is_some(),
+            "a source, where there is an encoder: {source:?}"
+        );
+        if let (Some(Source { tokens, table, is_computed: false }), Some(room)) = (source, &self.capacity.sources) {
+            assert!((1..=room.len_max).contains(&tokens.len()), "a source of {} of {}", tokens.len(), room.len_max);
+            for (at, token) in tokens.iter().enumerate() {
+                let slot = table[at / room.page_len].0 as usize * room.page_len + at % room.page_len;
+                self.source_slots[slot] = *token;
+            }
+        }
+        let before = self.open.insert(sequence, source.map(|source| (source.table.clone(), source.tokens.len())));
+        assert!(before.is_none(), "sequence {sequence} was open");
+        Ok(())
+    }
+
+    fn release(&mut self, sequence: u64) {
+        assert!(self.open.remove(&sequence).is_some(), "sequence {sequence} was not open");
+    }
+
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         check(batch, &self.capacity)?;
+        self.passes += 1;
+        let fails = self.fails_every.is_some_and(|every| self.passes.is_multiple_of(every) && batch.spans.len() > 1);
+        if !fails || self.fault == Fault::PassedTwice {
+            self.pass_states(batch);
+        }
+        if fails {
+            return Err(ExecutorError::Failed { message: "a planned failure".to_string() });
+        }
         self.outputs.logits.clear();
         self.outputs.width = HIDDEN_WIDTH;
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.outputs.hidden.iter_mut().for_each(Vec::clear);
         let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
         for span in batch.spans {
+            let said = self.source_of(span.sequence).map_or(self.table.clone(), |source| self.table.about(&source));
+            let mark = self.mark(span.sequence);
             for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
                 for (group, table) in span.tables.iter().enumerate() {
+                    if self.capacity.groups[group].kind == Kind::State {
+                        continue;
+                    }
                     let slot = self.slot(group, table, span.start + i);
-                    self.slots[group][slot] = *token;
+                    self.slots[group][slot] = (*token + mark) % self.capacity.vocabulary as Token;
                 }
             }
             for row in span.hidden {
@@ -145,12 +286,11 @@ impl Executor for ToyExecutor {
                 }
             }
             for row in span.wanted {
-                let context = self.context(self.slots.len() - 1, span, *row as usize);
-                if self.slots.len() > 1 {
-                    let whole = self.context(0, span, *row as usize);
-                    assert!(whole.ends_with(&context), "row {row}: {context:?} in the window of {whole:?}");
-                }
-                let mut logits = self.table.logits(&context);
+                let context = self.seen(span, *row as usize);
+                let whole = self.context(0, span, *row as usize);
+                let is_healthy = self.fault == Fault::None;
+                assert!(whole.ends_with(&context) || !is_healthy, "row {row}: {context:?} in the window of {whole:?}");
+                let mut logits = said.logits(&context);
                 if self.fault == Fault::RowsKnowTheirNeighbours {
                     logits.iter_mut().for_each(|logit| *logit += rows as f32 * 1e-6 * *logit);
                 }
@@ -171,6 +311,9 @@ impl Executor for ToyExecutor {
                 for (from, to) in from.iter().zip(to..) {
                     self.copy([tables, tables], [*from, to]);
                 }
+                if let Some(slot) = self.state_of(tables) {
+                    self.states[slot].move_rows(from, to);
+                }
             }
             CacheEdit::Copy { from, to, positions } => {
                 for position in positions {
@@ -185,8 +328,8 @@ impl Executor for ToyExecutor {
         &self.capacity
     }
 
-    fn saved_bytes(&self, _group: usize) -> Option<usize> {
-        Some(size_of::<Token>())
+    fn saved_bytes(&self, group: usize) -> Option<usize> {
+        (self.capacity.groups[group].kind == Kind::Attention).then_some(size_of::<Token>())
     }
 
     fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {
@@ -223,6 +366,14 @@ impl Watched {
 }
 
 impl Executor for Watched {
+    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        self.toy.open(sequence, source)
+    }
+
+    fn release(&mut self, sequence: u64) {
+        self.toy.release(sequence);
+    }
+
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         (self.watch)(batch)?;
         self.toy.forward(batch)
@@ -253,11 +404,13 @@ mod tests {
     #[test]
     fn a_copied_prefix_is_a_computed_one() {
         let mut toy = ToyExecutor::new(Table::seeded(7, 40, 3), 4, 20, 32);
+        toy.open(0, None).unwrap();
         let tables: [[PageTable; 1]; 3] = [[0, 1, 2], [7, 3, 5], [9, 8, 6]].map(|pages| [pages.map(PageId).to_vec()]);
         let tokens: Vec<Token> = (0..10).map(|i| i * 3 % 7).collect();
         let say = |toy: &mut ToyExecutor, table: usize, start: usize| {
             let (tables, tokens, wanted) = (&tables[table], &tokens[start..], &[(9 - start) as u32]);
-            let span = Span { sequence: 0, tables, start, tokens, computed: 0, parents: &[], wanted, hidden: &[] };
+            let span =
+                Span { sequence: 0, tables, start, tokens, certain: 0, computed: 0, parents: &[], wanted, hidden: &[] };
             toy.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap();
             toy.outputs().row(0).to_vec()
         };

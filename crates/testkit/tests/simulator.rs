@@ -126,7 +126,9 @@ fn is_found(mistake: Mistake) {
 
 #[test]
 fn mistakes_of_the_executor_are_found_and_shown_small() {
-    for fault in [Fault::RowsNotMoved, Fault::SiblingsSeen, Fault::RowsKnowTheirNeighbours, Fault::PageForgotten] {
+    use Fault::*;
+    let of_rows = [RowsNotMoved, SiblingsSeen, RowsKnowTheirNeighbours, PageForgotten];
+    for fault in of_rows.into_iter().chain([SumOfLargestAlone, GuessPassed, PassedTwice]) {
         is_found(Mistake { executor: Some(fault), ..Mistake::default() });
     }
 }
@@ -147,6 +149,8 @@ fn mistakes_of_the_engine_are_found_and_shown_small() {
         UnscoredAdopted,
         ScoredAgain,
         DraftRowsNotMoved,
+        SourceByHashAlone,
+        PrefixOfAnotherSource,
     ] {
         is_found(Mistake { engine: fault, ..Mistake::default() });
     }
@@ -155,7 +159,16 @@ fn mistakes_of_the_engine_are_found_and_shown_small() {
 #[test]
 fn texts_find_mistakes_of_the_engine_without_checks() {
     use faults::Fault::*;
-    for fault in [PageGivenBackEarly, PrefixByHashAlone, RowsNotCopied, ResumedLate, UnscoredAdopted, ScoredAgain] {
+    for fault in [
+        PageGivenBackEarly,
+        PrefixByHashAlone,
+        RowsNotCopied,
+        ResumedLate,
+        UnscoredAdopted,
+        ScoredAgain,
+        SourceByHashAlone,
+        PrefixOfAnotherSource,
+    ] {
         is_found(Mistake { engine: fault, texts_alone: true, ..Mistake::default() });
     }
 }

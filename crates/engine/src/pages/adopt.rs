@@ -11,12 +11,12 @@
 
 use std::ops::Range;
 
-use foretoken_model::{Group, PageId, PageTable};
-use foretoken_speculation::{Tenant, Token};
+use foretoken_model::{Group, Kind, PageId, PageTable};
+use foretoken_speculation::Token;
 
 use super::pool::Pool;
 use super::tree::ROOT;
-use super::{Pages, SequencePages};
+use super::{Owner, Pages, SequencePages};
 use crate::faults::{Fault, is_made};
 
 /// What a new sequence has of a prefix that was computed before.
@@ -124,8 +124,10 @@ impl Pages {
     /// Whether there are pages for a new sequence of these tokens, of which it may adopt `len_max`, and `spare` more of
     /// each group.
     pub fn admits(&self, held: &SequencePages, tokens: &[Token], len_max: usize, spare: usize) -> bool {
+        // Who runs has a state and needs no second.
+        let spare = |group: &Group| if group.kind == Kind::State { 0 } else { spare };
         // Whoever begins needs a page at least.
-        if self.pools.iter().any(|pool| pool.available() <= spare) {
+        if self.groups.iter().zip(&self.pools).any(|(group, pool)| pool.available() <= spare(group)) {
             return false;
         }
         let prefix = self.find(held, tokens, len_max);
@@ -133,7 +135,7 @@ impl Pages {
         let fits = |(i, (group, pool)): (usize, (&Group, &Pool))| {
             // Those of a window that others hold are of no use to it when it gives them back.
             let needed = self.unheld(&prefix, i) + group.pages_for(tokens.len()) - full;
-            needed.min(group.pages_held(tokens.len(), self.rows_max)) + spare <= pool.available()
+            needed.min(group.pages_held(tokens.len(), self.rows_max)) + spare(group) <= pool.available()
         };
         self.groups.iter().zip(&self.pools).enumerate().all(fits)
     }
@@ -165,12 +167,12 @@ impl Pages {
             if (shared + 1) * page_len > held.public_len {
                 for page in pages().skip(shared) {
                     let parent = nodes.last().copied().unwrap_or(ROOT);
-                    let Some(next) = self.tree.child(parent, Some(held.tenant), page) else { break };
+                    let Some(next) = self.tree.child(parent, Some(held.whose), page) else { break };
                     nodes.push(next);
                 }
             }
             if best.len < (nodes.len() + 1) * page_len {
-                self.consider(nodes, held.tenant, tokens, &mut best);
+                self.consider(nodes, held.whose, tokens, &mut best);
             }
         }
         best
@@ -178,14 +180,14 @@ impl Pages {
 
     /// Goes on from full pages into one that agrees for some rows, and shortens the whole until what is seen from its
     /// end is cached.
-    fn consider(&self, mut nodes: Vec<u32>, tenant: Tenant, tokens: &[Token], best: &mut Prefix) {
+    fn consider(&self, mut nodes: Vec<u32>, whose: Owner, tokens: &[Token], best: &mut Prefix) {
         let page_len = self.page_len.expect("prefixes are looked for where there are any");
         loop {
             let mut matched = nodes.len() * page_len;
             let parent = nodes.last().copied().unwrap_or(ROOT);
             // A full page that agrees and is not among the nodes may not be shared, only copied.
             let rest = &tokens[matched..tokens.len().min(matched + page_len - 1)];
-            if let Some((node, agree)) = self.nearest(parent, Some(tenant), rest) {
+            if let Some((node, agree)) = self.nearest(parent, Some(whose), rest) {
                 nodes.push(node);
                 matched += agree;
             }
@@ -210,7 +212,7 @@ impl Pages {
 
     /// The child of a node, visible to this owner and cached in all groups, that agrees with the most first tokens, and
     /// with how many.
-    pub(super) fn nearest(&self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> Option<(u32, usize)> {
+    pub(super) fn nearest(&self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> Option<(u32, usize)> {
         let is_cached = |node: u32| !self.tree.pages(node).contains(&PageId::GONE);
         let public = self.tree.nearest_child(parent, None, tokens, is_cached);
         let own = owner.and_then(|_| self.tree.nearest_child(parent, owner, tokens, is_cached));

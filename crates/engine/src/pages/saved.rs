@@ -41,7 +41,7 @@ impl Pages {
     /// room for that of any prefix, or for none.
     pub fn room_for_prefix(&self) -> usize {
         let all = self.groups.iter().zip(&self.pools).filter(|(group, _)| group.keep == Keep::All);
-        all.map(|(group, pool)| pool.available() * group.page_len).min().unwrap_or(usize::MAX)
+        all.map(|(group, pool)| pool.available().saturating_mul(group.page_len)).min().unwrap_or(usize::MAX)
     }
 
     /// Gives a sequence without pages those of `len` positions, in each group from a page on that is one of

@@ -16,8 +16,9 @@
 use std::collections::HashMap;
 
 use foretoken_model::PageId;
-use foretoken_speculation::{Tenant, Token};
+use foretoken_speculation::Token;
 
+use super::Owner;
 use super::pool::NONE;
 use crate::faults::{Fault, is_made};
 
@@ -28,7 +29,7 @@ pub(super) const ROOT: u32 = 0;
 pub(super) struct Node {
     pub(super) parent: u32,
     /// `None`: everybody's.
-    pub(super) owner: Option<Tenant>,
+    pub(super) owner: Option<Owner>,
     /// Tokens: those of a page, or fewer.
     pub(super) len: u32,
     /// Sequences whose last page in the tree this is.
@@ -96,7 +97,7 @@ impl Tree {
     }
 
     /// The child of this owner with a page full of these tokens.
-    pub(super) fn child(&self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> Option<u32> {
+    pub(super) fn child(&self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> Option<u32> {
         let by_hash_alone = is_made(Fault::PrefixByHashAlone);
         let mut at = self.index.get(&self.key(parent, owner, tokens)).copied();
         while let Some(node) = at {
@@ -115,7 +116,7 @@ impl Tree {
     }
 
     /// What children are ordered by.
-    fn order(&self, node: u32) -> (Option<Tenant>, &[Token], u32) {
+    fn order(&self, node: u32) -> (Option<Owner>, &[Token], u32) {
         (self.node(node).owner, self.tokens(node), node)
     }
 
@@ -129,7 +130,7 @@ impl Tree {
     pub(super) fn nearest_child(
         &self,
         parent: u32,
-        owner: Option<Tenant>,
+        owner: Option<Owner>,
         tokens: &[Token],
         usable: impl Fn(u32) -> bool,
     ) -> Option<(u32, usize)> {
@@ -149,7 +150,7 @@ impl Tree {
     }
 
     /// A new child without pages. Its tokens are those of a page, or fewer.
-    pub(super) fn insert(&mut self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> u32 {
+    pub(super) fn insert(&mut self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> u32 {
         let node = self.make(parent, owner, tokens);
         let at = self.place(node);
         self.nodes[parent as usize].children.insert(at, node);
@@ -212,7 +213,7 @@ impl Tree {
     }
 
     /// A node that nobody can find yet.
-    fn make(&mut self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> u32 {
+    fn make(&mut self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> u32 {
         let free = self.free.pop();
         let node = free.unwrap_or(self.nodes.len() as u32);
         let len = tokens.len() as u32;
@@ -230,12 +231,12 @@ impl Tree {
         node
     }
 
-    fn key(&self, parent: u32, owner: Option<Tenant>, tokens: &[Token]) -> u64 {
+    fn key(&self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> u64 {
         let mix = |state: u64, word: u64| {
             let state = (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             (state ^ (state >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
         };
-        let whose = owner.map_or(mix(1, 0), |Tenant(tenant)| mix(2, tenant));
+        let whose = owner.map_or(mix(1, 0), |Owner { tenant, source }| mix(mix(2, tenant.0), source));
         let key = tokens.iter().fold(mix(whose, u64::from(parent)), |key, token| mix(key, u64::from(*token)));
         (key ^ (key >> 32)) & self.key_bits
     }

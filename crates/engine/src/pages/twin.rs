@@ -54,7 +54,13 @@ struct Twin {
 impl Twin {
     fn new(groups: Vec<Group>, seed: u64, key_bits: u64) -> Self {
         let page_len = groups[0].page_len;
-        let mut pages = Pages::new(&Capacity { vocabulary: 3, context_max: 1000, rows_max: 6, groups: groups.clone() });
+        let mut pages = Pages::new(&Capacity {
+            vocabulary: 3,
+            context_max: 1000,
+            rows_max: 6,
+            groups: groups.clone(),
+            sources: None,
+        });
         pages.tree.key_bits = key_bits;
         let rows = groups.iter().map(|group| vec![None; group.pages * page_len]).collect();
         let (entries, sequences, texts) = (Vec::new(), Vec::new(), vec![vec![0]; 6]);

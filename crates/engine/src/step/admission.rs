@@ -16,7 +16,7 @@
 //!
 //! Left out: which rows a pass has (`scheduler`), and which pages are whose (`pages`).
 
-use foretoken_model::CacheEdit;
+use foretoken_model::{CacheEdit, ExecutorError, Source};
 
 use super::Engine;
 use crate::faults::{Fault, is_made};
@@ -24,6 +24,7 @@ use crate::output::{Event, FinishReason};
 use crate::pages::Pages;
 use crate::scheduler::Scheduled;
 use crate::sequence::{Phase, Sequence};
+use crate::sources::Held;
 use crate::stats::Workload;
 
 /// So many times a sequence that waits for pages may be passed by later ones.
@@ -43,7 +44,8 @@ impl Engine {
     /// # Errors
     /// The first thing that is not in order.
     pub fn check_pages(&self) -> Result<(), String> {
-        self.pages.check(self.running.iter().chain(&self.waiting).map(|sequence| &sequence.pages))
+        self.pages.check(self.running.iter().chain(&self.waiting).map(|sequence| &sequence.pages))?;
+        self.sources.check(self.running.iter().filter(|sequence| sequence.request.source.is_some()).count())
     }
 
     /// Who holds which page, and what is cached.
@@ -87,7 +89,12 @@ impl Engine {
         let (adopted_max, beside) = (sequence.adopted_max(), self.running.len());
         // Alone everybody fits.
         self.running.is_empty()
-            || !self.is_under_way(sequence, adopted_max)
+            || sequence
+                .request
+                .source
+                .as_ref()
+                .is_none_or(|source| self.sources.has_room(sequence.whose.tenant, source))
+                && !self.is_under_way(sequence, adopted_max)
                 && self.pages.admits(&sequence.pages, &sequence.tokens, adopted_max, beside)
     }
 
@@ -96,8 +103,8 @@ impl Engine {
         let Some(page_len) = self.pages.page_len() else { return false };
         let tokens = &sequence.tokens[..adopted_max.min(sequence.tokens.len())];
         self.running.iter().filter(|other| other.phase == Phase::Reads).any(|other| {
-            let own = other.request.tenant == sequence.request.tenant;
-            let seen = if own { usize::MAX } else { other.request.public_prefix };
+            let public = if sequence.whose.source == other.whose.source { other.request.public_prefix } else { 0 };
+            let seen = if other.whose == sequence.whose { usize::MAX } else { public };
             let next = (other.cached / page_len + 1) * page_len;
             // One page is enough: what comes behind it is asked for again in the next step.
             next <= seen && next <= tokens.len() && other.tokens.starts_with(&tokens[..next])
@@ -117,6 +124,10 @@ impl Engine {
             if sequence.finished.is_some() {
                 return self.end(sequence);
             }
+        }
+        if let Err(error) = self.open_in_executor(&sequence) {
+            sequence.finished = Some(FinishReason::Failed(error.to_string()));
+            return self.end(sequence);
         }
         let adopted_max = sequence.adopted_max();
         let adopted = self.pages.adopt(&mut sequence.pages, &sequence.tokens, adopted_max);
@@ -138,6 +149,26 @@ impl Engine {
         sequence.stats.prompt_tokens_shared += if is_new { cached } else { 0 };
         let at = self.running.partition_point(|other| other.rank() < sequence.rank());
         self.running.insert(at, sequence);
+    }
+
+    /// Tells the executor that a sequence runs from now on, and has its source's rows computed if nobody has.
+    fn open_in_executor(&mut self, sequence: &Sequence) -> Result<(), ExecutorError> {
+        let (id, tenant) = (sequence.id.0, sequence.whose.tenant);
+        let Some(tokens) = &sequence.request.source else { return self.executor.open(id, None) };
+        let Held { table, is_computed } = self.sources.hold(tenant, tokens);
+        let opened = self.executor.open(id, Some(Source { tokens, table: &table, is_computed }));
+        if opened.is_err() {
+            self.sources.let_go(tenant, tokens, is_computed);
+        }
+        opened
+    }
+
+    /// The same of one that does not run any more.
+    fn release_in_executor(&mut self, sequence: &Sequence) {
+        self.executor.release(sequence.id.0);
+        if let Some(tokens) = &sequence.request.source {
+            self.sources.let_go(sequence.whose.tenant, tokens, true);
+        }
     }
 
     /// Takes pages for all rows that the pass may have, trees and probes included. Where there are not enough for the
@@ -174,6 +205,7 @@ impl Engine {
         let mut sequence = self.running.pop().expect("somebody runs");
         let beyond = is_made(Fault::RefusedRowKept) && self.pages.room(&sequence.pages) > sequence.cached;
         self.pages.release(&mut sequence.pages, &sequence.tokens[..sequence.cached + usize::from(beyond)]);
+        self.release_in_executor(&sequence);
         sequence.preempt();
         self.wait(sequence);
     }
@@ -182,6 +214,7 @@ impl Engine {
     pub(super) fn retire(&mut self) {
         while let Some(at) = self.running.iter().position(|sequence| sequence.finished.is_some()) {
             let sequence = self.running.remove(at);
+            self.release_in_executor(&sequence);
             self.end(sequence);
         }
         while let Some(at) = self.waiting.iter().position(|sequence| sequence.finished.is_some()) {
@@ -195,6 +228,9 @@ impl Engine {
         // Of a sequence that failed only what others may hold already is kept.
         let kept = if matches!(reason, FinishReason::Failed(_)) { 0 } else { sequence.cached };
         self.pages.release(&mut sequence.pages, &sequence.tokens[..kept]);
+        if let Some(tokens) = &sequence.request.source {
+            self.sources.end_text(sequence.whose.tenant, tokens);
+        }
         if sequence.opened {
             self.drafters.close(&sequence);
         }

@@ -2,7 +2,7 @@
 //!
 //! Left out: what is learned from the passes that are made anyway (`meter`).
 
-use foretoken_model::{Batch, Capacity, Span};
+use foretoken_model::{Batch, Capacity, PageId, PageTable, Source, Span};
 use foretoken_speculation::{Costs, Tenant};
 
 use super::Engine;
@@ -11,6 +11,8 @@ use crate::meter::{CostRecord, Made};
 /// Rows of the passes that are measured at the start. The first meets cold caches; that one row looked dear would make
 /// all others look free, so it comes last.
 const MEASURED: [usize; 3] = [8, 16, 1];
+/// The number of the sequence that is measured; no request has it.
+const MEASURING: u64 = u64::MAX;
 /// The most of them.
 const MEASURED_MAX: usize = 16;
 
@@ -55,14 +57,22 @@ impl Engine {
         if !self.pages.grow(&mut pages, len) {
             return;
         }
+        // About nothing much, where there is an encoder.
+        let table = PageTable::from([PageId(0)]);
+        let source = Source { tokens: &[0], table: &table, is_computed: false };
+        let source = self.executor.capacity().sources.as_ref().filter(|room| room.longest() > 0).map(|_| source);
+        if self.executor.open(MEASURING, source).is_err() {
+            return self.pages.release(&mut pages, &[]);
+        }
         let tokens = [0; MEASURED_MAX];
         let wanted: Vec<u32> = (0..len as u32).collect();
         for rows in unknown.into_iter().filter(|rows| *rows <= rows_max.min(len)) {
             let span = Span {
-                sequence: u64::MAX,
+                sequence: MEASURING,
                 tables: pages.tables(),
                 start: 0,
                 tokens: &tokens[..rows],
+                certain: 0,
                 computed: 0,
                 parents: &[],
                 wanted: &wanted[..rows],
@@ -74,6 +84,7 @@ impl Engine {
                 self.meter.learn_pass(Made { rows, wanted: rows, seconds: time.as_secs_f64() }, 0);
             }
         }
+        self.executor.release(MEASURING);
         self.pages.release(&mut pages, &[]);
     }
 }

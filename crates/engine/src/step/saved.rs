@@ -11,6 +11,7 @@ use foretoken_speculation::{Tenant, Token};
 
 use super::Engine;
 use crate::output::FinishReason;
+use crate::pages::Owner;
 use crate::sequence::Sequence;
 
 /// The rows of a prefix, as bytes that only an executor of the same network, run in the same way, can read.
@@ -61,7 +62,7 @@ impl Engine {
         let Some((tenant, tokens)) = &self.wanted.of else { return };
         let len = tokens.len();
         let is_sound = |sequence: &Sequence| !matches!(sequence.finished, Some(FinishReason::Failed(_)));
-        let own = |sequence: &&Sequence| sequence.request.tenant == *tenant && is_sound(sequence);
+        let own = |sequence: &&Sequence| sequence.whose == Owner::from(*tenant) && is_sound(sequence);
         let mut running = self.running.iter().filter(own);
         let has_all = running.find(|other| other.cached >= len && other.tokens.starts_with(tokens));
         let Some(tables) = has_all.and_then(|sequence| self.pages.prefix_tables(&sequence.pages, len)) else { return };

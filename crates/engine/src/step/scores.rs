@@ -7,9 +7,8 @@
 //!
 //! Left out: how many such rows a pass may have (`scheduler`).
 
-use foretoken_speculation::RawLaw;
-
 use super::{Engine, not_numbers};
+use crate::law::told;
 use crate::output::{Event, FinishReason, Scored};
 use crate::scheduler::Scheduled;
 use crate::sequence::Sequence;
@@ -42,9 +41,9 @@ impl Engine {
             return rows.len();
         }
         let score = |(i, row): (usize, usize)| {
-            let raw = RawLaw::new(outputs.row(first + i));
             let token = sequence.tokens[row + 1];
-            Scored { token, log_probability: Some(raw.log_probability(token)), top: raw.top(top_len) }
+            let (log_probability, top) = told(outputs, first + i, token, top_len, &sequence.request.sampling);
+            Scored { token, log_probability: Some(log_probability), top }
         };
         let scored = rows.clone().enumerate().map(score).collect();
         sequence.scored = rows.end + 1;

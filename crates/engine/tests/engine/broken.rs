@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_drafters::{ModelDrafter, SuffixDrafter};
 use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, FinishReason, Race, Request, SequenceId, Token};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Source};
 use foretoken_speculation::{Drafter, Sampling};
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::Table;
@@ -33,6 +33,14 @@ impl Losing {
 }
 
 impl Executor for Losing {
+    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        self.toy.open(sequence, source)
+    }
+
+    fn release(&mut self, sequence: u64) {
+        self.toy.release(sequence);
+    }
+
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         self.toy.forward(batch)
     }

@@ -6,7 +6,9 @@ use foretoken_testkit::toy::Fault;
 /// Whether the suite notices the mistake with some selection of drafters, all of which it runs.
 fn is_caught(fault: Fault) -> bool {
     let all = drafters();
-    let setting = Setting { fault, batch: 4, ..Setting::plain() };
+    let far = fault == Fault::SumOfLargestAlone;
+    let states = matches!(fault, Fault::GuessPassed | Fault::PassedTwice);
+    let setting = Setting { fault, batch: 4, far, states, ..Setting::plain() };
     let fails = |target, drafters: &[_]| exact(&cases(target), &setting, drafters).is_err();
     let targets = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
     selections(&all).iter().any(|drafters| targets.iter().any(|target| fails(*target, drafters)))
@@ -35,4 +37,19 @@ fn rows_that_know_their_neighbours_are_caught() {
 #[test]
 fn a_forgotten_page_is_caught() {
     assert!(is_caught(Fault::PageForgotten));
+}
+
+#[test]
+fn largest_logits_without_the_sum_of_the_row_are_caught() {
+    assert!(is_caught(Fault::SumOfLargestAlone));
+}
+
+#[test]
+fn a_state_that_passes_guesses_is_caught() {
+    assert!(is_caught(Fault::GuessPassed));
+}
+
+#[test]
+fn a_state_that_passes_a_repeated_pass_twice_is_caught() {
+    assert!(is_caught(Fault::PassedTwice));
 }

@@ -15,7 +15,11 @@ fn settings(window: Option<usize>) -> Vec<Setting> {
         [BudgetKind::Heuristic { nodes_max: 9 }, BudgetKind::Fixed { nodes: 3 }, BudgetKind::Fixed { nodes: 0 }];
     for ((batch, page_len, rows_max), other) in [(1, 4, 64), (7, 1, 64), (16, 16, 24)].into_iter().zip(others) {
         for (budget, window) in [(BudgetKind::default(), None), (other, window)] {
-            all.push(Setting { batch, page_len, rows_max, window, budget, ..Setting::plain() });
+            let (far, about) = (window.is_some() && batch > 1, window.is_some());
+            all.push(Setting { batch, page_len, rows_max, window, about, far, budget, ..Setting::plain() });
+            if window.is_none() && batch > 1 {
+                all.push(Setting { batch, page_len, rows_max, states: true, ..Setting::plain() });
+            }
         }
     }
     for budget in [BudgetKind::Confidence { nodes_max: 9 }, BudgetKind::Threshold { nodes_max: 9 }] {

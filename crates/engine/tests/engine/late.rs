@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use foretoken_drafters::SuffixDrafter;
 use foretoken_engine::{BudgetKind, Clock, Costs, Engine, Event, Race, Request, Stats, Token};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Source};
 use foretoken_speculation::{Ask, Chance, Drafter, News, Opening, Sampling, SequenceId};
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
@@ -58,6 +58,14 @@ impl Clock for Hands {
 struct Timed(ToyExecutor, Hands);
 
 impl Executor for Timed {
+    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        self.0.open(sequence, source)
+    }
+
+    fn release(&mut self, sequence: u64) {
+        self.0.release(sequence);
+    }
+
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         let takes = self.1.0.lock().unwrap().pass;
         self.1.pass(takes);

@@ -257,6 +257,7 @@ fn run(model: &mut Model) {
         start: 0,
         tokens: &tokens,
         parents: &[],
+        certain: 0,
         computed: 0,
         wanted,
         hidden: &[],

@@ -74,7 +74,17 @@ impl Subject {
         for start in 0..tokens.len() {
             let one = &tokens[start..=start];
             let (parents, wanted, hidden) = (&[], &[0], &[0]);
-            let span = Span { sequence: 0, tables: &tables, start, tokens: one, parents, computed: 0, wanted, hidden };
+            let span = Span {
+                sequence: 0,
+                tables: &tables,
+                start,
+                tokens: one,
+                parents,
+                certain: 0,
+                computed: 0,
+                wanted,
+                hidden,
+            };
             forward(&mut plain, &[span], &self.layers);
             let said = [plain.outputs().row(0).to_vec(), hidden_states(&plain, &self.layers, 0)].concat();
             known.insert(tokens[..=start].to_vec(), said);
@@ -161,6 +171,7 @@ impl Piece {
             tables: &sequence.tables,
             start: sequence.tokens.len(),
             tokens: &self.tokens,
+            certain: 0,
             computed: self.computed,
             parents: &self.parents,
             wanted: &self.wanted,
@@ -454,7 +465,17 @@ fn hidden_states_do_not_ask_for_the_head() {
         let layers: Vec<usize> = (0..model.spec().layers).rev().collect();
         let said = |model: &mut Model, wanted: &[u32], hidden: &[u32]| -> Said {
             let (tokens, parents) = (&[5, 3, 8, 1, 9], &[]);
-            let span = Span { sequence: 0, tables: &tables, start: 0, tokens, parents, computed: 0, wanted, hidden };
+            let span = Span {
+                sequence: 0,
+                tables: &tables,
+                start: 0,
+                tokens,
+                parents,
+                certain: 0,
+                computed: 0,
+                wanted,
+                hidden,
+            };
             forward(model, &[span], &layers);
             (0..hidden.len()).flat_map(|row| hidden_states(model, &layers, row)).collect()
         };

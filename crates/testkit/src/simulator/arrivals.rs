@@ -21,6 +21,8 @@ pub struct Arrival {
     pub patience: Option<usize>,
     /// The prompt.
     pub prompt: Vec<Token>,
+    /// What it is about, where the executor has an encoder.
+    pub source: Vec<Token>,
     /// Tokens to generate, at most.
     pub tokens_max: usize,
     /// The sampling law.
@@ -102,10 +104,20 @@ impl Run {
             }
             arrivals.push(next);
         }
+        let far = dice.once_in(4);
+        let encoder = dice.once_in(3).then(|| encoder(dice, texts_max));
+        let sources: Vec<Vec<Token>> = (0..3).map(|_| source(dice, vocabulary)).collect();
+        for arrival in &mut arrivals {
+            arrival.source = if dice.once_in(4) { source(dice, vocabulary) } else { dice.one_of(&sources) };
+        }
+        let states = dice.once_in(3).then(|| [1 + dice.below(texts_max), 2 + dice.below(5)]);
         Run {
+            states,
+            encoder,
             target: (number, vocabulary, order),
             executor: [page_len, positions / page_len, rows_max],
             window,
+            far,
             texts_max,
             drafters,
             arrivals,
@@ -113,6 +125,17 @@ impl Run {
             pages_are_checked: true,
         }
     }
+}
+
+/// An encoder with room for one source of its longest, or for some.
+fn encoder(dice: &mut Dice, texts_max: usize) -> [usize; 3] {
+    let (len_max, page_len) = (1 + dice.below(9), dice.one_of(&[1, 2, 5]));
+    [len_max, page_len, len_max.div_ceil(page_len) * (1 + dice.below(texts_max + 1))]
+}
+
+fn source(dice: &mut Dice, vocabulary: usize) -> Vec<Token> {
+    let len = 1 + dice.below(9);
+    dice.tokens(len, vocabulary)
 }
 
 fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<Token>], drafters: usize) -> Arrival {
@@ -126,6 +149,7 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
         step,
         patience: dice.once_in(5).then(|| dice.below(12)),
         prompt,
+        source: Vec::new(),
         tokens_max: dice.below(30),
         sampling: sampling(dice, vocabulary),
         constrained: dice.once_in(6),

@@ -18,6 +18,15 @@ impl fmt::Display for Run {
         if let Some(window) = self.window {
             write!(out, " and a window of {window}")?;
         }
+        if let Some([slots, fails_every]) = self.states {
+            write!(out, "; {slots} states, pass {fails_every} of several texts fails, and so on")?;
+        }
+        if let Some([len_max, page_len, pages]) = self.encoder {
+            write!(out, "; sources of up to {len_max} tokens in {pages} pages of {page_len}")?;
+        }
+        if self.far {
+            write!(out, "; logits far away")?;
+        }
         write!(out, "; {rows_max} rows a pass, {texts_max} texts at a time")?;
         for (i, number) in self.drafters.iter().enumerate() {
             write!(out, "; drafter {i}: {}", name(*number))?;
@@ -31,9 +40,9 @@ impl fmt::Display for Run {
 
 impl fmt::Display for Arrival {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Arrival { step, patience, prompt, tokens_max, sampling, constrained, stop, .. } = self;
+        let Arrival { step, patience, prompt, source, tokens_max, sampling, constrained, stop, .. } = self;
         let Arrival { seed, drafters, budget, tenant, public_prefix, priority, .. } = self;
-        write!(out, "step {step}: {tokens_max} tokens after {prompt:?}")?;
+        write!(out, "step {step}: {tokens_max} tokens after {prompt:?}, about {source:?}")?;
         if *sampling != (Sampling { temperature: 0.0, ..Sampling::default() }) {
             write!(out, ", seed {seed}, {sampling:?}")?;
         }

@@ -11,7 +11,7 @@ use super::{Arrival, Run};
 type Plainer = fn(&mut Arrival) -> bool;
 
 /// Ways in which a request can be plainer.
-const WAYS: [Plainer; 13] = [
+const WAYS: [Plainer; 14] = [
     |one| std::mem::take(&mut one.step) > 0,
     |one| one.patience.take().is_some(),
     |one| one.stop.take().is_some(),
@@ -31,6 +31,7 @@ const WAYS: [Plainer; 13] = [
         one.prompt.len() < len
     },
     |one| one.prompt.len() > 1 && one.prompt.pop().is_some(),
+    |one| one.source.len() > 1 && one.source.pop().is_some(),
     |one| {
         let plainer = one.tokens_max.saturating_sub(1);
         std::mem::replace(&mut one.tokens_max, plainer) > plainer

@@ -13,7 +13,7 @@ use clap::Args;
 use foretoken::models::Opened;
 use foretoken::settings::ModelSettings;
 use foretoken::{Tokenizer, WeightType};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Span};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Source, Span};
 use foretoken_speculation::Token;
 
 use super::play::{Player, Script};
@@ -167,6 +167,14 @@ impl Pretended {
 }
 
 impl Executor for Pretended {
+    fn open(&mut self, sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        self.real.open(sequence, source)
+    }
+
+    fn release(&mut self, sequence: u64) {
+        self.real.release(sequence);
+    }
+
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         let known = self.real.capacity().vocabulary;
         let is_known = |token: &Token| (*token as usize) < known;

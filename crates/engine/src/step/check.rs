@@ -1,0 +1,84 @@
+//! Which requests are refused, before anything is changed for them.
+//!
+//! Left out: what only shows while they run.
+
+use foretoken_model::SourceCapacity;
+use foretoken_speculation::{Promise, Token};
+
+use super::Engine;
+use crate::request::{BudgetKind, Request, RequestError};
+
+impl Engine {
+    /// Whether a request could ever run.
+    pub(super) fn check(&self, request: &Request) -> Result<(), RequestError> {
+        // Those for whom there is a place wait only until the next step.
+        let places = self.sequences_max.saturating_sub(self.running.len());
+        if self.waiting.len() >= self.waiting_max.saturating_add(places) {
+            return Err(RequestError::Queue { waiting_max: self.waiting_max });
+        }
+        let vocabulary = self.executor.capacity().vocabulary;
+        let unknown = |token: &Token| *token as usize >= vocabulary;
+        if request.prompt.is_empty() {
+            return Err(RequestError::EmptyPrompt);
+        }
+        if request.prompt.len() >= self.context {
+            return Err(RequestError::PromptTooLong { found: request.prompt.len(), context: self.context });
+        }
+        check_source(request, self.executor.capacity().sources.as_ref())?;
+        if let Some(index) = request.prediction.iter().position(unknown) {
+            return Err(RequestError::Prediction { index, found: request.prediction[index], vocabulary });
+        }
+        if let Some(index) = request.prompt.iter().position(unknown) {
+            return Err(RequestError::Token { index, found: request.prompt[index], vocabulary });
+        }
+        let problem = request.sampling.problem();
+        if let Some(problem) = problem.or_else(|| request.draft.problem(&request.sampling)) {
+            return Err(RequestError::Sampling(problem));
+        }
+        if request.top_log_probabilities > Request::TOP_LOG_PROBABILITIES_MAX {
+            return Err(RequestError::TopLogProbabilities { found: request.top_log_probabilities });
+        }
+        let (n_min, nodes_max) = (request.draft.n_min.unwrap_or(0), request.budget.nodes_max());
+        if n_min > nodes_max && !request.drafters.is_empty() {
+            return Err(RequestError::Limits { n_min, nodes_max });
+        }
+        let biased = request.sampling.logit_bias.iter().map(|(token, _)| ("logit_bias", token));
+        let banned = request.sampling.banned_tokens.iter().map(|token| ("banned_tokens", token));
+        if let Some((field, found)) = biased.chain(banned).find(|(_, token)| unknown(token)) {
+            return Err(RequestError::SamplingToken { field, found: *found, vocabulary });
+        }
+        let temperature = request.sampling.temperature;
+        let oracle = matches!(request.budget, BudgetKind::Oracle { .. });
+        if oracle && request.promise != Promise::Exact && temperature != 0.0 {
+            return Err(RequestError::Oracle { promise: request.promise, temperature });
+        }
+        let count = self.drafters.len();
+        for (i, found) in request.drafters.iter().copied().enumerate() {
+            if usize::from(found) >= count {
+                return Err(RequestError::Drafter { found, count });
+            }
+            if request.drafters[..i].contains(&found) {
+                return Err(RequestError::DrafterTwice { found });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// That a request has a source if and only if there is an encoder, and one that it can read.
+fn check_source(request: &Request, capacity: Option<&SourceCapacity>) -> Result<(), RequestError> {
+    let (source, capacity) = match (&request.source, capacity) {
+        (None, None) => return Ok(()),
+        (Some(_), None) => return Err(RequestError::SourceWithoutEncoder),
+        (None, Some(_)) => return Err(RequestError::NoSource),
+        (Some(source), Some(capacity)) => (source, capacity),
+    };
+    let (found, most, vocabulary) = (source.len(), capacity.longest(), capacity.vocabulary);
+    if found == 0 || found > most {
+        return Err(RequestError::SourceLength { found, most });
+    }
+    match source.iter().position(|token| *token as usize >= vocabulary) {
+        Some(index) => Err(RequestError::SourceToken { index, found: source[index], vocabulary }),
+        None => Ok(()),
+    }
+}

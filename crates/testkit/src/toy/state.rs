@@ -1,0 +1,76 @@
+//! Recurrent states of a toy: what a state has passed, in order, so that whatever it passed wrongly is another text.
+//!
+//! A real state is a sum of everything that it has passed and cannot go back. This one only ever grows, too, and knows
+//! by what: the rows of accepted guesses at the beginning of the next pass, certain rows with their own. Rows of guesses
+//! lie behind it as inputs, where they are moved and dropped like keys and values. [`Fault`] lets it pass too much.
+
+use foretoken_model::Span;
+use foretoken_speculation::Token;
+
+use super::Fault;
+
+/// One slot.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    /// Whose text it is of.
+    sequence: u64,
+    /// The tokens that it has passed.
+    passed: Vec<Token>,
+    /// Inputs of the rows behind it.
+    inputs: Vec<Token>,
+}
+
+impl State {
+    /// Takes in the rows of a span. A text that begins finds whatever the slot held before, and takes it over empty.
+    pub(super) fn take(&mut self, span: &Span<'_>, fault: Fault) {
+        if span.start == 0 && span.computed == 0 {
+            *self = Self { sequence: span.sequence, ..Self::default() };
+        }
+        assert_eq!(self.sequence, span.sequence, "a state of another text: {span:?}");
+        if span.computed == 0 {
+            // What lies before the start is the text by now, and what lies behind it was refused.
+            let accepted = span.start.checked_sub(self.passed.len());
+            let accepted = accepted.filter(|accepted| *accepted <= self.inputs.len());
+            let is_lost = || panic!("the text has come to {}, its state to {}", span.start, self.passed.len());
+            let accepted = accepted.unwrap_or_else(|| if fault == Fault::None { is_lost() } else { 0 });
+            self.passed.extend(self.inputs.drain(..accepted));
+            self.inputs.clear();
+        }
+        for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
+            if i < span.certain {
+                self.passed.push(*token);
+            } else {
+                self.inputs.push(*token);
+            }
+        }
+        if fault == Fault::GuessPassed {
+            self.passed.append(&mut self.inputs.clone());
+        }
+    }
+
+    /// The tokens of row `i` of a span, all before it included.
+    pub(super) fn context(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
+        // What a state has passed too often lies at its end.
+        let surplus = self.passed.len() - (span.start + span.certain).min(self.passed.len());
+        if i < span.certain {
+            return self.passed[..(span.start + i + 1 + surplus).min(self.passed.len())].to_vec();
+        }
+        let mut guesses: Vec<Token> = Vec::new();
+        let mut at = Some(i);
+        while let Some(row) = at.filter(|row| *row >= span.certain) {
+            guesses.push(self.inputs[row - span.certain]);
+            at = span.parent(row);
+        }
+        self.passed.iter().copied().chain(guesses.into_iter().rev()).collect()
+    }
+
+    /// Moves inputs of rows, by position.
+    pub(super) fn move_rows(&mut self, from: &[usize], to: usize) {
+        for (from, to) in from.iter().zip(to..) {
+            let behind = self.passed.len();
+            if let [Some(from), Some(to)] = [from, &to].map(|position| position.checked_sub(behind)) {
+                self.inputs[to] = self.inputs[from];
+            }
+        }
+    }
+}
