@@ -70,11 +70,9 @@ impl Logits {
                 tables: &tables,
                 start: i * rows,
                 tokens,
-                parents: &[],
                 certain: tokens.len(),
-                computed: 0,
                 wanted: &wanted,
-                hidden: &[],
+                ..Span::default()
             };
             model.forward(&Batch { spans: &[span], hidden_layers: &[] })?;
             (0..tokens.len()).for_each(|row| logits.extend_from_slice(model.outputs().row(row)));

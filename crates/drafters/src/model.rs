@@ -134,7 +134,7 @@ impl<S: Scorer> ModelDrafter<S> {
         };
         let spans: Vec<TreeSpan<'_>> = growths.iter().map(span).collect();
         let score_asks: Vec<ScoreAsk<'_>> =
-            growths.iter().zip(&spans).map(|(growth, span)| span.ask(asks[growth.ask].sequence)).collect();
+            growths.iter().zip(&spans).map(|(growth, span)| span.ask_of(&asks[growth.ask])).collect();
         let mut row = self.rows.len();
         self.scorer.score(&score_asks, &mut self.rows);
         self.work.passes += 1;
@@ -288,7 +288,7 @@ impl<S: Scorer> Drafter for ModelDrafter<S> {
         let spans: Vec<TreeSpan<'_>> =
             reading.iter().map(|ask| self.caches[&ask.sequence].span(&ask.tokens[..ask.until], true)).collect();
         let score_asks: Vec<ScoreAsk<'_>> =
-            reading.iter().zip(&spans).map(|(ask, span)| span.ask(ask.sequence)).collect();
+            reading.iter().zip(&spans).map(|(ask, span)| span.ask(ask.sequence, ask.until)).collect();
         self.rows.clear();
         self.scorer.score(&score_asks, &mut self.rows);
         // What was refused was not run.

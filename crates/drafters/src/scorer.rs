@@ -26,6 +26,10 @@ pub struct ScoreAsk<'a> {
     pub computed: usize,
     /// The rows whose logits are wanted, ascending, none of the computed ones.
     pub wanted: &'a [u32],
+    /// So many first tokens of the sequence, cached ones included, are final as far as anybody knows: a network with a
+    /// recurrent state brings it forward by these and no others. Not what a draft model has drafted itself, and not the
+    /// end of a text that another vocabulary may cut into other tokens yet.
+    pub certain: usize,
 }
 
 /// Logits, one row for each wanted one of each ask in turn, in one block of memory that is used again.
@@ -120,7 +124,8 @@ pub trait Scorer: Send {
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows);
 
     /// Forgets what is cached of the sequence beyond its first `len` rows: tokens cached for good, then rows of a span.
-    fn truncate(&mut self, sequence: SequenceId, len: usize);
+    /// How many are left: fewer where it cannot go back just so far, and the drafter runs the others again.
+    fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize;
 
     /// Of the span behind the first `start` tokens, keeps these rows for good and forgets the others. `rows`: from the
     /// span's first level downwards, each the parent of the next.

@@ -153,7 +153,8 @@ impl<S: Scorer, T: Translator> Drafter for TranslatedDrafter<S, T> {
             let tokens = self.translator.assistant_tokens(ask.sequence);
             assistant_asks.push(Ask {
                 tokens,
-                written_len: tokens.len(),
+                // The last of them may still change with what the target says next.
+                written_len: tokens.len() - 1,
                 prompt_len: tokens.len(),
                 sampling,
                 constraint: None,

@@ -5,13 +5,17 @@
 //! back behind what is cached for good; if that leads into a shared page, its rows are copied first. Where there is no
 //! room for a sequence it is not scored, and its drafter stays silent.
 //!
+//! A network with recurrent states is shown its spans from where the state stands: rows that a drafter takes for good
+//! may be guesses all the same (those of a draft model that it drafts for), and to a state they are rows of the span
+//! that were computed before. A state that would have to go back begins again.
+//!
 //! Left out: drafting itself, and prefixes that were declared public, which drafters are not told.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Kind, Span};
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Kind, PageTable, Span};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
 use crate::faults::{Fault, is_made};
@@ -24,6 +28,8 @@ pub struct ExecutorScorer {
     sequences: BTreeMap<SequenceId, Held>,
     /// Rows that had a logit that is NaN.
     not_numbers: u64,
+    /// Whether the network has recurrent states.
+    has_states: bool,
 }
 
 /// What a sequence has of the cache.
@@ -33,10 +39,57 @@ struct Held {
     tokens: Vec<Token>,
     /// So many first ones are cached for good.
     good: usize,
+    /// So many first ones the network's recurrent state has passed.
+    passed: usize,
+    /// Behind so many the network sees the span of the ask at hand: behind those that are final and cached.
+    base: usize,
     /// Whether the executor knows of it.
     open: bool,
     /// Whether its cache is not to be used any more: it could not be opened, or rows could not be moved or copied.
     lost: bool,
+}
+
+impl Held {
+    /// Of the rows up to `end` of an ask so many leading ones of the span that the network sees are certain.
+    fn certain(&self, ask: &ScoreAsk<'_>, end: usize) -> usize {
+        // Where cached rows are guesses to the state, so is all that follows them.
+        if self.base < ask.start { 0 } else { ask.certain.saturating_sub(self.base).min(end) }
+    }
+
+    /// The rows of a part as a network with states sees them.
+    fn lay_out(&self, asks: &[ScoreAsk<'_>], part: &AskPart) -> LaidOut {
+        let (ask, end) = (&asks[part.ask], part.rows.end);
+        let guesses = (ask.start - self.base) as u32;
+        let behind = |parent: Option<u32>| parent.map_or(guesses.checked_sub(1), |parent| Some(guesses + parent));
+        let of_guesses = (0..guesses).map(|row| row.checked_sub(1));
+        let parents = match ask.parents.is_empty() {
+            true => Vec::new(),
+            false => of_guesses.chain(ask.parents[..end].iter().map(|parent| behind(*parent))).collect(),
+        };
+        LaidOut {
+            tokens: [&self.tokens[self.base..ask.start], &ask.tokens[..end]].concat(),
+            parents,
+            certain: self.certain(ask, end),
+            computed: guesses as usize + part.rows.start,
+            wanted: ask.wanted[part.wanted.clone()].iter().map(|row| guesses + row).collect(),
+        }
+    }
+}
+
+/// The rows of an ask behind the state of its sequence.
+struct LaidOut {
+    tokens: Vec<Token>,
+    parents: Vec<Option<u32>>,
+    certain: usize,
+    computed: usize,
+    wanted: Vec<u32>,
+}
+
+impl LaidOut {
+    fn span<'a>(&'a self, sequence: u64, tables: &'a [PageTable], start: usize) -> Span<'a> {
+        let Self { tokens, parents, certain, computed, wanted } = self;
+        Span { sequence, tables, start, tokens, certain: *certain, computed: *computed, parents, wanted, hidden: &[] }
+    }
 }
 
 /// A part of an ask in one pass.
@@ -52,14 +105,14 @@ impl ExecutorScorer {
     /// Takes over an executor, all of whose pages are free.
     ///
     /// # Panics
-    /// As [`Engine::new`](crate::Engine::new), and if it has an encoder or recurrent states, which drafts cannot have.
+    /// As [`Engine::new`](crate::Engine::new), and if it has an encoder, which drafts cannot have yet.
     pub fn new(executor: Box<dyn Executor>) -> Self {
         let capacity = executor.capacity();
         assert_eq!(capacity.problem(), None, "an executor that says of itself");
-        let goes_back = capacity.sources.is_none() && capacity.groups.iter().all(|group| group.kind == Kind::Attention);
-        assert!(goes_back, "a draft model of keys and values alone, not of {capacity:?}");
-        let pages = Pages::that_keep_all(executor.capacity());
-        Self { executor, pages, sequences: BTreeMap::new(), not_numbers: 0 }
+        assert_eq!(capacity.sources, None, "a draft model with an encoder");
+        let has_states = capacity.groups.iter().any(|group| group.kind == Kind::State);
+        let pages = Pages::that_keep_all(capacity);
+        Self { executor, pages, sequences: BTreeMap::new(), not_numbers: 0, has_states }
     }
 
     /// Checks the bookkeeping of pages, as [`Pages::check`].
@@ -79,7 +132,7 @@ impl ExecutorScorer {
     /// (A tree may have more rows than the context positions; the executor itself refuses positions that it does not
     /// have.)
     fn make_room(&mut self, ask: &ScoreAsk<'_>) -> bool {
-        let Self { pages, sequences, .. } = self;
+        let Self { pages, sequences, has_states, .. } = self;
         let held = sequences.get_mut(&ask.sequence).unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         if held.lost {
             return false;
@@ -89,6 +142,8 @@ impl ExecutorScorer {
         held.tokens.truncate(cached);
         held.tokens.extend_from_slice(&ask.tokens[ask.computed..]);
         held.good = ask.start;
+        held.base = if *has_states { ask.start.min(ask.certain).max(held.passed) } else { ask.start };
+        assert!(held.base <= ask.start, "a state has passed {} tokens, asked from {}", held.base, ask.start);
         pages.enter_full(&mut held.pages, &held.tokens[..held.good]);
         let is_grown = pages.grow(&mut held.pages, ask.start + ask.tokens.len());
         if is_grown {
@@ -124,12 +179,17 @@ impl ExecutorScorer {
                         row += 1;
                     }
                     done[part.ask] = part.rows.end;
+                    let held = self.sequences.get_mut(&asks[part.ask].sequence).expect("it was run");
+                    held.passed = held.passed.max(held.base + held.certain(&asks[part.ask], part.rows.end));
                 }
             }
             (Err(_), [part]) => {
                 let before = first + asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
                 rows.refuse(before.min(rows.len())..(before + part.wanted.start).min(rows.len()));
                 done[part.ask] = asks[part.ask].tokens.len();
+                // A state that passed the parts before cannot be asked for them again.
+                let held = self.sequences.get_mut(&asks[part.ask].sequence).expect("it was asked for");
+                held.lost |= held.passed > held.base;
             }
             (Err(_), parts) => {
                 parts.iter().for_each(|part| self.run(asks, done, std::slice::from_ref(part), rows, first));
@@ -138,16 +198,24 @@ impl ExecutorScorer {
     }
 
     fn forward(&mut self, asks: &[ScoreAsk<'_>], parts: &[AskPart]) -> Result<(), ExecutorError> {
+        let laid_out: Vec<LaidOut> = match self.has_states {
+            true => parts.iter().map(|part| self.sequences[&asks[part.ask].sequence].lay_out(asks, part)).collect(),
+            false => Vec::new(),
+        };
         let spans: Vec<Span<'_>> = parts
             .iter()
-            .map(|part| {
+            .enumerate()
+            .map(|(i, part)| {
                 let ask = &asks[part.ask];
+                if let Some(laid_out) = laid_out.get(i) {
+                    let held = &self.sequences[&ask.sequence];
+                    return laid_out.span(ask.sequence.0, held.pages.tables(), held.base);
+                }
                 Span {
                     sequence: ask.sequence.0,
                     tables: self.sequences[&ask.sequence].pages.tables(),
                     start: ask.start,
                     tokens: &ask.tokens[..part.rows.end],
-                    // What a draft model is given may all be guesses: nobody says here what is not.
                     certain: 0,
                     computed: part.rows.start,
                     parents: &ask.parents[..part.rows.end.min(ask.parents.len())],
@@ -164,7 +232,8 @@ impl Scorer for ExecutorScorer {
     fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
         let pages = self.pages.open(tenant, 0);
         let lost = self.executor.open(sequence.0, None).is_err();
-        self.sequences.insert(sequence, Held { pages, tokens: Vec::new(), good: 0, open: !lost, lost });
+        self.sequences
+            .insert(sequence, Held { pages, tokens: Vec::new(), good: 0, passed: 0, base: 0, open: !lost, lost });
     }
 
     fn adopt(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {
@@ -176,7 +245,7 @@ impl Scorer for ExecutorScorer {
         // Nothing is relied on.
         pages.release(&mut held.pages, &[]);
         held.tokens.clear();
-        held.good = 0;
+        (held.good, held.passed) = (0, 0);
         let adopted = pages.adopt(&mut held.pages, tokens, tokens.len());
         if !copy(&mut **executor, &held.pages, &adopted) {
             pages.release(&mut held.pages, &[]);
@@ -217,15 +286,18 @@ impl Scorer for ExecutorScorer {
         (rows.len()..first + all).for_each(|_| rows.push(None));
     }
 
-    fn truncate(&mut self, sequence: SequenceId, len: usize) {
+    fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
         let Self { executor, pages, sequences, .. } = self;
-        if let Some(held) = sequences.get_mut(&sequence) {
-            let left = pages.truncate(&mut held.pages, len);
-            held.tokens.truncate(len);
-            held.good = held.good.min(left.len);
-            // Its drafter relies on these rows.
-            held.lost |= left.len < len || !copy(&mut **executor, &held.pages, &left);
+        let Some(held) = sequences.get_mut(&sequence) else { return 0 };
+        let cut = (len >= held.passed).then(|| pages.truncate(&mut held.pages, len));
+        let left = cut.filter(|left| copy(&mut **executor, &held.pages, left)).map_or(0, |left| left.len);
+        if left == 0 {
+            pages.release(&mut held.pages, &[]);
+            held.passed = 0;
         }
+        held.tokens.truncate(left);
+        held.good = held.good.min(left);
+        left
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {

@@ -99,17 +99,7 @@ fn time_passes(model: &mut Model, cached: usize, rows: usize) -> (f64, f64) {
         model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect()).collect();
     let mut forward = |start: usize, len: usize, wanted: &[u32]| {
         let tokens: Vec<u32> = (0..len).map(|i| ((start + i) * 7919 % VOCABULARY) as u32).collect();
-        let span = Span {
-            sequence: 0,
-            tables: &tables,
-            start,
-            tokens: &tokens,
-            parents: &[],
-            certain: 0,
-            computed: 0,
-            wanted,
-            hidden: &[],
-        };
+        let span = Span { sequence: 0, tables: &tables, start, tokens: &tokens, wanted, ..Span::default() };
         model.forward(&Batch { spans: &[span], hidden_layers: &[] }).expect("the batch fits");
     };
     if cached > 0 {

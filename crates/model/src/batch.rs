@@ -24,7 +24,7 @@ impl PageId {
 pub type PageTable = Vec<PageId>;
 
 /// New tokens of one sequence, to be scored on top of what is cached.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Span<'a> {
     /// Whose tokens they are: a sequence that is open ([`Executor::open`](crate::Executor::open)).
     pub sequence: u64,
@@ -35,8 +35,8 @@ pub struct Span<'a> {
     /// The tokens of the rows.
     pub tokens: &'a [Token],
     /// So many leading rows, a chain, are certain: they are the text, and what comes of the pass cannot change them
-    /// (rows of a prompt, the pending token). The others are guesses. A recurrent state passes the certain ones with the
-    /// pass; networks without one have no use for it.
+    /// (rows of a prompt, the pending token). The others are guesses. A recurrent state passes the certain ones with
+    /// the pass; networks without one have no use for it.
     pub certain: usize,
     /// So many leading rows were computed and stored by earlier passes of the same span, then shorter: they are seen by
     /// the rows that continue them, and not run again. A tree grows this way, a few rows a pass.

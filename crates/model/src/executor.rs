@@ -137,7 +137,8 @@ impl Group {
     }
 }
 
-/// What an encoder reads for a sequence, and where the rows of it lie that the sequence's own rows see (cross attention).
+/// What an encoder reads for a sequence, and where the rows of it lie that the sequence's own rows see (cross
+/// attention).
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// Its tokens, at least one.

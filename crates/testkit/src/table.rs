@@ -137,6 +137,8 @@ pub struct TableScorer {
     pub context_max: usize,
     /// It has no room for a sequence of more rows than this, and says so by empty rows.
     pub room: usize,
+    /// It cannot go back without forgetting everything.
+    pub forgets: bool,
     /// Calls, and rows that they computed.
     pub counts: (usize, usize),
     caches: BTreeMap<SequenceId, Vec<Token>>,
@@ -145,7 +147,8 @@ pub struct TableScorer {
 impl TableScorer {
     /// A scorer without bounds.
     pub fn new(table: Table) -> TableScorer {
-        TableScorer { table, context_max: usize::MAX, room: usize::MAX, counts: (0, 0), caches: BTreeMap::new() }
+        let (context_max, room, forgets) = (usize::MAX, usize::MAX, false);
+        TableScorer { table, context_max, room, forgets, counts: (0, 0), caches: BTreeMap::new() }
     }
 
     /// What is cached of a sequence, row by row.
@@ -199,8 +202,10 @@ impl Scorer for TableScorer {
         }
     }
 
-    fn truncate(&mut self, sequence: SequenceId, len: usize) {
-        self.caches.get_mut(&sequence).expect("an open sequence").truncate(len);
+    fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
+        let left = if self.forgets { 0 } else { len };
+        self.caches.get_mut(&sequence).expect("an open sequence").truncate(left);
+        left
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {

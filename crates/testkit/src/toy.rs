@@ -409,8 +409,7 @@ mod tests {
         let tokens: Vec<Token> = (0..10).map(|i| i * 3 % 7).collect();
         let say = |toy: &mut ToyExecutor, table: usize, start: usize| {
             let (tables, tokens, wanted) = (&tables[table], &tokens[start..], &[(9 - start) as u32]);
-            let span =
-                Span { sequence: 0, tables, start, tokens, certain: 0, computed: 0, parents: &[], wanted, hidden: &[] };
+            let span = Span { sequence: 0, tables, start, tokens, wanted, ..Span::default() };
             toy.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap();
             toy.outputs().row(0).to_vec()
         };

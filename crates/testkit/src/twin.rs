@@ -26,7 +26,15 @@ pub struct TwinScorer {
 impl TwinScorer {
     /// A draft model of this table, with `pages` pages of `page_len` positions, and passes of up to `rows_max` rows.
     pub fn new(table: Table, page_len: usize, pages: usize, rows_max: usize) -> TwinScorer {
-        let toy = ToyExecutor::new(table.clone(), page_len, pages, rows_max);
+        TwinScorer::of(ToyExecutor::new(table.clone(), page_len, pages, rows_max), table)
+    }
+
+    /// The same with recurrent states, for so many sequences at a time.
+    pub fn with_states(table: Table, page_len: usize, pages: usize, rows_max: usize, slots: usize) -> TwinScorer {
+        TwinScorer::of(ToyExecutor::new(table.clone(), page_len, pages, rows_max).with_states(slots), table)
+    }
+
+    fn of(toy: ToyExecutor, table: Table) -> TwinScorer {
         let (paged, naive) = (ExecutorScorer::new(Box::new(toy)), TableScorer::new(table));
         TwinScorer { paged, naive, expected: LogitRows::new(), calls: 0 }
     }
@@ -63,9 +71,10 @@ impl Scorer for TwinScorer {
         }
     }
 
-    fn truncate(&mut self, sequence: SequenceId, len: usize) {
-        self.paged.truncate(sequence, len);
-        self.naive.truncate(sequence, len);
+    fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
+        let left = self.paged.truncate(sequence, len);
+        assert!(left <= len, "{left} rows are left of {len}");
+        self.naive.truncate(sequence, left)
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
@@ -80,5 +89,43 @@ impl Scorer for TwinScorer {
 
     fn context_max(&self) -> usize {
         self.paged.context_max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::toy::Fault;
+
+    /// A draft of one guess that was wrong, and what comes in its place.
+    fn draft_once(fault: Fault) {
+        let (table, sequence) = (Table::seeded(7, 40, 3), SequenceId(1));
+        let toy = ToyExecutor::new(table.clone(), 4, 20, 64).with_states(2).with_fault(fault);
+        let mut twin = TwinScorer::of(toy, table);
+        twin.open(sequence, Tenant(0));
+        let ask = |start, tokens, wanted, certain| {
+            let (parents, computed) = (&[][..], 0);
+            ScoreAsk { sequence, start, tokens, parents, computed, wanted, certain }
+        };
+        let mut rows = LogitRows::new();
+        twin.score(&[ask(0, &[1, 2, 3], &[1, 2], 2)], &mut rows);
+        assert_eq!(twin.truncate(sequence, 2), 2);
+        twin.score(&[ask(2, &[4, 5], &[0, 1], 3)], &mut rows);
+        assert!((0..4).all(|row| rows.row(row).is_some()));
+        // Behind what it has passed it begins again.
+        assert_eq!(twin.truncate(sequence, 2), 0);
+        twin.score(&[ask(0, &[1, 2, 6], &[2], 3)], &mut rows);
+        twin.close(sequence);
+    }
+
+    #[test]
+    fn a_state_of_a_draft_goes_back_by_what_it_never_passed() {
+        draft_once(Fault::None);
+    }
+
+    #[test]
+    #[should_panic(expected = "row 0 of ScoreAsk")]
+    fn a_state_of_a_draft_that_passes_guesses_is_seen() {
+        draft_once(Fault::GuessPassed);
     }
 }

@@ -311,8 +311,8 @@ impl Scorer for BreakingScorer {
         assert!(goes_well, "a pass that goes wrong");
     }
 
-    fn truncate(&mut self, sequence: SequenceId, len: usize) {
-        self.0.truncate(sequence, len);
+    fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
+        self.0.truncate(sequence, len)
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {

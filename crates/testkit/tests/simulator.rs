@@ -114,14 +114,25 @@ fn every_text_is_the_naive_decoders_whatever_arrives_and_goes() {
 /// In so many runs a mistake has to be found. (Each is found in the first fifty.)
 const RUNS_OF_A_MISTAKE: u64 = 500;
 
+/// Of so many runs that find a mistake one has to show it by a few requests. (Nearly always it is the first. Where a
+/// mistake needs a coincidence of hashes, leaving out any request can undo it.)
+const SHOWN_OF: usize = 3;
+
 /// That a mistake is found, and shown small.
 fn is_found(mistake: Mistake) {
-    let (failure, _) = first_failure(0..RUNS_OF_A_MISTAKE, mistake);
-    let (number, run) = failure.unwrap_or_else(|| panic!("{mistake:?} was not found"));
-    let smallest = run.clone().smallest(|run| mistake.check(run).is_err());
-    let error = mistake.check(&smallest).expect_err("it failed a moment ago");
-    println!("{mistake:?}: run {number}: {error}\n{smallest}");
-    assert!(smallest.arrivals.len() <= run.arrivals.len().min(4), "{mistake:?}, run {number}: {smallest}");
+    let mut from = 0;
+    for _ in 0..SHOWN_OF {
+        let (failure, _) = first_failure(from..RUNS_OF_A_MISTAKE, mistake);
+        let (number, run) = failure.unwrap_or_else(|| panic!("{mistake:?} was not found from run {from} on"));
+        let smallest = run.clone().smallest(|run| mistake.check(run).is_err());
+        let error = mistake.check(&smallest).expect_err("it failed a moment ago");
+        println!("{mistake:?}: run {number}: {error}\n{smallest}");
+        if smallest.arrivals.len() <= run.arrivals.len().min(4) {
+            return;
+        }
+        from = number + 1;
+    }
+    panic!("{mistake:?} was not shown by a few requests");
 }
 
 #[test]

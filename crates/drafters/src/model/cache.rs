@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use crate::scorer::common_prefix;
 use crate::{ScoreAsk, Scorer};
-use foretoken_speculation::{SequenceId, Token};
+use foretoken_speculation::{Ask, SequenceId, Token};
 
 /// The rows of one sequence in the order in which the scorer has them.
 #[derive(Clone, Debug, Default)]
@@ -45,19 +45,23 @@ impl Cached {
         // A draft that ended in a panic, of whichever sequence, left rows that were never run, or perhaps.
         self.truncate(self.computed);
         if std::mem::take(&mut self.in_pass) {
-            scorer.truncate(sequence, self.len());
+            let left = scorer.truncate(sequence, self.len());
+            self.ran.truncate(left);
+            self.truncate(left.saturating_sub(self.ran.len()));
         }
         let tokens = &tokens[..tokens.len() - 1];
         let same = common_prefix(&self.ran, tokens);
         let path = if same < self.ran.len() { Vec::new() } else { self.path(&tokens[same..]) };
         let kept = same + path.len();
+        let mut left = kept;
         if path.iter().enumerate().any(|(i, row)| *row as usize != i) {
             scorer.keep_path(sequence, same, &path);
         } else if kept < self.len() {
-            scorer.truncate(sequence, kept);
+            left = scorer.truncate(sequence, kept);
         }
         self.ran.truncate(same);
         self.ran.extend_from_slice(&tokens[same..kept]);
+        self.ran.truncate(left);
         self.truncate(0);
     }
 
@@ -125,8 +129,14 @@ pub(super) struct TreeSpan<'a> {
 }
 
 impl TreeSpan<'_> {
-    pub(super) fn ask(&self, sequence: SequenceId) -> ScoreAsk<'_> {
+    /// What is asked of the scorer for this ask.
+    pub(super) fn ask_of(&self, ask: &Ask<'_>) -> ScoreAsk<'_> {
+        self.ask(ask.sequence, ask.written_len)
+    }
+
+    /// `certain`: as [`ScoreAsk::certain`].
+    pub(super) fn ask(&self, sequence: SequenceId, certain: usize) -> ScoreAsk<'_> {
         let TreeSpan { start, tokens, parents, computed, wanted } = self;
-        ScoreAsk { sequence, start: *start, tokens, parents, computed: *computed, wanted }
+        ScoreAsk { sequence, start: *start, tokens, parents, computed: *computed, wanted, certain }
     }
 }

@@ -62,8 +62,9 @@ impl Scorer for Successor {
             }
         }
     }
-    fn truncate(&mut self, sequence: SequenceId, len: usize) {
+    fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
         self.cached.get_mut(&sequence).unwrap().truncate(len);
+        len
     }
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
         let cached = self.cached.get_mut(&sequence).unwrap();

@@ -19,6 +19,10 @@ use crate::translate::{Reading, Translator};
 use crate::{LogitRows, ScoreAsk, Scorer};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
+/// So many last tokens of the assistant's are thought to change yet with what follows, for each of the target's tokens
+/// that is a guess, and as many without any.
+const OPEN_TOKENS: usize = 4;
+
 /// A [`Scorer`] in the target's vocabulary, over an assistant with another one.
 #[derive(Debug)]
 pub struct SharedScorer<S, T> {
@@ -35,6 +39,8 @@ pub struct SharedScorer<S, T> {
 struct Text {
     /// The target tokens that are there for good.
     kept: Vec<Token>,
+    /// So many first target tokens are final.
+    final_len: usize,
     /// The last span behind them.
     tokens: Vec<Token>,
     parents: Vec<Option<u32>>,
@@ -42,6 +48,8 @@ struct Text {
     reading: Reading,
     /// The assistant's tokens that were run.
     ran: Vec<Token>,
+    /// So many first ones of them are taken to be final.
+    certain: usize,
 }
 
 impl Text {
@@ -83,6 +91,7 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         assert!(start >= kept, "{kept} tokens are there for good, asked from {start}");
         text.keep_row((start - kept).checked_sub(1).map(|last| last as u32));
         assert!(text.kept.len() == start, "rows up to {start} behind {kept} are no chain");
+        text.final_len = ask.certain;
         text.tokens.extend_from_slice(ask.tokens);
         text.parents.extend_from_slice(ask.parents);
     }
@@ -94,14 +103,17 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         let path = text.path(row);
         text.reading.read(&mut self.translator, sequence, [&text.kept, &path]);
         let assistant = self.translator.assistant_tokens(sequence);
+        // What was cut once mostly stays as it is, but for the end. If it does not, the assistant runs it again.
+        let guesses = (text.kept.len() + path.len()).saturating_sub(text.final_len);
+        text.certain = assistant.len().saturating_sub(OPEN_TOKENS * (1 + guesses));
         if text.ran.is_empty() && !assistant.is_empty() {
             let adopted = self.scorer.adopt(sequence, &assistant[..assistant.len() - 1]);
             text.ran.extend_from_slice(&assistant[..adopted]);
         }
         let same = common_prefix(&text.ran, &assistant[..assistant.len().saturating_sub(1)]);
         if same < text.ran.len() {
-            text.ran.truncate(same);
-            self.scorer.truncate(sequence, same);
+            let left = self.scorer.truncate(sequence, same);
+            text.ran.truncate(left);
         }
         let has_row = !self.translator.shared(sequence).is_empty();
         has_row && !assistant.is_empty() && assistant.len() <= self.scorer.context_max()
@@ -119,7 +131,8 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         let score_ask = |(sequence, last)| {
             let start = self.texts[&sequence].ran.len();
             let tokens = &self.translator.assistant_tokens(sequence)[start..];
-            ScoreAsk { sequence, start, tokens, parents: &[], computed: 0, wanted: last }
+            let certain = self.texts[&sequence].certain.min(start + tokens.len());
+            ScoreAsk { sequence, start, tokens, parents: &[], computed: 0, wanted: last, certain }
         };
         let asks: Vec<ScoreAsk<'_>> = running().zip(lasts.iter().map(|last| last.as_slice())).map(score_ask).collect();
         self.rows.clear();
@@ -166,12 +179,13 @@ impl<S: Scorer, T: Translator> Scorer for SharedScorer<S, T> {
         }
     }
 
-    fn truncate(&mut self, sequence: SequenceId, len: usize) {
+    fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
         let text = self.text(sequence);
         let rows = len.saturating_sub(text.kept.len());
         text.tokens.truncate(rows);
         text.parents.truncate(rows);
         text.kept.truncate(len);
+        len
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {

@@ -72,11 +72,8 @@ impl Engine {
                 tables: pages.tables(),
                 start: 0,
                 tokens: &tokens[..rows],
-                certain: 0,
-                computed: 0,
-                parents: &[],
                 wanted: &wanted[..rows],
-                hidden: &[],
+                ..Span::default()
             };
             let started = self.clock.now();
             let ran = self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] });

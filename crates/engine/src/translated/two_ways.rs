@@ -42,8 +42,8 @@ impl Scorer for Lent {
         self.network().score(asks, rows);
     }
 
-    fn truncate(&mut self, sequence: SequenceId, len: usize) {
-        self.network().truncate(sequence, len);
+    fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
+        self.network().truncate(sequence, len)
     }
 
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {

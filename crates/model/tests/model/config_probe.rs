@@ -251,17 +251,7 @@ fn run(model: &mut Model) {
     let tokens = vec![0; 4.min(model.capacity().context_max)];
     let wanted = [0, tokens.len() as u32 - 1];
     let wanted = &wanted[..tokens.len().min(2)];
-    let span = Span {
-        sequence: 0,
-        tables: &tables,
-        start: 0,
-        tokens: &tokens,
-        parents: &[],
-        certain: 0,
-        computed: 0,
-        wanted,
-        hidden: &[],
-    };
+    let span = Span { sequence: 0, tables: &tables, start: 0, tokens: &tokens, wanted, ..Span::default() };
     model.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap_or_else(|error| panic!("{error}"));
     let vocabulary = model.spec().vocabulary;
     assert!((0..wanted.len()).all(|row| model.outputs().row(row).len() == vocabulary));

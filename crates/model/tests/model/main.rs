@@ -55,8 +55,7 @@ pub fn logits(model: &mut Model, tokens: &[u32], lengths: &[usize]) -> Vec<f32> 
         let wanted: Vec<u32> = (0..len as u32).collect();
         let tokens = &tokens[start..start + len];
         let (parents, wanted, hidden) = (&[], &wanted[..], &[]);
-        let span =
-            Span { sequence: 0, tables: &tables, start, tokens, parents, certain: 0, computed: 0, wanted, hidden };
+        let span = Span { sequence: 0, tables: &tables, start, tokens, parents, wanted, hidden, ..Span::default() };
         model.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap_or_else(|e| panic!("{e}"));
         (0..len).for_each(|row| all.extend_from_slice(model.outputs().row(row)));
         (start, pass) = (start + len, pass + 1);

@@ -74,17 +74,7 @@ impl Subject {
         for start in 0..tokens.len() {
             let one = &tokens[start..=start];
             let (parents, wanted, hidden) = (&[], &[0], &[0]);
-            let span = Span {
-                sequence: 0,
-                tables: &tables,
-                start,
-                tokens: one,
-                parents,
-                certain: 0,
-                computed: 0,
-                wanted,
-                hidden,
-            };
+            let span = Span { tables: &tables, start, tokens: one, parents, wanted, hidden, ..Span::default() };
             forward(&mut plain, &[span], &self.layers);
             let said = [plain.outputs().row(0).to_vec(), hidden_states(&plain, &self.layers, 0)].concat();
             known.insert(tokens[..=start].to_vec(), said);
@@ -171,11 +161,11 @@ impl Piece {
             tables: &sequence.tables,
             start: sequence.tokens.len(),
             tokens: &self.tokens,
-            certain: 0,
             computed: self.computed,
             parents: &self.parents,
             wanted: &self.wanted,
             hidden: &self.hidden,
+            ..Span::default()
         }
     }
 
@@ -465,17 +455,7 @@ fn hidden_states_do_not_ask_for_the_head() {
         let layers: Vec<usize> = (0..model.spec().layers).rev().collect();
         let said = |model: &mut Model, wanted: &[u32], hidden: &[u32]| -> Said {
             let (tokens, parents) = (&[5, 3, 8, 1, 9], &[]);
-            let span = Span {
-                sequence: 0,
-                tables: &tables,
-                start: 0,
-                tokens,
-                parents,
-                certain: 0,
-                computed: 0,
-                wanted,
-                hidden,
-            };
+            let span = Span { tables: &tables, start: 0, tokens, parents, wanted, hidden, ..Span::default() };
             forward(model, &[span], &layers);
             (0..hidden.len()).flat_map(|row| hidden_states(model, &layers, row)).collect()
         };

@@ -25,8 +25,7 @@ fn tables(model: &Model, first: u32) -> Vec<PageTable> {
 fn read(model: &mut Model, tables: &[PageTable]) {
     let tokens: Vec<u32> = (0..LEN as u32).map(|i| (i * i + 3) % 47).collect();
     let (start, wanted, hidden) = (0, &[0], &[]);
-    let span =
-        Span { sequence: 0, tables, start, tokens: &tokens, certain: 0, computed: 0, parents: &[], wanted, hidden };
+    let span = Span { sequence: 0, tables, start, tokens: &tokens, wanted, hidden, ..Span::default() };
     model.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap_or_else(|error| panic!("{error}"));
 }
 

@@ -9,7 +9,7 @@ use foretoken_drafters::{
 };
 use foretoken_speculation::{Ask, Chance, Drafter, NodeId, Proposal, Sampling, Token};
 
-use crate::table::{Table, mix};
+use crate::table::{Table, TableScorer, mix};
 use crate::twin::TwinScorer;
 use crate::vocabulary;
 
@@ -25,6 +25,7 @@ pub struct Registered {
 pub fn drafters() -> Vec<Registered> {
     let mut all = continuations();
     all.extend(with_a_model());
+    all.extend(with_states());
     all.extend(with_trees_of_a_model());
     all.extend(without_a_model());
     all.extend(tries());
@@ -108,6 +109,59 @@ fn with_a_model() -> Vec<Registered> {
             },
         },
         Registered { name: "random trees", make: |t| Box::new(RandomTrees { vocabulary: t.vocabulary() }) },
+    ]
+}
+
+/// Draft models with recurrent states, alone and in all company.
+fn with_states() -> Vec<Registered> {
+    /// Rows depend on many tokens, so that a state that passed too much is seen. Few rows a pass.
+    fn network(vocabulary: usize, seed: u64) -> TwinScorer {
+        TwinScorer::with_states(Table::seeded(vocabulary, 40, seed), 2, 400, 5, 20)
+    }
+    vec![
+        Registered {
+            name: "draft with a state, in trees",
+            make: |t| {
+                let mut drafter = ModelDrafter::new(network(t.vocabulary(), 80));
+                drafter.settings.p_split = Some(0.2);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "draft with a state under a draft with a state",
+            make: |t| {
+                let mut inner = ModelDrafter::new(network(t.vocabulary(), 81));
+                inner.settings.p_split = Some(0.2);
+                let outer = ModelDrafter::new(network(t.vocabulary(), 81));
+                Box::new(outer.with_inner(Box::new(inner)))
+            },
+        },
+        Registered {
+            name: "translated draft with a state",
+            make: |t| {
+                let translator = vocabulary::translator(t.vocabulary(), 9, 10);
+                Box::new(TranslatedDrafter::new(network(9, 82), translator))
+            },
+        },
+        Registered {
+            name: "draft with a state over shared tokens",
+            make: |t| {
+                let translator = vocabulary::translator(t.vocabulary(), 9, 10);
+                let mut drafter = ModelDrafter::new(SharedScorer::new(network(9, 83), translator));
+                drafter.settings.p_split = Some(0.1);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "draft that cannot go back",
+            make: |t| {
+                let mut scorer = TableScorer::new(Table::seeded(t.vocabulary(), 2, 84));
+                scorer.forgets = true;
+                let mut drafter = ModelDrafter::new(scorer);
+                drafter.settings.p_split = Some(0.2);
+                Box::new(drafter)
+            },
+        },
     ]
 }
 

@@ -31,7 +31,7 @@ const WAYS: [Plainer; 14] = [
         one.prompt.len() < len
     },
     |one| one.prompt.len() > 1 && one.prompt.pop().is_some(),
-    |one| one.source.len() > 1 && one.source.pop().is_some(),
+    |one| std::mem::replace(&mut one.source, vec![0]) != [0],
     |one| {
         let plainer = one.tokens_max.saturating_sub(1);
         std::mem::replace(&mut one.tokens_max, plainer) > plainer

@@ -1,8 +1,9 @@
 //! Recurrent states of a toy: what a state has passed, in order, so that whatever it passed wrongly is another text.
 //!
 //! A real state is a sum of everything that it has passed and cannot go back. This one only ever grows, too, and knows
-//! by what: the rows of accepted guesses at the beginning of the next pass, certain rows with their own. Rows of guesses
-//! lie behind it as inputs, where they are moved and dropped like keys and values. [`Fault`] lets it pass too much.
+//! by what: the rows of accepted guesses at the beginning of the next pass, certain rows with their own. Rows of
+//! guesses lie behind it as inputs, where they are moved and dropped like keys and values. [`Fault`] lets it pass too
+//! much.
 
 use foretoken_model::Span;
 use foretoken_speculation::Token;
@@ -27,15 +28,17 @@ impl State {
             *self = Self { sequence: span.sequence, ..Self::default() };
         }
         assert_eq!(self.sequence, span.sequence, "a state of another text: {span:?}");
-        if span.computed == 0 {
-            // What lies before the start is the text by now, and what lies behind it was refused.
-            let accepted = span.start.checked_sub(self.passed.len());
-            let accepted = accepted.filter(|accepted| *accepted <= self.inputs.len());
-            let is_lost = || panic!("the text has come to {}, its state to {}", span.start, self.passed.len());
-            let accepted = accepted.unwrap_or_else(|| if fault == Fault::None { is_lost() } else { 0 });
-            self.passed.extend(self.inputs.drain(..accepted));
-            self.inputs.clear();
+        // What lies before the start is the text by now; of what lies behind it the computed rows stay, unless they are
+        // certain, and were passed.
+        let accepted = span.start.saturating_sub(self.passed.len());
+        let early = self.passed.len().saturating_sub(span.start);
+        if fault == Fault::None {
+            let (come, rows) = (span.start, self.inputs.len());
+            assert!(accepted <= rows, "the text has come to {come}, its state to {}", self.passed.len());
+            assert!(early <= span.certain.min(span.computed), "the state has passed {early} rows of {span:?}");
         }
+        self.passed.extend(self.inputs.drain(..accepted.min(self.inputs.len())));
+        self.inputs.truncate(span.computed.saturating_sub(early));
         for (i, token) in span.tokens.iter().enumerate().skip(span.computed) {
             if i < span.certain {
                 self.passed.push(*token);
