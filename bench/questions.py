@@ -7,6 +7,7 @@ order, so that a subset is the same on every machine. The model is SmolLM2-135M-
 the second turns of conversations.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -55,7 +56,7 @@ def of_line(place, line):
     id, category, turns = (fields.get(name) for name in ("question_id", "category", "turns"))
     if not isinstance(id, int):
         raise Wrong(f"{place}: question_id: expected a number, found {json.dumps(id)[:40]}")
-    if category not in CHAT and category not in CATEGORIES:
+    if not isinstance(category, str) or category not in CHAT and category not in CATEGORIES:
         expected = ", ".join([*CATEGORIES, *sorted(CHAT)])
         raise Wrong(f"{place}: category: expected one of {expected}, found {json.dumps(category)[:40]}")
     if not isinstance(turns, list) or not turns or not isinstance(turns[0], str) or not turns[0].strip():
@@ -125,12 +126,66 @@ def of_options(given):
     if not given.questions:
         raise Wrong("--questions: expected the path of Spec-Bench's question.jsonl (also FORETOKEN_QUESTIONS)")
     questions = chosen(read(given.questions), given.questions_count)
-    if not Path(given.foretoken).is_file():
+    # Of a path without a folder it would be taken for a name to be looked up in PATH.
+    given.foretoken = Path(given.foretoken).absolute()
+    if not given.foretoken.is_file():
         raise Wrong(f"--foretoken {given.foretoken}: no such file (cargo build --release, or the variable FORETOKEN)")
+    if not os.access(given.foretoken, os.X_OK):
+        raise Wrong(f"--foretoken {given.foretoken}: expected a program, found a file that cannot be run")
     model = Path(given.model) if given.model else smollm2(target() / "smollm2")
     if not model.is_file():
         raise Wrong(f"--model {model}: no such file")
     return questions, model
+
+
+def hashed(path):
+    """A file's sha256."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Wrong(f"{path}: expected a file, found: {error}") from None
+
+
+def version(foretoken):
+    """What is recorded of the program: what it says of itself, and which file it is."""
+    said = subprocess.run([foretoken, "--version"], capture_output=True, text=True).stdout.strip()
+    return {"foretoken": said, "foretoken_sha256": hashed(foretoken)}
+
+
+def record_at(path, fields):
+    """The record in a file, which has to have these fields."""
+    try:
+        record = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise Wrong(f"{path}: expected a record, found: {error}") from None
+    missing = [name for name in fields if not isinstance(record, dict) or name not in record]
+    if missing:
+        raise Wrong(f"{path}: expected a record with {', '.join(fields)}, found none of {', '.join(missing)}")
+    return record
+
+
+def write_record(path, record):
+    """Writes a record, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(record, indent=1) + "\n")
+    beside.replace(path)
+
+
+def same_settings(place, before, now):
+    """Whether a record is about what is asked for now; all that differs is named."""
+    differs = [f"{name}: {apart(before.get(name), now[name])}" for name in now if before.get(name) != now[name]]
+    if differs:
+        raise Wrong(f"{place}: expected a record of these settings, found another ({'; '.join(differs)})")
+
+
+def apart(before, now):
+    """Two values that differ, each from shortly before the place where they do."""
+    texts = [one if isinstance(one, str) else json.dumps(one) for one in (before, now)]
+    start = max(len(os.path.commonprefix(texts)) - 20, 0)
+    cut = lambda text: ("…" if start else "") + text[start:][:60] + ("…" if len(text) > start + 60 else "")
+    return f"{cut(texts[0])} there, {cut(texts[1])} here"
 
 
 def smollm2(folder):

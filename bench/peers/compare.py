@@ -133,11 +133,15 @@ def table(one):
 
 
 def machine():
-    """The processor's name, cores and memory."""
-    names = [line.split(":")[1].strip() for line in lines_of("/proc/cpuinfo") if line.startswith("model name")]
+    """The processor's name and model, cores and memory."""
+    fields = [[word.strip() for word in line.split(":", 1)] for line in lines_of("/proc/cpuinfo") if ":" in line]
+    # The first processor's, where the system has them.
+    of_cpu = dict(reversed(fields))
     memory = [int(line.split()[1]) for line in lines_of("/proc/meminfo") if line.startswith("MemTotal")]
     return {
-        "cpu": names[0] if names else platform.processor(),
+        "cpu": of_cpu.get("model name") or platform.processor(),
+        # Machines that are lent tell one name for several generations.
+        "cpu_model": " ".join(f"{name} {of_cpu[name]}" for name in ("cpu family", "model") if name in of_cpu) or None,
         "cores": os.cpu_count(),
         "memory_gib": round(memory[0] / 2**20, 1) if memory else None,
         "system": f"{platform.system()} {platform.release()}",

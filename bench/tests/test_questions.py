@@ -60,6 +60,7 @@ class Questions(unittest.TestCase):
             ("[]", "line 2: expected an object"),
             (line("x", "qa"), "line 2: question_id: expected a number, found \"x\""),
             (line(2, "poems"), "line 2: category: expected one of chat, .*found \"poems\""),
+            (line(2, ["qa"]), r'line 2: category: expected one of chat, .*found \["qa"\]'),
             (line(2, "qa", turns=[]), "line 2: turns: expected a list that begins with a text"),
             (line(1, "qa"), "line 2: question_id: expected another than line 1 has"),
         ]:
@@ -69,6 +70,20 @@ class Questions(unittest.TestCase):
         for path in (self.file(""), "/no/such/file"):
             with self.assertRaisesRegex(Wrong, str(path)):
                 questions.read(path)
+
+    def test_a_record_that_is_none_is_named(self):
+        for text, expected in [("{", "expected a record, found: Expecting"), ("[]", "found none of cells"),
+                               ("{}", "found none of cells")]:
+            path = self.file(text)
+            with self.assertRaisesRegex(Wrong, f"{path}: .*{expected}"):
+                questions.record_at(path, ["cells"])
+        with self.assertRaisesRegex(Wrong, "/no/such/file: expected a record, found"):
+            questions.record_at("/no/such/file", ["cells"])
+
+    def test_what_differs_is_shown_where_it_does(self):
+        same, other = "a" * 50 + "b", "a" * 50 + "c" * 99
+        self.assertEqual(questions.apart(same, other), f"…{'a' * 20}b there, …{'a' * 20}{'c' * 40}… here")
+        self.assertEqual(questions.apart(None, 8), "null there, 8 here")
 
     @unittest.skipUnless(os.environ.get("FORETOKEN_QUESTIONS"), "FORETOKEN_QUESTIONS names no question.jsonl")
     def test_spec_bench_has_eighty_of_each_category(self):
@@ -94,7 +109,31 @@ class Questions(unittest.TestCase):
         out.write_text(json.dumps(record))
         done = real()
         self.assertIn("cell 1 of 1: temperature 1, 4 at a time", done.stderr)
-        self.assertIn("expected a record of these settings, found another (tokens)", real("-n", "8").stderr)
+        expected = "expected a record of these settings, found another"
+        self.assertIn(f"{expected} (tokens: 64 there, 8 here)", real("-n", "8").stderr)
+        phrases = path.with_name("phrases")
+        phrases.write_text("x")
+        options = ["--methods", "auto,lookup,suffix", "--phrases", phrases]
+        self.assertIn(f"{expected} (phrases_sha256: null there", real(*options).stderr)
+        program.write_text(PROGRAM + "# another build")
+        self.assertIn(f"{expected} (foretoken_sha256: ", real().stderr)
+        program.write_text(PROGRAM)
+        out.write_text(json.dumps(record | {"machine": record["machine"] | {"cpu_model": "cpu family 6"}}))
+        self.assertIn(f"{expected} (cpu_model: cpu family 6 there", real().stderr)
+        self.assertIn("error: /no/record: expected a record, found", real("--table", "/no/record").stderr)
+
+    def test_a_program_in_this_folder_needs_no_path(self):
+        path = self.file(line(1, "qa"))
+        program, model = path.with_name("foretoken"), path.with_name("m.gguf")
+        program.write_text(PROGRAM)
+        model.write_text("x")
+        words = [HERE.parent / "real", "--foretoken", "./foretoken", "--model", model, "--questions", path, "--out",
+                 path.with_name("out.json"), "--parallel", "1", "--temp", "0"]
+        real = lambda: subprocess.run(words, capture_output=True, text=True, cwd=path.parent)
+        self.assertIn("expected a program, found a file that cannot be run", real().stderr)
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        done = real()
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 if __name__ == "__main__":
