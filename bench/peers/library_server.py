@@ -12,6 +12,9 @@ mistral.rs takes the conversation and its own template. `bench/peers/same` start
 import argparse
 import json
 import os
+import queue
+import threading
+import traceback
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -42,9 +45,6 @@ def of_mistralrs(model, method):
 
 def of_transformers(model, method):
     """The same of transformers."""
-    import queue
-    import threading
-
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -54,34 +54,16 @@ def of_transformers(model, method):
     drafting = {"prompt_lookup_num_tokens": 10} if method == "prompt-lookup" else {}
     ends = [network.generation_config.eos_token_id or tokenizer.eos_token_id]
 
-    class Streamer:
-        """Hands over what generate says: the prompt first, then tokens, then that it has ended."""
-
-        def __init__(self):
-            self.said, self.is_prompt = queue.Queue(), True
-
-        def put(self, ids):
-            if not self.is_prompt:
-                self.said.put(ids.flatten().tolist())
-            self.is_prompt = False
-
-        def end(self):
-            self.said.put(None)
-
     def events(asked):
-        prompt, streamer, written, shown = torch.tensor([asked["prompt"]]), Streamer(), [], ""
+        prompt, written, shown = torch.tensor([asked["prompt"]]), [], ""
         warm = {"do_sample": True, "temperature": asked["temperature"], "top_k": 0, "top_p": 1.0}
         how = warm if asked["temperature"] else {"do_sample": False}
 
-        def run():
-            try:
-                network.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=asked["max_tokens"],
-                                 streamer=streamer, eos_token_id=ends, pad_token_id=ends[0], **how, **drafting)
-            finally:
-                streamer.said.put(None)
+        def generate(streamer):
+            network.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=asked["max_tokens"],
+                             streamer=streamer, eos_token_id=ends, pad_token_id=ends[0], **how, **drafting)
 
-        threading.Thread(target=run, daemon=True).start()
-        while (ids := streamer.said.get()) is not None:
+        for ids in pieces(generate):
             written += ids
             text = tokenizer.decode(written, skip_special_tokens=True)
             # Half a character waits for its other half.
@@ -92,6 +74,48 @@ def of_transformers(model, method):
         yield {"choices": [], "usage": {"prompt_tokens": prompt.shape[1], "completion_tokens": len(written)}}
 
     return events, {"id": model.name, "meta": {"n_vocab": network.config.vocab_size}}
+
+
+class Streamer:
+    """Hands over what generate says: the prompt first, then tokens."""
+
+    def __init__(self):
+        self.said, self.is_prompt = queue.Queue(), True
+
+    def put(self, ids):
+        if not self.is_prompt:
+            self.said.put(ids.flatten().tolist())
+        self.is_prompt = False
+
+    def end(self):
+        """Nothing: `pieces` says how generate ended, well or not."""
+
+
+def pieces(generate):
+    """The tokens that `generate` hands to a streamer in a thread of its own; what it raises is raised here."""
+    streamer = Streamer()
+
+    def run():
+        try:
+            generate(streamer)
+            streamer.said.put(None)
+        except Exception as error:
+            streamer.said.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    while (ids := streamer.said.get()) is not None:
+        if isinstance(ids, Exception):
+            raise ids
+        yield ids
+
+
+def or_error(events, asked):
+    """The events of a request; what goes wrong in the library is the last one."""
+    try:
+        yield from events(asked)
+    except Exception as error:
+        traceback.print_exc()
+        yield {"error": {"message": f"{type(error).__name__}: {error}"}}
 
 
 def event(text, finish):
@@ -116,7 +140,7 @@ def serve(port, events, said):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
             self.end_headers()
-            for one in events(asked):
+            for one in or_error(events, asked):
                 self.wfile.write(f"data: {json.dumps(one)}\n\n".encode())
 
     HTTPServer(("127.0.0.1", port), Handler).serve_forever()

@@ -27,10 +27,11 @@ class Failed(Exception):
 
 
 class Server:
-    """A program that serves, under one way of drafting."""
+    """A program that serves, under one way of drafting; `version` is known of packages only."""
 
-    def __init__(self, program, method, command):
+    def __init__(self, program, method, command, version=None):
         self.program, self.method, self.command = program, method, [str(word) for word in command]
+        self.version = version
         self.name = f"{program} {method}"
         self.process, self.port, self.log = None, None, None
 
@@ -105,16 +106,20 @@ class Server:
                 fields = json.loads(body) if status == 200 else {}
             except (OSError, http.client.HTTPException, ValueError):
                 continue
-            if path == "/props":
-                named = fields.get("model_path")
-            else:
-                fields = (fields.get("data") or [{}])[0]
-                named = fields.get("id")
-                meta = fields.get("meta") or {}
-                told |= {"vocabulary": meta.get("n_vocab"), "parameters": meta.get("n_params")}
-            # A name that is no file's, such as an alias, says nothing.
-            if named and (named.endswith(".gguf") or f"{named}.gguf" in model["file"]):
-                told["file"] = Path(named).name.removesuffix(".gguf") + ".gguf"
+            try:
+                if path == "/props":
+                    named = fields.get("model_path")
+                else:
+                    fields = (fields.get("data") or [{}])[0]
+                    named = fields.get("id")
+                    meta = fields.get("meta") or {}
+                    told |= {"vocabulary": meta.get("n_vocab"), "parameters": meta.get("n_params")}
+                # A name that is no file's, such as an alias, says nothing.
+                if named and (named.endswith(".gguf") or f"{named}.gguf" in model["file"]):
+                    told["file"] = Path(named).name.removesuffix(".gguf") + ".gguf"
+            except (AttributeError, KeyError, TypeError):
+                found = body.decode(errors="replace")[:200]
+                raise Failed(f"{path}: expected an object that tells of a model, found {found}") from None
         told = {name: value for name, value in told.items() if value is not None}
         if not told:
             raise Failed("/v1/models and /props: expected its model's file, vocabulary or parameters, found none")
@@ -146,7 +151,7 @@ class Server:
                             first = first or now
                         if choice.get("finish_reason"):
                             finish, ended = choice["finish_reason"], now
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, AttributeError, TypeError) as error:
             raise Failed(f"/v1/completions: {type(error).__name__}: {error}; {self.last_words()}") from None
         if ended is None:
             raise Failed(f"/v1/completions: expected the end of a text, found that of the stream; {self.last_words()}")
@@ -208,10 +213,13 @@ def library_servers(python, model, threads):
     servers, missing = [], []
     for package, name, ways in (("mistralrs", "mistral.rs", ["plain"]), ("transformers", "transformers",
                                                                          ["plain", "prompt-lookup"])):
-        there = [python, "-c", f"import {package}" + (", torch, gguf" if package == "transformers" else "")]
-        if subprocess.run(there, capture_output=True).returncode:
+        more = ", torch, gguf" if package == "transformers" else ""
+        tells = f"import {package}{more}; from importlib import metadata; print(metadata.version('{package}'))"
+        there = subprocess.run([python, "-c", tells], capture_output=True, text=True)
+        if there.returncode:
             missing.append(name)
             continue
         words = [python, HERE / "library_server.py", package, model, "--port", "{port}", "-t", threads]
-        servers += [Server(name, way, [*words, "--method", way]) for way in ways]
+        version = there.stdout.strip()
+        servers += [Server(name, way, [*words, "--method", way], version) for way in ways]
     return servers, missing

@@ -1,8 +1,8 @@
 """Programs that stand in for servers and for foretoken, so that the scripts' tests need no network and no model.
 
 `python3 stand_ins.py server HOW PORT` answers as a server does: well, with another model (other), not at all (silent),
-dies in the middle of an answer (dies), ends without an end of its text (cut), or has none of the paths (bare). The
-first test of each way is in test_peers.py.
+dies in the middle of an answer (dies), tells an error there (fails), ends without an end of its text (cut), says of its
+model what is no object (list), or has none of the paths (bare). The first test of each way is in test_peers.py.
 """
 
 import json
@@ -30,6 +30,8 @@ class Handler(BaseHTTPRequestHandler):
         pages = {"/health": {"status": "ok"}, "/v1/models": {"data": [{"id": "stand-in", "meta": meta}]}}
         if self.how == "bare":
             pages.pop("/v1/models")
+        if self.how == "list":
+            pages["/v1/models"] = [meta]
         self.said(pages.get(self.path, {}), 200 if self.path in pages else 404)
 
     def do_POST(self):
@@ -42,6 +44,9 @@ class Handler(BaseHTTPRequestHandler):
             if number == 2 and self.how == "dies":
                 self.wfile.flush()
                 os._exit(3)
+            if number == 2 and self.how == "fails":
+                self.wfile.write(b'data: {"error": {"message": "no memory"}}\n\n')
+                return
             event = {"choices": [{"text": f"word{number} ", "finish_reason": None}]}
             self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
         if self.how != "cut":

@@ -1,5 +1,7 @@
 """Servers that answer well, wrongly, with another model, not at all, or die midway; and the arithmetic of the table."""
 
+import contextlib
+import io
 import sys
 import tempfile
 import time
@@ -8,6 +10,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "peers"), str(HERE.parent)]
+import library_server  # noqa: E402
 import table  # noqa: E402
 from servers import Failed, Server, methods  # noqa: E402
 from stand_ins import PARAMETERS, VOCABULARY  # noqa: E402
@@ -62,6 +65,12 @@ class Servers(unittest.TestCase):
     def test_one_that_dies_midway_is_named(self):
         self.refused("/v1/completions: ", self.ready("dies").answer, PROMPT, {"max_tokens": 5})
 
+    def test_one_that_tells_an_error_is_named(self):
+        self.refused("/v1/completions: .*no memory", self.ready("fails").answer, PROMPT, {"max_tokens": 5})
+
+    def test_words_on_a_model_that_are_no_object_are_named(self):
+        self.refused(r"/v1/models: expected an object that tells of a model, found \[", self.ready("list").check, MODEL)
+
     def test_a_text_without_an_end_is_an_error(self):
         self.refused("expected the end of a text", self.ready("cut").answer, PROMPT, {"max_tokens": 5})
 
@@ -71,6 +80,27 @@ class Servers(unittest.TestCase):
         server = Server("x", "y", [sys.executable, "-c", "raise SystemExit('no model')"])
         server.start(tempfile.gettempdir())
         self.refused("exit code 1: no model", server.wait, 20)
+
+
+class Library(unittest.TestCase):
+    def test_tokens_come_until_it_ends(self):
+        class Ids(list):
+            flatten = tolist = lambda self: self
+
+        def generate(streamer):
+            for ids in ([1, 2, 3], [4], [5]):
+                streamer.put(Ids(ids))
+            streamer.end()
+
+        self.assertEqual(list(library_server.pieces(generate)), [[4], [5]])
+
+    def test_what_goes_wrong_in_its_thread_is_an_error(self):
+        def generate(_):
+            raise RuntimeError("no memory")
+
+        with contextlib.redirect_stderr(io.StringIO()):
+            told = list(library_server.or_error(lambda _: library_server.pieces(generate), {}))
+        self.assertEqual(told, [{"error": {"message": "RuntimeError: no memory"}}])
 
 
 def answer(peer, id, tokens, seconds, text="a", category="qa", round=0):
