@@ -1,7 +1,12 @@
-"""Servers that answer well, wrongly, with another model, not at all, or die midway; and the arithmetic of the table."""
+"""Servers that answer well, wrongly, with another model, not at all, or die midway; and the arithmetic of the table;
+and with what a record is gone on with."""
 
+import argparse
 import contextlib
+import importlib.machinery
+import importlib.util
 import io
+import json
 import sys
 import tempfile
 import time
@@ -12,11 +17,17 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "peers"), str(HERE.parent)]
 import library_server  # noqa: E402
 import table  # noqa: E402
+from questions import Wrong  # noqa: E402
 from servers import Failed, Server, methods  # noqa: E402
 from stand_ins import PARAMETERS, VOCABULARY  # noqa: E402
 
 MODEL = {"file": ["stand-in.gguf"], "vocabulary": [VOCABULARY], "parameters": [PARAMETERS]}
 PROMPT = {"ids": [1, 2, 3], "text": "hello"}
+loader = importlib.machinery.SourceFileLoader("same", str(HERE.parent / "peers" / "same"))
+same = importlib.util.module_from_spec(importlib.util.spec_from_loader("same", loader))
+sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+loader.exec_module(same)
+sys.dont_write_bytecode = before
 
 
 class Servers(unittest.TestCase):
@@ -101,6 +112,73 @@ class Library(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()):
             told = list(library_server.or_error(lambda _: library_server.pieces(generate), {}))
         self.assertEqual(told, [{"error": {"message": "RuntimeError: no memory"}}])
+
+
+class Record(unittest.TestCase):
+    """`same`: what a folder's record is gone on with."""
+
+    ABOUT = {"tokens": 64}
+    HERE = {"cpu": "one", "cores": 2}
+    VERSIONS = {"foretoken": "foretoken 0", "foretoken_sha256": "f0", "llama.cpp_sha256": "a0"}
+    COMMANDS = {"foretoken plain": ["foretoken", "serve"], "llama.cpp plain": ["llama-server", "-ub", "31"]}
+
+    def record(self):
+        one = same.merged({}, self.ABOUT, self.HERE, self.VERSIONS, self.COMMANDS)
+        return one | {"failed": {"llama.cpp plain": "died"}, "parted": [{"peer": "llama.cpp plain"}]}
+
+    def test_another_setting_machine_program_or_command_is_refused(self):
+        now = {"about": self.ABOUT, "here": self.HERE, "versions": self.VERSIONS, "commands": self.COMMANDS}
+        same.goes_on("x", self.record(), **now)
+        for what, other, expected in [
+            ("about", {"tokens": 8}, "tokens: 64 there, 8 here"),
+            ("here", {"cpu": "two"}, "cpu: one there, two here"),
+            ("versions", {"llama.cpp_sha256": "b1"}, "version of llama.cpp_sha256: a0 there, b1 here"),
+            ("commands", {"llama.cpp plain": ["llama-server"]}, "of llama.cpp plain: llama-server -ub 31 there"),
+        ]:
+            with self.assertRaisesRegex(Wrong, f"x: .*{expected}"):
+                same.goes_on("x", self.record(), **now | {what: now[what] | other})
+
+    def test_other_peers_stay_beside_those_of_now(self):
+        versions = self.VERSIONS | {"ik_llama.cpp_sha256": "c0"}
+        commands = {"foretoken plain": self.COMMANDS["foretoken plain"], "ik_llama.cpp plain": ["llama-server"]}
+        same.goes_on("x", self.record(), self.ABOUT, self.HERE, versions, commands)
+        both = same.merged(self.record(), self.ABOUT, self.HERE, versions, commands)
+        self.assertEqual(both["peers"], ["foretoken plain", "llama.cpp plain", "ik_llama.cpp plain"])
+        self.assertEqual(list(both["commands"]), both["peers"])
+        self.assertEqual((both["failed"], both["parted"]), ({"llama.cpp plain": "died"}, [{"peer": "llama.cpp plain"}]))
+        self.assertEqual(both["versions"]["ik_llama.cpp_sha256"], "c0")
+
+    def test_commands_are_without_folders(self):
+        command = ["/a/llama-server", "-m", "/b/m.gguf", "-ub", "31", "/c/library_server.py"]
+        self.assertEqual(same.bare(command, Path("/b/m.gguf")),
+                         ["llama-server", "-m", "m.gguf", "-ub", "31", "library_server.py"])
+
+    def test_a_last_answer_that_was_cut_is_left_out(self):
+        path = Path(self.enterContext(tempfile.TemporaryDirectory())) / "answers.jsonl"
+        whole = json.dumps(answer("a", 1, 11, 2)) + "\n"
+        path.write_text(whole + whole[:20])
+        told = io.StringIO()
+        with contextlib.redirect_stderr(told):
+            self.assertEqual(len(same.answers_of(path)), 1)
+            self.assertEqual(len(same.answers_of(path, mend=True)), 1)
+        self.assertIn("left out the last line, which was cut", told.getvalue())
+        self.assertEqual(path.read_text(), whole)
+        for bad in ("{", "[]", "{}"):
+            path.write_text(f"{whole}{bad}\n")
+            with self.assertRaisesRegex(Wrong, f"{path}: line 2: expected"):
+                same.answers_of(path)
+
+    def test_who_counts_is_not_another_peers_failure(self):
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        counter, other = (Server(name, "plain", ["/no/such/program"]) for name in ("foretoken", "other"))
+        # Nobody listens there.
+        counter.port = other.port = 1
+        run = same.Run(argparse.Namespace(out=folder), MODEL, [counter, other])
+        with contextlib.redirect_stderr(io.StringIO()), self.assertRaisesRegex(Wrong, "foretoken plain, which counts"):
+            run.tokens("a text")
+        self.assertEqual(list(run.failed), ["foretoken plain"])
+        with contextlib.redirect_stderr(io.StringIO()):
+            run.fail(other, "died")
 
 
 def answer(peer, id, tokens, seconds, text="a", category="qa", round=0):
