@@ -1,5 +1,6 @@
-"""Servers that answer well, wrongly, with another model, not at all, or die midway; and the arithmetic of the table;
-and with what a record is gone on with."""
+"""Servers that answer well, wrongly, with another model, not at all, or die midway; the arithmetic of the table; and
+which records `same` goes on with.
+"""
 
 import argparse
 import contextlib
