@@ -174,10 +174,11 @@ impl Model {
     /// [`ModelError`] naming the file and the tensor or field, what was expected and what was found; that there is not
     /// memory enough for the cache, or that its type does not fit the heads.
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
-        options.check_types(&checkpoint.name, &family::spec(checkpoint)?)?;
+        // Only vectors are read so far.
+        let mut network = family::read(checkpoint, options.context)?;
+        options.check_types(&checkpoint.name, &network.spec)?;
         let compute = Compute::new(options.threads);
         let packing = Packing::new(&compute.pool, checkpoint.weights.source(), options.weight_type);
-        let mut network = family::read(checkpoint, options.context)?;
         if let Some(tokens) = options.tokens.filter(|tokens| (1..network.spec.vocabulary).contains(tokens)) {
             network.head = network.head.outputs(0..tokens);
         }
