@@ -1,4 +1,4 @@
-//! `bench generate --report`: a folder that is complete, needs no network, and is not written over unasked.
+//! `bench generate --report`: a folder that is complete, needs no network, and never takes the place of what is no report.
 
 use serde_json::Value;
 
@@ -63,6 +63,60 @@ fn a_folder_that_cannot_be_written_is_found_before_anything_is_read() {
     let error = run(&words(&line)).error(1);
     assert!(error.contains("a-file/report") && error.contains("cannot be written"), "{error}");
     assert!(run(&words("bench generate --prompts P --force")).error(2).contains("--report"));
+}
+
+#[test]
+fn a_run_that_fails_leaves_what_was_there() {
+    let (folder, prompts) = file("prompts.jsonl", PROMPTS);
+    let (report, none) = (folder.path().join("new/report"), folder.path().join("none.jsonl").display().to_string());
+    let line = format!("bench generate -n 4 --temp 0 --repeat 1 --report {}", report.display());
+    let failed = |options: &str| run(&words(&format!("{line} {options}"))).error(1);
+    assert!(failed(&format!("--prompts {none}")).contains("none.jsonl: cannot be read"));
+    assert!(!folder.path().join("new").exists(), "nothing was written");
+    // An empty folder is as good as none.
+    std::fs::create_dir_all(&report).expect("a folder can be made");
+    run(&words(&format!("{line} --spec-type lookup --prompts {prompts}"))).ok();
+    let record = std::fs::read(report.join("record.json")).expect("a record");
+    failed(&format!("--force --prompts {none}"));
+    assert_eq!(std::fs::read(report.join("record.json")).expect("a record"), record);
+    // Charts that the next report has no figures for go: one token is no timeline.
+    assert!(report.join("timeline.svg").exists());
+    run(&words(&format!("{line} -n 1 --force --spec-type lookup --prompts {prompts}"))).ok();
+    assert!(!report.join("timeline.svg").exists() && report.join("index.html").exists());
+}
+
+#[test]
+fn only_reports_are_written_over() {
+    let (folder, path) = file("notes.txt", "mine");
+    let refused = |place: &str| {
+        let error = run(&words(&format!("bench generate --prompts P --force --report {place}"))).error(1);
+        assert_eq!(std::fs::read_to_string(&path).expect("the file is there"), "mine");
+        error
+    };
+    assert!(refused(&path).ends_with("notes.txt: expected a folder, found a file"));
+    let place = folder.path().display().to_string();
+    assert!(refused(&place).contains("expected an empty folder, or a report's, found files"));
+    std::fs::write(folder.path().join("record.json"), "{\"rows\": 1}").expect("a file can be written");
+    assert!(refused(&place).contains("expected an empty folder, or a report's, found files"));
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(&path, folder.path().join("index.html")).expect("a link can be made");
+        assert!(refused(&place).ends_with("index.html: expected a file of a report, found a link or a folder"));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_command_line_that_is_no_text_is_kept_as_well_as_it_can_be() {
+    use std::os::unix::ffi::OsStringExt;
+    let (folder, prompts) = file("prompts.jsonl", PROMPTS);
+    let name = std::ffi::OsString::from_vec(b"report-\xff".to_vec());
+    let report = folder.path().join(name);
+    let line = format!("bench generate -n 2 --temp 0 --repeat 1 --spec-type lookup --prompts {prompts} --report");
+    let mut command = crate::program(folder.path());
+    let output = command.args(words(&line)).arg(&report).output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(report.join("record.json").exists());
 }
 
 #[test]
