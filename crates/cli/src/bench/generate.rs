@@ -279,7 +279,9 @@ impl Generate {
             measured.append(&mut all);
         }
         if let (Some(folder), Some(first)) = (folder, measured.first()) {
-            let page = Page { by_kind: true, ..*page };
+            // Without kinds all prompts would be there twice.
+            let page = Page { by_kind: page.kinds.iter().any(Option::is_some), ..*page };
+            let different = prompts.len() / self.n_best;
             let rows: Vec<Value> = measured.iter().flat_map(|runs| page.objects(runs)).collect();
             let facts = json!({
                 "model": page.target,
@@ -288,7 +290,7 @@ impl Generate {
                 "bench_share": measured.iter().fold(0.0, |most: f64, runs| most.max(runs.bench_share)),
             });
             let costs = measurement.generator.engine.cost_record();
-            folder.finish(facts, &rows, &charts::charts(first, &rows, page.names, &costs))?;
+            folder.finish(facts, &rows, &charts::charts(first, &rows, different, page.names, &costs))?;
         }
         Ok(differences)
     }

@@ -86,6 +86,33 @@ fn a_run_that_fails_leaves_what_was_there() {
 }
 
 #[test]
+fn rows_that_differ_in_their_budget_alone_are_told_apart() {
+    let (folder, prompts) = file("prompts.txt", "once upon a time there was\na robe takes\n");
+    let report = folder.path().join("report");
+    let line = format!(
+        "bench generate -n 8 --temp 0 --repeat 1 --n-best 3 --spec-type draft --budget fixed:2,fixed:4 \
+         --prompts {prompts} --report {}",
+        report.display()
+    );
+    run(&words(&line)).ok();
+    let read = |name: &str| std::fs::read_to_string(report.join(name)).unwrap_or_default();
+    let record: Value = serde_json::from_str(&read("record.json")).expect("the record is JSON");
+    assert_eq!(record["rows"].as_array().map(Vec::len), Some(3), "a file without kinds has no rows of kinds");
+    for name in ["speedup.svg", "timeline.svg", "depth.svg"] {
+        let svg = read(name);
+        assert!(svg.contains("draft, fixed:2") && svg.contains("draft, fixed:4"), "{name}: {svg}");
+    }
+    assert!(read("speedup.svg").contains("all prompts"));
+    let page = read("index.html");
+    assert!(page.contains("<th>budget") && page.contains("<td>fixed:2"), "{page}");
+    // Six texts of two prompts: none is of a third.
+    assert!(
+        ["prompt 1", "prompt 2"].iter().any(|name| page.contains(&format!("How one text grows ({name}"))),
+        "{page}"
+    );
+}
+
+#[test]
 fn only_reports_are_written_over() {
     let (folder, path) = file("notes.txt", "mine");
     let refused = |place: &str| {

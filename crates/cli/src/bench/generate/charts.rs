@@ -10,31 +10,38 @@ use serde_json::Value;
 
 use super::laps::middle;
 use super::measured::named;
-use super::rows::{Runs, Way};
+use super::rows::{Method, Runs, Way, named as text_named};
 use crate::bench::report::{Chart, Line, Mark};
 
 /// A pass of more rows is a prompt's, beside which those of drafts could not be told apart.
 const ROWS_MAX: usize = 64;
 
-/// All charts, of the first temperature and number of texts at a time. `rows`: the objects of `runs`, with kinds.
-pub fn charts(runs: &Runs, rows: &[Value], names: &[String], costs: &CostRecord) -> Vec<Result<Chart, String>> {
-    vec![speedups(rows), timeline(runs), depths(runs, names), passes(costs), firsts(runs)]
+/// All charts, of the first temperature and number of texts at a time. `rows`: the objects of `runs`, with kinds;
+/// `prompts`: how many different ones there are.
+pub fn charts(
+    runs: &Runs,
+    rows: &[Value],
+    prompts: usize,
+    names: &[String],
+    costs: &CostRecord,
+) -> Vec<Result<Chart, String>> {
+    vec![speedups(runs, rows), timeline(runs, prompts), depths(runs, names), passes(costs), firsts(runs)]
 }
 
-fn speedups(rows: &[Value]) -> Result<Chart, String> {
+fn speedups(runs: &Runs, rows: &[Value]) -> Result<Chart, String> {
     let first = rows.first().map(|row| (&row["temperature"], &row["parallel"]));
-    let (mut places, mut lines): (Vec<String>, Vec<Line>) = (Vec::new(), Vec::new());
+    // All prompts have no kind, and so another place than those of a kind that somebody calls "all".
+    let (mut places, mut lines): (Vec<Option<&str>>, Vec<Line>) = (Vec::new(), Vec::new());
     let rows = rows.iter().filter(|row| Some((&row["temperature"], &row["parallel"])) == first);
     for row in rows.filter(|row| !row["budget"].is_null()) {
         let Some(value) = row["speedup"].as_f64() else { continue };
-        let kind = row["kind"].as_str().unwrap_or("all").to_string();
+        let Some(way) = runs.ways.iter().find(|way| is_of(row, way)) else { continue };
+        let kind = row["kind"].as_str();
         let x = places.iter().position(|place| *place == kind).unwrap_or_else(|| {
             places.push(kind);
             places.len() - 1
         });
-        let word = |field: &str| row[field].as_str().unwrap_or_default();
-        let name = format!("{}, {}", word("method"), word("verify"));
-        let name = if word("budget") == "auto" { name } else { format!("{name}, {}", word("budget")) };
+        let name = runs.label(way);
         let interval = row["speedup_low"].as_f64().zip(row["speedup_high"].as_f64());
         let mark = Mark { x: x as f64, y: value, interval };
         match lines.iter_mut().find(|line| line.name == name) {
@@ -53,14 +60,24 @@ fn speedups(rows: &[Value]) -> Result<Chart, String> {
             .to_string(),
         across: "kind of prompt",
         up: "times plain decoding",
-        places,
+        places: places.into_iter().map(|kind| kind.unwrap_or("all prompts").to_string()).collect(),
         joined: false,
         lines,
     })
 }
 
+/// Whether a row says what came of this way of drafting.
+fn is_of(row: &Value, way: &Way) -> bool {
+    let is_same = |method: &Method| {
+        row["method"] == *method.name
+            && row["verify"] == *named(method.verify)
+            && row["budget"] == *method.budget.to_string()
+    };
+    way.method.as_ref().is_some_and(is_same)
+}
+
 /// The text on which the methods gain what is in the middle: neither the best case nor the worst.
-fn timeline(runs: &Runs) -> Result<Chart, String> {
+fn timeline(runs: &Runs, prompts: usize) -> Result<Chart, String> {
     let alone = |group: &usize| runs.ways.iter().all(|way| middle(&way.laps[*group]).passes.len() > 1);
     let seconds = |group: usize| {
         let own = runs.ways.iter().skip(1).map(|way| middle(&way.laps[group]).all.seconds);
@@ -78,16 +95,15 @@ fn timeline(runs: &Runs) -> Result<Chart, String> {
             written += tokens;
             Mark { x: 1e3 * seconds, y: written as f64, interval: None }
         });
-        let promise = way.method.as_ref().map_or(String::new(), |method| format!(", {}", named(method.verify)));
-        Line { name: format!("{}{promise}", way.name()), marks: passes.collect() }
+        Line { name: runs.label(way), marks: passes.collect() }
     };
     Ok(Chart {
         name: "timeline",
         title: "One text",
         caption: format!(
-            "How the answer to prompt {} grows, a dot for each pass of the target: a step of more than one token is a \
+            "How one text grows ({}), a dot for each pass of the target: a step of more than one token is a \
              draft that was right.",
-            runs.groups[group].start + 1
+            text_named(runs.groups[group].start, prompts)
         ),
         across: "ms since the prompt was handed over",
         up: "tokens written",
@@ -105,7 +121,8 @@ fn depths(runs: &Runs, names: &[String]) -> Result<Chart, String> {
             let share = |accepted: &usize| 100.0 * *accepted as f64 / drafter.drafts as f64;
             let marks = drafter.accepted_at.iter().enumerate();
             let mark = |(at, accepted)| Mark { x: (at + 1) as f64, y: share(accepted), interval: None };
-            let name = if way.name() == name { name.clone() } else { format!("{name} of {}", way.name()) };
+            let label = runs.label(way);
+            let name = if way.name() == name { label } else { format!("{name} of {label}") };
             lines.push(Line { name, marks: marks.map(mark).collect() });
         }
     }

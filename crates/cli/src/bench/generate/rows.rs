@@ -11,7 +11,7 @@ use foretoken_text::Tokenizer;
 
 use super::interval::{Estimate, Sample, speed};
 use super::laps::{Lap, middle};
-use super::measured::Measured;
+use super::measured::{self, Measured};
 use crate::check::difference;
 use crate::options::Verify;
 
@@ -68,6 +68,21 @@ impl Runs {
             all: samples(way, |lap| lap.all),
             behind: samples(way, |lap| lap.behind),
         }
+    }
+
+    /// A name for one of the ways that no other has: its method's, with its promise and its budget where those of others
+    /// are not the same.
+    pub fn label(&self, way: &Way) -> String {
+        let Some(method) = &way.method else { return way.name().to_string() };
+        let others = || self.ways.iter().filter_map(|way| way.method.as_ref());
+        let mut label = method.name.clone();
+        if others().any(|other| other.verify != method.verify) {
+            label += &format!(", {}", measured::named(method.verify));
+        }
+        if others().any(|other| other.budget != method.budget) {
+            label += &format!(", {}", method.budget);
+        }
+        label
     }
 
     /// Keeps what was measured of all ways alike: of whole repetitions, or of the first one the groups that all ways
@@ -309,6 +324,19 @@ pub mod tests {
         assert!(one.prompts == 1 && near(one.speed, 5.0 / 0.1));
         let plain = runs.figures(&runs.ways[0], &|_| true);
         assert_eq!(plain.speedup, Some(Estimate { value: 1.0, interval: None }));
+    }
+
+    #[test]
+    fn ways_are_called_by_what_tells_them_apart() {
+        let mut runs = runs();
+        let labels = |runs: &Runs| runs.ways.iter().map(|way| runs.label(way)).collect::<Vec<_>>();
+        assert_eq!(labels(&runs), ["plain", "lookup"]);
+        runs.ways.push(Way::new(Some(method("lookup", Verify::Block)), 1.0, 2));
+        assert_eq!(labels(&runs), ["plain", "lookup, exact", "lookup, block"]);
+        let budget = "fixed:8".parse().expect("a budget");
+        runs.ways.push(Way::new(Some(Method { budget, ..method("lookup", Verify::Exact) }), 1.0, 2));
+        let expected = ["plain", "lookup, exact, fixed", "lookup, block, fixed", "lookup, exact, fixed:8"];
+        assert_eq!(labels(&runs), expected);
     }
 
     #[test]

@@ -5,12 +5,13 @@
 
 use std::sync::Once;
 
+use plotters::coord::CoordTranslate;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 
 use crate::failure::Failure;
 
-/// Width and height of a chart on a wide page.
+/// Width and height of a chart on a wide page, with a legend of one row; others make it higher.
 pub const WIDE: (u32, u32) = (860, 400);
 /// The same on a phone.
 pub const NARROW: (u32, u32) = (360, 320);
@@ -24,6 +25,12 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(90, 60, 0),
     RGBColor(187, 15, 70),
 ];
+/// Shapes of marks: where colours begin again, the next one.
+const SHAPES: usize = 4;
+/// Height of a row of the legend.
+const ROW: i32 = 18;
+/// Lines that share places stand beside each other: all of them in this part of the room between two places.
+const BESIDE: f64 = 0.6;
 const TEXT: RGBColor = RGBColor(30, 32, 36);
 const GRID: RGBColor = RGBColor(222, 218, 210);
 
@@ -72,6 +79,7 @@ impl Chart {
     /// It cannot be drawn.
     pub fn svg(&self, size: (u32, u32)) -> Result<String, Failure> {
         let mut svg = String::new();
+        let size = self.with_legend(size);
         self.draw(&SVGBackend::with_string(&mut svg, size).into_drawing_area(), 1).map_err(failed)?;
         Ok(svg)
     }
@@ -80,7 +88,8 @@ impl Chart {
     ///
     /// # Errors
     /// It cannot be drawn.
-    pub fn png(&self, (width, height): (u32, u32)) -> Result<Vec<u8>, Failure> {
+    pub fn png(&self, size: (u32, u32)) -> Result<Vec<u8>, Failure> {
+        let (width, height) = self.with_legend(size);
         let size = (2 * width, 2 * height);
         let mut pixels = vec![0; (size.0 * size.1 * 3) as usize];
         self.draw(&BitMapBackend::with_buffer(&mut pixels, size).into_drawing_area(), 2).map_err(failed)?;
@@ -90,6 +99,26 @@ impl Chart {
         let written = encoder.write_header().and_then(|mut writer| writer.write_image_data(&pixels));
         written.map_err(|error| Failure::Other(format!("{}.png: {error}", self.name)))?;
         Ok(bytes)
+    }
+
+    /// Width of a name in the legend, names in a row, and rows, of a chart so wide; a name takes some seven pixels a character.
+    fn legend(&self, width: u32) -> (i32, i32, i32) {
+        let longest = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+        let column = 36 + 7 * longest as i32;
+        let (lines, a_row) = (self.lines.len() as i32, (width as i32 / column).max(1));
+        (column, a_row, (lines + a_row - 1) / a_row)
+    }
+
+    /// The size with all rows of the legend: none of them is taken from what is drawn.
+    fn with_legend(&self, (width, height): (u32, u32)) -> (u32, u32) {
+        let (_, _, rows) = self.legend(width);
+        (width, height + (ROW * (rows - 1).max(0)) as u32)
+    }
+
+    /// How far from its place a line's marks stand.
+    fn aside(&self, number: usize) -> f64 {
+        let step = (BESIDE / self.lines.len() as f64).min(0.08);
+        if self.places.is_empty() { 0.0 } else { step * (number as f64 - (self.lines.len() - 1) as f64 / 2.0) }
     }
 
     /// The least and the greatest values across and up, with room around them.
@@ -113,16 +142,14 @@ impl Chart {
         FONT.call_once(|| _ = register_font("sans-serif", FontStyle::Normal, include_bytes!("roboto.ttf")));
         let font = |size: i32| ("sans-serif", size * scale).into_font().color(&TEXT);
         area.fill(&WHITE)?;
-        let line_height = 18 * scale;
-        let per_row = (area.dim_in_pixel().0 as i32 / (170 * scale)).max(1);
-        let legend_rows = (self.lines.len() as i32 + per_row - 1) / per_row;
+        let (column, a_row, rows) = self.legend((area.dim_in_pixel().0 as i32 / scale) as u32);
         for (number, line) in self.lines.iter().enumerate() {
-            let (x, y) = (number as i32 % per_row * 170 * scale, number as i32 / per_row * line_height);
-            let at = (x + 14 * scale, y + 14 * scale);
-            area.draw(&Circle::new(at, 4 * scale, COLOURS[number % COLOURS.len()].filled()))?;
+            let (x, y) = (number as i32 % a_row * column, number as i32 / a_row * ROW);
+            let at = ((x + 14) * scale, (y + 14) * scale);
+            draw_mark(area, number, at, scale)?;
             area.draw(&Text::new(line.name.clone(), (at.0 + 9 * scale, at.1 - 4 * scale), font(12)))?;
         }
-        let (_, below) = area.split_vertically(legend_rows * line_height + 8 * scale);
+        let (_, below) = area.split_vertically((rows * ROW + 8) * scale);
         let ((left, right), (bottom, top)) = self.ranges();
         let mut chart = ChartBuilder::on(&below)
             .margin(10 * scale)
@@ -150,15 +177,15 @@ impl Chart {
             .draw()?;
         for (number, line) in self.lines.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
-            // Lines that share places stand beside each other.
-            let aside =
-                if self.places.is_empty() { 0.0 } else { 0.08 * (number as f64 - (self.lines.len() - 1) as f64 / 2.0) };
+            let aside = self.aside(number);
             let points = line.marks.iter().map(|mark| (mark.x + aside, mark.y));
             if self.joined {
                 let path: Vec<(f64, f64)> = points.clone().collect();
                 chart.draw_series([PathElement::new(path, colour.stroke_width(2 * scale as u32))])?;
             }
-            chart.draw_series(points.map(|point| Circle::new(point, 4 * scale, colour.filled())))?;
+            for point in points {
+                draw_mark(chart.plotting_area(), number, point, scale)?;
+            }
             let whiskers = line.marks.iter().filter_map(|mark| Some((mark.x + aside, mark.interval?)));
             let whisker =
                 |(x, (low, high))| PathElement::new([(x, low), (x, high)], colour.stroke_width(2 * scale as u32));
@@ -168,6 +195,62 @@ impl Chart {
     }
 }
 
+/// Draws a mark of a line: a colour, and a shape that tells it from those of the same colour.
+fn draw_mark<DB: DrawingBackend, CT: CoordTranslate>(
+    area: &DrawingArea<DB, CT>,
+    number: usize,
+    at: CT::From,
+    scale: i32,
+) -> Result<(), DrawingAreaErrorKind<DB::ErrorType>> {
+    let (colour, size) = (COLOURS[number % COLOURS.len()], 4 * scale);
+    let pen = colour.stroke_width(2 * scale as u32);
+    match number / COLOURS.len() % SHAPES {
+        0 => area.draw(&Circle::new(at, size, colour.filled())),
+        1 => area.draw(&TriangleMarker::new(at, size + 2 * scale, colour.filled())),
+        2 => area.draw(&Cross::new(at, size, pen)),
+        _ => area.draw(&Circle::new(at, size, pen)),
+    }
+}
+
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::Other(format!("--report: a chart cannot be drawn: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(lines: usize) -> Chart {
+        let mark = |x| Mark { x: f64::from(x), y: 1.0, interval: None };
+        let line = |number| Line { name: format!("draft+lookup, block, {number}"), marks: vec![mark(0), mark(1)] };
+        Chart {
+            name: "many",
+            title: "Many",
+            caption: String::new(),
+            across: "place",
+            up: "value",
+            places: vec!["a".to_string(), "b".to_string()],
+            joined: false,
+            lines: (0..lines).map(line).collect(),
+        }
+    }
+
+    #[test]
+    fn many_lines_stay_beside_their_place_and_take_nothing_from_the_plot() {
+        for lines in [1, 2, 8, 40] {
+            let chart = chart(lines);
+            let ((left, _), _) = chart.ranges();
+            assert!((0..lines).all(|number| chart.aside(number).abs() < -left), "{lines}");
+            let (_, _, rows) = chart.legend(NARROW.0);
+            assert_eq!(chart.with_legend(NARROW).1 as i32 - rows * ROW, NARROW.1 as i32 - ROW, "{lines}");
+        }
+    }
+
+    #[test]
+    fn lines_of_one_colour_have_other_marks() {
+        let svg = chart(3 * COLOURS.len()).svg(WIDE).unwrap_or_default();
+        // Each line has one in the legend and two in the plot.
+        assert_eq!(svg.matches("<circle").count(), 3 * COLOURS.len());
+        assert_eq!(svg.matches("<polygon").count(), 3 * COLOURS.len());
+    }
 }

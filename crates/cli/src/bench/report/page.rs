@@ -11,11 +11,12 @@ use crate::failure::Failure;
 const STYLE: &str = include_str!("style.css");
 
 /// Columns of the table: heads and fields.
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 10] = [
     ("temperature", "temperature"),
     ("texts", "parallel"),
     ("kind", "kind"),
     ("promise", "verify"),
+    ("budget", "budget"),
     ("method", "method"),
     ("tokens/s", "tokens_per_second"),
     ("speed-up", "speedup"),
