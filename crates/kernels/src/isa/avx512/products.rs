@@ -199,7 +199,8 @@ crate::isa::floats::float_kernels!(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
 fn load_up_to_64(bytes: &[i8]) -> Line {
-    let mask = u64::MAX >> (64 - bytes.len().clamp(1, 64));
+    // A shift by all 64 bits is none: of nothing, nothing is read.
+    let mask = u64::MAX.checked_shr(64 - bytes.len().min(64) as u32).unwrap_or(0);
     // SAFETY: bytes beyond the slice are masked, and are not read.
     unsafe { _mm512_maskz_loadu_epi8(mask, bytes.as_ptr()) }
 }
