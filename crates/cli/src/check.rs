@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use foretoken::{Answer, Generator, Promise, Prompt, Prompter, Request, Settings, Tenant, Token, Tokenizer};
+use foretoken::{Answer, Generator, Promise, Request, Settings, Tenant, Token, Tokenizer};
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
 use crate::opening::{Notices, open_generator};
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
-use crate::prompts::{ListOptions, Listed};
+use crate::prompts::ListOptions;
 use crate::{report, values};
 
 /// Whose plain texts are; the others are tenant 0's, which is the default.
@@ -65,8 +65,9 @@ impl Check {
         let (mut generator, mut notices) = open_generator(&settings)?;
         let prompter = Arc::clone(&generator.prompter);
         comparable(settings.speculation.verify, prompter.decided.sampling.temperature)?;
-        let requests = listed.iter().map(|Listed { prompt, .. }| request(&prompter, prompt));
-        let requests = requests.collect::<Result<Vec<_>, _>>()?;
+        let requests = self.list.requests(&self.prompts.display().to_string(), listed, &prompter)?.into_iter();
+        let requests = requests.map(|(_, request)| Request { log_probabilities: true, ..request });
+        let requests: Vec<Request> = requests.collect();
         let interrupts = Interrupts::listen();
         interrupts.begin();
         let (mut plain, mut speculative) = (Side::new(interrupts), Side::new(interrupts));
@@ -125,10 +126,6 @@ fn comparable(promise: Promise, temperature: f32) -> Result<(), Failure> {
     }
     let promised = "which promises the same distribution and not the same text";
     Err(Failure::Usage(format!("--verify: expected exact, or --temp 0, found rejection or block, {promised}")))
-}
-
-fn request(prompter: &Prompter, prompt: &Prompt) -> Result<Request, Failure> {
-    Ok(Request { log_probabilities: true, ..prompter.request(prompt)? })
 }
 
 /// The answers of one way of decoding, and the time that they took.

@@ -11,7 +11,9 @@ use std::time::Instant;
 use clap::Args;
 use foretoken::prompts::without_tokenizer;
 use foretoken::settings::SamplingSettings;
-use foretoken::{Answer, DecidedBy, EngineThread, Event, Generator, Prompt, Prompter, Record, Request, Settings};
+use foretoken::{
+    Answer, DecidedBy, EngineThread, Event, Generator, Prompt, Prompter, Record, Request, Settings, n_best,
+};
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
@@ -19,7 +21,7 @@ use crate::opening::{Notices, open_generator, tell_failures};
 use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::printing::{Marks, ShowDrafts, Stream, reliability, table};
 use crate::progress::{PromptBar, bar, say};
-use crate::prompts::{ListOptions, PromptOptions};
+use crate::prompts::{ListOptions, Listed, PromptOptions};
 use crate::{report, sparkline, values};
 
 /// So many texts at a time are generated at most, if nobody says how many.
@@ -93,24 +95,24 @@ impl Generate {
     /// # Errors
     /// Whatever keeps it from being done.
     pub fn run(&self) -> Result<(), Failure> {
-        let prompts = self.prompt.read(self.list)?;
+        let listed = self.prompt.read(self.list)?;
         let settings = Settings {
             model: self.template.with(self.prompt_cache.with(self.model.settings()?)),
             sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings() },
             speculation: self.speculation.settings()?,
-            parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(prompts.len() * self.n_best),
+            parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(listed.len() * self.n_best),
         };
         let (generator, mut notices) = open_generator(&settings)?;
         if generator.prompter.tokenizer.is_none() && !self.output_ids && !self.json {
             return Err(without_tokenizer(&generator.prompter.target).into());
         }
+        let (prompts, requests) = self.requests(&generator, listed)?;
         if self.n_best > 1 && generator.prompter.decided.sampling.temperature == 0.0 {
             say("note: --n-best: at temperature 0 all answers to a prompt are equal");
         }
         if self.show_drafts == Some(ShowDrafts::Rejected) && (prompts.len() > 1 || self.n_best > 1) {
             say("note: --show-drafts=rejected: of several answers what was rejected is not shown");
         }
-        let requests = self.requests(&generator, &prompts)?;
         let marks = Marks::new(self.show_drafts);
         marks.legend(&generator.prompter.names, self.show_drafts);
         // What is to be kept is kept although it was interrupted, and what it took is said.
@@ -135,16 +137,16 @@ impl Generate {
         tell_failures(&answers, self.n_best)
     }
 
-    /// The requests for all answers to the first prompt, then those for the second, and so on.
-    fn requests(&self, generator: &Generator, prompts: &[Prompt]) -> Result<Vec<Request>, Failure> {
-        let mut requests = Vec::with_capacity(prompts.len() * self.n_best);
-        for prompt in prompts {
-            let measure = self.json || self.show_drafts.is_some();
-            let report_drafts = self.show_drafts == Some(ShowDrafts::Rejected);
-            let asked = |request| Request { log_probabilities: self.logprobs, measure, report_drafts, ..request };
-            requests.extend(generator.prompter.requests(prompt)?.into_iter().map(asked));
-        }
-        Ok(requests)
+    /// The prompts, and the requests for all answers to the first, then those for the second, and so on.
+    fn requests(&self, generator: &Generator, listed: Vec<Listed>) -> Result<(Vec<Prompt>, Vec<Request>), Failure> {
+        let place = self.prompt.prompts.as_ref().map_or(String::new(), |path| path.display().to_string());
+        let usable = self.list.requests(&place, listed, &generator.prompter)?;
+        let (prompts, requests): (Vec<Prompt>, Vec<Request>) = usable.into_iter().unzip();
+        let measure = self.json || self.show_drafts.is_some();
+        let report_drafts = self.show_drafts == Some(ShowDrafts::Rejected);
+        let asked = |request| Request { log_probabilities: self.logprobs, measure, report_drafts, ..request };
+        let answers = generator.prompter.decided.settings.n_best;
+        Ok((prompts, requests.iter().flat_map(|request| n_best(request, answers)).map(asked).collect()))
     }
 
     /// One prompt, its text as it comes.

@@ -14,7 +14,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use foretoken::{ChatMessage, Prompt, Token};
+use foretoken::{ChatMessage, Prompt, Prompter, Request, Token};
 use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
 
 use crate::failure::Failure;
@@ -55,18 +55,19 @@ impl PromptOptions {
     ///
     /// # Errors
     /// A file cannot be read or understood; or nothing is given and standard input is a terminal.
-    pub fn read(&self, list: ListOptions) -> Result<Vec<Prompt>, Failure> {
+    pub fn read(&self, list: ListOptions) -> Result<Vec<Listed>, Failure> {
         if let Some(path) = &self.prompts {
-            return Ok(list.read(path)?.into_iter().map(|listed| listed.prompt).collect());
+            return list.read(path);
         }
+        let alone = |prompt| Ok(vec![Listed { place: String::new(), prompt, kind: None }]);
         if let Some((option, _)) = [("--skip-bad", list.skip_bad), ("--chat", list.chat)].iter().find(|(_, on)| *on) {
             return Err(Failure::Usage(format!("{option}: expected --prompts, which it belongs to, found none")));
         }
         if let Some(ids) = &self.prompt_ids {
-            return Ok(vec![Prompt::Ids(ids.clone())]);
+            return alone(Prompt::Ids(ids.clone()));
         }
         if let Some(text) = self.words.as_ref().or(self.prompt.as_ref()).filter(|text| *text != "-") {
-            return Ok(vec![Prompt::Text(text.clone())]);
+            return alone(Prompt::Text(text.clone()));
         }
         let nothing = self.words.is_none() && self.prompt.is_none() && self.file.is_none();
         if nothing && std::io::stdin().is_terminal() {
@@ -75,7 +76,7 @@ impl PromptOptions {
             return Err(Failure::Usage(format!("prompt: expected {expected}, found none; {hint}")));
         }
         let text = text_of(self.file.as_deref().unwrap_or(Path::new(STANDARD_INPUT)))?.1;
-        Ok(vec![Prompt::Text(without_last_line_end(&text).to_string())])
+        alone(Prompt::Text(without_last_line_end(&text).to_string()))
     }
 }
 
@@ -138,6 +139,24 @@ impl ListOptions {
             }
         }
         Ok(listed)
+    }
+
+    /// The prompts of a list with their requests. What the engine would refuse is left out where that is asked for; else
+    /// the answer to it says why there is none.
+    ///
+    /// # Errors
+    /// As of [`ListOptions::usable`].
+    pub fn requests(
+        &self,
+        place: &str,
+        listed: Vec<Listed>,
+        prompter: &Prompter,
+    ) -> Result<Vec<(Prompt, Request)>, Failure> {
+        let request = |listed: Listed| {
+            let request = if self.skip_bad { listed.usable_request(prompter) } else { listed.request(prompter) };
+            Ok((listed.prompt, request?))
+        };
+        self.usable(place, listed.into_iter().map(request).collect())
     }
 
     /// What is left of a list without what cannot be used, each of which is told.

@@ -24,7 +24,7 @@ use clap::Args;
 use foretoken::generator::Choices;
 use foretoken::settings::SpeculationSettings;
 use foretoken::{Answer, Generator, Prompter, Settings, SpecType};
-use foretoken_engine::{BudgetKind, RequestError, Token};
+use foretoken_engine::{BudgetKind, Token};
 use serde_json::{Value, json};
 
 use super::report::Folder;
@@ -198,8 +198,9 @@ impl Generate {
             budget: self.budget.first().map_or(BudgetKind::default(), |budget| budget.kind(limit, None)),
             ..Choices::new(&settings)
         })?;
-        let tokens = listed.into_iter().map(|listed| tokens(listed, &generator.prompter)).collect();
-        let listed = self.list.usable(&self.prompts.display().to_string(), tokens)?;
+        let tokens = |listed: Listed| Ok((listed.usable_request(&generator.prompter)?.prompt, listed.kind));
+        let place = self.prompts.display().to_string();
+        let listed = self.list.usable(&place, listed.into_iter().map(tokens).collect())?;
         self.parallel(listed.len())?; // some may have been left out since
         // The list once for each answer, so that a group has as many different prompts as it can.
         let (prompts, kinds): (Vec<_>, Vec<_>) = std::iter::repeat_n(listed, self.n_best).flatten().unzip();
@@ -372,20 +373,4 @@ impl Generate {
             false => Ok(()),
         }
     }
-}
-
-/// A prompt as tokens, and its kind.
-fn tokens(listed: Listed, prompter: &Prompter) -> Result<(Vec<Token>, Option<String>), Failure> {
-    let Listed { place, prompt, kind } = listed;
-    let request = prompter.request(&prompt).map_err(Failure::from);
-    let request = request.map_err(|failure| match failure.message() {
-        Some(message) => Failure::Other(format!("{place}: {message}")),
-        None => failure,
-    })?;
-    let (tokens, context) = (request.prompt, prompter.context);
-    if tokens.len() >= context {
-        let error = RequestError::PromptTooLong { found: tokens.len(), context };
-        return Err(Failure::Other(format!("{place}: {error}")));
-    }
-    Ok((tokens, kind))
 }

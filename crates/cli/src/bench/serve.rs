@@ -12,7 +12,7 @@ use std::io::Write;
 
 use clap::Args;
 use foretoken::settings::{Limit, SamplingSettings, SpeculationSettings};
-use foretoken::{Generator, Settings, SpecType};
+use foretoken::{Generator, Prompt, Settings, SpecType};
 use foretoken_server::{Server, ServerSettings};
 use serde_json::json;
 
@@ -112,10 +112,15 @@ impl ServeBench {
         let parallel = self.clients.iter().copied().max().unwrap_or(1);
         let settings = Settings { model: self.model.settings()?, sampling, speculation, parallel };
         let prompts = self.prompts.read(self.list)?;
-        let prompts = prompts.iter().map(|prompt| match prompt.text() {
-            Some(text) => Ok(text.to_string()),
-            None => Err(Failure::Usage("bench serve: expected prompts that are texts, found token ids".into())),
-        });
+        let text = |prompt: Prompt| {
+            let found = match prompt {
+                Prompt::Text(text) => return Ok(text),
+                Prompt::Ids(_) => "token ids",
+                Prompt::Chat(_) => "a conversation",
+            };
+            Err(Failure::Usage(format!("bench serve: expected prompts that are texts, found {found}")))
+        };
+        let prompts = prompts.into_iter().map(|listed| text(listed.prompt));
         let prompts = prompts.collect::<Result<Vec<String>, Failure>>()?;
         let mut loading = Loading::default();
         let mut generator = Server::open(&settings, &mut |opening| loading.hear(opening))?;

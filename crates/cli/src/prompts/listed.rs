@@ -2,7 +2,8 @@
 //!
 //! Objects of many data sets are understood, and conversations as `/save` of chat writes them. Left out: reading files.
 
-use foretoken::{Prompt, Token};
+use foretoken::{Prompt, Prompter, Request, Token};
+use foretoken_engine::RequestError;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -10,12 +11,46 @@ use crate::failure::Failure;
 /// A prompt of a file, and what the file says about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
-    /// Where it stands: the file and the line or number, for messages.
+    /// Where it stands: the file and the line or number, for messages; empty of what is no file's.
     pub place: String,
     /// The prompt.
     pub prompt: Prompt,
     /// Its kind: an object's `category`, else its `kind`.
     pub kind: Option<String>,
+}
+
+impl Listed {
+    /// The request that goes on with it.
+    ///
+    /// # Errors
+    /// None can be made of it; its place is named.
+    pub fn request(&self, prompter: &Prompter) -> Result<Request, Failure> {
+        prompter.request(&self.prompt).map_err(|error| self.named(error.into()))
+    }
+
+    /// The same, refusing also what the engine would refuse as soon as it is asked.
+    ///
+    /// # Errors
+    /// As of [`Listed::request`]; it has no token or one that the network does not have, or leaves no room for another.
+    pub fn usable_request(&self, prompter: &Prompter) -> Result<Request, Failure> {
+        let request = self.request(prompter)?;
+        let (prompt, context, vocabulary) = (&request.prompt, prompter.context, prompter.target.spec.vocabulary);
+        let unknown = prompt.iter().position(|token| *token as usize >= vocabulary);
+        let error = match (prompt.len(), unknown) {
+            (0, _) => RequestError::EmptyPrompt,
+            (found, _) if found >= context => RequestError::PromptTooLong { found, context },
+            (_, Some(index)) => RequestError::Token { index, found: prompt[index], vocabulary },
+            _ => return Ok(request),
+        };
+        Err(self.named(Failure::Other(error.to_string())))
+    }
+
+    fn named(&self, failure: Failure) -> Failure {
+        match failure.message().filter(|_| !self.place.is_empty()) {
+            Some(message) => Failure::Other(format!("{}: {message}", self.place)),
+            None => failure,
+        }
+    }
 }
 
 /// The prompts of a text. `kind`: the ending of its file's name; `place`: the file, for messages.

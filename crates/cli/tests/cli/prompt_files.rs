@@ -58,6 +58,29 @@ fn prompts_longer_than_the_context_name_their_line_and_are_left_out_where_asked(
 }
 
 #[test]
+fn what_the_model_refuses_is_named_and_left_out_by_every_command() {
+    let long = "once upon a time ".repeat(40);
+    let text = format!("{{\"prompt\": \"once upon\"}}\n{{\"prompt\": \"{long}\"}}\n{{\"prompt\": [1, 99999]}}\n");
+    let (_folder, path) = file("prompts.jsonl", &text);
+    for (command, options) in [("generate", "--jsonl"), ("check", ""), ("bench generate", "--repeat 1 --json")] {
+        let done = run(&words(&format!("{command} --prompts {path} -c 64 -n 2 --temp 0 --skip-bad {options}")));
+        for told in ["line 2: ", "line 3: prompt: token 1: expected a number below 8192"] {
+            assert!(done.err.contains(&format!("skipped: {path}: {told}")), "{command}: {}", done.err);
+        }
+        done.ok();
+    }
+    // So is what no request can be made of.
+    let talk = "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}";
+    let (_folder, path) = file("prompts.jsonl", &format!("{{\"prompt\": \"once\"}}\n{talk}\n"));
+    let line = ["generate", "--prompts", &path, "-n", "2", "--chat-template", "{{ raise_exception('no') }}"];
+    let error = run(&line).error(1);
+    assert!(error.starts_with(&format!("{path}: line 2: ")), "{error}");
+    let done = run(&[&line[..], &["--skip-bad"]].concat());
+    assert!(done.err.contains(&format!("skipped: {path}: line 2: ")), "{}", done.err);
+    done.ok();
+}
+
+#[test]
 fn skip_bad_and_chat_are_of_files_of_prompts() {
     for option in ["--skip-bad", "--chat"] {
         let expected = format!("{option}: expected --prompts, which it belongs to, found none");

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use super::{program, run, run_with, words};
+use super::{file, program, run, run_with, words};
 
 /// A server, the rest of what it says, and its address.
 fn start(home: &std::path::Path, options: &[&str]) -> (Child, BufReader<ChildStderr>, String) {
@@ -101,6 +101,13 @@ fn clients_of_engine_and_server_are_timed_in_turn() {
             assert!(row[who]["tokens_per_second"].as_f64().is_some_and(|speed| speed > 0.0), "{row}");
             assert!(row[who]["first_token_ms"].as_f64().is_some_and(|time| time > 0.0), "{row}");
         }
+    }
+    let (_folder, path) = file("prompts.txt", "once upon\n");
+    for (prompts, found) in
+        [(format!("--prompts {path} --chat"), "a conversation"), ("--prompt-ids 1".into(), "token ids")]
+    {
+        let error = run(&words(&format!("bench serve {prompts}"))).error(2);
+        assert_eq!(error, format!("bench serve: expected prompts that are texts, found {found}"));
     }
     let refused = run(&words("bench serve -p the --url llama")).error(2);
     assert_eq!(refused, "--url: expected NAME=http://HOST:PORT, found \"llama\"");
