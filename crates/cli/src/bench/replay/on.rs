@@ -45,7 +45,9 @@ pub struct OnOptions {
     /// [default: as they are]
     #[arg(long, hide_short_help = true, value_name = "TYPE", value_parser = values::weight_type)]
     dtype: Option<WeightType>,
-    /// Repetitions of the records, of which the median counts; each begins knowing nothing of the one before
+    /// Repetitions of the records, of which the median counts
+    ///
+    /// Each begins without the texts of the one before. How often each drafter was right, and what it costs, stays known.
     #[arg(long, hide_short_help = true, value_name = "N", default_value = "1", value_parser = values::one_up,
         allow_negative_numbers = true)]
     pub repeat: usize,

@@ -2,8 +2,8 @@
 //!
 //! The prompt of a record is computed once, for all who go on from it, and is not part of what is timed. Nobody always
 //! comes first, and nobody always behind the same one. Every repetition, and every half of the records where halves
-//! learn from each other, is a tenant of its own: what drafters learned in one they do not know in the next. Left out:
-//! what is said of it ([`super::page`]).
+//! learn from each other, is a tenant of its own: texts that drafters learned in one they do not know in the next. How
+//! often each drafter was right the engine keeps for all of them. Left out: what is said of it ([`super::page`]).
 
 use std::collections::BTreeMap;
 use std::time::Instant;
