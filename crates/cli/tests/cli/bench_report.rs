@@ -36,24 +36,47 @@ fn a_report_is_whole_and_shows_itself() {
     let share = |value: &Value| value.as_f64().is_some_and(|share| share > 0.0 && share < 0.5);
     assert!(share(&record["bench_share"]) && rows.iter().all(|row| share(&row["bench_share"])), "{record}");
     assert!(rows.iter().any(|row| row["kind"] == "sum" && row["method"] == "lookup"), "{record}");
-    // The record beside itself, and beside one in which everything took twice as long.
+    // The record beside itself.
     let same = run(&["bench", "compare", &report.display().to_string(), &report.display().to_string()]).ok();
     assert!(same.lines().count() == rows.len() && same.lines().all(|line| line.ends_with("no difference")), "{same}");
+    // A machine that was slower in all is none of a method's doing; a method alone is.
+    let slow = slowed(&record, &|_| true);
+    let (_slow, slow) = file("slow.json", &slow.to_string());
+    let slower = run(&["bench", "compare", &report.display().to_string(), &slow]).ok();
+    let is_plain = |line: &&str| line.contains("plain: speed 0.01");
+    assert_eq!(slower.lines().filter(is_plain).count(), 3, "{slower}");
+    for line in slower.lines() {
+        let expected = if is_plain(&line) { "slower, machine or program" } else { "no difference" };
+        assert!(line.ends_with(expected), "{slower}");
+    }
+    let mut slow = slowed(&record, &|row| row["method"] != "plain");
+    (slow["machine"], slow["version"]) = ("another".into(), "0.0.0".into());
+    let (_slow, slow) = file("slow.json", &slow.to_string());
+    let place = report.display().to_string();
+    let compare = ["bench", "compare", &place, &slow];
+    let slower = run(&compare).ok();
+    assert_eq!(slower.lines().filter(|line| line.ends_with(" slower")).count(), 6, "{slower}");
+    assert!(slower.contains("and \"another\"\n") && slower.contains("different version: "), "{slower}");
+    let objects = run(&[&compare[..], &["--json"]].concat());
+    assert!(objects.err.contains("different machine: "), "{}", objects.err);
+    assert!(objects.ok().lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+    // Twice into the same folder only if it is said.
+    let error = run(&words(&line)).error(1);
+    assert!(error.contains("report: is there already") && error.contains("--force"), "{error}");
+    run(&words(&format!("{line} --force"))).ok();
+}
+
+/// A record in which some rows took a hundred times as long.
+fn slowed(record: &Value, which: &dyn Fn(&Value) -> bool) -> Value {
     let mut slow = record.clone();
-    for row in slow["rows"].as_array_mut().expect("rows") {
+    for row in slow["rows"].as_array_mut().expect("rows").iter_mut().filter(|row| which(row)) {
         for group in row["seconds_behind_first_token_by_group"].as_array_mut().expect("groups") {
             for seconds in group.as_array_mut().expect("repetitions") {
                 *seconds = (seconds.as_f64().expect("seconds") * 100.0).into();
             }
         }
     }
-    let (_slow, slow) = file("slow.json", &slow.to_string());
-    let slower = run(&["bench", "compare", &report.display().to_string(), &slow]).ok();
-    assert!(slower.lines().all(|line| line.ends_with("slower")), "{slower}");
-    // Twice into the same folder only if it is said.
-    let error = run(&words(&line)).error(1);
-    assert!(error.contains("report: is there already") && error.contains("--force"), "{error}");
-    run(&words(&format!("{line} --force"))).ok();
+    slow
 }
 
 #[test]

@@ -58,22 +58,16 @@ impl Estimate {
 
     /// How much faster `own` is than `other`, which ran the same groups at another time, so that repetitions of both
     /// have nothing to do with each other; `None` if one of them has no speed.
-    pub fn apart(own: &Samples, other: &Samples) -> Option<Self> {
-        let value = speed(own)? / speed(other)?;
+    pub fn apart(own: Side<'_>, other: Side<'_>) -> Option<Self> {
+        let value = own.value()? / other.value()?;
         let mut dice = Dice(0);
+        let count = own.own.len();
         let mut draw = || {
-            let (mut sums, mut other_sums) = (Sums::default(), Sums::default());
-            for _ in own {
-                let group = dice.below(own.len());
-                for (sums, samples) in [(&mut sums, &own[group]), (&mut other_sums, &other[group])] {
-                    let drawn: Vec<usize> = samples.iter().map(|_| dice.below(samples.len())).collect();
-                    sums.add(drawn.iter().map(|repetition| &samples[*repetition]));
-                }
-            }
-            Some(sums.speed()? / other_sums.speed()?)
+            let groups: Vec<usize> = (0..count).map(|_| dice.below(count)).collect();
+            Some(own.drawn(&groups, &mut dice)? / other.drawn(&groups, &mut dice)?)
         };
-        let several = |samples: &Samples| samples.iter().any(|repetitions| repetitions.len() > 1);
-        let known = own.len() > 1 || several(own) || several(other);
+        let several = |side: Side<'_>| side.own.iter().any(|repetitions| repetitions.len() > 1);
+        let known = count > 1 || several(own) || several(other);
         let mut drawn: Vec<f64> = (0..RESAMPLES).filter(|_| known).filter_map(|_| draw()).collect();
         drawn.sort_by(f64::total_cmp);
         let skipped = drawn.len() * LEFT_OUT / 1000;
@@ -89,6 +83,35 @@ impl Estimate {
     /// Whether more repetitions would hardly say more.
     pub fn is_narrow(&self) -> bool {
         self.interval.is_some_and(|(low, high)| (high - low) / 2.0 <= NARROW * self.value)
+    }
+}
+
+/// A way of decoding in one of two runs.
+#[derive(Clone, Copy)]
+pub struct Side<'s> {
+    /// Its samples.
+    pub own: &'s Samples,
+    /// Those of plain decoding beside it, as many, if its speed-up over that counts instead of its speed.
+    pub plain: Option<&'s Samples>,
+}
+
+impl Side<'_> {
+    fn value(self) -> Option<f64> {
+        Some(speed(self.own)? / self.plain.map_or(Some(1.0), speed)?)
+    }
+
+    /// The same of these groups, with repetitions drawn for both ways of decoding together.
+    fn drawn(self, groups: &[usize], dice: &mut Dice) -> Option<f64> {
+        let (mut own_sums, mut plain_sums) = (Sums::default(), Sums::default());
+        for group in groups {
+            let own = &self.own[*group];
+            let drawn: Vec<usize> = own.iter().map(|_| dice.below(own.len())).collect();
+            own_sums.add(drawn.iter().map(|repetition| &own[*repetition]));
+            if let Some(plain) = self.plain {
+                plain_sums.add(drawn.iter().map(|repetition| &plain[*group][*repetition]));
+            }
+        }
+        Some(own_sums.speed()? / self.plain.map_or(Some(1.0), |_| plain_sums.speed())?)
     }
 }
 
@@ -214,6 +237,23 @@ mod tests {
         assert!(all.iter().all(|estimate| {
             estimate.interval.is_some_and(|(low, high)| (low..=high).contains(&estimate.value) && high - low < 0.2)
         }));
+    }
+
+    #[test]
+    fn what_slows_a_whole_run_is_not_in_its_speed_ups() {
+        let slower = |all: &[Vec<Sample>], times: f64| -> Vec<Vec<Sample>> {
+            let slower = |sample: &Sample| Sample { seconds: sample.seconds * times, ..*sample };
+            all.iter().map(|group| group.iter().map(slower).collect()).collect()
+        };
+        let (own, plain) = (noisy(6, 4, 1), noisy(6, 4, 2));
+        let (slow, slow_plain) = (slower(&own, 1.5), slower(&plain, 1.5));
+        let found = |own, plain| Side { own, plain: Some(plain) };
+        let same = Estimate::apart(found(&slow, &slow_plain), found(&own, &plain)).expect("speeds");
+        assert_eq!(same.no_difference(), Some(true), "{same:?}");
+        let changed = Estimate::apart(found(&slow, &plain), found(&own, &plain)).expect("speeds");
+        assert_eq!(changed.no_difference(), Some(false), "{changed:?}");
+        let speeds = Estimate::apart(Side { own: &slow, plain: None }, Side { own: &own, plain: None });
+        assert_eq!(speeds.and_then(|speeds| speeds.no_difference()), Some(false));
     }
 
     #[test]
