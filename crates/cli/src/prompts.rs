@@ -141,8 +141,8 @@ impl ListOptions {
         Ok(listed)
     }
 
-    /// The prompts of a list with their requests. What the engine would refuse is left out where that is asked for; else
-    /// the answer to it says why there is none.
+    /// The prompts of a list with their requests. What the engine would refuse is left out where that is asked for;
+    /// else the answer to it says why there is none.
     ///
     /// # Errors
     /// As of [`ListOptions::usable`].

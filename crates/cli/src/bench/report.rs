@@ -2,8 +2,8 @@
 //!
 //! The page needs no network: its charts are inside. Each chart is a file of its own too, as SVG and as pixels. The
 //! record has the rows that `--json` prints, with all kinds of prompts, beside machine, command and date. Whether the
-//! folder takes files is tried before anything is measured; what is in it stays as it is until all has been measured, and
-//! a run that fails leaves nothing. Left out: how charts are drawn ([`chart`]).
+//! folder takes files is tried before anything is measured; what is in it stays as it is until all has been measured,
+//! and a run that fails leaves nothing. Left out: how charts are drawn ([`chart`]).
 
 mod chart;
 mod page;

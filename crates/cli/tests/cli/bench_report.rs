@@ -1,4 +1,4 @@
-//! `bench generate --report`: a folder that is complete, needs no network, and never takes the place of what is no report.
+//! `bench generate --report`: a folder that is complete, needs no network, and never replaces what is no report.
 
 use serde_json::Value;
 

@@ -70,8 +70,8 @@ impl Runs {
         }
     }
 
-    /// A name for one of the ways that no other has: its method's, with its promise and its budget where those of others
-    /// are not the same.
+    /// A name for one of the ways that no other has: its method's, with its promise and its budget where those of
+    /// others are not the same.
     pub fn label(&self, way: &Way) -> String {
         let Some(method) = &way.method else { return way.name().to_string() };
         let others = || self.ways.iter().filter_map(|way| way.method.as_ref());

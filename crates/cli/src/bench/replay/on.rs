@@ -47,7 +47,8 @@ pub struct OnOptions {
     dtype: Option<WeightType>,
     /// Repetitions of the records, of which the median counts
     ///
-    /// Each begins without the texts of the one before. How often each drafter was right, and what it costs, stays known.
+    /// Each begins without the texts of the one before. How often each drafter was right, and what it costs, stays
+    /// known.
     #[arg(long, hide_short_help = true, value_name = "N", default_value = "1", value_parser = values::one_up,
         allow_negative_numbers = true)]
     pub repeat: usize,

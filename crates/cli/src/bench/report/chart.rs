@@ -101,7 +101,8 @@ impl Chart {
         Ok(bytes)
     }
 
-    /// Width of a name in the legend, names in a row, and rows, of a chart so wide; a name takes some seven pixels a character.
+    /// Width of a name in the legend, names in a row, and rows, of a chart so wide; a name takes some seven pixels a
+    /// character.
     fn legend(&self, width: u32) -> (i32, i32, i32) {
         let longest = self.lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
         let column = 36 + 7 * longest as i32;
