@@ -36,6 +36,8 @@ pub enum Fault {
     ScoredAgain,
     /// A source is known by its hash, of one bit, and its tokens are not compared.
     SourceByHashAlone,
+    /// The executor is not told that a sequence has ended.
+    ReleaseForgotten,
     /// A prefix is found whatever the text is about.
     PrefixOfAnotherSource,
     /// The rows that a draft model keeps of a tree stay where the tree had them.

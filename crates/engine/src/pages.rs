@@ -25,7 +25,7 @@ mod tree;
 #[cfg(test)]
 mod twin;
 
-use foretoken_model::{Capacity, Group, Keep, PageId, PageTable};
+use foretoken_model::{Capacity, Group, Keep, Kind, PageId, PageTable};
 use foretoken_speculation::{Tenant, Token};
 
 use crate::faults::{Fault, is_made};
@@ -42,7 +42,7 @@ pub struct Pages {
     /// One a group.
     pools: Vec<Pool>,
     tree: Tree,
-    /// Positions a page, the same in all groups; `None` where they differ: then nothing is shared.
+    /// Positions a page, the same in all groups; `None` where they differ, or there are states: then nothing is shared.
     page_len: Option<usize>,
 }
 
@@ -92,13 +92,16 @@ impl Pages {
     /// All pages of an executor, free.
     pub fn new(capacity: &Capacity) -> Self {
         let Capacity { groups, rows_max, .. } = capacity;
-        let first = groups.first().map_or(1, |group| group.page_len);
+        // A state is of one text: nothing is shared where there is one.
+        let first = groups.first().filter(|_| groups.iter().all(|group| group.kind == Kind::Attention));
+        let page_len = first.map(|first| first.page_len);
+        let page_len = page_len.filter(|len| groups.iter().all(|group| group.page_len == *len));
         Self {
             groups: groups.clone(),
             rows_max: *rows_max,
             pools: groups.iter().map(|group| Pool::new(group.pages)).collect(),
-            tree: Tree::new(first, groups.len()),
-            page_len: groups.iter().all(|group| group.page_len == first).then_some(first),
+            tree: Tree::new(page_len.unwrap_or(1), groups.len()),
+            page_len,
         }
     }
 

@@ -5,9 +5,9 @@
 //! back behind what is cached for good; if that leads into a shared page, its rows are copied first. Where there is no
 //! room for a sequence it is not scored, and its drafter stays silent.
 //!
-//! A network with recurrent states is shown its spans from where the state stands: rows that a drafter takes for good
-//! may be guesses all the same (those of a draft model that it drafts for), and to a state they are rows of the span
-//! that were computed before. A state that would have to go back begins again.
+//! Nothing is shared of a network with recurrent states. It is shown its spans from where the state stands: rows that a
+//! drafter takes for good may be guesses all the same (those of a draft model that it drafts for), and to a state they
+//! are rows of the span that were computed before. A state that would have to go back begins again.
 //!
 //! Left out: drafting itself, and prefixes that were declared public, which drafters are not told.
 
@@ -45,11 +45,25 @@ struct Held {
     base: usize,
     /// Whether the executor knows of it.
     open: bool,
-    /// Whether its cache is not to be used any more: it could not be opened, or rows could not be moved or copied.
+    /// Whether its cache is not to be used any more: it could not be opened, rows could not be moved, or its state has
+    /// passed what its drafter does not know of.
     lost: bool,
 }
 
 impl Held {
+    /// Gives back all that is cached, so that the executor sees a sequence that begins; whether it can.
+    fn begin_again(&mut self, sequence: SequenceId, pages: &mut Pages, executor: &mut dyn Executor) -> bool {
+        pages.release(&mut self.pages, &[]);
+        self.tokens.clear();
+        (self.good, self.passed) = (0, 0);
+        if std::mem::take(&mut self.open) {
+            executor.release(sequence.0);
+        }
+        self.open = executor.open(sequence.0, None).is_ok();
+        self.lost |= !self.open;
+        self.open
+    }
+
     /// Of the rows up to `end` of an ask so many leading ones of the span that the network sees are certain.
     fn certain(&self, ask: &ScoreAsk<'_>, end: usize) -> usize {
         // Where cached rows are guesses to the state, so is all that follows them.
@@ -143,7 +157,11 @@ impl ExecutorScorer {
         held.tokens.extend_from_slice(&ask.tokens[ask.computed..]);
         held.good = ask.start;
         held.base = if *has_states { ask.start.min(ask.certain).max(held.passed) } else { ask.start };
-        assert!(held.base <= ask.start, "a state has passed {} tokens, asked from {}", held.base, ask.start);
+        if held.base > ask.start {
+            // Its drafter did not hear of rows that were run: a row was no number, or another sequence's pass panicked.
+            held.lost = true;
+            return false;
+        }
         pages.enter_full(&mut held.pages, &held.tokens[..held.good]);
         let is_grown = pages.grow(&mut held.pages, ask.start + ask.tokens.len());
         if is_grown {
@@ -179,8 +197,10 @@ impl ExecutorScorer {
                         row += 1;
                     }
                     done[part.ask] = part.rows.end;
-                    let held = self.sequences.get_mut(&asks[part.ask].sequence).expect("it was run");
-                    held.passed = held.passed.max(held.base + held.certain(&asks[part.ask], part.rows.end));
+                    if self.has_states {
+                        let held = self.sequences.get_mut(&asks[part.ask].sequence).expect("it was run");
+                        held.passed = held.passed.max(held.base + held.certain(&asks[part.ask], part.rows.end));
+                    }
                 }
             }
             (Err(_), [part]) => {
@@ -243,9 +263,9 @@ impl Scorer for ExecutorScorer {
             return 0;
         }
         // Nothing is relied on.
-        pages.release(&mut held.pages, &[]);
-        held.tokens.clear();
-        (held.good, held.passed) = (0, 0);
+        if !held.begin_again(sequence, pages, &mut **executor) {
+            return 0;
+        }
         let adopted = pages.adopt(&mut held.pages, tokens, tokens.len());
         if !copy(&mut **executor, &held.pages, &adopted) {
             pages.release(&mut held.pages, &[]);
@@ -292,8 +312,7 @@ impl Scorer for ExecutorScorer {
         let cut = (len >= held.passed).then(|| pages.truncate(&mut held.pages, len));
         let left = cut.filter(|left| copy(&mut **executor, &held.pages, left)).map_or(0, |left| left.len);
         if left == 0 {
-            pages.release(&mut held.pages, &[]);
-            held.passed = 0;
+            held.begin_again(sequence, pages, &mut **executor);
         }
         held.tokens.truncate(left);
         held.good = held.good.min(left);

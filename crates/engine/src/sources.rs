@@ -88,6 +88,11 @@ impl Sources {
         }
     }
 
+    /// Whether nothing is known of any source, and no page has rows of one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Whether there are pages for a source that a text is about.
     pub(crate) fn has_room(&self, tenant: Tenant, tokens: &Arc<[Token]>) -> bool {
         let is_there = self.entries.get(&key(tenant, tokens)).is_some_and(|entry| !entry.table.is_empty());

@@ -56,6 +56,13 @@ pub enum Kind {
     /// the inputs of rows that were guesses when they were computed. The state passes the certain rows of a span
     /// ([`Span::certain`](crate::Span::certain)) with the pass, and those of an accepted path at the beginning of the
     /// next one, when they lie before the span's start. It never passes a guess, so it never has to go back.
+    ///
+    /// What an executor does with a span: a slot begins empty where the span starts at 0 and none of its rows is
+    /// computed, whatever the slot held. The inputs of rows before the start are passed, unless they were already. Of
+    /// the inputs behind those of the computed rows nothing is left. Rows that are certain *and* computed were passed
+    /// by the pass that computed them, and are not passed again. A pass that fails has passed nothing.
+    /// [`CacheEdit::Move`] moves inputs of guesses as it moves keys and values; a state itself is never copied. A text
+    /// that begins with the tokens of another computes all of its rows.
     State,
 }
 
@@ -201,10 +208,16 @@ impl Capacity {
         if groups.is_empty() {
             return Some("groups: expected at least one, found none".to_string());
         }
-        for (number, Group { kind, page_len, pages, .. }) in groups.iter().enumerate() {
+        for (number, group) in groups.iter().enumerate() {
+            let Group { kind, page_len, pages, .. } = group;
             let named = |field: &str| Some(format!("groups: group {number}: {field}: expected at least 1, found 0"));
             match (kind, *page_len, *pages) {
                 (Kind::State, _, 0) => return named("slots"),
+                (Kind::State, ..) if *group != Group::state(*pages) => {
+                    return Some(format!(
+                        "groups: group {number}: expected states as Group::state says, found {group:?}"
+                    ));
+                }
                 (Kind::Attention, 0, _) => return named("page_len"),
                 (Kind::Attention, _, 0) => return named("pages"),
                 _ => {}
@@ -445,6 +458,7 @@ mod tests {
             with(|capacity| capacity.groups[0].page_len = 0),
             with(|capacity| capacity.groups[0].pages = 0),
             with(|capacity| capacity.groups[1].pages = 0),
+            with(|capacity| capacity.groups[1].page_len = 2).split_once(", found").expect("it is found").0.to_string(),
         ];
         let expected = [
             "rows_max: expected at least 1, found 0",
@@ -452,6 +466,7 @@ mod tests {
             "groups: group 0: page_len: expected at least 1, found 0",
             "groups: group 0: pages: expected at least 1, found 0",
             "groups: group 1: slots: expected at least 1, found 0",
+            "groups: group 1: expected states as Group::state says",
         ];
         assert_eq!(found, expected);
         let no_room = with(|capacity| capacity.sources.as_mut().unwrap().pages = 0);

@@ -42,7 +42,8 @@ pub trait Outputs {
 
     /// The largest logits of the `row`th wanted row, for an executor whose rows lie far away and who can find these
     /// where they lie; `None`, as by default: the row itself is to be asked for. Only where at least `count` logits are
-    /// above minus infinity, and `count` is less than the vocabulary.
+    /// above minus infinity, and `count` is less than the vocabulary. Plus infinity counts as the largest finite
+    /// number.
     ///
     /// # Panics
     /// As [`row`](Self::row).
@@ -64,7 +65,7 @@ pub struct Largest {
     /// Every token whose logit is at least the `count`th largest, so more where some are equal, ascending by token.
     pub logits: Vec<(Token, f32)>,
     /// Natural logarithm of the sum of e^(logit - the largest one) over the whole row, added up in `f64` and in the
-    /// order that `foretoken_speculation::RawLaw::log_sum` says.
+    /// order that `foretoken_speculation::RawLaw::log_sum` says, with the powers that it names.
     pub log_sum: f64,
 }
 

@@ -154,8 +154,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Writes into `out` (cleared first) the `count` likeliest tokens of the row whose law was asked for last, as its
-    /// settings left it: the best first, the lowest of equals, no impossible ones.
+    /// Writes into `out` (cleared first) the `count` likeliest tokens of the whole row whose law was asked for last, as
+    /// its settings left it: the best first, the lowest of equals, no impossible ones.
     pub fn likeliest(&self, count: usize, out: &mut Vec<Token>) {
         out.clear();
         let mut least = f32::NEG_INFINITY;

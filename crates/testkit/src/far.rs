@@ -54,8 +54,8 @@ impl Outputs for FarOutputs {
     }
 
     fn largest(&self, row: usize, count: usize) -> Option<Largest> {
-        let row = self.there.row(row);
-        let mut sorted = row.to_vec();
+        let row: Vec<f32> = self.there.row(row).iter().map(|logit| logit.min(f32::MAX)).collect();
+        let mut sorted = row.clone();
         sorted.sort_by(|a, b| b.total_cmp(a));
         let least = *sorted.get(count.checked_sub(1)?)?;
         if count >= row.len() || least == f32::NEG_INFINITY {
@@ -65,7 +65,7 @@ impl Outputs for FarOutputs {
         let logits: Vec<(Token, f32)> = all.filter(|(_, logit)| *logit >= least).collect();
         let summed = match self.fault {
             Fault::SumOfLargestAlone => logits.iter().map(|(_, logit)| *logit).collect(),
-            _ => row.to_vec(),
+            _ => row,
         };
         Some(Largest { logits, log_sum: RawLaw::new(&summed).log_sum() })
     }

@@ -9,7 +9,7 @@
 //! smaller ([`Run::smallest`]) before it is shown, a line a request.
 //!
 //! Only *exact*: under *rejection* the text of a seed depends on who was drafted beside whom. Left out: clocks, since
-//! costs are held; executors that fail, which have tests of their own.
+//! costs are held; executors that fail at anything but passes of several texts, which have tests of their own.
 
 mod arrivals;
 mod failing;
@@ -18,6 +18,8 @@ mod smaller;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_engine::{Engine, Event, FinishReason, Race, Request, Scored, panic_message};
 use foretoken_speculation::{Constrained, Drafter, SequenceId, Tenant, Token, log_probability};
@@ -135,7 +137,8 @@ impl Run {
             .unwrap_or_else(|panic| Err(format!("panic: {}", panic_message(&*panic))))
     }
 
-    fn engine(&self) -> Engine {
+    /// Its engine, and how many sequences its executor knows of.
+    fn engine(&self) -> (Engine, Arc<AtomicUsize>) {
         let (table, [page_len, pages, rows_max]) = (self.table(), self.executor);
         let mut toy = ToyExecutor::new(table.clone(), page_len, pages, rows_max);
         if let Some(window) = self.window {
@@ -147,6 +150,7 @@ impl Run {
         if let Some([len_max, page_len, pages]) = self.encoder {
             toy = toy.with_encoder(len_max, page_len, pages);
         }
+        let open = toy.open_count();
         let mut engine = Engine::new(toy.with_fault(self.fault).boxed(self.far), self.texts_max, usize::MAX);
         let registered = drafters();
         for number in &self.drafters {
@@ -154,7 +158,7 @@ impl Run {
             engine.add_drafter(registered.get(*number).map_or_else(failing, |drafter| (drafter.make)(&table)));
         }
         engine.hold_costs(conform::costs(self.drafters.len()));
-        engine
+        (engine, open)
     }
 
     fn table(&self) -> Table {
@@ -168,7 +172,7 @@ impl Run {
     }
 
     fn run(&self) -> Result<Summary, String> {
-        let (mut engine, mut summary) = (self.engine(), Summary::default());
+        let ((mut engine, known_of), mut summary) = (self.engine(), Summary::default());
         let mut coming = self.arrivals.iter().peekable();
         let mut open: BTreeMap<SequenceId, Open<'_>> = BTreeMap::new();
         let mut known: Vec<Known> = Vec::new();
@@ -208,6 +212,10 @@ impl Run {
         }
         if self.pages_are_checked {
             engine.check_pages()?;
+        }
+        let known_of = known_of.load(Ordering::Relaxed);
+        if known_of > 0 {
+            return Err(format!("{known_of} sequences are open in the executor, and none runs"));
         }
         match open.keys().next() {
             Some(id) => Err(format!("{id:?} did not end")),

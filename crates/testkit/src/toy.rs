@@ -8,6 +8,8 @@
 mod state;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_model::executor::check;
 use foretoken_model::{
@@ -59,6 +61,8 @@ pub struct ToyExecutor {
     source_slots: Vec<Token>,
     /// The sequences that are open, and where the source of each lies: its pages, and its length.
     open: BTreeMap<u64, Option<(PageTable, usize)>>,
+    /// How many they are, for who has no access to the toy any more.
+    open_count: Arc<AtomicUsize>,
     outputs: HostOutputs,
     fault: Fault,
 }
@@ -76,8 +80,8 @@ impl ToyExecutor {
         let outputs = HostOutputs { vocabulary: capacity.vocabulary, ..HostOutputs::default() };
         let slots = vec![vec![NOTHING; page_len * pages]];
         let (states, source_slots, open) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let (fails_every, passes, fault) = (None, 0, Fault::None);
-        Self { table, slots, states, fails_every, passes, source_slots, open, capacity, outputs, fault }
+        let (fails_every, passes, open_count, fault) = (None, 0, Arc::default(), Fault::None);
+        Self { table, slots, states, fails_every, passes, source_slots, open, open_count, capacity, outputs, fault }
     }
 
     /// The same with a second cache group, which keeps the last `window` positions: the table is read from there. It
@@ -96,6 +100,13 @@ impl ToyExecutor {
         self.states = vec![State::default(); slots];
         self.slots.push(Vec::new());
         self.capacity.groups.push(Group::state(slots));
+        self
+    }
+
+    /// The same with its groups the other way round, so that states come first.
+    pub fn with_groups_turned(mut self) -> Self {
+        self.capacity.groups.reverse();
+        self.slots.reverse();
         self
     }
 
@@ -134,6 +145,11 @@ impl ToyExecutor {
         self
     }
 
+    /// Counts the sequences that are open.
+    pub fn open_count(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.open_count)
+    }
+
     /// The same as any executor, with logits at hand or `far` away.
     pub fn boxed(self, far: bool) -> Box<dyn Executor> {
         if far { Box::new(FarExecutor::new(self)) } else { Box::new(self) }
@@ -169,6 +185,12 @@ impl ToyExecutor {
             let (source, target) = (self.slot(group, from, source), self.slot(group, to, target));
             self.slots[group][target] = self.slots[group][source];
         }
+    }
+
+    /// The cache group that keeps all rows.
+    fn whole(&self) -> usize {
+        let is_whole = |group: &Group| (group.kind, group.keep) == (Kind::Attention, Keep::All);
+        self.capacity.groups.iter().position(is_whole).expect("every toy has one")
     }
 
     /// Brings states forward by the rows of a batch.
@@ -245,11 +267,13 @@ impl Executor for ToyExecutor {
         }
         let before = self.open.insert(sequence, source.map(|source| (source.table.clone(), source.tokens.len())));
         assert!(before.is_none(), "sequence {sequence} was open");
+        self.open_count.store(self.open.len(), Ordering::Relaxed);
         Ok(())
     }
 
     fn release(&mut self, sequence: u64) {
         assert!(self.open.remove(&sequence).is_some(), "sequence {sequence} was not open");
+        self.open_count.store(self.open.len(), Ordering::Relaxed);
     }
 
     fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
@@ -280,14 +304,14 @@ impl Executor for ToyExecutor {
                 }
             }
             for row in span.hidden {
-                let context = self.context(0, span, *row as usize);
+                let context = self.context(self.whole(), span, *row as usize);
                 for (layer, out) in batch.hidden_layers.iter().zip(&mut self.outputs.hidden) {
                     out.extend(hidden_state(*layer, &context));
                 }
             }
             for row in span.wanted {
                 let context = self.seen(span, *row as usize);
-                let whole = self.context(0, span, *row as usize);
+                let whole = self.context(self.whole(), span, *row as usize);
                 let is_healthy = self.fault == Fault::None;
                 assert!(whole.ends_with(&context) || !is_healthy, "row {row}: {context:?} in the window of {whole:?}");
                 let mut logits = said.logits(&context);

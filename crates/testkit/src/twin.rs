@@ -31,7 +31,8 @@ impl TwinScorer {
 
     /// The same with recurrent states, for so many sequences at a time.
     pub fn with_states(table: Table, page_len: usize, pages: usize, rows_max: usize, slots: usize) -> TwinScorer {
-        TwinScorer::of(ToyExecutor::new(table.clone(), page_len, pages, rows_max).with_states(slots), table)
+        let toy = ToyExecutor::new(table.clone(), page_len, pages, rows_max).with_states(slots);
+        TwinScorer::of(toy.with_groups_turned(), table)
     }
 
     fn of(toy: ToyExecutor, table: Table) -> TwinScorer {
@@ -121,6 +122,26 @@ mod tests {
     #[test]
     fn a_state_of_a_draft_goes_back_by_what_it_never_passed() {
         draft_once(Fault::None);
+    }
+
+    #[test]
+    fn keys_and_values_go_back_wherever_they_are_asked_to() {
+        let mut twin = TwinScorer::new(Table::seeded(7, 40, 3), 4, 20, 64);
+        let (sequence, mut rows) = (SequenceId(1), LogitRows::new());
+        twin.open(sequence, Tenant(0));
+        let ask = ScoreAsk {
+            sequence,
+            start: 0,
+            tokens: &[1, 2, 3, 4, 5, 6],
+            parents: &[],
+            computed: 0,
+            wanted: &[5],
+            certain: 6,
+        };
+        twin.score(&[ask], &mut rows);
+        for len in [5, 3, 1] {
+            assert_eq!(twin.truncate(sequence, len), len, "certain or not");
+        }
     }
 
     #[test]

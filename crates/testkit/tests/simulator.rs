@@ -162,6 +162,7 @@ fn mistakes_of_the_engine_are_found_and_shown_small() {
         DraftRowsNotMoved,
         SourceByHashAlone,
         PrefixOfAnotherSource,
+        ReleaseForgotten,
     ] {
         is_found(Mistake { engine: fault, ..Mistake::default() });
     }

@@ -19,8 +19,7 @@ use crate::translate::{Reading, Translator};
 use crate::{LogitRows, ScoreAsk, Scorer};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
-/// So many last tokens of the assistant's are thought to change yet with what follows, for each of the target's tokens
-/// that is a guess, and as many without any.
+/// So many last tokens of what the assistant reads of a final text are thought to change yet with what follows.
 const OPEN_TOKENS: usize = 4;
 
 /// A [`Scorer`] in the target's vocabulary, over an assistant with another one.
@@ -48,7 +47,8 @@ struct Text {
     reading: Reading,
     /// The assistant's tokens that were run.
     ran: Vec<Token>,
-    /// So many first ones of them are taken to be final.
+    /// So many first tokens that it reads are taken to be final: those of the last row that was no guess, but for the
+    /// end.
     certain: usize,
 }
 
@@ -104,8 +104,9 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
         text.reading.read(&mut self.translator, sequence, [&text.kept, &path]);
         let assistant = self.translator.assistant_tokens(sequence);
         // What was cut once mostly stays as it is, but for the end. If it does not, the assistant runs it again.
-        let guesses = (text.kept.len() + path.len()).saturating_sub(text.final_len);
-        text.certain = assistant.len().saturating_sub(OPEN_TOKENS * (1 + guesses));
+        if text.kept.len() + path.len() <= text.final_len {
+            text.certain = assistant.len().saturating_sub(OPEN_TOKENS);
+        }
         if text.ran.is_empty() && !assistant.is_empty() {
             let adopted = self.scorer.adopt(sequence, &assistant[..assistant.len() - 1]);
             text.ran.extend_from_slice(&assistant[..adopted]);

@@ -122,10 +122,16 @@ impl Pages {
     }
 
     /// Whether there are pages for a new sequence of these tokens, of which it may adopt `len_max`, and `spare` more of
-    /// each group.
-    pub fn admits(&self, held: &SequencePages, tokens: &[Token], len_max: usize, spare: usize) -> bool {
-        // Who runs has a state and needs no second.
-        let spare = |group: &Group| if group.kind == Kind::State { 0 } else { spare };
+    /// each group that grows, `without_state` of those that keep states.
+    pub fn admits(
+        &self,
+        held: &SequencePages,
+        tokens: &[Token],
+        len_max: usize,
+        [spare, without_state]: [usize; 2],
+    ) -> bool {
+        // A text that runs needs pages as it grows, but one state: only those that have none yet will take one.
+        let spare = |group: &Group| if group.kind == Kind::State { without_state } else { spare };
         // Whoever begins needs a page at least.
         if self.groups.iter().zip(&self.pools).any(|(group, pool)| pool.available() <= spare(group)) {
             return false;

@@ -87,6 +87,8 @@ impl Engine {
     /// have in a moment.
     fn fits(&self, sequence: &Sequence) -> bool {
         let (adopted_max, beside) = (sequence.adopted_max(), self.running.len());
+        // Who was let in a moment ago takes its pages with its first pass.
+        let new = self.running.iter().filter(|other| other.pages.tables().iter().any(Vec::is_empty)).count();
         // Alone everybody fits.
         self.running.is_empty()
             || sequence
@@ -95,7 +97,7 @@ impl Engine {
                 .as_ref()
                 .is_none_or(|source| self.sources.has_room(sequence.whose.tenant, source))
                 && !self.is_under_way(sequence, adopted_max)
-                && self.pages.admits(&sequence.pages, &sequence.tokens, adopted_max, beside)
+                && self.pages.admits(&sequence.pages, &sequence.tokens, adopted_max, [beside, new])
     }
 
     /// Whether a running sequence is about to compute a page that this one could adopt.
@@ -214,7 +216,9 @@ impl Engine {
     pub(super) fn retire(&mut self) {
         while let Some(at) = self.running.iter().position(|sequence| sequence.finished.is_some()) {
             let sequence = self.running.remove(at);
-            self.release_in_executor(&sequence);
+            if !is_made(Fault::ReleaseForgotten) {
+                self.release_in_executor(&sequence);
+            }
             self.end(sequence);
         }
         while let Some(at) = self.waiting.iter().position(|sequence| sequence.finished.is_some()) {

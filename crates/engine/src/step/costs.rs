@@ -42,7 +42,7 @@ impl Engine {
     /// known. Without it the passes that are made teach the same, a little later. To be called before the first
     /// request.
     pub fn measure_costs(&mut self) {
-        if !self.is_idle() {
+        if !self.is_idle() || !self.sources.is_empty() {
             return;
         }
         let Capacity { rows_max, vocabulary, .. } = *self.executor.capacity();
@@ -60,7 +60,7 @@ impl Engine {
         // About nothing much, where there is an encoder.
         let table = PageTable::from([PageId(0)]);
         let source = Source { tokens: &[0], table: &table, is_computed: false };
-        let source = self.executor.capacity().sources.as_ref().filter(|room| room.longest() > 0).map(|_| source);
+        let source = self.executor.capacity().sources.as_ref().map(|_| source);
         if self.executor.open(MEASURING, source).is_err() {
             return self.pages.release(&mut pages, &[]);
         }

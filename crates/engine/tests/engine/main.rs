@@ -24,6 +24,7 @@ mod requests;
 mod saved;
 mod scores;
 mod sources;
+mod states;
 mod translated;
 mod windows;
 mod writing;

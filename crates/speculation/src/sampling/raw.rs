@@ -67,9 +67,14 @@ impl<'a> RawLaw<'a> {
 
     /// Natural logarithm of the sum of e^(logit - the largest logit) over the whole row, in `f64`: token i is added to
     /// lane i mod 8 in order, then the lanes from the first on, then the tokens behind the last eight. Who computes it
-    /// elsewhere has to add in this order.
+    /// elsewhere has to add in this order, and to raise to powers as [`RawLaw::weight`] does.
     pub fn log_sum(&self) -> f64 {
         self.log_sum
+    }
+
+    /// e^(logit - largest) as sums and laws have it: the same bits on every machine.
+    pub fn weight(logit: f32, largest: f32) -> f64 {
+        power_of_two(LOG2_E * (f64::from(sane(logit)) - f64::from(sane(largest))))
     }
 
     /// As [`log_probability`].
@@ -112,7 +117,7 @@ impl<'a> RawLaw<'a> {
                 assert!(logits.len() >= count, "the best {count} of {} largest", logits.len());
                 let mut best: Vec<_> = logits.iter().map(|&(token, logit)| (token, sane(logit))).collect();
                 // Stable: of equals the lowest stays first.
-                best.sort_by(|a, b| b.1.total_cmp(&a.1));
+                best.sort_by(|a, b| b.1.partial_cmp(&a.1).expect("no logit is NaN here"));
                 best.truncate(count);
                 best
             }
