@@ -157,9 +157,14 @@ impl Chart {
             .set_label_area_size(LabelAreaPosition::Left, 52 * scale)
             .set_label_area_size(LabelAreaPosition::Bottom, 44 * scale)
             .build_cartesian_2d(left..right, bottom..top)?;
+        let is_whole = |x: f64| (x - x.round()).abs() < 1e-6;
+        // Between counts there is nothing.
+        let counts = self.lines.iter().flat_map(|line| &line.marks).all(|mark| is_whole(mark.x));
         let place = |x: &f64| match self.places.is_empty() {
-            true => format!("{x:.0}"),
-            false if (x - x.round()).abs() > 1e-6 => String::new(),
+            true if is_whole(*x) => format!("{x:.0}"),
+            true if !counts => format!("{x:.1}"),
+            true => String::new(),
+            false if !is_whole(*x) => String::new(),
             false => self.places.get(x.round() as usize).cloned().unwrap_or_default(),
         };
         chart
