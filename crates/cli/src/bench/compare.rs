@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use foretoken_weights::line::plain;
 use serde_json::{Value, json};
 
 use super::generate::interval::{Estimate, Sample, Side};
@@ -194,7 +195,9 @@ impl Record {
 fn name(row: &Value) -> String {
     let word = |key: &&str| match &row[*key] {
         Value::Null => None,
-        Value::String(text) => Some(text.clone()),
+        Value::String(text) => Some(plain(text)),
+        // As it was given: a temperature is a number of few digits.
+        Value::Number(number) => number.as_f64().map(|number| format!("{key} {}", number as f32)),
         other => Some(format!("{key} {other}")),
     };
     KEYS.iter().filter_map(word).collect::<Vec<_>>().join(", ")

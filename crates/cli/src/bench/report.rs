@@ -27,7 +27,11 @@ const CHARTS: [&str; 5] = ["speedup", "timeline", "depth", "cost", "first"];
 const RECORD: &str = "record.json";
 
 /// The folder of a report, which can be written.
-pub struct Folder(PathBuf);
+pub struct Folder {
+    path: PathBuf,
+    /// Whether a report that is there may go.
+    force: bool,
+}
 
 impl Folder {
     /// A folder to be: it is not there, or empty, or has a report, if `force` says that this may go.
@@ -35,8 +39,8 @@ impl Folder {
     /// # Errors
     /// Something else is there, or no file can be written there.
     pub fn begin(path: &Path, force: bool) -> Result<Self, Failure> {
-        let folder = Self(path.to_owned());
-        folder.accept(force)?;
+        let folder = Self { path: path.to_owned(), force };
+        folder.accept()?;
         let made = folder.make()?;
         let tried = folder.file(RECORD);
         // The file that was begun goes again, and so does the folder: until the end nothing is to be seen.
@@ -46,24 +50,24 @@ impl Folder {
     }
 
     /// Refuses what is no report's place.
-    fn accept(&self, force: bool) -> Result<(), Failure> {
-        let refused = |message: &str| Err(Failure::Other(format!("{}: {message}", self.0.display())));
-        if self.0.exists() && !self.0.is_dir() {
+    fn accept(&self) -> Result<(), Failure> {
+        let refused = |message: &str| Err(Failure::Other(format!("{}: {message}", self.path.display())));
+        if self.path.exists() && !self.path.is_dir() {
             return refused("expected a folder, found a file");
         }
-        if fs::read_dir(&self.0).is_ok_and(|mut entries| entries.next().is_none()) || !self.0.exists() {
+        if fs::read_dir(&self.path).is_ok_and(|mut entries| entries.next().is_none()) || !self.path.exists() {
             return Ok(());
         }
-        for path in names().map(|name| self.0.join(name)) {
+        for path in names().map(|name| self.path.join(name)) {
             // A link would lead to what is nobody's report.
             if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
                 let message = format!("{}: expected a file of a report, found a link or a folder", path.display());
                 return Err(Failure::Other(message));
             }
         }
-        let record = read_text(&self.0.join(RECORD)).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        let record = read_text(&self.path.join(RECORD)).ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
         match record.is_some_and(|record| record["rows"].is_array() && record["command"].is_array()) {
-            true if force => Ok(()),
+            true if self.force => Ok(()),
             true => refused("is there already; --force writes over the report in it"),
             false => refused("expected an empty folder, or a report's, found files without a report's record.json"),
         }
@@ -71,18 +75,18 @@ impl Folder {
 
     /// Makes the folder and those above it. Returns those that were not there, the inner ones first.
     fn make(&self) -> Result<Vec<PathBuf>, Failure> {
-        let missing = self.0.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+        let missing = self.path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists());
         let missing = missing.map(Path::to_owned).collect();
-        match fs::create_dir_all(&self.0) {
+        match fs::create_dir_all(&self.path) {
             Ok(()) => Ok(missing),
-            Err(error) => Err(Failure::Other(format!("{}: cannot be written: {error}", self.0.display()))),
+            Err(error) => Err(Failure::Other(format!("{}: cannot be written: {error}", self.path.display()))),
         }
     }
 
     /// Writes charts, page and record. `facts`: what the record has besides rows; `rows`: as `--json` prints them.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// A file cannot be written, or what must not go is there by now.
     pub fn finish(&self, facts: Value, rows: &[Value], charts: &[Result<Chart, String>]) -> Result<(), Failure> {
         let mut files: Vec<(String, Vec<u8>)> = Vec::new();
         for chart in charts.iter().flatten() {
@@ -100,15 +104,17 @@ impl Folder {
         }
         files.push(("index.html".to_string(), page::html(&record, rows, charts)?.into_bytes()));
         files.push((RECORD.to_string(), format!("{record:#}\n").into_bytes()));
+        // Somebody may have put something there meanwhile.
+        self.accept()?;
         let made = self.make()?;
-        let was_there = self.0.join(RECORD).exists();
+        let was_there = self.path.join(RECORD).exists();
         let written = files.iter().try_for_each(|(name, bytes)| self.write(name, bytes));
         // Charts that only the report before had are wrong now; half of a new report is none.
         let stays = |name: &str| match written {
             Ok(()) => files.iter().any(|(written, _)| written == name),
             Err(_) => was_there,
         };
-        names().filter(|name| !stays(name)).for_each(|name| _ = fs::remove_file(self.0.join(name)));
+        names().filter(|name| !stays(name)).for_each(|name| _ = fs::remove_file(self.path.join(name)));
         if written.is_err() {
             made.iter().for_each(|folder| _ = fs::remove_dir(folder));
         }
@@ -117,12 +123,13 @@ impl Folder {
 
     /// A file that takes its name when it is whole.
     fn file(&self, name: &str) -> Result<OutputFile, Failure> {
-        Ok(OutputFile::create(&self.0.join(name), Existing::Replaced, &[])?)
+        Ok(OutputFile::create(&self.path.join(name), Existing::Replaced, &[])?)
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let mut file = self.file(name)?;
-        let unwritable = |error| Failure::Other(format!("{}: cannot be written: {error}", self.0.join(name).display()));
+        let unwritable =
+            |error| Failure::Other(format!("{}: cannot be written: {error}", self.path.join(name).display()));
         file.write_all(bytes).map_err(unwritable)?;
         Ok(file.finish()?)
     }

@@ -4,6 +4,7 @@
 
 use foretoken::{Prompt, Prompter, Request, Token};
 use foretoken_engine::RequestError;
+use foretoken_weights::line::{Line, line};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -144,9 +145,9 @@ fn of_object(place: &str, object: &Value) -> Result<Listed, Failure> {
     Err(Failure::Other(format!("{place}: prompt: expected a text or token ids, found {found}")))
 }
 
-/// What kind of prompt an object says it is.
+/// What kind of prompt an object says it is: on one line, since it stands in tables, pages and charts.
 fn kind(object: &Value) -> Option<String> {
-    ["category", "kind"].into_iter().find_map(|field| object.get(field)?.as_str()).map(str::to_string)
+    ["category", "kind"].into_iter().find_map(|field| object.get(field)?.as_str()).map(|kind| line(kind, Line::MAX))
 }
 
 #[cfg(test)]
@@ -169,6 +170,7 @@ mod tests {
         let kind = |line| listed(line).and_then(|listed| listed.kind);
         assert_eq!(kind(r#"{"prompt": "a", "category": "sum"}"#).as_deref(), Some("sum"));
         assert_eq!(kind(r#"{"prompt": "a", "kind": "story"}"#).as_deref(), Some("story"));
+        assert_eq!(kind(r#"{"prompt": "a", "kind": "a\u001b[31m\nb"}"#).as_deref(), Some("a\\u{1b}[31m\\nb"));
         assert_eq!(kind(r#"{"prompt": "a"}"#), None);
     }
 
