@@ -29,13 +29,13 @@ pub(crate) fn possible_law(
     if outputs.has_nan(row) {
         return Err(NoLaw::NotNumbers);
     }
-    let law = match sampling.largest_needed(context) {
-        Some(_) if sampling.temperature == 0.0 => outputs.argmax(row).map(Law::point),
-        Some(count) => match outputs.largest(row, count) {
-            Some(largest) => sampling.law_of_largest(&largest.logits, scratch),
-            None => sampling.possible_law_with(outputs.row(row), context, scratch),
-        },
-        None => sampling.possible_law_with(outputs.row(row), context, scratch),
+    let needed = sampling.largest_needed(context);
+    let law = if needed.is_some() && sampling.temperature == 0.0 {
+        outputs.argmax(row).map(Law::point)
+    } else if let Some(largest) = needed.and_then(|count| outputs.largest(row, count)) {
+        sampling.law_of_largest(&largest.logits, scratch)
+    } else {
+        sampling.possible_law_with(outputs.row(row), context, scratch)
     };
     law.ok_or(NoLaw::NoToken)
 }

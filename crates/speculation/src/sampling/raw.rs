@@ -40,7 +40,7 @@ impl<'a> RawLaw<'a> {
     /// The raw law of a row of logits.
     pub fn new(logits: &'a [f32]) -> RawLaw<'a> {
         let largest = f64::from(logits.get(argmax(logits)).map_or(f32::NEG_INFINITY, |&logit| sane(logit)));
-        let weight = |&logit: &f32| power_of_two(LOG2_E * (f64::from(sane(logit)) - largest));
+        let weight = |logit: &f32| weight(*logit, largest);
         // In lanes by position, which compilers make vector code of.
         let mut lanes = [0f64; 8];
         let (chunks, rest) = logits.as_chunks::<8>();
@@ -74,7 +74,7 @@ impl<'a> RawLaw<'a> {
 
     /// e^(logit - largest) as sums and laws have it: the same bits on every machine.
     pub fn weight(logit: f32, largest: f32) -> f64 {
-        power_of_two(LOG2_E * (f64::from(sane(logit)) - f64::from(sane(largest))))
+        weight(logit, f64::from(sane(largest)))
     }
 
     /// As [`log_probability`].
@@ -136,6 +136,12 @@ impl<'a> RawLaw<'a> {
         let least = (f64::from(probability).ln() + self.log_sum + self.largest) as f32;
         logits.iter().filter(|&&logit| logit > least).count()
     }
+}
+
+/// See [`RawLaw::weight`].
+#[inline(always)]
+fn weight(logit: f32, largest: f64) -> f64 {
+    power_of_two(LOG2_E * (f64::from(sane(logit)) - largest))
 }
 
 /// The tokens with the largest logits, up to `count`, with these: see [`RawLaw::top`].
