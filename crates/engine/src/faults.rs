@@ -40,6 +40,10 @@ pub enum Fault {
     ReleaseForgotten,
     /// A prefix is found whatever the text is about.
     PrefixOfAnotherSource,
+    /// The checkpoints of all tenants are everybody's.
+    CheckpointOfAnotherTenant,
+    /// A checkpoint is kept of a state that has passed one token more than is said of it.
+    CheckpointLate,
     /// The rows that a draft model keeps of a tree stay where the tree had them.
     DraftRowsNotMoved,
 }

@@ -9,7 +9,9 @@
 //! Rows are only ever written to pages that one table holds and the tree does not know ([`Pages::assert_own`]): a
 //! sequence that leaves a prefix inside a page gets a page of its own, to which the rows that agree are copied (copy on
 //! write). Of a cache group that keeps a window of the text, pages behind the window are given back when rows are
-//! committed, never for a draft; a prefix can be adopted there if its last window is still cached.
+//! committed, never for a draft; a prefix can be adopted there if its last window is still cached. Of a recurrent state
+//! there are *checkpoints* (`checkpoints`), which are copied. Each group has its own pages and prefixes (`group`); what
+//! is adopted is the longest prefix that all of them can continue.
 //!
 //! Tenants see their own prefixes and those that were declared public, since the time that a request takes tells what
 //! was computed before.
@@ -18,6 +20,8 @@
 
 mod adopt;
 mod check;
+mod checkpoints;
+mod group;
 mod pool;
 mod saved;
 mod tree;
@@ -25,25 +29,21 @@ mod tree;
 #[cfg(test)]
 mod twin;
 
-use foretoken_model::{Capacity, Group, Keep, Kind, PageId, PageTable};
+use foretoken_model::{Capacity, Keep, PageTable};
 use foretoken_speculation::{Tenant, Token};
 
 use crate::faults::{Fault, is_made};
 pub use adopt::{Adopted, Copied};
-use pool::{NONE, Pool};
-use tree::{ROOT, Tree};
+use group::{GroupPages, Place};
+use pool::NONE;
+pub(crate) use saved::Lies;
 
 /// Who holds which page, of every cache group of one executor, and the prefixes that are cached.
 #[derive(Clone, Debug)]
 pub struct Pages {
-    groups: Vec<Group>,
+    groups: Vec<GroupPages>,
     /// Rows of one pass.
     rows_max: usize,
-    /// One a group.
-    pools: Vec<Pool>,
-    tree: Tree,
-    /// Positions a page, the same in all groups; `None` where they differ, or there are states: then nothing is shared.
-    page_len: Option<usize>,
 }
 
 /// Whose rows are found by whom.
@@ -61,19 +61,37 @@ impl From<Tenant> for Owner {
     }
 }
 
-/// What one sequence holds of the cache: its page tables, and its place in the tree of prefixes.
+/// Whose prefixes a sequence finds, and who finds its own.
+#[derive(Clone, Copy, Debug, Default)]
+struct View {
+    whose: Owner,
+    /// Of the tokens so many first ones are everybody's.
+    public_len: usize,
+}
+
+impl View {
+    /// Whose a prefix of so many tokens is; `None`: everybody's.
+    fn owner(&self, len: usize) -> Option<Owner> {
+        (len > self.public_len).then_some(self.whose)
+    }
+
+    /// Whether a prefix of so many tokens that is this owner's is found. What is to be everybody's is looked for among
+    /// what is.
+    fn sees(&self, owner: Option<Owner>, len: usize) -> bool {
+        owner.is_none() || owner == self.owner(len)
+    }
+}
+
+/// What one sequence holds of the cache: its page tables, and its places in the trees of prefixes.
 #[derive(Debug, Default)]
 pub struct SequencePages {
     /// One a group; empty before the sequence was opened.
     tables: Vec<PageTable>,
-    /// Whose its prefixes are.
-    whose: Owner,
-    /// Of the tokens so many first ones are everybody's.
-    public_len: usize,
-    /// The node of its last page that is in the tree.
-    node: u32,
-    /// Its first pages, so many, are in the tree.
-    entered: usize,
+    /// One a group.
+    places: Vec<Place>,
+    view: View,
+    /// So many first tokens its recurrent states have passed, if there are any.
+    passed: usize,
 }
 
 impl SequencePages {
@@ -82,192 +100,142 @@ impl SequencePages {
         &self.tables
     }
 
-    /// Whose a page is that ends behind so many tokens.
-    fn owner(&self, len: usize) -> Option<Owner> {
-        (len > self.public_len).then_some(self.whose)
+    /// How many of its first tokens its recurrent states have passed.
+    pub fn passed(&self) -> usize {
+        self.passed
+    }
+
+    /// A pass has brought its recurrent states so far.
+    pub fn set_passed(&mut self, passed: usize) {
+        self.passed = passed;
     }
 }
 
 impl Pages {
     /// All pages of an executor, free.
     pub fn new(capacity: &Capacity) -> Self {
-        let Capacity { groups, rows_max, .. } = capacity;
-        // A state is of one text: nothing is shared where there is one.
-        let first = groups.first().filter(|_| groups.iter().all(|group| group.kind == Kind::Attention));
-        let page_len = first.map(|first| first.page_len);
-        let page_len = page_len.filter(|len| groups.iter().all(|group| group.page_len == *len));
-        Self {
-            groups: groups.clone(),
-            rows_max: *rows_max,
-            pools: groups.iter().map(|group| Pool::new(group.pages)).collect(),
-            tree: Tree::new(page_len.unwrap_or(1), groups.len()),
-            page_len,
-        }
+        Self { groups: capacity.groups.iter().map(GroupPages::new).collect(), rows_max: capacity.rows_max }
     }
 
     /// The same for sequences that may go back behind what they committed, as those of draft models do: nothing is
     /// given back at the front.
     pub fn that_keep_all(capacity: &Capacity) -> Self {
         let mut pages = Self::new(capacity);
-        pages.groups.iter_mut().for_each(|group| group.keep = Keep::All);
+        pages.groups.iter_mut().for_each(|pages| pages.group.keep = Keep::All);
         pages
     }
 
     /// A sequence without pages. Its prefixes are shown to texts of the same owner alone, those within its first
     /// `public_len` tokens to everybody.
     pub fn open(&self, whose: impl Into<Owner>, public_len: usize) -> SequencePages {
-        let tables = vec![PageTable::new(); self.groups.len()];
         let public_len = if is_made(Fault::PrefixOfAnotherTenant) { usize::MAX } else { public_len };
-        SequencePages { tables, whose: whose.into(), public_len, node: ROOT, entered: 0 }
+        SequencePages {
+            tables: vec![PageTable::new(); self.groups.len()],
+            places: vec![Place::default(); self.groups.len()],
+            view: View { whose: whose.into(), public_len },
+            passed: 0,
+        }
     }
 
     /// Takes pages until a sequence has room for so many positions; false, and nothing changed, where there are not
     /// enough. Cached pages are evicted as they are needed.
     pub fn grow(&mut self, held: &mut SequencePages, positions: usize) -> bool {
-        let missing = |group: &Group, table: &PageTable| group.pages_for(positions).saturating_sub(table.len());
-        let mut all = self.groups.iter().zip(&held.tables).zip(&self.pools);
-        if !all.all(|((group, table), pool)| missing(group, table) <= pool.available()) {
+        let mut all = self.groups.iter().zip(&held.tables);
+        if !all.all(|(pages, table)| pages.missing(table, positions) <= pages.pool.available()) {
             return false;
         }
-        for number in 0..self.groups.len() {
-            for _ in 0..missing(&self.groups[number], &held.tables[number]) {
-                let page = self.take(number);
-                held.tables[number].push(page);
+        for (pages, table) in self.groups.iter_mut().zip(&mut held.tables) {
+            for _ in 0..pages.missing(table, positions) {
+                table.push(pages.take());
             }
         }
         true
     }
 
-    /// A page of a group that has one free or cached.
-    fn take(&mut self, group: usize) -> PageId {
-        let pool = &mut self.pools[group];
-        if let Some(page) = pool.take() {
-            return page;
-        }
-        let (_, node) = pool.evict().expect("somebody counted a page that is available");
-        self.tree.set_page(node, group, PageId::GONE);
-        self.tree.prune(node);
-        self.pools[group].take().expect("one was freed just now")
+    /// The most positions that a page of rows has, so that after as many more some may be shared; `None` if there are
+    /// states, of which only checkpoints are.
+    pub fn shared_every(&self) -> Option<usize> {
+        let rows = self.groups.iter().map(|pages| pages.has_rows().then_some(pages.group.page_len));
+        rows.collect::<Option<Vec<usize>>>()?.into_iter().max()
     }
 
-    /// Positions a page; `None` if cache groups differ in it, and nothing is shared.
-    pub fn page_len(&self) -> Option<usize> {
-        self.page_len
+    /// Whether there are recurrent states.
+    pub fn has_states(&self) -> bool {
+        self.groups.iter().any(|pages| !pages.has_rows())
     }
 
     /// Positions that a sequence has pages for.
     pub fn room(&self, held: &SequencePages) -> usize {
-        let room = |(group, table): (&Group, &PageTable)| table.len().saturating_mul(group.page_len);
+        let room = |(pages, table): (&GroupPages, &PageTable)| table.len().saturating_mul(pages.group.page_len);
         self.groups.iter().zip(&held.tables).map(room).min().unwrap_or(0)
+    }
+
+    /// Each group with what a sequence has of it.
+    fn each<'a>(
+        &'a mut self,
+        held: &'a mut SequencePages,
+    ) -> impl Iterator<Item = (&'a mut GroupPages, &'a mut Place, &'a mut PageTable)> {
+        let groups = self.groups.iter_mut().zip(&mut held.places).zip(&mut held.tables);
+        groups.map(|((pages, place), table)| (pages, place, table))
     }
 
     /// Notes that the rows of these tokens, the first of a sequence, are committed and will not be taken back: gives
     /// back the pages that hold nothing but positions behind them, or positions that no later row sees. Full pages
-    /// enter the tree of prefixes, as [`Pages::enter_full`].
+    /// enter the trees of prefixes, as [`Pages::enter_full`].
     pub fn commit(&mut self, held: &mut SequencePages, tokens: &[Token]) {
-        self.cut(held, tokens.len());
-        self.enter_full(held, tokens);
-        self.give_back_unseen(held, tokens.len());
+        let view = held.view;
+        for (pages, place, table) in self.each(held) {
+            pages.cut(table, tokens.len());
+            pages.enter_full(place, table, view, tokens);
+            pages.give_back_unseen(table, tokens.len());
+        }
     }
 
-    /// Pages that are full of these tokens, the first of a sequence, enter the tree of prefixes; where it has a page of
-    /// the same prefix already, this one takes the place of the sequence's.
+    /// Pages that are full of these tokens, the first of a sequence, enter the trees of prefixes; where there is a page
+    /// of the same prefix already, this one takes the place of the sequence's.
     pub fn enter_full(&mut self, held: &mut SequencePages, tokens: &[Token]) {
-        let Some(page_len) = self.page_len else { return };
-        while (held.entered + 1) * page_len <= tokens.len() {
-            self.enter(held, &tokens[held.entered * page_len..][..page_len]);
-        }
-    }
-
-    /// Gives back the pages that hold nothing but positions from `len` on. They are the sequence's own.
-    fn cut(&mut self, held: &mut SequencePages, len: usize) {
-        for ((group, pool), table) in self.groups.iter().zip(&mut self.pools).zip(&mut held.tables) {
-            let needed = group.pages_for(len).min(table.len());
-            for page in table.drain(needed..).rev() {
-                let state = pool.page(page);
-                assert!(
-                    (state.holders, state.node) == (1, NONE),
-                    "{page:?} behind position {len} is shared: {state:?}"
-                );
-                pool.let_go(page);
-            }
-        }
-    }
-
-    /// Lets go of the pages whose positions no row from `len` on sees.
-    fn give_back_unseen(&mut self, held: &mut SequencePages, len: usize) {
-        for ((group, pool), table) in self.groups.iter().zip(&mut self.pools).zip(&mut held.tables) {
-            let gone = group.pages_gone(len).min(table.len());
-            // From the last on: those in front went before.
-            let held = table[..gone].iter_mut().rev().take_while(|page| **page != PageId::GONE);
-            held.for_each(|page| pool.let_go(std::mem::replace(page, PageId::GONE)));
-        }
-    }
-
-    /// The next page of a sequence, which is full of these tokens, enters the tree.
-    fn enter(&mut self, held: &mut SequencePages, tokens: &[Token]) {
-        let (at, parent) = (held.entered, held.node);
-        let owner = held.owner((at + 1) * tokens.len());
-        let known = self.tree.child(parent, owner, tokens).or_else(|| self.tree.child(parent, None, tokens));
-        let node = known.unwrap_or_else(|| self.tree.insert(parent, owner, tokens));
-        for (number, (pool, table)) in self.pools.iter_mut().zip(&mut held.tables).enumerate() {
-            match (table[at], self.tree.pages(node)[number]) {
-                (PageId::GONE, _) => {}
-                (own, PageId::GONE) => {
-                    self.tree.set_page(node, number, own);
-                    pool.enter(own, node);
-                }
-                (own, known) => {
-                    pool.hold(known);
-                    pool.let_go(own);
-                    table[at] = known;
-                }
-            }
-        }
-        held.entered += 1;
-        self.go_to(held, node);
-    }
-
-    /// The place of a sequence in the tree.
-    fn go_to(&mut self, held: &mut SequencePages, node: u32) {
-        let before = std::mem::replace(&mut held.node, node);
-        if node != ROOT {
-            self.tree.use_node(node);
-        }
-        if before != ROOT {
-            self.tree.leave_node(before);
-        }
+        let view = held.view;
+        self.each(held).for_each(|(pages, place, table)| pages.enter_full(place, table, view, tokens));
     }
 
     /// Gives back everything that a sequence holds; it may then begin again. `tokens`: its first ones, whose rows are
-    /// committed. The last page, if it is partly filled, stays cached like the full ones. Without tokens, where rows
-    /// cannot be relied on, only what is in the tree already does.
+    /// committed. The last page, if it is partly filled, stays cached like the full ones, and its states as
+    /// checkpoints. Without tokens, where rows cannot be relied on, only what is known already does.
     pub fn release(&mut self, held: &mut SequencePages, tokens: &[Token]) {
-        if !tokens.is_empty() {
-            self.cut(held, tokens.len());
-            self.keep_rest(held, tokens);
+        let (view, passed) = (held.view, std::mem::take(&mut held.passed));
+        for (pages, place, table) in self.each(held) {
+            if !tokens.is_empty() {
+                pages.cut(table, tokens.len());
+                pages.keep_rest(*place, table, view, tokens, passed);
+            }
+            pages.release(place, table);
         }
-        // The deepest first, so that they are evicted first.
-        for (pool, table) in self.pools.iter_mut().zip(&mut held.tables) {
-            table.drain(..).rev().filter(|page| *page != PageId::GONE).for_each(|page| pool.let_go(page));
-        }
-        held.entered = 0;
-        self.go_to(held, ROOT);
     }
 
-    /// The page of a sequence that is not full enters the tree, unless its rows are there already.
-    fn keep_rest(&mut self, held: &SequencePages, tokens: &[Token]) {
-        let Some(page_len) = self.page_len else { return };
-        let (at, parent, owner) = (held.entered, held.node, held.owner(tokens.len()));
-        let rest = &tokens[at * page_len..];
-        if rest.is_empty() || self.nearest(parent, owner, rest).is_some_and(|(_, agree)| agree == rest.len()) {
+    /// Keeps a checkpoint of the states of a sequence, which have passed some of these tokens and have the inputs of
+    /// the others behind them, unless there is one. `copy`: copies them to the slots in these page tables (those of
+    /// rows are empty); whether it could. Without a slot nothing is kept: those of texts that run are not to be had.
+    pub fn keep_checkpoint(&mut self, held: &SequencePages, tokens: &[Token], copy: impl FnOnce(&[PageTable]) -> bool) {
+        let states = || self.groups.iter().filter(|pages| !pages.has_rows());
+        if states().any(|pages| pages.pool.available() == 0)
+            || states().all(|pages| pages.find(held.view, tokens, tokens.len()).len == tokens.len())
+        {
             return;
         }
-        let node = self.tree.insert(parent, owner, rest);
-        for (number, (pool, table)) in self.pools.iter_mut().zip(&held.tables).enumerate() {
-            self.tree.set_page(node, number, table[at]);
-            pool.enter(table[at], node);
+        let slots = |pages: &mut GroupPages| if pages.has_rows() { Vec::new() } else { vec![pages.take()] };
+        let tables: Vec<PageTable> = self.groups.iter_mut().map(slots).collect();
+        let is_copied = copy(&tables);
+        for (pages, table) in self.groups.iter_mut().zip(tables) {
+            if let [slot] = table[..] {
+                let kept = if is_copied { tokens } else { &[] };
+                pages.keep_state(slot, held.view, kept, held.passed);
+            }
         }
+    }
+
+    /// So many first tokens of a sequence are those of a text that left a checkpoint.
+    pub fn known_len(&self, held: &SequencePages, tokens: &[Token]) -> usize {
+        self.groups.iter().map(|pages| pages.known_len(held.view, tokens)).max().unwrap_or(0)
     }
 
     /// That these positions of a sequence may be written: their pages are held by nobody else, and the tree does not
@@ -276,7 +244,7 @@ impl Pages {
     /// # Panics
     /// If that is not so.
     pub fn assert_own(&self, held: &SequencePages, positions: std::ops::Range<usize>) {
-        for ((group, pool), table) in self.groups.iter().zip(&self.pools).zip(&held.tables) {
+        for (GroupPages { group, pool, .. }, table) in self.groups.iter().zip(&held.tables) {
             for page in &table[positions.start / group.page_len..group.pages_for(positions.end)] {
                 let state = pool.page(*page);
                 let own = (state.holders, state.node) == (1, NONE);
@@ -285,14 +253,19 @@ impl Pages {
         }
     }
 
-    /// Pages of the first group that no sequence holds: free and cached ones.
-    pub fn available(&self) -> usize {
-        self.pools[0].available()
+    /// The group that is counted: the first that holds rows, if there is one.
+    fn first(&self) -> &GroupPages {
+        self.groups.iter().find(|pages| pages.has_rows()).unwrap_or(&self.groups[0])
     }
 
-    /// Pages of the first group, whoever has them.
+    /// Pages of the first group of rows that no sequence holds: free and cached ones.
+    pub fn available(&self) -> usize {
+        self.first().pool.available()
+    }
+
+    /// Pages of the first group of rows, whoever has them.
     pub fn len(&self) -> usize {
-        self.pools[0].len()
+        self.first().pool.len()
     }
 
     /// Whether there are none.
@@ -300,13 +273,18 @@ impl Pages {
         self.len() == 0
     }
 
-    /// Nodes of the tree of prefixes: those with a page that is cached or held, and those on the way to one.
+    /// Nodes of the trees of prefixes: those with a page that is cached or held, and those on the way to one.
     pub fn nodes(&self) -> usize {
-        self.tree.len() - self.tree.unused() - 1
+        self.groups.iter().map(GroupPages::nodes).sum()
     }
 
-    /// Pages of the first group that no sequence holds and that hold a prefix.
+    /// Pages of the first group of rows that no sequence holds and that hold a prefix.
     pub fn cached(&self) -> usize {
-        self.pools[0].cached()
+        self.first().pool.cached()
+    }
+
+    /// Checkpoints that are kept.
+    pub fn checkpoints(&self) -> usize {
+        self.groups.iter().filter(|pages| !pages.has_rows()).map(|pages| pages.pool.cached()).max().unwrap_or(0)
     }
 }

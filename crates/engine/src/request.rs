@@ -42,6 +42,9 @@ pub struct Request {
     /// So many leading tokens of the prompt may be known to everybody: what is computed for them is shared with the
     /// requests of other tenants, who could tell by the time that theirs take.
     pub public_prefix: usize,
+    /// Where in the prompt the prompts of later requests are likely to part from it, ascending: before the beginning of
+    /// an answer, say. Recurrent states, which cannot go back, are kept there for them.
+    pub checkpoints: Vec<usize>,
     /// Who goes first where not all can: the higher, and of equals the one that came first.
     pub priority: i32,
     /// Whether log-probabilities of the emitted tokens under the model's raw law are wanted.
@@ -88,6 +91,7 @@ impl Request {
             measure: false,
             tenant: Tenant::default(),
             public_prefix: 0,
+            checkpoints: Vec::new(),
             priority: 0,
             log_probabilities: false,
             report_drafts: false,

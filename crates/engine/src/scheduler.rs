@@ -21,6 +21,8 @@ pub(crate) struct Scheduled {
     pub(crate) at: usize,
     /// Uncached tokens that it runs.
     pub(crate) take: usize,
+    /// How many of them a recurrent state passes with the pass.
+    pub(crate) certain: usize,
     /// Whether these end with the pending token, so that a token will be chosen.
     pub(crate) complete: bool,
     /// Nodes that its draft tree may have.
@@ -103,6 +105,7 @@ pub(crate) fn plan(running: &[Sequence], rows_max: usize, scoring_max: usize, sc
             let (uncached, writing) = (sequence.uncached(), phase == Phase::Writes);
             owed -= usize::from(writing);
             let take = sequence.cut_to_score(sequence.rows_left().min(left), scoring_left);
+            let [take, certain] = sequence.stop_at_checkpoint(take);
             if take == 0 {
                 continue;
             }
@@ -118,7 +121,7 @@ pub(crate) fn plan(running: &[Sequence], rows_max: usize, scoring_max: usize, sc
             // Part of a window is of no use, so there is room for all probes or for none.
             let probes_max = if sequence.probes_max <= beside { sequence.probes_max } else { 0 };
             left -= nodes_max + probes_max;
-            scheduled.push(Scheduled { at, take, complete, nodes_max, probes_max });
+            scheduled.push(Scheduled { at, take, certain, complete, nodes_max, probes_max });
         }
     }
 }

@@ -5,9 +5,10 @@
 //! back behind what is cached for good; if that leads into a shared page, its rows are copied first. Where there is no
 //! room for a sequence it is not scored, and its drafter stays silent.
 //!
-//! Nothing is shared of a network with recurrent states. It is shown its spans from where the state stands: rows that a
-//! drafter takes for good may be guesses all the same (those of a draft model that it drafts for), and to a state they
-//! are rows of the span that were computed before. A state that would have to go back begins again.
+//! A network with recurrent states is shown its spans from where the state stands: rows that a drafter takes for good
+//! may be guesses all the same (those of a draft model that it drafts for), and to a state they are rows of the span
+//! that were computed before. A state that would have to go back begins again, from a checkpoint if there is one: a
+//! text that is closed leaves its state as one.
 //!
 //! Left out: drafting itself, and prefixes that were declared public, which drafters are not told.
 
@@ -39,8 +40,6 @@ struct Held {
     tokens: Vec<Token>,
     /// So many first ones are cached for good.
     good: usize,
-    /// So many first ones the network's recurrent state has passed.
-    passed: usize,
     /// Behind so many the network sees the span of the ask at hand: behind those that are final and cached.
     base: usize,
     /// Whether the executor knows of it.
@@ -55,7 +54,7 @@ impl Held {
     fn begin_again(&mut self, sequence: SequenceId, pages: &mut Pages, executor: &mut dyn Executor) -> bool {
         pages.release(&mut self.pages, &[]);
         self.tokens.clear();
-        (self.good, self.passed) = (0, 0);
+        self.good = 0;
         if std::mem::take(&mut self.open) {
             executor.release(sequence.0);
         }
@@ -156,7 +155,7 @@ impl ExecutorScorer {
         held.tokens.truncate(cached);
         held.tokens.extend_from_slice(&ask.tokens[ask.computed..]);
         held.good = ask.start;
-        held.base = if *has_states { ask.start.min(ask.certain).max(held.passed) } else { ask.start };
+        held.base = if *has_states { ask.start.min(ask.certain).max(held.pages.passed()) } else { ask.start };
         if held.base > ask.start {
             // Its drafter did not hear of rows that were run: a row was no number, or another sequence's pass panicked.
             held.lost = true;
@@ -199,7 +198,8 @@ impl ExecutorScorer {
                     done[part.ask] = part.rows.end;
                     if self.has_states {
                         let held = self.sequences.get_mut(&asks[part.ask].sequence).expect("it was run");
-                        held.passed = held.passed.max(held.base + held.certain(&asks[part.ask], part.rows.end));
+                        let passed = held.base + held.certain(&asks[part.ask], part.rows.end);
+                        held.pages.set_passed(passed.max(held.pages.passed()));
                     }
                 }
             }
@@ -209,7 +209,7 @@ impl ExecutorScorer {
                 done[part.ask] = asks[part.ask].tokens.len();
                 // A state that passed the parts before cannot be asked for them again.
                 let held = self.sequences.get_mut(&asks[part.ask].sequence).expect("it was asked for");
-                held.lost |= held.passed > held.base;
+                held.lost |= held.pages.passed() > held.base;
             }
             (Err(_), parts) => {
                 parts.iter().for_each(|part| self.run(asks, done, std::slice::from_ref(part), rows, first));
@@ -252,8 +252,7 @@ impl Scorer for ExecutorScorer {
     fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
         let pages = self.pages.open(tenant, 0);
         let lost = self.executor.open(sequence.0, None).is_err();
-        self.sequences
-            .insert(sequence, Held { pages, tokens: Vec::new(), good: 0, passed: 0, base: 0, open: !lost, lost });
+        self.sequences.insert(sequence, Held { pages, tokens: Vec::new(), good: 0, base: 0, open: !lost, lost });
     }
 
     fn adopt(&mut self, sequence: SequenceId, tokens: &[Token]) -> usize {
@@ -309,8 +308,12 @@ impl Scorer for ExecutorScorer {
     fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
         let Self { executor, pages, sequences, .. } = self;
         let Some(held) = sequences.get_mut(&sequence) else { return 0 };
-        let cut = (len >= held.passed).then(|| pages.truncate(&mut held.pages, len));
-        let left = cut.filter(|left| copy(&mut **executor, &held.pages, left)).map_or(0, |left| left.len);
+        if len < held.pages.passed() {
+            let tokens = held.tokens[..len.min(held.tokens.len())].to_vec();
+            return self.adopt(sequence, &tokens);
+        }
+        let cut = pages.truncate(&mut held.pages, len);
+        let left = if copy(&mut **executor, &held.pages, &cut) { cut.len } else { 0 };
         if left == 0 {
             held.begin_again(sequence, pages, &mut **executor);
         }

@@ -46,6 +46,12 @@ pub(crate) enum HiddenRows {
     All,
 }
 
+/// A checkpoint is taken where a text parts from a known one only if so many tokens more are saved by it: it takes a
+/// pass, which on most machines costs as much as some rows.
+const PARTS_MIN: usize = 8;
+/// So many rows of a prompt may stay inputs behind a state: the beginning of an answer is shorter.
+const BEHIND_MAX: usize = 16;
+
 /// What a sequence is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -63,6 +69,8 @@ pub(crate) struct Sequence {
     pub(crate) tokens: Vec<Token>,
     pub(crate) cached: usize,
     pub(crate) phase: Phase,
+    /// Where its recurrent states are to be kept, ascending: positions of the prompt before which others may part.
+    pub(crate) checkpoints: Vec<usize>,
     /// The sequence ends when it has so many tokens.
     pub(crate) limit: usize,
     pub(crate) pages: SequencePages,
@@ -124,6 +132,7 @@ impl Sequence {
             tokens: request.prompt.clone(),
             cached: 0,
             phase: if prompt_len == 1 { Phase::Writes } else { Phase::Reads },
+            checkpoints: Vec::new(),
             limit,
             pages: SequencePages::default(),
             whose: Owner::default(),
@@ -185,6 +194,37 @@ impl Sequence {
     pub(crate) fn cut_to_score(&self, take: usize, most: usize) -> usize {
         let rows = self.rows_to_score(take);
         if rows.len() <= most { take } else { rows.start + most - self.cached }
+    }
+
+    /// Notes where states are to be kept on the way through the prompt, which some others `known_len` first tokens of,
+    /// and of which `wanted_len` are to be saved.
+    pub(crate) fn plan_checkpoints(&mut self, known_len: usize, wanted_len: Option<usize>) {
+        let prompt_len = self.request.prompt.len();
+        self.checkpoints.clear();
+        if self.tokens.len() > prompt_len {
+            return;
+        }
+        let Request { checkpoints, public_prefix, .. } = &self.request;
+        let parts = (known_len >= self.cached + PARTS_MIN).then_some(known_len);
+        let all = checkpoints.iter().copied().chain([*public_prefix, prompt_len - 1]).chain(parts).chain(wanted_len);
+        self.checkpoints.extend(all.filter(|at| (self.cached + 1..prompt_len).contains(at)));
+        self.checkpoints.sort_unstable();
+        self.checkpoints.dedup();
+    }
+
+    /// The next position at which its states are to be kept.
+    pub(crate) fn next_checkpoint(&self) -> Option<usize> {
+        self.checkpoints.iter().copied().find(|at| *at > self.cached)
+    }
+
+    /// Of the next `take` rows so many are run, and so many of these are certain to recurrent states. A pass ends where
+    /// states are to be kept; close to the end of the prompt they stop there instead, and what lies behind stays a row
+    /// of inputs until the next pass, so that no pass is made for it.
+    pub(crate) fn stop_at_checkpoint(&self, take: usize) -> [usize; 2] {
+        let Some(at) = self.next_checkpoint().filter(|at| *at < self.cached + take) else { return [take; 2] };
+        let rows = at - self.cached;
+        let is_near = take == self.uncached() && take - rows <= BEHIND_MAX;
+        [if is_near { take } else { rows }, rows]
     }
 
     /// So many first rows are cached.

@@ -259,7 +259,7 @@ impl Engine {
                 tables: sequence.pages.tables(),
                 start: sequence.cached,
                 tokens: &sequence.rows.tokens,
-                certain: entry.take,
+                certain: entry.certain,
                 computed: 0,
                 parents: &sequence.rows.parents,
                 wanted: &sequence.rows.wanted,
@@ -275,7 +275,8 @@ impl Engine {
         let mut first_rows = FirstRows::default();
         for entry in scheduled {
             let sequence = &mut self.running[entry.at];
-            let prompt = sequence.request.prompt.len();
+            let (start, prompt) = (sequence.cached, sequence.request.prompt.len());
+            sequence.pages.set_passed(start + entry.certain);
             if sequence.cached < prompt {
                 let done = (sequence.cached + entry.take).min(prompt);
                 self.events.push(Event::Prompt { sequence: sequence.id, done, total: prompt });
@@ -299,6 +300,9 @@ impl Engine {
                     sequence.finished.get_or_insert(FinishReason::Length);
                 }
                 self.tell_drafters(*entry, behind, cached, &[]);
+            }
+            if !is_broken {
+                self.keep_checkpoint(entry.at, start + entry.take - usize::from(entry.complete));
             }
             first_rows = next;
         }

@@ -23,9 +23,11 @@
 //!         the tokens, 4 each
 //!         each group: the position of its first row (8), bytes of a row (8)
 //!         XXH3-64 of everything before (8)
-//!         each group: its rows, up to that of the last token
+//!         each group: its state, if it holds states, then its rows, up to that of the last token
 //! end 8   XXH3-64 of everything before
 //! ```
+//!
+//! A state has passed the tokens before the group's first row; how many bytes it has is known of the network.
 //!
 //! A group that keeps a window of the text has the rows of the last window and those before it that were still cached
 //! when it was written. A prompt that leaves the prefix before these cannot use it.
@@ -39,6 +41,7 @@ use std::io::BufReader;
 use std::path::PathBuf;
 
 use foretoken_engine::{Engine, Request};
+use foretoken_model::SavedBytes;
 use foretoken_speculation::{Tenant, Token};
 
 use crate::Error;
@@ -108,8 +111,8 @@ impl PromptCache {
     pub(crate) fn save(&mut self, engine: &mut Engine) -> Result<(), Error> {
         let (Some(kept), Some(saved)) = (&mut self.kept, engine.take_saved_prefix()) else { return Ok(()) };
         let parts = kept.key.parts(saved.tokens.len());
-        let row_bytes = engine.saved_bytes().unwrap_or_default();
-        kept_file::replace(&kept.path, &mut |out| format::write(out, &parts, &row_bytes, &saved))?;
+        let sizes = engine.saved_bytes().unwrap_or_default();
+        kept_file::replace(&kept.path, &mut |out| format::write(out, &parts, &sizes, &saved))?;
         kept.held = saved.tokens;
         Ok(())
     }
@@ -124,9 +127,9 @@ impl Kept {
     fn load(&mut self, engine: &mut Engine, notes: &mut Vec<Message>) -> Result<(), Error> {
         let name = self.path.display().to_string();
         let (file, len) = kept_file::open(&self.path)?;
-        let row_bytes = engine.saved_bytes().unwrap_or_default();
+        let sizes = engine.saved_bytes().unwrap_or_default();
         let vocabulary = self.key.vocabulary();
-        let expected = Expected { key: &|len| self.key.parts(len), vocabulary, row_bytes: &row_bytes };
+        let expected = Expected { key: &|len| self.key.parts(len), vocabulary, sizes: &sizes };
         let saved = format::read(&name, BufReader::new(file), len, &expected)?;
         let (all, loaded) = (saved.tokens.len(), engine.load_prefix(Some(Tenant::default()), &saved));
         if loaded < all {
@@ -141,11 +144,11 @@ impl Kept {
 /// Reads the bytes of a file whatever they were made from, and writes what was read: for `probe.rs`.
 pub(crate) fn reread(name: &str, bytes: &[u8]) -> Result<Vec<u8>, KeptFileError> {
     let key = |len: usize| vec![("model", "00ff".to_string()), ("rope", format!("{len:04x}"))];
-    let row_bytes = [6, 4];
-    let expected = Expected { key: &key, vocabulary: 100, row_bytes: &row_bytes };
+    let sizes = [6, 4].map(|row| SavedBytes { state: 0, row });
+    let expected = Expected { key: &key, vocabulary: 100, sizes: &sizes };
     let saved = format::read(name, bytes, bytes.len() as u64, &expected)?;
     let mut written = Vec::new();
-    format::write(&mut written, &key(saved.tokens.len()), &row_bytes, &saved).expect("memory takes everything");
+    format::write(&mut written, &key(saved.tokens.len()), &sizes, &saved).expect("memory takes everything");
     Ok(written)
 }
 

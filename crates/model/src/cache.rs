@@ -102,7 +102,7 @@ impl Cache {
         }
     }
 
-    /// See [`Executor::saved_bytes`](crate::Executor::saved_bytes).
+    /// Bytes of a row of a group, as they are saved.
     pub(crate) fn saved_bytes(&self, group: usize) -> usize {
         self.sides(group).map(Side::row_bytes).sum()
     }

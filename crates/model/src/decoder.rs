@@ -17,7 +17,7 @@ use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Sight, Standing, no
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::error::{ModelError, Setting};
-use crate::executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, Source, check};
+use crate::executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, SavedBytes, Source, check};
 use crate::family;
 use crate::layer_inputs::InputBuffers;
 use crate::linear::{Linear, Packing};
@@ -434,8 +434,8 @@ impl Executor for Model {
         &self.capacity
     }
 
-    fn saved_bytes(&self, group: usize) -> Option<usize> {
-        Some(self.cache.saved_bytes(group))
+    fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {
+        Some(SavedBytes { state: 0, row: self.cache.saved_bytes(group) })
     }
 
     fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {

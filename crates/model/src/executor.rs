@@ -25,7 +25,10 @@ pub enum CacheEdit<'a> {
         to: usize,
     },
     /// Copies rows of one sequence to the same positions of another: a prefix that both have. What is seen from there
-    /// on is bit-identical to having computed the rows again. Of a state there is no such copy.
+    /// on is bit-identical to having computed the rows again. Positions of which both have the same page stay as they
+    /// are. Of a group of states, where `to` has a slot and another than `from`, the slot is copied: the state and, of
+    /// the inputs behind it, those before `positions.end`, which lies between what the state has passed and the last of
+    /// them. Where states alone are meant, there are no positions, and the page tables of rows may be empty.
     Copy {
         /// Page tables of the sequence that has the rows.
         from: &'a [PageTable],
@@ -36,22 +39,39 @@ pub enum CacheEdit<'a> {
     },
 }
 
-/// Rows of one cache group, for saving and loading.
+/// Rows of one cache group, for saving and loading; of a group of states a state, with the inputs behind it.
 #[derive(Clone, Debug)]
 pub struct CacheRows<'a> {
     /// The group's number.
     pub group: usize,
     /// The sequence's page table in this group.
     pub table: &'a PageTable,
-    /// Which rows, by position.
+    /// Which rows, by position. Of a state: the inputs behind it, so that it has passed what lies before.
     pub positions: Range<usize>,
+}
+
+/// How many bytes are saved of a cache group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SavedBytes {
+    /// Of the state, in front; 0 where there is none.
+    pub state: usize,
+    /// Of each position.
+    pub row: usize,
+}
+
+impl SavedBytes {
+    /// Bytes of so many positions in all.
+    pub fn of(&self, positions: usize) -> usize {
+        self.state.saturating_add(positions.saturating_mul(self.row))
+    }
 }
 
 /// What the rows of a cache group hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Keys and values of attention, one row a position.
-    Attention,
+    /// One row a position, which later rows read as it is: keys and values of attention, or the inputs of a short
+    /// convolution.
+    Rows,
     /// A recurrent state. A page is a slot: it holds one text's state, the position that it has come to, and behind it
     /// the inputs of rows that were guesses when they were computed. The state passes the certain rows of a span
     /// ([`Span::certain`](crate::Span::certain)) with the pass, and those of an accepted path at the beginning of the
@@ -61,8 +81,8 @@ pub enum Kind {
     /// computed, whatever the slot held. The inputs of rows before the start are passed, unless they were already. Of
     /// the inputs behind those of the computed rows nothing is left. Rows that are certain *and* computed were passed
     /// by the pass that computed them, and are not passed again. A pass that fails has passed nothing.
-    /// [`CacheEdit::Move`] moves inputs of guesses as it moves keys and values; a state itself is never copied. A text
-    /// that begins with the tokens of another computes all of its rows.
+    /// [`CacheEdit::Move`] moves inputs of guesses as it moves keys and values. [`CacheEdit::Copy`] copies a slot: the
+    /// state with the inputs behind it, up to the last position that is meant. So checkpoints are taken and continued.
     State,
 }
 
@@ -92,7 +112,7 @@ pub struct Group {
 impl Group {
     /// Keys and values of attention over the whole text.
     pub fn attention(page_len: usize, pages: usize) -> Self {
-        Self { kind: Kind::Attention, keep: Keep::All, page_len, pages }
+        Self { kind: Kind::Rows, keep: Keep::All, page_len, pages }
     }
 
     /// The same of layers that see the last `window` positions.
@@ -218,8 +238,8 @@ impl Capacity {
                         "groups: group {number}: expected states as Group::state says, found {group:?}"
                     ));
                 }
-                (Kind::Attention, 0, _) => return named("page_len"),
-                (Kind::Attention, _, 0) => return named("pages"),
+                (Kind::Rows, 0, _) => return named("page_len"),
+                (Kind::Rows, _, 0) => return named("pages"),
                 _ => {}
             }
         }
@@ -266,9 +286,8 @@ pub trait Executor: Send {
     /// How much there is room for.
     fn capacity(&self) -> &Capacity;
 
-    /// Bytes of a position in a cache group as [`save_rows`](Self::save_rows) writes them; `None` if this executor
-    /// saves nothing.
-    fn saved_bytes(&self, _group: usize) -> Option<usize> {
+    /// How many bytes [`save_rows`](Self::save_rows) writes of a cache group; `None` if this executor saves nothing.
+    fn saved_bytes(&self, _group: usize) -> Option<SavedBytes> {
         None
     }
 
@@ -288,7 +307,7 @@ pub trait Executor: Send {
     /// As [`rows`](Self::rows).
     ///
     /// # Panics
-    /// If there are not [`saved_bytes`](Self::saved_bytes) for each position.
+    /// If there are not as many as [`saved_bytes`](Self::saved_bytes) says.
     fn load_rows(&mut self, _rows: CacheRows<'_>, _bytes: &[u8]) -> Result<(), ExecutorError> {
         Err(ExecutorError::Failed { message: "rows of this cache cannot be loaded".to_string() })
     }
@@ -319,7 +338,7 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
         (**self).capacity()
     }
 
-    fn saved_bytes(&self, group: usize) -> Option<usize> {
+    fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {
         (**self).saved_bytes(group)
     }
 

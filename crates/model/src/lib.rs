@@ -36,7 +36,7 @@ pub use checkpoint::Checkpoint;
 pub use decoder::{Model, Options};
 pub use error::{ModelError, Setting};
 pub use executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, Keep, Kind};
-pub use executor::{Source, SourceCapacity};
+pub use executor::{SavedBytes, Source, SourceCapacity};
 pub use foretoken_kernels::attention::CacheType;
 pub use network::Progress;
 pub use outputs::{HostOutputs, Largest, Outputs};

@@ -56,7 +56,7 @@ pub struct Setting {
     /// How many last tokens the executor sees, if it does not see all: at least as many as the table depends on. Pages
     /// behind them are given back.
     pub window: Option<usize>,
-    /// Whether the executor has recurrent states, one a text.
+    /// Whether the executor has recurrent states, one a text and some checkpoints.
     pub states: bool,
     /// Whether the texts are about something: the executor has an encoder.
     pub about: bool,
@@ -123,6 +123,8 @@ fn specified(table: &Table, case: &Case) -> Table {
     if case.constrained { Forbidding::applied_to(table, case.prompt.len()) } else { table.clone() }
 }
 
+/// Slots for checkpoints beside those of the texts that run.
+const CHECKPOINTS: usize = 3;
 /// Tokens of a source, at most.
 const SOURCE_MAX: usize = 5;
 
@@ -156,7 +158,7 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
         toy = toy.with_window(window, setting.batch);
     }
     if setting.states {
-        toy = toy.with_states(setting.batch).with_failing_passes(3);
+        toy = toy.with_states(setting.batch + CHECKPOINTS).with_failing_passes(3);
     }
     if setting.about {
         toy = toy.with_encoder(SOURCE_MAX, 2, SOURCE_MAX.div_ceil(2) * setting.batch);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_model::{
-    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, HostOutputs, Largest, Outputs, Source,
+    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, HostOutputs, Largest, Outputs, SavedBytes, Source,
 };
 use foretoken_speculation::{RawLaw, Token};
 
@@ -102,7 +102,7 @@ impl Executor for FarExecutor {
         self.toy.capacity()
     }
 
-    fn saved_bytes(&self, group: usize) -> Option<usize> {
+    fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {
         self.toy.saved_bytes(group)
     }
 

@@ -46,8 +46,8 @@ pub struct Run {
     pub target: (u64, usize, usize),
     /// Positions a page, pages, and rows a pass.
     pub executor: [usize; 3],
-    /// How many last tokens the executor sees, if it does not see all.
-    pub window: Option<usize>,
+    /// How many last tokens the executor sees, if it does not see all, and positions a page of these.
+    pub window: Option<[usize; 2]>,
     /// Of an executor with recurrent states: its slots, and after how many passes one of several texts fails.
     pub states: Option<[usize; 2]>,
     /// Of an executor with an encoder: most tokens of a source, positions a page of these, and pages.
@@ -82,6 +82,8 @@ pub struct Summary {
     pub accepted: usize,
     /// Tokens of prompts whose rows were shared.
     pub shared: usize,
+    /// Those of them that were taken up from checkpoints of recurrent states.
+    pub continued: usize,
     /// How often a request gave its pages away.
     pub preemptions: usize,
     /// Drafters that failed and were dropped for a request.
@@ -141,8 +143,8 @@ impl Run {
     fn engine(&self) -> (Engine, Arc<AtomicUsize>) {
         let (table, [page_len, pages, rows_max]) = (self.table(), self.executor);
         let mut toy = ToyExecutor::new(table.clone(), page_len, pages, rows_max);
-        if let Some(window) = self.window {
-            toy = toy.with_window(window, self.texts_max);
+        if let Some([window, page_len]) = self.window {
+            toy = toy.with_window_in_pages(window, page_len, self.texts_max);
         }
         if let Some([slots, fails_every]) = self.states {
             toy = toy.with_states(slots).with_failing_passes(fails_every);
@@ -217,6 +219,7 @@ impl Run {
         if known_of > 0 {
             return Err(format!("{known_of} sequences are open in the executor, and none runs"));
         }
+        summary.continued = if self.states.is_some() { summary.shared } else { 0 };
         match open.keys().next() {
             Some(id) => Err(format!("{id:?} did not end")),
             None => Ok(summary),
@@ -410,6 +413,7 @@ impl Arrival {
             drafters: self.drafters.clone(),
             tenant: self.tenant,
             public_prefix: self.public_prefix,
+            checkpoints: self.checkpoint.into_iter().collect(),
             priority: self.priority,
             log_probabilities: true,
             top_log_probabilities: if self.scores_prompt { TOP } else { 0 },

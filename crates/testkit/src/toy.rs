@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use foretoken_model::executor::check;
 use foretoken_model::{
     Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, HostOutputs, Keep, Kind, Outputs, PageId,
-    PageTable, Source, SourceCapacity, Span,
+    PageTable, SavedBytes, Source, SourceCapacity, Span,
 };
 use foretoken_speculation::Token;
 
@@ -86,8 +86,13 @@ impl ToyExecutor {
 
     /// The same with a second cache group, which keeps the last `window` positions: the table is read from there. It
     /// has as many pages as `sequences` sequences need.
-    pub fn with_window(mut self, window: usize, sequences: usize) -> Self {
+    pub fn with_window(self, window: usize, sequences: usize) -> Self {
         let page_len = self.capacity.groups[0].page_len;
+        self.with_window_in_pages(window, page_len, sequences)
+    }
+
+    /// The same with pages of another length.
+    pub fn with_window_in_pages(mut self, window: usize, page_len: usize, sequences: usize) -> Self {
         let held = Group::window(window, page_len, 0).pages_held(usize::MAX, self.capacity.rows_max);
         let group = Group::window(window, page_len, held * sequences);
         self.slots.push(vec![NOTHING; page_len * group.pages]);
@@ -187,9 +192,19 @@ impl ToyExecutor {
         }
     }
 
+    /// Copies the state of one sequence, which has come to a position, to another's slot or a checkpoint's.
+    fn copy_state(&mut self, [from, to]: [&[PageTable]; 2], end: usize) {
+        let Some(group) = self.group_of_states() else { return };
+        if let ([from], [to]) = (&from[group][..], &to[group][..])
+            && from != to
+        {
+            self.states[to.0 as usize] = self.states[from.0 as usize].up_to(end, self.fault);
+        }
+    }
+
     /// The cache group that keeps all rows.
     fn whole(&self) -> usize {
-        let is_whole = |group: &Group| (group.kind, group.keep) == (Kind::Attention, Keep::All);
+        let is_whole = |group: &Group| (group.kind, group.keep) == (Kind::Rows, Keep::All);
         self.capacity.groups.iter().position(is_whole).expect("every toy has one")
     }
 
@@ -204,8 +219,11 @@ impl ToyExecutor {
 
     /// The slot of a sequence's state, if there are states.
     fn state_of(&self, tables: &[PageTable]) -> Option<usize> {
-        let group = self.capacity.groups.iter().position(|group| group.kind == Kind::State)?;
-        Some(tables[group][0].0 as usize)
+        Some(tables[self.group_of_states()?][0].0 as usize)
+    }
+
+    fn group_of_states(&self) -> Option<usize> {
+        self.capacity.groups.iter().position(|group| group.kind == Kind::State)
     }
 
     /// The tokens that row `i` of a span is computed from: by its state, where there is one, or read from the last
@@ -340,6 +358,7 @@ impl Executor for ToyExecutor {
                 }
             }
             CacheEdit::Copy { from, to, positions } => {
+                self.copy_state([from, to], positions.end);
                 for position in positions {
                     self.copy([from, to], [position; 2]);
                 }
@@ -352,11 +371,18 @@ impl Executor for ToyExecutor {
         &self.capacity
     }
 
-    fn saved_bytes(&self, group: usize) -> Option<usize> {
-        (self.capacity.groups[group].kind == Kind::Attention).then_some(size_of::<Token>())
+    fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {
+        let is_state = self.capacity.groups[group].kind == Kind::State;
+        let passed_max = if is_state { self.capacity.context_max } else { 0 };
+        Some(SavedBytes { state: passed_max * size_of::<Token>(), row: size_of::<Token>() })
     }
 
     fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {
+        if self.capacity.groups[rows.group].kind == Kind::State {
+            let state = self.states[rows.table[0].0 as usize].up_to(rows.positions.end, self.fault);
+            state.save(rows.positions.start, self.capacity.context_max, out);
+            return Ok(());
+        }
         let slots = rows.positions.map(|position| self.slot(rows.group, rows.table, position));
         slots.for_each(|slot| out.extend_from_slice(&self.slots[rows.group][slot].to_le_bytes()));
         Ok(())
@@ -364,6 +390,13 @@ impl Executor for ToyExecutor {
 
     fn load_rows(&mut self, rows: CacheRows<'_>, bytes: &[u8]) -> Result<(), ExecutorError> {
         let (all, rest) = bytes.as_chunks();
+        if self.capacity.groups[rows.group].kind == Kind::State {
+            let tokens: Vec<Token> = all.iter().map(|four| Token::from_le_bytes(*four)).collect();
+            let (passed, inputs) = tokens.split_at(self.capacity.context_max);
+            assert_eq!(inputs.len(), rows.positions.len(), "inputs of {rows:?}");
+            self.states[rows.table[0].0 as usize] = State::loaded(&passed[..rows.positions.start], inputs);
+            return Ok(());
+        }
         assert!(all.len() == rows.positions.len() && rest.is_empty(), "{} bytes of {rows:?}", bytes.len());
         for (position, token) in rows.positions.zip(all) {
             let slot = self.slot(rows.group, rows.table, position);

@@ -63,7 +63,18 @@ fn first_failure(numbers: Range<u64>, mistake: Mistake) -> (Option<(u64, Run)>, 
             let outcome = mistake.check(&run);
             let mut found = found.lock().unwrap();
             match outcome {
-                Ok(Summary { requests, cancelled, tokens, scored, accepted, shared, preemptions, dropped, steps }) => {
+                Ok(Summary {
+                    requests,
+                    cancelled,
+                    tokens,
+                    scored,
+                    accepted,
+                    shared,
+                    continued,
+                    preemptions,
+                    dropped,
+                    steps,
+                }) => {
                     let all = &mut found.1;
                     all.requests += requests;
                     all.cancelled += cancelled;
@@ -71,6 +82,7 @@ fn first_failure(numbers: Range<u64>, mistake: Mistake) -> (Option<(u64, Run)>, 
                     all.scored += scored;
                     all.accepted += accepted;
                     all.shared += shared;
+                    all.continued += continued;
                     all.preemptions += preemptions;
                     all.dropped += dropped;
                     all.steps += steps;
@@ -108,6 +120,7 @@ fn every_text_is_the_naive_decoders_whatever_arrives_and_goes() {
         assert!(all.requests > 50_000 && all.cancelled > 2_000 && all.accepted > 20_000, "{all:?}");
         assert!(all.scored > 100_000, "{all:?}");
         assert!(all.shared > 50_000 && all.preemptions > 2_000 && all.dropped > 1_000, "{all:?}");
+        assert!(all.continued > 10_000, "{all:?}");
     }
 }
 
@@ -163,6 +176,8 @@ fn mistakes_of_the_engine_are_found_and_shown_small() {
         SourceByHashAlone,
         PrefixOfAnotherSource,
         ReleaseForgotten,
+        CheckpointOfAnotherTenant,
+        CheckpointLate,
     ] {
         is_found(Mistake { engine: fault, ..Mistake::default() });
     }

@@ -1,7 +1,7 @@
 //! The tree of prefixes that the cache holds: which tokens the rows of a page were computed from.
 //!
-//! A node stands for one page length of tokens behind those of its parent, and has a page of each cache group, or none
-//! where it was given back or evicted. It belongs to a tenant, or to everybody if its tokens were declared public. So
+//! Each cache group of rows has a tree of its own. A node stands for one page length of tokens behind those of its
+//! parent, and has their page, or none where it was given back or evicted. It belongs to a tenant, or to everybody if its tokens were declared public. So
 //! two nodes are the same prefix only if all their ancestors are. A node is found by a hash of its parent, its owner
 //! and its tokens, and is it only if these are equal: a hash alone proves nothing. The last page of a text that ended
 //! may be partly filled; its node is a leaf with fewer tokens.
@@ -38,6 +38,8 @@ pub(super) struct Node {
     key: u64,
     /// The next node of the same key.
     same_key: u32,
+    /// [`PageId::GONE`] where there is none.
+    pub(super) page: PageId,
     /// In the order of their owners, then of their tokens, then of their numbers.
     children: Vec<u32>,
 }
@@ -46,14 +48,11 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     page_len: usize,
-    groups: usize,
     nodes: Vec<Node>,
     /// Nodes that are not in use.
     free: Vec<u32>,
     /// Of each node `page_len`.
     tokens: Vec<Token>,
-    /// Of each node one a group; [`PageId::GONE`] where there is none.
-    pages: Vec<PageId>,
     /// By key the first node.
     index: HashMap<u64, u32>,
     /// Bits of a key that count: fewer in a test, so that hashes agree where tokens do not.
@@ -61,15 +60,13 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// A tree without prefixes. `page_len`: tokens of a page in each of so many `groups`.
-    pub(super) fn new(page_len: usize, groups: usize) -> Self {
+    /// A tree without prefixes. `page_len`: tokens of a page.
+    pub(super) fn new(page_len: usize) -> Self {
         let mut tree = Self {
             page_len,
-            groups,
             nodes: Vec::new(),
             free: Vec::new(),
             tokens: Vec::new(),
-            pages: Vec::new(),
             index: HashMap::new(),
             key_bits: if is_made(Fault::PrefixByHashAlone) { 7 } else { u64::MAX },
         };
@@ -87,13 +84,12 @@ impl Tree {
         &self.tokens[from..from + self.node(node).len as usize]
     }
 
-    /// Its page of each group.
-    pub(super) fn pages(&self, node: u32) -> &[PageId] {
-        &self.pages[node as usize * self.groups..][..self.groups]
+    pub(super) fn page(&self, node: u32) -> PageId {
+        self.node(node).page
     }
 
-    pub(super) fn set_page(&mut self, node: u32, group: usize, page: PageId) {
-        self.pages[node as usize * self.groups + group] = page;
+    pub(super) fn set_page(&mut self, node: u32, page: PageId) {
+        self.nodes[node as usize].page = page;
     }
 
     /// The child of this owner with a page full of these tokens.
@@ -125,15 +121,9 @@ impl Tree {
         self.children(parent).is_sorted_by(|a, b| self.order(*a) < self.order(*b))
     }
 
-    /// Of the children of this owner that are `usable`, the one that agrees with the most first tokens, at least one,
+    /// Of the children of this owner that have a page, the one that agrees with the most first tokens, at least one,
     /// and with how many.
-    pub(super) fn nearest_child(
-        &self,
-        parent: u32,
-        owner: Option<Owner>,
-        tokens: &[Token],
-        usable: impl Fn(u32) -> bool,
-    ) -> Option<(u32, usize)> {
+    pub(super) fn nearest_child(&self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> Option<(u32, usize)> {
         let children = self.children(parent);
         let (before, after) =
             children.split_at(children.partition_point(|node| self.order(*node) < (owner, tokens, 0)));
@@ -143,13 +133,13 @@ impl Tree {
         };
         // The further away, the less they agree.
         let nearest = |found: &mut dyn Iterator<Item = (u32, usize)>| {
-            found.take_while(|(_, agree)| *agree > 0).find(|(node, _)| usable(*node))
+            found.take_while(|(_, agree)| *agree > 0).find(|(node, _)| self.page(*node) != PageId::GONE)
         };
         let found = [nearest(&mut after.iter().map(agree)), nearest(&mut before.iter().rev().map(agree))];
         found.into_iter().flatten().max_by_key(|(_, agree)| *agree)
     }
 
-    /// A new child without pages. Its tokens are those of a page, or fewer.
+    /// A new child without a page. Its tokens are those of a page, or fewer.
     pub(super) fn insert(&mut self, parent: u32, owner: Option<Owner>, tokens: &[Token]) -> u32 {
         let node = self.make(parent, owner, tokens);
         let at = self.place(node);
@@ -182,8 +172,8 @@ impl Tree {
     /// Removes a node that nothing needs any more, and the ancestors that were needed for it alone.
     pub(super) fn prune(&mut self, mut node: u32) {
         loop {
-            let Node { parent, users, ref children, .. } = *self.node(node);
-            if users > 0 || !children.is_empty() || self.pages(node).iter().any(|page| *page != PageId::GONE) {
+            let Node { parent, users, ref children, page, .. } = *self.node(node);
+            if users > 0 || !children.is_empty() || page != PageId::GONE {
                 return;
             }
             self.remove(node);
@@ -219,13 +209,12 @@ impl Tree {
         let len = tokens.len() as u32;
         // Its list of children, which is empty, is kept for its memory.
         let children = free.map_or(Vec::new(), |free| std::mem::take(&mut self.nodes[free as usize].children));
-        let new = Node { parent, owner, len, users: 0, key: 0, same_key: NONE, children };
+        let new = Node { parent, owner, len, users: 0, key: 0, same_key: NONE, page: PageId::GONE, children };
         if free.is_some() {
             self.nodes[node as usize] = new;
         } else {
             self.nodes.push(new);
             self.tokens.resize(self.nodes.len() * self.page_len, 0);
-            self.pages.resize(self.nodes.len() * self.groups, PageId::GONE);
         }
         self.tokens[node as usize * self.page_len..][..tokens.len()].copy_from_slice(tokens);
         node

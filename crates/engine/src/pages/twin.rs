@@ -8,6 +8,7 @@ use std::ops::Range;
 use foretoken_model::{Capacity, Group, Keep, PageId};
 use foretoken_speculation::{Tenant, Token};
 
+use super::group::Prefixes;
 use super::{Pages, SequencePages};
 
 /// A page of the tree: whose each of its ancestors and itself is, the tokens up to its end, and when it was let go of.
@@ -16,8 +17,6 @@ struct Entry {
     page: PageId,
     owners: Vec<Option<Tenant>>,
     tokens: Vec<Token>,
-    /// Pages of one node have one number.
-    node: u64,
     let_go: u64,
 }
 
@@ -28,8 +27,8 @@ struct Held {
     public_len: usize,
     text: Vec<Token>,
     committed: usize,
-    /// Whose its pages in the tree are.
-    owners: Vec<Option<Tenant>>,
+    /// By group: whose its pages in the tree are.
+    owners: Vec<Vec<Option<Tenant>>>,
 }
 
 /// A row as an executor stores it: the tokens that it was computed from, and who may know of it.
@@ -37,7 +36,6 @@ type Row = Option<(Vec<Token>, Option<Tenant>)>;
 
 struct Twin {
     pages: Pages,
-    page_len: usize,
     groups: Vec<Group>,
     /// By group, page and place.
     rows: Vec<Vec<Row>>,
@@ -53,7 +51,6 @@ struct Twin {
 
 impl Twin {
     fn new(groups: Vec<Group>, seed: u64, key_bits: u64) -> Self {
-        let page_len = groups[0].page_len;
         let mut pages = Pages::new(&Capacity {
             vocabulary: 3,
             context_max: 1000,
@@ -61,10 +58,14 @@ impl Twin {
             groups: groups.clone(),
             sources: None,
         });
-        pages.tree.key_bits = key_bits;
-        let rows = groups.iter().map(|group| vec![None; group.pages * page_len]).collect();
+        for pages in &mut pages.groups {
+            if let Prefixes::Rows(tree) = &mut pages.prefixes {
+                tree.key_bits = key_bits;
+            }
+        }
+        let rows = groups.iter().map(|group| vec![None; group.pages * group.page_len]).collect();
         let (entries, sequences, texts) = (Vec::new(), Vec::new(), vec![vec![0]; 6]);
-        Self { pages, page_len, groups, rows, entries, sequences, texts, state: seed, clock: 0, seen: [0; 5] }
+        Self { pages, groups, rows, entries, sequences, texts, state: seed, clock: 0, seen: [0; 5] }
     }
 
     fn random(&mut self, below: usize) -> usize {
@@ -116,40 +117,38 @@ impl Twin {
         }
     }
 
-    /// Whether the first `len` tokens of a text can be adopted: as far as they are seen from their end, there are full
-    /// pages of this pattern of owners, and one that agrees for the rest.
-    fn is_there(&self, owners: &[Option<Tenant>], tenant: Tenant, text: &[Token], len: usize) -> bool {
-        let (page_len, full) = (self.page_len, len / self.page_len);
-        let has = |group: usize, at: usize| {
+    /// Whether a group can continue behind the first `len` tokens of a text: as far as they are seen from their end,
+    /// there are full pages of this pattern of owners, and one that agrees for the rest.
+    fn is_there(&self, number: usize, owners: &[Option<Tenant>], tenant: Tenant, text: &[Token], len: usize) -> bool {
+        let group = &self.groups[number];
+        let (page_len, full) = (group.page_len, len / group.page_len);
+        let has = |at: usize| {
             let tokens = &text[..(at + 1) * page_len];
             let is = |entry: &Entry| entry.tokens == tokens && entry.owners == owners[..=at];
-            self.entries.iter().any(|entry| entry.group == group && is(entry))
+            self.entries.iter().any(|entry| entry.group == number && is(entry))
         };
-        let whole =
-            |node: u64| (0..self.groups.len()).all(|g| self.entries.iter().any(|e| e.group == g && e.node == node));
-        let agrees = |entry: &Entry| {
-            let whose = entry.owners[full];
-            (entry.owners.len(), &entry.owners[..full]) == (full + 1, &owners[..full])
-                && entry.tokens.starts_with(&text[..len])
-                && (whose.is_none() || whose == Some(tenant))
-                && whole(entry.node)
+        let agrees = |entry: &&Entry| {
+            let is_next = (entry.group, entry.owners.len()) == (number, full + 1);
+            is_next && entry.owners[..full] == owners[..full] && entry.tokens.starts_with(&text[..len])
         };
-        let seen = |group: &Group| group.pages_gone(len).min(full)..full;
-        self.groups.iter().enumerate().all(|(i, group)| seen(group).all(|at| has(i, at)))
-            && (len == full * page_len || self.entries.iter().any(|entry| entry.owners.len() > full && agrees(entry)))
+        let is_own = |entry: &Entry| entry.owners[full].is_none_or(|whose| whose == tenant);
+        (group.pages_gone(len).min(full)..full).all(has)
+            && (len == full * page_len || self.entries.iter().filter(agrees).any(is_own))
     }
 
-    /// The longest prefix that can be adopted.
+    /// The longest prefix that all groups can continue.
     fn longest(&self, tenant: Tenant, public_len: usize, text: &[Token], len_max: usize) -> usize {
-        let is_there = |len: &usize| {
-            let full = len / self.page_len;
+        let is_there = |group: usize, len: usize| {
+            let page_len = self.groups[group].page_len;
+            let full = len / page_len;
             (0..=full).any(|public| {
-                let lawful = public == full || (public + 1) * self.page_len > public_len;
+                let lawful = public == full || (public + 1) * page_len > public_len;
                 let owners: Vec<_> = (0..full).map(|at| (at >= public).then_some(tenant)).collect();
-                lawful && self.is_there(&owners, tenant, text, *len)
+                lawful && self.is_there(group, &owners, tenant, text, len)
             })
         };
-        (1..=len_max).rev().find(is_there).unwrap_or(0)
+        let all = |len: &usize| (0..self.groups.len()).all(|group| is_there(group, *len));
+        (1..=len_max).rev().find(all).unwrap_or(0)
     }
 
     fn begin(&mut self) {
@@ -169,21 +168,25 @@ impl Twin {
         let mut pages = self.pages.open(tenant, public_len);
         let adopted = self.pages.adopt(&mut pages, &text, len_max);
         let mut expected = longest;
-        while adopted.len < expected && !expected.is_multiple_of(self.page_len) {
-            // No page for the rows that would be copied.
-            let full = expected / self.page_len;
-            let scarce = unheld.iter().any(|unheld| unheld.iter().sum::<usize>() <= full + 1);
-            assert!(scarce, "{} adopted of {expected}", adopted.len);
-            expected = self.longest(tenant, public_len, &text, full * self.page_len);
+        while adopted.len < expected {
+            // No page for the rows that would be copied: of which group can be told by the page that is left out.
+            let scarce = |(group, unheld): (&Group, &[usize; 2])| {
+                let full = expected / group.page_len;
+                let is_copied = !expected.is_multiple_of(group.page_len);
+                (is_copied && unheld.iter().sum::<usize>() <= full + 1).then_some(full * group.page_len)
+            };
+            let shorter = self.groups.iter().zip(&unheld).filter_map(scarce).max();
+            let shorter = shorter.unwrap_or_else(|| panic!("{} adopted of {expected}", adopted.len));
+            expected = self.longest(tenant, public_len, &text, shorter);
         }
         assert_eq!(adopted.len, expected, "of {longest}");
         self.seen[0] += usize::from(adopted.len > 0);
-        let shared = adopted.len / self.page_len;
-        let page = |group: usize, at: usize| self.entry(group, pages.tables[group][at]);
-        // All pages of the tree that it has are of one node each, so any group tells whose they are.
-        let owners = (0..shared).map(|at| (0..self.groups.len()).find_map(|group| page(group, at)));
-        let known: Vec<_> = owners.map(|entry| entry.map(|entry| self.entries[entry].owners.clone())).collect();
-        let owners = known.into_iter().flatten().max_by_key(Vec::len).unwrap_or_default();
+        let owners_of = |(group, table): (usize, &Vec<PageId>)| {
+            let shared = adopted.len / self.groups[group].page_len;
+            let entries = table[..shared].iter().filter_map(|page| self.entry(group, *page));
+            entries.map(|entry| self.entries[entry].owners.clone()).max_by_key(Vec::len).unwrap_or_default()
+        };
+        let owners = pages.tables.iter().enumerate().map(owners_of).collect();
         let committed = adopted.len;
         self.sequences.push(Held { pages, tenant, public_len, text, committed, owners });
         if let Some(copied) = adopted.copied {
@@ -200,45 +203,66 @@ impl Twin {
         let len = self.random(self.sequences[to].committed + 1);
         let before = self.sequences[to].pages.tables.clone();
         let mut unheld: Vec<[usize; 2]> = (0..self.groups.len()).map(|group| self.unheld(group)).collect();
+        let entered: Vec<usize> = self.sequences[to].owners.iter().map(Vec::len).collect();
+        let alone: Vec<Vec<bool>> = (0..self.groups.len())
+            .map(|group| before[group].iter().map(|page| self.holders(group, *page) == 1).collect())
+            .collect();
+        let freed = |group: usize, full: usize| alone[group][full + 1..].iter().filter(|alone| **alone).count();
         let left = self.pages.truncate(&mut self.sequences[to].pages, len);
-        let (entered, full) = (self.sequences[to].owners.len(), len / self.page_len);
-        assert!(left.len == len || left.len == full * self.page_len && full < entered, "{} left of {len}", left.len);
-        self.sequences[to].committed = left.len;
-        self.sequences[to].owners.truncate(full);
+        let mut expected = len;
+        let scarce = |expected: usize| {
+            let is_scarce = |group: usize| {
+                let full = expected / self.groups[group].page_len;
+                let copied = !expected.is_multiple_of(self.groups[group].page_len) && full < entered[group];
+                (copied && unheld[group].iter().sum::<usize>() + freed(group, full) == 0)
+                    .then_some(full * self.groups[group].page_len)
+            };
+            (0..self.groups.len()).find_map(is_scarce)
+        };
+        while let Some(shorter) = scarce(expected) {
+            expected = shorter;
+        }
+        let len = left.len;
+        assert_eq!(len, expected);
+        self.sequences[to].committed = len;
         for (group, before) in before.into_iter().enumerate() {
-            unheld[group][0] += before.len() - entered.max(len.div_ceil(self.page_len)).min(before.len());
+            let (page_len, entered) = (self.groups[group].page_len, entered[group]);
+            let full = len / page_len;
+            self.sequences[to].owners[group].truncate(full);
+            unheld[group][0] += before.len() - entered.max(len.div_ceil(page_len)).min(before.len());
             let table = &self.sequences[to].pages.tables[group];
             assert_eq!(table[..full], before[..full]);
             let shared = if full < entered { before[full..entered].to_vec() } else { Vec::new() };
-            // The page that rows are copied to is not looked at yet.
-            let copied = left.copied.as_ref().map(|copied| copied.positions.end.div_ceil(self.page_len));
-            assert_eq!(table.len(), copied.unwrap_or(left.len.div_ceil(self.page_len).min(before.len())));
+            assert_eq!(table.len(), len.div_ceil(page_len).min(before.len()));
             self.let_go(group, shared.into_iter().rev());
         }
         if let Some(copied) = left.copied {
             self.copy(to, &copied.from, copied.positions, &unheld);
-        } else {
-            let scarce = unheld.iter().zip(&self.groups).any(|(unheld, _)| unheld.iter().sum::<usize>() <= 1);
-            assert!(left.len == len || scarce, "rows were not copied: {unheld:?}");
         }
         self.check_rows(to);
     }
 
-    /// Copies rows to a sequence, which took a page for them.
+    /// Copies rows to a sequence, which took a page for them in each group where the pages differ.
     fn copy(&mut self, to: usize, from: &[Vec<PageId>], positions: Range<usize>, unheld: &[[usize; 2]]) {
         self.seen[1] += positions.len();
-        let at = positions.start / self.page_len;
+        let Held { tenant, public_len, .. } = self.sequences[to];
         for group in 0..self.groups.len() {
-            let (source, target) = (from[group][at], self.sequences[to].pages.tables[group][at]);
-            let Held { tenant, public_len, .. } = self.sequences[to];
-            for place in 0..positions.len() {
-                let row = self.rows[group][source.0 as usize * self.page_len + place].clone();
+            let (page_len, table) = (self.groups[group].page_len, self.sequences[to].pages.tables[group].clone());
+            let differs = |position: &usize| from[group][position / page_len] != table[position / page_len];
+            for position in positions.clone().filter(differs) {
+                let [source, target] = [&from[group], &table].map(|table| table[position / page_len].0 as usize);
+                let row = self.rows[group][source * page_len + position % page_len].clone();
                 let (tokens, whose) = row.expect("a row was stored");
                 assert!(whose.is_none_or(|whose| whose == tenant), "a row of {whose:?} is copied to {tenant:?}");
                 // A tenant may declare its own tokens public.
                 let whose = (tokens.len() > public_len).then_some(tenant);
-                self.rows[group][target.0 as usize * self.page_len + place] = Some((tokens, whose));
+                self.rows[group][target * page_len + position % page_len] = Some((tokens, whose));
             }
+            let last = positions.end - 1;
+            if !differs(&last) {
+                continue;
+            }
+            let [source, target] = [&from[group], &table].map(|table| table[last / page_len]);
             // While it is copied it is held; then it is let go of again.
             if self.holders(group, source) == 0 {
                 let at = self.entry(group, source).expect("it is in the tree");
@@ -254,8 +278,8 @@ impl Twin {
         let Held { pages, tenant, text, committed, .. } = &self.sequences[at];
         for (number, group) in self.groups.iter().enumerate() {
             for position in group.first_seen(*committed)..*committed {
-                let page = pages.tables[number][position / self.page_len];
-                let row = &self.rows[number][page.0 as usize * self.page_len + position % self.page_len];
+                let page = pages.tables[number][position / group.page_len];
+                let row = &self.rows[number][page.0 as usize * group.page_len + position % group.page_len];
                 let (tokens, whose) = row.as_ref().expect("a row was stored");
                 assert_eq!(tokens[..], text[..=position], "group {number}, position {position}");
                 assert!(whose.is_none_or(|whose| whose == *tenant), "a row of {whose:?} is shown to {tenant:?}");
@@ -268,7 +292,7 @@ impl Twin {
         let end = self.sequences[at].committed + rows;
         let before: Vec<usize> = self.sequences[at].pages.tables.iter().map(Vec::len).collect();
         let unheld: Vec<[usize; 2]> = (0..self.groups.len()).map(|group| self.unheld(group)).collect();
-        let needed = |group: usize| end.div_ceil(self.page_len).saturating_sub(before[group]);
+        let needed = |group: usize| self.groups[group].pages_for(end).saturating_sub(before[group]);
         let fits = (0..self.groups.len()).all(|group| needed(group) <= unheld[group].iter().sum());
         let grown = self.pages.grow(&mut self.sequences[at].pages, end);
         assert_eq!(grown, fits, "growing to {end}: {unheld:?}");
@@ -283,11 +307,11 @@ impl Twin {
         let Held { pages, committed, text, tenant, public_len, .. } = &self.sequences[at];
         let (committed, whose) = (*committed, |position| (position >= *public_len).then_some(*tenant));
         self.pages.assert_own(pages, committed..end);
-        for (rows, table) in self.rows.iter_mut().zip(&pages.tables) {
+        for ((rows, table), Group { page_len, .. }) in self.rows.iter_mut().zip(&pages.tables).zip(&self.groups) {
             for position in committed..end {
                 let mut tokens = text[..(position + 1).min(text.len())].to_vec();
                 tokens.extend(guessed.then_some(9));
-                let place = table[position / self.page_len].0 as usize * self.page_len + position % self.page_len;
+                let place = table[position / page_len].0 as usize * page_len + position % page_len;
                 rows[place] = Some((tokens, whose(position)));
             }
         }
@@ -301,9 +325,12 @@ impl Twin {
         let tokens = text[..*committed].to_vec();
         let mut before: Vec<Vec<PageId>> = self.sequences[at].pages.tables.clone();
         self.pages.commit(&mut self.sequences[at].pages, &tokens);
-        while (self.sequences[at].owners.len() + 1) * self.page_len <= tokens.len() {
-            let entered = self.sequences[at].owners.len();
-            self.enter(at, &tokens[..(entered + 1) * self.page_len], &mut before);
+        for (group, before) in before.iter_mut().enumerate() {
+            let page_len = self.groups[group].page_len;
+            while (self.sequences[at].owners[group].len() + 1) * page_len <= tokens.len() {
+                let entered = self.sequences[at].owners[group].len();
+                self.enter(at, group, &tokens[..(entered + 1) * page_len], before);
+            }
         }
         for (group, before) in before.iter().enumerate() {
             let gone = self.groups[group].pages_gone(tokens.len()).min(before.len());
@@ -313,49 +340,42 @@ impl Twin {
                 table[..gone].iter().all(|page| *page == PageId::GONE)
                     && table[gone..].iter().all(|p| *p != PageId::GONE)
             );
-            assert_eq!(table.len(), tokens.len().div_ceil(self.page_len).min(before.len()));
+            assert_eq!(table.len(), self.groups[group].pages_for(tokens.len()).min(before.len()));
         }
     }
 
-    /// A page of a sequence is full: it enters the tree, or gives way to one that is there.
-    fn enter(&mut self, at: usize, tokens: &[Token], before: &mut [Vec<PageId>]) {
-        let (page, held) = (tokens.len() / self.page_len - 1, &self.sequences[at]);
-        let own = (tokens.len() > held.public_len).then_some(held.tenant);
-        let owners = |whose| [&held.owners[..], &[whose]].concat();
+    /// A page of a sequence is full: it enters the tree of its group, or gives way to one that is there.
+    fn enter(&mut self, at: usize, group: usize, tokens: &[Token], before: &mut [PageId]) {
+        let (page_len, held) = (self.groups[group].page_len, &self.sequences[at]);
+        let page = tokens.len() / page_len - 1;
+        let whose = (tokens.len() > held.public_len).then_some(held.tenant);
+        let owners = |whose| [&held.owners[group][..], &[whose]].concat();
         let exists = |owners: &[Option<Tenant>]| {
             let through =
                 |others: &[Option<Tenant>], text: &[Token]| others.starts_with(owners) && text.starts_with(tokens);
-            self.entries.iter().any(|entry| through(&entry.owners, &entry.tokens))
-                || self
-                    .sequences
-                    .iter()
-                    .any(|held| through(&held.owners, &held.text[..held.owners.len() * self.page_len]))
+            let of_group = self.entries.iter().filter(|entry| entry.group == group);
+            let place = |held: &Held| held.owners[group].len() * page_len;
+            of_group.into_iter().any(|entry| through(&entry.owners, &entry.tokens))
+                || self.sequences.iter().any(|held| through(&held.owners[group], &held.text[..place(held)]))
         };
-        let owners = if !exists(&owners(own)) && exists(&owners(None)) { owners(None) } else { owners(own) };
-        self.clock += 1;
-        for group in 0..self.groups.len() {
-            let is = |entry: &&Entry| entry.group == group && entry.owners == owners && entry.tokens == tokens;
-            let (known, own) = (self.entries.iter().find(is).map(|entry| entry.page), before[group][page]);
-            let gone = self.groups[group].pages_gone(self.sequences[at].committed) > page;
-            let expected = if gone { PageId::GONE } else { known.unwrap_or(own) };
-            assert_eq!(self.sequences[at].pages.tables[group][page], expected, "page {page} of group {group}");
-            self.seen[3] += usize::from(known.is_some());
-            before[group][page] = known.unwrap_or(own);
-            if known.is_none() && own != PageId::GONE {
-                if owners.last() == Some(&None) {
-                    // Of what is everybody's somebody else may fill a gap.
-                    let rows = &mut self.rows[group][own.0 as usize * self.page_len..][..self.page_len];
-                    rows.iter_mut().for_each(|row| row.as_mut().expect("it is full").1 = None);
-                }
-                let (owners, tokens) = (owners.clone(), tokens.to_vec());
-                self.entries.push(Entry { group, page: own, owners, tokens, node: self.clock, let_go: 0 });
+        let is_public = !exists(&owners(whose)) && exists(&owners(None));
+        let owners = owners(whose.filter(|_| !is_public));
+        let is = |entry: &&Entry| entry.group == group && entry.owners == owners && entry.tokens == tokens;
+        let (known, own) = (self.entries.iter().find(is).map(|entry| entry.page), before[page]);
+        let gone = self.groups[group].pages_gone(self.sequences[at].committed) > page;
+        let expected = if gone { PageId::GONE } else { known.unwrap_or(own) };
+        assert_eq!(self.sequences[at].pages.tables[group][page], expected, "page {page} of group {group}");
+        self.seen[3] += usize::from(known.is_some());
+        before[page] = known.unwrap_or(own);
+        if known.is_none() && own != PageId::GONE {
+            if owners.last() == Some(&None) {
+                // Of what is everybody's somebody else may fill a gap.
+                let rows = &mut self.rows[group][own.0 as usize * page_len..][..page_len];
+                rows.iter_mut().for_each(|row| row.as_mut().expect("it is full").1 = None);
             }
+            self.entries.push(Entry { group, page: own, owners: owners.clone(), tokens: tokens.to_vec(), let_go: 0 });
         }
-        // Pages that entered after an earlier one of their node have its number.
-        let same = |entry: &Entry| entry.owners == owners && entry.tokens == tokens;
-        let node = self.entries.iter().filter(|entry| same(entry)).map(|entry| entry.node).min();
-        self.entries.iter_mut().filter(|entry| same(entry)).for_each(|entry| entry.node = node.expect("one at least"));
-        self.sequences[at].owners = owners;
+        self.sequences[at].owners[group] = owners;
     }
 
     fn release(&mut self, at: usize) {
@@ -363,26 +383,22 @@ impl Twin {
         let mut held = self.sequences.swap_remove(at);
         let tokens = if keeps { held.text[..held.committed].to_vec() } else { Vec::new() };
         let before = held.pages.tables.clone();
-        let entered = held.owners.len() * self.page_len;
         let whose = (tokens.len() > held.public_len).then_some(held.tenant);
-        if tokens.len() > entered {
-            let whole =
-                |node: u64| (0..self.groups.len()).all(|g| self.entries.iter().any(|e| e.group == g && e.node == node));
+        for (group, before) in before.iter().enumerate() {
+            let own = &held.owners[group];
+            if tokens.len() <= own.len() * self.groups[group].page_len {
+                continue;
+            }
             let covers = |entry: &Entry| {
-                let own = entry.owners.last().copied().flatten();
-                entry.owners.len() == held.owners.len() + 1
-                    && entry.owners.starts_with(&held.owners)
+                let last = entry.owners.last().copied().flatten();
+                (entry.group, entry.owners.len()) == (group, own.len() + 1)
+                    && entry.owners.starts_with(own)
                     && entry.tokens.starts_with(&tokens)
-                    && (own.is_none() || own == whose)
-                    && whole(entry.node)
+                    && (last.is_none() || last == whose)
             };
             if !self.entries.iter().any(covers) {
-                self.clock += 1;
-                for (group, before) in before.iter().enumerate() {
-                    let (page, tokens) = (before[held.owners.len()], tokens.clone());
-                    let owners = [&held.owners[..], &[whose]].concat();
-                    self.entries.push(Entry { group, page, owners, tokens, node: self.clock, let_go: 0 });
-                }
+                let (page, owners) = (before[own.len()], [&own[..], &[whose]].concat());
+                self.entries.push(Entry { group, page, owners, tokens: tokens.clone(), let_go: 0 });
             }
         }
         self.pages.release(&mut held.pages, &tokens);
@@ -459,10 +475,17 @@ fn a_million_operations_agree_with_a_naive_twin() {
     let all = |pages| Group::attention(3, pages);
     let window = |window, pages| Group::window(window, 3, pages);
     let mut seen = [0; 5];
-    for (i, groups) in
-        [vec![all(24)], vec![all(24), window(5, 14)], vec![window(7, 16)], vec![window(4, 13), all(22), window(9, 15)]]
-            .into_iter()
-            .enumerate()
+    for (i, groups) in [
+        vec![all(24)],
+        vec![all(24), window(5, 14)],
+        vec![window(7, 16)],
+        vec![window(4, 13), all(22), window(9, 15)],
+        // Pages of different lengths.
+        vec![all(24), Group::attention(2, 36), Group::attention(5, 15)],
+        vec![Group::window(6, 4, 15), all(24), Group::window(5, 2, 25)],
+    ]
+    .into_iter()
+    .enumerate()
     {
         let found = run(groups, i as u64, 250_000);
         println!("adopted, copied, evicted, replaced, without room: {found:?}");

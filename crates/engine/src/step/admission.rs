@@ -100,16 +100,19 @@ impl Engine {
                 && self.pages.admits(&sequence.pages, &sequence.tokens, adopted_max, [beside, new])
     }
 
-    /// Whether a running sequence is about to compute a page that this one could adopt.
+    /// Whether a running sequence is about to compute a page that this one could adopt, or to come to a checkpoint.
     fn is_under_way(&self, sequence: &Sequence, adopted_max: usize) -> bool {
-        let Some(page_len) = self.pages.page_len() else { return false };
+        let next = |other: &Sequence| match self.pages.shared_every() {
+            Some(every) => Some((other.cached / every + 1) * every),
+            None => other.next_checkpoint(),
+        };
         let tokens = &sequence.tokens[..adopted_max.min(sequence.tokens.len())];
         self.running.iter().filter(|other| other.phase == Phase::Reads).any(|other| {
             let public = if sequence.whose.source == other.whose.source { other.request.public_prefix } else { 0 };
             let seen = if other.whose == sequence.whose { usize::MAX } else { public };
-            let next = (other.cached / page_len + 1) * page_len;
             // One page is enough: what comes behind it is asked for again in the next step.
-            next <= seen && next <= tokens.len() && other.tokens.starts_with(&tokens[..next])
+            next(other)
+                .is_some_and(|next| next <= seen && next <= tokens.len() && other.tokens.starts_with(&tokens[..next]))
         })
     }
 
@@ -147,6 +150,10 @@ impl Engine {
             }
         };
         sequence.set_cached(cached);
+        if self.pages.has_states() {
+            let known_len = self.pages.known_len(&sequence.pages, &sequence.tokens);
+            sequence.plan_checkpoints(known_len, self.wanted_len(&sequence));
+        }
         sequence.passed = 0;
         sequence.stats.prompt_tokens_shared += if is_new { cached } else { 0 };
         let at = self.running.partition_point(|other| other.rank() < sequence.rank());
@@ -201,6 +208,20 @@ impl Engine {
                 entry.probes_max = 0;
             }
         }
+    }
+
+    /// Keeps a checkpoint of a sequence that has just come to a position, if one is wanted there and its states have not
+    /// passed it.
+    pub(super) fn keep_checkpoint(&mut self, at: usize, position: usize) {
+        let sequence = &self.running[at];
+        let is_wanted = sequence.checkpoints.binary_search(&position).is_ok();
+        if !is_wanted || sequence.pages.passed() > position {
+            return;
+        }
+        let (from, executor) = (sequence.pages.tables(), &mut self.executor);
+        self.pages.keep_checkpoint(&sequence.pages, &sequence.tokens[..position], |to| {
+            executor.rows(CacheEdit::Copy { from, to, positions: position..position }).is_ok()
+        });
     }
 
     fn preempt_last(&mut self) {

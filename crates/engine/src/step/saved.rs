@@ -6,12 +6,12 @@
 //!
 //! Left out: files, and whether rows were saved by the same network (the library's).
 
-use foretoken_model::{CacheRows, Executor, ExecutorError, PageId, PageTable};
+use foretoken_model::{CacheRows, Executor, ExecutorError, PageId, SavedBytes};
 use foretoken_speculation::{Tenant, Token};
 
 use super::Engine;
 use crate::output::FinishReason;
-use crate::pages::Owner;
+use crate::pages::{Lies, Owner};
 use crate::sequence::Sequence;
 
 /// The rows of a prefix, as bytes that only an executor of the same network, run in the same way, can read.
@@ -26,9 +26,10 @@ pub struct SavedPrefix {
 /// The rows of a prefix in one cache group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SavedRows {
-    /// The position of the first row; the last is that of the last token. More than 0 only where a window is kept.
+    /// The position of the first row; the last is that of the last token. More than 0 where a window is kept, or in
+    /// front of the rows is a state that has passed all before.
     pub first: usize,
-    /// The rows, [`Engine::saved_bytes`] each.
+    /// The state, if there is one, and the rows: as many as [`Engine::saved_bytes`] says.
     pub bytes: Vec<u8>,
 }
 
@@ -40,8 +41,8 @@ pub(super) struct Wanted {
 }
 
 impl Engine {
-    /// Bytes of a saved row in each cache group; `None` if the executor saves none.
-    pub fn saved_bytes(&self) -> Option<Vec<usize>> {
+    /// How many bytes are saved of each cache group; `None` if the executor saves none.
+    pub fn saved_bytes(&self) -> Option<Vec<SavedBytes>> {
         (0..self.executor.capacity().groups.len()).map(|group| self.executor.saved_bytes(group)).collect()
     }
 
@@ -65,44 +66,59 @@ impl Engine {
         let own = |sequence: &&Sequence| sequence.whose == Owner::from(*tenant) && is_sound(sequence);
         let mut running = self.running.iter().filter(own);
         let has_all = running.find(|other| other.cached >= len && other.tokens.starts_with(tokens));
-        let Some(tables) = has_all.and_then(|sequence| self.pages.prefix_tables(&sequence.pages, len)) else { return };
+        let Some(groups) = has_all.and_then(|sequence| self.pages.lies(&sequence.pages, tokens)) else { return };
         let (_, tokens) = self.wanted.of.take().expect("it was there a moment ago");
-        self.wanted.saved = save(&*self.executor, &tables, tokens).ok();
+        self.wanted.saved = save(&*self.executor, groups, tokens).ok();
+    }
+
+    /// Where in the prompt of a sequence the prefix ends that is wanted, if it begins with it.
+    pub(super) fn wanted_len(&self, sequence: &Sequence) -> Option<usize> {
+        let (tenant, tokens) = self.wanted.of.as_ref()?;
+        let is_of = sequence.whose == Owner::from(*tenant) && sequence.tokens.starts_with(tokens);
+        is_of.then_some(tokens.len())
     }
 
     /// Caches a saved prefix for this tenant, or for everybody. How many of its tokens are cached: none where there is
     /// no room for them, or rows are missing that the next one would see; fewer than all only where no group keeps a
-    /// window.
+    /// window or states.
     ///
     /// # Panics
     /// If it has other groups or rows of other lengths than [`saved_bytes`](Self::saved_bytes) says.
     pub fn load_prefix(&mut self, owner: Option<Tenant>, saved: &SavedPrefix) -> usize {
-        let Some(row_bytes) = self.saved_bytes().filter(|_| self.pages.page_len().is_some()) else { return 0 };
+        let Some(sizes) = self.saved_bytes() else { return 0 };
         let all = saved.tokens.len();
         let found: Vec<usize> = saved.groups.iter().map(|rows| rows.bytes.len()).collect();
         let firsts = saved.groups.iter().map(|rows| rows.first);
-        let expected: Vec<usize> = firsts.zip(&row_bytes).map(|(first, bytes)| (all - first) * bytes).collect();
-        assert!(found == expected && row_bytes.len() == found.len(), "saved rows: {found:?} bytes, not {expected:?}");
+        let expected: Vec<usize> = firsts.zip(&sizes).map(|(first, bytes)| bytes.of(all - first)).collect();
+        assert!(found == expected && sizes.len() == found.len(), "saved rows: {found:?} bytes, not {expected:?}");
         let len = all.min(self.pages.room_for_prefix());
-        self.load(owner, saved, &row_bytes, len).unwrap_or(0)
+        if len < all && self.pages.has_states() {
+            return 0;
+        }
+        self.load(owner, saved, &sizes, len).unwrap_or(0)
     }
 
     /// Loads the first `len` positions; `None` if they could not be.
-    fn load(&mut self, owner: Option<Tenant>, saved: &SavedPrefix, row_bytes: &[usize], len: usize) -> Option<usize> {
-        let page_len = self.pages.page_len()?;
-        let first_pages: Vec<usize> = saved.groups.iter().map(|rows| rows.first.div_ceil(page_len)).collect();
+    fn load(&mut self, owner: Option<Tenant>, saved: &SavedPrefix, sizes: &[SavedBytes], len: usize) -> Option<usize> {
+        let firsts: Vec<usize> = saved.groups.iter().map(|rows| rows.first).collect();
         let public_len = if owner.is_none() { usize::MAX } else { 0 };
         let mut held = self.pages.open(owner.unwrap_or_default(), public_len);
-        if len == 0 || !self.pages.grow_from(&mut held, &first_pages, len) {
+        if len == 0 || !self.pages.grow_from(&mut held, &firsts, len) {
             return None;
         }
-        let groups = saved.groups.iter().zip(held.tables()).zip(row_bytes);
-        let loaded = groups.enumerate().try_for_each(|(group, ((rows, table), row_bytes))| {
-            let first = table.iter().take_while(|page| **page == PageId::GONE).count();
-            let positions = (first * page_len).min(len)..len;
-            let bytes = [positions.start, positions.end].map(|position| (position - rows.first) * row_bytes);
-            self.executor.load_rows(CacheRows { group, table, positions }, &rows.bytes[bytes[0]..bytes[1]])
+        let groups = saved.groups.iter().zip(held.tables()).zip(sizes).enumerate();
+        let mut passed = 0;
+        let loaded = groups.into_iter().try_for_each(|(group, ((rows, table), size))| {
+            let page_len = self.executor.capacity().groups[group].page_len;
+            let first = match size.state {
+                0 => (table.iter().take_while(|page| **page == PageId::GONE).count() * page_len).min(len),
+                _ => rows.first,
+            };
+            passed = passed.max(if size.state > 0 { first } else { 0 });
+            let (from, to) = ((first - rows.first) * size.row, size.of(len - rows.first));
+            self.executor.load_rows(CacheRows { group, table, positions: first..len }, &rows.bytes[from..to])
         });
+        held.set_passed(passed);
         // Rows that could not be written are nothing that may be found.
         self.pages.enter_full(&mut held, if loaded.is_ok() { &saved.tokens[..len] } else { &[] });
         self.pages.release(&mut held, if loaded.is_ok() { &saved.tokens[..len] } else { &[] });
@@ -110,17 +126,16 @@ impl Engine {
     }
 }
 
-/// Copies rows of these page tables, in each group from the first on behind which no page is missing.
-fn save(executor: &dyn Executor, tables: &[PageTable], tokens: Vec<Token>) -> Result<SavedPrefix, ExecutorError> {
-    let rows_of = |(group, table): (usize, &PageTable)| {
-        let first_page = table.iter().rposition(|page| *page == PageId::GONE).map_or(0, |gone| gone + 1);
-        let first = (first_page * executor.capacity().groups[group].page_len).min(tokens.len());
-        let rows = (tokens.len() - first) * executor.saved_bytes(group).unwrap_or(0);
-        let mut bytes = Vec::with_capacity(rows);
-        executor.save_rows(CacheRows { group, table, positions: first..tokens.len() }, &mut bytes)?;
-        assert_eq!(bytes.len(), rows, "bytes of the rows of group {group}");
+/// Copies what lies there of each group.
+fn save(executor: &dyn Executor, groups: Vec<Lies>, tokens: Vec<Token>) -> Result<SavedPrefix, ExecutorError> {
+    let rows_of = |(group, Lies { table, first }): (usize, Lies)| {
+        let size = executor.saved_bytes(group).unwrap_or_default().of(tokens.len() - first);
+        let mut bytes = Vec::with_capacity(size);
+        let rows = CacheRows { group, table: &table, positions: first..tokens.len() };
+        executor.save_rows(rows, &mut bytes)?;
+        assert_eq!(bytes.len(), size, "bytes of the rows of group {group}");
         Ok(SavedRows { first, bytes })
     };
-    let groups = tables.iter().enumerate().map(rows_of).collect::<Result<_, _>>()?;
+    let groups = groups.into_iter().enumerate().map(rows_of).collect::<Result<_, _>>()?;
     Ok(SavedPrefix { tokens, groups })
 }

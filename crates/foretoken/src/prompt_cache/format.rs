@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 
 use foretoken_engine::{SavedPrefix, SavedRows};
 use foretoken_kernels::allocator::fallibly;
+use foretoken_model::SavedBytes;
 use foretoken_speculation::Token;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -32,12 +33,12 @@ pub(super) struct Expected<'a> {
     pub key: &'a dyn Fn(usize) -> Vec<Part>,
     /// Tokens there are.
     pub vocabulary: usize,
-    /// Bytes of a row in each cache group.
-    pub row_bytes: &'a [usize],
+    /// How much is saved of each cache group.
+    pub sizes: &'a [SavedBytes],
 }
 
 /// Writes a whole file.
-pub(super) fn write(out: &mut impl Write, key: &[Part], row_bytes: &[usize], saved: &SavedPrefix) -> io::Result<()> {
+pub(super) fn write(out: &mut impl Write, key: &[Part], sizes: &[SavedBytes], saved: &SavedPrefix) -> io::Result<()> {
     let mut hash = Xxh3::new();
     let mut put = |bytes: &[u8]| {
         hash.update(bytes);
@@ -53,9 +54,9 @@ pub(super) fn write(out: &mut impl Write, key: &[Part], row_bytes: &[usize], sav
     let mut head = put(key.as_bytes())?;
     let tokens: Vec<u8> = saved.tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     put(&tokens)?;
-    for (SavedRows { first, .. }, row_bytes) in saved.groups.iter().zip(row_bytes) {
+    for (SavedRows { first, .. }, size) in saved.groups.iter().zip(sizes) {
         put(&(*first as u64).to_le_bytes())?;
-        head = put(&(*row_bytes as u64).to_le_bytes())?;
+        head = put(&(size.row as u64).to_le_bytes())?;
     }
     let mut checksum = put(&head.to_le_bytes())?;
     for SavedRows { bytes, .. } in &saved.groups {
@@ -79,7 +80,7 @@ pub(super) fn read(
         return Err(reader.field(format!("token {}", at + 1), below, tokens[at]));
     }
     let mut saved = SavedPrefix { tokens, groups: Vec::new() };
-    let sizes = reader.check_groups(len, &key, saved.tokens.len(), &groups, expected.row_bytes)?;
+    let sizes = reader.check_groups(len, &key, saved.tokens.len(), &groups, expected.sizes)?;
     for ((number, (first, _)), size) in (1..).zip(groups).zip(sizes) {
         let mut bytes = Vec::new();
         let field = format!("group {number}: rows");
@@ -194,22 +195,22 @@ impl<R: Read> Reader<'_, R> {
         key: &str,
         tokens: usize,
         groups: &[(u64, u64)],
-        row_bytes: &[usize],
+        expected: &[SavedBytes],
     ) -> Result<Vec<usize>, KeptFileError> {
-        if groups.len() != row_bytes.len() {
-            return Err(self.field("cache groups", row_bytes.len(), groups.len()));
+        if groups.len() != expected.len() {
+            return Err(self.field("cache groups", expected.len(), groups.len()));
         }
         let all = tokens as u64;
         let mut expected_len = HEADER + key.len() as u64 + 4 * all + GROUP * groups.len() as u64 + 2 * CHECKSUM;
         let mut sizes = Vec::new();
-        for ((number, (first, found)), expected) in (1..).zip(groups).zip(row_bytes) {
+        for ((number, (first, found)), expected) in (1..).zip(groups).zip(expected) {
             if *first > all {
                 return Err(self.field(format!("group {number}: first row"), format!("at most {all}"), first));
             }
-            if *found != *expected as u64 {
-                return Err(self.field(format!("group {number}: bytes of a row"), expected, found));
+            if *found != expected.row as u64 {
+                return Err(self.field(format!("group {number}: bytes of a row"), expected.row, found));
             }
-            let size = (all - first).saturating_mul(*found);
+            let size = (all - first).saturating_mul(*found).saturating_add(expected.state as u64);
             expected_len = expected_len.saturating_add(size);
             sizes.push(usize::try_from(size).unwrap_or(usize::MAX));
         }

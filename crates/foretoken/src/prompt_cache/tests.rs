@@ -9,7 +9,7 @@ use super::key::Part;
 use super::*;
 use crate::models::Opened;
 
-const ROW_BYTES: [usize; 2] = [6, 4];
+const SIZES: [SavedBytes; 2] = [SavedBytes { state: 0, row: 6 }, SavedBytes { state: 3, row: 4 }];
 const VOCABULARY: usize = 100;
 
 fn parts(len: usize) -> Vec<Part> {
@@ -17,19 +17,21 @@ fn parts(len: usize) -> Vec<Part> {
 }
 
 fn small() -> SavedPrefix {
-    let rows =
-        |first: usize, bytes: usize| SavedRows { first, bytes: (0..(5 - first) * bytes).map(|i| i as u8).collect() };
-    SavedPrefix { tokens: vec![7, 0, 99, 3, 3], groups: vec![rows(0, 6), rows(2, 4)] }
+    let rows = |first: usize, size: SavedBytes| {
+        let bytes = (0..size.of(5 - first)).map(|i| i as u8).collect();
+        SavedRows { first, bytes }
+    };
+    SavedPrefix { tokens: vec![7, 0, 99, 3, 3], groups: vec![rows(0, SIZES[0]), rows(2, SIZES[1])] }
 }
 
 fn bytes_of(saved: &SavedPrefix) -> Vec<u8> {
     let mut bytes = Vec::new();
-    format::write(&mut bytes, &parts(saved.tokens.len()), &ROW_BYTES, saved).expect("memory takes everything");
+    format::write(&mut bytes, &parts(saved.tokens.len()), &SIZES, saved).expect("memory takes everything");
     bytes
 }
 
 fn read_as(bytes: &[u8], key: &dyn Fn(usize) -> Vec<Part>) -> Result<SavedPrefix, String> {
-    let expected = Expected { key, vocabulary: VOCABULARY, row_bytes: &ROW_BYTES };
+    let expected = Expected { key, vocabulary: VOCABULARY, sizes: &SIZES };
     format::read("x", bytes, bytes.len() as u64, &expected).map_err(|error| error.to_string())
 }
 
@@ -132,7 +134,7 @@ fn headers_that_lie_are_refused_before_anything_is_made_of_them() {
     let ugly = error(32, b"model: \x1b[2J\n");
     assert!(!ugly.contains('\x1b'), "{ugly}");
     assert!(error(33, &[0xff]).starts_with("x: key: expected UTF-8, found "));
-    let one = Expected { key: &parts, vocabulary: VOCABULARY, row_bytes: &ROW_BYTES[..1] };
+    let one = Expected { key: &parts, vocabulary: VOCABULARY, sizes: &SIZES[..1] };
     let whole = bytes_of(&small());
     let error = format::read("x", whole.as_slice(), whole.len() as u64, &one).expect_err("there is one group");
     assert_eq!(error.to_string(), "x: cache groups: expected 1, found 2");

@@ -41,6 +41,8 @@ pub struct Arrival {
     pub tenant: Tenant,
     /// How many leading tokens of the prompt everybody may know.
     pub public_prefix: usize,
+    /// Where in the prompt others are said to part.
+    pub checkpoint: Option<usize>,
     /// Who goes first.
     pub priority: i32,
     /// Whether the tokens of its prompt are scored.
@@ -76,9 +78,9 @@ impl Run {
         let dice = &mut Dice(mix(number ^ 0x5eed));
         let vocabulary = dice.one_of(&[4, 6, 9, 11]);
         // No row of a text goes unseen where each token depends on all before it.
-        let window = dice.once_in(3).then(|| 1 + dice.below(11));
+        let window = dice.once_in(3).then(|| [1 + dice.below(11), dice.one_of(&[1, 2, 3, 4, 8])]);
         let order = match window {
-            Some(window) => 1 + dice.below(window),
+            Some([window, _]) => 1 + dice.below(window),
             None => dice.one_of(&[1, 2, 3, 60, 60]),
         };
         let (page_len, rows_max) = (dice.one_of(&[1, 2, 3, 4, 8]), dice.one_of(&[2, 3, 5, 9, 17, 40]));
@@ -110,7 +112,7 @@ impl Run {
         for arrival in &mut arrivals {
             arrival.source = if dice.once_in(4) { source(dice, vocabulary) } else { dice.one_of(&sources) };
         }
-        let states = dice.once_in(3).then(|| [1 + dice.below(texts_max), 2 + dice.below(5)]);
+        let states = dice.once_in(3).then(|| [1 + dice.below(texts_max + 4), 2 + dice.below(5)]);
         Run {
             states,
             encoder,
@@ -144,6 +146,7 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
     prompt.extend(dice.tokens(own, vocabulary));
     let all: Vec<u8> = (0..drafters as u8).collect();
     let nodes_max = 1 + dice.below(12);
+    let checkpoint = dice.once_in(3).then(|| dice.below(prompt.len() + 1));
     let public_prefix = if dice.once_in(3) { dice.below(prompt.len() + 1) } else { 0 };
     Arrival {
         step,
@@ -164,6 +167,7 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
         },
         tenant: Tenant(dice.below(2) as u64),
         public_prefix,
+        checkpoint,
         priority: if dice.once_in(4) { dice.below(3) as i32 - 1 } else { 0 },
         scores_prompt: dice.once_in(5),
     }

@@ -15,8 +15,8 @@ impl fmt::Display for Run {
             out,
             "{vocabulary} tokens of seed {seed}, each by the last {order}; {pages} pages of {page_len} positions"
         )?;
-        if let Some(window) = self.window {
-            write!(out, " and a window of {window}")?;
+        if let Some([window, page_len]) = self.window {
+            write!(out, " and a window of {window} in pages of {page_len}")?;
         }
         if let Some([slots, fails_every]) = self.states {
             write!(out, "; {slots} states, pass {fails_every} of several texts fails, and so on")?;
@@ -41,7 +41,7 @@ impl fmt::Display for Run {
 impl fmt::Display for Arrival {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Arrival { step, patience, prompt, source, tokens_max, sampling, constrained, stop, .. } = self;
-        let Arrival { seed, drafters, budget, tenant, public_prefix, priority, .. } = self;
+        let Arrival { seed, drafters, budget, tenant, public_prefix, checkpoint, priority, .. } = self;
         write!(out, "step {step}: {tokens_max} tokens after {prompt:?}, about {source:?}")?;
         if *sampling != (Sampling { temperature: 0.0, ..Sampling::default() }) {
             write!(out, ", seed {seed}, {sampling:?}")?;
@@ -61,6 +61,9 @@ impl fmt::Display for Arrival {
             .iter()
             .filter(|(_, number)| *number != 0)
             .try_for_each(|(what, number)| write!(out, ", {what} {number}"))?;
+        if let Some(checkpoint) = checkpoint {
+            write!(out, ", to be continued at {checkpoint}")?;
+        }
         if self.scores_prompt {
             write!(out, ", its prompt scored")?;
         }

@@ -11,7 +11,7 @@ use super::{Arrival, Run};
 type Plainer = fn(&mut Arrival) -> bool;
 
 /// Ways in which a request can be plainer.
-const WAYS: [Plainer; 14] = [
+const WAYS: [Plainer; 15] = [
     |one| std::mem::take(&mut one.step) > 0,
     |one| one.patience.take().is_some(),
     |one| one.stop.take().is_some(),
@@ -24,6 +24,7 @@ const WAYS: [Plainer; 14] = [
     },
     |one| std::mem::take(&mut one.tenant.0) > 0,
     |one| std::mem::take(&mut one.public_prefix) > 0,
+    |one| one.checkpoint.take().is_some(),
     |one| std::mem::take(&mut one.priority) != 0,
     |one| {
         let len = one.prompt.len();

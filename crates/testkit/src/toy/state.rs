@@ -13,8 +13,8 @@ use super::Fault;
 /// One slot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// Whose text it is of.
-    sequence: u64,
+    /// Whose text it is of; `None` of a copy.
+    sequence: Option<u64>,
     /// The tokens that it has passed.
     passed: Vec<Token>,
     /// Inputs of the rows behind it.
@@ -25,9 +25,10 @@ impl State {
     /// Takes in the rows of a span. A text that begins finds whatever the slot held before, and takes it over empty.
     pub(super) fn take(&mut self, span: &Span<'_>, fault: Fault) {
         if span.start == 0 && span.computed == 0 {
-            *self = Self { sequence: span.sequence, ..Self::default() };
+            *self = Self::default();
         }
-        assert_eq!(self.sequence, span.sequence, "a state of another text: {span:?}");
+        let sequence = *self.sequence.get_or_insert(span.sequence);
+        assert_eq!(sequence, span.sequence, "a state of another text: {span:?}");
         // What lies before the start is the text by now; of what lies behind it the computed rows stay, unless they are
         // certain, and were passed.
         let accepted = span.start.saturating_sub(self.passed.len());
@@ -65,6 +66,27 @@ impl State {
             at = span.parent(row);
         }
         self.passed.iter().copied().chain(guesses.into_iter().rev()).collect()
+    }
+
+    /// A copy that has come to this position.
+    pub(super) fn up_to(&self, end: usize, fault: Fault) -> Self {
+        let Self { passed, inputs, .. } = self;
+        let room = passed.len()..=passed.len() + inputs.len();
+        assert!(room.contains(&end) || fault != Fault::None, "a copy up to {end} of a state at {room:?}");
+        let behind = end.saturating_sub(passed.len()).min(inputs.len());
+        Self { sequence: None, passed: passed.clone(), inputs: inputs[..behind].to_vec() }
+    }
+
+    /// Appends it as bytes: what it has passed, filled up, then the inputs behind it.
+    pub(super) fn save(&self, passed: usize, passed_max: usize, out: &mut Vec<u8>) {
+        assert_eq!(self.passed.len(), passed, "a state that is saved");
+        let filled = self.passed.iter().copied().chain(std::iter::repeat(0)).take(passed_max);
+        filled.chain(self.inputs.iter().copied()).for_each(|token| out.extend_from_slice(&token.to_le_bytes()));
+    }
+
+    /// One that was saved.
+    pub(super) fn loaded(passed: &[Token], inputs: &[Token]) -> Self {
+        Self { sequence: None, passed: passed.to_vec(), inputs: inputs.to_vec() }
     }
 
     /// Moves inputs of rows, by position.
