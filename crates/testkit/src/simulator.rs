@@ -50,6 +50,8 @@ pub struct Run {
     pub window: Option<[usize; 2]>,
     /// Of an executor with recurrent states: its slots, and after how many passes one of several texts fails.
     pub states: Option<[usize; 2]>,
+    /// Whether it has nothing but these.
+    pub states_alone: bool,
     /// Of an executor with an encoder: most tokens of a source, positions a page of these, and pages.
     pub encoder: Option<[usize; 3]>,
     /// Whether its logits lie far away.
@@ -148,6 +150,7 @@ impl Run {
         }
         if let Some([slots, fails_every]) = self.states {
             toy = toy.with_states(slots).with_failing_passes(fails_every);
+            toy = if self.states_alone { toy.without_rows() } else { toy };
         }
         if let Some([len_max, page_len, pages]) = self.encoder {
             toy = toy.with_encoder(len_max, page_len, pages);

@@ -108,6 +108,13 @@ impl ToyExecutor {
         self
     }
 
+    /// The same with states alone: nothing is kept of a text but what its state has passed.
+    pub fn without_rows(mut self) -> Self {
+        self.capacity.groups.retain(|group| group.kind == Kind::State);
+        self.slots.truncate(self.capacity.groups.len());
+        self
+    }
+
     /// The same with its groups the other way round, so that states come first.
     pub fn with_groups_turned(mut self) -> Self {
         self.capacity.groups.reverse();
@@ -202,10 +209,11 @@ impl ToyExecutor {
         }
     }
 
-    /// The cache group that keeps all rows.
-    fn whole(&self) -> usize {
+    /// All tokens that row `i` of a span is computed from: by the cache group that keeps all rows, or by its state.
+    fn whole(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
         let is_whole = |group: &Group| (group.kind, group.keep) == (Kind::Rows, Keep::All);
-        self.capacity.groups.iter().position(is_whole).expect("every toy has one")
+        let group = self.capacity.groups.iter().position(is_whole);
+        group.map_or_else(|| self.seen(span, i), |group| self.context(group, span, i))
     }
 
     /// Brings states forward by the rows of a batch.
@@ -322,14 +330,14 @@ impl Executor for ToyExecutor {
                 }
             }
             for row in span.hidden {
-                let context = self.context(self.whole(), span, *row as usize);
+                let context = self.whole(span, *row as usize);
                 for (layer, out) in batch.hidden_layers.iter().zip(&mut self.outputs.hidden) {
                     out.extend(hidden_state(*layer, &context));
                 }
             }
             for row in span.wanted {
                 let context = self.seen(span, *row as usize);
-                let whole = self.context(self.whole(), span, *row as usize);
+                let whole = self.whole(span, *row as usize);
                 let is_healthy = self.fault == Fault::None;
                 assert!(whole.ends_with(&context) || !is_healthy, "row {row}: {context:?} in the window of {whole:?}");
                 let mut logits = said.logits(&context);

@@ -115,6 +115,7 @@ impl Run {
         let states = dice.once_in(3).then(|| [1 + dice.below(texts_max + 4), 2 + dice.below(5)]);
         Run {
             states,
+            states_alone: dice.once_in(3),
             encoder,
             target: (number, vocabulary, order),
             executor: [page_len, positions / page_len, rows_max],

@@ -19,7 +19,8 @@ impl fmt::Display for Run {
             write!(out, " and a window of {window} in pages of {page_len}")?;
         }
         if let Some([slots, fails_every]) = self.states {
-            write!(out, "; {slots} states, pass {fails_every} of several texts fails, and so on")?;
+            let alone = if self.states_alone { " and nothing else" } else { "" };
+            write!(out, "; {slots} states{alone}, pass {fails_every} of several texts fails, and so on")?;
         }
         if let Some([len_max, page_len, pages]) = self.encoder {
             write!(out, "; sources of up to {len_max} tokens in {pages} pages of {page_len}")?;
