@@ -29,7 +29,9 @@ mod tree;
 #[cfg(test)]
 mod twin;
 
-use foretoken_model::{Capacity, Keep, PageTable};
+use std::ops::Range;
+
+use foretoken_model::{Capacity, Keep, PageId, PageTable};
 use foretoken_speculation::{Tenant, Token};
 
 use crate::faults::{Fault, is_made};
@@ -213,23 +215,33 @@ impl Pages {
     }
 
     /// Keeps a checkpoint of the states of a sequence, which have passed some of these tokens and have the inputs of
-    /// the others behind them, unless there is one. `copy`: copies them to the slots in these page tables (those of
-    /// rows are empty); whether it could. Without a slot nothing is kept: those of texts that run are not to be had.
-    pub fn keep_checkpoint(&mut self, held: &SequencePages, tokens: &[Token], copy: impl FnOnce(&[PageTable]) -> bool) {
+    /// the others behind them, unless there is one; and the rows of the last of its pages, where the sequence will
+    /// write on. `copy`: copies both to these page tables, of rows these positions; whether it could. Without a slot
+    /// nothing is kept: those of texts that run are not to be had.
+    pub fn keep_checkpoint(
+        &mut self,
+        held: &SequencePages,
+        tokens: &[Token],
+        copy: impl FnOnce(&[PageTable], Range<usize>) -> bool,
+    ) {
         let states = || self.groups.iter().filter(|pages| !pages.has_rows());
         if states().any(|pages| pages.pool.available() == 0)
             || states().all(|pages| pages.find(held.view, tokens, tokens.len()).len == tokens.len())
         {
             return;
         }
-        let slots = |pages: &mut GroupPages| if pages.has_rows() { Vec::new() } else { vec![pages.take()] };
-        let tables: Vec<PageTable> = self.groups.iter_mut().map(slots).collect();
-        let is_copied = copy(&tables);
-        for (pages, table) in self.groups.iter_mut().zip(tables) {
-            if let [slot] = table[..] {
-                let kept = if is_copied { tokens } else { &[] };
-                pages.keep_state(slot, held.view, kept, held.passed);
+        let (view, passed) = (held.view, held.passed);
+        let mut groups: Vec<_> = self.groups.iter_mut().zip(&held.places).zip(&held.tables).collect();
+        let taken = groups.iter_mut().map(|((pages, place), table)| pages.take_copy(**place, table, view, tokens));
+        let (taken, tables): (Vec<Option<PageId>>, Vec<PageTable>) = taken.unzip();
+        let starts = groups.iter().zip(&taken).filter(|(((pages, _), _), taken)| pages.has_rows() && taken.is_some());
+        let start = starts.map(|(((pages, _), _), _)| pages.uncopied(tokens.len())).min().unwrap_or(tokens.len());
+        let is_copied = copy(&tables, start..tokens.len());
+        for ((((pages, place), _), table), page) in groups.into_iter().zip(&tables).zip(taken) {
+            if is_copied && page.is_some() {
+                pages.keep_rest(*place, table, view, tokens, passed);
             }
+            page.into_iter().for_each(|page| pages.pool.let_go(page));
         }
     }
 
@@ -243,7 +255,7 @@ impl Pages {
     ///
     /// # Panics
     /// If that is not so.
-    pub fn assert_own(&self, held: &SequencePages, positions: std::ops::Range<usize>) {
+    pub fn assert_own(&self, held: &SequencePages, positions: Range<usize>) {
         for (GroupPages { group, pool, .. }, table) in self.groups.iter().zip(&held.tables) {
             for page in &table[positions.start / group.page_len..group.pages_for(positions.end)] {
                 let state = pool.page(*page);

@@ -157,22 +157,27 @@ impl Generator {
         let (names, made) = (maker.names(), maker.made());
         notes.append(&mut maker.notes);
         let kept_texts = KeptTexts::load(&speculation.memory, tokenizer.as_deref(), &mut engine)?;
-        let costs = match (specs.iter().all(Vec::is_empty), choices.costs) {
-            (true, _) => KeptCosts::default(),
-            (false, Some(costs)) => KeptCosts::hold(&mut engine, &names, costs)?,
-            (false, None) => {
-                let held = speculation.costs.as_deref();
-                KeptCosts::prepare(&mut engine, &names, held, &maker.key(model, threads), &mut notes)?
-            }
-        };
+        let terms = specs.iter().any(|specs| !specs.is_empty()).then(|| maker.key(model, threads));
+        let costs = costs_of(choices, terms.as_deref(), &mut engine, &names, &mut notes)?;
         notes.extend(speculation.unused(&specs));
         let prompt_cache = PromptCache::open(model, key, &mut engine, &mut notes)?;
         let (promise, budget) = (speculation.verify, choices.budget.clone());
         let drafting = Drafting { promise, budget, settings: speculation.of_requests() };
-        let (context, template) = (engine.context(), OnceLock::new());
+        let (context, template, has_states) = (engine.context(), OnceLock::new(), engine.pages().has_states());
         let template_asked = model.chat_template.clone();
-        let prompter =
-            Prompter { target, tokenizer, decided, names, methods, context, made, drafting, template_asked, template };
+        let prompter = Prompter {
+            target,
+            tokenizer,
+            decided,
+            names,
+            methods,
+            context,
+            has_states,
+            made,
+            drafting,
+            template_asked,
+            template,
+        };
         let first_request = engine.next_request();
         let (prompter, settings) = (Arc::new(prompter), settings.clone());
         Ok(Self { engine, prompter, kept_texts, prompt_cache, threads, notes, settings, first_request, costs })
@@ -249,6 +254,22 @@ impl Generator {
         }
         self.prompt_cache.save(&mut self.engine)?;
         self.kept_texts.save(self.engine.next_request())
+    }
+}
+
+/// What drafting goes by: costs that are held, or what earlier runs on the same terms knew. Nobody drafts without any.
+fn costs_of(
+    choices: &Choices<'_>,
+    terms: Option<&str>,
+    engine: &mut Engine,
+    names: &[String],
+    notes: &mut Vec<Message>,
+) -> Result<KeptCosts, Error> {
+    let held = choices.settings.speculation.costs.as_deref();
+    match (terms, choices.costs) {
+        (None, _) => Ok(KeptCosts::default()),
+        (Some(_), Some(costs)) => KeptCosts::hold(engine, names, costs),
+        (Some(terms), None) => KeptCosts::prepare(engine, names, held, terms, notes),
     }
 }
 

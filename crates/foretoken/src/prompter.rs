@@ -32,6 +32,8 @@ pub struct Prompter {
     pub methods: Vec<Method>,
     /// Tokens that a text can have, prompt included.
     pub context: usize,
+    /// Whether the target has recurrent states, which are kept where prompts are likely to part.
+    pub(crate) has_states: bool,
     /// What the drafters are, by number: a specification with the number of its first draft model.
     pub(crate) made: Vec<(DrafterSpec, usize)>,
     pub(crate) drafting: Drafting,
@@ -135,6 +137,9 @@ impl Prompter {
             return Err(Error::input(format!("{name}: chat template: expected text for a conversation, found none")));
         }
         let mut request = Request { prompt: transcript.tokens().to_vec(), ..self.base(decided) };
+        if self.has_states {
+            request.checkpoints.extend(self.chat_template()?.answer_start(input, &transcript));
+        }
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
         }
@@ -296,3 +301,24 @@ const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_shared::<Prompter>();
 };
+
+#[cfg(all(test, feature = "demo"))]
+mod tests {
+    use foretoken_text::Message as ChatMessage;
+
+    use super::*;
+    use crate::{Generator, Settings};
+
+    #[test]
+    fn states_are_kept_before_an_answer_where_there_are_any() {
+        let mut generator = Generator::open(&Settings::default(), &mut |_| {}).expect("the demo model opens");
+        let prompt = || Prompt::Chat(vec![ChatMessage::new("user", "why?")]);
+        let plain = generator.request(prompt()).expect("it can be asked");
+        assert_eq!(plain.checkpoints, [0; 0], "of attention nothing has to be kept");
+        Arc::get_mut(&mut generator.prompter).expect("nobody else has it").has_states = true;
+        let request = generator.request(prompt()).expect("it can be asked");
+        let [start] = request.checkpoints[..] else { panic!("one place: {:?}", request.checkpoints) };
+        assert!(0 < start && start < request.prompt.len(), "{start} of {}", request.prompt.len());
+        assert_eq!(request.prompt, plain.prompt);
+    }
+}

@@ -45,6 +45,8 @@ pub enum Fault {
 
 /// What a slot holds before anything is stored there.
 const NOTHING: Token = Token::MAX;
+/// Of so many tokens that a state has passed there is room where it is saved.
+const SAVED_MAX: usize = 256;
 
 /// A [`Table`] as an [`Executor`].
 pub struct ToyExecutor {
@@ -381,14 +383,14 @@ impl Executor for ToyExecutor {
 
     fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {
         let is_state = self.capacity.groups[group].kind == Kind::State;
-        let passed_max = if is_state { self.capacity.context_max } else { 0 };
+        let passed_max = if is_state { SAVED_MAX } else { 0 };
         Some(SavedBytes { state: passed_max * size_of::<Token>(), row: size_of::<Token>() })
     }
 
     fn save_rows(&self, rows: CacheRows<'_>, out: &mut Vec<u8>) -> Result<(), ExecutorError> {
         if self.capacity.groups[rows.group].kind == Kind::State {
             let state = self.states[rows.table[0].0 as usize].up_to(rows.positions.end, self.fault);
-            state.save(rows.positions.start, self.capacity.context_max, out);
+            state.save(rows.positions.start, SAVED_MAX, out);
             return Ok(());
         }
         let slots = rows.positions.map(|position| self.slot(rows.group, rows.table, position));
@@ -400,7 +402,7 @@ impl Executor for ToyExecutor {
         let (all, rest) = bytes.as_chunks();
         if self.capacity.groups[rows.group].kind == Kind::State {
             let tokens: Vec<Token> = all.iter().map(|four| Token::from_le_bytes(*four)).collect();
-            let (passed, inputs) = tokens.split_at(self.capacity.context_max);
+            let (passed, inputs) = tokens.split_at(SAVED_MAX);
             assert_eq!(inputs.len(), rows.positions.len(), "inputs of {rows:?}");
             self.states[rows.table[0].0 as usize] = State::loaded(&passed[..rows.positions.start], inputs);
             return Ok(());

@@ -160,6 +160,18 @@ impl ChatTemplate {
         Ok(Transcript::encoded(tokenizer, text, specials)?.behind(before))
     }
 
+    /// How many tokens of an [encoded](Self::encode_behind) conversation lie before the beginning of the assistant's
+    /// answer: what is said next begins with them, whatever becomes of the answer. `None` where none begins, or the
+    /// template writes nothing without one.
+    pub fn answer_start(&self, input: &ChatInput, transcript: &Transcript) -> Option<usize> {
+        if !input.add_generation_prompt {
+            return None;
+        }
+        let without = ChatInput { add_generation_prompt: false, ..input.clone() };
+        let text = self.render(&without).ok()?;
+        Some(transcript.tokens_within(&text)).filter(|tokens| *tokens > 0)
+    }
+
     /// The text of a conversation, and where the template has written special tokens in it.
     fn render_with_specials(
         &self,

@@ -31,6 +31,16 @@ pub(super) enum Prefixes {
     States(Checkpoints),
 }
 
+#[cfg(test)]
+impl Prefixes {
+    pub(super) fn tree(&mut self) -> Option<&mut Tree> {
+        match self {
+            Self::Rows(tree) => Some(tree),
+            Self::States(_) => None,
+        }
+    }
+}
+
 /// The place of a sequence in the tree of a group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
@@ -178,12 +188,23 @@ impl GroupPages {
         }
     }
 
-    /// A slot that was taken for a checkpoint holds it now, and is let go of; without tokens it holds nothing.
-    pub(super) fn keep_state(&mut self, slot: PageId, view: View, tokens: &[Token], passed: usize) {
-        if !tokens.is_empty() {
-            self.keep_rest(Place::default(), &vec![slot], view, tokens, passed);
+    /// Takes a page to which what a sequence of these tokens has beyond its pages in the tree is to be copied: a slot
+    /// for its state, or a page for rows that are not there yet, if one is to be had. The page, and the page table to
+    /// copy to.
+    pub(super) fn take_copy(
+        &mut self,
+        place: Place,
+        table: &PageTable,
+        view: View,
+        tokens: &[Token],
+    ) -> (Option<PageId>, PageTable) {
+        let full = tokens.len() / self.group.page_len;
+        let is_needed = self.is_copied(tokens.len()) && place.entered == full && self.pool.available() > 0;
+        if !is_needed || self.find(view, tokens, tokens.len()).len == tokens.len() {
+            return (None, table.clone());
         }
-        self.pool.let_go(slot);
+        let page = self.take();
+        (Some(page), table[..full].iter().copied().chain([page]).collect())
     }
 
     /// So many first tokens of a text are those of another that left a checkpoint.

@@ -1,8 +1,9 @@
 //! Prefixes that outlive their engine: the page tables that their rows are read from, and those they are written to.
 //!
 //! Rows are saved of the page tables of a sequence, together with pages that it gave back behind a window and that are
-//! still cached; states of a checkpoint or, where it has come just so far, of the sequence itself. They are loaded into pages that nobody holds; a sequence that has them for a moment and is then
-//! released leaves them in the tree of prefixes, as one that had computed them would.
+//! still cached; states of a checkpoint or, where it has come just so far, of the sequence itself. They are loaded into
+//! pages that nobody holds; a sequence that has them for a moment and is then released leaves them behind as one that
+//! had computed them would.
 //!
 //! Left out: the bytes (`step/saved`).
 

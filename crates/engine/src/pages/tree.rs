@@ -1,10 +1,10 @@
 //! The tree of prefixes that the cache holds: which tokens the rows of a page were computed from.
 //!
 //! Each cache group of rows has a tree of its own. A node stands for one page length of tokens behind those of its
-//! parent, and has their page, or none where it was given back or evicted. It belongs to a tenant, or to everybody if its tokens were declared public. So
-//! two nodes are the same prefix only if all their ancestors are. A node is found by a hash of its parent, its owner
-//! and its tokens, and is it only if these are equal: a hash alone proves nothing. The last page of a text that ended
-//! may be partly filled; its node is a leaf with fewer tokens.
+//! parent, and has their page, or none where it was given back or evicted. It belongs to a tenant, or to everybody if
+//! its tokens were declared public. So two nodes are the same prefix only if all their ancestors are. A node is found
+//! by a hash of its parent, its owner and its tokens, and is it only if these are equal: a hash alone proves nothing.
+//! The last page of a text that ended may be partly filled; its node is a leaf with fewer tokens.
 //!
 //! The children of a node are kept in the order of their owners and tokens, so that the one that agrees with a text for
 //! the most first tokens is next to the text's place, however many there are.

@@ -8,7 +8,6 @@ use std::ops::Range;
 use foretoken_model::{Capacity, Group, Keep, PageId};
 use foretoken_speculation::{Tenant, Token};
 
-use super::group::Prefixes;
 use super::{Pages, SequencePages};
 
 /// A page of the tree: whose each of its ancestors and itself is, the tokens up to its end, and when it was let go of.
@@ -58,14 +57,11 @@ impl Twin {
             groups: groups.clone(),
             sources: None,
         });
-        for pages in &mut pages.groups {
-            if let Prefixes::Rows(tree) = &mut pages.prefixes {
-                tree.key_bits = key_bits;
-            }
-        }
+        let trees = pages.groups.iter_mut().filter_map(|pages| pages.prefixes.tree());
+        trees.for_each(|tree| tree.key_bits = key_bits);
         let rows = groups.iter().map(|group| vec![None; group.pages * group.page_len]).collect();
-        let (entries, sequences, texts) = (Vec::new(), Vec::new(), vec![vec![0]; 6]);
-        Self { pages, groups, rows, entries, sequences, texts, state: seed, clock: 0, seen: [0; 5] }
+        let texts = vec![vec![0]; 6];
+        Self { pages, groups, rows, entries: vec![], sequences: vec![], texts, state: seed, clock: 0, seen: [0; 5] }
     }
 
     fn random(&mut self, below: usize) -> usize {

@@ -210,8 +210,8 @@ impl Engine {
         }
     }
 
-    /// Keeps a checkpoint of a sequence that has just come to a position, if one is wanted there and its states have not
-    /// passed it.
+    /// Keeps a checkpoint of a sequence that has just come to a position, if one is wanted there and its states have
+    /// not passed it.
     pub(super) fn keep_checkpoint(&mut self, at: usize, position: usize) {
         let sequence = &self.running[at];
         let is_wanted = sequence.checkpoints.binary_search(&position).is_ok();
@@ -219,8 +219,8 @@ impl Engine {
             return;
         }
         let (from, executor) = (sequence.pages.tables(), &mut self.executor);
-        self.pages.keep_checkpoint(&sequence.pages, &sequence.tokens[..position], |to| {
-            executor.rows(CacheEdit::Copy { from, to, positions: position..position }).is_ok()
+        self.pages.keep_checkpoint(&sequence.pages, &sequence.tokens[..position], |to, positions| {
+            executor.rows(CacheEdit::Copy { from, to, positions }).is_ok()
         });
     }
 

@@ -1,8 +1,11 @@
-//! Recurrent states: fewer of them than texts.
+//! Recurrent states: fewer of them than texts, and checkpoints from which later texts go on.
 
-use foretoken_engine::{Engine, Event, FinishReason, Race, Request};
+use foretoken_engine::{Engine, Event, FinishReason, Race, Request, Stats, Token};
+use foretoken_speculation::Tenant;
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
+
+use crate::writing::write;
 
 #[test]
 fn texts_wait_for_a_state_and_nobody_is_preempted_for_one() {
@@ -28,5 +31,128 @@ fn texts_wait_for_a_state_and_nobody_is_preempted_for_one() {
             engine.check_pages().unwrap();
         }
         assert_eq!(ended, 6);
+    }
+}
+
+/// An engine over so many states, with rows or without.
+fn engine(slots: usize, has_rows: bool) -> Engine {
+    let toy = ToyExecutor::new(Table::seeded(7, 60, 4), 4, 200, 64).with_states(slots);
+    Engine::new(Box::new(if has_rows { toy } else { toy.without_rows() }), 4, 400)
+}
+
+fn prompt(len: usize, seed: usize) -> Vec<Token> {
+    (0..len).map(|i| ((i * i + seed * i / 3 + seed) % 7) as Token).collect()
+}
+
+fn request(prompt: &[Token]) -> Request {
+    Request { tokens_max: Some(6), log_probabilities: true, ..Request::new(prompt.to_vec()) }
+}
+
+/// Runs a request alone; its text, and what happened.
+fn run(engine: &mut Engine, request: Request) -> (Vec<Token>, Stats) {
+    let expected = write(&mut self::engine(4, true), std::slice::from_ref(&request));
+    engine.submit(request).unwrap();
+    let (mut said, mut told) = (Vec::new(), None);
+    while !engine.is_idle() {
+        for event in engine.step(&mut Race) {
+            match event {
+                Event::Tokens { emitted, .. } => said.extend(emitted.iter().map(|emitted| emitted.token)),
+                Event::Finished { stats, .. } => told = Some(Stats::clone(stats)),
+                _ => {}
+            }
+        }
+        engine.check_pages().unwrap();
+    }
+    let expected: Vec<Token> = expected.into_iter().flatten().map(|(token, _)| token).collect();
+    assert_eq!(said, expected);
+    (said, told.expect("it ended"))
+}
+
+#[test]
+fn later_turns_go_on_from_checkpoints() {
+    for has_rows in [true, false] {
+        let mut engine = engine(8, has_rows);
+        let first = prompt(40, 1);
+        // The answer begins at 36: the states stop there, and no pass is made for it.
+        let (answer, stats) = run(&mut engine, Request { checkpoints: vec![36], ..request(&first) });
+        assert_eq!((stats.prompt_tokens_shared, stats.prompt_passes), (0, 0));
+        let shared = |engine: &mut Engine, prompt: &[Token]| run(engine, request(prompt)).1.prompt_tokens_shared;
+        // The same prompt, another end of it, and what was answered.
+        assert_eq!(shared(&mut engine, &first), 39);
+        assert_eq!(shared(&mut engine, &[&first[..36], &prompt(20, 5)].concat()), 36);
+        assert_eq!(shared(&mut engine, &[&first[..38], &prompt(20, 5)].concat()), 38, "between the two");
+        assert_eq!(shared(&mut engine, &[&first[..], &answer, &[3, 3]].concat()), 45);
+        assert_eq!(shared(&mut engine, &first[..35]), 0, "a state does not go back");
+        // Nobody else's.
+        let other = Request { tenant: Tenant(5), ..request(&first) };
+        assert_eq!(run(&mut engine, other).1.prompt_tokens_shared, 0);
+    }
+}
+
+#[test]
+fn states_are_kept_where_a_text_parts_from_a_known_one() {
+    let mut engine = engine(8, true);
+    let beginning = prompt(30, 2);
+    let texts: Vec<Vec<Token>> = (3..6).map(|seed| [&beginning[..], &[seed], &prompt(25, 9)].concat()).collect();
+    let stats: Vec<Stats> = texts.iter().map(|text| run(&mut engine, request(text)).1).collect();
+    // The second is cut there, which takes a pass; the third goes on from it.
+    assert_eq!(stats.iter().map(|stats| stats.prompt_passes).collect::<Vec<_>>(), [0, 1, 0]);
+    assert_eq!(stats.iter().map(|stats| stats.prompt_tokens_shared).collect::<Vec<_>>(), [0, 0, 30]);
+}
+
+#[test]
+fn who_asks_the_same_at_once_waits_for_the_first() {
+    for has_rows in [true, false] {
+        let mut engine = engine(8, has_rows);
+        for seed in 0..3 {
+            engine.submit(Request { seed, ..request(&prompt(50, 3)) }).unwrap();
+        }
+        let mut shared = Vec::new();
+        while !engine.is_idle() {
+            for event in engine.step(&mut Race) {
+                if let Event::Finished { stats, .. } = event {
+                    shared.push(stats.prompt_tokens_shared);
+                }
+            }
+        }
+        assert_eq!(shared, [0, 49, 49]);
+    }
+}
+
+#[test]
+fn the_checkpoint_that_was_used_least_recently_goes_first() {
+    // One state runs, and two are kept.
+    let mut engine = engine(3, false);
+    let shared = |engine: &mut Engine, seed: usize| {
+        let found = run(engine, Request { tokens_max: Some(1), ..request(&prompt(20, seed)) }).1.prompt_tokens_shared;
+        assert!(engine.pages().checkpoints() <= 3);
+        found
+    };
+    assert_eq!([shared(&mut engine, 1), shared(&mut engine, 2)], [0, 0]);
+    assert_eq!(shared(&mut engine, 1), 19);
+    assert_eq!([4, 5, 6].map(|seed| shared(&mut engine, seed)), [0, 0, 0]);
+    assert_eq!([shared(&mut engine, 6), shared(&mut engine, 1)], [19, 0]);
+}
+
+#[test]
+fn a_state_is_saved_with_the_rows_behind_it() {
+    for has_rows in [true, false] {
+        let text = prompt(40, 7);
+        for (len, checkpoints) in [(40, vec![34]), (40, vec![]), (25, vec![]), (39, vec![36])] {
+            let mut first = engine(4, has_rows);
+            first.save_prefix(Tenant::default(), text[..len].to_vec());
+            run(&mut first, Request { checkpoints, ..request(&text) });
+            let saved = first.take_saved_prefix().expect("its rows were computed");
+            let mut later = engine(4, has_rows);
+            assert_eq!(later.load_prefix(Some(Tenant::default()), &saved), len);
+            later.check_pages().unwrap();
+            let shared = run(&mut later, request(&text)).1.prompt_tokens_shared;
+            assert_eq!(shared, len.min(39), "{len} tokens were saved");
+            // Where there is no room for all of it, nothing is loaded: a state has come so far or is none.
+            if has_rows {
+                let small = ToyExecutor::new(Table::seeded(7, 60, 4), 4, 5, 64).with_states(2);
+                assert_eq!(Engine::new(Box::new(small), 1, 400).load_prefix(None, &saved), 0);
+            }
+        }
     }
 }

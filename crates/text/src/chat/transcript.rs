@@ -64,6 +64,12 @@ impl Transcript {
         self
     }
 
+    /// The most of its tokens that stand for no more than the first bytes that it has in common with this text.
+    pub(super) fn tokens_within(&self, text: &str) -> usize {
+        let agreed = self.text.iter().zip(text.as_bytes()).take_while(|(a, b)| a == b).count();
+        self.joints().take_while(|(place, _)| *place <= agreed).last().map_or(0, |(_, tokens)| tokens)
+    }
+
     /// So many first bytes are the same in both, with the same special tokens.
     fn agreement(&self, other: &Self) -> usize {
         let bytes = self.text.iter().zip(&other.text).take_while(|(a, b)| a == b).count();

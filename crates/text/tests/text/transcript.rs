@@ -139,3 +139,27 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn it_is_known_where_an_answer_begins() {
+    let tokenizer = &TOKENIZERS[0];
+    for (source, beginning) in [
+        (CHATML, "<|im_start|>assistant\n"),
+        (LLAMA_3, "<|start_header_id|>assistant<|end_header_id|>\n\n"),
+        (GEMMA, "<start_of_turn>model\n"),
+    ] {
+        let template = template(source);
+        let messages = [Message::new("user", "why?"), Message::new("assistant", "so."), Message::new("user", "oh.")];
+        let input = ChatInput::new(&messages, true);
+        let transcript = turn(&template, tokenizer, &messages, &Transcript::default());
+        let start = template.answer_start(&input, &transcript).expect("an answer begins");
+        assert_eq!(tokenizer.decode(&transcript.tokens()[start..], false), beginning);
+        // What is said next begins with the tokens before it, whatever was answered.
+        let next = [&messages[..], &[Message::new("assistant", "?"), Message::new("user", "hm.")]].concat();
+        assert!(anew(&template, tokenizer, &next).starts_with(&transcript.tokens()[..start]), "{source}");
+        assert_eq!(template.answer_start(&ChatInput::new(&messages, false), &transcript), None);
+    }
+    let silent = template("{% if add_generation_prompt %}go{% else %}{{ raise_exception('no') }}{% endif %}");
+    let transcript = turn(&silent, tokenizer, &[], &Transcript::default());
+    assert_eq!(silent.answer_start(&ChatInput::new(&[], true), &transcript), None);
+}
