@@ -2,6 +2,8 @@
 //!
 //! - [`ModelDrafter`]: a small network, for chains and trees, which may be drafted for itself (Leviathan et al. 2023,
 //!   Chen et al. 2023).
+//! - [`HeadDrafter`]: a head that continues the target's own hidden states, then its own (Li et al. 2024 and 2025,
+//!   EAGLE and EAGLE-3).
 //! - [`TranslatedDrafter`]: a small network with another vocabulary, by its text (Universal Assisted Generation 2024);
 //!   [`SharedScorer`]: the same by the distribution over the tokens that both have (Timor et al. 2025).
 //! - [`SuffixDrafter`]: what followed the longest match, in this text or another (Oliaro et al. 2024); prompt lookup
@@ -28,6 +30,7 @@
 mod continuations;
 mod distinct;
 mod frontier;
+mod head;
 mod history;
 mod jacobi;
 mod llma;
@@ -46,6 +49,7 @@ mod translated;
 mod trial;
 mod trie;
 
+pub use head::HeadDrafter;
 pub use jacobi::JacobiDrafter;
 pub use llma::LlmaDrafter;
 pub use model::ModelDrafter;
@@ -53,7 +57,7 @@ pub use ngram::{NgramDrafter, NgramSource};
 pub use phrases::PhrasesDrafter;
 pub use prediction::PredictionDrafter;
 pub use random::RandomDrafter;
-pub use scorer::{LogitRows, ScoreAsk, Scorer};
+pub use scorer::{HiddenInput, LogitRows, ScoreAsk, Scorer};
 pub use suffix::SuffixDrafter;
 pub use translated::{SharedScorer, TranslatedDrafter};
 pub use trie::{BRANCH_LENGTH_MAX, BranchSource, Layout, TrieDrafter, TrieOptions};

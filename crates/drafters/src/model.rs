@@ -22,21 +22,21 @@
 //! Left out: vocabularies other than the target's.
 
 mod ahead;
-mod cache;
-mod grow;
+pub(crate) mod cache;
+pub(crate) mod expand;
+pub(crate) mod grow;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{LogitRows, ScoreAsk, Scorer};
-use foretoken_speculation::RawLaw;
-use foretoken_speculation::{Ask, DraftSettings, Drafter, Draws, News, Opening, ReadAsk, Work};
-use foretoken_speculation::{Branch, Outlook};
-use foretoken_speculation::{Chance, DraftTree, Evidence, NodeId, Scratch, SequenceId, Tenant, Token};
+use foretoken_speculation::{Ask, DraftSettings, Drafter, News, Opening, ReadAsk, Work};
+use foretoken_speculation::{Chance, DraftTree, SequenceId, Tenant, Token};
 
 use ahead::Inner;
 use cache::{Cached, TreeSpan};
-use grow::{Growth, Leaf};
+use expand::{Bounds, Buffers};
+use grow::Growth;
 
 pub(super) use ahead::SEED_FLIP;
 
@@ -58,18 +58,6 @@ pub struct ModelDrafter<S> {
     /// Logits of the passes of one draft. Only what is run ahead is wanted later than in the next moment.
     rows: LogitRows,
     buffers: Buffers,
-}
-
-/// Buffers that is used again from node to node.
-#[derive(Default)]
-struct Buffers {
-    scratch: Scratch,
-    path: Vec<Token>,
-    /// The likeliest tokens of a greedy law.
-    likeliest: Vec<Token>,
-    draws: Draws,
-    /// What was offered under one node, with the drafter's confidence.
-    children: Vec<(NodeId, f32, Evidence)>,
 }
 
 impl<S: fmt::Debug> fmt::Debug for ModelDrafter<S> {
@@ -160,77 +148,11 @@ impl<S: Scorer> ModelDrafter<S> {
         }
     }
 
-    /// Continues the picked leaves, and picks the next, until one of them is missing. Whether there is any. A leaf
-    /// whose row has no logits, or was refused, ends its branch; others go on.
+    /// As [`Buffers::advance`].
     fn advance(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, chance: &mut dyn Chance) -> bool {
-        if growth.missing().is_some() {
-            let cached = self.caches.get_mut(&ask.sequence).expect("opened, or catching up had failed");
-            cached.truncate(growth.rows.len());
-            growth.drop_missing();
-        }
-        while growth.missing().is_none() {
-            for leaf in std::mem::take(&mut growth.picked) {
-                if ask.has_room() {
-                    self.expand(ask, growth, leaf, chance);
-                }
-            }
-            let cached = self.caches.get_mut(&ask.sequence).expect("opened before");
-            growth.picked = growth.take(ask.room(), self.depth_max);
-            for leaf in &mut growth.picked {
-                leaf.row = Some(cached.enter(leaf.parent_row, leaf.token));
-            }
-            growth.needed = cached.tokens.len();
-            if growth.picked.is_empty() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Draws and offers the tokens after a leaf. How many siblings there are is a function of the law alone, one for
-    /// each token whose raw probability is above `p_split`, and at least one: it never looks at what was drawn.
-    fn expand(&mut self, ask: &mut Ask<'_>, growth: &mut Growth, leaf: Leaf, chance: &mut dyn Chance) {
-        let row =
-            growth.logits(&leaf).unwrap_or_else(|| panic!("row {:?} of {:?} was not run", leaf.row, ask.sequence));
-        let Some(logits) = self.rows.row(row) else { return };
-        let Buffers { scratch, path, likeliest, draws, children } = &mut self.buffers;
-        ask.tree.path_into(leaf.node, path);
-        let (context, settings) = (ask.context(path), ask.settings);
-        let law = growth.sampling.as_ref().unwrap_or(ask.sampling).law_with(logits, &context, scratch);
-        let raw = RawLaw::new(logits);
-        let count = match settings.p_split.unwrap_or(1.0) {
-            p_split if p_split < 1.0 && ask.room() > 1 => raw.count_above(p_split).clamp(1, ask.room()),
-            _ => 1,
-        };
-        likeliest.clear();
-        if law.is_point() && count > 1 {
-            scratch.likeliest(count, likeliest);
-        }
-        ask.draw(leaf.node, law, count, likeliest, chance, draws);
-        children.clear();
-        for &(token, q) in &draws.tokens {
-            let confidence = raw.log_probability(token).exp();
-            let evidence = Evidence::of_law(confidence, q);
-            let node = ask.tree.suggest(leaf.node, token, draws.proposal, ask.source, evidence);
-            children.push((node, confidence, evidence));
-        }
-        growth.nodes += children.len();
-        growth.choices.0 += children.first().map_or(0.0, |child| child.1);
-        growth.choices.1 += 1;
-        let depth = leaf.depth + 1;
-        if depth >= self.depth_max || ask.tokens.len() + depth > self.scorer.context_max() {
-            return;
-        }
-        for &(node, confidence, evidence) in children.iter() {
-            let (token, gain) = (ask.tree.token(node), leaf.gain * confidence);
-            let acceptance = |outlook: Outlook<'_>| outlook.acceptance(ask.source, evidence, depth);
-            let worth = leaf.worth * ask.outlook.map_or(1.0, acceptance);
-            let room = (self.depth_max - depth).min(ask.room());
-            if ask.goes_on(token, (confidence, gain), Branch { gain: worth, depth, nodes: growth.nodes, room }) {
-                let (node, parent_row) = (Some(node), leaf.row);
-                growth.leaves.push(Leaf { node, token, parent_row, row: None, depth, gain, worth });
-            }
-        }
+        let cached = self.caches.get_mut(&ask.sequence).expect("opened, or catching up had failed");
+        let bounds = Bounds { depth_max: self.depth_max, tokens_max: self.scorer.context_max() };
+        self.buffers.advance(cached, growth, &self.rows, bounds, ask, chance)
     }
 }
 

@@ -1,4 +1,5 @@
-//! A language model as a drafter sees it: tokens in, logits after them out, and a KV cache that goes back.
+//! A language model as a drafter sees it: tokens in, logits after them out, and a KV cache that goes back. A head reads
+//! hidden rows beside the tokens, and says its own beside the logits.
 //!
 //! Implemented over an executor in `engine`, and by tables in tests. Batched from the start: one call scores the spans
 //! of all sequences. A span is a chain or a tree behind what is cached, and may grow: rows that an earlier call has
@@ -8,7 +9,43 @@
 //! Left out: sampling, which is the drafter's, and what to keep, which it says by [`Scorer::truncate`] and
 //! [`Scorer::keep_path`].
 
+use std::ops::Range;
+
 use foretoken_speculation::{SequenceId, Tenant, Token};
+
+/// Hidden rows that a network reads beside its tokens, one for each row of a span that is not computed, in order. Each
+/// is of the position before the row's: what was known when its token was chosen.
+#[derive(Copy, Clone, Debug, Default, PartialEq)]
+pub enum HiddenInput<'a> {
+    /// None: the network reads tokens alone.
+    #[default]
+    None,
+    /// The target's, `[rows, width]`: for tokens of the text. A row is the hidden states of the layers that the network
+    /// reads ([`Scorer::target_layers`]), one behind the other.
+    Target(&'a [f32]),
+    /// The network's own, `[rows, width]`: for its guesses. A row is what was said of the row that it continues
+    /// ([`LogitRows::hidden`]).
+    Own(&'a [f32]),
+}
+
+impl<'a> HiddenInput<'a> {
+    /// Those of some of the rows, of so many in all.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are not so many rows.
+    pub fn part(self, rows: Range<usize>, all: usize) -> HiddenInput<'a> {
+        let of = |values: &'a [f32]| {
+            let width = values.len() / all.max(1);
+            &values[rows.start * width..rows.end * width]
+        };
+        match self {
+            HiddenInput::None => HiddenInput::None,
+            HiddenInput::Target(values) => HiddenInput::Target(of(values)),
+            HiddenInput::Own(values) => HiddenInput::Own(of(values)),
+        }
+    }
+}
 
 /// "Run these tokens of this sequence, and give me the logits after some of them."
 #[derive(Copy, Clone, Debug)]
@@ -30,14 +67,18 @@ pub struct ScoreAsk<'a> {
     /// recurrent state brings it forward by these and no others. Not what a draft model has drafted itself, and not the
     /// end of a text that another vocabulary may cut into other tokens yet.
     pub certain: usize,
+    /// The hidden rows that the rows read, for a network that reads them.
+    pub hidden_in: HiddenInput<'a>,
 }
 
-/// Logits, one row for each wanted one of each ask in turn, in one block of memory that is used again.
+/// Logits, one row for each wanted one of each ask in turn, in one block of memory that is used again; and the
+/// network's own hidden states there, where it reads them for its guesses.
 #[derive(Clone, Debug, Default)]
 pub struct LogitRows {
     values: Vec<f32>,
-    /// Start and end of each row in `values`; `None` where nothing could be scored.
-    spans: Vec<Option<(usize, usize)>>,
+    /// Of each row where its logits begin in `values`, where they end and its hidden state begins, and where that ends;
+    /// `None` where nothing could be scored.
+    spans: Vec<Option<[usize; 3]>>,
 }
 
 impl LogitRows {
@@ -54,18 +95,25 @@ impl LogitRows {
 
     /// Appends the next row, `None` if it could not be scored.
     pub fn push(&mut self, row: Option<&[f32]>) {
-        self.spans.push(row.map(|row| {
-            let start = self.values.len();
-            self.values.extend_from_slice(row);
-            (start, self.values.len())
-        }));
+        match row {
+            Some(row) => self.push_with_hidden(row, &[]),
+            None => self.spans.push(None),
+        }
+    }
+
+    /// Appends the next row, with the network's own hidden state there.
+    pub fn push_with_hidden(&mut self, row: &[f32], hidden: &[f32]) {
+        let start = self.values.len();
+        self.values.extend_from_slice(row);
+        self.values.extend_from_slice(hidden);
+        self.spans.push(Some([start, start + row.len(), self.values.len()]));
     }
 
     /// Appends a row of zeros and returns it to be filled in place.
     pub fn push_zeros(&mut self, width: usize) -> &mut [f32] {
         let start = self.values.len();
         self.values.resize(start + width, 0.0);
-        self.spans.push(Some((start, start + width)));
+        self.spans.push(Some([start, start + width, start + width]));
         &mut self.values[start..]
     }
 
@@ -74,7 +122,7 @@ impl LogitRows {
     /// # Panics
     ///
     /// Panics if there are fewer rows.
-    pub fn refuse(&mut self, rows: std::ops::Range<usize>) {
+    pub fn refuse(&mut self, rows: Range<usize>) {
         self.spans[rows].fill(None);
     }
 
@@ -84,7 +132,17 @@ impl LogitRows {
     ///
     /// Panics if there are fewer rows.
     pub fn row(&self, index: usize) -> Option<&[f32]> {
-        self.spans[index].map(|(start, end)| &self.values[start..end])
+        self.spans[index].map(|[start, end, _]| &self.values[start..end])
+    }
+
+    /// The network's own hidden state at the row of this index; empty if it could not be scored, and for a network that
+    /// reads tokens alone.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are fewer rows.
+    pub fn hidden(&self, index: usize) -> &[f32] {
+        self.spans[index].map_or(&[], |[_, start, end]| &self.values[start..end])
     }
 
     /// Number of rows, scored or not.
@@ -122,6 +180,12 @@ pub trait Scorer: Send {
     /// before. A single row may be `None` where nothing can be said after its token: it is cached like the others of
     /// its ask, and the branch is not continued there.
     fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows);
+
+    /// Layers of the target whose hidden states it reads beside its tokens, in this order; none by default, for
+    /// networks that read tokens alone.
+    fn target_layers(&self) -> &[usize] {
+        &[]
+    }
 
     /// Forgets what is cached of the sequence beyond its first `len` rows: tokens cached for good, then rows of a span.
     /// How many are left: fewer where it cannot go back just so far, and the drafter runs the others again.

@@ -193,7 +193,7 @@ impl Drafters {
         let mut before: Vec<u8> = Vec::with_capacity(sequence.turns.len());
         let turn = |number: &u8| {
             let tried = pass.tried.len();
-            let mut is_asked = self.is_asked(*number, sequence, &before, pass);
+            let mut is_asked = !self.is_early(*number, sequence) && self.is_asked(*number, sequence, &before, pass);
             if is_asked && self.reads(*number, at, sequence, pass) {
                 // What it reads was its price.
                 pass.tried.truncate(tried);
@@ -203,6 +203,13 @@ impl Drafters {
             is_asked.then_some(*number)
         };
         sequence.turns.iter().map(turn).collect()
+    }
+
+    /// Whether a drafter needs the target's hidden states of the whole text, and was not told all of them yet: then it
+    /// has nothing to draft from.
+    fn is_early(&self, number: u8, sequence: &Sequence) -> bool {
+        let needs = &self.members[usize::from(number)].needs;
+        hidden_rows(needs) == HiddenRows::All && sequence.told() + 1 < sequence.tokens.len()
     }
 
     /// Whether a sequence asks this drafter, having asked those `before`.
@@ -289,8 +296,8 @@ impl Drafters {
     }
 
     /// Measures what a step of each drafter with a network takes, and what it takes to read, on a text that is
-    /// forgotten. `vocabulary`: tokens there are.
-    pub(crate) fn measure(&mut self, meter: &mut Meter, clock: &dyn Clock, vocabulary: usize) {
+    /// forgotten. `vocabulary`: tokens there are; `width`: elements of the target's hidden states.
+    pub(crate) fn measure(&mut self, meter: &mut Meter, clock: &dyn Clock, [vocabulary, width]: [usize; 2]) {
         for number in 0..self.members.len() as u8 {
             let member = &mut self.members[usize::from(number)];
             let known = meter.costs().drafter(number).step > 0.0;
@@ -298,7 +305,7 @@ impl Drafters {
                 continue;
             }
             // Whatever fails here fails again when it matters, and is told then.
-            guarded(|| member.rehearse(number, meter, clock, vocabulary)).ok();
+            guarded(|| member.rehearse(number, meter, clock, [vocabulary, width])).ok();
             guarded(|| member.drafter.close(REHEARSAL)).ok();
         }
     }
@@ -325,15 +332,16 @@ impl Member {
     }
 
     /// Drafts a few steps, then reads a few tokens.
-    fn rehearse(&mut self, number: u8, meter: &mut Meter, clock: &dyn Clock, vocabulary: usize) {
+    fn rehearse(&mut self, number: u8, meter: &mut Meter, clock: &dyn Clock, [vocabulary, width]: [usize; 2]) {
         // Any tokens: one alone could be without a text, which an assistant with other tokens would have nothing to do
         // for.
         let tokens: Vec<Token> =
             (0..3 + REHEARSAL_LEN).map(|i| (7919 * (i + 1) % vocabulary.max(1)) as Token).collect();
         self.drafter.open(&Opening::new(REHEARSAL, &tokens[..1]));
-        let mut calls = Vec::new();
+        let (mut calls, mut told) = (Vec::new(), 0);
         for (len, nodes_max) in [(1, 4), (2, 4), (3, 4), (3 + REHEARSAL_LEN, 1)] {
             let (mut tree, mut probes) = (DraftTree::new(), Probes::default());
+            told = self.tell_nothing(&tokens[..len], told, width);
             let ask = Ask {
                 sequence: REHEARSAL,
                 tokens: &tokens[..len],
@@ -363,6 +371,19 @@ impl Member {
             let better = if a_step(&third) < a_step(&second) { third } else { second };
             [better, reading].into_iter().for_each(|call| meter.learn_call(number, call));
         }
+    }
+
+    /// Tells a rehearsal's hidden states, all zeros, from this position on, if the drafter needs them; up to where.
+    fn tell_nothing(&mut self, tokens: &[Token], from: usize, width: usize) -> usize {
+        let to = tokens.len() - 1;
+        if hidden_rows(&self.needs) == HiddenRows::All && to > from {
+            let (sequence, zeros, tree) = (REHEARSAL, vec![0.0; width], DraftTree::new());
+            let hidden = vec![&zeros[..]; self.needs.hidden_layers.len() * (to - from)];
+            let (emitted, path, probes, hidden_from) = (&[][..], &[][..], &[][..], from);
+            let hidden = &hidden[..];
+            self.drafter.observe(&[News { sequence, tokens, emitted, tree: &tree, path, probes, hidden_from, hidden }]);
+        }
+        to
     }
 }
 

@@ -46,6 +46,10 @@ pub enum Fault {
     CheckpointLate,
     /// The rows that a draft model keeps of a tree stay where the tree had them.
     DraftRowsNotMoved,
+    /// Drafters are told the hidden states of as many first nodes of a tree as were accepted, whichever these were.
+    HiddenRowsOfRefusedNodes,
+    /// Where a head's rows need several passes, each is given the hidden rows of the first.
+    HiddenRowsOfFirstPart,
 }
 
 #[cfg(feature = "faults")]

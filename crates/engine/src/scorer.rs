@@ -10,13 +10,16 @@
 //! that were computed before. A state that would have to go back begins again, from a checkpoint if there is one: a
 //! text that is closed leaves its state as one.
 //!
+//! A head reads hidden rows beside its tokens, and its own come back with its logits. What its rows say goes by the
+//! target's hidden rows, so by tokens (the first) and sources that its own tokens do not tell: nothing of it is shared.
+//!
 //! Left out: drafting itself, and prefixes that were declared public, which drafters are not told.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Kind, PageTable, Span};
+use foretoken_drafters::{HiddenInput, LogitRows, ScoreAsk, Scorer};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, HeadProblem, Kind, PageTable, Span};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
 use crate::faults::{Fault, is_made};
@@ -101,7 +104,8 @@ struct LaidOut {
 impl LaidOut {
     fn span<'a>(&'a self, sequence: u64, tables: &'a [PageTable], start: usize) -> Span<'a> {
         let Self { tokens, parents, certain, computed, wanted } = self;
-        Span { sequence, tables, start, tokens, certain: *certain, computed: *computed, parents, wanted, hidden: &[] }
+        let (certain, computed) = (*certain, *computed);
+        Span { sequence, tables, start, tokens, certain, computed, parents, wanted, ..Span::default() }
     }
 }
 
@@ -118,8 +122,28 @@ impl ExecutorScorer {
     /// Takes over an executor, all of whose pages are free.
     ///
     /// # Panics
-    /// As [`Engine::new`](crate::Engine::new), and if it has an encoder, which drafts cannot have yet.
+    /// As [`Engine::new`](crate::Engine::new), if it has an encoder, which drafts cannot have yet, and if it reads
+    /// hidden rows ([`ExecutorScorer::for_head`]).
     pub fn new(executor: Box<dyn Executor>) -> Self {
+        assert_eq!(executor.capacity().hidden_in, None, "a head, of which it is not known which target it reads");
+        Self::of(executor)
+    }
+
+    /// Takes over an executor that reads the hidden states of this target beside its tokens.
+    ///
+    /// # Errors
+    /// It reads none, or not this target's: the field by which that shows.
+    ///
+    /// # Panics
+    /// As [`ExecutorScorer::new`].
+    pub fn for_head(executor: Box<dyn Executor>, target: &Capacity) -> Result<Self, HeadProblem> {
+        match executor.capacity().head_problem(target) {
+            Some(problem) => Err(problem),
+            None => Ok(Self::of(executor)),
+        }
+    }
+
+    fn of(executor: Box<dyn Executor>) -> Self {
         let capacity = executor.capacity();
         assert_eq!(capacity.problem(), None, "an executor that says of itself");
         assert_eq!(capacity.sources, None, "a draft model with an encoder");
@@ -145,7 +169,7 @@ impl ExecutorScorer {
     /// (A tree may have more rows than the context positions; the executor itself refuses positions that it does not
     /// have.)
     fn make_room(&mut self, ask: &ScoreAsk<'_>) -> bool {
-        let Self { pages, sequences, has_states, .. } = self;
+        let Self { executor, pages, sequences, has_states, .. } = self;
         let held = sequences.get_mut(&ask.sequence).unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         if held.lost {
             return false;
@@ -154,7 +178,7 @@ impl ExecutorScorer {
         assert!(held.tokens.len() >= cached, "{cached} rows cached, found {}: {:?}", held.tokens.len(), ask.sequence);
         held.tokens.truncate(cached);
         held.tokens.extend_from_slice(&ask.tokens[ask.computed..]);
-        held.good = ask.start;
+        held.good = if executor.capacity().hidden_in.is_some() { 0 } else { ask.start };
         held.base = if *has_states { ask.start.min(ask.certain).max(held.pages.passed()) } else { ask.start };
         if held.base > ask.start {
             // Its drafter did not hear of rows that were run: a row was no number, or another sequence's pass panicked.
@@ -185,6 +209,7 @@ impl ExecutorScorer {
                 // An ask is only begun when those before it are complete, so rows come in order; what was passed over
                 // could not be run.
                 let outputs = self.executor.outputs();
+                let is_head = self.executor.capacity().hidden_in.is_some();
                 let mut row = 0;
                 for part in parts {
                     let before = first + asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
@@ -192,7 +217,10 @@ impl ExecutorScorer {
                     for _ in part.wanted.clone() {
                         let has_nan = outputs.has_nan(row);
                         self.not_numbers += u64::from(has_nan);
-                        rows.push((!has_nan).then(|| outputs.row(row)));
+                        match is_head && !has_nan {
+                            true => rows.push_with_hidden(outputs.row(row), outputs.hidden(0, row)),
+                            false => rows.push((!has_nan).then(|| outputs.row(row))),
+                        }
                         row += 1;
                     }
                     done[part.ask] = part.rows.end;
@@ -222,29 +250,41 @@ impl ExecutorScorer {
             true => parts.iter().map(|part| self.sequences[&asks[part.ask].sequence].lay_out(asks, part)).collect(),
             false => Vec::new(),
         };
-        let spans: Vec<Span<'_>> = parts
-            .iter()
-            .enumerate()
-            .map(|(i, part)| {
-                let ask = &asks[part.ask];
-                if let Some(laid_out) = laid_out.get(i) {
-                    let held = &self.sequences[&ask.sequence];
-                    return laid_out.span(ask.sequence.0, held.pages.tables(), held.base);
-                }
-                Span {
-                    sequence: ask.sequence.0,
-                    tables: self.sequences[&ask.sequence].pages.tables(),
+        // A head's own hidden rows, for the guesses that may follow its rows.
+        let hidden_in = self.executor.capacity().hidden_in.as_ref();
+        let hidden_layers: Vec<usize> = hidden_in.iter().map(|reads| reads.own_layer).collect();
+        let span = |(i, part): (usize, &AskPart)| {
+            let (ask, held) = (&asks[part.ask], &self.sequences[&asks[part.ask].sequence]);
+            let (sequence, tables) = (ask.sequence.0, held.pages.tables());
+            let span = match laid_out.get(i) {
+                Some(laid_out) => laid_out.span(sequence, tables, held.base),
+                None => Span {
+                    sequence,
+                    tables,
                     start: ask.start,
                     tokens: &ask.tokens[..part.rows.end],
-                    certain: 0,
                     computed: part.rows.start,
                     parents: &ask.parents[..part.rows.end.min(ask.parents.len())],
                     wanted: &ask.wanted[part.wanted.clone()],
-                    hidden: &[],
-                }
-            })
-            .collect();
-        self.executor.forward(&Batch { spans: &spans, hidden_layers: &[] })
+                    ..Span::default()
+                },
+            };
+            let hidden = if hidden_layers.is_empty() { &[][..] } else { span.wanted };
+            Span { hidden, hidden_in: hidden_in_of(ask, part), ..span }
+        };
+        let spans: Vec<Span<'_>> = parts.iter().enumerate().map(span).collect();
+        self.executor.forward(&Batch { spans: &spans, hidden_layers: &hidden_layers })
+    }
+}
+
+/// The hidden rows that a part of an ask reads, as the executor is given them.
+fn hidden_in_of<'a>(ask: &ScoreAsk<'a>, part: &AskPart) -> foretoken_model::HiddenInput<'a> {
+    let first = if is_made(Fault::HiddenRowsOfFirstPart) { part.rows.start } else { ask.computed };
+    let rows = part.rows.start - first..part.rows.end - first;
+    match ask.hidden_in.part(rows, ask.tokens.len() - ask.computed) {
+        HiddenInput::None => foretoken_model::HiddenInput::None,
+        HiddenInput::Target(rows) => foretoken_model::HiddenInput::Target(rows),
+        HiddenInput::Own(rows) => foretoken_model::HiddenInput::Own(rows),
     }
 }
 
@@ -322,7 +362,13 @@ impl Scorer for ExecutorScorer {
         left
     }
 
+    fn target_layers(&self) -> &[usize] {
+        self.executor.capacity().hidden_in.as_ref().map_or(&[], |reads| &reads.target_layers)
+    }
+
     fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
+        let reads = &self.executor.capacity().hidden_in;
+        assert!(reads.is_none(), "rows {rows:?} of guesses are to be kept, whose hidden rows were not the target's");
         if let Some(held) = self.sequences.get_mut(&sequence) {
             let from: Vec<usize> = rows.iter().map(|row| start + *row as usize).collect();
             self.pages.assert_own(&held.pages, start..start + rows.len());

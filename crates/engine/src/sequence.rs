@@ -236,6 +236,11 @@ impl Sequence {
         }
     }
 
+    /// Of so many first tokens hidden states were told, where drafters need those of the prompt.
+    pub(crate) fn told(&self) -> usize {
+        self.told
+    }
+
     /// Its place among all sequences: who is less goes first.
     pub(crate) fn rank(&self) -> (Reverse<i32>, SequenceId) {
         (Reverse(self.request.priority), self.id)

@@ -12,7 +12,7 @@ mod news;
 mod saved;
 mod scores;
 
-use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, Outputs, PageTable, Span};
+use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, HiddenInput, Outputs, PageTable, Span};
 use foretoken_speculation::{
     Chance, Constrained, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, Verdict, verify,
 };
@@ -70,10 +70,12 @@ impl Engine {
     /// `context` tokens each (never more than the network or its cache can hold).
     ///
     /// # Panics
-    /// If what the executor says of itself makes no sense ([`foretoken_model::Capacity::problem`]).
+    /// If what the executor says of itself makes no sense ([`foretoken_model::Capacity::problem`]), or it reads hidden
+    /// rows beside tokens, as heads do.
     pub fn new(executor: Box<dyn Executor>, sequences_max: usize, context: usize) -> Self {
         let capacity = executor.capacity();
         assert_eq!(capacity.problem(), None, "an executor that says of itself");
+        assert_eq!(capacity.hidden_in, None, "a target that reads hidden rows, which nobody tells it");
         let room = capacity.groups.iter().map(|group| group.room(capacity.rows_max)).min().unwrap_or(0);
         Self {
             pages: Pages::new(capacity),
@@ -103,10 +105,14 @@ impl Engine {
     /// Adds a drafter and returns its number, by which requests choose it.
     ///
     /// # Panics
-    /// If a sequence is alive already, or there are 255.
+    /// If a sequence is alive already, or there are 255, or it needs hidden states of layers that the network does not
+    /// have.
     pub fn add_drafter(&mut self, drafter: Box<dyn Drafter>) -> u8 {
         assert!(self.is_idle(), "drafters are added before the first request");
-        self.drafters.add(drafter)
+        let number = self.drafters.add(drafter);
+        let (needed, layers) = (self.drafters.hidden_layers(), self.executor.capacity().hidden.layers);
+        assert!(needed.iter().all(|layer| *layer < layers), "hidden states of layers {needed:?} of {layers}");
+        number
     }
 
     /// Goes by another clock than the system's.
@@ -264,6 +270,7 @@ impl Engine {
                 parents: &sequence.rows.parents,
                 wanted: &sequence.rows.wanted,
                 hidden: &sequence.rows.hidden,
+                hidden_in: HiddenInput::None,
             }
         };
         let spans: Vec<Span<'_>> = scheduled.iter().map(span).collect();

@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn states_are_kept_before_an_answer_where_there_are_any() {
-        let mut generator = Generator::open(&Settings::default(), &mut |_| {}).expect("the demo model opens");
+        let mut generator = Generator::open(&Settings::default()).expect("the demo model opens");
         let prompt = || Prompt::Chat(vec![ChatMessage::new("user", "why?")]);
         let plain = generator.request(prompt()).expect("it can be asked");
         assert_eq!(plain.checkpoints, [0; 0], "of attention nothing has to be kept");

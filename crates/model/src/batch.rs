@@ -7,6 +7,8 @@
 //! Left out: who runs a batch ([`Executor`](crate::Executor)), what comes of it ([`Outputs`](crate::Outputs)), and
 //! sequences' lives (the engine's).
 
+use crate::hidden::HiddenInput;
+
 /// A token's number in the vocabulary.
 pub type Token = u32;
 
@@ -49,6 +51,9 @@ pub struct Span<'a> {
     /// Rows whose hidden states are wanted, ascending; none of the computed ones. Apart from `wanted`, because logits
     /// cost a product with the head a row, and hidden states nothing.
     pub hidden: &'a [u32],
+    /// The hidden rows that the rows read beside their tokens, one for each that is not computed; nothing for networks
+    /// that read tokens alone.
+    pub hidden_in: HiddenInput<'a>,
 }
 
 impl Span<'_> {

@@ -19,6 +19,7 @@ use crate::checkpoint::Checkpoint;
 use crate::error::{ModelError, Setting};
 use crate::executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, SavedBytes, Source, check};
 use crate::family;
+use crate::hidden::HiddenStates;
 use crate::layer_inputs::InputBuffers;
 use crate::linear::{Linear, Packing};
 use crate::network::{Network, Progress};
@@ -219,6 +220,8 @@ impl Model {
             rows_max: options.rows_max.max(1),
             groups,
             sources: None,
+            hidden: HiddenStates { layers: network.layers.len(), width: spec.width },
+            hidden_in: None,
         };
         let outputs = HostOutputs { vocabulary, width: spec.width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
@@ -228,6 +231,11 @@ impl Model {
     /// The network's shape and choices.
     pub fn spec(&self) -> &Spec {
         &self.network.spec
+    }
+
+    /// Its matrices.
+    pub(crate) fn network(&self) -> &Network<Linear> {
+        &self.network
     }
 
     /// Names of tensors of its files that it does not use, in order of the alphabet: what is not the text's (towers of

@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::batch::{Batch, PageTable, Span, Token};
+use crate::hidden::{HiddenReads, HiddenStates};
 use crate::outputs::Outputs;
 
 /// A change of the cache's bytes, all groups at once.
@@ -202,7 +203,7 @@ impl SourceCapacity {
 }
 
 /// How much an executor can hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// Tokens there are.
     pub vocabulary: usize,
@@ -214,12 +215,16 @@ pub struct Capacity {
     pub groups: Vec<Group>,
     /// Room for what the encoder reads; `None`: there is no encoder.
     pub sources: Option<SourceCapacity>,
+    /// The hidden states that it can tell.
+    pub hidden: HiddenStates,
+    /// The hidden rows that it reads beside tokens; `None`: it reads tokens alone.
+    pub hidden_in: Option<HiddenReads>,
 }
 
 impl Capacity {
     /// What makes no sense of what an executor says of itself, by field; nothing as a rule.
     pub fn problem(&self) -> Option<String> {
-        let Self { vocabulary, context_max, rows_max, groups, sources } = self;
+        let Self { vocabulary, context_max, rows_max, groups, sources, hidden, hidden_in } = self;
         for (field, found) in [("vocabulary", vocabulary), ("context_max", context_max), ("rows_max", rows_max)] {
             if *found == 0 {
                 return Some(format!("{field}: expected at least 1, found 0"));
@@ -242,6 +247,9 @@ impl Capacity {
                 (Kind::Rows, _, 0) => return named("pages"),
                 _ => {}
             }
+        }
+        if let Some(problem) = hidden_in.as_ref().and_then(|reads| reads.problem(*hidden)) {
+            return Some(problem);
         }
         let nothing = sources.as_ref().filter(|sources| sources.longest() == 0 || sources.vocabulary == 0);
         nothing.map(|found| format!("sources: expected a vocabulary and room for a token, found {found:?}"))
@@ -406,7 +414,8 @@ impl std::error::Error for ExecutorError {}
 ///
 /// # Panics
 /// If a span is malformed (a bug of the caller): a parent that is not an earlier row, a wanted row that does not
-/// exist, a page table without room, or a page that there is not.
+/// exist, a page table without room, a page that there is not, or hidden rows that are not those that the network
+/// reads.
 pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError> {
     let beyond = batch.spans.iter().find(|span| span.computed.max(span.certain) > span.tokens.len());
     assert!(beyond.is_none(), "span: more rows computed or certain than there are: {beyond:?}");
@@ -417,6 +426,7 @@ pub fn check(batch: &Batch<'_>, capacity: &Capacity) -> Result<(), ExecutorError
     for span in batch.spans {
         assert_span(span, &capacity.groups);
         let new = span.computed..span.tokens.len();
+        capacity.assert_hidden_in(span.hidden_in, new.len());
         if let Some(found) = span.tokens[new.clone()].iter().find(|token| **token as usize >= capacity.vocabulary) {
             return Err(ExecutorError::Token { found: *found, vocabulary: capacity.vocabulary });
         }
@@ -464,6 +474,8 @@ mod tests {
             rows_max: 4,
             groups: vec![Group::attention(2, 4), Group::state(1)],
             sources: Some(SourceCapacity { vocabulary: 5, len_max: 3, page_len: 2, pages: 2 }),
+            hidden: HiddenStates::default(),
+            hidden_in: None,
         };
         assert_eq!(sound.problem(), None);
         let with = |change: fn(&mut Capacity)| {

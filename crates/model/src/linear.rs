@@ -9,6 +9,7 @@
 //! matrices a network has.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use foretoken_kernels::matmul::Product;
 use foretoken_kernels::{Panels, Pool};
@@ -19,23 +20,33 @@ use crate::quantized::Quantized;
 use crate::storage::Storage;
 use crate::weight_type::WeightType;
 
-/// A table `[rows, width]` of which single rows are read: an embedding.
+/// A table `[rows, width]` of which single rows are read: an embedding. Clones are the same rows in memory.
 #[derive(Clone)]
 pub(crate) struct Table {
-    storage: Storage,
+    storage: Arc<Storage>,
     width: usize,
 }
 
 impl Table {
     pub(crate) fn new(storage: Storage, width: usize, rows: usize) -> Self {
         assert_eq!(storage.elements(), width * rows, "table: elements of a [{rows}, {width}] matrix");
-        Self { storage, width }
+        Self { storage: Arc::new(storage), width }
+    }
+
+    /// Elements of a row.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Whether another is the same rows in memory.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.storage, &other.storage)
     }
 
     /// The table of the rows from this one on.
     pub(crate) fn rows_from(self, first: usize) -> Self {
         let elements = self.storage.elements();
-        Self { storage: self.storage.part(first * self.width..elements), width: self.width }
+        Self { storage: Arc::new(self.storage.part(first * self.width..elements)), width: self.width }
     }
 
     /// Row `tokens[i]`, widened, to row i of `out` `[tokens.len(), width]`.
@@ -198,7 +209,7 @@ impl Unpacked {
         let no_memory = || ModelError::WeightsMemory { place: format!("{}: {name}", packing.file), outputs, inputs };
         let weights = weights.ok_or_else(no_memory)?;
         matrix.release();
-        Ok(Linear { weights, bias })
+        Ok(Linear { weights: Arc::new(weights), bias: bias.map(Arc::from) })
     }
 }
 
@@ -226,16 +237,22 @@ impl<'a> Packing<'a> {
     }
 }
 
-/// A linear layer `[outputs, inputs]`.
+/// A linear layer `[outputs, inputs]`. Clones are the same weights in memory.
+#[derive(Clone)]
 pub(crate) struct Linear {
-    weights: Panels,
-    bias: Option<Vec<f32>>,
+    weights: Arc<Panels>,
+    bias: Option<Arc<[f32]>>,
 }
 
 impl Linear {
     /// This layer as a product into `out`.
     pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Product<'a> {
         Product { weights: &self.weights, bias: self.bias.as_deref(), out, accumulate }
+    }
+
+    /// Whether another is the same weights in memory.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.weights, &other.weights)
     }
 
     /// Elements of a row that it reads.

@@ -182,24 +182,30 @@ pub(crate) fn costs(drafters: usize) -> Costs {
 /// Runs an engine dry; what each sequence emitted, tokens and bits of log-probabilities.
 pub fn run(engine: &mut Engine, chance: &mut dyn Chance) -> BTreeMap<SequenceId, Vec<(Token, u32)>> {
     let bits = |e: &Emitted| (e.token, e.log_probability.map_or(0, f32::to_bits));
-    let texts = emitted(engine, chance).into_iter();
-    texts.map(|(sequence, text)| (sequence, text.iter().map(bits).collect())).collect()
+    let (texts, _) = emitted(engine, chance);
+    texts.into_iter().map(|(sequence, text)| (sequence, text.iter().map(bits).collect())).collect()
 }
 
-/// Runs an engine dry; what each sequence emitted.
-fn emitted(engine: &mut Engine, chance: &mut dyn Chance) -> BTreeMap<SequenceId, Vec<Emitted>> {
+/// Runs an engine dry; what each sequence emitted, and what was said of drafters that failed.
+fn emitted(engine: &mut Engine, chance: &mut dyn Chance) -> (BTreeMap<SequenceId, Vec<Emitted>>, Vec<String>) {
     let mut texts: BTreeMap<SequenceId, Vec<Emitted>> = BTreeMap::new();
+    let mut failures = Vec::new();
     while !engine.is_idle() {
         for event in engine.step(chance) {
-            if let Event::Tokens { sequence, emitted } = event {
-                texts.entry(*sequence).or_default().extend_from_slice(emitted);
+            match event {
+                Event::Tokens { sequence, emitted } => texts.entry(*sequence).or_default().extend_from_slice(emitted),
+                Event::DrafterFailed { sequence, drafter, message } => {
+                    failures.push(format!("{sequence:?}: drafter {drafter} failed: {message}"));
+                }
+                _ => {}
             }
         }
     }
-    texts
+    (texts, failures)
 }
 
-/// Whether all cases (of one target) get the oracle's tokens and log-probabilities, run together in one engine.
+/// Whether all cases (of one target) get the oracle's tokens and log-probabilities, run together in one engine, and no
+/// drafter fails.
 ///
 /// # Errors
 /// The first difference: which case and setting, where, and what was expected.
@@ -212,7 +218,10 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
         .iter()
         .map(|case| engine.submit(request(case, setting, &numbers)).map_err(|error| format!("{case:?}: {error}")))
         .collect::<Result<_, _>>()?;
-    let said = emitted(&mut engine, &mut Race);
+    let (said, failures) = emitted(&mut engine, &mut Race);
+    if let Some(failure) = failures.first() {
+        return Err(format!("{setting:?}: {failure}"));
+    }
     for (case, id) in cases.iter().zip(ids) {
         assert_eq!(case.target, cases[0].target, "cases of one target");
         let expected = told(&table, case, setting.about);

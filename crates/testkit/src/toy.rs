@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_model::executor::check;
 use foretoken_model::{
-    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, HostOutputs, Keep, Kind, Outputs, PageId,
-    PageTable, SavedBytes, Source, SourceCapacity, Span,
+    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, HiddenStates, HostOutputs, Keep, Kind,
+    Outputs, PageId, PageTable, SavedBytes, Source, SourceCapacity, Span,
 };
 use foretoken_speculation::Token;
 
 use crate::far::FarExecutor;
+use crate::head::stay_as;
 use crate::table::{Table, mix};
 use state::State;
 
@@ -39,6 +40,8 @@ pub enum Fault {
     GuessPassed,
     /// A state passes the certain rows of a pass that fails, and passes them again when it is repeated.
     PassedTwice,
+    /// The first hidden rows of a pass are those of the pass before.
+    HiddenOfPassBefore,
     /// Of logits that lie far away: the sum that comes with the largest of them is theirs alone.
     SumOfLargestAlone,
 }
@@ -78,6 +81,8 @@ impl ToyExecutor {
             rows_max,
             groups: vec![Group::attention(page_len, pages)],
             sources: None,
+            hidden: HiddenStates { layers: HIDDEN_LAYERS, width: HIDDEN_WIDTH },
+            hidden_in: None,
         };
         let outputs = HostOutputs { vocabulary: capacity.vocabulary, ..HostOutputs::default() };
         let slots = vec![vec![NOTHING; page_len * pages]];
@@ -270,8 +275,10 @@ impl ToyExecutor {
     }
 }
 
+/// Layers of which a toy has hidden states.
+pub const HIDDEN_LAYERS: usize = 8;
 /// Elements of a toy's hidden state.
-const HIDDEN_WIDTH: usize = 3;
+pub const HIDDEN_WIDTH: usize = 3;
 
 /// The hidden state behind a layer of the last of these tokens, made up: it depends on all of them.
 pub fn hidden_state(layer: usize, tokens: &[Token]) -> [f32; HIDDEN_WIDTH] {
@@ -316,8 +323,8 @@ impl Executor for ToyExecutor {
         }
         self.outputs.logits.clear();
         self.outputs.width = HIDDEN_WIDTH;
+        let before = std::mem::take(&mut self.outputs.hidden);
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
-        self.outputs.hidden.iter_mut().for_each(Vec::clear);
         let rows: usize = batch.spans.iter().map(|span| span.tokens.len() - span.computed).sum();
         for span in batch.spans {
             let said = self.source_of(span.sequence).map_or(self.table.clone(), |source| self.table.about(&source));
@@ -348,6 +355,9 @@ impl Executor for ToyExecutor {
                 }
                 self.outputs.logits.extend(logits);
             }
+        }
+        if self.fault == Fault::HiddenOfPassBefore {
+            stay_as(&mut self.outputs.hidden, &before);
         }
         Ok(())
     }

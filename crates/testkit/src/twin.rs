@@ -97,6 +97,7 @@ impl Scorer for TwinScorer {
 mod tests {
     use super::*;
     use crate::toy::Fault;
+    use foretoken_drafters::HiddenInput;
 
     /// A draft of one guess that was wrong, and what comes in its place.
     fn draft_once(fault: Fault) {
@@ -106,7 +107,7 @@ mod tests {
         twin.open(sequence, Tenant(0));
         let ask = |start, tokens, wanted, certain| {
             let (parents, computed) = (&[][..], 0);
-            ScoreAsk { sequence, start, tokens, parents, computed, wanted, certain }
+            ScoreAsk { sequence, start, tokens, parents, computed, wanted, certain, hidden_in: HiddenInput::None }
         };
         let mut rows = LogitRows::new();
         twin.score(&[ask(0, &[1, 2, 3], &[1, 2], 2)], &mut rows);
@@ -137,6 +138,7 @@ mod tests {
             computed: 0,
             wanted: &[5],
             certain: 6,
+            hidden_in: HiddenInput::None,
         };
         twin.score(&[ask], &mut rows);
         for len in [5, 3, 1] {

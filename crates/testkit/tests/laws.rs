@@ -23,9 +23,13 @@ mod translated;
 #[path = "laws/twin.rs"]
 mod twin;
 
-use foretoken_drafters::{ModelDrafter, NgramDrafter, NgramSource, RandomDrafter, SuffixDrafter};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
+
+use foretoken_drafters::{HeadDrafter, ModelDrafter, NgramDrafter, NgramSource, RandomDrafter, SuffixDrafter};
 use foretoken_speculation::budget::{Budget, Confidence, Fixed, Heuristic, Outcome, Threshold};
 use foretoken_speculation::{DraftTree, Drafter, Evidence, Promise, Proposal, Sampling, Token, theory};
+use foretoken_testkit::head::{HeadScorer, ToyHead, near};
 use foretoken_testkit::table::{Table, TableScorer, mix};
 
 use harness::{Setup, Team};
@@ -90,6 +94,33 @@ fn a_model_drafts_chains_over_several_passes() {
                 let setup = Setup::new(&target, &sampling, promise, &PROMPT, len);
                 let error = setup.error(|| vec![model(&draft, chain, 0.0)], fixed(chain));
                 assert!(error < TOLERANCE, "{promise:?} {vocabulary} tokens, chain of {chain}, seed {seed}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_head_drafts_chains_and_trees_over_several_passes() {
+    let sampling = Sampling::default();
+    for (p_split, len) in [(1.0, 5), (0.2, 4)] {
+        for seed in 0..2 {
+            let target = Table::seeded(3, 2, seed);
+            let of = [near(&target, 3), Table::seeded(3, 1, seed + 100)];
+            for (promise, table) in PROMISES.into_iter().flat_map(|promise| of.iter().map(move |of| (promise, of))) {
+                let setup = Setup::new(&target, &sampling, promise, &PROMPT, len);
+                let (texts, passes) = (Cell::new(0), RefCell::new(Vec::new()));
+                let head = || -> Team<'_> {
+                    let head = ToyHead::new(table.clone(), 2, 20, 3);
+                    texts.set(texts.get() + 1);
+                    passes.borrow_mut().push(head.pass_count());
+                    let mut drafter = HeadDrafter::new(HeadScorer::new(head));
+                    drafter.settings.p_split = Some(p_split);
+                    vec![Box::new(drafter)]
+                };
+                let error = setup.error(head, fixed(3));
+                assert!(error < TOLERANCE, "{promise:?} split {p_split}, seed {seed}: {error}");
+                let passes: usize = passes.borrow().iter().map(|passes| passes.load(Ordering::Relaxed)).sum();
+                assert!(passes > 2 * texts.get(), "{passes} passes of the head for {} texts", texts.get());
             }
         }
     }

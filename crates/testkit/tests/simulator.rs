@@ -152,7 +152,7 @@ fn is_found(mistake: Mistake) {
 fn mistakes_of_the_executor_are_found_and_shown_small() {
     use Fault::*;
     let of_rows = [RowsNotMoved, SiblingsSeen, RowsKnowTheirNeighbours, PageForgotten];
-    for fault in of_rows.into_iter().chain([SumOfLargestAlone, GuessPassed, PassedTwice]) {
+    for fault in of_rows.into_iter().chain([SumOfLargestAlone, GuessPassed, PassedTwice, HiddenOfPassBefore]) {
         is_found(Mistake { executor: Some(fault), ..Mistake::default() });
     }
 }
@@ -173,6 +173,8 @@ fn mistakes_of_the_engine_are_found_and_shown_small() {
         UnscoredAdopted,
         ScoredAgain,
         DraftRowsNotMoved,
+        HiddenRowsOfRefusedNodes,
+        HiddenRowsOfFirstPart,
         SourceByHashAlone,
         PrefixOfAnotherSource,
         ReleaseForgotten,

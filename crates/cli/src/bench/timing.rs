@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use foretoken_model::{Batch, Executor, ExecutorError, Model, PageId, PageTable, Span, Token};
+use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, Model, PageId, PageTable, Span, Token};
 
 use super::{ROWS_WITH_LOGITS, logits};
 use crate::interrupts::Interrupts;
@@ -119,6 +119,7 @@ impl Timer {
             computed: 0,
             wanted,
             hidden: &[],
+            hidden_in: HiddenInput::None,
         };
         self.model.forward(&Batch { spans: &[span], hidden_layers: &[] })
     }

@@ -8,12 +8,12 @@
 use std::borrow::Cow;
 
 use crate::scorer::common_prefix;
-use crate::{ScoreAsk, Scorer};
+use crate::{HiddenInput, ScoreAsk, Scorer};
 use foretoken_speculation::{Ask, SequenceId, Token};
 
 /// The rows of one sequence in the order in which the scorer has them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Cached {
+pub(crate) struct Cached {
     /// The tokens that are cached for good.
     pub ran: Vec<Token>,
     /// The guesses behind them, row by row.
@@ -28,12 +28,12 @@ pub(super) struct Cached {
 
 impl Cached {
     /// Rows in all.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ran.len() + self.tokens.len()
     }
 
     /// Where nothing is cached, takes over what others have computed of these tokens, but for the last one.
-    pub(super) fn adopt(&mut self, sequence: SequenceId, tokens: &[Token], scorer: &mut impl Scorer) {
+    pub(crate) fn adopt(&mut self, sequence: SequenceId, tokens: &[Token], scorer: &mut impl Scorer) {
         if self.len() == 0 && !self.in_pass {
             let adopted = scorer.adopt(sequence, &tokens[..tokens.len() - 1]);
             self.ran.extend_from_slice(&tokens[..adopted]);
@@ -41,7 +41,7 @@ impl Cached {
     }
 
     /// Keeps what agrees with the sequence, leaving at least its last token to be run.
-    pub(super) fn catch_up(&mut self, sequence: SequenceId, tokens: &[Token], scorer: &mut impl Scorer) {
+    pub(crate) fn catch_up(&mut self, sequence: SequenceId, tokens: &[Token], scorer: &mut impl Scorer) {
         // A draft that ended in a panic, of whichever sequence, left rows that were never run, or perhaps.
         self.truncate(self.computed);
         if std::mem::take(&mut self.in_pass) {
@@ -66,7 +66,7 @@ impl Cached {
     }
 
     /// Forgets the guesses from row `len` on.
-    pub(super) fn truncate(&mut self, len: usize) {
+    pub(crate) fn truncate(&mut self, len: usize) {
         self.tokens.truncate(len);
         self.parents.truncate(len);
         self.computed = self.computed.min(len);
@@ -81,7 +81,7 @@ impl Cached {
     }
 
     /// The row of a token after a row, added if it is new.
-    pub(super) fn enter(&mut self, parent: Option<u32>, token: Token) -> u32 {
+    pub(crate) fn enter(&mut self, parent: Option<u32>, token: Token) -> u32 {
         self.child(parent, token).unwrap_or_else(|| {
             self.tokens.push(token);
             self.parents.push(parent);
@@ -101,7 +101,7 @@ impl Cached {
 
     /// What there is to run. In the first pass of a draft: the tokens of the sequence that are not cached, the last of
     /// which is wanted, then all guesses, wanted too; later the guesses that are not computed.
-    pub(super) fn span<'a>(&'a self, tokens: &'a [Token], first: bool) -> TreeSpan<'a> {
+    pub(crate) fn span<'a>(&'a self, tokens: &'a [Token], first: bool) -> TreeSpan<'a> {
         let (start, computed, guesses) = (self.ran.len(), self.computed, self.tokens.len() as u32);
         if !first {
             let (tokens, parents) = (Cow::Borrowed(&self.tokens[..]), Cow::Borrowed(&self.parents[..]));
@@ -120,7 +120,7 @@ impl Cached {
 }
 
 /// A [`ScoreAsk`] with what it borrows.
-pub(super) struct TreeSpan<'a> {
+pub(crate) struct TreeSpan<'a> {
     start: usize,
     tokens: Cow<'a, [Token]>,
     parents: Cow<'a, [Option<u32>]>,
@@ -130,13 +130,14 @@ pub(super) struct TreeSpan<'a> {
 
 impl TreeSpan<'_> {
     /// What is asked of the scorer for this ask.
-    pub(super) fn ask_of(&self, ask: &Ask<'_>) -> ScoreAsk<'_> {
+    pub(crate) fn ask_of(&self, ask: &Ask<'_>) -> ScoreAsk<'_> {
         self.ask(ask.sequence, ask.written_len)
     }
 
     /// `certain`: as [`ScoreAsk::certain`].
-    pub(super) fn ask(&self, sequence: SequenceId, certain: usize) -> ScoreAsk<'_> {
+    pub(crate) fn ask(&self, sequence: SequenceId, certain: usize) -> ScoreAsk<'_> {
         let TreeSpan { start, tokens, parents, computed, wanted } = self;
-        ScoreAsk { sequence, start: *start, tokens, parents, computed: *computed, wanted, certain }
+        let (start, computed, hidden_in) = (*start, *computed, HiddenInput::None);
+        ScoreAsk { sequence, start, tokens, parents, computed, wanted, certain, hidden_in }
     }
 }

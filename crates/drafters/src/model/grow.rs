@@ -13,7 +13,7 @@ use foretoken_speculation::{NodeId, Sampling, Token};
 
 /// A token that may be continued.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Leaf {
+pub(crate) struct Leaf {
     /// `None`: the root.
     pub node: Option<NodeId>,
     pub token: Token,
@@ -30,7 +30,7 @@ pub(super) struct Leaf {
 
 /// The draft of one ask while it grows.
 #[derive(Debug)]
-pub(super) struct Growth {
+pub(crate) struct Growth {
     /// Which of the asks it is.
     pub ask: usize,
     /// What the draft's logits go through, where that is not what the target's go through.
@@ -53,14 +53,14 @@ pub(super) struct Growth {
 
 impl Growth {
     /// Nothing but a root that is to be continued.
-    pub(super) fn new(ask: usize, sampling: Option<Sampling>) -> Growth {
+    pub(crate) fn new(ask: usize, sampling: Option<Sampling>) -> Growth {
         let root = Leaf { node: None, token: 0, parent_row: None, row: None, depth: 0, gain: 1.0, worth: 1.0 };
         let (leaves, picked, rows) = (Vec::new(), vec![root], Vec::new());
         Growth { ask, sampling, leaves, picked, needed: 0, root: None, rows, nodes: 0, choices: (0.0, 0) }
     }
 
     /// Which of the drafter's rows a leaf's logits are, if they are computed.
-    pub(super) fn logits(&self, leaf: &Leaf) -> Option<usize> {
+    pub(crate) fn logits(&self, leaf: &Leaf) -> Option<usize> {
         match leaf.row {
             None => self.root,
             Some(row) => self.rows.get(row as usize).copied(),
@@ -68,25 +68,25 @@ impl Growth {
     }
 
     /// The first leaf of this round that is not computed.
-    pub(super) fn missing(&self) -> Option<&Leaf> {
+    pub(crate) fn missing(&self) -> Option<&Leaf> {
         self.picked.iter().find(|leaf| self.logits(leaf).is_none())
     }
 
     /// Leaves of this round that are not computed are not continued.
-    pub(super) fn drop_missing(&mut self) {
+    pub(crate) fn drop_missing(&mut self) {
         let mut picked = std::mem::take(&mut self.picked);
         picked.retain(|leaf| self.logits(leaf).is_some());
         self.picked = picked;
     }
 
     /// Whether nothing that was computed before is wanted any more.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(crate) fn is_fresh(&self) -> bool {
         self.leaves.is_empty() && self.picked.iter().all(|leaf| self.logits(leaf).is_none())
     }
 
     /// Takes out the leaves that are to be continued together, where `room` more nodes fit and branches end at
     /// `depth_max`: the greatest gain first.
-    pub(super) fn take(&mut self, room: usize, depth_max: usize) -> Vec<Leaf> {
+    pub(crate) fn take(&mut self, room: usize, depth_max: usize) -> Vec<Leaf> {
         if room == 0 {
             return Vec::new();
         }

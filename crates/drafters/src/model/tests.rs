@@ -1,10 +1,11 @@
 //! The draft model's bookkeeping: what it runs, what it has cached, where it stops. (Its law is proved by enumeration,
 //! in the workshop's tests.)
 
+use super::grow::Leaf;
 use super::*;
 use crate::trial::Likeliest;
 use foretoken_speculation::budget::Limits;
-use foretoken_speculation::{Address, DraftTree, Law, Probes, Promise, Proposal, Sampling};
+use foretoken_speculation::{Address, DraftTree, Evidence, Law, Probes, Promise, Proposal, Sampling};
 
 /// Says that token t is followed by t + 1, with this logit against zeros, or by t + 2, with a logit of its own; notes
 /// what it was asked.

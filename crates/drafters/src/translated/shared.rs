@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use crate::scorer::common_prefix;
 use crate::translate::{Reading, Translator};
-use crate::{LogitRows, ScoreAsk, Scorer};
+use crate::{HiddenInput, LogitRows, ScoreAsk, Scorer};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
 /// So many last tokens of what the assistant reads of a final text are thought to change yet with what follows.
@@ -133,7 +133,8 @@ impl<S: Scorer, T: Translator> SharedScorer<S, T> {
             let start = self.texts[&sequence].ran.len();
             let tokens = &self.translator.assistant_tokens(sequence)[start..];
             let certain = self.texts[&sequence].certain.min(start + tokens.len());
-            ScoreAsk { sequence, start, tokens, parents: &[], computed: 0, wanted: last, certain }
+            let (parents, hidden_in) = (&[][..], HiddenInput::None);
+            ScoreAsk { sequence, start, tokens, parents, computed: 0, wanted: last, certain, hidden_in }
         };
         let asks: Vec<ScoreAsk<'_>> = running().zip(lasts.iter().map(|last| last.as_slice())).map(score_ask).collect();
         self.rows.clear();

@@ -9,9 +9,9 @@
 
 use foretoken_speculation::ReadAsk;
 
-use super::{DraftPass, Drafters, SUSPECT_CALLS, guarded};
+use super::{DraftPass, Drafters, SUSPECT_CALLS, guarded, hidden_rows};
 use crate::meter::Call;
-use crate::sequence::Sequence;
+use crate::sequence::{HiddenRows, Sequence};
 use crate::weighing::{READ_ALONG, Who};
 
 /// Tokens of a piece, where it is not known what reading takes; and the least of any piece, so that texts come to an
@@ -45,7 +45,10 @@ impl Drafters {
             let Some(who) = self.who(number, sequence, sequence.budget.limits().nodes_max) else { continue };
             let is_auto = sequence.request.budget.is_auto();
             let is_worth = || pass.weighing.is_worth_asking(sequence, pass.meter.costs(), who, &[]);
-            let (done, until) = (sequence.tokens.len() - who.unread, sequence.cached + take);
+            // Who reads the target's hidden states reads what was told before this pass.
+            let needs_told = hidden_rows(&self.members[usize::from(number)].needs) == HiddenRows::All;
+            let told = if needs_told { sequence.told() + 1 } else { usize::MAX };
+            let (done, until) = (sequence.tokens.len() - who.unread, told.min(sequence.cached + take));
             if who.has_network && until > done && (!is_auto || is_worth()) {
                 let until = until.min(done.saturating_add(self.piece(number, pass)));
                 pass.note_reading(Reading { number, at, until }, until - done);

@@ -55,7 +55,7 @@ impl Twin {
             context_max: 1000,
             rows_max: 6,
             groups: groups.clone(),
-            sources: None,
+            ..Capacity::default()
         });
         let trees = pages.groups.iter_mut().filter_map(|pages| pages.prefixes.tree());
         trees.for_each(|tree| tree.key_bits = key_bits);

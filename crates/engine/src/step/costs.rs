@@ -45,8 +45,8 @@ impl Engine {
         if !self.is_idle() || !self.sources.is_empty() {
             return;
         }
-        let Capacity { rows_max, vocabulary, .. } = *self.executor.capacity();
-        self.drafters.measure(&mut self.meter, &*self.clock, vocabulary);
+        let Capacity { rows_max, vocabulary, hidden, .. } = *self.executor.capacity();
+        self.drafters.measure(&mut self.meter, &*self.clock, [vocabulary, hidden.width]);
         let unknown = MEASURED.into_iter().filter(|rows| !self.meter.knows_pass(*rows));
         let unknown: Vec<usize> = unknown.collect();
         if unknown.is_empty() {

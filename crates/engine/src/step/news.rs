@@ -5,6 +5,7 @@
 use foretoken_speculation::{DraftTree, News, NodeId};
 
 use super::Engine;
+use crate::faults::{Fault, is_made};
 use crate::scheduler::Scheduled;
 
 /// The first rows of a sequence among those of the pass: of those whose logits are wanted, and of those whose hidden
@@ -32,7 +33,10 @@ impl Engine {
         let probes_from = first_rows.wanted + 1 + tree.len();
         // Hidden states: of prompt tokens and the pending one, which end at `old_len`, then of the nodes of the tree.
         let before = sequence.rows.hidden.len().saturating_sub(tree.len());
-        let kept = (0..before).chain(path.iter().filter(|_| before > 0).map(|node| before + node.index()));
+        let node_of = |(i, node): (usize, &NodeId)| {
+            if is_made(Fault::HiddenRowsOfRefusedNodes) { before + i } else { before + node.index() }
+        };
+        let kept = (0..before).chain(path.iter().filter(|_| before > 0).enumerate().map(node_of));
         let kept: Vec<usize> = kept.map(|row| first_rows.hidden + row).collect();
         let failures = drafters.tell(numbers, |number, layers, observe| {
             let own = sequence.probes.sources().iter().enumerate().filter(|(_, source)| **source == number);

@@ -45,6 +45,11 @@ fn largest_logits_without_the_sum_of_the_row_are_caught() {
 }
 
 #[test]
+fn hidden_rows_of_the_pass_before_are_caught() {
+    assert!(is_caught(Fault::HiddenOfPassBefore));
+}
+
+#[test]
 fn a_state_that_passes_guesses_is_caught() {
     assert!(is_caught(Fault::GuessPassed));
 }

@@ -13,6 +13,7 @@ mod failing;
 mod families;
 mod far;
 mod flat;
+mod heads;
 mod hidden;
 mod late;
 mod numbers;

@@ -33,7 +33,7 @@ fn read(model: &mut Model, tables: &[PageTable]) {
 fn save(model: &Model, group: usize, table: &PageTable) -> Vec<u8> {
     let mut bytes = Vec::new();
     model.save_rows(CacheRows { group, table, positions: 0..LEN }, &mut bytes).unwrap();
-    assert_eq!(bytes.len(), LEN * model.saved_bytes(group).unwrap());
+    assert_eq!(bytes.len(), model.saved_bytes(group).unwrap().of(LEN));
     bytes
 }
 
@@ -86,7 +86,7 @@ fn rows_are_the_same_in_whatever_pages_they_are_loaded() {
             // A part of them is a part of the bytes.
             let mut part = Vec::new();
             model.save_rows(CacheRows { group, table: to, positions: 7..19 }, &mut part).unwrap();
-            let row_bytes = model.saved_bytes(group).unwrap();
+            let row_bytes = model.saved_bytes(group).unwrap().row;
             assert_eq!(part, saved[7 * row_bytes..19 * row_bytes], "{name}");
         }
         let gone = vec![PageId::GONE; 5];

@@ -4,11 +4,12 @@
 
 use foretoken_drafters::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_drafters::{
-    JacobiDrafter, LlmaDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter, PredictionDrafter,
-    RandomDrafter, SharedScorer, SuffixDrafter, TranslatedDrafter,
+    HeadDrafter, JacobiDrafter, LlmaDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter,
+    PredictionDrafter, RandomDrafter, SharedScorer, SuffixDrafter, TranslatedDrafter,
 };
 use foretoken_speculation::{Ask, Chance, Drafter, NodeId, Proposal, Sampling, Token};
 
+use crate::head::{HeadScorer, ToyHead, near};
 use crate::table::{Table, TableScorer, mix};
 use crate::twin::TwinScorer;
 use crate::vocabulary;
@@ -26,6 +27,7 @@ pub fn drafters() -> Vec<Registered> {
     let mut all = continuations();
     all.extend(with_a_model());
     all.extend(with_states());
+    all.extend(heads());
     all.extend(with_trees_of_a_model());
     all.extend(without_a_model());
     all.extend(tries());
@@ -159,6 +161,42 @@ fn with_states() -> Vec<Registered> {
                 scorer.forgets = true;
                 let mut drafter = ModelDrafter::new(scorer);
                 drafter.settings.p_split = Some(0.2);
+                Box::new(drafter)
+            },
+        },
+    ]
+}
+
+/// Heads that read the target's hidden states, and then their own.
+fn heads() -> Vec<Registered> {
+    vec![
+        Registered {
+            name: "head",
+            make: |t| Box::new(HeadDrafter::new(HeadScorer::new(ToyHead::new(near(t, 4), 3, 200, 64)))),
+        },
+        Registered {
+            name: "head in trees, with few rows a pass, of which some fail",
+            make: |t| {
+                let head = ToyHead::new(near(t, 3), 2, 400, 5).with_failing_passes(3);
+                let mut drafter = HeadDrafter::new(HeadScorer::new(head));
+                (drafter.settings.p_split, drafter.depth_max) = (Some(0.15), 4);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "head with a state, in trees",
+            make: |t| {
+                let head = ToyHead::new(near(t, 3), 2, 400, 7).with_states(20);
+                let mut drafter = HeadDrafter::new(HeadScorer::new(head));
+                drafter.settings.p_split = Some(0.2);
+                Box::new(drafter)
+            },
+        },
+        Registered {
+            name: "head with little room, with p-min",
+            make: |t| {
+                let mut drafter = HeadDrafter::new(HeadScorer::new(ToyHead::new(near(t, 5), 2, 20, 3)));
+                (drafter.settings.p_min, drafter.unread_max) = (Some(0.2), 9);
                 Box::new(drafter)
             },
         },

@@ -14,6 +14,7 @@ use foretoken_speculation::{
 };
 use foretoken_testkit::dial::{Dial, enumerate, enumerate_coupled};
 use foretoken_testkit::table::{Joint, Table, distance};
+use foretoken_testkit::toy::hidden_state;
 
 /// A verify function: the product's, or a canary.
 pub type Verify<'a> = &'a dyn Fn(&DraftTree, &mut dyn TargetLaws, Promise, Pass, &mut dyn Chance) -> Verdict;
@@ -101,10 +102,16 @@ impl<'a> Setup<'a> {
             let asked: Vec<u8> = (0..drafters.len() as u8).collect();
             experience.learn(&asked, &candidates, &verdict.tokens, |_| {});
             experience.learn_pass(verdict.tokens.len(), 1.0);
+            let told = if tokens.len() == self.prompt.len() { 0 } else { tokens.len() - 1 };
             tokens.extend(&verdict.tokens);
             for drafter in drafters.iter_mut() {
                 let emitted = &verdict.tokens;
                 let (tree, path) = (&tree, &verdict.path);
+                let layers = drafter.needs().hidden_layers;
+                let states =
+                    |at: usize| layers.iter().map(|layer| hidden_state(*layer, &tokens[..=at])).collect::<Vec<_>>();
+                let states: Vec<_> = (told..tokens.len() - 1).flat_map(states).collect();
+                let hidden: Vec<&[f32]> = states.iter().map(|state| &state[..]).collect();
                 drafter.observe(&[News {
                     sequence,
                     tokens: &tokens,
@@ -112,8 +119,8 @@ impl<'a> Setup<'a> {
                     tree,
                     path,
                     probes: &[],
-                    hidden_from: 0,
-                    hidden: &[],
+                    hidden_from: told,
+                    hidden: &hidden,
                 }]);
             }
         }

@@ -1,0 +1,228 @@
+//! What a head is asked to run: which hidden row goes with which token, and when it is silent. (Its laws and rows over
+//! many passes are held to a toy head in the workshop.)
+
+use super::*;
+use crate::trial::Likeliest;
+use foretoken_speculation::budget::Limits;
+use foretoken_speculation::{DraftTree, Probes, Promise, Sampling, Tenant};
+
+const SEQUENCE: SequenceId = SequenceId(3);
+
+/// What it was asked: where the span starts, its tokens and how many are computed, and the hidden rows with their kind.
+type Asked = (usize, Vec<Token>, usize, char, Vec<f32>);
+
+/// Says that token t is followed by t + 1, nearly for certain, or by t + 2; its own hidden state is the token.
+#[derive(Debug, Default)]
+struct Successor {
+    asked: Vec<Asked>,
+    /// Rows that are cached.
+    rows: usize,
+    /// Nothing is run.
+    refuses: bool,
+    /// It cannot go back without forgetting everything.
+    forgets: bool,
+    closed: usize,
+}
+
+impl Scorer for Successor {
+    fn open(&mut self, _sequence: SequenceId, _tenant: Tenant) {}
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
+        for ask in asks {
+            let (kind, hidden) = match ask.hidden_in {
+                HiddenInput::None => panic!("no hidden rows: {ask:?}"),
+                HiddenInput::Target(rows) => ('t', rows),
+                HiddenInput::Own(rows) => ('o', rows),
+            };
+            assert!(ask.certain >= ask.start && self.rows >= ask.start + ask.computed, "{} rows: {ask:?}", self.rows);
+            self.asked.push((ask.start, ask.tokens.to_vec(), ask.computed, kind, hidden.to_vec()));
+            if self.refuses {
+                ask.wanted.iter().for_each(|_| rows.push(None));
+                continue;
+            }
+            self.rows = ask.start + ask.tokens.len();
+            for row in ask.wanted {
+                let token = ask.tokens[*row as usize];
+                let mut logits = [0.0; 10];
+                (logits[(token as usize + 1) % 10], logits[(token as usize + 2) % 10]) = (5.0, 4.5);
+                rows.push_with_hidden(&logits, &[token as f32]);
+            }
+        }
+    }
+    fn target_layers(&self) -> &[usize] {
+        &[4, 1]
+    }
+    fn truncate(&mut self, _sequence: SequenceId, len: usize) -> usize {
+        self.rows = if self.forgets { 0 } else { len };
+        self.rows
+    }
+    fn keep_path(&mut self, _sequence: SequenceId, start: usize, rows: &[u32]) {
+        panic!("rows {rows:?} behind {start} of guesses are kept");
+    }
+    fn close(&mut self, _sequence: SequenceId) {
+        self.closed += 1;
+    }
+    fn context_max(&self) -> usize {
+        9
+    }
+}
+
+fn drafter() -> HeadDrafter<Successor> {
+    let mut drafter = HeadDrafter::new(Successor::default());
+    drafter.open(&Opening::new(SEQUENCE, &[]));
+    drafter
+}
+
+fn draft(drafter: &mut HeadDrafter<Successor>, tokens: &[Token], nodes: usize) -> DraftTree {
+    drafter.scorer.asked.clear();
+    let mut tree = DraftTree::new();
+    let ask = Ask {
+        sequence: SEQUENCE,
+        tokens,
+        prompt_len: 1,
+        written_len: tokens.len(),
+        constraint: None,
+        sampling: &Sampling { temperature: 0.0, ..Sampling::default() },
+        promise: Promise::Exact,
+        seed: 0,
+        request: 0,
+        outlook: None,
+        limits: Limits::nodes(nodes),
+        settings: DraftSettings::default(),
+        tree: &mut tree,
+        probes: &mut Probes::default(),
+        source: 0,
+    };
+    drafter.draft(&mut [ask], &mut Likeliest::default());
+    tree
+}
+
+/// Tells the hidden states of the tokens from `from` on, but for the last: of layers 4 and 1 the position and 100 more.
+fn tell(drafter: &mut HeadDrafter<Successor>, tokens: &[Token], from: usize) {
+    let states: Vec<[f32; 1]> =
+        (from..tokens.len() - 1).flat_map(|at| [at as f32, at as f32 + 100.0]).map(|state| [state]).collect();
+    let hidden: Vec<&[f32]> = states.iter().map(|state| &state[..]).collect();
+    drafter.observe(&[News {
+        sequence: SEQUENCE,
+        tokens,
+        emitted: &[],
+        tree: &DraftTree::new(),
+        path: &[],
+        probes: &[],
+        hidden_from: from,
+        hidden: &hidden,
+    }]);
+}
+
+fn read(drafter: &mut HeadDrafter<Successor>, tokens: &[Token], until: usize) {
+    drafter.scorer.asked.clear();
+    let (sampling, promise) = (&Sampling::default(), Promise::Exact);
+    drafter.read(&[ReadAsk { sequence: SEQUENCE, tokens, prompt_len: 1, until, sampling, promise }]);
+}
+
+#[test]
+fn a_token_is_read_beside_the_states_before_it_and_a_guess_beside_the_row_that_it_continues() {
+    let mut drafter = drafter();
+    assert_eq!(drafter.needs(), Needs { hidden_layers: vec![4, 1], prompt_rows: true, ..Needs::default() });
+    let text = [7, 8, 3];
+    assert!(draft(&mut drafter, &text, 3).is_empty() && draft(&mut drafter, &text[..1], 3).is_empty());
+    assert_eq!(drafter.scorer.asked, [], "nothing is known yet");
+    tell(&mut drafter, &text, 0);
+    assert_eq!(draft(&mut drafter, &text, 3).tokens(), [4, 5, 6]);
+    let first = (0, vec![8, 3], 0, 't', vec![0.0, 100.0, 1.0, 101.0]);
+    let guesses = [(2, vec![4], 0, 'o', vec![3.0]), (2, vec![4, 5], 1, 'o', vec![4.0])];
+    assert_eq!(drafter.scorer.asked, [[first].as_slice(), &guesses].concat());
+    // Two guesses were accepted: they are read again, beside what the target says of them.
+    let text = [7, 8, 3, 4, 5, 9];
+    assert_eq!(drafter.unread(SEQUENCE, 6), 3);
+    tell(&mut drafter, &text, 2);
+    assert_eq!(draft(&mut drafter, &text, 1).tokens(), [0]);
+    let again = (2, vec![4, 5, 9], 0, 't', vec![2.0, 102.0, 3.0, 103.0, 4.0, 104.0]);
+    assert_eq!(drafter.scorer.asked, [again]);
+    // Asked for the same text again it runs the last row again, for what follows it.
+    assert_eq!(draft(&mut drafter, &text, 1).tokens(), [0]);
+    assert_eq!(drafter.scorer.asked, [(4, vec![9], 0, 't', vec![4.0, 104.0])]);
+    assert_eq!(drafter.work().map(|work| (work.read, work.passes)), Some((2 + 3 + 1, 3 + 1 + 1)));
+}
+
+#[test]
+fn siblings_are_read_beside_their_own_parents() {
+    let mut drafter = drafter();
+    drafter.settings.p_split = Some(0.2);
+    tell(&mut drafter, &[1, 2], 0);
+    let tree = draft(&mut drafter, &[1, 2], 9);
+    assert!(!tree.is_chain());
+    let mut seen = 0;
+    for (_, tokens, computed, kind, hidden) in &drafter.scorer.asked[1..] {
+        assert_eq!((*kind, hidden.len()), ('o', tokens.len() - computed));
+        for (token, own) in tokens[*computed..].iter().zip(hidden) {
+            // Of the root 2, and then of tokens that follow it by one or two.
+            assert!([1, 2].contains(&(*token as i32 - *own as i32)), "{token} behind {own}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "{seen}");
+}
+
+#[test]
+fn a_prompt_is_read_as_far_as_it_was_told() {
+    let (mut drafter, text) = (drafter(), [5, 6, 7, 8, 9]);
+    read(&mut drafter, &text, 4);
+    assert_eq!(drafter.scorer.asked, []);
+    tell(&mut drafter, &text[..3], 0);
+    read(&mut drafter, &text, 2);
+    assert_eq!(drafter.scorer.asked, [(0, vec![6], 0, 't', vec![0.0, 100.0])]);
+    read(&mut drafter, &text, 5);
+    assert_eq!(drafter.scorer.asked, [(1, vec![7], 0, 't', vec![1.0, 101.0])]);
+    assert_eq!(drafter.unread(SEQUENCE, 5), 2);
+    // What is computed again was told before, and what is refused is asked for again.
+    tell(&mut drafter, &text, 0);
+    drafter.scorer.refuses = true;
+    read(&mut drafter, &text, 5);
+    assert!(draft(&mut drafter, &text, 2).is_empty());
+    drafter.scorer.refuses = false;
+    assert_eq!(draft(&mut drafter, &text, 1).tokens(), [0]);
+    assert_eq!(drafter.scorer.asked, [(2, vec![8, 9], 0, 't', vec![2.0, 102.0, 3.0, 103.0])]);
+}
+
+#[test]
+fn where_something_is_missing_it_is_silent_from_then_on() {
+    let text = [5, 6, 7, 8, 9];
+    let told = |from, unread_max, forgets| {
+        let mut drafter = drafter();
+        (drafter.unread_max, drafter.scorer.forgets) = (unread_max, forgets);
+        tell(&mut drafter, &text[..3], from);
+        let first = draft(&mut drafter, &text[..3], 2).len();
+        tell(&mut drafter, &text, 2);
+        let second = draft(&mut drafter, &text, 2).len();
+        let (unread, closed) = (drafter.unread(SEQUENCE, 5), drafter.scorer.closed);
+        drafter.close(SEQUENCE);
+        assert_eq!(drafter.scorer.closed, 1, "once");
+        (first, second, unread, closed)
+    };
+    assert_eq!(told(0, 9, false), (2, 2, 0, 0));
+    assert_eq!(told(1, 9, false), (0, 0, 0, 1), "the first token's states were not told");
+    assert_eq!(told(0, 1, false), (0, 0, 0, 1), "more waits than may");
+    assert_eq!(told(0, 9, true), (2, 0, 0, 1), "what was forgotten would have to be read again");
+}
+
+#[test]
+fn a_text_that_is_too_long_is_not_drafted_for() {
+    let mut drafter = drafter();
+    // The first token has no row: nine rows are a text of ten tokens, behind which one can be guessed.
+    let text: Vec<Token> = (0..11).map(|at| at % 10).collect();
+    tell(&mut drafter, &text[..9], 0);
+    assert_eq!(draft(&mut drafter, &text[..9], 4).len(), 2);
+    tell(&mut drafter, &text[..10], 8);
+    assert_eq!(draft(&mut drafter, &text[..10], 4).len(), 1);
+    tell(&mut drafter, &text, 9);
+    assert_eq!((draft(&mut drafter, &text, 4).len(), drafter.unread(SEQUENCE, 11)), (0, 0));
+}
+
+#[test]
+#[should_panic(expected = "a text was taken back")]
+fn a_text_never_goes_back() {
+    let mut drafter = drafter();
+    tell(&mut drafter, &[5, 6, 7], 0);
+    draft(&mut drafter, &[5, 6, 7], 1);
+    draft(&mut drafter, &[5, 8, 7], 1);
+}

@@ -1,0 +1,119 @@
+//! How a draft goes on from the logits of a pass: tokens are drawn behind a leaf, offered, and judged.
+//!
+//! The same for every drafter with a network, whatever it reads. Left out: which leaves are continued (`grow`), and who
+//! computes their rows.
+
+use super::cache::Cached;
+use super::grow::{Growth, Leaf};
+use crate::LogitRows;
+use foretoken_speculation::{Ask, Branch, Chance, Draws, Evidence, NodeId, Outlook, RawLaw, Scratch, Token};
+
+/// How far a draft may go.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Bounds {
+    /// Draft length: most tokens of a branch.
+    pub depth_max: usize,
+    /// Most tokens of a text, guesses included, that the network can say something behind.
+    pub tokens_max: usize,
+}
+
+/// Buffers that are used again from node to node.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    scratch: Scratch,
+    path: Vec<Token>,
+    /// The likeliest tokens of a greedy law.
+    likeliest: Vec<Token>,
+    draws: Draws,
+    /// What was offered under one node, with the drafter's confidence.
+    children: Vec<(NodeId, f32, Evidence)>,
+}
+
+impl Buffers {
+    /// Continues the picked leaves, and picks the next, until one of them is missing. Whether there is any. A leaf
+    /// whose row has no logits, or was refused, ends its branch; others go on.
+    pub(crate) fn advance(
+        &mut self,
+        cached: &mut Cached,
+        growth: &mut Growth,
+        rows: &LogitRows,
+        bounds: Bounds,
+        ask: &mut Ask<'_>,
+        chance: &mut dyn Chance,
+    ) -> bool {
+        if growth.missing().is_some() {
+            cached.truncate(growth.rows.len());
+            growth.drop_missing();
+        }
+        while growth.missing().is_none() {
+            for leaf in std::mem::take(&mut growth.picked) {
+                if ask.has_room() {
+                    self.expand(ask, growth, leaf, rows, bounds, chance);
+                }
+            }
+            growth.picked = growth.take(ask.room(), bounds.depth_max);
+            for leaf in &mut growth.picked {
+                leaf.row = Some(cached.enter(leaf.parent_row, leaf.token));
+            }
+            growth.needed = cached.tokens.len();
+            if growth.picked.is_empty() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Draws and offers the tokens after a leaf. How many siblings there are is a function of the law alone, one for
+    /// each token whose raw probability is above `p_split`, and at least one: it never looks at what was drawn.
+    fn expand(
+        &mut self,
+        ask: &mut Ask<'_>,
+        growth: &mut Growth,
+        leaf: Leaf,
+        rows: &LogitRows,
+        bounds: Bounds,
+        chance: &mut dyn Chance,
+    ) {
+        let row =
+            growth.logits(&leaf).unwrap_or_else(|| panic!("row {:?} of {:?} was not run", leaf.row, ask.sequence));
+        let Some(logits) = rows.row(row) else { return };
+        let Self { scratch, path, likeliest, draws, children } = self;
+        ask.tree.path_into(leaf.node, path);
+        let (context, settings) = (ask.context(path), ask.settings);
+        let law = growth.sampling.as_ref().unwrap_or(ask.sampling).law_with(logits, &context, scratch);
+        let raw = RawLaw::new(logits);
+        let count = match settings.p_split.unwrap_or(1.0) {
+            p_split if p_split < 1.0 && ask.room() > 1 => raw.count_above(p_split).clamp(1, ask.room()),
+            _ => 1,
+        };
+        likeliest.clear();
+        if law.is_point() && count > 1 {
+            scratch.likeliest(count, likeliest);
+        }
+        ask.draw(leaf.node, law, count, likeliest, chance, draws);
+        children.clear();
+        for &(token, q) in &draws.tokens {
+            let confidence = raw.log_probability(token).exp();
+            let evidence = Evidence::of_law(confidence, q);
+            let node = ask.tree.suggest(leaf.node, token, draws.proposal, ask.source, evidence);
+            children.push((node, confidence, evidence));
+        }
+        growth.nodes += children.len();
+        growth.choices.0 += children.first().map_or(0.0, |child| child.1);
+        growth.choices.1 += 1;
+        let depth = leaf.depth + 1;
+        if depth >= bounds.depth_max || ask.tokens.len() + depth > bounds.tokens_max {
+            return;
+        }
+        for &(node, confidence, evidence) in children.iter() {
+            let (token, gain) = (ask.tree.token(node), leaf.gain * confidence);
+            let acceptance = |outlook: Outlook<'_>| outlook.acceptance(ask.source, evidence, depth);
+            let worth = leaf.worth * ask.outlook.map_or(1.0, acceptance);
+            let room = (bounds.depth_max - depth).min(ask.room());
+            if ask.goes_on(token, (confidence, gain), Branch { gain: worth, depth, nodes: growth.nodes, room }) {
+                let (node, parent_row) = (Some(node), leaf.row);
+                growth.leaves.push(Leaf { node, token, parent_row, row: None, depth, gain, worth });
+            }
+        }
+    }
+}

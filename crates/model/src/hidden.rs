@@ -1,0 +1,233 @@
+//! Hidden rows: what a network tells of its hidden states, and what one reads beside its tokens.
+//!
+//! A *head* (Li et al. 2024, EAGLE; 2025, EAGLE-3; the layers of DeepSeek-V3 that predict further tokens) drafts for a
+//! target from the target's own hidden states. It is an executor like any other, with a cache and rows to score, whose
+//! spans carry hidden rows beside their tokens: for text that is written the target's, for its own guesses its own. A
+//! row reads a token and the hidden states of the position *before* it, of the target or of the row that it continues,
+//! and says what follows the token. The first token of a text has no position before it and no row: row `i` of a head
+//! reads token `i + 1` of the text beside the target's hidden states of token `i`.
+//!
+//! The two kinds differ in width as a rule: a head reads several layers of the target and brings them to its own width
+//! with a matrix that its own hidden states do not pass. So a span says which kind its rows are.
+//!
+//! Left out: who keeps the target's rows until they are read (`foretoken_drafters::HeadDrafter`).
+
+use std::fmt;
+
+use crate::executor::Capacity;
+
+/// The hidden rows that the rows of a span read beside their tokens, one for each row that is not computed, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum HiddenInput<'a> {
+    /// None: the network reads tokens alone.
+    #[default]
+    None,
+    /// The target's, `[rows, target_layers.len() * target_width]`: of each row the hidden states of the position before
+    /// it, a layer behind the other in the order of [`HiddenReads::target_layers`].
+    Target(&'a [f32]),
+    /// The network's own, `[rows, width]` ([`HiddenStates::width`]): of each row those of the row that it continues,
+    /// behind [`HiddenReads::own_layer`].
+    Own(&'a [f32]),
+}
+
+/// What hidden states a network can tell ([`Batch::hidden_layers`](crate::Batch::hidden_layers)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HiddenStates {
+    /// Layers, numbered from 0; 0: it tells none.
+    pub layers: usize,
+    /// Elements of the hidden state behind each.
+    pub width: usize,
+}
+
+/// What hidden rows a network reads beside its tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HiddenReads {
+    /// Layers of the target whose hidden states it reads, in this order. At least one, and none twice.
+    pub target_layers: Vec<usize>,
+    /// Elements of the target's hidden state behind each.
+    pub target_width: usize,
+    /// The layer of its own whose hidden states it reads for its own guesses.
+    pub own_layer: usize,
+}
+
+/// Why a network cannot draft for a target from its hidden states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadProblem {
+    /// The field of the head's [`Capacity`].
+    pub field: &'static str,
+    /// What the target wants there.
+    pub expected: String,
+    /// What the head says.
+    pub found: String,
+}
+
+impl fmt::Display for HeadProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, expected, found } = self;
+        write!(f, "head: {field}: expected {expected}, found {found}")
+    }
+}
+
+impl std::error::Error for HeadProblem {}
+
+impl HiddenReads {
+    /// Elements of a hidden row of the target.
+    pub fn row_width(&self) -> usize {
+        self.target_layers.len() * self.target_width
+    }
+
+    /// What makes no sense of it, by field, of a network that tells these hidden states of itself.
+    pub(crate) fn problem(&self, own: HiddenStates) -> Option<String> {
+        let Self { target_layers, target_width, own_layer } = self;
+        let twice = target_layers.iter().enumerate().find(|(i, layer)| target_layers[..*i].contains(layer));
+        if target_layers.is_empty() {
+            return Some("hidden_in.target_layers: expected at least one, found none".to_string());
+        }
+        if let Some((_, layer)) = twice {
+            return Some(format!("hidden_in.target_layers: expected each once, found {layer} twice"));
+        }
+        if *target_width == 0 {
+            return Some("hidden_in.target_width: expected at least 1, found 0".to_string());
+        }
+        let is_told = *own_layer < own.layers && own.width > 0;
+        let found = || format!("hidden_in.own_layer: expected a layer that hidden has, {own:?}, found {own_layer}");
+        (!is_told).then(found)
+    }
+}
+
+impl Capacity {
+    /// What keeps this network from drafting for a target from its hidden states, by field: it reads none, or layers
+    /// that the target does not have, or rows of another width, or it has another vocabulary.
+    pub fn head_problem(&self, target: &Capacity) -> Option<HeadProblem> {
+        let problem = |field, expected: String, found: String| Some(HeadProblem { field, expected, found });
+        let Some(reads) = &self.hidden_in else {
+            return problem("hidden_in", "a network that reads hidden rows".to_string(), "None".to_string());
+        };
+        let HiddenStates { layers, width } = target.hidden;
+        if let Some(layer) = reads.target_layers.iter().find(|layer| **layer >= layers) {
+            let expected = format!("layers below {layers} (the target's)");
+            return problem("hidden_in.target_layers", expected, layer.to_string());
+        }
+        if reads.target_width != width {
+            let expected = format!("{width} (the target's hidden.width)");
+            return problem("hidden_in.target_width", expected, reads.target_width.to_string());
+        }
+        if self.vocabulary != target.vocabulary {
+            let expected = format!("{} (the target's)", target.vocabulary);
+            return problem("vocabulary", expected, self.vocabulary.to_string());
+        }
+        None
+    }
+
+    /// That the hidden rows of a span with so many new rows are what the network reads.
+    pub(crate) fn assert_hidden_in(&self, input: HiddenInput<'_>, rows: usize) {
+        let (kind, found, width) = match (input, &self.hidden_in) {
+            (HiddenInput::None, None) => return,
+            (HiddenInput::Target(found), Some(reads)) => ("the target's", found.len(), reads.row_width()),
+            (HiddenInput::Own(found), Some(_)) => ("its own", found.len(), self.hidden.width),
+            (input, reads) => panic!("span: hidden rows {input:?} for a network that reads {reads:?}"),
+        };
+        assert_eq!(found, rows * width, "span: elements of hidden rows, {kind}: {rows} rows of {width}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::{Batch, PageId, Span};
+    use crate::executor::{Group, check};
+
+    fn target() -> Capacity {
+        Capacity {
+            vocabulary: 5,
+            context_max: 8,
+            rows_max: 4,
+            groups: vec![Group::attention(8, 1)],
+            sources: None,
+            hidden: HiddenStates { layers: 4, width: 3 },
+            hidden_in: None,
+        }
+    }
+
+    fn head() -> Capacity {
+        let reads = HiddenReads { target_layers: vec![0, 3], target_width: 3, own_layer: 0 };
+        Capacity { hidden: HiddenStates { layers: 1, width: 2 }, hidden_in: Some(reads), ..target() }
+    }
+
+    #[test]
+    fn a_head_of_another_target_is_named_by_field() {
+        assert_eq!((head().problem(), head().head_problem(&target())), (None, None));
+        let with = |change: fn(&mut Capacity)| {
+            let mut head = head();
+            change(&mut head);
+            head.head_problem(&target()).map(|problem| problem.to_string()).unwrap_or_default()
+        };
+        let reads = |head: &mut Capacity| head.hidden_in.take().expect("a head");
+        let wide = HiddenStates { width: 9, ..target().hidden };
+        assert!(head().head_problem(&Capacity { hidden: wide, ..target() }).is_some());
+        let found = [
+            with(|head| head.hidden_in = None),
+            with(|head| head.hidden_in.as_mut().unwrap().target_width = 4),
+            with(|head| head.hidden_in.as_mut().unwrap().target_layers.push(4)),
+            with(|head| head.vocabulary = 6),
+        ];
+        let expected = [
+            "head: hidden_in: expected a network that reads hidden rows, found None",
+            "head: hidden_in.target_width: expected 3 (the target's hidden.width), found 4",
+            "head: hidden_in.target_layers: expected layers below 4 (the target's), found 4",
+            "head: vocabulary: expected 5 (the target's), found 6",
+        ];
+        assert_eq!(found, expected);
+        let nonsense = |change: fn(&mut HiddenReads)| {
+            let mut head = head();
+            let mut reads = reads(&mut head);
+            change(&mut reads);
+            Capacity { hidden_in: Some(reads), ..head }.problem().unwrap_or_default()
+        };
+        let found = [
+            nonsense(|reads| reads.target_layers.clear()),
+            nonsense(|reads| reads.target_layers.push(3)),
+            nonsense(|reads| reads.target_width = 0),
+            nonsense(|reads| reads.own_layer = 1),
+        ];
+        let expected = [
+            "hidden_in.target_layers: expected at least one, found none",
+            "hidden_in.target_layers: expected each once, found 3 twice",
+            "hidden_in.target_width: expected at least 1, found 0",
+            "hidden_in.own_layer: expected a layer that hidden has, HiddenStates { layers: 1, width: 2 }, found 1",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    /// A span of two rows, of which one is new, with these hidden rows.
+    fn checked(capacity: &Capacity, hidden_in: HiddenInput<'_>) {
+        let tables = [vec![PageId(0)]];
+        let span = Span { tables: &tables, tokens: &[1, 2], computed: 1, hidden_in, ..Span::default() };
+        check(&Batch { spans: &[span], hidden_layers: &[] }, capacity).expect("a sound span");
+    }
+
+    #[test]
+    fn hidden_rows_are_those_of_the_new_rows() {
+        checked(&target(), HiddenInput::None);
+        checked(&head(), HiddenInput::Target(&[0.0; 6]));
+        checked(&head(), HiddenInput::Own(&[0.0; 2]));
+    }
+
+    #[test]
+    #[should_panic(expected = "span: hidden rows None for a network that reads Some")]
+    fn a_span_without_hidden_rows_is_a_bug_where_they_are_read() {
+        checked(&head(), HiddenInput::None);
+    }
+
+    #[test]
+    #[should_panic(expected = "for a network that reads None")]
+    fn a_span_with_hidden_rows_is_a_bug_where_none_are_read() {
+        checked(&target(), HiddenInput::Own(&[0.0; 3]));
+    }
+
+    #[test]
+    #[should_panic(expected = "span: elements of hidden rows, the target's: 1 rows of 6")]
+    fn hidden_rows_of_computed_rows_are_a_bug() {
+        checked(&head(), HiddenInput::Target(&[0.0; 12]));
+    }
+}

@@ -1,0 +1,368 @@
+//! A toy head: an executor that reads hidden rows beside its tokens, and knows which those must be.
+//!
+//! Its cache holds, in the slot that the page table names, the token of a row, the hidden row that it read and of which
+//! kind that was. From the slots that a row sees it works out what it must be given: for a token of the text the
+//! [`hidden_state`] of the toy target at the position before, for a guess its own, which it made up of the row that is
+//! continued and of all that this row saw and read. So a hidden row of the pass before, of a refused row or of a
+//! neighbour is seen, and so is a row of a guess that was kept for good; the head panics with both, its drafter is
+//! dropped, and the engine tells. A text's first token, which no row of a head reads, is found from the first hidden
+//! row.
+//!
+//! Its logits are those of a table, which [`near`] makes one that mostly says what the target says. Left out: what
+//! recurrent states of a head hold; of these it is seen that they pass the text and no guess.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foretoken_drafters::{LogitRows, ScoreAsk, Scorer};
+use foretoken_engine::ExecutorScorer;
+use foretoken_model::executor::check;
+use foretoken_model::{
+    Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HiddenInput, HiddenReads, HiddenStates, HostOutputs,
+    Outputs, PageTable, Source, Span,
+};
+use foretoken_speculation::{SequenceId, Tenant, Token};
+
+use crate::table::{Table, mix};
+use crate::toy::{HIDDEN_LAYERS, HIDDEN_WIDTH, ToyExecutor, hidden_state};
+
+/// Layers of the target that the toy head reads, in no order.
+pub const TARGET_LAYERS: [usize; 3] = [HIDDEN_LAYERS - 1, 0, 3];
+/// Elements of its own hidden rows: another width than the target's.
+const OWN_WIDTH: usize = 2;
+
+/// A mistake that a head can make. Each must turn a test red.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadFault {
+    /// None: the healthy head.
+    None,
+    /// The first of its own hidden rows are those of the pass before.
+    OwnOfPassBefore,
+}
+
+/// What the cache holds of a row.
+#[derive(Clone, Debug)]
+struct Row {
+    /// The text's first token.
+    first: Token,
+    token: Token,
+    /// The hidden row that it read.
+    input: Vec<f32>,
+    /// Whether that was the head's own: the row of a guess.
+    is_guess: bool,
+}
+
+/// See the head of this file.
+pub struct ToyHead {
+    table: Table,
+    capacity: Capacity,
+    slots: Vec<Option<Row>>,
+    /// A pass of several texts fails after so many passes, if any does.
+    fails_every: Option<usize>,
+    passes: Arc<AtomicUsize>,
+    outputs: HostOutputs,
+    fault: HeadFault,
+}
+
+impl ToyHead {
+    /// A healthy head of this table, with `pages` pages of `page_len` positions, and passes of up to `rows_max` rows.
+    pub fn new(table: Table, page_len: usize, pages: usize, rows_max: usize) -> Self {
+        let reads = HiddenReads { target_layers: TARGET_LAYERS.to_vec(), target_width: HIDDEN_WIDTH, own_layer: 0 };
+        let capacity = Capacity {
+            vocabulary: table.vocabulary(),
+            context_max: page_len * pages,
+            rows_max,
+            groups: vec![Group::attention(page_len, pages)],
+            sources: None,
+            hidden: HiddenStates { layers: 1, width: OWN_WIDTH },
+            hidden_in: Some(reads),
+        };
+        let outputs = HostOutputs { vocabulary: table.vocabulary(), width: OWN_WIDTH, ..HostOutputs::default() };
+        let slots = vec![None; page_len * pages];
+        Self { table, capacity, slots, fails_every: None, passes: Arc::default(), outputs, fault: HeadFault::None }
+    }
+
+    /// Counts its passes.
+    pub fn pass_count(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.passes)
+    }
+
+    /// The same, but every so manieth pass fails if it is one of several texts.
+    pub fn with_failing_passes(mut self, every: usize) -> Self {
+        self.fails_every = Some(every);
+        self
+    }
+
+    /// The same with a group of recurrent states, so many: only certain rows are the text's then.
+    pub fn with_states(mut self, slots: usize) -> Self {
+        self.capacity.groups.push(Group::state(slots));
+        self
+    }
+
+    /// The same with a mistake.
+    pub fn with_fault(mut self, fault: HeadFault) -> Self {
+        self.fault = fault;
+        self
+    }
+
+    fn slot(&self, tables: &[PageTable], position: usize) -> usize {
+        let page_len = self.capacity.groups[0].page_len;
+        tables[0][position / page_len].0 as usize * page_len + position % page_len
+    }
+
+    /// The rows that the one behind `parent` sees, itself not among them, read from the cache: those for good, then the
+    /// row's ancestors in the span.
+    fn seen(&self, span: &Span<'_>, parent: Option<usize>) -> Vec<Row> {
+        let mut places: Vec<usize> = std::iter::successors(parent, |row| span.parent(*row)).collect();
+        places.iter_mut().for_each(|row| *row += span.start);
+        places.extend((0..span.start).rev());
+        let row = |place: &usize| {
+            let row = self.slots[self.slot(span.tables, *place)].clone();
+            row.unwrap_or_else(|| panic!("a head sees position {place}, which holds nothing: {span:?}"))
+        };
+        places.iter().rev().map(row).collect()
+    }
+
+    /// Stores row `i` of a span, which is given this hidden row, and sees that it is the right one.
+    fn store(&mut self, span: &Span<'_>, i: usize, input: &[f32], is_guess: bool) {
+        let seen = self.seen(span, span.parent(i));
+        let has_states = self.capacity.groups.len() > 1;
+        assert!(!has_states || is_guess == (i >= span.certain), "row {i}, certain or a guess: {span:?}");
+        let kept = seen[..span.start].iter().position(|row| row.is_guess);
+        assert!(kept.is_none(), "row {kept:?} of a head is kept for good, and was a guess: {span:?}");
+        let of_text = |first: Token| -> Vec<f32> {
+            let text: Vec<Token> = std::iter::once(first).chain(seen.iter().map(|row| row.token)).collect();
+            TARGET_LAYERS.iter().flat_map(|layer| hidden_state(*layer, &text)).collect()
+        };
+        let known = seen.first().map(|row| row.first);
+        let (first, expected) = match (is_guess, known) {
+            (true, Some(first)) => (first, own_state(&seen).to_vec()),
+            (true, None) => panic!("a guess without a text: {span:?}"),
+            (false, Some(first)) => (first, of_text(first)),
+            (false, None) => {
+                let found = (0..self.table.vocabulary() as Token).find(|first| of_text(*first) == input);
+                let first = found.unwrap_or_else(|| panic!("the first hidden row is no token's: {input:?}"));
+                (first, input.to_vec())
+            }
+        };
+        let whose = if is_guess { "its own" } else { "the target's" };
+        assert!(input == expected, "hidden row {i}, {whose}: expected {expected:?}, found {input:?} in {span:?}");
+        let slot = self.slot(span.tables, span.start + i);
+        self.slots[slot] = Some(Row { first, token: span.tokens[i], input: input.to_vec(), is_guess });
+    }
+
+    fn say(&mut self, span: &Span<'_>) {
+        for row in span.wanted {
+            let seen = self.seen(span, Some(*row as usize));
+            let text: Vec<Token> = seen.iter().take(1).map(|row| row.first).collect();
+            let text = [text, seen.iter().map(|row| row.token).collect()].concat();
+            self.outputs.logits.extend(self.table.logits(&text));
+        }
+        for row in span.hidden {
+            let state = own_state(&self.seen(span, Some(*row as usize)));
+            self.outputs.hidden.iter_mut().for_each(|out| out.extend(state));
+        }
+    }
+}
+
+/// The head's own hidden state at the last of these rows, made up: it depends on all of them and on what they read.
+fn own_state(rows: &[Row]) -> [f32; OWN_WIDTH] {
+    let fold = |state: u64, row: &Row| {
+        let state = mix(state ^ u64::from(row.token));
+        row.input.iter().fold(state, |state, value| mix(state ^ u64::from(value.to_bits())))
+    };
+    [rows.len() as f32, (rows.iter().fold(1, fold) >> 40) as f32]
+}
+
+impl Executor for ToyHead {
+    fn open(&mut self, _sequence: u64, source: Option<Source<'_>>) -> Result<(), ExecutorError> {
+        assert!(source.is_none(), "a source for a head: {source:?}");
+        Ok(())
+    }
+
+    fn release(&mut self, _sequence: u64) {}
+
+    fn forward(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
+        check(batch, &self.capacity)?;
+        let passes = 1 + self.passes.fetch_add(1, Ordering::Relaxed);
+        if self.fails_every.is_some_and(|every| passes.is_multiple_of(every) && batch.spans.len() > 1) {
+            return Err(ExecutorError::Failed { message: "a planned failure".to_string() });
+        }
+        assert!(batch.hidden_layers.iter().all(|layer| *layer == 0), "layers {:?} of 1", batch.hidden_layers);
+        let before = std::mem::take(&mut self.outputs.hidden);
+        self.outputs.logits.clear();
+        self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
+        for span in batch.spans {
+            let (rows, is_guess, width) = match span.hidden_in {
+                HiddenInput::Target(rows) => (rows, false, TARGET_LAYERS.len() * HIDDEN_WIDTH),
+                HiddenInput::Own(rows) => (rows, true, OWN_WIDTH),
+                HiddenInput::None => unreachable!("checked: {span:?}"),
+            };
+            for (i, input) in (span.computed..).zip(rows.chunks(width)) {
+                self.store(span, i, input, is_guess);
+            }
+            self.say(span);
+        }
+        if self.fault == HeadFault::OwnOfPassBefore {
+            stay_as(&mut self.outputs.hidden, &before);
+        }
+        Ok(())
+    }
+
+    fn outputs(&self) -> &dyn Outputs {
+        &self.outputs
+    }
+
+    fn rows(&mut self, edit: CacheEdit<'_>) -> Result<(), ExecutorError> {
+        let copied: Vec<(usize, usize)> = match edit {
+            CacheEdit::Move { tables, from, to } => {
+                from.iter().zip(to..).map(|(from, to)| (self.slot(tables, *from), self.slot(tables, to))).collect()
+            }
+            CacheEdit::Copy { from, to, positions } => {
+                positions.map(|position| (self.slot(from, position), self.slot(to, position))).collect()
+            }
+        };
+        copied.into_iter().for_each(|(from, to)| self.slots[to] = self.slots[from].clone());
+        Ok(())
+    }
+
+    fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+}
+
+/// A mistake: of hidden rows, by layer, the first stay what they were in the pass before.
+pub(crate) fn stay_as(hidden: &mut [Vec<f32>], before: &[Vec<f32>]) {
+    for (now, before) in hidden.iter_mut().zip(before) {
+        let len = now.len().min(before.len());
+        now[..len].copy_from_slice(&before[..len]);
+    }
+}
+
+/// A table that says what this one says, but for one context in so many, where its logits are another token's.
+pub fn near(table: &Table, once_in: u64) -> Table {
+    let table = table.clone();
+    Table::new(table.vocabulary(), move |tokens| {
+        let mut row = table.logits(tokens);
+        let state = tokens.iter().fold(7, |state, token| mix(state ^ u64::from(*token)));
+        row.rotate_right(usize::from(state.is_multiple_of(once_in)));
+        row
+    })
+}
+
+/// The bookkeeping of pages is checked after each so many calls.
+const CHECKED: usize = 8;
+
+/// A toy head as drafters see it, whose bookkeeping of pages is checked now and then.
+pub struct HeadScorer {
+    paged: ExecutorScorer,
+    calls: usize,
+}
+
+impl HeadScorer {
+    /// A head for the toy target of a table.
+    pub fn new(head: ToyHead) -> HeadScorer {
+        let target = ToyExecutor::new(head.table.clone(), 1, 1, 1);
+        let paged = ExecutorScorer::for_head(Box::new(head), target.capacity());
+        HeadScorer { paged: paged.unwrap_or_else(|problem| panic!("{problem}")), calls: 0 }
+    }
+}
+
+impl Scorer for HeadScorer {
+    fn open(&mut self, sequence: SequenceId, tenant: Tenant) {
+        self.paged.open(sequence, tenant);
+    }
+
+    fn score(&mut self, asks: &[ScoreAsk<'_>], rows: &mut LogitRows) {
+        self.paged.score(asks, rows);
+        self.calls += 1;
+        if self.calls.is_multiple_of(CHECKED) {
+            self.paged.check_pages().unwrap_or_else(|error| panic!("a head's pages: {error}"));
+        }
+    }
+
+    fn target_layers(&self) -> &[usize] {
+        self.paged.target_layers()
+    }
+
+    fn truncate(&mut self, sequence: SequenceId, len: usize) -> usize {
+        self.paged.truncate(sequence, len)
+    }
+
+    fn keep_path(&mut self, sequence: SequenceId, start: usize, rows: &[u32]) {
+        self.paged.keep_path(sequence, start, rows);
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.paged.close(sequence);
+    }
+
+    fn context_max(&self) -> usize {
+        self.paged.context_max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use foretoken_model::PageId;
+
+    const TEXT: [Token; 4] = [3, 1, 4, 1];
+
+    /// A head that has read the second and third token of the text, and then one guess.
+    struct Read {
+        head: ToyHead,
+        tables: [PageTable; 1],
+    }
+
+    impl Read {
+        fn new() -> Read {
+            let head = ToyHead::new(Table::seeded(7, 40, 3), 4, 3, 8);
+            let mut read = Read { head, tables: [vec![PageId(2), PageId(0)]] };
+            let target = [target_row(0), target_row(1)].concat();
+            read.run(0, &TEXT[1..3], HiddenInput::Target(&target));
+            let own = read.head.outputs().hidden(0, 0).to_vec();
+            read.run(2, &[5], HiddenInput::Own(&own));
+            read
+        }
+
+        fn run(&mut self, start: usize, tokens: &[Token], hidden_in: HiddenInput<'_>) {
+            let (tables, last) = (&self.tables, [tokens.len() as u32 - 1]);
+            let (wanted, hidden) = (&last, &last);
+            let span = Span { tables, start, tokens, wanted, hidden, hidden_in, ..Span::default() };
+            self.head.forward(&Batch { spans: &[span], hidden_layers: &[0] }).expect("a sound span");
+        }
+    }
+
+    /// The hidden row of the target at a position of the text.
+    fn target_row(position: usize) -> Vec<f32> {
+        TARGET_LAYERS.iter().flat_map(|layer| hidden_state(*layer, &TEXT[..=position])).collect()
+    }
+
+    #[test]
+    fn a_text_is_read_beside_the_targets_rows_and_says_what_its_table_says() {
+        let mut read = Read::new();
+        read.run(2, &TEXT[3..], HiddenInput::Target(&target_row(2)));
+        assert_eq!(read.head.outputs().row(0), Table::seeded(7, 40, 3).logits(&TEXT), "the first token is known");
+    }
+
+    #[test]
+    #[should_panic(expected = "hidden row 0, the target's")]
+    fn the_row_of_a_neighbour_is_seen() {
+        Read::new().run(2, &TEXT[3..], HiddenInput::Target(&target_row(1)));
+    }
+
+    #[test]
+    #[should_panic(expected = "hidden row 0, its own")]
+    fn an_own_row_of_before_is_seen() {
+        let mut read = Read::new();
+        let own = read.head.outputs().hidden(0, 0).to_vec();
+        read.run(2, &[5], HiddenInput::Own(&own));
+    }
+
+    #[test]
+    #[should_panic(expected = "row Some(2) of a head is kept for good, and was a guess")]
+    fn a_row_of_a_guess_that_is_kept_is_seen() {
+        Read::new().run(3, &TEXT[3..], HiddenInput::Target(&target_row(3)));
+    }
+}
