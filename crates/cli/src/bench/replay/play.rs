@@ -8,9 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foretoken::store::Store;
 use foretoken_engine::{BudgetKind, Engine, Event, Race, Request, Stats};
-use foretoken_model::{
-    Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HiddenStates, HostOutputs, Outputs, Source,
-};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Group, HostOutputs, Outputs, Source};
 use foretoken_speculation::{Drafter, Token};
 
 use crate::failure::Failure;
@@ -97,15 +95,7 @@ impl Stage {
         // One page holds a text with its tree: nothing is stored in it, so its size costs nothing.
         let room = context + nodes_max + 1;
         let groups = vec![Group::attention(room, 1)];
-        let capacity = Capacity {
-            vocabulary,
-            context_max: room,
-            rows_max: room,
-            groups,
-            sources: None,
-            hidden: HiddenStates::default(),
-            hidden_in: None,
-        };
+        let capacity = Capacity { vocabulary, context_max: room, rows_max: room, groups, ..Capacity::default() };
         let mut engine = Engine::new(Box::new(Player::new(script.clone(), capacity)), 1, room);
         let count = drafters.len() as u8;
         drafters.into_iter().for_each(|drafter| {
