@@ -122,7 +122,8 @@ impl ExecutorScorer {
     /// As [`Engine::new`](crate::Engine::new), and if it has an encoder, which drafts cannot have yet.
     pub fn new(executor: Box<dyn Executor>) -> Self {
         let capacity = executor.capacity();
-        assert_eq!(capacity.problem(), None, "an executor that says of itself");
+        let problem = capacity.problem();
+        assert!(problem.is_none(), "an executor that says of itself {problem:?}");
         assert_eq!(capacity.sources, None, "a draft model with an encoder");
         let has_states = capacity.groups.iter().any(|group| group.kind == Kind::State);
         let pages = Pages::that_keep_all(capacity);

@@ -73,7 +73,8 @@ impl Engine {
     /// If what the executor says of itself makes no sense ([`foretoken_model::Capacity::problem`]).
     pub fn new(executor: Box<dyn Executor>, sequences_max: usize, context: usize) -> Self {
         let capacity = executor.capacity();
-        assert_eq!(capacity.problem(), None, "an executor that says of itself");
+        let problem = capacity.problem();
+        assert!(problem.is_none(), "an executor that says of itself {problem:?}");
         let room = capacity.groups.iter().map(|group| group.room(capacity.rows_max)).min().unwrap_or(0);
         Self {
             pages: Pages::new(capacity),

@@ -197,34 +197,55 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// What makes no sense of what an executor says of itself, by field; nothing as a rule.
-    pub fn problem(&self) -> Option<String> {
+    /// What makes no sense of what an executor says of itself; nothing as a rule.
+    pub fn problem(&self) -> Option<CapacityProblem> {
         let Self { vocabulary, context_max, rows_max, groups, sources } = self;
+        let problem = |field: String, expected: &str, found: String| {
+            Some(CapacityProblem { field, expected: expected.to_string(), found })
+        };
+        let nothing = |field: String| problem(field, "at least 1", "0".to_string());
         for (field, found) in [("vocabulary", vocabulary), ("context_max", context_max), ("rows_max", rows_max)] {
             if *found == 0 {
-                return Some(format!("{field}: expected at least 1, found 0"));
+                return nothing(field.to_string());
             }
         }
         if groups.is_empty() {
-            return Some("groups: expected at least one, found none".to_string());
+            return problem("groups".to_string(), "at least one", "none".to_string());
         }
         for (number, group) in groups.iter().enumerate() {
             let Group { kind, page_len, pages, .. } = group;
-            let named = |field: &str| Some(format!("groups: group {number}: {field}: expected at least 1, found 0"));
+            let of_group = |field: &str| nothing(format!("groups: group {number}: {field}"));
             match (kind, *page_len, *pages) {
-                (Kind::State, _, 0) => return named("slots"),
+                (Kind::State, _, 0) => return of_group("slots"),
                 (Kind::State, ..) if *group != Group::state(*pages) => {
-                    return Some(format!(
-                        "groups: group {number}: expected states as Group::state says, found {group:?}"
-                    ));
+                    let field = format!("groups: group {number}");
+                    return problem(field, "states as Group::state says", format!("{group:?}"));
                 }
-                (Kind::Attention, 0, _) => return named("page_len"),
-                (Kind::Attention, _, 0) => return named("pages"),
+                (Kind::Attention, 0, _) => return of_group("page_len"),
+                (Kind::Attention, _, 0) => return of_group("pages"),
                 _ => {}
             }
         }
         let nothing = sources.as_ref().filter(|sources| sources.longest() == 0 || sources.vocabulary == 0);
-        nothing.map(|found| format!("sources: expected a vocabulary and room for a token, found {found:?}"))
+        let expected = "a vocabulary and room for a token";
+        nothing.and_then(|found| problem("sources".to_string(), expected, format!("{found:?}")))
+    }
+}
+
+/// What makes no sense of a [`Capacity`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapacityProblem {
+    /// The field, and of which group.
+    pub field: String,
+    /// What was expected.
+    pub expected: String,
+    /// What was found.
+    pub found: String,
+}
+
+impl fmt::Display for CapacityProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, found {}", self.field, self.expected, self.found)
     }
 }
 
@@ -450,7 +471,7 @@ mod tests {
         let with = |change: fn(&mut Capacity)| {
             let mut capacity = sound.clone();
             change(&mut capacity);
-            capacity.problem().unwrap_or_default()
+            capacity.problem().map_or(String::new(), |problem| problem.to_string())
         };
         let found = [
             with(|capacity| capacity.rows_max = 0),
