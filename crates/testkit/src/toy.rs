@@ -41,6 +41,10 @@ pub enum Fault {
     PassedTwice,
     /// Of logits that lie far away: the sum that comes with the largest of them is theirs alone.
     SumOfLargestAlone,
+    /// Of two ranks the second does not hear of changes of the cache.
+    RankNotReached,
+    /// The parts of two ranks are gathered in the wrong order.
+    PartsSwapped,
 }
 
 /// What a slot holds before anything is stored there.
