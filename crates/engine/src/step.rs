@@ -231,7 +231,8 @@ impl Engine {
                 let of = || scheduled.iter().map(|entry| &self.running[entry.at].rows);
                 let rows = of().map(|rows| rows.tokens.len()).sum();
                 let wanted = of().map(|rows| rows.wanted.len()).sum();
-                self.made.extend(time.map(|time| Made { rows, wanted, seconds: time.as_secs_f64() }));
+                let read = self.executor.read();
+                self.made.extend(time.map(|time| Made { rows, wanted, seconds: time.as_secs_f64(), read }));
                 self.times.rows += rows;
                 self.times.passes += time.unwrap_or_default();
                 self.settle(scheduled, chance);

@@ -17,7 +17,7 @@ use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Sight, Standing, no
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
-use crate::executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, Source, check};
+use crate::executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, Reading, Source, check};
 use crate::family;
 use crate::layer_inputs::InputBuffers;
 use crate::linear::{Linear, Packing, Unpacked};
@@ -37,6 +37,9 @@ pub struct Model {
     buffers: Buffers,
     pass: Pass,
     outputs: HostOutputs,
+    /// Bytes of all matrices but the head, and of the head.
+    matrices: [usize; 2],
+    read: Reading,
 }
 
 /// What is worked out once a pass, kept between passes for its memory.
@@ -147,7 +150,10 @@ impl Model {
         };
         let outputs = HostOutputs { vocabulary, width: spec.width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
-        Ok(Self { network, products, cache, capacity, buffers, pass, outputs })
+        let head = network.head.packed().bytes;
+        let all: usize = network.matrices().map(|matrix| matrix.packed().bytes).sum();
+        let (matrices, read) = ([all - head, head], Reading::default());
+        Ok(Self { network, products, cache, capacity, buffers, pass, outputs, matrices, read })
     }
 
     /// The network's shape and choices.
@@ -357,7 +363,13 @@ impl Executor for Model {
         }
         self.head();
         // Of a pass that failed nothing counts, so it is enough to look at its end.
-        self.products.take_failure().map_or(Ok(()), Err)
+        if let Some(error) = self.products.take_failure() {
+            return Err(error);
+        }
+        let [body, head] = self.matrices;
+        let bytes = if self.pass.wanted.is_empty() { body } else { body + head };
+        self.read = Reading { bytes, experts: 0 };
+        Ok(())
     }
 
     fn outputs(&self) -> &dyn Outputs {
@@ -374,6 +386,10 @@ impl Executor for Model {
 
     fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+
+    fn read(&self) -> Reading {
+        self.read
     }
 
     fn saved_bytes(&self, group: usize) -> Option<usize> {

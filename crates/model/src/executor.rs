@@ -249,6 +249,15 @@ impl fmt::Display for CapacityProblem {
     }
 }
 
+/// What a pass read of a network's weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Bytes of matrices; 0: nothing is said of them.
+    pub bytes: usize,
+    /// Distinct experts, of all layers together; 0: there are none, or nothing is said of them.
+    pub experts: usize,
+}
+
 /// A network that can be run: the CPU decoder, a toy table, later another machine. Nothing above knows which.
 ///
 /// A sequence is open while spans of it come: from [`open`](Self::open) to [`release`](Self::release). One that gives
@@ -286,6 +295,12 @@ pub trait Executor: Send {
 
     /// How much there is room for.
     fn capacity(&self) -> &Capacity;
+
+    /// What the latest pass that succeeded read of the network's weights: passes of as many rows that read more take
+    /// longer. Who says nothing is known by its rows alone.
+    fn read(&self) -> Reading {
+        Reading::default()
+    }
 
     /// Bytes of a position in a cache group as [`save_rows`](Self::save_rows) writes them; `None` if this executor
     /// saves nothing.
@@ -338,6 +353,10 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
 
     fn capacity(&self) -> &Capacity {
         (**self).capacity()
+    }
+
+    fn read(&self) -> Reading {
+        (**self).read()
     }
 
     fn saved_bytes(&self, group: usize) -> Option<usize> {

@@ -41,7 +41,7 @@ pub use checkpoint::Checkpoint;
 pub use decoder::Model;
 pub use error::{ModelError, Setting};
 pub use executor::{CacheEdit, CacheRows, Capacity, CapacityProblem, Executor, ExecutorError, Group, Keep, Kind};
-pub use executor::{Source, SourceCapacity};
+pub use executor::{Reading, Source, SourceCapacity};
 pub use foretoken_kernels::attention::CacheType;
 pub use linear::{Elements, Table, Unpacked};
 pub use network::{Network, Progress};

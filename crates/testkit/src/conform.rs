@@ -17,6 +17,7 @@ use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
 
 use crate::dial::{enumerate, enumerate_coupled};
+use crate::experts::{Experts, ExpertsExecutor, Hands};
 use crate::forbidding::Forbidding;
 use crate::oracle::{self, decode};
 use crate::ranks::RanksExecutor;
@@ -66,6 +67,8 @@ pub struct Setting {
     pub far: bool,
     /// Whether the executor is two ranks. Such a one has neither states nor an encoder, and its logits are at hand.
     pub ranks: bool,
+    /// Whether the executor has experts, and its logits are at hand.
+    pub experts: bool,
     /// A mistake of the executor.
     pub fault: Fault,
 }
@@ -75,8 +78,21 @@ impl Setting {
     pub fn plain() -> Self {
         let budget = BudgetKind::Heuristic { nodes_max: 9 };
         let (promise, fault) = (Promise::Exact, Fault::None);
-        let (states, about, far, ranks) = (false, false, false, false);
-        Self { promise, budget, batch: 1, page_len: 4, rows_max: 64, window: None, states, about, far, ranks, fault }
+        let (states, about, far, ranks, experts) = (false, false, false, false, false);
+        Self {
+            promise,
+            budget,
+            batch: 1,
+            page_len: 4,
+            rows_max: 64,
+            window: None,
+            states,
+            about,
+            far,
+            ranks,
+            experts,
+            fault,
+        }
     }
 }
 
@@ -184,7 +200,11 @@ fn executor(table: &Table, setting: &Setting) -> Box<dyn Executor> {
     if setting.about {
         toy = toy.with_encoder(SOURCE_MAX, 2, SOURCE_MAX.div_ceil(2) * setting.batch);
     }
-    toy.with_fault(setting.fault).boxed(setting.far)
+    let toy = toy.with_fault(setting.fault);
+    if setting.experts {
+        return Box::new(ExpertsExecutor::new(toy, Experts::default(), Hands::default()));
+    }
+    toy.boxed(setting.far)
 }
 
 /// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters

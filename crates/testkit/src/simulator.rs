@@ -26,6 +26,7 @@ use foretoken_model::Executor;
 use foretoken_speculation::{Constrained, Drafter, SequenceId, Tenant, Token, log_probability};
 
 use crate::conform::{self, drafters};
+use crate::experts::{Experts, ExpertsExecutor, Hands};
 use crate::forbidding::Forbidding;
 use crate::oracle::{self, decode};
 use crate::ranks::RanksExecutor;
@@ -58,6 +59,8 @@ pub struct Run {
     pub far: bool,
     /// Whether it is two ranks: then it has neither states nor an encoder, and its logits are at hand.
     pub ranks: bool,
+    /// Whether it has experts, and its logits are at hand.
+    pub experts: bool,
     /// Texts at a time.
     pub texts_max: usize,
     /// The engine's drafters, by their places in the register; a place behind its end is a drafter that fails now and
@@ -177,7 +180,11 @@ impl Run {
             toy = toy.with_encoder(len_max, page_len, pages);
         }
         let open = toy.open_count();
-        (toy.with_fault(self.fault).boxed(self.far), open)
+        let toy = toy.with_fault(self.fault);
+        if self.experts {
+            return (Box::new(ExpertsExecutor::new(toy, Experts::default(), Hands::default())), open);
+        }
+        (toy.boxed(self.far), open)
     }
 
     fn table(&self) -> Table {

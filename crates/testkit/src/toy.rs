@@ -197,6 +197,11 @@ impl ToyExecutor {
         self.capacity.groups.iter().position(is_whole).expect("every toy has one")
     }
 
+    /// The tokens that row `i` of a span sees, itself included, as they are cached.
+    pub(crate) fn whole_context(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
+        self.context(self.whole(), span, i)
+    }
+
     /// Brings states forward by the rows of a batch.
     fn pass_states(&mut self, batch: &Batch<'_>) {
         for span in batch.spans {

@@ -22,6 +22,7 @@ fn settings(window: Option<usize>) -> Vec<Setting> {
             }
             if window.is_some() && batch == 7 {
                 all.push(Setting { batch, page_len, rows_max, window, ranks: true, ..Setting::plain() });
+                all.push(Setting { batch, page_len, rows_max, window, experts: true, ..Setting::plain() });
             }
         }
     }

@@ -4,6 +4,10 @@
 //! and keeps tokens where others keep keys and values, so every row computes its whole text again. Left out: all that
 //! would make it fast, and every other network, which it refuses.
 
+use std::sync::Arc;
+
+use crate::forms::assert_within;
+use crate::{fixture, logits};
 use foretoken_kernels::dtype::Matrix;
 use foretoken_kernels::naive::{self, Scores};
 use foretoken_kernels::rope::{angles, rotate};
@@ -12,13 +16,9 @@ use foretoken_model::network::{Inner, Layer, NormWeights};
 use foretoken_model::spec::{Activation, Norm, Residual};
 use foretoken_model::{
     Backend, Batch, CacheEdit, CacheType, Capacity, CapacityProblem, Checkpoint, Cpu, Executor, ExecutorError, Group,
-    HostOutputs, Loaded, ModelError, Network, Options, Outputs, Packed, PackedMatrix, PageTable, Progress, Source,
-    Span, Spec, Table, Unpacked, backend, family,
+    HostOutputs, Loaded, ModelError, Network, Options, Outputs, Packed, PackedMatrix, PageId, PageTable, Progress,
+    Reading, Source, Span, Spec, Table, Unpacked, backend, family,
 };
-use std::sync::Arc;
-
-use crate::forms::assert_within;
-use crate::{fixture, logits};
 
 /// A matrix `[outputs, inputs]` as plain floats.
 struct Plain {
@@ -317,4 +317,20 @@ fn an_executor_that_says_nonsense_of_itself_is_refused_by_field() {
     assert_eq!(error.to_string(), line);
     let ModelError::Capacity { problem: CapacityProblem { field, .. }, .. } = error else { panic!("{error}") };
     assert_eq!(field, "groups: group 0: pages");
+}
+
+#[test]
+fn a_pass_reads_every_matrix_and_the_head_where_rows_are_wanted() {
+    let network = family::read(&Checkpoint::open(&fixture("llama")).unwrap(), None).unwrap();
+    let mut loaded = Cpu.load(network, Options::for_positions(64, 1), &mut |_, _| ()).unwrap();
+    let matrices = loaded.weights.matrices();
+    let (all, head) = (matrices.iter().map(|matrix| matrix.bytes).sum::<usize>(), matrices[matrices.len() - 1].bytes);
+    assert_eq!(loaded.executor.read(), Reading::default(), "there was no pass");
+    let tables: Vec<PageTable> = vec![vec![PageId(0)]];
+    for (tokens, wanted, bytes) in [(3, &[2][..], all), (9, &[0, 4, 8], all), (1, &[0], all), (5, &[], all - head)] {
+        let tokens = vec![1; tokens];
+        let span = Span { tables: &tables, tokens: &tokens, wanted, ..Span::default() };
+        loaded.executor.forward(&Batch { spans: &[span], hidden_layers: &[] }).unwrap();
+        assert_eq!(loaded.executor.read(), Reading { bytes, experts: 0 }, "{} rows", tokens.len());
+    }
 }

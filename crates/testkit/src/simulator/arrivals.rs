@@ -113,6 +113,7 @@ impl Run {
         let states = dice.once_in(3).then(|| [1 + dice.below(texts_max), 2 + dice.below(5)]);
         // One that has nothing else.
         let ranks = states.is_none() && encoder.is_none() && !far && dice.once_in(2);
+        let experts = !ranks && !far && dice.once_in(4);
         Run {
             states,
             encoder,
@@ -121,6 +122,7 @@ impl Run {
             window,
             far,
             ranks,
+            experts,
             texts_max,
             drafters,
             arrivals,

@@ -13,7 +13,7 @@ use clap::Args;
 use foretoken::models::{Cpu, Opened};
 use foretoken::settings::ModelSettings;
 use foretoken::{Tokenizer, WeightType};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Source, Span};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Reading, Source, Span};
 use foretoken_speculation::Token;
 
 use super::play::{Player, Script};
@@ -205,6 +205,10 @@ impl Executor for Pretended {
 
     fn capacity(&self) -> &Capacity {
         self.player.capacity()
+    }
+
+    fn read(&self) -> Reading {
+        self.real.read()
     }
 }
 
