@@ -25,7 +25,7 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 use foretoken::models::Opened;
 use foretoken_kernels::{Ceilings, Compute};
-use foretoken_model::Options;
+use foretoken_model::{Cpu, Options};
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
@@ -163,11 +163,11 @@ impl Pass {
         let options = Options { rows_max, ..self.model.run_with(positions) };
         let cache_types = [options.key_type, options.value_type];
         let mut loading = Loading::default();
-        let model = opened.load(options, &mut |done, of| loading.show(done, of))?;
-        let work = PassWork::of(&model, cache_types);
+        let loaded = opened.load(&Cpu, options, &mut |done, of| loading.show(done, of))?;
+        let work = PassWork::of(&loaded, cache_types);
         drop(loading);
         interrupts.begin();
-        let mut timer = Timer::new(model, interrupts);
+        let mut timer = Timer::new(loaded.executor, interrupts);
         let page = Page { model: &opened.name, threads, repeat: self.repeat, cache_types, work: &work };
         let mut out = std::io::stdout();
         let mut objects = Vec::new();

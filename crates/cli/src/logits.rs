@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use foretoken_model::{Batch, Executor, Options, PageId, Span};
+use foretoken_model::{Batch, Cpu, Options, PageId, Span};
 use foretoken_speculation::Token;
 use foretoken_weights::safetensors::{Elements, write};
 
@@ -55,7 +55,7 @@ impl Logits {
         let mut loading = Loading::default();
         // Some rotations are chosen by the longest text.
         let options = Options { context: self.model.ctx_size.map(|_| context), ..self.model.run_with(count) };
-        let mut model = model.load(options, &mut |done, of| loading.show(done, of))?;
+        let mut model = model.load(&Cpu, options, &mut |done, of| loading.show(done, of))?.executor;
         drop(loading);
         let rows_max = model.capacity().rows_max;
         let rows = if self.one_by_one { 1 } else { self.rows.unwrap_or(rows_max).min(rows_max) };

@@ -5,20 +5,25 @@
 //! each width and each drafter is known by the median of its last times, a width of which there are few times is held
 //! near its neighbours, and what was not measured for long is forgotten, so that a width that once met a bad moment is
 //! tried again. When the whole machine becomes slower, all widths do: they are compared as if all had been measured at
-//! one speed. Contexts are told apart by powers of two, as attention's part of a pass grows with them.
+//! one speed. Contexts are told apart by powers of two, as attention's part of a pass grows with them. Where passes of
+//! as many rows read different amounts of the network, as those of experts do, what they read explains the rest
+//! (`read`).
 //!
 //! Costs that are given and held stay as they are: then nothing here goes by the clock.
 //!
 //! Left out: what is decided by costs ([`foretoken_speculation::choose`]), and where they are kept between runs.
 
+mod read;
 mod record;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use foretoken_model::Reading;
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Costs, DrafterCosts, Work};
 
+use read::{ByRead, Reads};
 pub use record::{CostRecord, DrafterTime, WidthTime};
 
 /// Times of which the median counts.
@@ -61,6 +66,8 @@ pub(crate) struct Made {
     pub(crate) wanted: usize,
     /// What it took.
     pub(crate) seconds: f64,
+    /// What it read of the network.
+    pub(crate) read: Reading,
 }
 
 /// The last up to `N` numbers and their median.
@@ -103,6 +110,8 @@ impl<const N: usize> Last<N> {
 #[derive(Clone, Debug, Default)]
 struct Times {
     last: Last<TIMES>,
+    /// What each of these passes read; NaN where that is not known. Of drafters, always.
+    reads: Last<TIMES>,
     /// When the last one was added.
     at: u64,
     /// They are of another context or of a prompt, until there is one of this.
@@ -113,18 +122,29 @@ struct Times {
 
 impl Times {
     fn add(&mut self, seconds: f64, now: u64) {
+        self.add_pass(seconds, f64::NAN, now);
+    }
+
+    /// Adds a pass that read so much.
+    fn add_pass(&mut self, seconds: f64, read: f64, now: u64) {
         if std::mem::take(&mut self.is_borrowed) {
-            self.last = Last::default();
+            (self.last, self.reads) = Default::default();
         }
         let old = self.median().filter(|_| now - self.at >= AGE_MAX_UNSURE);
         if let Some(median) = old {
             // What was long ago is one opinion among others.
-            self.last = Last::default();
-            self.last.add(median);
+            let read = self.reads.median().unwrap_or(f64::NAN);
+            (self.last, self.reads) = Default::default();
+            self.push(median, read);
         }
-        self.last.add(seconds);
+        self.push(seconds, read);
         self.is_doubted = self.last.len() < TIMES_SURE && (self.is_doubted || old.is_some());
         self.at = now;
+    }
+
+    fn push(&mut self, seconds: f64, read: f64) {
+        self.last.add(seconds);
+        self.reads.add(read);
     }
 
     fn median(&self) -> Option<f64> {
@@ -193,6 +213,9 @@ pub(crate) struct Meter {
     made: Vec<(Made, usize)>,
     /// By the least context, then by rows; at the usual speed.
     passes: BTreeMap<usize, BTreeMap<usize, Times>>,
+    reads: Reads,
+    /// What a pass's reading explains of its time, where it explains something.
+    by_read: Option<ByRead>,
     drafters: Vec<DrafterTimes>,
 }
 
@@ -235,14 +258,14 @@ impl Meter {
             let times = known.entry(width.rows).or_default();
             // As sure as it was: how fast the machine is now is judged by widths that are known well, and by these are
             // then corrected those that this run does not meet.
-            (times.last.len()..width.times.clamp(1, TIMES)).for_each(|_| times.last.add(width.seconds));
+            (times.last.len()..width.times.clamp(1, TIMES)).for_each(|_| times.push(width.seconds, f64::NAN));
             times.at = before - width.age.min(before);
         }
         let drafter = |(costs, of): (&DrafterCosts, &DrafterTime)| {
             let known = |seconds: f64| {
                 let mut times = Times { at: before - of.age.min(before), ..Times::default() };
                 if seconds > 0.0 {
-                    times.last.add(seconds);
+                    times.push(seconds, f64::NAN);
                 }
                 times
             };
@@ -295,7 +318,7 @@ impl Meter {
 
     /// Notes what a pass took.
     fn note(&mut self, made: Made, context_min: usize) {
-        let Made { rows, wanted, seconds } = made;
+        let Made { rows, wanted, seconds, read } = made;
         // What a pass takes that is much wider than a strip of rows goes with its rows, not with their class.
         let seconds = if rows > WIDE { seconds * width_class(rows) as f64 / rows as f64 } else { seconds };
         self.now += 1;
@@ -316,21 +339,26 @@ impl Meter {
                 times.is_borrowed = true;
             }
         } else {
+            let read = Reads::amount(read);
             // Only of a width that is known well can be said what is usual: the first passes of a run meet cold caches.
             let is_known = times.last.len() == TIMES && !times.is_borrowed;
-            if let Some(usual) = times.median().filter(|_| is_known) {
+            let usual = self.by_read.and_then(|by_read| by_read.seconds(times, read)).or(times.median());
+            if let Some(usual) = usual.filter(|_| is_known) {
                 self.slowness.0.add((seconds / usual).clamp(1.0 / SLOWNESS_MAX, SLOWNESS_MAX));
             }
-            times.add(seconds / self.slowness.factor(), now);
+            let seconds = seconds / self.slowness.factor();
+            times.add_pass(seconds, read, now);
+            self.reads.note((context_min, width_class(rows)), seconds, read);
         }
     }
 
     /// Forgets what is old, and makes the curve of a context anew.
     fn draw_curve(&mut self, context_min: usize) {
+        self.by_read = self.reads.explain(&self.passes);
         let (now, known) = (self.now, self.passes.entry(context_min).or_default());
         let age_max = |times: &Times| if times.is_sure() || times.is_borrowed { AGE_MAX } else { AGE_MAX_UNSURE };
         known.retain(|rows, times| *rows == 1 || now - times.at < age_max(times));
-        let points = points(known, self.slowness.factor());
+        let points = points(known, self.by_read, self.slowness.factor());
         match self.costs.curves.iter_mut().find(|curve| curve.context_min == context_min) {
             Some(curve) => *curve = Curve::new(context_min, points),
             None => {
@@ -440,10 +468,15 @@ fn width_class(rows: usize) -> usize {
 }
 
 /// The measured widths with their medians, times the slowness; those of few times held near the line between those of
-/// more.
-fn points(known: &BTreeMap<usize, Times>, slowness: f64) -> Vec<(usize, f64)> {
+/// more. Where reading explains something, as if each had read what is expected of it now, and with what is expected of
+/// widths between them.
+fn points(known: &BTreeMap<usize, Times>, by_read: Option<ByRead>, slowness: f64) -> Vec<(usize, f64)> {
     let count = |times: &Times| if times.is_borrowed { 0 } else { times.last.len() };
-    let all = known.iter().filter_map(|(rows, times)| Some((*rows, count(times), times.median()?)));
+    let median = |rows: usize, times: &Times| match by_read {
+        Some(by_read) => by_read.seconds(times, by_read.expected(rows)),
+        None => times.median(),
+    };
+    let all = known.iter().filter_map(|(rows, times)| Some((*rows, count(times), median(*rows, times)?)));
     let all: Vec<(usize, usize, f64)> = all.collect();
     let sure = all.iter().filter(|(_, count, _)| *count >= TIMES_SURE).map(|(rows, _, seconds)| (*rows, *seconds));
     let sure = Costs { curves: vec![Curve::new(0, sure.collect())], drafters: Vec::new() };
@@ -457,7 +490,11 @@ fn points(known: &BTreeMap<usize, Times>, slowness: f64) -> Vec<(usize, f64)> {
         let few = (found * own + near * TIMES_SURE as f64) / (own + TIMES_SURE as f64);
         (rows, slowness * if between && count < TIMES_SURE { few } else { seconds })
     };
-    all.iter().map(held).collect()
+    let points: Vec<(usize, f64)> = all.iter().map(held).collect();
+    match by_read {
+        Some(by_read) => by_read.between(&points, slowness),
+        None => points,
+    }
 }
 
 #[cfg(test)]
@@ -466,7 +503,7 @@ mod tests {
 
     impl Meter {
         fn learn(&mut self, rows: usize, wanted: usize, context: usize, seconds: f64) {
-            self.learn_pass(Made { rows, wanted, seconds }, context);
+            self.learn_pass(Made { rows, wanted, seconds, read: Reading::default() }, context);
         }
     }
 

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use foretoken_drafters::{HiddenInput, LogitRows, ScoreAsk, Scorer};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, HeadProblem, Kind, PageTable, Span};
+use foretoken_model::{Batch, CacheEdit, Capacity, CapacityProblem, Executor, ExecutorError, Kind, PageTable, Span};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
 use crate::faults::{Fault, is_made};
@@ -136,7 +136,7 @@ impl ExecutorScorer {
     ///
     /// # Panics
     /// As [`ExecutorScorer::new`].
-    pub fn for_head(executor: Box<dyn Executor>, target: &Capacity) -> Result<Self, HeadProblem> {
+    pub fn for_head(executor: Box<dyn Executor>, target: &Capacity) -> Result<Self, CapacityProblem> {
         match executor.capacity().head_problem(target) {
             Some(problem) => Err(problem),
             None => Ok(Self::of(executor)),
@@ -145,7 +145,8 @@ impl ExecutorScorer {
 
     fn of(executor: Box<dyn Executor>) -> Self {
         let capacity = executor.capacity();
-        assert_eq!(capacity.problem(), None, "an executor that says of itself");
+        let problem = capacity.problem();
+        assert!(problem.is_none(), "an executor that says of itself {problem:?}");
         assert_eq!(capacity.sources, None, "a draft model with an encoder");
         let has_states = capacity.groups.iter().any(|group| group.kind == Kind::State);
         let pages = Pages::that_keep_all(capacity);

@@ -74,7 +74,8 @@ impl Engine {
     /// rows beside tokens, as heads do.
     pub fn new(executor: Box<dyn Executor>, sequences_max: usize, context: usize) -> Self {
         let capacity = executor.capacity();
-        assert_eq!(capacity.problem(), None, "an executor that says of itself");
+        let problem = capacity.problem();
+        assert!(problem.is_none(), "an executor that says of itself {problem:?}");
         assert_eq!(capacity.hidden_in, None, "a target that reads hidden rows, which nobody tells it");
         let room = capacity.groups.iter().map(|group| group.room(capacity.rows_max)).min().unwrap_or(0);
         Self {
@@ -236,7 +237,8 @@ impl Engine {
                 let of = || scheduled.iter().map(|entry| &self.running[entry.at].rows);
                 let rows = of().map(|rows| rows.tokens.len()).sum();
                 let wanted = of().map(|rows| rows.wanted.len()).sum();
-                self.made.extend(time.map(|time| Made { rows, wanted, seconds: time.as_secs_f64() }));
+                let read = self.executor.read();
+                self.made.extend(time.map(|time| Made { rows, wanted, seconds: time.as_secs_f64(), read }));
                 self.times.rows += rows;
                 self.times.passes += time.unwrap_or_default();
                 self.settle(scheduled, chance);

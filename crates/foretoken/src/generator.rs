@@ -11,7 +11,7 @@ use std::borrow::{Borrow, BorrowMut};
 use std::sync::{Arc, OnceLock};
 
 use foretoken_engine::{BudgetKind, Engine, Request};
-use foretoken_model::Options;
+use foretoken_model::{Backend, Cpu, Loaded, Options};
 use serde_json::Value;
 
 use crate::answers::{self, Answer, Watch};
@@ -79,13 +79,21 @@ pub struct Choices<'a> {
     pub budget: BudgetKind,
     /// What passes and drafts cost, instead of what is measured ([`Record::costs`]).
     pub costs: Option<&'a Value>,
+    /// What runs the networks.
+    pub backend: &'a dyn Backend,
 }
 
 impl<'a> Choices<'a> {
     /// What the settings say.
     pub fn new(settings: &'a Settings) -> Self {
         let SpeculationSettings { spec_type, budget, draft, .. } = &settings.speculation;
-        Self { settings, methods: vec![spec_type.clone()], budget: budget.up_to(draft.n_max), costs: None }
+        Self {
+            settings,
+            methods: vec![spec_type.clone()],
+            budget: budget.up_to(draft.n_max),
+            costs: None,
+            backend: &Cpu,
+        }
     }
 
     /// The same for a door whose requests choose their drafters themselves ([`Prompter::method`]): first what the
@@ -113,7 +121,7 @@ impl Generator {
     /// # Errors
     /// As [`Generator::open`].
     pub fn with(choices: &Choices<'_>, tell: &mut dyn FnMut(Opening<'_>)) -> Result<Self, Error> {
-        let Choices { settings, .. } = *choices;
+        let Choices { settings, backend, .. } = *choices;
         let Settings { model, sampling, speculation, parallel } = settings;
         settings.check()?;
         let specs = |method: &SpecType| speculation.specs(method, model.path.is_none());
@@ -134,7 +142,7 @@ impl Generator {
         // Draft models are small, and one without room for a text is silent as long as that runs: each has its own.
         let draft_positions = context.next_multiple_of(options.page_len) * parallel;
         let draft_options = Options { context: Some(context), tokens: Some(tokens), ..model.run_with(draft_positions) };
-        let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), draft_options);
+        let mut maker = DrafterMaker::new(speculation, &target, tokenizer.clone(), (backend, draft_options));
         for specs in &specs {
             maker.open_drafts(specs)?;
         }
@@ -143,12 +151,11 @@ impl Generator {
             tell(Opening::Warning(&shortage));
         }
         let progress = &mut |done, of| tell(Opening::Loading { done, of });
-        let network = target.load(options, progress)?;
-        let threads = network.threads();
+        let Loaded { executor, spec, left_out, threads, .. } = target.load_within(backend, options, progress)?;
         notes.extend(model.note_threads(threads));
-        notes.extend(target.note_left_out(&network));
-        let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, network.spec(), model));
-        let mut engine = Engine::new(Box::new(network), *parallel, context);
+        notes.extend(target.note_left_out(&left_out));
+        let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, &spec, model));
+        let mut engine = Engine::new(executor, *parallel, context);
         let mut methods: Vec<Method> = Vec::with_capacity(specs.len());
         for (method, specs) in choices.methods.iter().zip(&specs) {
             let order = SpeculationSettings::order(method);

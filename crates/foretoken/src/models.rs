@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use foretoken_model::checkpoint::Config;
-use foretoken_model::family;
-pub use foretoken_model::{Checkpoint, Model, Options, Spec};
+pub use foretoken_model::{Backend, Checkpoint, Cpu, Loaded, Options, Spec};
+use foretoken_model::{backend, family};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
 use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX, VOCABULARY_BYTES_MAX};
@@ -214,8 +214,7 @@ impl Opened {
     }
 
     /// What is to be said of tensors that a loaded network left out.
-    pub(crate) fn note_left_out(&self, network: &Model) -> Option<Message> {
-        let all = network.left_out();
+    pub(crate) fn note_left_out(&self, all: &[String]) -> Option<Message> {
         let (first, name) = (all.first()?, &self.name);
         let line = match all.len() {
             1 => format!("{name}: tensor {first} is no part of the text's network and is not used"),
@@ -224,14 +223,35 @@ impl Opened {
         Some(Message::words(line))
     }
 
-    /// Loads the network. `progress` hears of each layer: how many are loaded, of how many.
+    /// Loads the network with a backend. `progress` hears of each layer: how many are loaded, of how many.
     ///
     /// # Errors
-    /// A tensor is missing or contradicts the configuration, or more memory is needed than may be taken
-    /// ([`MemoryLimit`](crate::MemoryLimit)).
-    pub fn load(&self, options: Options, progress: &mut dyn FnMut(usize, usize)) -> Result<Model, Error> {
+    /// A tensor is missing or contradicts the configuration, more memory is needed than may be taken
+    /// ([`MemoryLimit`](crate::MemoryLimit)), or the backend's executor says nonsense of itself.
+    pub fn load(
+        &self,
+        backend: &dyn Backend,
+        options: Options,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Loaded, Error> {
         Need::of_target(self, &options).check()?;
-        Ok(Model::load(&self.checkpoint, options, progress)?)
+        self.load_within(backend, options, progress)
+    }
+
+    /// The same where memory was compared already.
+    ///
+    /// # Errors
+    /// As [`Opened::load`], but for memory.
+    pub(crate) fn load_within(
+        &self,
+        backend: &dyn Backend,
+        options: Options,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Loaded, Error> {
+        let network = family::read(&self.checkpoint, options.context)?.with_tokens(options.tokens);
+        let loaded = backend.load(network, options, progress)?;
+        backend::check(backend, &self.name, &*loaded.executor)?;
+        Ok(loaded)
     }
 }
 

@@ -8,14 +8,14 @@
 
 use foretoken_kernels::activation::{gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
 use foretoken_kernels::attention::{Arguments, Places, Scratch, attention};
-use foretoken_kernels::matmul::{product, products};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_kernels::rope::rotate;
-use foretoken_kernels::{Compute, Isa, LANES};
+use foretoken_kernels::{Isa, LANES};
 
 use crate::cache::Cache;
 use crate::linear::Linear;
 use crate::network::{Inner, InputReader, KeyValue, Layer, NormWeights};
+use crate::products::Products;
 use crate::spec::{Activation, Heads, Norm, Residual, Rotation, Spec};
 
 /// Buffers of one pass, `[rows, ...]` each, kept between passes.
@@ -126,12 +126,16 @@ struct Half<'a> {
 
 /// What all blocks of a pass share.
 pub(crate) struct Block<'a> {
-    pub(crate) compute: &'a Compute,
+    pub(crate) products: &'a Products,
     pub(crate) spec: &'a Spec,
     pub(crate) standing: Standing<'a>,
 }
 
 impl Block<'_> {
+    fn isa(&self) -> Isa {
+        self.products.compute.isa
+    }
+
     fn rows(&self) -> usize {
         self.standing.sights[0].slots.len()
     }
@@ -150,18 +154,15 @@ impl Block<'_> {
         let fed = Half { output: &layer.down, norm: layer.ffn_post_norm.as_ref() };
         match self.spec.residual {
             Residual::Sequential => {
-                let read = normalized(self.compute.isa, self.spec, attention_norm, x, normed);
+                let read = normalized(self.isa(), self.spec, attention_norm, x, normed);
                 self.add(&attended, self.attend((number, layer), read, cache, attention), added, x);
-                let read = normalized(self.compute.isa, self.spec, ffn_norm, x, normed);
+                let read = normalized(self.isa(), self.spec, ffn_norm, x, normed);
                 self.add(&fed, self.feed(layer, read, inner), added, x);
             }
             Residual::Parallel => {
-                let first = normalized(self.compute.isa, self.spec, attention_norm, x, normed);
-                let second = if ffn_norm.is_some() {
-                    normalized(self.compute.isa, self.spec, ffn_norm, x, second)
-                } else {
-                    first
-                };
+                let first = normalized(self.isa(), self.spec, attention_norm, x, normed);
+                let second =
+                    if ffn_norm.is_some() { normalized(self.isa(), self.spec, ffn_norm, x, second) } else { first };
                 let heads = self.attend((number, layer), first, cache, attention);
                 let raised = self.feed(layer, second, inner);
                 self.add(&attended, heads, added, x);
@@ -169,10 +170,10 @@ impl Block<'_> {
             }
             Residual::NormedSum => {
                 self.add(&attended, self.attend((number, layer), x, cache, attention), added, x);
-                let sum = normalized(self.compute.isa, self.spec, attention_norm, x, normed).len();
+                let sum = normalized(self.isa(), self.spec, attention_norm, x, normed).len();
                 x.copy_from_slice(&normed[..sum]);
                 self.add(&fed, self.feed(layer, x, inner), added, x);
-                let sum = normalized(self.compute.isa, self.spec, ffn_norm, x, normed).len();
+                let sum = normalized(self.isa(), self.spec, ffn_norm, x, normed).len();
                 x.copy_from_slice(&normed[..sum]);
             }
         }
@@ -195,7 +196,7 @@ impl Block<'_> {
         let InputReader { activation, gate, projection, norm } = reader;
         let elements = self.rows() * gate.outputs();
         let gated = room(&mut inner.gate, elements);
-        product(self.compute, x, self.rows(), self.spec.width, gate.product(gated, false));
+        self.products.one(x, self.rows(), self.spec.width, gate.product(gated, false));
         self.gate(*activation, gated, &self.standing.inputs[number * elements..][..elements]);
         self.add(&Half { output: projection, norm: Some(norm) }, gated, added, x);
     }
@@ -206,11 +207,11 @@ impl Block<'_> {
         let (rows, multiplier) = (self.rows(), self.spec.residual_multiplier);
         let Half { output: matrix, norm } = *half;
         if norm.is_none() && multiplier == 1.0 {
-            return product(self.compute, from, rows, matrix.inputs(), matrix.product(x, true));
+            return self.products.one(from, rows, matrix.inputs(), matrix.product(x, true));
         }
         let out = room(&mut buffers.out, x.len());
-        product(self.compute, from, rows, matrix.inputs(), matrix.product(out, false));
-        let out = normalized(self.compute.isa, self.spec, norm, out, &mut buffers.normed);
+        self.products.one(from, rows, matrix.inputs(), matrix.product(out, false));
+        let out = normalized(self.isa(), self.spec, norm, out, &mut buffers.normed);
         x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
     }
 
@@ -222,7 +223,7 @@ impl Block<'_> {
         cache: &mut Cache,
         buffers: &'b mut AttentionBuffers,
     ) -> &'b [f32] {
-        let Self { compute, spec, .. } = *self;
+        let Self { products, spec, .. } = *self;
         let (rows, Heads { count, head_dim }) = (self.rows(), spec.kv_heads_of(number));
         let (query_width, kv_width) = (spec.heads * head_dim, count * head_dim);
         let AttentionBuffers { queries, keys, values, raw, attended, scratch } = buffers;
@@ -234,8 +235,8 @@ impl Block<'_> {
         let mut rotated = choices.rotation.map(|rotation| &self.standing.rotations[rotation]);
         if let Some(rotated) = rotated.take_if(|_| spec.norms_after_rotation) {
             for row in 0..rows {
-                rotated.rotate(compute.isa, row, head_dim, &mut queries[row * query_width..][..query_width]);
-                rotated.rotate(compute.isa, row, head_dim, &mut keys[row * kv_width..][..kv_width]);
+                rotated.rotate(self.isa(), row, head_dim, &mut queries[row * query_width..][..query_width]);
+                rotated.rotate(self.isa(), row, head_dim, &mut keys[row * kv_width..][..kv_width]);
             }
         }
         self.normalize_pieces(&layer.query_norm, queries, raw);
@@ -255,13 +256,13 @@ impl Block<'_> {
         for row in 0..rows {
             let key = &mut keys[row * kv_width..][..kv_width];
             if let Some(rotated) = rotated {
-                rotated.rotate(compute.isa, row, head_dim, &mut queries[row * query_width..][..query_width]);
+                rotated.rotate(self.isa(), row, head_dim, &mut queries[row * query_width..][..query_width]);
             }
             if layer.key_value.is_none() {
                 continue;
             }
             if let Some(rotated) = rotated {
-                rotated.rotate(compute.isa, row, head_dim, key);
+                rotated.rotate(self.isa(), row, head_dim, key);
             }
             cache.store(number, sight.slots[row], key, &values[row * kv_width..][..kv_width]);
         }
@@ -272,23 +273,23 @@ impl Block<'_> {
             ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[source], &cache.values[source])
         };
         let attended = room(attended, rows * query_width);
-        attention(compute, &arguments, queries, &sight.places, scratch, attended);
+        attention(&products.compute, &arguments, queries, &sight.places, scratch, attended);
         attended
     }
 
     /// Queries, and keys and values if the layer has its own, as matrices make them of rows `read` `[rows, width]`.
     fn project(&self, layer: &Layer<Linear>, read: &[f32], [queries, keys, values]: [&mut [f32]; 3]) {
-        let (compute, rows, width) = (self.compute, self.rows(), self.spec.width);
+        let (products, rows, width) = (self.products, self.rows(), self.spec.width);
         let query = layer.query.product(queries, false);
         match &layer.key_value {
-            None => product(compute, read, rows, width, query),
+            None => products.one(read, rows, width, query),
             Some(KeyValue { key, value: None, .. }) => {
-                products(compute, read, rows, width, &mut [query, key.product(keys, false)]);
+                products.all(read, rows, width, &mut [query, key.product(keys, false)]);
                 values.copy_from_slice(keys);
             }
             Some(KeyValue { key, value: Some(value), .. }) => {
                 let mut three = [query, key.product(keys, false), value.product(values, false)];
-                products(compute, read, rows, width, &mut three);
+                products.all(read, rows, width, &mut three);
             }
         }
     }
@@ -299,32 +300,33 @@ impl Block<'_> {
         let raw = room(raw, x.len());
         raw.copy_from_slice(x);
         if norms.len() == 1 {
-            return normalize(self.compute.isa, self.spec, first, raw, x);
+            return normalize(self.isa(), self.spec, first, raw, x);
         }
         let width = first.weight.len();
         let pieces = raw.chunks_exact(width).zip(x.chunks_exact_mut(width));
         for ((raw, x), norm) in pieces.zip(norms.iter().cycle()) {
-            normalize(self.compute.isa, self.spec, norm, raw, x);
+            normalize(self.isa(), self.spec, norm, raw, x);
         }
     }
 
     /// The inner part of the feed-forward half for rows `read` `[rows, width]`: `[rows, ffn_width]`.
     fn feed<'b>(&self, layer: &Layer<Linear>, read: &[f32], buffers: &'b mut InnerBuffers) -> &'b [f32] {
-        let Self { compute, spec, .. } = *self;
+        let Self { products, spec, .. } = *self;
         let (rows, elements) = (self.rows(), self.rows() * layer.down.inputs());
         let raised = room(&mut buffers.up, elements);
         match &layer.inner {
             Inner::Gated { activation, gate: matrix, up } => {
                 let gated = room(&mut buffers.gate, elements);
                 let mut two = [matrix.product(gated, false), up.product(raised, false)];
-                products(compute, read, rows, spec.width, &mut two);
+                products.all(read, rows, spec.width, &mut two);
                 self.gate(*activation, gated, raised);
                 gated
             }
             Inner::Plain { activation, up } => {
-                product(compute, read, rows, spec.width, up.product(raised, false));
+                products.one(read, rows, spec.width, up.product(raised, false));
                 let function = function(*activation);
-                compute.pool.each_chunk(raised, ELEMENTS_A_TASK, &|_, chunk| function(compute.isa, chunk));
+                let isa = self.isa();
+                products.compute.pool.each_chunk(raised, ELEMENTS_A_TASK, &|_, chunk| function(isa, chunk));
                 raised
             }
         }
@@ -332,11 +334,11 @@ impl Block<'_> {
 
     /// `gated[i] = activation(gated[i]) * by[i]`.
     fn gate(&self, activation: Activation, gated: &mut [f32], by: &[f32]) {
-        self.compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
+        self.products.compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
             let by = &by[i * ELEMENTS_A_TASK..][..chunk.len()];
             match activation {
-                Activation::Silu => silu_gate(self.compute.isa, chunk, by),
-                other => gate(self.compute.isa, function(other), chunk, by),
+                Activation::Silu => silu_gate(self.isa(), chunk, by),
+                other => gate(self.isa(), function(other), chunk, by),
             }
         });
     }

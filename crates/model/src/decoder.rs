@@ -6,120 +6,44 @@
 
 use std::sync::Arc;
 
-use foretoken_kernels::attention::{CacheType, Places};
-use foretoken_kernels::matmul::product;
+use foretoken_kernels::attention::Places;
 use foretoken_kernels::rope::angles;
 use foretoken_kernels::softmax::cap_scores;
 use foretoken_kernels::{Compute, Isa};
 
+use crate::backend::{Loaded, Packed, PackedMatrix};
 use crate::batch::{Batch, Span, Token};
 use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Sight, Standing, normalized, room};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
-use crate::error::{ModelError, Setting};
-use crate::executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, SavedBytes, Source, check};
+use crate::error::ModelError;
+use crate::executor::{
+    CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, Reading, SavedBytes, Source, check,
+};
 use crate::family;
 use crate::hidden::HiddenStates;
 use crate::layer_inputs::InputBuffers;
-use crate::linear::{Linear, Packing};
+use crate::lent::Lent;
+use crate::linear::{Linear, Packing, Unpacked};
 use crate::network::{Network, Progress};
+use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
+use crate::products::{Products, Rank, Share};
 use crate::spec::{Rotation, Spec};
-use crate::weight_type::WeightType;
-
-/// How a model is run.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Threads of the kernels.
-    pub threads: usize,
-    /// Positions a page of the cache.
-    pub page_len: usize,
-    /// Pages of the cache; its size in positions is the product.
-    pub pages: usize,
-    /// How many texts there are at a time, none of which goes back behind what was committed: layers that see a window
-    /// of the text then have as many pages as that takes. None: they have as many as the others.
-    pub texts: Option<usize>,
-    /// Rows of one pass, at most.
-    pub rows_max: usize,
-    /// In what form keys are kept, and what they are rounded to.
-    pub key_type: CacheType,
-    /// The same of values.
-    pub value_type: CacheType,
-    /// What matrices of floats are brought to when they are loaded; none: they are used as they are.
-    pub weight_type: Option<WeightType>,
-    /// The longest text that is meant to be run; none: as long as the network was made for. Some rotary embeddings
-    /// (dynamic, longrope) have other frequencies for long texts than for short ones. They are chosen by this, once,
-    /// and never by how long a text has become: or a row would depend on what follows it.
-    pub context: Option<usize>,
-    /// How many first rows of the head there are tokens for; none: all. The others, with which vocabularies are padded,
-    /// are not loaded, so no law gives them anything, and they take no time.
-    pub tokens: Option<usize>,
-}
-
-impl Options {
-    /// Room for `positions` positions in pages of 32, passes of up to 512 rows, and a cache in f16.
-    pub fn for_positions(positions: usize, threads: usize) -> Self {
-        let (key_type, value_type) = (CacheType::default(), CacheType::default());
-        let (page_len, pages) = (32, positions.div_ceil(32));
-        Self {
-            threads,
-            page_len,
-            pages,
-            texts: None,
-            rows_max: 512,
-            key_type,
-            value_type,
-            weight_type: None,
-            context: None,
-            tokens: None,
-        }
-    }
-
-    /// The same with both halves of the cache in one type.
-    pub fn with_cache(self, kind: CacheType) -> Self {
-        Self { key_type: kind, value_type: kind, ..self }
-    }
-
-    /// The cache group of layers that see the last `window` positions, or all.
-    fn group(&self, window: Option<usize>) -> Group {
-        let (page_len, pages) = (self.page_len.max(1), self.pages.max(1));
-        let Some(window) = window else { return Group::attention(page_len, pages) };
-        let group = Group::window(window, page_len, pages);
-        let held = group.pages_held(usize::MAX, self.rows_max.max(1));
-        Group { pages: self.texts.map_or(pages, |texts| pages.min(texts.saturating_mul(held))), ..group }
-    }
-
-    /// Whether the types can hold the heads of all layers.
-    fn check_types(&self, file: &str, spec: &Spec) -> Result<(), ModelError> {
-        let others = spec.attention.iter().filter_map(|layer| layer.heads).map(|heads| heads.head_dim);
-        let widths: Vec<usize> = others.chain([spec.head_dim]).collect();
-        for (setting, kind) in [(Setting::KeyType, self.key_type), (Setting::ValueType, self.value_type)] {
-            if let Some(head_dim) = widths.iter().find(|head_dim| !head_dim.is_multiple_of(kind.block())) {
-                return Err(ModelError::Setting {
-                    place: file.to_string(),
-                    setting,
-                    value: kind.name().to_string(),
-                    expected: format!("heads whose width is a multiple of {}", kind.block()),
-                    found: format!("a width of {head_dim}"),
-                });
-            }
-        }
-        Ok(())
-    }
-}
 
 /// A network with its weights, its cache and the threads that compute it.
 pub struct Model {
-    /// Shared with the models that [`Model::share`] made.
+    /// Shared with other models over the same weights.
     network: Arc<Network<Linear>>,
-    /// Its directory or file, for messages.
-    file: String,
-    compute: Compute,
+    products: Products,
     cache: Cache,
     capacity: Capacity,
     buffers: Buffers,
     pass: Pass,
     outputs: HostOutputs,
+    /// Bytes of all matrices but the head, and of the head.
+    matrices: [usize; 2],
+    read: Reading,
 }
 
 /// What is worked out once a pass, kept between passes for its memory.
@@ -176,31 +100,38 @@ impl Model {
     /// memory enough for the cache, or that its type does not fit the heads.
     pub fn load(checkpoint: &Checkpoint, options: Options, progress: Progress<'_>) -> Result<Self, ModelError> {
         // Only vectors are read so far.
-        let mut network = family::read(checkpoint, options.context)?;
-        options.check_types(&checkpoint.name, &network.spec)?;
-        let compute = Compute::new(options.threads);
-        let packing = Packing::new(&compute.pool, checkpoint.weights.source(), options.weight_type);
-        if let Some(tokens) = options.tokens.filter(|tokens| (1..network.spec.vocabulary).contains(tokens)) {
-            network.head = network.head.outputs(0..tokens);
-        }
-        let network = network.pack(&packing, progress)?;
-        Self::with(Arc::new(network), compute, &checkpoint.name, options)
+        let network = family::read(checkpoint, options.context)?.with_tokens(options.tokens);
+        Self::of(network, options, None, progress)
     }
 
-    /// Another executor over the same weights, which are not loaded again: with a cache, threads and buffers of its
-    /// own. The type of the weights is as it is, and so are the frequencies that the context chose and the rows of the
-    /// head.
+    /// Packs a described network, or a rank's part of it.
     ///
     /// # Errors
-    /// There is not memory enough for the cache, or its type does not fit the heads.
-    pub fn share(&self, options: Options) -> Result<Self, ModelError> {
-        options.check_types(&self.file, self.spec())?;
-        let mut compute = Compute::new(options.threads);
-        compute.isa = self.compute.isa;
-        Self::with(Arc::clone(&self.network), compute, &self.file, options)
+    /// As [`Model::load`].
+    pub(crate) fn of(
+        network: Network<Unpacked>,
+        options: Options,
+        rank: Option<Rank>,
+        progress: Progress<'_>,
+    ) -> Result<Self, ModelError> {
+        options.check_types(&network.name, &network.spec)?;
+        let compute = Compute::new(options.threads);
+        let source = network.source.clone();
+        let packing = Packing::new(&compute.pool, &source, options.weight_type, Share::new(rank.as_ref()));
+        let network = network.pack(&packing, progress)?;
+        Self::with(Arc::new(network), Products::new(compute, rank), options)
     }
 
-    fn with(network: Arc<Network<Linear>>, compute: Compute, file: &str, options: Options) -> Result<Self, ModelError> {
+    /// As a backend gives it back.
+    pub(crate) fn into_loaded(self) -> Loaded {
+        let Network { spec, left_out, .. } = &*self.network;
+        let weights =
+            Shared { network: Arc::clone(&self.network), isa: self.isa(), rank: self.products.rank().cloned() };
+        let (spec, left_out, threads) = (spec.clone(), left_out.clone(), self.threads());
+        Loaded { executor: Box::new(self), spec, left_out, threads, weights: Box::new(weights) }
+    }
+
+    fn with(network: Arc<Network<Linear>>, products: Products, options: Options) -> Result<Self, ModelError> {
         let spec = &network.spec;
         let types = [options.key_type, options.value_type];
         let windows = spec.windows();
@@ -209,7 +140,7 @@ impl Model {
         let cached = |layer| (group_of(layer).expect("named by its layer"), spec.kv_heads_of(layer));
         let cached: Vec<_> = (0..spec.kv_layers()).map(cached).collect();
         let cache = Cache::new(groups.clone(), &cached, types).ok_or_else(|| ModelError::Memory {
-            file: file.to_string(),
+            file: network.name.clone(),
             positions: options.pages.saturating_mul(options.page_len),
             position_bytes: spec.cache_bytes_per_position(types),
         })?;
@@ -225,7 +156,10 @@ impl Model {
         };
         let outputs = HostOutputs { vocabulary, width: spec.width, ..HostOutputs::default() };
         let (buffers, pass) = (Buffers::default(), Pass::default());
-        Ok(Self { network, file: file.to_string(), compute, cache, capacity, buffers, pass, outputs })
+        let head = network.head.packed().bytes;
+        let all: usize = network.matrices().map(|matrix| matrix.packed().bytes).sum();
+        let (matrices, read) = ([all - head, head], Reading::default());
+        Ok(Self { network, products, cache, capacity, buffers, pass, outputs, matrices, read })
     }
 
     /// The network's shape and choices.
@@ -234,34 +168,29 @@ impl Model {
     }
 
     /// Its matrices.
+    #[cfg(test)]
     pub(crate) fn network(&self) -> &Network<Linear> {
         &self.network
     }
 
-    /// Names of tensors of its files that it does not use, in order of the alphabet: what is not the text's (towers of
-    /// images, layers that predict further tokens). Those whose absence changes nothing are not among them.
-    pub fn left_out(&self) -> &[String] {
-        &self.network.left_out
-    }
-
     /// Threads that compute: as many as were asked for, or as the system gives.
-    pub fn threads(&self) -> usize {
-        self.compute.pool.threads()
+    fn threads(&self) -> usize {
+        self.products.compute.pool.threads()
     }
 
-    /// Name of the type, number of weights and bytes of every matrix that a pass multiplies with; the head is the last.
-    pub fn products(&self) -> impl Iterator<Item = (&'static str, usize, usize)> {
-        self.network.matrices().map(Linear::size)
+    fn isa(&self) -> Isa {
+        self.products.compute.isa
     }
 
     /// Computes with another instruction set than the best.
     pub fn with_isa(mut self, isa: Isa) -> Self {
-        self.compute.isa = isa;
+        self.products.compute.isa = isa;
         self
     }
 
     /// Embedding of the pass's tokens into `x`, with all that the network does to it before the first block.
     fn embed(&mut self) {
+        let isa = self.isa();
         let Network { spec, embedding, positions, embedding_projection, embedding_norm, inputs, .. } = &*self.network;
         let Pass { tokens, positions: at, x, embedded, positional, inputs: of_layers, .. } = &mut self.pass;
         let (rows, elements) = (tokens.len(), tokens.len() * spec.width);
@@ -269,7 +198,7 @@ impl Model {
             let embedded = room(embedded, rows * spec.embedding_width);
             embedding.embed(tokens, embedded);
             let out = projection.product(room(x, elements), false);
-            product(&self.compute, embedded, rows, spec.embedding_width, out);
+            self.products.one(embedded, rows, spec.embedding_width, out);
         } else {
             embedding.embed(tokens, room(x, elements));
         }
@@ -284,15 +213,16 @@ impl Model {
         if embedding_norm.is_some() {
             let raw = room(embedded, elements);
             raw.copy_from_slice(&x[..elements]);
-            normalized(self.compute.isa, spec, embedding_norm.as_ref(), raw, x);
+            normalized(isa, spec, embedding_norm.as_ref(), raw, x);
         }
         if let Some(inputs) = inputs {
-            inputs.fill(&self.compute, spec, (tokens, &x[..elements]), of_layers);
+            inputs.fill(&self.products, spec, (tokens, &x[..elements]), of_layers);
         }
     }
 
     /// Norm and head for the wanted rows of `x`, if there are any.
     fn head(&mut self) {
+        let isa = self.isa();
         let Network { spec, output_norm, output_projection, head, .. } = &*self.network;
         let Pass { wanted, x, chosen, normed, projected, .. } = &mut self.pass;
         let logits = &mut self.outputs.logits;
@@ -301,21 +231,47 @@ impl Model {
             return;
         }
         gather(x, spec.width, wanted, chosen);
-        let mut read = normalized(self.compute.isa, spec, output_norm.as_ref(), chosen, normed);
+        let mut read = normalized(isa, spec, output_norm.as_ref(), chosen, normed);
         if let Some(projection) = output_projection {
             let out = room(projected, wanted.len() * spec.embedding_width);
-            product(&self.compute, read, wanted.len(), spec.width, projection.product(out, false));
+            self.products.one(read, wanted.len(), spec.width, projection.product(out, false));
             read = out;
         }
-        product(&self.compute, read, wanted.len(), spec.embedding_width, head.product(logits, false));
+        self.products.one(read, wanted.len(), spec.embedding_width, head.product(logits, false));
         if spec.logit_multiplier != 1.0 {
-            self.compute.pool.each_chunk(logits, ELEMENTS_A_TASK, &|_, logits| {
+            self.products.compute.pool.each_chunk(logits, ELEMENTS_A_TASK, &|_, logits| {
                 logits.iter_mut().for_each(|logit| *logit *= spec.logit_multiplier);
             });
         }
         if let Some(cap) = spec.logit_soft_cap {
-            self.compute.pool.each_chunk(logits, ELEMENTS_A_TASK, &|_, logits| cap_scores(logits, 1.0, cap));
+            self.products.compute.pool.each_chunk(logits, ELEMENTS_A_TASK, &|_, logits| cap_scores(logits, 1.0, cap));
         }
+    }
+}
+
+/// The weights of a [`Model`], for others.
+struct Shared {
+    network: Arc<Network<Linear>>,
+    isa: Isa,
+    rank: Option<Rank>,
+}
+
+impl Packed for Shared {
+    fn executor(&self, options: Options) -> Result<Box<dyn Executor>, ModelError> {
+        options.check_types(&self.network.name, &self.network.spec)?;
+        let mut compute = Compute::new(options.threads);
+        compute.isa = self.isa;
+        let products = Products::new(compute, self.rank.clone());
+        Ok(Box::new(Model::with(Arc::clone(&self.network), products, options)?))
+    }
+
+    fn matrices(&self) -> Vec<PackedMatrix> {
+        self.network.matrices().map(Linear::packed).collect()
+    }
+
+    fn lend(&self) -> Option<Lent> {
+        // A rank has a part of the output rows.
+        self.rank.is_none().then(|| Lent::of(&self.network))
     }
 }
 
@@ -405,14 +361,14 @@ impl Executor for Model {
         self.pass.lay_out(batch, &self.cache, self.network.spec.positions.rotations());
         self.outputs.hidden.resize_with(batch.hidden_layers.len(), Vec::new);
         self.embed();
-        let Self { network, compute, cache, buffers, pass, outputs, .. } = self;
+        let Self { network, products, cache, buffers, pass, outputs, .. } = self;
         let Network { spec, layers, .. } = &**network;
         let sights: Vec<Sight<'_>> = pass.slots.iter().map(|slots| slots.sight(&pass.ranges)).collect();
         let rotations = spec.positions.rotations().iter().zip(&pass.angles);
         let rotations: Vec<_> = rotations.map(|(rotation, angles)| Rotated { rotation, angles }).collect();
         let (positions, inputs) = (&pass.positions, pass.inputs.inputs());
         let standing = Standing { positions, sights: &sights, rotations: &rotations, inputs };
-        let block = Block { compute, spec, standing };
+        let block = Block { products, spec, standing };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
         for (number, layer) in layers.iter().enumerate() {
             block.run((number, layer), cache, buffers, x);
@@ -423,6 +379,13 @@ impl Executor for Model {
             }
         }
         self.head();
+        // Of a pass that failed nothing counts, so it is enough to look at its end.
+        if let Some(error) = self.products.take_failure() {
+            return Err(error);
+        }
+        let [body, head] = self.matrices;
+        let bytes = if self.pass.wanted.is_empty() { body } else { body + head };
+        self.read = Reading { bytes, experts: 0 };
         Ok(())
     }
 
@@ -440,6 +403,10 @@ impl Executor for Model {
 
     fn capacity(&self) -> &Capacity {
         &self.capacity
+    }
+
+    fn read(&self) -> Reading {
+        self.read
     }
 
     fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {

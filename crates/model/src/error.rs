@@ -5,6 +5,8 @@ use std::fmt;
 use foretoken_weights::WeightsError;
 use foretoken_weights::line::{Line, line, plain};
 
+use crate::executor::CapacityProblem;
+
 /// Why a model cannot be loaded.
 #[derive(Debug)]
 pub enum ModelError {
@@ -71,6 +73,13 @@ pub enum ModelError {
         positions: usize,
         /// What each of them takes.
         position_bytes: usize,
+    },
+    /// An executor says nonsense of itself.
+    Capacity {
+        /// The model, and who made the executor.
+        place: String,
+        /// What is wrong.
+        problem: CapacityProblem,
     },
     /// There is no memory for a matrix in the form in which it is multiplied.
     WeightsMemory {
@@ -139,6 +148,7 @@ impl ModelError {
                      found less"
                 )
             }
+            Self::Capacity { place, problem } => format!("{}: capacity: {problem}", Line(place)),
             Self::WeightsMemory { place, outputs, inputs } => {
                 format!("{}: expected memory for {outputs} x {inputs} weights, found less", Line(place))
             }

@@ -222,29 +222,30 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// What makes no sense of what an executor says of itself, by field; nothing as a rule.
-    pub fn problem(&self) -> Option<String> {
+    /// What makes no sense of what an executor says of itself; nothing as a rule.
+    pub fn problem(&self) -> Option<CapacityProblem> {
         let Self { vocabulary, context_max, rows_max, groups, sources, hidden, hidden_in } = self;
+        let problem = |field: String, expected, found| CapacityProblem::new(&field, expected, found);
+        let nothing = |field: String| problem(field, "at least 1", "0".to_string());
         for (field, found) in [("vocabulary", vocabulary), ("context_max", context_max), ("rows_max", rows_max)] {
             if *found == 0 {
-                return Some(format!("{field}: expected at least 1, found 0"));
+                return nothing(field.to_string());
             }
         }
         if groups.is_empty() {
-            return Some("groups: expected at least one, found none".to_string());
+            return problem("groups".to_string(), "at least one", "none".to_string());
         }
         for (number, group) in groups.iter().enumerate() {
             let Group { kind, page_len, pages, .. } = group;
-            let named = |field: &str| Some(format!("groups: group {number}: {field}: expected at least 1, found 0"));
+            let of_group = |field: &str| nothing(format!("groups: group {number}: {field}"));
             match (kind, *page_len, *pages) {
-                (Kind::State, _, 0) => return named("slots"),
+                (Kind::State, _, 0) => return of_group("slots"),
                 (Kind::State, ..) if *group != Group::state(*pages) => {
-                    return Some(format!(
-                        "groups: group {number}: expected states as Group::state says, found {group:?}"
-                    ));
+                    let field = format!("groups: group {number}");
+                    return problem(field, "states as Group::state says", format!("{group:?}"));
                 }
-                (Kind::Rows, 0, _) => return named("page_len"),
-                (Kind::Rows, _, 0) => return named("pages"),
+                (Kind::Rows, 0, _) => return of_group("page_len"),
+                (Kind::Rows, _, 0) => return of_group("pages"),
                 _ => {}
             }
         }
@@ -252,8 +253,43 @@ impl Capacity {
             return Some(problem);
         }
         let nothing = sources.as_ref().filter(|sources| sources.longest() == 0 || sources.vocabulary == 0);
-        nothing.map(|found| format!("sources: expected a vocabulary and room for a token, found {found:?}"))
+        let expected = "a vocabulary and room for a token";
+        nothing.and_then(|found| problem("sources".to_string(), expected, format!("{found:?}")))
     }
+}
+
+/// What makes no sense of a [`Capacity`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapacityProblem {
+    /// The field, and of which group.
+    pub field: String,
+    /// What was expected.
+    pub expected: String,
+    /// What was found.
+    pub found: String,
+}
+
+impl CapacityProblem {
+    pub(crate) fn new(field: &str, expected: &str, found: String) -> Option<Self> {
+        Some(Self { field: field.to_string(), expected: expected.to_string(), found })
+    }
+}
+
+impl std::error::Error for CapacityProblem {}
+
+impl fmt::Display for CapacityProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, found {}", self.field, self.expected, self.found)
+    }
+}
+
+/// What a pass read of a network's weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Bytes of matrices; 0: nothing is said of them.
+    pub bytes: usize,
+    /// Distinct experts, of all layers together; 0: there are none, or nothing is said of them.
+    pub experts: usize,
 }
 
 /// A network that can be run: the CPU decoder, a toy table, later another machine. Nothing above knows which.
@@ -293,6 +329,12 @@ pub trait Executor: Send {
 
     /// How much there is room for.
     fn capacity(&self) -> &Capacity;
+
+    /// What the latest pass that succeeded read of the network's weights: passes of as many rows that read more take
+    /// longer. Who says nothing is known by its rows alone.
+    fn read(&self) -> Reading {
+        Reading::default()
+    }
 
     /// How many bytes [`save_rows`](Self::save_rows) writes of a cache group; `None` if this executor saves nothing.
     fn saved_bytes(&self, _group: usize) -> Option<SavedBytes> {
@@ -344,6 +386,10 @@ impl<E: Executor + ?Sized> Executor for Box<E> {
 
     fn capacity(&self) -> &Capacity {
         (**self).capacity()
+    }
+
+    fn read(&self) -> Reading {
+        (**self).read()
     }
 
     fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {
@@ -481,7 +527,7 @@ mod tests {
         let with = |change: fn(&mut Capacity)| {
             let mut capacity = sound.clone();
             change(&mut capacity);
-            capacity.problem().unwrap_or_default()
+            capacity.problem().map_or(String::new(), |problem| problem.to_string())
         };
         let found = [
             with(|capacity| capacity.rows_max = 0),

@@ -228,16 +228,18 @@ pub fn spec(checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
     Ok(plan(checkpoint, Asked::default())?.1.spec)
 }
 
-/// Describes a whole network for texts of up to so many tokens; of its tensors only vectors are read.
+/// Describes a whole network for texts of up to so many tokens ([`Options::context`](crate::Options::context)), as
+/// every backend takes it; of its tensors only vectors are read.
 ///
 /// # Errors
 /// As [`spec`], or a tensor is missing, contradicts the configuration, or would have to be read for the network to be
 /// that of the file.
-pub(crate) fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
+pub fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
     let (_, Plan { spec, layout }) = plan(checkpoint, Asked { context })?;
     let quantization = quantization_of(checkpoint)?;
     let tensors = Tensors::new(&checkpoint.weights, quantization);
     let mut network = layout.read(spec, &tensors)?;
+    network.name.clone_from(&checkpoint.name);
     network.left_out = unused::told(checkpoint, (&network.spec, &layout), &tensors.into_read())?;
     Ok(network)
 }

@@ -12,9 +12,7 @@
 //!
 //! Left out: who keeps the target's rows until they are read (`foretoken_drafters::HeadDrafter`).
 
-use std::fmt;
-
-use crate::executor::Capacity;
+use crate::executor::{Capacity, CapacityProblem};
 
 /// The hidden rows that the rows of a span read beside their tokens, one for each row that is not computed, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -50,26 +48,6 @@ pub struct HiddenReads {
     pub own_layer: usize,
 }
 
-/// Why a network cannot draft for a target from its hidden states.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeadProblem {
-    /// The field of the head's [`Capacity`].
-    pub field: &'static str,
-    /// What the target wants there.
-    pub expected: String,
-    /// What the head says.
-    pub found: String,
-}
-
-impl fmt::Display for HeadProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, expected, found } = self;
-        write!(f, "head: {field}: expected {expected}, found {found}")
-    }
-}
-
-impl std::error::Error for HeadProblem {}
-
 impl HiddenReads {
     /// Elements of a hidden row of the target.
     pub fn row_width(&self) -> usize {
@@ -77,29 +55,32 @@ impl HiddenReads {
     }
 
     /// What makes no sense of it, by field, of a network that tells these hidden states of itself.
-    pub(crate) fn problem(&self, own: HiddenStates) -> Option<String> {
+    pub(crate) fn problem(&self, own: HiddenStates) -> Option<CapacityProblem> {
+        let problem = |field, expected, found| CapacityProblem::new(field, expected, found);
         let Self { target_layers, target_width, own_layer } = self;
         let twice = target_layers.iter().enumerate().find(|(i, layer)| target_layers[..*i].contains(layer));
         if target_layers.is_empty() {
-            return Some("hidden_in.target_layers: expected at least one, found none".to_string());
+            return problem("hidden_in.target_layers", "at least one", "none".to_string());
         }
         if let Some((_, layer)) = twice {
-            return Some(format!("hidden_in.target_layers: expected each once, found {layer} twice"));
+            return problem("hidden_in.target_layers", "each once", format!("{layer} twice"));
         }
         if *target_width == 0 {
-            return Some("hidden_in.target_width: expected at least 1, found 0".to_string());
+            return problem("hidden_in.target_width", "at least 1", "0".to_string());
         }
-        let is_told = *own_layer < own.layers && own.width > 0;
-        let found = || format!("hidden_in.own_layer: expected a layer that hidden has, {own:?}, found {own_layer}");
-        (!is_told).then(found)
+        if *own_layer >= own.layers || own.width == 0 {
+            let expected = format!("a layer that hidden has, {own:?}");
+            return problem("hidden_in.own_layer", &expected, own_layer.to_string());
+        }
+        None
     }
 }
 
 impl Capacity {
     /// What keeps this network from drafting for a target from its hidden states, by field: it reads none, or layers
     /// that the target does not have, or rows of another width, or it has another vocabulary.
-    pub fn head_problem(&self, target: &Capacity) -> Option<HeadProblem> {
-        let problem = |field, expected: String, found: String| Some(HeadProblem { field, expected, found });
+    pub fn head_problem(&self, target: &Capacity) -> Option<CapacityProblem> {
+        let problem = |field, expected: String, found| CapacityProblem::new(field, &expected, found);
         let Some(reads) = &self.hidden_in else {
             return problem("hidden_in", "a network that reads hidden rows".to_string(), "None".to_string());
         };
@@ -172,17 +153,17 @@ mod tests {
             with(|head| head.vocabulary = 6),
         ];
         let expected = [
-            "head: hidden_in: expected a network that reads hidden rows, found None",
-            "head: hidden_in.target_width: expected 3 (the target's hidden.width), found 4",
-            "head: hidden_in.target_layers: expected layers below 4 (the target's), found 4",
-            "head: vocabulary: expected 5 (the target's), found 6",
+            "hidden_in: expected a network that reads hidden rows, found None",
+            "hidden_in.target_width: expected 3 (the target's hidden.width), found 4",
+            "hidden_in.target_layers: expected layers below 4 (the target's), found 4",
+            "vocabulary: expected 5 (the target's), found 6",
         ];
         assert_eq!(found, expected);
         let nonsense = |change: fn(&mut HiddenReads)| {
             let mut head = head();
             let mut reads = reads(&mut head);
             change(&mut reads);
-            Capacity { hidden_in: Some(reads), ..head }.problem().unwrap_or_default()
+            Capacity { hidden_in: Some(reads), ..head }.problem().map(|problem| problem.to_string()).unwrap_or_default()
         };
         let found = [
             nonsense(|reads| reads.target_layers.clear()),

@@ -5,13 +5,11 @@
 //! before the first block, and written layer by layer, as blocks read them. Left out: how a block reads its part
 //! (`block.rs`).
 
-use foretoken_kernels::Compute;
-use foretoken_kernels::matmul::product;
-
 use crate::batch::Token;
 use crate::block::{ELEMENTS_A_TASK, normalize, room};
 use crate::linear::Linear;
 use crate::network::InputSource;
+use crate::products::Products;
 use crate::spec::{LayerInputs, Spec};
 
 /// Buffers of one pass, kept between passes.
@@ -36,7 +34,7 @@ impl InputSource<Linear> {
     /// Works out what layers get of `tokens`, of which `x` `[rows, width]` is what the first block reads.
     pub(crate) fn fill(
         &self,
-        compute: &Compute,
+        products: &Products,
         spec: &Spec,
         (tokens, x): (&[Token], &[f32]),
         buffers: &mut InputBuffers,
@@ -46,11 +44,11 @@ impl InputSource<Linear> {
         if rows == 0 {
             return;
         }
-        let elements = rows * layers * width;
+        let (elements, compute) = (rows * layers * width, &products.compute);
         let InputBuffers { embedded, projected, inputs } = buffers;
         let (embedded, projected) = (room(embedded, elements), room(projected, elements));
         self.table.embed(tokens, embedded);
-        product(compute, x, rows, spec.width, self.projection.product(projected, false));
+        products.one(x, rows, spec.width, self.projection.product(projected, false));
         let scale = 1.0 / (spec.width as f32).sqrt();
         compute.pool.each_chunk(projected, ELEMENTS_A_TASK, &|_, part| part.iter_mut().for_each(|x| *x *= scale));
         let (embedded, projected) = (&*embedded, &*projected);

@@ -12,25 +12,22 @@ use foretoken_kernels::Compute;
 use foretoken_kernels::matmul::product;
 
 use crate::batch::Token;
-use crate::decoder::Model;
 use crate::linear::{Linear, Table};
+use crate::network::Network;
 
-/// Embedding and output rows of a [`Model`]. Clones are the same rows.
+/// Embedding and output rows of a loaded network ([`Packed::lend`](crate::Packed::lend)). Clones are the same rows.
 #[derive(Clone)]
 pub struct Lent {
     embedding: Table,
     output: Linear,
 }
 
-impl Model {
-    /// Lends its embedding and its output rows, in the form in which it computes with them. Nothing is copied.
-    pub fn lend(&self) -> Lent {
-        let network = self.network();
-        Lent { embedding: network.embedding.clone(), output: network.head.clone() }
-    }
-}
-
 impl Lent {
+    /// Those of a network, in the form in which it is computed with. Nothing is copied.
+    pub(crate) fn of(network: &Network<Linear>) -> Self {
+        Self { embedding: network.embedding.clone(), output: network.head.clone() }
+    }
+
     /// Elements of a row of the embedding.
     pub fn embedding_width(&self) -> usize {
         self.embedding.width()
@@ -78,8 +75,9 @@ mod tests {
     use crate::batch::{Batch, PageId, Span};
     use crate::block::normalized;
     use crate::checkpoint::Checkpoint;
-    use crate::decoder::Options;
+    use crate::decoder::Model;
     use crate::executor::Executor;
+    use crate::options::Options;
     use std::path::Path;
 
     const TOKENS: [Token; 5] = [3, 1, 4, 1, 5];
@@ -99,11 +97,10 @@ mod tests {
     fn lent_rows_are_the_networks_own_in_memory_and_to_the_bit() {
         for name in ["llama", "llama-tied", "llama-biased"] {
             let mut model = load(name);
-            let lent = model.lend();
-            assert!(lent.is_same(&model.lend()) && lent.is_same(&lent.clone()), "{name}: copied");
-            let shared = model.share(Options::for_positions(32, 1)).unwrap_or_else(|error| panic!("{error}"));
-            assert!(lent.is_same(&shared.lend()), "{name}: models of the same weights");
-            assert!(!lent.is_same(&load(name).lend()), "{name}: loaded twice");
+            let lent = Lent::of(model.network());
+            assert!(lent.is_same(&lent.clone()), "{name}: copied");
+            let loaded = |model: Model| model.into_loaded().weights.lend().expect("the processor lends");
+            assert!(!lent.is_same(&loaded(load(name))), "{name}: loaded twice");
             // What the last layer says goes through the norm to the output rows, the model's and the lent ones.
             let (tables, rows) = ([vec![PageId(0)]], [0, 1, 2, 3, 4]);
             let last = model.capacity().hidden.layers - 1;
@@ -123,7 +120,7 @@ mod tests {
             embedded[1] = vec![0.0; embedded[0].len()];
             model.network().embedding.embed(&TOKENS, &mut embedded[1]);
             // They outlive the model that lent them.
-            drop((model, shared));
+            assert!(lent.is_same(&loaded(model)), "{name}: models of the same weights");
             lent.logits(&compute, &read, &mut logits);
             assert_eq!(bits(&logits), bits(&expected), "{name}");
             assert_eq!(bits(&embedded[0]), bits(&embedded[1]), "{name}");

@@ -1,15 +1,17 @@
 //! *What does this network say about these tokens?* Batch in, logits out.
 //!
 //! A checkpoint ([`Checkpoint`]) is read by its family (`family/`) into a [`Spec`], a closed list of the ways in
-//! which networks differ, and the tensors of its layers. One decoder runs every `Spec` behind the [`Executor`]
-//! trait: spans and trees of tokens over a paged cache, whose *bytes* live here and whose *bookkeeping* is the
-//! engine's. There is no prefill and no decode, only rows to score. Matrices are packed for the kernels when they are
-//! loaded, in the type of their file or in a [`WeightType`] that is asked for; embeddings stay in the mapped file.
+//! which networks differ, and a [`Network`] whose tensors are described and not yet read. A [`Backend`] packs it; on
+//! the CPU one decoder runs every network behind the [`Executor`] trait: spans and trees of tokens over a paged cache,
+//! whose *bytes* live here and whose *bookkeeping* is the engine's. There is no prefill and no decode, only rows to
+//! score. Matrices are packed for the kernels when they are loaded, in the type of their file or in a [`WeightType`]
+//! that is asked for; embeddings stay in the mapped file.
 //!
 //! Left out: sampling, text, and any idea of a request.
 
 #![forbid(unsafe_code)]
 
+pub mod backend;
 mod batch;
 mod block;
 mod cache;
@@ -24,25 +26,31 @@ mod hidden;
 mod layer_inputs;
 mod lent;
 mod linear;
-mod network;
+pub mod network;
+mod options;
 mod outputs;
+mod products;
 mod quantization;
 mod quantized;
 pub mod spec;
 mod storage;
 mod weight_type;
 
+pub use backend::{Backend, Cpu, Loaded, Packed, PackedMatrix};
 pub use batch::{Batch, PageId, PageTable, Span, Token};
 pub use cache::ARITHMETIC_VERSION;
 pub use checkpoint::Checkpoint;
-pub use decoder::{Model, Options};
+pub use decoder::Model;
 pub use error::{ModelError, Setting};
-pub use executor::{CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, Keep, Kind};
-pub use executor::{SavedBytes, Source, SourceCapacity};
+pub use executor::{CacheEdit, CacheRows, Capacity, CapacityProblem, Executor, ExecutorError, Group, Keep, Kind};
+pub use executor::{Reading, SavedBytes, Source, SourceCapacity};
 pub use foretoken_kernels::attention::CacheType;
-pub use hidden::{HeadProblem, HiddenInput, HiddenReads, HiddenStates};
+pub use hidden::{HiddenInput, HiddenReads, HiddenStates};
 pub use lent::Lent;
-pub use network::Progress;
+pub use linear::{Elements, Table, Unpacked};
+pub use network::{Network, Progress};
+pub use options::Options;
 pub use outputs::{HostOutputs, Largest, Outputs};
+pub use products::{Exchange, Rank};
 pub use spec::Spec;
 pub use weight_type::WeightType;

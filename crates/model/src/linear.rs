@@ -2,11 +2,12 @@
 //!
 //! The idea: a family says where each matrix lies ([`Unpacked`]) and touches no weight. Packing comes after, matrix by
 //! matrix, on all threads, and gives the matrix's pages of the file back as soon as it is done, so that no second copy
-//! of the model is ever there. Another backend would pack the same descriptions in its own way. A table of which single
+//! of the model is ever there. Another backend packs the same descriptions in its own way: it asks each for its
+//! [`Elements`], in the type of the file or as floats, all of them or those of some outputs. A table of which single
 //! rows are read (an embedding) stays in the file in any form.
 //!
-//! With a type asked for at load ([`WeightType`]), matrices of floats are brought to it on the way. Left out: which
-//! matrices a network has.
+//! With a type asked for at load ([`WeightType`]), matrices of floats are brought to it on the way; a rank packs its
+//! part of the outputs. Left out: which matrices a network has.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,14 +16,16 @@ use foretoken_kernels::matmul::Product;
 use foretoken_kernels::{Panels, Pool};
 use foretoken_weights::Tensor;
 
+use crate::backend::PackedMatrix;
 use crate::error::{ModelError, Setting};
+use crate::products::Share;
 use crate::quantized::Quantized;
 use crate::storage::Storage;
 use crate::weight_type::WeightType;
 
 /// A table `[rows, width]` of which single rows are read: an embedding. Clones are the same rows in memory.
 #[derive(Clone)]
-pub(crate) struct Table {
+pub struct Table {
     storage: Arc<Storage>,
     width: usize,
 }
@@ -31,11 +34,6 @@ impl Table {
     pub(crate) fn new(storage: Storage, width: usize, rows: usize) -> Self {
         assert_eq!(storage.elements(), width * rows, "table: elements of a [{rows}, {width}] matrix");
         Self { storage: Arc::new(storage), width }
-    }
-
-    /// Elements of a row.
-    pub(crate) fn width(&self) -> usize {
-        self.width
     }
 
     /// Whether another is the same rows in memory.
@@ -49,8 +47,21 @@ impl Table {
         Self { storage: Arc::new(self.storage.part(first * self.width..elements)), width: self.width }
     }
 
+    /// Rows there are.
+    pub fn rows(&self) -> usize {
+        self.storage.elements() / self.width
+    }
+
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
     /// Row `tokens[i]`, widened, to row i of `out` `[tokens.len(), width]`.
-    pub(crate) fn embed(&self, tokens: &[u32], out: &mut [f32]) {
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn embed(&self, tokens: &[u32], out: &mut [f32]) {
         for (token, out) in tokens.iter().zip(out.chunks_exact_mut(self.width)) {
             let first = *token as usize * self.width;
             self.storage.widen(first..first + self.width, out);
@@ -85,9 +96,33 @@ enum Lies {
     Columns { first: usize, columns: usize },
 }
 
+/// The elements of a matrix `[outputs, inputs]`, row by row.
+pub struct Elements {
+    storage: Storage,
+}
+
+impl Elements {
+    /// Name of their type, as `F32`, `BF16` or `Q4_K`.
+    pub fn dtype(&self) -> &'static str {
+        self.storage.dtype()
+    }
+
+    /// Their bytes in this type, little-endian; blocks as GGUF has them.
+    pub fn bytes(&self) -> &[u8] {
+        self.storage.bytes()
+    }
+
+    /// All of them as floats, whatever their type is.
+    pub fn floats(&self) -> Vec<f32> {
+        let mut out = vec![0.0; self.storage.elements()];
+        self.storage.widen(0..out.len(), &mut out);
+        out
+    }
+}
+
 /// A linear layer as it lies in the file: a plain description, of which nothing is read yet but the bias.
 #[derive(Clone)]
-pub(crate) struct Unpacked {
+pub struct Unpacked {
     /// What messages call it.
     name: String,
     source: Source,
@@ -131,15 +166,61 @@ impl Unpacked {
         Self { name: name.to_string(), ..self }
     }
 
-    /// The layer that computes outputs `range` of this one.
-    pub(crate) fn outputs(&self, range: Range<usize>) -> Self {
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its outputs and its inputs.
+    pub fn shape(&self) -> [usize; 2] {
+        [self.outputs, self.inputs]
+    }
+
+    /// What is added to its outputs.
+    pub fn bias(&self) -> Option<&[f32]> {
+        self.bias.as_deref()
+    }
+
+    /// The layer that computes outputs `range` of this one: what a rank owns.
+    ///
+    /// # Panics
+    /// If it has not so many.
+    pub fn outputs(&self, range: Range<usize>) -> Self {
+        assert!(range.end <= self.outputs, "{}: outputs {range:?} of {}", self.name, self.outputs);
         let bias = self.bias.as_ref().map(|bias| bias[range.clone()].to_vec());
-        let lies = match self.lies {
+        let lies = match &self.lies {
             Lies::Rows { first } => Lies::Rows { first: first + range.start },
-            Lies::Stretches(_) => unreachable!("outputs of outputs that are no neighbours: {}", self.name),
-            Lies::Columns { first, columns } => Lies::Columns { first: first + range.start, columns },
+            Lies::Stretches(stretches) => Lies::Stretches(part_of(stretches, range.clone())),
+            Lies::Columns { first, columns } => Lies::Columns { first: first + range.start, columns: *columns },
         };
         Self { bias, lies, outputs: range.len(), ..self.clone() }
+    }
+
+    /// Reads its weights, in the type of its file where it has one that can be cut as the matrix is; those of packed
+    /// integers as floats or blocks.
+    ///
+    /// # Errors
+    /// They are quantized, and a tensor holds what cannot be.
+    pub fn read(&self, pool: &Pool) -> Result<Elements, ModelError> {
+        Ok(Elements { storage: self.matrix(self.source.storage(pool)?) })
+    }
+
+    /// Of the whole tensor this matrix.
+    fn matrix(&self, whole: Storage) -> Storage {
+        let Self { lies, inputs, outputs, unit_rows, .. } = self;
+        let matrix = match lies {
+            Lies::Rows { .. } if whole.elements() == inputs * outputs => whole,
+            Lies::Rows { first } => whole.part(first * inputs..(first + outputs) * inputs),
+            Lies::Stretches(stretches) => {
+                whole.gather(stretches.iter().map(|rows| rows.start * inputs..rows.end * inputs))
+            }
+            Lies::Columns { first, columns } => {
+                let matrix = whole.columns(*first..first + outputs, *columns);
+                whole.release();
+                matrix
+            }
+        };
+        if *unit_rows { matrix.unit_rows(*inputs) } else { matrix }
     }
 
     /// The layer that computes these stretches of the outputs of this one: heads of queries that lie between those of
@@ -164,14 +245,17 @@ impl Unpacked {
         Self { unit_rows: true, ..self }
     }
 
-    /// Brings the weights to the form in which they are multiplied: the type that is asked for, or the file's own.
+    /// Brings the weights to the form in which they are multiplied: the type that is asked for, or the file's own. Of a
+    /// rank those of its part of the outputs.
     ///
     /// # Errors
     /// A type is asked for, and the weights are not floats; or they are quantized, and a tensor holds what cannot be;
     /// or there is no memory for them.
     pub(crate) fn pack(self, packing: &Packing<'_>) -> Result<Linear, ModelError> {
-        let Self { name, source, lies, bias, inputs, outputs, unit_rows } = self;
-        let whole = source.storage(packing.pool)?;
+        let all = self.outputs;
+        let own = if packing.share.is_whole() { self } else { self.outputs(packing.share.of(all)) };
+        let Self { ref name, inputs, outputs, .. } = own;
+        let whole = own.source.storage(packing.pool)?;
         if let (Some(wanted), Some(format)) = (packing.wanted, whole.format()) {
             return Err(ModelError::Setting {
                 place: format!("{}: {name}", packing.file),
@@ -181,19 +265,7 @@ impl Unpacked {
                 found: format.name().to_string(),
             });
         }
-        let matrix = match lies {
-            Lies::Rows { .. } if whole.elements() == inputs * outputs => whole,
-            Lies::Rows { first } => whole.part(first * inputs..(first + outputs) * inputs),
-            Lies::Stretches(stretches) => {
-                whole.gather(stretches.iter().map(|rows| rows.start * inputs..rows.end * inputs))
-            }
-            Lies::Columns { first, columns } => {
-                let matrix = whole.columns(first..first + outputs, columns);
-                whole.release();
-                matrix
-            }
-        };
-        let matrix = if unit_rows { matrix.unit_rows(inputs) } else { matrix };
+        let matrix = own.matrix(whole);
         let weights = match packing.used {
             Some(kind) => {
                 kind.convert(packing.pool, &matrix, outputs, inputs).map_err(|(row, found)| ModelError::Setting {
@@ -209,8 +281,20 @@ impl Unpacked {
         let no_memory = || ModelError::WeightsMemory { place: format!("{}: {name}", packing.file), outputs, inputs };
         let weights = weights.ok_or_else(no_memory)?;
         matrix.release();
-        Ok(Linear { weights: Arc::new(weights), bias: bias.map(Arc::from) })
+        Ok(Linear { weights: Arc::new(weights), bias: own.bias.map(Arc::from), outputs: all })
     }
+}
+
+/// Of rows that lie in these stretches those of a range, counted through all.
+fn part_of(stretches: &[Range<usize>], range: Range<usize>) -> Vec<Range<usize>> {
+    let (mut part, mut before) = (Vec::new(), 0);
+    for Range { start, end } in stretches.iter().cloned() {
+        let at = |row: usize| start + row.saturating_sub(before).min(end - start);
+        let own = at(range.start)..at(range.end);
+        part.extend((!own.is_empty()).then_some(own));
+        before += end - start;
+    }
+    part
 }
 
 /// How matrices are packed.
@@ -224,11 +308,13 @@ pub(crate) struct Packing<'a> {
     wanted: Option<WeightType>,
     /// The type that it means for this matrix.
     used: Option<WeightType>,
+    /// The part of the outputs that is packed.
+    share: Share,
 }
 
 impl<'a> Packing<'a> {
-    pub(crate) fn new(pool: &'a Pool, file: &'a str, wanted: Option<WeightType>) -> Self {
-        Self { pool, file, wanted, used: wanted }
+    pub(crate) fn new(pool: &'a Pool, file: &'a str, wanted: Option<WeightType>, share: Share) -> Self {
+        Self { pool, file, wanted, used: wanted, share }
     }
 
     /// The same for the head.
@@ -237,15 +323,18 @@ impl<'a> Packing<'a> {
     }
 }
 
-/// A linear layer `[outputs, inputs]`. Clones are the same weights in memory.
+/// A linear layer `[outputs, inputs]`, or a rank's part of it. Clones are the same weights in memory.
 #[derive(Clone)]
 pub(crate) struct Linear {
+    /// Of the outputs that are computed here.
     weights: Arc<Panels>,
     bias: Option<Arc<[f32]>>,
+    /// All outputs, those of other ranks included.
+    outputs: usize,
 }
 
 impl Linear {
-    /// This layer as a product into `out`.
+    /// This layer as a product into `out` `[rows, outputs]`, all of them, for [`Products`](crate::products::Products).
     pub(crate) fn product<'a>(&'a self, out: &'a mut [f32], accumulate: bool) -> Product<'a> {
         Product { weights: &self.weights, bias: self.bias.as_deref(), out, accumulate }
     }
@@ -260,14 +349,15 @@ impl Linear {
         self.weights.inputs()
     }
 
-    /// Elements of a row that it yields.
+    /// Elements of a row that it yields, on all ranks together.
     pub(crate) fn outputs(&self) -> usize {
-        self.weights.outputs()
+        self.outputs
     }
 
-    /// Name of the weights' type, number of weights, bytes that a product reads.
-    pub(crate) fn size(&self) -> (&'static str, usize, usize) {
+    /// What of it is here.
+    pub(crate) fn packed(&self) -> PackedMatrix {
         let panels = &self.weights;
-        (panels.form().name(), panels.outputs() * panels.inputs(), panels.bytes())
+        let (form, elements) = (panels.form().name(), panels.outputs() * panels.inputs());
+        PackedMatrix { form, elements, bytes: panels.bytes() }
     }
 }

@@ -1,9 +1,9 @@
 //! A network in the one form that is run: what a family reads from its files, and what the decoder computes with.
 //!
-//! The same structure twice: with matrices as they lie in the file ([`Unpacked`]), which is what families yield, and
-//! with matrices packed for the kernels ([`Linear`]). Where networks differ in which matrices they have, the difference
-//! is said here and nowhere else, so no combination has to be ruled out when it is run. Left out: names of tensors
-//! (`family/`).
+//! The same structure twice: with matrices as they lie in the file ([`Unpacked`]), which is what families yield and
+//! every backend packs in its own way, and with matrices packed for the kernels ([`Linear`]). Where networks differ in
+//! which matrices they have, the difference is said here and nowhere else, so no combination has to be ruled out when
+//! it is run; what is done with them is said by the [`Spec`]. Left out: names of tensors (`family/`).
 
 use crate::error::ModelError;
 use crate::linear::{Linear, Packing, Table, Unpacked};
@@ -13,101 +13,148 @@ use crate::spec::{Activation, Spec};
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
 
 /// Weight and bias of a normalization; of RMSNorm the bias is empty.
-pub(crate) struct NormWeights {
-    pub(crate) weight: Vec<f32>,
-    pub(crate) bias: Vec<f32>,
+pub struct NormWeights {
+    /// `[width]`.
+    pub weight: Vec<f32>,
+    /// `[width]`, or empty: there is none.
+    pub bias: Vec<f32>,
 }
 
 /// Normalizations of the pieces that a row of queries or keys is made of, over and over: one for every head, one a
 /// head, or one of the whole row. Empty: it stays as it is.
-pub(crate) type PieceNorms = Vec<NormWeights>;
+pub type PieceNorms = Vec<NormWeights>;
 
 /// What a feed-forward half computes between its norm and its `down` matrix.
-pub(crate) enum Inner<M> {
+pub enum Inner<M> {
     /// activation(gate(x)) * up(x).
-    Gated { activation: Activation, gate: M, up: M },
+    Gated {
+        /// What is applied to the gate.
+        activation: Activation,
+        /// `[ffn width, width]`.
+        gate: M,
+        /// `[ffn width, width]`.
+        up: M,
+    },
     /// activation(up(x)).
-    Plain { activation: Activation, up: M },
+    Plain {
+        /// What is applied.
+        activation: Activation,
+        /// `[ffn width, width]`.
+        up: M,
+    },
 }
 
 /// Where the keys and values of a layer come from.
-pub(crate) struct KeyValue<M> {
-    pub(crate) key: M,
-    /// None: values are the keys before their norm.
-    pub(crate) value: Option<M>,
-    pub(crate) key_norm: PieceNorms,
-    pub(crate) value_norm: PieceNorms,
+pub struct KeyValue<M> {
+    /// `[key-value heads * head width, width]`.
+    pub key: M,
+    /// The same shape. None: values are the keys before their norm.
+    pub value: Option<M>,
+    /// Of the keys.
+    pub key_norm: PieceNorms,
+    /// Of the values.
+    pub value_norm: PieceNorms,
 }
 
 /// How a layer reads what it gets beside the residual stream: norm(projection(activation(gate(x)) * input)) is added
 /// to the stream, behind the feed-forward half.
-pub(crate) struct InputReader<M> {
-    pub(crate) activation: Activation,
-    pub(crate) gate: M,
-    pub(crate) projection: M,
-    pub(crate) norm: NormWeights,
+pub struct InputReader<M> {
+    /// What is applied to the gate.
+    pub activation: Activation,
+    /// `[input width, width]`.
+    pub gate: M,
+    /// `[width, input width]`.
+    pub projection: M,
+    /// Behind the projection.
+    pub norm: NormWeights,
 }
 
 /// The tensors of one block.
-pub(crate) struct Layer<M> {
+pub struct Layer<M> {
     /// Before attention. None: it reads the residual stream as it is.
-    pub(crate) attention_norm: Option<NormWeights>,
-    pub(crate) query: M,
-    pub(crate) query_norm: PieceNorms,
+    pub attention_norm: Option<NormWeights>,
+    /// `[query heads * head width, width]`.
+    pub query: M,
+    /// Of the queries.
+    pub query_norm: PieceNorms,
     /// None: the layer attends to those of an earlier one.
-    pub(crate) key_value: Option<KeyValue<M>>,
-    pub(crate) attention_output: M,
+    pub key_value: Option<KeyValue<M>>,
+    /// `[width, query heads * head width]`.
+    pub attention_output: M,
     /// Behind attention, before it is added.
-    pub(crate) attention_post_norm: Option<NormWeights>,
+    pub attention_post_norm: Option<NormWeights>,
     /// Before the feed-forward half. None: it reads what attention reads if the two are parallel, and otherwise the
     /// residual stream as it is.
-    pub(crate) ffn_norm: Option<NormWeights>,
-    pub(crate) inner: Inner<M>,
-    pub(crate) down: M,
+    pub ffn_norm: Option<NormWeights>,
+    /// What the feed-forward half does first.
+    pub inner: Inner<M>,
+    /// `[width, ffn width]`.
+    pub down: M,
     /// Behind the feed-forward half, before it is added.
-    pub(crate) ffn_post_norm: Option<NormWeights>,
+    pub ffn_post_norm: Option<NormWeights>,
     /// Only where layers get inputs of their own.
-    pub(crate) input: Option<InputReader<M>>,
+    pub input: Option<InputReader<M>>,
     /// Multiplies the stream behind the block.
-    pub(crate) multiplier: f32,
+    pub multiplier: f32,
 }
 
 /// Where the inputs of layers come from, of all layers at once: `[layers, width]` of each token.
-pub(crate) struct InputSource<M> {
-    pub(crate) table: Table,
-    /// From the embedding, as the first block reads it.
-    pub(crate) projection: M,
+pub struct InputSource<M> {
+    /// `[rows, layers * input width]`, by token.
+    pub table: Table,
+    /// `[layers * input width, width]`: from the embedding, as the first block reads it.
+    pub projection: M,
     /// Of what one layer gets of the projection.
-    pub(crate) norm: NormWeights,
+    pub norm: NormWeights,
 }
 
-/// A whole network.
-pub(crate) struct Network<M> {
-    pub(crate) spec: Spec,
-    pub(crate) embedding: Table,
+/// A whole network: what it computes, and its matrices in the form `M`.
+pub struct Network<M> {
+    /// The model's directory or file, for messages.
+    pub name: String,
+    /// The file of its tensors or their index, for messages.
+    pub source: String,
+    /// What is computed with the matrices.
+    pub spec: Spec,
+    /// `[vocabulary, embedding width]`.
+    pub embedding: Table,
     /// Vectors that are added to the embedding, one a position; only of learned positions.
-    pub(crate) positions: Option<Table>,
-    /// From the embedding's width to the stream's, where they differ.
-    pub(crate) embedding_projection: Option<M>,
-    pub(crate) embedding_norm: Option<NormWeights>,
+    pub positions: Option<Table>,
+    /// `[width, embedding width]`: from the embedding's width to the stream's, where they differ.
+    pub embedding_projection: Option<M>,
+    /// Behind the embedding.
+    pub embedding_norm: Option<NormWeights>,
     /// Only where layers get inputs of their own.
-    pub(crate) inputs: Option<InputSource<M>>,
-    pub(crate) layers: Vec<Layer<M>>,
-    pub(crate) output_norm: Option<NormWeights>,
-    /// From the stream's width to the embedding's.
-    pub(crate) output_projection: Option<M>,
-    pub(crate) head: M,
-    /// Names of tensors of its files that are not the text's.
-    pub(crate) left_out: Vec<String>,
+    pub inputs: Option<InputSource<M>>,
+    /// The blocks, in order.
+    pub layers: Vec<Layer<M>>,
+    /// Behind the last block.
+    pub output_norm: Option<NormWeights>,
+    /// `[embedding width, width]`: from the stream's width to the embedding's, where they differ.
+    pub output_projection: Option<M>,
+    /// `[vocabulary, embedding width]`, or fewer rows ([`Network::with_tokens`]).
+    pub head: M,
+    /// Names of tensors of its files that are not the text's, in order of the alphabet (towers of images, layers that
+    /// predict further tokens). Those whose absence changes nothing are not among them.
+    pub left_out: Vec<String>,
 }
 
 impl Network<Unpacked> {
-    /// Packs every matrix, layer by layer; `progress` hears of each.
+    /// The same with a head of so many first rows ([`Options::tokens`](crate::Options::tokens)); none, or more than
+    /// there are: of all.
+    pub fn with_tokens(mut self, tokens: Option<usize>) -> Self {
+        if let Some(tokens) = tokens.filter(|tokens| (1..self.spec.vocabulary).contains(tokens)) {
+            self.head = self.head.outputs(0..tokens);
+        }
+        self
+    }
+
+    /// Packs every matrix for the kernels, layer by layer; `progress` hears of each.
     ///
     /// # Errors
     /// As [`Unpacked::pack`].
     pub(crate) fn pack(self, packing: &Packing<'_>, progress: Progress<'_>) -> Result<Network<Linear>, ModelError> {
-        let Self { spec, embedding, positions, embedding_norm, layers, output_norm, head, .. } = self;
+        let Self { name, source, spec, embedding, positions, embedding_norm, layers, output_norm, head, .. } = self;
         let projection = |matrix: Option<Unpacked>| matrix.map(|matrix| matrix.pack(packing)).transpose();
         let embedding_projection = projection(self.embedding_projection)?;
         let inputs = match self.inputs {
@@ -124,6 +171,8 @@ impl Network<Unpacked> {
         }
         let head = head.pack(&packing.of_head())?;
         Ok(Network {
+            name,
+            source,
             spec,
             embedding,
             positions,

@@ -91,6 +91,26 @@ impl Storage {
         }
     }
 
+    /// Name of the type.
+    pub(crate) fn dtype(&self) -> &'static str {
+        match self.view() {
+            View::Floats(Matrix::F32(_)) => "F32",
+            View::Floats(Matrix::F16(_)) => "F16",
+            View::Floats(Matrix::BF16(_)) => "BF16",
+            View::Blocks(format, _) => format.name(),
+        }
+    }
+
+    /// The elements as bytes of their type.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self.view() {
+            View::Floats(Matrix::F32(w)) => bytemuck::cast_slice(w),
+            View::Floats(Matrix::F16(w)) => bytemuck::cast_slice(w),
+            View::Floats(Matrix::BF16(w)) => bytemuck::cast_slice(w),
+            View::Blocks(_, bytes) => bytes,
+        }
+    }
+
     /// Panels of a matrix `[outputs, inputs]`, in the form in which it lies; `None` if there is no memory for them.
     pub(crate) fn pack(&self, pool: &Pool, outputs: usize, inputs: usize) -> Option<Panels> {
         match self.view() {

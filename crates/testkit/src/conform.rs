@@ -12,12 +12,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Race, Request, SequenceId};
+use foretoken_model::Executor;
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
 
 use crate::dial::{enumerate, enumerate_coupled};
+use crate::experts::{Experts, ExpertsExecutor, Hands};
 use crate::forbidding::Forbidding;
 use crate::oracle::{self, decode};
+use crate::ranks::RanksExecutor;
 use crate::table::{Joint, Table, distance, mix};
 use crate::toy::{Fault, ToyExecutor};
 
@@ -62,6 +65,10 @@ pub struct Setting {
     pub about: bool,
     /// Whether the executor's logits lie far away.
     pub far: bool,
+    /// Whether the executor is two ranks. Such a one has neither states nor an encoder, and its logits are at hand.
+    pub ranks: bool,
+    /// Whether the executor has experts, and its logits are at hand.
+    pub experts: bool,
     /// A mistake of the executor.
     pub fault: Fault,
 }
@@ -71,8 +78,21 @@ impl Setting {
     pub fn plain() -> Self {
         let budget = BudgetKind::Heuristic { nodes_max: 9 };
         let (promise, fault) = (Promise::Exact, Fault::None);
-        let (states, about, far) = (false, false, false);
-        Self { promise, budget, batch: 1, page_len: 4, rows_max: 64, window: None, states, about, far, fault }
+        let (states, about, far, ranks, experts) = (false, false, false, false, false);
+        Self {
+            promise,
+            budget,
+            batch: 1,
+            page_len: 4,
+            rows_max: 64,
+            window: None,
+            states,
+            about,
+            far,
+            ranks,
+            experts,
+            fault,
+        }
     }
 }
 
@@ -152,7 +172,26 @@ fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
 }
 
 fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine {
+    let mut engine = Engine::new(executor(table, setting), setting.batch, usize::MAX);
+    for drafter in drafters {
+        engine.add_drafter((drafter.make)(table));
+    }
+    engine.hold_costs(costs(drafters.len()));
+    engine
+}
+
+/// The toy of a setting.
+fn executor(table: &Table, setting: &Setting) -> Box<dyn Executor> {
     let pages = 600usize.div_ceil(setting.page_len);
+    if setting.ranks {
+        assert!(!(setting.states || setting.about || setting.far), "two ranks: {setting:?}");
+        let toy = RanksExecutor::new(table.clone(), setting.page_len, pages, setting.rows_max);
+        let toy = toy.with_fault(setting.fault);
+        return Box::new(match setting.window {
+            Some(window) => toy.with_window(window, setting.batch),
+            None => toy,
+        });
+    }
     let mut toy = ToyExecutor::new(table.clone(), setting.page_len, pages, setting.rows_max);
     if let Some(window) = setting.window {
         toy = toy.with_window(window, setting.batch);
@@ -163,12 +202,11 @@ fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine 
     if setting.about {
         toy = toy.with_encoder(SOURCE_MAX, 2, SOURCE_MAX.div_ceil(2) * setting.batch);
     }
-    let mut engine = Engine::new(toy.with_fault(setting.fault).boxed(setting.far), setting.batch, usize::MAX);
-    for drafter in drafters {
-        engine.add_drafter((drafter.make)(table));
+    let toy = toy.with_fault(setting.fault);
+    if setting.experts {
+        return Box::new(ExpertsExecutor::new(toy, Experts::default(), Hands::default()));
     }
-    engine.hold_costs(costs(drafters.len()));
-    engine
+    toy.boxed(setting.far)
 }
 
 /// Costs that do not depend on the clock, with which it is a matter of the guess whether drafting pays. Drafters

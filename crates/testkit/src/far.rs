@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_model::{
-    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, HostOutputs, Largest, Outputs, SavedBytes, Source,
+    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, HostOutputs, Largest, Outputs, Reading, SavedBytes,
+    Source,
 };
 use foretoken_speculation::{RawLaw, Token};
 
@@ -100,6 +101,10 @@ impl Executor for FarExecutor {
 
     fn capacity(&self) -> &Capacity {
         self.toy.capacity()
+    }
+
+    fn read(&self) -> Reading {
+        self.toy.read()
     }
 
     fn saved_bytes(&self, group: usize) -> Option<SavedBytes> {

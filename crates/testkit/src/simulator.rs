@@ -22,11 +22,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_engine::{Engine, Event, FinishReason, Race, Request, Scored, panic_message};
+use foretoken_model::Executor;
 use foretoken_speculation::{Constrained, Drafter, SequenceId, Tenant, Token, log_probability};
 
 use crate::conform::{self, drafters};
+use crate::experts::{Experts, ExpertsExecutor, Hands};
 use crate::forbidding::Forbidding;
 use crate::oracle::{self, decode};
+use crate::ranks::RanksExecutor;
 use crate::table::Table;
 use crate::toy::{Fault, ToyExecutor};
 use crate::vocabulary;
@@ -56,6 +59,10 @@ pub struct Run {
     pub encoder: Option<[usize; 3]>,
     /// Whether its logits lie far away.
     pub far: bool,
+    /// Whether it is two ranks: then it has neither states nor an encoder, and its logits are at hand.
+    pub ranks: bool,
+    /// Whether it has experts, and its logits are at hand.
+    pub experts: bool,
     /// Texts at a time.
     pub texts_max: usize,
     /// The engine's drafters, by their places in the register; a place behind its end is a drafter that fails now and
@@ -143,8 +150,30 @@ impl Run {
 
     /// Its engine, and how many sequences its executor knows of.
     fn engine(&self) -> (Engine, Arc<AtomicUsize>) {
+        let (table, (executor, open)) = (self.table(), self.toy());
+        let mut engine = Engine::new(executor, self.texts_max, usize::MAX);
+        let registered = drafters();
+        for number in &self.drafters {
+            let failing = || -> Box<dyn Drafter> { Box::new(Failing { vocabulary: table.vocabulary() }) };
+            engine.add_drafter(registered.get(*number).map_or_else(failing, |drafter| (drafter.make)(&table)));
+        }
+        engine.hold_costs(conform::costs(self.drafters.len()));
+        (engine, open)
+    }
+
+    /// Its executor, and how many sequences that knows of.
+    fn toy(&self) -> (Box<dyn Executor>, Arc<AtomicUsize>) {
         let (table, [page_len, pages, rows_max]) = (self.table(), self.executor);
-        let mut toy = ToyExecutor::new(table.clone(), page_len, pages, rows_max);
+        if self.ranks {
+            let toy = RanksExecutor::new(table, page_len, pages, rows_max).with_fault(self.fault);
+            let open = toy.open_count();
+            let toy = match self.window {
+                Some([window, _]) => toy.with_window(window, self.texts_max),
+                None => toy,
+            };
+            return (Box::new(toy), open);
+        }
+        let mut toy = ToyExecutor::new(table, page_len, pages, rows_max);
         if let Some([window, page_len]) = self.window {
             toy = toy.with_window_in_pages(window, page_len, self.texts_max);
         }
@@ -156,14 +185,11 @@ impl Run {
             toy = toy.with_encoder(len_max, page_len, pages);
         }
         let open = toy.open_count();
-        let mut engine = Engine::new(toy.with_fault(self.fault).boxed(self.far), self.texts_max, usize::MAX);
-        let registered = drafters();
-        for number in &self.drafters {
-            let failing = || -> Box<dyn Drafter> { Box::new(Failing { vocabulary: table.vocabulary() }) };
-            engine.add_drafter(registered.get(*number).map_or_else(failing, |drafter| (drafter.make)(&table)));
+        let toy = toy.with_fault(self.fault);
+        if self.experts {
+            return (Box::new(ExpertsExecutor::new(toy, Experts::default(), Hands::default())), open);
         }
-        engine.hold_costs(conform::costs(self.drafters.len()));
-        (engine, open)
+        (toy.boxed(self.far), open)
     }
 
     fn table(&self) -> Table {

@@ -44,6 +44,10 @@ pub enum Fault {
     HiddenOfPassBefore,
     /// Of logits that lie far away: the sum that comes with the largest of them is theirs alone.
     SumOfLargestAlone,
+    /// Of two ranks the second does not hear of changes of the cache.
+    RankNotReached,
+    /// The parts of two ranks are gathered in the wrong order.
+    PartsSwapped,
 }
 
 /// What a slot holds before anything is stored there.
@@ -217,7 +221,7 @@ impl ToyExecutor {
     }
 
     /// All tokens that row `i` of a span is computed from: by the cache group that keeps all rows, or by its state.
-    fn whole(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
+    pub(crate) fn whole(&self, span: &Span<'_>, i: usize) -> Vec<Token> {
         let is_whole = |group: &Group| (group.kind, group.keep) == (Kind::Rows, Keep::All);
         let group = self.capacity.groups.iter().position(is_whole);
         group.map_or_else(|| self.seen(span, i), |group| self.context(group, span, i))

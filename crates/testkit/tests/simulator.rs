@@ -152,7 +152,8 @@ fn is_found(mistake: Mistake) {
 fn mistakes_of_the_executor_are_found_and_shown_small() {
     use Fault::*;
     let of_rows = [RowsNotMoved, SiblingsSeen, RowsKnowTheirNeighbours, PageForgotten];
-    for fault in of_rows.into_iter().chain([SumOfLargestAlone, GuessPassed, PassedTwice, HiddenOfPassBefore]) {
+    let others = [SumOfLargestAlone, GuessPassed, PassedTwice, HiddenOfPassBefore, RankNotReached, PartsSwapped];
+    for fault in of_rows.into_iter().chain(others) {
         is_found(Mistake { executor: Some(fault), ..Mistake::default() });
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use foretoken_kernels::Ceilings;
-use foretoken_model::{CacheType, Model};
+use foretoken_model::{CacheType, Loaded, PackedMatrix};
 
 /// Matrices of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,16 +65,16 @@ impl Least {
 
 impl PassWork {
     /// Counts a model's matrices, and its cache of these types of keys and values.
-    pub fn of(model: &Model, cache_types: [CacheType; 2]) -> Self {
-        let spec = model.spec();
+    pub fn of(loaded: &Loaded, cache_types: [CacheType; 2]) -> Self {
+        let spec = &loaded.spec;
         let mut layers: BTreeMap<&'static str, Matrices> = BTreeMap::new();
         let mut head = ("F32", Matrices::default());
-        let mut products = model.products().peekable();
-        while let Some((name, elements, bytes)) = products.next() {
-            if products.peek().is_none() {
-                head = (name, Matrices { elements, bytes });
+        let mut matrices = loaded.weights.matrices().into_iter().peekable();
+        while let Some(PackedMatrix { form, elements, bytes }) = matrices.next() {
+            if matrices.peek().is_none() {
+                head = (form, Matrices { elements, bytes });
             } else {
-                layers.entry(name).or_default().add(elements, bytes);
+                layers.entry(form).or_default().add(elements, bytes);
             }
         }
         let seen = |window: Option<usize>| {
@@ -133,7 +133,7 @@ fn rate(dtype: &str, ceilings: &Ceilings) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use foretoken_model::{Checkpoint, Options};
+    use foretoken_model::{Backend, Checkpoint, Cpu, Options, family};
 
     use super::*;
 
@@ -151,12 +151,13 @@ mod tests {
         for name in ["llama", "gpt2"] {
             let path = format!("{}/../model/tests/golden/{name}", env!("CARGO_MANIFEST_DIR"));
             let checkpoint = Checkpoint::open(path.as_ref()).expect("the fixture is a model");
-            let model = Model::load(&checkpoint, Options::for_positions(1, 1), &mut |_, _| ()).expect("it loads");
-            let spec = model.spec();
+            let network = family::read(&checkpoint, None).expect("its tensors are there");
+            let loaded = Cpu.load(network, Options::for_positions(1, 1), &mut |_, _| ()).expect("it loads");
+            let spec = &loaded.spec;
             let (queries, keys) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
             let feed_forward = if spec.family == "llama" { 3 } else { 2 };
             let layer = 2 * spec.width * (queries + keys) + feed_forward * spec.width * spec.ffn_width;
-            let work = PassWork::of(&model, [CacheType::F16; 2]);
+            let work = PassWork::of(&loaded, [CacheType::F16; 2]);
             let found: usize = work.layers.values().map(|matrices| matrices.elements).sum();
             assert_eq!(found, spec.layers * layer, "{name}");
             assert_eq!(work.head.1.elements, spec.vocabulary * spec.width, "{name}");

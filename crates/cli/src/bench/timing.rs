@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, Model, PageId, PageTable, Span, Token};
+use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Span, Token};
 
 use super::{ROWS_WITH_LOGITS, logits};
 use crate::interrupts::Interrupts;
@@ -35,7 +35,7 @@ impl Times {
 
 /// A model whose passes are timed.
 pub struct Timer {
-    model: Model,
+    model: Box<dyn Executor>,
     tables: Vec<PageTable>,
     /// Positions of the cache that hold the text.
     cached: usize,
@@ -44,7 +44,7 @@ pub struct Timer {
 
 impl Timer {
     /// A model with an empty cache, all of whose pages belong to the one text.
-    pub fn new(model: Model, interrupts: Interrupts) -> Self {
+    pub fn new(model: Box<dyn Executor>, interrupts: Interrupts) -> Self {
         let pages = model.capacity().groups.iter().map(|group| (0..group.pages as u32).map(PageId).collect());
         let tables = pages.collect();
         Self { model, tables, cached: 0, interrupts }

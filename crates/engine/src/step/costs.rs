@@ -78,7 +78,8 @@ impl Engine {
             let started = self.clock.now();
             let ran = self.executor.forward(&Batch { spans: &[span], hidden_layers: &[] });
             if let (Ok(()), Some(time)) = (ran, self.clock.since(started)) {
-                self.meter.learn_pass(Made { rows, wanted: rows, seconds: time.as_secs_f64() }, 0);
+                let read = self.executor.read();
+                self.meter.learn_pass(Made { rows, wanted: rows, seconds: time.as_secs_f64(), read }, 0);
             }
         }
         self.executor.release(MEASURING);

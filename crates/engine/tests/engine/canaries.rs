@@ -8,7 +8,8 @@ fn is_caught(fault: Fault) -> bool {
     let all = drafters();
     let far = fault == Fault::SumOfLargestAlone;
     let states = matches!(fault, Fault::GuessPassed | Fault::PassedTwice);
-    let setting = Setting { fault, batch: 4, far, states, ..Setting::plain() };
+    let ranks = matches!(fault, Fault::RankNotReached | Fault::PartsSwapped);
+    let setting = Setting { fault, batch: 4, far, states, ranks, ..Setting::plain() };
     let fails = |target, drafters: &[_]| exact(&cases(target), &setting, drafters).is_err();
     let targets = [(1, 6, 1), (2, 11, 2), (3, 5, 6)];
     selections(&all).iter().any(|drafters| targets.iter().any(|target| fails(*target, drafters)))
@@ -57,4 +58,14 @@ fn a_state_that_passes_guesses_is_caught() {
 #[test]
 fn a_state_that_passes_a_repeated_pass_twice_is_caught() {
     assert!(is_caught(Fault::PassedTwice));
+}
+
+#[test]
+fn a_rank_that_hears_of_no_change_is_caught() {
+    assert!(is_caught(Fault::RankNotReached));
+}
+
+#[test]
+fn parts_of_ranks_that_are_gathered_in_another_order_are_caught() {
+    assert!(is_caught(Fault::PartsSwapped));
 }

@@ -20,6 +20,10 @@ fn settings(window: Option<usize>) -> Vec<Setting> {
             if window.is_none() && batch > 1 {
                 all.push(Setting { batch, page_len, rows_max, states: true, ..Setting::plain() });
             }
+            if window.is_some() && batch == 7 {
+                all.push(Setting { batch, page_len, rows_max, window, ranks: true, ..Setting::plain() });
+                all.push(Setting { batch, page_len, rows_max, window, experts: true, ..Setting::plain() });
+            }
         }
     }
     for budget in [BudgetKind::Confidence { nodes_max: 9 }, BudgetKind::Threshold { nodes_max: 9 }] {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use foretoken_drafters::ModelDrafter;
 use foretoken_engine::{Engine, ExecutorScorer, TranslationSettings, translated_drafter};
-use foretoken_model::{Model, Options, WeightType};
+use foretoken_model::{Backend, Executor, Options, Packed, WeightType, backend};
 use foretoken_speculation::{DraftSettings, Drafter};
 use foretoken_text::Tokenizer;
 
@@ -29,6 +29,8 @@ pub struct DrafterMaker<'a> {
     tokenizer: Option<Arc<Tokenizer>>,
     /// What a user should know of the draft models.
     pub notes: Vec<Message>,
+    /// What runs draft models.
+    backend: &'a dyn Backend,
     /// How draft models are run that speak the target's tokens.
     run_with: Options,
     /// Draft models that are open, by number.
@@ -42,17 +44,17 @@ struct Draft {
     model: Opened,
     /// Its tokenizer, if it speaks other tokens than the target: its drafts are translated.
     foreign: Option<Arc<Tokenizer>>,
-    /// The network once it is loaded, with hardly any cache: drafters get its weights, and caches of their own.
-    loaded: Option<Model>,
+    /// Its weights once they are loaded: drafters share them, and have caches of their own.
+    weights: Option<Box<dyn Packed>>,
 }
 
 impl<'a> DrafterMaker<'a> {
-    /// Makes drafters for a target. `run_with`: how the target is run, with as many tokens as it has.
+    /// Makes drafters for a target. `run_with`: by whom and how the target is run, with as many tokens as it has.
     pub fn new(
         settings: &'a SpeculationSettings,
         target: &'a Opened,
         tokenizer: Option<Arc<Tokenizer>>,
-        run_with: Options,
+        (backend, run_with): (&'a dyn Backend, Options),
     ) -> Self {
         let run_with = Options {
             key_type: settings.cache_type_k_draft,
@@ -63,7 +65,7 @@ impl<'a> DrafterMaker<'a> {
             ..run_with
         };
         let (drafts, made, notes) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { settings, target, tokenizer, notes, run_with, drafts, made }
+        Self { settings, target, tokenizer, notes, backend, run_with, drafts, made }
     }
 
     /// Opens the draft models of a method, if they are not open yet. Done before anything is loaded, so that what
@@ -76,7 +78,7 @@ impl<'a> DrafterMaker<'a> {
             if !self.drafts.contains_key(&number) {
                 let model = self.settings.open_draft(number)?;
                 let foreign = self.foreign(&model)?;
-                self.drafts.insert(number, Draft { model, foreign, loaded: None });
+                self.drafts.insert(number, Draft { model, foreign, weights: None });
             }
         }
         self.check_nesting(specs)
@@ -164,7 +166,7 @@ impl<'a> DrafterMaker<'a> {
     ) -> Result<Box<dyn Drafter>, Error> {
         Ok(match spec.kind {
             DrafterKind::Draft => {
-                let executor = Box::new(self.executor(first, progress)?);
+                let executor = self.executor(first, progress)?;
                 if let (Some(target), Some(assistant)) = (&self.tokenizer, &self.drafts[&first].foreign) {
                     return Ok(translated_drafter(executor, target, assistant, &self.translation())?);
                 }
@@ -184,20 +186,20 @@ impl<'a> DrafterMaker<'a> {
     }
 
     /// The draft model of this number with a cache of its own.
-    fn executor(&mut self, number: usize, progress: &mut dyn FnMut(usize, usize)) -> Result<Model, Error> {
-        let Draft { model, foreign, loaded } = self.drafts.get_mut(&number).expect("draft models are opened first");
-        let loaded = match loaded {
-            Some(loaded) => loaded,
-            None => {
-                let own = foreign.as_deref().map(|tokenizer| model.tokens(Some(tokenizer)));
-                self.notes.extend(own.and_then(|own| model.note_tokens(own)));
-                let tokens = own.or(self.run_with.tokens);
-                let network = model.load(Options { pages: 1, tokens, ..self.run_with }, progress)?;
-                self.notes.extend(model.note_left_out(&network));
-                loaded.insert(network)
-            }
-        };
-        Ok(loaded.share(self.run_with)?)
+    fn executor(&mut self, number: usize, progress: &mut dyn FnMut(usize, usize)) -> Result<Box<dyn Executor>, Error> {
+        let Draft { model, foreign, weights } = self.drafts.get_mut(&number).expect("draft models are opened first");
+        if let Some(weights) = weights {
+            let executor = weights.executor(self.run_with)?;
+            backend::check(self.backend, &model.name, &*executor)?;
+            return Ok(executor);
+        }
+        let own = foreign.as_deref().map(|tokenizer| model.tokens(Some(tokenizer)));
+        self.notes.extend(own.and_then(|own| model.note_tokens(own)));
+        let options = Options { tokens: own.or(self.run_with.tokens), ..self.run_with };
+        let loaded = model.load_within(self.backend, options, progress)?;
+        self.notes.extend(model.note_left_out(&loaded.left_out));
+        *weights = Some(loaded.weights);
+        Ok(loaded.executor)
     }
 
     /// Bytes that the draft models need that are open.

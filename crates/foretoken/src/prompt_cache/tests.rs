@@ -172,8 +172,8 @@ fn whatever_a_head_says_it_is_read_or_refused() {
 fn key_of(folder: &std::path::Path, settings: &ModelSettings, context: Option<usize>) -> Vec<Part> {
     let opened = Opened::at(folder).expect("it can be read");
     let options = foretoken_model::Options { context, ..settings.run_with(32) };
-    let network = opened.load(options, &mut |_, _| {}).expect("it can be loaded");
-    Key::of(&opened.checkpoint, network.spec(), settings).parts(20)
+    let loaded = opened.load(&foretoken_model::Cpu, options, &mut |_, _| {}).expect("it can be loaded");
+    Key::of(&opened.checkpoint, &loaded.spec, settings).parts(20)
 }
 
 fn golden(name: &str) -> PathBuf {

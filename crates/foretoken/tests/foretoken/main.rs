@@ -3,6 +3,7 @@
 //!
 //! Those of the demo models need the feature `demo`, except that models are also opened as folders.
 
+mod backends;
 mod conversations;
 mod file_probe;
 mod files;

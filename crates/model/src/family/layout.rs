@@ -229,6 +229,8 @@ impl Layout {
         };
         let head = tensors.head(head, &embedding_name, &spec, self.head_bias)?;
         Ok(Network {
+            name: String::new(),
+            source: tensors.weights.source().to_string(),
             positions,
             embedding_projection: projection(self.projections[0], [embedding_width, width])?,
             embedding_norm: norm(self.embedding_norm)?,

@@ -1,5 +1,6 @@
 //! The networks against transformers, against themselves cut up, and against bad input.
 
+mod backend;
 mod bad_input;
 mod blocks;
 mod config_probe;
@@ -9,6 +10,7 @@ mod forms;
 mod gemma4;
 mod golden;
 mod quantized;
+mod ranks;
 mod renamed;
 mod rows;
 mod saved;
@@ -45,7 +47,7 @@ pub fn give_back(groups: &[Group], tables: &mut [PageTable], committed: usize) {
 }
 
 /// Logits of every row of `tokens`, scored in passes of the given lengths (the last one repeats).
-pub fn logits(model: &mut Model, tokens: &[u32], lengths: &[usize]) -> Vec<f32> {
+pub fn logits(model: &mut dyn Executor, tokens: &[u32], lengths: &[usize]) -> Vec<f32> {
     let groups = model.capacity().groups.clone();
     let table = |group: &Group| (0..group.pages_for(tokens.len()) as u32).map(PageId).collect();
     let mut tables: Vec<PageTable> = groups.iter().map(table).collect();

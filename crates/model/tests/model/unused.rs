@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use foretoken_model::{Checkpoint, Model, Options};
+use foretoken_model::{Checkpoint, family};
 use foretoken_weights::Bytes;
 use serde_json::{Value, json};
 
@@ -26,10 +26,7 @@ fn left_out(family: &str, changes: Value, change: impl FnOnce(&mut Tensors)) -> 
 }
 
 fn of(checkpoint: &Checkpoint) -> Result<Vec<String>, String> {
-    match Model::load(checkpoint, Options::for_positions(32, 1), &mut |_, _| ()) {
-        Ok(model) => Ok(model.left_out().to_vec()),
-        Err(error) => Err(error.to_string()),
-    }
+    family::read(checkpoint, None).map(|network| network.left_out).map_err(|error| error.to_string())
 }
 
 fn vector(elements: &[f32]) -> Wide {

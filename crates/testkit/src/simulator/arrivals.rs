@@ -113,6 +113,9 @@ impl Run {
             arrival.source = if dice.once_in(4) { source(dice, vocabulary) } else { dice.one_of(&sources) };
         }
         let states = dice.once_in(3).then(|| [1 + dice.below(texts_max + 4), 2 + dice.below(5)]);
+        // One that has nothing else.
+        let ranks = states.is_none() && encoder.is_none() && !far && dice.once_in(2);
+        let experts = !ranks && !far && dice.once_in(4);
         Run {
             states,
             states_alone: dice.once_in(3),
@@ -121,6 +124,8 @@ impl Run {
             executor: [page_len, positions / page_len, rows_max],
             window,
             far,
+            ranks,
+            experts,
             texts_max,
             drafters,
             arrivals,

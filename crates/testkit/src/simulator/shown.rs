@@ -28,6 +28,12 @@ impl fmt::Display for Run {
         if self.far {
             write!(out, "; logits far away")?;
         }
+        if self.ranks {
+            write!(out, "; two ranks")?;
+        }
+        if self.experts {
+            write!(out, "; experts")?;
+        }
         write!(out, "; {rows_max} rows a pass, {texts_max} texts at a time")?;
         for (i, number) in self.drafters.iter().enumerate() {
             write!(out, "; drafter {i}: {}", name(*number))?;

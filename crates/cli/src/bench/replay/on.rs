@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use foretoken::models::Opened;
+use foretoken::models::{Cpu, Opened};
 use foretoken::settings::ModelSettings;
 use foretoken::{Tokenizer, WeightType};
-use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Source, Span};
+use foretoken_model::{Batch, CacheEdit, Capacity, Executor, ExecutorError, Outputs, Reading, Source, Span};
 use foretoken_speculation::Token;
 
 use super::play::{Player, Script};
@@ -120,10 +120,9 @@ impl On {
         options.texts = Some(2);
         options.tokens = Some(self.target.tokens(self.tokenizer.as_deref()));
         let mut loading = Loading::default();
-        let network = self.target.load(options, &mut |done, of| loading.show(done, of))?;
+        let loaded = self.target.load(&Cpu, options, &mut |done, of| loading.show(done, of))?;
         drop(loading);
-        let threads = network.threads();
-        Ok((Box::new(Pretended::new(Box::new(network), script, vocabulary)), threads))
+        Ok((Box::new(Pretended::new(loaded.executor, script, vocabulary)), loaded.threads))
     }
 }
 
@@ -206,6 +205,10 @@ impl Executor for Pretended {
 
     fn capacity(&self) -> &Capacity {
         self.player.capacity()
+    }
+
+    fn read(&self) -> Reading {
+        self.real.read()
     }
 }
 

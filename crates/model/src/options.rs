@@ -1,0 +1,91 @@
+//! How a model is run: the caller's choices, the same for every backend.
+//!
+//! Left out: what the network itself says (`Spec`), and settings that change no pass.
+
+use foretoken_kernels::attention::CacheType;
+
+use crate::error::{ModelError, Setting};
+use crate::executor::Group;
+use crate::spec::Spec;
+use crate::weight_type::WeightType;
+
+/// How a model is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads of the kernels.
+    pub threads: usize,
+    /// Positions a page of the cache.
+    pub page_len: usize,
+    /// Pages of the cache; its size in positions is the product.
+    pub pages: usize,
+    /// How many texts there are at a time, none of which goes back behind what was committed: layers that see a window
+    /// of the text then have as many pages as that takes. None: they have as many as the others.
+    pub texts: Option<usize>,
+    /// Rows of one pass, at most.
+    pub rows_max: usize,
+    /// In what form keys are kept, and what they are rounded to.
+    pub key_type: CacheType,
+    /// The same of values.
+    pub value_type: CacheType,
+    /// What matrices of floats are brought to when they are loaded; none: they are used as they are.
+    pub weight_type: Option<WeightType>,
+    /// The longest text that is meant to be run; none: as long as the network was made for. Some rotary embeddings
+    /// (dynamic, longrope) have other frequencies for long texts than for short ones. They are chosen by this, once,
+    /// and never by how long a text has become: or a row would depend on what follows it.
+    pub context: Option<usize>,
+    /// How many first rows of the head there are tokens for; none: all. The others, with which vocabularies are padded,
+    /// are not loaded, so no law gives them anything, and they take no time.
+    pub tokens: Option<usize>,
+}
+
+impl Options {
+    /// Room for `positions` positions in pages of 32, passes of up to 512 rows, and a cache in f16.
+    pub fn for_positions(positions: usize, threads: usize) -> Self {
+        let (key_type, value_type) = (CacheType::default(), CacheType::default());
+        let (page_len, pages) = (32, positions.div_ceil(32));
+        Self {
+            threads,
+            page_len,
+            pages,
+            texts: None,
+            rows_max: 512,
+            key_type,
+            value_type,
+            weight_type: None,
+            context: None,
+            tokens: None,
+        }
+    }
+
+    /// The same with both halves of the cache in one type.
+    pub fn with_cache(self, kind: CacheType) -> Self {
+        Self { key_type: kind, value_type: kind, ..self }
+    }
+
+    /// The cache group of layers that see the last `window` positions, or all.
+    pub(crate) fn group(&self, window: Option<usize>) -> Group {
+        let (page_len, pages) = (self.page_len.max(1), self.pages.max(1));
+        let Some(window) = window else { return Group::attention(page_len, pages) };
+        let group = Group::window(window, page_len, pages);
+        let held = group.pages_held(usize::MAX, self.rows_max.max(1));
+        Group { pages: self.texts.map_or(pages, |texts| pages.min(texts.saturating_mul(held))), ..group }
+    }
+
+    /// Whether the types can hold the heads of all layers.
+    pub(crate) fn check_types(&self, file: &str, spec: &Spec) -> Result<(), ModelError> {
+        let others = spec.attention.iter().filter_map(|layer| layer.heads).map(|heads| heads.head_dim);
+        let widths: Vec<usize> = others.chain([spec.head_dim]).collect();
+        for (setting, kind) in [(Setting::KeyType, self.key_type), (Setting::ValueType, self.value_type)] {
+            if let Some(head_dim) = widths.iter().find(|head_dim| !head_dim.is_multiple_of(kind.block())) {
+                return Err(ModelError::Setting {
+                    place: file.to_string(),
+                    setting,
+                    value: kind.name().to_string(),
+                    expected: format!("heads whose width is a multiple of {}", kind.block()),
+                    found: format!("a width of {head_dim}"),
+                });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! The one place where the decoder multiplies with matrices, and where ranks are known.
+//!
+//! The idea: every matrix is split by outputs. A rank has the rows of its part, computes them for all rows of the pass,
+//! and gets the others' by an exchange ([`Exchange`]); then all ranks hold the same numbers and go on alike. Nothing is
+//! ever summed across ranks: each output is one sum, in one order, on one rank, so the bits are those of one process on
+//! any number of ranks. Products of one input are one exchange. Alone, a product is a call of the kernel and nothing
+//! more.
+//!
+//! Left out: how bytes travel, and attention by heads: every rank computes all heads and has the whole cache.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use foretoken_kernels::Compute;
+use foretoken_kernels::matmul::{Product, products};
+
+use crate::executor::ExecutorError;
+
+/// Brings the parts of all ranks to all of them.
+pub trait Exchange: fmt::Debug + Send + Sync {
+    /// Gathers what all ranks computed, in order of rank: `part` is this rank's, `lens` are the numbers of elements of
+    /// all parts, and `all` has room for them, one after another. Every rank calls it the same number of times, with
+    /// the same `lens`.
+    ///
+    /// # Errors
+    /// [`ExecutorError`] if a rank does not answer: then the pass fails.
+    fn gather(&self, part: &[f32], lens: &[usize], all: &mut [f32]) -> Result<(), ExecutorError>;
+}
+
+/// One of several processes that compute a network together.
+#[derive(Clone, Debug)]
+pub struct Rank {
+    /// Which one, from 0 on.
+    pub number: usize,
+    /// How many there are.
+    pub count: usize,
+    /// How it gets what the others computed.
+    pub exchange: Arc<dyn Exchange>,
+}
+
+/// Which part of every matrix's outputs is computed here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    number: usize,
+    count: usize,
+}
+
+impl Share {
+    /// Of this rank, or of the only one.
+    pub(crate) fn new(rank: Option<&Rank>) -> Self {
+        rank.map_or(Self { number: 0, count: 1 }, |rank| {
+            assert!(rank.number < rank.count, "rank {} of {}", rank.number, rank.count);
+            Self { number: rank.number, count: rank.count }
+        })
+    }
+
+    /// Whether all is computed here.
+    pub(crate) fn is_whole(self) -> bool {
+        self.count == 1
+    }
+
+    /// The part of so many outputs: neighbours, and of any two ranks as many but one.
+    pub(crate) fn of(self, outputs: usize) -> Range<usize> {
+        outputs * self.number / self.count..outputs * (self.number + 1) / self.count
+    }
+}
+
+/// Multiplies rows with matrices, alone or as one of several ranks.
+pub(crate) struct Products {
+    /// The threads of this process, and their instructions.
+    pub(crate) compute: Compute,
+    ranked: Option<Ranked>,
+}
+
+impl Products {
+    pub(crate) fn new(compute: Compute, rank: Option<Rank>) -> Self {
+        Self { compute, ranked: rank.map(|rank| Ranked { rank, buffers: Mutex::default() }) }
+    }
+
+    /// The rank that this is, if it is one of several.
+    pub(crate) fn rank(&self) -> Option<&Rank> {
+        self.ranked.as_ref().map(|ranked| &ranked.rank)
+    }
+
+    /// Computes products of the same `x` `[rows, inputs]`, all in one fork-join.
+    ///
+    /// # Panics
+    /// As [`products`](fn@products): if a shape does not fit.
+    pub(crate) fn all(&self, x: &[f32], rows: usize, inputs: usize, all: &mut [Product<'_>]) {
+        match &self.ranked {
+            None => products(&self.compute, x, rows, inputs, all),
+            Some(ranked) => ranked.all(&self.compute, x, [rows, inputs], all),
+        }
+    }
+
+    /// One product alone: see [`all`](Self::all).
+    pub(crate) fn one(&self, x: &[f32], rows: usize, inputs: usize, product: Product<'_>) {
+        self.all(x, rows, inputs, &mut [product]);
+    }
+
+    /// Why the products since the last question mean nothing, if an exchange failed.
+    pub(crate) fn take_failure(&self) -> Option<ExecutorError> {
+        self.ranked.as_ref().and_then(|ranked| ranked.buffers().failure.take())
+    }
+}
+
+/// A rank and what it exchanges.
+struct Ranked {
+    rank: Rank,
+    buffers: Mutex<Buffers>,
+}
+
+#[derive(Default)]
+struct Buffers {
+    /// This rank's parts of the products of an input, `[rows, own outputs]` each.
+    part: Vec<f32>,
+    /// Those of all ranks, one after another.
+    all: Vec<f32>,
+    /// Elements of each rank's.
+    lens: Vec<usize>,
+    failure: Option<ExecutorError>,
+}
+
+impl Ranked {
+    fn buffers(&self) -> std::sync::MutexGuard<'_, Buffers> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn share(&self, number: usize) -> Share {
+        Share { number, count: self.rank.count }
+    }
+
+    fn all(&self, compute: &Compute, x: &[f32], [rows, inputs]: [usize; 2], all: &mut [Product<'_>]) {
+        let mut buffers = self.buffers();
+        let Buffers { part, all: gathered, lens, failure } = &mut *buffers;
+        if failure.is_some() || rows == 0 {
+            return;
+        }
+        // Elements of a rank's part of a product.
+        let elements =
+            |number: usize, product: &Product<'_>| rows * self.share(number).of(product.out.len() / rows).len();
+        lens.clear();
+        lens.extend(
+            (0..self.rank.count).map(|number| all.iter().map(|product| elements(number, product)).sum::<usize>()),
+        );
+        part.resize(lens[self.rank.number], 0.0);
+        gathered.resize(lens.iter().sum(), 0.0);
+        let (mut rest, mut own) = (&mut part[..], Vec::with_capacity(all.len()));
+        for product in &*all {
+            let (out, behind) = rest.split_at_mut(elements(self.rank.number, product));
+            rest = behind;
+            own.push(Product { weights: product.weights, bias: product.bias, out, accumulate: false });
+        }
+        products(compute, x, rows, inputs, &mut own);
+        if let Err(error) = self.rank.exchange.gather(part, lens, gathered) {
+            *failure = Some(error);
+            return;
+        }
+        let mut rest = &gathered[..];
+        for number in 0..self.rank.count {
+            for product in &mut *all {
+                let (of_rank, behind) = rest.split_at(elements(number, product));
+                rest = behind;
+                place(of_rank, self.share(number), rows, product);
+            }
+        }
+    }
+}
+
+/// Puts a rank's part `[rows, its outputs]` where it belongs in a product's output.
+fn place(part: &[f32], share: Share, rows: usize, product: &mut Product<'_>) {
+    let outputs = product.out.len() / rows;
+    let columns = share.of(outputs);
+    if columns.is_empty() {
+        return;
+    }
+    for (row, part) in product.out.chunks_exact_mut(outputs).zip(part.chunks_exact(columns.len())) {
+        let row = &mut row[columns.clone()];
+        match product.accumulate {
+            true => row.iter_mut().zip(part).for_each(|(out, value)| *out += value),
+            false => row.copy_from_slice(part),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_neighbours_and_nothing_is_left_over() {
+        for (outputs, count) in [(7, 2), (16, 3), (2, 3), (1, 1)] {
+            let parts: Vec<_> = (0..count).map(|number| Share { number, count }.of(outputs)).collect();
+            assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..outputs).collect::<Vec<_>>());
+            let lens = || parts.iter().map(Range::len);
+            assert!(lens().max() <= lens().min().map(|least| least + 1), "{parts:?}");
+        }
+    }
+}

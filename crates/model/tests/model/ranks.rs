@@ -1,0 +1,138 @@
+//! Ranks in one process: each has its part of every matrix's outputs, and all say the very bits of one.
+
+use std::sync::{Arc, Barrier, Mutex};
+
+use foretoken_model::{
+    Backend, Batch, CacheType, Checkpoint, Exchange, Executor, ExecutorError, Options, PageId, PageTable, Rank, Span,
+    WeightType, family,
+};
+
+use crate::golden::GOLDENS;
+use crate::{fixture, logits};
+
+/// What threads of one process exchange: each leaves its part, and all take all of them.
+#[derive(Debug)]
+struct InProcess {
+    parts: Vec<Mutex<Vec<f32>>>,
+    all_left: Barrier,
+    all_taken: Barrier,
+}
+
+impl InProcess {
+    fn new(count: usize) -> Arc<Self> {
+        let parts = (0..count).map(|_| Mutex::default()).collect();
+        Arc::new(Self { parts, all_left: Barrier::new(count), all_taken: Barrier::new(count) })
+    }
+}
+
+/// A rank's way to the others.
+#[derive(Debug)]
+struct Way {
+    number: usize,
+    shared: Arc<InProcess>,
+}
+
+impl Exchange for Way {
+    fn gather(&self, part: &[f32], lens: &[usize], all: &mut [f32]) -> Result<(), ExecutorError> {
+        assert_eq!(part.len(), lens[self.number]);
+        *self.shared.parts[self.number].lock().unwrap() = part.to_vec();
+        self.shared.all_left.wait();
+        let parts: Vec<f32> = self.shared.parts.iter().flat_map(|part| part.lock().unwrap().clone()).collect();
+        all.copy_from_slice(&parts);
+        self.shared.all_taken.wait();
+        Ok(())
+    }
+}
+
+fn options(weight_type: Option<WeightType>) -> Options {
+    Options { weight_type, ..Options::for_positions(64, 1).with_cache(CacheType::F32) }
+}
+
+fn tokens(vocabulary: usize) -> Vec<u32> {
+    (0..20u32).map(|i| (i * 37 + 5) % vocabulary as u32).collect()
+}
+
+/// What each of so many ranks says of a folder's network in passes of these lengths.
+fn said_by_ranks(name: &str, weight_type: Option<WeightType>, count: usize, lengths: &[usize]) -> Vec<Vec<f32>> {
+    let shared = InProcess::new(count);
+    let run = |number: usize| {
+        let exchange = Arc::new(Way { number, shared: Arc::clone(&shared) });
+        let rank = Rank { number, count, exchange };
+        let network = family::read(&Checkpoint::open(&fixture(name)).unwrap(), None).unwrap();
+        let vocabulary = network.spec.vocabulary;
+        let mut loaded = rank.load(network, options(weight_type), &mut |_, _| ()).unwrap_or_else(|e| panic!("{e}"));
+        let own: usize = loaded.weights.matrices().iter().map(|matrix| matrix.elements).sum();
+        (logits(&mut loaded.executor, &tokens(vocabulary), lengths), own)
+    };
+    std::thread::scope(|scope| {
+        let run = &run;
+        let ranks: Vec<_> = (0..count).map(|number| scope.spawn(move || run(number))).collect();
+        let said: Vec<_> = ranks.into_iter().map(|rank| rank.join().expect("no rank panics")).collect();
+        // No rank has everything.
+        let all: usize = said.iter().map(|(_, own)| own).sum();
+        assert!(count == 1 || said.iter().all(|(_, own)| *own < all), "{name}: {:?}", said.iter().map(|(_, own)| own));
+        said.into_iter().map(|(said, _)| said).collect()
+    })
+}
+
+/// What one process says.
+fn said_alone(name: &str, weight_type: Option<WeightType>) -> Vec<f32> {
+    let mut model = crate::load_with(&fixture(name), options(weight_type));
+    let tokens = tokens(model.spec().vocabulary);
+    logits(&mut model, &tokens, &[7, 1, 12])
+}
+
+#[track_caller]
+fn assert_same(found: &[Vec<f32>], expected: &[f32], what: &str) {
+    for (number, found) in found.iter().enumerate() {
+        let at = found.iter().zip(expected).position(|(a, b)| a.to_bits() != b.to_bits());
+        assert!(found.len() == expected.len() && at.is_none(), "{what}: rank {number}: element {at:?} differs");
+    }
+}
+
+#[test]
+fn two_ranks_say_the_bits_of_one_for_every_network() {
+    for name in GOLDENS.into_iter().flatten() {
+        assert_same(&said_by_ranks(name, None, 2, &[7, 1, 12]), &said_alone(name, None), name);
+    }
+}
+
+#[test]
+fn any_number_of_ranks_says_the_bits_of_one_in_any_type() {
+    for name in ["llama", "gpt2", "gemma4-per-layer", "quantized-gptq", "quantized-float8"] {
+        // Of quantized checkpoints no other type can be asked for.
+        let types = [None, Some(WeightType::BF16), "q8_0".parse().ok()];
+        for weight_type in types.into_iter().filter(|asked| asked.is_none() || !name.starts_with("quantized")) {
+            let expected = said_alone(name, weight_type);
+            // Twenty: more than some matrices have outputs.
+            for count in [1, 3, 20] {
+                let found = said_by_ranks(name, weight_type, count, &[7, 1, 12]);
+                assert_same(&found, &expected, &format!("{name} in {weight_type:?} on {count} ranks"));
+            }
+        }
+    }
+}
+
+/// A rank that is alone in the world.
+#[derive(Debug)]
+struct Lost;
+
+impl Exchange for Lost {
+    fn gather(&self, _: &[f32], lens: &[usize], _: &mut [f32]) -> Result<(), ExecutorError> {
+        Err(ExecutorError::Failed { message: format!("rank 1 of {} does not answer", lens.len()) })
+    }
+}
+
+#[test]
+fn a_pass_fails_where_a_rank_does_not_answer() {
+    let rank = Rank { number: 0, count: 2, exchange: Arc::new(Lost) };
+    let network = family::read(&Checkpoint::open(&fixture("llama")).unwrap(), None).unwrap();
+    let mut executor = rank.load(network, options(None), &mut |_, _| ()).unwrap().executor;
+    let tables: Vec<PageTable> = vec![vec![PageId(0)]];
+    let span = Span { tables: &tables, tokens: &[1, 2], wanted: &[1], ..Span::default() };
+    for _ in 0..2 {
+        let failed = executor.forward(&Batch { spans: &[span], hidden_layers: &[] });
+        let message = "rank 1 of 2 does not answer".to_string();
+        assert_eq!(failed, Err(ExecutorError::Failed { message }), "every time");
+    }
+}
