@@ -10,9 +10,10 @@ mod place;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use foretoken_model::backend;
 use foretoken_model::checkpoint::Config;
+use foretoken_model::family::{self, Layout, Plan};
 pub use foretoken_model::{Backend, Checkpoint, Cpu, Loaded, Options, Spec};
-use foretoken_model::{backend, family};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
 use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX, VOCABULARY_BYTES_MAX};
@@ -40,8 +41,10 @@ pub struct Opened {
     pub name: String,
     /// Configuration and tensors.
     pub checkpoint: Checkpoint,
-    /// The network's shape.
+    /// The network's shape; what depends on the longest text is chosen when it is loaded ([`Options::context`]).
     pub spec: Spec,
+    /// Where its tensors lie.
+    layout: Layout,
     /// What its files say about its use.
     pub defaults: Defaults,
     place: Place,
@@ -55,11 +58,11 @@ impl Opened {
     pub fn at(path: &Path) -> Result<Self, Error> {
         place::check(path)?;
         let checkpoint = Checkpoint::open(path)?;
-        let spec = family::spec(&checkpoint)?;
+        let Plan { spec, layout } = family::plan(&checkpoint)?;
         let name = path.display().to_string();
         // Not asked of the disk again: what was opened says what it is.
         if matches!(checkpoint.config, Config::Gguf(_)) {
-            return Ok(Self { name, checkpoint, spec, defaults: Defaults::default(), place: Place::Gguf });
+            return Ok(Self { name, checkpoint, spec, layout, defaults: Defaults::default(), place: Place::Gguf });
         }
         let (generation, config) = (path.join("generation_config.json"), path.join("config.json"));
         let (generation_bytes, config_bytes) = (read_if_there(&generation)?, read_if_there(&config)?);
@@ -67,7 +70,7 @@ impl Opened {
             (&generation.display().to_string(), generation_bytes.as_deref()),
             (&config.display().to_string(), config_bytes.as_deref()),
         )?;
-        Ok(Self { name, checkpoint, spec, defaults, place: Place::Directory(path.to_owned()) })
+        Ok(Self { name, checkpoint, spec, layout, defaults, place: Place::Directory(path.to_owned()) })
     }
 
     /// Opens a model that is part of the program.
@@ -76,13 +79,13 @@ impl Opened {
     /// None, unless the program was built from damaged files.
     pub(crate) fn embedded(files: &'static Embedded) -> Result<Self, Error> {
         let checkpoint = Checkpoint::from_parts(files.name, files.config, Bytes::from_static(files.weights))?;
-        let spec = family::spec(&checkpoint)?;
+        let Plan { spec, layout } = family::plan(&checkpoint)?;
         let name = |file: &str| format!("{}/{file}", files.name);
         let defaults = Defaults::read(
             (&name("generation_config.json"), Some(files.generation_config)),
             (&name("config.json"), Some(files.config)),
         )?;
-        Ok(Self { name: files.name.to_string(), checkpoint, spec, defaults, place: Place::Embedded(files) })
+        Ok(Self { name: files.name.to_string(), checkpoint, spec, layout, defaults, place: Place::Embedded(files) })
     }
 
     /// Where it is, the same wherever it is named from.
@@ -248,7 +251,8 @@ impl Opened {
         options: Options,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Loaded, Error> {
-        let network = family::read(&self.checkpoint, options.context)?.with_tokens(options.tokens);
+        let plan = Plan { spec: self.spec.clone(), layout: self.layout.clone() };
+        let network = plan.read(&self.checkpoint, options.context)?.with_tokens(options.tokens);
         let loaded = backend.load(network, options, progress)?;
         backend::check(backend, &self.name, &*loaded.executor)?;
         Ok(loaded)

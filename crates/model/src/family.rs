@@ -15,7 +15,7 @@ use crate::network::Network;
 use crate::quantization::{self, Quantization};
 use crate::spec::Spec;
 use gguf::Gguf;
-use layout::Layout;
+pub use layout::Layout;
 use tensors::Tensors;
 use write::{Keys, Writing, Written};
 
@@ -93,7 +93,7 @@ struct Family {
     written: Option<Written>,
 }
 
-type OfJson = fn(&JsonConfig, Asked) -> Result<Plan, ModelError>;
+type OfJson = fn(&JsonConfig) -> Result<Plan, ModelError>;
 type OfGguf = fn(Gguf<'_>) -> Result<Plan, ModelError>;
 
 impl Family {
@@ -116,17 +116,42 @@ impl Family {
     }
 }
 
-/// What a configuration says: what the network computes, and where its tensors lie.
-struct Plan {
-    spec: Spec,
-    layout: Layout,
+/// What a configuration says: what the network computes, and where its tensors lie. Planned once, when a model is
+/// opened; what was found is what is loaded.
+#[derive(Clone)]
+pub struct Plan {
+    /// What is computed; where that depends on the longest text ([`Options::context`](crate::Options::context)), for
+    /// the context that the network was made for.
+    pub spec: Spec,
+    /// Where its tensors lie.
+    pub layout: Layout,
 }
 
-/// What is asked of a network before it is read.
-#[derive(Clone, Copy, Default)]
-struct Asked {
-    /// The longest text that is meant to be run; see [`Options::context`](crate::Options::context).
-    context: Option<usize>,
+impl Plan {
+    /// Describes the network for texts of up to so many tokens, as every backend takes it; of its tensors only vectors
+    /// are read.
+    ///
+    /// # Errors
+    /// A tensor is missing, contradicts the configuration, or would have to be read for the network to be that of the
+    /// file.
+    pub fn read(self, checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
+        let Self { spec, layout } = self.fixed(context);
+        checks::check_finite(config_file(checkpoint), &spec)?;
+        let quantization = quantization_of(checkpoint)?;
+        let tensors = Tensors::new(&checkpoint.weights, quantization);
+        let mut network = layout.read(spec, &tensors)?;
+        network.name.clone_from(&checkpoint.name);
+        network.left_out = unused::told(checkpoint, (&network.spec, &layout), &tensors.into_read())?;
+        Ok(network)
+    }
+
+    /// The same for texts of up to so many tokens.
+    fn fixed(mut self, context: Option<usize>) -> Self {
+        if let Some(context) = context {
+            rope::fix(&mut self.spec, context);
+        }
+        self
+    }
 }
 
 fn families() -> impl Iterator<Item = &'static Family> {
@@ -136,27 +161,31 @@ fn families() -> impl Iterator<Item = &'static Family> {
 /// Models of images and text, whose text is a family of its own under `text_config`. Only their text is run.
 const WRAPPERS: [&str; 3] = ["gemma3", "gemma4", "mistral3"];
 
-/// What a checkpoint's configuration says, by the family that it names.
-fn plan(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
-    let (family, plan) = plan_of(checkpoint, asked)?;
-    let file = match &checkpoint.config {
+/// The file of a checkpoint's configuration, for messages.
+fn config_file(checkpoint: &Checkpoint) -> &str {
+    match &checkpoint.config {
         Config::Json(config) => config.file(),
         Config::Gguf(_) => &checkpoint.name,
-    };
-    checks::check_finite(file, &plan.spec)?;
+    }
+}
+
+/// What a checkpoint's configuration says, by the family that it names.
+fn plan_with_family(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), ModelError> {
+    let (family, plan) = plan_of(checkpoint)?;
+    checks::check_finite(config_file(checkpoint), &plan.spec)?;
     Ok((family, plan))
 }
 
-fn plan_of(checkpoint: &Checkpoint, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
+fn plan_of(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), ModelError> {
     match &checkpoint.config {
-        Config::Json(config) => plan_of_json(config, asked),
+        Config::Json(config) => plan_of_json(config),
         Config::Gguf(metadata) => {
             const KEY: &str = "general.architecture";
             let name = metadata.str(KEY)?;
             let (family, of_gguf) = reader(name).ok_or_else(|| {
                 ModelError::config(&checkpoint.name, KEY, one_of(Family::architecture), format!("{name:?}"))
             })?;
-            Ok((family, of_gguf(Gguf { metadata, weights: &checkpoint.weights, asked })?))
+            Ok((family, of_gguf(Gguf { metadata, weights: &checkpoint.weights })?))
         }
     }
 }
@@ -166,12 +195,12 @@ fn reader(architecture: &str) -> Option<(&'static Family, OfGguf)> {
     families().find_map(|family| Some((family, family.gguf.filter(|(known, _)| *known == architecture)?.1)))
 }
 
-fn plan_of_json(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, Plan), ModelError> {
+fn plan_of_json(config: &JsonConfig) -> Result<(&'static Family, Plan), ModelError> {
     const FIELD: &str = "model_type";
     let expected = || one_of(Family::model_type);
     let name = config.optional_str(FIELD)?.ok_or_else(|| config.refuse(FIELD, expected(), "nothing"))?;
     if let Some(text) = text_config(config)? {
-        let (family, Plan { spec, layout }) = plan_of_json(&text, asked)?;
+        let (family, Plan { spec, layout }) = plan_of_json(&text)?;
         let prefixes = &["model.language_model.", "language_model.model."];
         let heads = &["lm_head", "language_model.lm_head"];
         return Ok((family, Plan { spec, layout: Layout { prefixes, heads, ..layout } }));
@@ -179,7 +208,7 @@ fn plan_of_json(config: &JsonConfig, asked: Asked) -> Result<(&'static Family, P
     let found = families().find_map(|family| Some((family, family.json.filter(|(known, _)| *known == name)?.1)));
     let (family, of_json) = found.ok_or_else(|| config.refuse(FIELD, expected(), format!("{name:?}")))?;
     quantization::of(config)?;
-    Ok((family, of_json(config, asked)?))
+    Ok((family, of_json(config)?))
 }
 
 /// The configuration of the text of a model of images and text.
@@ -224,24 +253,16 @@ fn one_of(name: fn(&Family) -> Option<&'static str>) -> String {
 ///
 /// # Errors
 /// The family is unknown, or a field is missing, impossible or asks for something that is not implemented.
-pub fn spec(checkpoint: &Checkpoint) -> Result<Spec, ModelError> {
-    Ok(plan(checkpoint, Asked::default())?.1.spec)
+pub fn plan(checkpoint: &Checkpoint) -> Result<Plan, ModelError> {
+    Ok(plan_with_family(checkpoint)?.1)
 }
 
-/// Describes a whole network for texts of up to so many tokens ([`Options::context`](crate::Options::context)), as
-/// every backend takes it; of its tensors only vectors are read.
+/// Describes a whole network, as [`plan`] and [`Plan::read`].
 ///
 /// # Errors
-/// As [`spec`], or a tensor is missing, contradicts the configuration, or would have to be read for the network to be
-/// that of the file.
+/// As the two.
 pub fn read(checkpoint: &Checkpoint, context: Option<usize>) -> Result<Network<Unpacked>, ModelError> {
-    let (_, Plan { spec, layout }) = plan(checkpoint, Asked { context })?;
-    let quantization = quantization_of(checkpoint)?;
-    let tensors = Tensors::new(&checkpoint.weights, quantization);
-    let mut network = layout.read(spec, &tensors)?;
-    network.name.clone_from(&checkpoint.name);
-    network.left_out = unused::told(checkpoint, (&network.spec, &layout), &tensors.into_read())?;
-    Ok(network)
+    plan(checkpoint)?.read(checkpoint, context)
 }
 
 /// What is told of a Hugging Face checkpoint in GGUF's words besides its tensors.
@@ -267,7 +288,7 @@ pub(crate) fn export(checkpoint: &Checkpoint, collected: &mut Collected<'_>) -> 
     let text = text_config(config)?;
     let config = text.as_ref().unwrap_or(config);
     refuse_quantized(config)?;
-    let (family, _) = plan(checkpoint, Asked::default())?;
+    let (family, plan) = plan_with_family(checkpoint)?;
     let Some(written) = &family.written else {
         let written = families().filter(|family| family.written.is_some()).filter_map(Family::model_type);
         let expected = format!("a family that can be written as GGUF: {}", written.collect::<Vec<_>>().join(", "));
@@ -277,11 +298,10 @@ pub(crate) fn export(checkpoint: &Checkpoint, collected: &mut Collected<'_>) -> 
     let architecture = written.architecture;
     let (_, of_gguf) = reader(architecture).unwrap_or_else(|| panic!("export: nobody reads {architecture}"));
     // Of some networks short texts are rotated otherwise than long ones: the file has to say both.
-    let short = Asked { context: Some(1) };
-    Writing::new(config, &plan(checkpoint, short)?.1, written)?.read_back(of_gguf, short)?;
-    let (_, plan) = plan(checkpoint, Asked::default())?;
+    let short = Some(1);
+    Writing::new(config, &plan.clone().fixed(short), written)?.read_back(of_gguf, short)?;
     let writing = Writing::new(config, &plan, written)?;
-    let file = writing.read_back(of_gguf, Asked::default())?;
+    let file = writing.read_back(of_gguf, None)?;
     let interleaved = write::interleaved(&plan.spec, &file.spec);
     plan.layout.write(&file.layout, config, &writing.spec, interleaved, collected)?;
     collected.tensors.extend(writing.tensors.into_iter().map(Exported::floats));

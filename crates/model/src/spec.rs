@@ -70,6 +70,17 @@ pub struct Rotation {
     pub base: f32,
     /// How the frequencies came from the base, for files that say this and not the frequencies.
     pub scaling: Scaling,
+    /// Of scalings that have frequencies for short texts and others for longer ones: both.
+    pub by_length: Option<ByLength>,
+}
+
+/// Frequencies by how long texts may become.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ByLength {
+    /// Tokens of the longest text that has the first ones.
+    pub short_max: usize,
+    /// Of short texts and of longer ones.
+    pub frequencies: [Vec<f32>; 2],
 }
 
 /// How the frequencies of a rotation were scaled.
@@ -102,6 +113,8 @@ pub enum Scaling {
     Dynamic {
         /// Positions of those.
         trained: usize,
+        /// How fast it grows.
+        factor: f32,
     },
 }
 

@@ -26,7 +26,7 @@ static TABLE: LazyLock<Vec<Family>> =
 /// Whether a configuration (`config.json`) is one of a network that can be run.
 pub fn is_known(config: &[u8]) -> bool {
     let checkpoint = Checkpoint::from_parts("config", config, Bytes::from_static(EMPTY));
-    checkpoint.is_ok_and(|checkpoint| family::spec(&checkpoint).is_ok())
+    checkpoint.is_ok_and(|checkpoint| family::plan(&checkpoint).is_ok())
 }
 
 /// The family of a model that lies somewhere; none if it cannot be opened.

@@ -5,7 +5,7 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Up};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Scaling};
@@ -13,7 +13,7 @@ use crate::spec::{Activation, FeedForward, Scaling};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("arcee", of_json)), Some(("arcee", of_gguf))).written("arcee", keys)];
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         context_default: 4096,
         epsilon_default: 1e-5,
@@ -22,7 +22,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
         ..json::HUGGING
     };
     let mut spec = json::spec(config, "arcee", &fields)?;
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     let attention = json::bias(config, "attention_bias", false)?;
     let ffn_bias = json::bias(config, "mlp_bias", false)?;
     let up = Up::Plain("mlp.up_proj");

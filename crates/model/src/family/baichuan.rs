@@ -8,7 +8,7 @@ use super::alibi::slopes;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Positions};
@@ -19,12 +19,12 @@ pub(super) const FAMILIES: &[Family] =
 /// Tokens of Baichuan 2.
 const VOCABULARY_2: usize = 125_696;
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let rotates = config.has("max_position_embeddings");
     let context = if rotates { "max_position_embeddings" } else { "model_max_length" };
     let mut spec = json::spec(config, "baichuan", &json::Fields { context, context_default: 4096, ..json::HUGGING })?;
     if rotates {
-        rope::HALVES.set(config, asked, &mut spec)?;
+        rope::HALVES.set(config, &mut spec)?;
     } else {
         spec.positions = Positions::Alibi(slopes(spec.heads));
     }

@@ -5,7 +5,7 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
 use super::tensors::Bias;
 use super::write::nothing;
-use super::{Asked, Family, Plan, json};
+use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Positions};
@@ -13,7 +13,7 @@ use crate::spec::{Activation, FeedForward, Positions};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("bloom", of_json)), Some(("bloom", of_gguf))).written("bloom", nothing)];
 
-fn of_json(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["apply_residual_connection_post_layernorm"])?;
     let fields = json::Fields {
         width: if config.has("n_embed") { "n_embed" } else { "hidden_size" },

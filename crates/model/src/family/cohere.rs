@@ -8,7 +8,7 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::rope::Rope;
 use super::write::Writing;
-use super::{Asked, Family, Plan, json};
+use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Residual, Scaling};
@@ -18,7 +18,7 @@ pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("cohere2", cohere2)), Some(("cohere2", cohere2_of_gguf))).written("cohere2", cohere2_keys),
 ];
 
-fn of_json(config: &JsonConfig, asked: Asked, name: &'static str, theta: f32) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig, name: &'static str, theta: f32) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         context: if config.has("model_max_length") { "model_max_length" } else { "max_position_embeddings" },
         context_default: 8192,
@@ -29,15 +29,15 @@ fn of_json(config: &JsonConfig, asked: Asked, name: &'static str, theta: f32) ->
         ..json::HUGGING
     };
     let mut spec = json::spec(config, name, &fields)?;
-    Rope { pairing: Pairing::Neighbours, theta, partial: None }.set(config, asked, &mut spec)?;
+    Rope { pairing: Pairing::Neighbours, theta, partial: None }.set(config, &mut spec)?;
     spec.residual = Residual::Parallel;
     spec.logit_multiplier = json::positive(config, "logit_scale", 0.0625)?;
     let bias = json::bias(config, "attention_bias", false)?;
     Ok(Plan { spec, layout: Layout { ffn_norm: None, qkv_bias: bias, output_bias: bias, ..HUGGING } })
 }
 
-fn cohere(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    let Plan { spec, layout } = of_json(config, asked, "command-r", 500_000.0)?;
+fn cohere(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let Plan { spec, layout } = of_json(config, "command-r", 500_000.0)?;
     let normed = config.optional_bool("use_qk_norm")?.unwrap_or(false);
     let norms = Pieces::EachHead(["self_attn.q_norm", "self_attn.k_norm"]);
     Ok(Plan { spec, layout: Layout { piece_norms: if normed { norms } else { Pieces::None }, ..layout } })
@@ -49,8 +49,8 @@ fn fourths(rotated: LayerAttention, window: Option<usize>) -> ([LayerAttention; 
     ([full, sliding], vec![sliding, sliding, sliding, full])
 }
 
-fn cohere2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    let Plan { mut spec, layout } = of_json(config, asked, "cohere2", 10_000.0)?;
+fn cohere2(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let Plan { mut spec, layout } = of_json(config, "cohere2", 10_000.0)?;
     let window = json::window_or(config, "sliding_window", 4096)?;
     let (both, mut default) = fourths(spec.attention[0], window);
     let period = json::period(config, "sliding_window_pattern", 4)?;

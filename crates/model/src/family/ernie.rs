@@ -6,7 +6,7 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout};
 use super::rope::Rope;
 use super::write::Writing;
-use super::{Asked, Family, Plan, json};
+use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
@@ -14,7 +14,7 @@ use crate::spec::{Activation, FeedForward};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("ernie4_5", of_json)), Some(("ernie4_5", of_gguf))).written("ernie4_5", keys)];
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         kv_heads_default: Some(2),
         head_dim_default: Some(128),
@@ -30,7 +30,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     }
     let mut spec = json::spec(config, "ernie4_5", &fields)?;
     let rope = Rope { pairing: Pairing::Neighbours, theta: 500_000.0, partial: None };
-    rope.set(config, asked, &mut spec)?;
+    rope.set(config, &mut spec)?;
     let bias = json::bias(config, "use_bias", false)?;
     Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, ffn_bias: bias, ..HUGGING } })
 }

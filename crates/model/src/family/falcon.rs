@@ -11,7 +11,7 @@ use super::checks::{check_heads, count};
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Positions, Residual};
@@ -34,7 +34,7 @@ const FIELDS: json::Fields = json::Fields {
     ..json::HUGGING
 };
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let says = |field: &str, default: bool| Ok::<_, ModelError>(config.optional_bool(field)?.unwrap_or(default));
     let (grouped, one) = (says("new_decoder_architecture", false)?, says("multi_query", true)?);
     let (parallel, alibi) = (says("parallel_attn", true)?, says("alibi", false)?);
@@ -54,7 +54,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
         let scaled = slopes(spec.heads).into_iter().map(|slope| slope * spec.attention_scale);
         spec.positions = Positions::Alibi(scaled.collect());
     } else {
-        rope::HALVES.set(config, asked, &mut spec)?;
+        rope::HALVES.set(config, &mut spec)?;
     }
     if parallel {
         spec.residual = Residual::Parallel;

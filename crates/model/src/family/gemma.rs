@@ -11,7 +11,7 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Spec};
@@ -69,14 +69,14 @@ fn spec(config: &JsonConfig, name: &'static str, fields: &json::Fields) -> Resul
     Ok((spec, Layout { qkv_bias: bias, output_bias: bias, ..LAYOUT }))
 }
 
-fn gemma(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn gemma(config: &JsonConfig) -> Result<Plan, ModelError> {
     let (mut spec, layout) = spec(config, "gemma", &FIELDS)?;
     if !config.has("hidden_activation") {
         let activation = json::activation(config, "hidden_act", "gelu_pytorch_tanh")?;
         let activation = if activation == Activation::GeluErf { Activation::GeluTanh } else { activation };
         spec.feed_forward = FeedForward::Gated(activation);
     }
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     Ok(Plan { spec, layout })
 }
 
@@ -103,9 +103,9 @@ pub(super) fn pattern(period: usize, [full, sliding]: [LayerAttention; 2]) -> Ve
     (1..=period).map(|layer| if layer == period { full } else { sliding }).collect()
 }
 
-fn gemma2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn gemma2(config: &JsonConfig) -> Result<Plan, ModelError> {
     let (mut spec, layout) = spec(config, "gemma2", &FIELDS)?;
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     scores(config, &mut spec, [Some(50.0), Some(30.0)])?;
     let full = spec.attention[0];
     let both = [full, LayerAttention { window: json::window_or(config, "sliding_window", 4096)?, ..full }];
@@ -113,7 +113,7 @@ fn gemma2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: Layout { qkv_bias: layout.qkv_bias, output_bias: layout.output_bias, ..FOUR_NORMS } })
 }
 
-fn gemma3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn gemma3(config: &JsonConfig) -> Result<Plan, ModelError> {
     // Models with images leave out of the configuration of their text what is the default.
     let fields = json::Fields {
         vocabulary_default: Some(262_208),
@@ -124,7 +124,7 @@ fn gemma3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     };
     let (mut spec, layout) = spec(config, "gemma3", &fields)?;
     scores(config, &mut spec, [None, None])?;
-    let [full, sliding] = rope::of_layer_types(config, asked, &mut spec, [1_000_000.0, 10_000.0])?;
+    let [full, sliding] = rope::of_layer_types(config, &mut spec, [1_000_000.0, 10_000.0])?;
     spec.positions = Positions::Rope(vec![full, sliding]);
     let window = json::window_or(config, "sliding_window", 4096)?;
     let both = [LayerAttention::rotated(0, None), LayerAttention::rotated(1, window)];

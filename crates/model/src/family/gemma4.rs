@@ -13,7 +13,7 @@ use super::gemma::{FIELDS, FOUR_NORMS, FOUR_NORMS_OF_GGUF, OF_GGUF, cap, embeddi
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Layout, Pieces};
 use super::write::Writing;
-use super::{Asked, Family, Plan, gemma, json, rope};
+use super::{Family, Plan, gemma, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::collected::tensor;
 use crate::error::ModelError;
@@ -33,7 +33,7 @@ const LAYOUT: Layout = Layout {
 const LAYOUT_OF_GGUF: Layout =
     Layout { piece_norms: Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]), value_norm: true, ..FOUR_NORMS_OF_GGUF };
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["enable_moe_block"])?;
     // What images see of one another does not matter to text.
     const BOTH_WAYS: &str = "use_bidirectional_attention";
@@ -55,7 +55,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     let full = full_layers(config, spec.layers)?;
     let keys_are_values = config.optional_bool("attention_k_eq_v")?.unwrap_or(false);
     let [of_full, of_sliding] = heads(config, &spec, &full, keys_are_values)?;
-    spec.positions = Positions::Rope(rotations(config, asked, &mut spec, [of_full, of_sliding])?.to_vec());
+    spec.positions = Positions::Rope(rotations(config, &mut spec, [of_full, of_sliding])?.to_vec());
     let window = json::window_or(config, "sliding_window", 512)?;
     let of_full =
         LayerAttention { heads: Some(of_full), values_are_keys: keys_are_values, ..LayerAttention::rotated(0, None) };
@@ -134,12 +134,7 @@ fn checked(config: &JsonConfig, spec: &Spec, names: [&str; 2], heads: Heads) -> 
 }
 
 /// The rotations of layers that see everything and of the others, each by parameters of its own.
-fn rotations(
-    config: &JsonConfig,
-    asked: Asked,
-    spec: &mut Spec,
-    heads: [Heads; 2],
-) -> Result<[Rotation; 2], ModelError> {
+fn rotations(config: &JsonConfig, spec: &mut Spec, heads: [Heads; 2]) -> Result<[Rotation; 2], ModelError> {
     let [full, sliding] = heads.map(|heads| heads.head_dim);
     for head_dim in [full, sliding] {
         rope::even(config, "head_dim", head_dim)?;
@@ -156,7 +151,7 @@ fn rotations(
             return proportional(&parameters, head_dim);
         }
         spec.head_dim = head_dim;
-        rope::HALVES.of_json(config, Some(&parameters), asked, spec)
+        rope::HALVES.of_json(config, Some(&parameters), spec)
     };
     let both = [of("full_attention", full)?, of("sliding_attention", sliding)?];
     spec.head_dim = network;
@@ -165,7 +160,7 @@ fn rotations(
 
 /// A rotation of pairs with frequencies of their own.
 fn of_pairs(base: f32, frequencies: Vec<f32>) -> Rotation {
-    Rotation { frequencies, pairing: Pairing::Halves, magnitude: 1.0, base, scaling: Scaling::Divided }
+    Rotation { frequencies, pairing: Pairing::Halves, magnitude: 1.0, base, scaling: Scaling::Divided, by_length: None }
 }
 
 /// A rotation of the first pairs of whole heads.

@@ -9,17 +9,16 @@ use foretoken_weights::Weights;
 use foretoken_weights::gguf::{Array, Metadata, Value};
 
 use super::checks::{check_epsilon, check_head_dim, check_heads, count, gguf_vocabulary};
+use super::rope;
 use super::tensors::optional_vector;
-use super::{Asked, rope};
 use crate::error::ModelError;
-use crate::spec::{FeedForward, LayerAttention, Norm, Positions, Residual, Rotation, Scaling, Spec};
+use crate::spec::{ByLength, FeedForward, LayerAttention, Norm, Positions, Residual, Rotation, Scaling, Spec};
 
 /// A GGUF file as families read it.
 #[derive(Clone, Copy)]
 pub(super) struct Gguf<'a> {
     pub(super) metadata: &'a Metadata,
     pub(super) weights: &'a Weights,
-    pub(super) asked: Asked,
 }
 
 /// Which normalization a file's epsilon is of.
@@ -269,11 +268,24 @@ impl Gguf<'_> {
             let frequencies = rope::plain(base, dim).into_iter().map(|frequency| frequency / factor).collect();
             (frequencies, if factor == 1.0 { Scaling::None } else { Scaling::Linear { factor } })
         };
-        if let Some(divisors) = self.divisors(spec, dim / 2)? {
-            frequencies.iter_mut().zip(divisors).for_each(|(frequency, divisor)| *frequency /= divisor);
-            scaling = Scaling::Divided;
+        let divided = |divisors: &Vec<f32>| -> Vec<f32> {
+            frequencies.iter().zip(divisors).map(|(frequency, divisor)| frequency / divisor).collect()
+        };
+        let read = |name: &str| self.divisors(name, dim / 2);
+        let original = self.optional_count(spec, "rope.scaling.original_context_length")?;
+        let mut by_length = None;
+        match (read("rope_freqs.weight")?, read("rope_factors_short.weight")?, read("rope_factors_long.weight")?) {
+            (None, None, None) => {}
+            (Some(divisors), ..) => (frequencies, scaling) = (divided(&divisors), Scaling::Divided),
+            (None, short, long) => {
+                // One that is missing divides nothing.
+                let both = [short, long].map(|divisors| divisors.as_ref().map_or(frequencies.clone(), divided));
+                // Where it is not said what is long, all is short.
+                by_length = Some(ByLength { short_max: original.unwrap_or(usize::MAX), frequencies: both });
+                scaling = Scaling::Divided;
+            }
         }
-        Ok(Rotation { frequencies, pairing, magnitude, base, scaling })
+        Ok(Rotation { frequencies, pairing, magnitude, base, scaling, by_length }.fixed(spec.context_max))
     }
 
     /// Frequencies of yarn, the context that the network had before, and the magnitude beside `attn_factor`. Turns of
@@ -310,18 +322,12 @@ impl Gguf<'_> {
         Ok(base.filter(|base| *base > 0.0).unwrap_or(10_000.0))
     }
 
-    /// Divisors of frequencies: one list, or one for texts within the trained context and one for longer ones.
-    fn divisors(&self, spec: &Spec, pairs: usize) -> Result<Option<Vec<f32>>, ModelError> {
-        let original = self.optional_count(spec, "rope.scaling.original_context_length")?;
-        let long = original.is_some_and(|original| self.asked.context.unwrap_or(spec.context_max) > original);
-        let of_length = if long { "rope_factors_long.weight" } else { "rope_factors_short.weight" };
-        for name in ["rope_freqs.weight", of_length] {
-            let Some(divisors) = optional_vector(self.weights, name, pairs)? else { continue };
-            if let Some(found) = divisors.iter().find(|divisor| !(divisor.is_finite() && **divisor > 0.0)) {
-                return Err(self.refuse(&format!("tensor {name}"), "finite numbers above 0", found));
-            }
-            return Ok(Some(divisors));
+    /// A list of divisors of frequencies, if it is there.
+    fn divisors(&self, name: &str, pairs: usize) -> Result<Option<Vec<f32>>, ModelError> {
+        let Some(divisors) = optional_vector(self.weights, name, pairs)? else { return Ok(None) };
+        match divisors.iter().find(|divisor| !(divisor.is_finite() && **divisor > 0.0)) {
+            Some(found) => Err(self.refuse(&format!("tensor {name}"), "finite numbers above 0", found)),
+            None => Ok(Some(divisors)),
         }
-        Ok(None)
     }
 }

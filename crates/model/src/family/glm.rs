@@ -8,7 +8,7 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
 use super::rope::Rope;
 use super::write::nothing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Positions};
@@ -22,7 +22,7 @@ pub(super) const FAMILIES: &[Family] = &[
 /// Half of each head, in neighbouring pairs.
 const ROPE: Rope = Rope { pairing: Pairing::Neighbours, theta: 10_000.0, partial: Some(0.5) };
 
-fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig, name: &'static str) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         kv_heads_default: Some(2),
         head_dim_default: Some(128),
@@ -31,17 +31,17 @@ fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan
         ..json::HUGGING
     };
     let mut spec = json::spec(config, name, &fields)?;
-    ROPE.set(config, asked, &mut spec)?;
+    ROPE.set(config, &mut spec)?;
     let qkv_bias = json::bias(config, "attention_bias", true)?;
     Ok(Plan { spec, layout: Layout { up: Up::Fused("mlp.gate_up_proj"), qkv_bias, ..HUGGING } })
 }
 
-fn glm(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    of_json(config, asked, "chatglm")
+fn glm(config: &JsonConfig) -> Result<Plan, ModelError> {
+    of_json(config, "chatglm")
 }
 
-fn glm4(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    let Plan { spec, layout } = of_json(config, asked, "glm4")?;
+fn glm4(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let Plan { spec, layout } = of_json(config, "glm4")?;
     let layout = Layout {
         attention_post_norm: Some("post_self_attn_layernorm"),
         ffn_post_norm: Some("post_mlp_layernorm"),
@@ -51,7 +51,7 @@ fn glm4(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
 }
 
 /// As the code that comes with the checkpoints has it; transformers has no class for it.
-fn chatglm(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+fn chatglm(config: &JsonConfig) -> Result<Plan, ModelError> {
     let refuse = |field: &str, only: bool| match config.optional_bool(field)?.filter(|found| *found != only) {
         None => Ok(()),
         Some(found) => Err(config.refuse(field, only, found)),

@@ -7,7 +7,7 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
 use super::tensors::Bias;
 use super::write::nothing;
-use super::{Asked, Family, Plan, json};
+use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
@@ -36,7 +36,7 @@ pub(super) const FIELDS: json::Fields = json::Fields {
     ..json::HUGGING
 };
 
-fn of_json(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["scale_attn_by_inverse_layer_idx", "add_cross_attention"])?;
     let mut spec = json::spec(config, NAME, &FIELDS)?;
     if !config.optional_bool("scale_attn_weights")?.unwrap_or(true) {

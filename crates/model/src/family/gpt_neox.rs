@@ -8,7 +8,7 @@ use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Qkv, Up};
 use super::rope::{HALVES, Rope};
 use super::tensors::Bias;
 use super::write::Writing;
-use super::{Asked, Family, Plan, json};
+use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Residual};
@@ -16,7 +16,7 @@ use crate::spec::{Activation, FeedForward, Residual};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("gpt_neox", of_json)), Some(("gptneox", of_gguf))).written("gptneox", keys)];
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         epsilon: "layer_norm_eps",
         epsilon_default: 1e-5,
@@ -29,7 +29,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     // Older spellings of base and part.
     let theta = json::positive(config, "rotary_emb_base", 10_000.0)?;
     let partial = json::positive(config, "rotary_pct", 0.25)?;
-    Rope { theta, partial: Some(partial), ..HALVES }.set(config, asked, &mut spec)?;
+    Rope { theta, partial: Some(partial), ..HALVES }.set(config, &mut spec)?;
     spec.residual = parallel(config.optional_bool("use_parallel_residual")?);
     let bias = json::bias(config, "attention_bias", true)?;
     let layout = Layout {

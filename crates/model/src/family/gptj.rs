@@ -7,7 +7,7 @@ use super::checks::count;
 use super::layout::{Fusion, HUGGING, Layout, Qkv, Up};
 use super::rope::{HALVES, Rope, even};
 use super::tensors::Bias;
-use super::{Asked, Family, Plan, gpt2, json};
+use super::{Family, Plan, gpt2, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{LayerAttention, Positions, Residual};
@@ -15,11 +15,11 @@ use crate::spec::{LayerAttention, Positions, Residual};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("gptj", gptj)), None), Family::new(Some(("codegen", codegen)), None)];
 
-fn gptj(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+fn gptj(config: &JsonConfig) -> Result<Plan, ModelError> {
     of_json(config, "gptj", Qkv::Three(["attn.q_proj", "attn.k_proj", "attn.v_proj"]))
 }
 
-fn codegen(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+fn codegen(config: &JsonConfig) -> Result<Plan, ModelError> {
     let plan = of_json(config, "codegen", Qkv::Fused("attn.qkv_proj", Fusion::InFourParts))?;
     if !plan.spec.heads.is_multiple_of(4) {
         return Err(config.refuse("n_head", "a multiple of 4", plan.spec.heads));

@@ -5,7 +5,7 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
@@ -13,9 +13,9 @@ use crate::spec::{Activation, FeedForward};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("granite", of_json)), Some(("granite", of_gguf))).written("granite", keys)];
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let mut spec = json::spec(config, "granite", &json::HUGGING)?;
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     let number = |field: &str| json::positive(config, field, 1.0);
     spec.embedding_multiplier = number("embedding_multiplier")?;
     spec.residual_multiplier = number("residual_multiplier")?;

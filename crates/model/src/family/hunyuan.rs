@@ -5,7 +5,7 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Spec};
@@ -14,7 +14,7 @@ pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("hunyuan_v1_dense", of_json)), Some(("hunyuan-dense", of_gguf)))
         .written("hunyuan-dense", keys)];
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     // Of the code that older checkpoints bring; transformers reads none of them.
     json::refuse_true(config, &["use_cla", "mlp_bias"])?;
     if !config.optional_bool("use_qk_norm")?.unwrap_or(true) {
@@ -22,7 +22,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     }
     let fields = json::Fields { epsilon_default: 1e-5, ..json::HUGGING };
     let mut spec = json::spec(config, "hunyuan-dense", &fields)?;
-    stretched(config, asked, &mut spec)?;
+    stretched(config, &mut spec)?;
     spec.norms_after_rotation = true;
     let bias = json::bias(config, "attention_bias", false)?;
     let piece_norms = Pieces::EveryHead(["self_attn.query_layernorm", "self_attn.key_layernorm"]);
@@ -31,7 +31,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
 
 /// Sets the rotation. With `alpha` a scaling that is called dynamic is one for texts of every length, by a base that is
 /// alpha^(d / (d - 2)) times as large, d elements a head.
-fn stretched(config: &JsonConfig, asked: Asked, spec: &mut Spec) -> Result<(), ModelError> {
+fn stretched(config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> {
     let parameters = rope::parameters(config)?;
     let dynamic = |scaling: &JsonConfig, field| Ok::<_, ModelError>(scaling.optional_str(field)? == Some("dynamic"));
     let alpha = match &parameters {
@@ -40,11 +40,11 @@ fn stretched(config: &JsonConfig, asked: Asked, spec: &mut Spec) -> Result<(), M
         }
         _ => None,
     };
-    let Some((scaling, alpha)) = alpha else { return rope::HALVES.set(config, asked, spec) };
+    let Some((scaling, alpha)) = alpha else { return rope::HALVES.set(config, spec) };
     if alpha < 0.0 {
         return Err(scaling.refuse("alpha", "a number above 0", alpha));
     }
-    let unscaled = rope::HALVES.of_json(config, None, asked, spec)?;
+    let unscaled = rope::HALVES.of_json(config, None, spec)?;
     let (theta, dim) = (json::positive(scaling, "rope_theta", unscaled.base)?, spec.head_dim);
     let base = f64::from(theta) * f64::from(alpha).powf(dim as f64 / (dim as f64 - 2.0));
     let base = base as f32;

@@ -5,7 +5,7 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv, Up};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
@@ -13,9 +13,9 @@ use crate::spec::{Activation, FeedForward};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("internlm2", of_json)), Some(("internlm2", of_gguf))).written("internlm2", keys)];
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let mut spec = json::spec(config, "internlm2", &json::HUGGING)?;
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     let bias = json::bias(config, "bias", false)?;
     let layout = Layout {
         embedding: "tok_embeddings",

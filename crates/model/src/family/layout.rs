@@ -17,7 +17,7 @@ use crate::spec::{Activation, FeedForward, Heads, Norm, Spec};
 
 /// Names of tensors, without `.weight`, and how they are written.
 #[derive(Clone)]
-pub(super) struct Layout {
+pub struct Layout {
     /// What all names but the head's begin with: the first of these with which there is an embedding, or nothing.
     /// Checkpoints of the bare network leave it away.
     pub(super) prefixes: &'static [&'static str],

@@ -10,7 +10,7 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
@@ -19,9 +19,9 @@ pub(super) const FAMILIES: &[Family] = &[Family::new(Some((NAME, of_json)), Some
 
 const NAME: &str = "llama";
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let mut spec = json::spec(config, NAME, &json::HUGGING)?;
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     let attention = json::bias(config, "attention_bias", false)?;
     let ffn_bias = json::bias(config, "mlp_bias", false)?;
     Ok(Plan { spec, layout: Layout { qkv_bias: attention, output_bias: attention, ffn_bias, ..HUGGING } })

@@ -10,7 +10,7 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, llama, rope};
+use super::{Family, Plan, json, llama, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, QueryGrowth};
@@ -22,16 +22,16 @@ pub(super) const FAMILIES: &[Family] = &[
         .written("mistral3", ministral3_keys),
 ];
 
-fn mistral(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    of_json(config, asked, "mistral")
+fn mistral(config: &JsonConfig) -> Result<Plan, ModelError> {
+    of_json(config, "mistral")
 }
 
-fn ministral(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    of_json(config, asked, "ministral")
+fn ministral(config: &JsonConfig) -> Result<Plan, ModelError> {
+    of_json(config, "ministral")
 }
 
-fn ministral3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    let Plan { mut spec, layout } = of_json(config, asked, "ministral3")?;
+fn ministral3(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let Plan { mut spec, layout } = of_json(config, "ministral3")?;
     if let Some(parameters) = rope::parameters(config)?.filter(|all| all.has("llama_4_scaling_beta")) {
         let period = json::positive(&parameters, "original_max_position_embeddings", 16_384.0)?;
         spec.query_growth = Some(QueryGrowth { rate: parameters.f32("llama_4_scaling_beta")?, period });
@@ -40,10 +40,10 @@ fn ministral3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
 }
 
 /// Of a `mistral` all layers have the window, of a `ministral` those that `layer_types` names.
-fn of_json(config: &JsonConfig, asked: Asked, name: &'static str) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig, name: &'static str) -> Result<Plan, ModelError> {
     let fields = json::Fields { kv_heads_default: Some(8), context_default: 131_072, ..json::HUGGING };
     let mut spec = json::spec(config, name, &fields)?;
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     let full = spec.attention[0];
     let sliding = LayerAttention { window: json::window_or(config, "sliding_window", 4096)?, ..full };
     spec.attention = match name {

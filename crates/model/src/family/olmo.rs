@@ -7,7 +7,7 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::rope::{HALVES, Rope};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Spec};
@@ -32,23 +32,23 @@ fn spec(config: &JsonConfig, name: &'static str) -> Result<(Spec, Layout), Model
     Ok((json::spec(config, name, &fields)?, Layout { qkv_bias: bias, output_bias: bias, ..LAYOUT }))
 }
 
-fn olmo2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn olmo2(config: &JsonConfig) -> Result<Plan, ModelError> {
     let (mut spec, layout) = spec(config, "olmo2")?;
-    HALVES.set(config, asked, &mut spec)?;
+    HALVES.set(config, &mut spec)?;
     Ok(Plan { spec, layout })
 }
 
-fn olmo3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn olmo3(config: &JsonConfig) -> Result<Plan, ModelError> {
     let (mut spec, layout) = spec(config, "olmo3")?;
     let theta = 500_000.0;
     let full_only = rope::parameters(config)?.is_some_and(|all| !all.has("full_attention"));
     let rotations = if full_only {
         // The older spelling: its scaling is of the layers without a window alone.
-        let full = Rope { theta, ..HALVES }.of_json(config, rope::parameters(config)?.as_ref(), asked, &mut spec)?;
-        let plain = Rope { theta, ..HALVES }.of_json(config, None, asked, &mut spec)?;
+        let full = Rope { theta, ..HALVES }.of_json(config, rope::parameters(config)?.as_ref(), &mut spec)?;
+        let plain = Rope { theta, ..HALVES }.of_json(config, None, &mut spec)?;
         [full, plain]
     } else {
-        rope::of_layer_types(config, asked, &mut spec, [theta, theta])?
+        rope::of_layer_types(config, &mut spec, [theta, theta])?
     };
     spec.positions = Positions::Rope(rotations.into());
     let window = json::window_or(config, "sliding_window", 4096)?;

@@ -3,14 +3,14 @@
 
 use super::checks::count;
 use super::layout::{HUGGING, Layout, Qkv, Up};
-use super::{Asked, Family, Plan, json};
+use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::Residual;
 
 pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("opt", of_json)), None)];
 
-fn of_json(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         ffn_width: "ffn_dim",
         // transformers knows no such field: LayerNorm's own default.

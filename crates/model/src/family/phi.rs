@@ -10,7 +10,7 @@ use super::layout::{Fusion, GGUF, GGUF_QKV, HUGGING, Layout, Pieces, Qkv, Up};
 use super::rope::{HALVES, Rope};
 use super::tensors::Bias;
 use super::write::Writing;
-use super::{Asked, Family, Plan, json};
+use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Residual};
@@ -20,11 +20,11 @@ pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("phi", phi)), Some(("phi2", phi2_of_gguf))).written("phi2", phi2_keys),
 ];
 
-fn phi3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn phi3(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["attention_bias"])?;
     let fields = json::Fields { context_default: 4096, epsilon_default: 1e-5, ..json::HUGGING };
     let mut spec = json::spec(config, "phi3", &fields)?;
-    Rope { partial: Some(1.0), ..HALVES }.set(config, asked, &mut spec)?;
+    Rope { partial: Some(1.0), ..HALVES }.set(config, &mut spec)?;
     spec.attention[0].window = json::window(config, "sliding_window")?;
     let layout =
         Layout { qkv: Qkv::Fused("self_attn.qkv_proj", Fusion::Stacked), up: Up::Fused("mlp.gate_up_proj"), ..HUGGING };
@@ -38,7 +38,7 @@ fn phi3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: Layout { qkv: GGUF_QKV, up: Up::Fused("ffn_up"), ..GGUF } })
 }
 
-fn phi(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn phi(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         ffn_factor: Some(4),
         epsilon: "layer_norm_eps",
@@ -49,7 +49,7 @@ fn phi(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
         ..json::HUGGING
     };
     let mut spec = json::spec(config, "phi", &fields)?;
-    Rope { partial: Some(0.5), ..HALVES }.set(config, asked, &mut spec)?;
+    Rope { partial: Some(0.5), ..HALVES }.set(config, &mut spec)?;
     spec.residual = Residual::Parallel;
     let normed = config.optional_bool("qk_layernorm")?.unwrap_or(false);
     let norms = Pieces::EveryHead(["self_attn.q_layernorm", "self_attn.k_layernorm"]);

@@ -9,7 +9,7 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::tensors::Bias;
 use super::write::{Writing, within_windows};
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention, Spec};
@@ -23,20 +23,20 @@ pub(super) const FAMILIES: &[Family] = &[
 const HEAD_NORMS: Pieces = Pieces::EveryHead(["self_attn.q_norm", "self_attn.k_norm"]);
 const HEAD_NORMS_OF_GGUF: Pieces = Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]);
 
-fn qwen2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    let spec = spec(config, asked, "qwen2", json::HUGGING)?;
+fn qwen2(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let spec = spec(config, "qwen2", json::HUGGING)?;
     Ok(Plan { spec, layout: Layout { qkv_bias: Bias::Required, ..HUGGING } })
 }
 
-fn qwen3(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
-    let spec = spec(config, asked, "qwen3", json::Fields { head_dim_default: Some(128), ..json::HUGGING })?;
+fn qwen3(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let spec = spec(config, "qwen3", json::Fields { head_dim_default: Some(128), ..json::HUGGING })?;
     let bias = json::bias(config, "attention_bias", false)?;
     Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, piece_norms: HEAD_NORMS, ..HUGGING } })
 }
 
-fn spec(config: &JsonConfig, asked: Asked, name: &'static str, fields: json::Fields) -> Result<Spec, ModelError> {
+fn spec(config: &JsonConfig, name: &'static str, fields: json::Fields) -> Result<Spec, ModelError> {
     let mut spec = json::spec(config, name, &json::Fields { context_default: 32_768, ..fields })?;
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     let full = spec.attention[0];
     let on = config.optional_bool("use_sliding_window")?.unwrap_or(false);
     let window = if on { json::window(config, "sliding_window")? } else { None };

@@ -3,18 +3,17 @@
 //! Computed in f32 as transformers does, so that angles at far positions agree. Both spellings are read:
 //! `rope_parameters` (transformers 5), and `rope_theta` with `rope_scaling` beside it.
 //!
-//! Scalings that have other frequencies for long texts than for short ones (dynamic, longrope) are fixed here, once,
-//! by the longest text that is meant to be run: transformers looks at how long the text is at each pass, so that a
-//! row's logits depend on what was written after it. The two agree on which side of the threshold a text lies if the
-//! context that is asked for does. Left out: mrope, and who rotates the first pairs of whole heads ("proportional":
-//! Gemma 4); both are refused by name here.
+//! Scalings that have other frequencies for long texts than for short ones (dynamic, longrope) are read for both, and
+//! fixed once the longest text that is meant to be run is known ([`fix`]): transformers looks at how long the text is
+//! at each pass, so that a row's logits depend on what was written after it. The two agree on which side of the
+//! threshold a text lies if the context that is asked for does. Left out: mrope, and who rotates the first pairs of
+//! whole heads ("proportional": Gemma 4); both are refused by name here.
 
 use foretoken_kernels::rope::Pairing;
 
-use super::Asked;
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{LayerAttention, Positions, Rotation, Scaling, Spec};
+use crate::spec::{ByLength, LayerAttention, Positions, Rotation, Scaling, Spec};
 
 /// base^(-2i / dim) for i below dim / 2.
 pub(super) fn plain(base: f32, dim: usize) -> Vec<f32> {
@@ -54,8 +53,8 @@ impl Rope {
     ///
     /// # Errors
     /// A parameter is missing or impossible, or the kind of scaling is not known.
-    pub(super) fn set(&self, config: &JsonConfig, asked: Asked, spec: &mut Spec) -> Result<(), ModelError> {
-        let rotation = self.of_json(config, parameters(config)?.as_ref(), asked, spec)?;
+    pub(super) fn set(&self, config: &JsonConfig, spec: &mut Spec) -> Result<(), ModelError> {
+        let rotation = self.of_json(config, parameters(config)?.as_ref(), spec)?;
         spec.positions = Positions::Rope(vec![rotation]);
         spec.attention = vec![LayerAttention::rotated(0, None)];
         Ok(())
@@ -69,7 +68,6 @@ impl Rope {
         &self,
         config: &JsonConfig,
         scaling: Option<&JsonConfig>,
-        asked: Asked,
         spec: &mut Spec,
     ) -> Result<Rotation, ModelError> {
         let within = |field: &str| scaling.filter(|scaling| scaling.has(field));
@@ -93,9 +91,9 @@ impl Rope {
                 let frequencies = llama3(scaling, &unscaled.frequencies)?;
                 Ok(Rotation { frequencies, scaling: Scaling::Divided, ..unscaled })
             }
-            Some("dynamic") => dynamic(scaling, dim, unscaled, asked, spec),
+            Some("dynamic") => dynamic(scaling, unscaled, spec),
             Some("yarn") => yarn(config, scaling, dim, unscaled, spec),
-            Some("longrope" | "su") => longrope(config, scaling, dim, unscaled, asked, spec),
+            Some("longrope" | "su") => longrope(config, scaling, dim, unscaled, spec),
             Some(other) => Err(scaling.refuse(
                 field,
                 "one of default, linear, llama3, dynamic, yarn, longrope",
@@ -107,7 +105,7 @@ impl Rope {
     /// The rotation of so many elements by a base, not scaled.
     pub(super) fn rotation(&self, base: f32, dim: usize) -> Rotation {
         let frequencies = plain(base, dim);
-        Rotation { frequencies, pairing: self.pairing, magnitude: 1.0, base, scaling: Scaling::None }
+        Rotation { frequencies, pairing: self.pairing, magnitude: 1.0, base, scaling: Scaling::None, by_length: None }
     }
 
     /// Elements of a head that are rotated.
@@ -133,7 +131,6 @@ impl Rope {
 /// As [`Rope::set`].
 pub(super) fn of_layer_types(
     config: &JsonConfig,
-    asked: Asked,
     spec: &mut Spec,
     thetas: [f32; 2],
 ) -> Result<[Rotation; 2], ModelError> {
@@ -147,10 +144,10 @@ pub(super) fn of_layer_types(
         None => None,
     };
     if let Some((of_full, of_sliding)) = nested {
-        let full = full.of_json(config, of_full.as_ref(), asked, spec)?;
-        return Ok([full, sliding.of_json(config, of_sliding.as_ref(), asked, spec)?]);
+        let full = full.of_json(config, of_full.as_ref(), spec)?;
+        return Ok([full, sliding.of_json(config, of_sliding.as_ref(), spec)?]);
     }
-    let full = full.of_json(config, parameters(config)?.as_ref(), asked, spec)?;
+    let full = full.of_json(config, parameters(config)?.as_ref(), spec)?;
     let base = match config.has("rope_local_base_freq") {
         true => positive(config, "rope_local_base_freq")?,
         false => sliding.theta,
@@ -225,24 +222,36 @@ fn llama3(scaling: &JsonConfig, frequencies: &[f32]) -> Result<Vec<f32>, ModelEr
 }
 
 /// Dynamic scaling: a larger base, as large as the longest text needs it.
-fn dynamic(
-    scaling: &JsonConfig,
-    dim: usize,
-    unscaled: Rotation,
-    asked: Asked,
-    spec: &mut Spec,
-) -> Result<Rotation, ModelError> {
+fn dynamic(scaling: &JsonConfig, unscaled: Rotation, spec: &mut Spec) -> Result<Rotation, ModelError> {
     let factor = positive(scaling, "factor")?;
     let trained = spec.context_max;
     stretch(spec, trained as f32 * factor);
-    let longest = asked.context.unwrap_or(trained).max(trained);
-    let grown = f64::from(factor) * longest as f64 / trained as f64 - (f64::from(factor) - 1.0);
-    let scaling = Scaling::Dynamic { trained };
-    if dim <= 2 {
-        return Ok(Rotation { scaling, ..unscaled });
+    Ok(Rotation { scaling: Scaling::Dynamic { trained, factor }, ..unscaled }.fixed(trained))
+}
+
+impl Rotation {
+    /// The same with the frequencies for texts of up to so many tokens.
+    pub(super) fn fixed(self, context: usize) -> Self {
+        let dim = 2 * self.frequencies.len();
+        let frequencies = match (&self.scaling, &self.by_length) {
+            (Scaling::Dynamic { trained, factor }, _) if dim > 2 => {
+                let (longest, factor) = (context.max(*trained), f64::from(*factor));
+                let grown = factor * longest as f64 / *trained as f64 - (factor - 1.0);
+                let base = f64::from(self.base) * grown.powf(dim as f64 / (dim as f64 - 2.0));
+                plain(base as f32, dim)
+            }
+            (_, Some(ByLength { short_max, frequencies })) => frequencies[usize::from(context > *short_max)].clone(),
+            _ => return self,
+        };
+        Self { frequencies, ..self }
     }
-    let base = f64::from(unscaled.base) * grown.powf(dim as f64 / (dim as f64 - 2.0));
-    Ok(Rotation { frequencies: plain(base as f32, dim), scaling, ..unscaled })
+}
+
+/// Fixes what the frequencies of a network are, where that is decided by the longest text that is meant to be run.
+pub(super) fn fix(spec: &mut Spec, context: usize) {
+    if let Positions::Rope(rotations) = &mut spec.positions {
+        rotations.iter_mut().for_each(|rotation| *rotation = rotation.clone().fixed(context));
+    }
 }
 
 /// YaRN: frequencies that turn often within the trained context stay, those that turn less than once are divided by
@@ -311,7 +320,6 @@ fn longrope(
     scaling: &JsonConfig,
     dim: usize,
     unscaled: Rotation,
-    asked: Asked,
     spec: &Spec,
 ) -> Result<Rotation, ModelError> {
     let original = original(config, scaling, spec)?;
@@ -321,12 +329,12 @@ fn longrope(
         None if factor <= 1.0 => 1.0,
         None => (1.0 + f64::from(factor).ln() / f64::from(original).ln()).sqrt() as f32,
     };
-    let long = asked.context.unwrap_or(spec.context_max) as f32 > original;
     let divisors = [divisors(scaling, "short_factor", dim)?, divisors(scaling, "long_factor", dim)?];
-    let of_length = &divisors[usize::from(long)];
     let frequency = |(i, divisor): (usize, &f32)| 1.0 / (divisor * power(unscaled.base, i, dim));
-    let frequencies = of_length.iter().enumerate().map(frequency).collect();
-    Ok(Rotation { frequencies, magnitude, scaling: Scaling::LongRope { original, divisors }, ..unscaled })
+    let frequencies = [0, 1].map(|list: usize| divisors[list].iter().enumerate().map(frequency).collect());
+    let by_length = Some(ByLength { short_max: original as usize, frequencies });
+    let scaling = Scaling::LongRope { original, divisors };
+    Ok(Rotation { magnitude, scaling, by_length, ..unscaled }.fixed(spec.context_max))
 }
 
 /// A list of divisors, one a pair.

@@ -5,7 +5,7 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json, rope};
+use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
@@ -13,7 +13,7 @@ use crate::spec::{Activation, FeedForward};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("seed_oss", of_json)), Some(("seed_oss", of_gguf))).written("seed_oss", keys)];
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         kv_heads_default: Some(8),
         head_dim_default: Some(128),
@@ -21,7 +21,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
         ..json::HUGGING
     };
     let mut spec = json::spec(config, "seed_oss", &fields)?;
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     let qkv_bias = json::bias(config, "attention_bias", true)?;
     let output_bias = json::bias(config, "attention_out_bias", false)?;
     let ffn_bias = json::bias(config, "mlp_bias", false)?;

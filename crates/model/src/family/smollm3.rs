@@ -6,7 +6,7 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout};
 use super::rope::{HALVES, Rope};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json};
+use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, LayerAttention};
@@ -14,10 +14,10 @@ use crate::spec::{Activation, FeedForward, LayerAttention};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("smollm3", of_json)), Some(("smollm3", of_gguf))).written("smollm3", keys)];
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields { kv_heads_default: Some(4), context_default: 32_768, tied: true, ..json::HUGGING };
     let mut spec = json::spec(config, "smollm3", &fields)?;
-    Rope { theta: 2_000_000.0, ..HALVES }.set(config, asked, &mut spec)?;
+    Rope { theta: 2_000_000.0, ..HALVES }.set(config, &mut spec)?;
     let rotated = rotated_layers(config, spec.layers)?;
     let windowed = config.optional_bool("use_sliding_window")?.unwrap_or(false);
     let window = if windowed { json::window(config, "sliding_window")? } else { None };

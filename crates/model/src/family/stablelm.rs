@@ -7,7 +7,7 @@ use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::rope::{HALVES, Rope};
 use super::write::Writing;
-use super::{Asked, Family, Plan, json};
+use super::{Family, Plan, json};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward, Residual};
@@ -15,7 +15,7 @@ use crate::spec::{Activation, FeedForward, Residual};
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("stablelm", of_json)), Some(("stablelm", of_gguf))).written("stablelm", keys)];
 
-fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         kv_heads_default: Some(32),
         context_default: 4096,
@@ -25,7 +25,7 @@ fn of_json(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
         ..json::HUGGING
     };
     let mut spec = json::spec(config, "stablelm", &fields)?;
-    Rope { partial: Some(0.25), ..HALVES }.set(config, asked, &mut spec)?;
+    Rope { partial: Some(0.25), ..HALVES }.set(config, &mut spec)?;
     let parallel = config.optional_bool("use_parallel_residual")?.unwrap_or(false);
     if parallel {
         spec.residual = Residual::Parallel;

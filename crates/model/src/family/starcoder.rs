@@ -6,7 +6,7 @@ use foretoken_kernels::rope::Pairing;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{Fusion, GGUF, HUGGING, Layout, Qkv, Up};
 use super::write::{nothing, within_windows};
-use super::{Asked, Family, Plan, gpt2, json, rope};
+use super::{Family, Plan, gpt2, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
 use crate::spec::{Activation, FeedForward};
@@ -19,7 +19,7 @@ pub(super) const FAMILIES: &[Family] = &[
 
 const OF_GGUF: FeedForward = FeedForward::Plain(Activation::GeluTanh);
 
-fn bigcode(config: &JsonConfig, _: Asked) -> Result<Plan, ModelError> {
+fn bigcode(config: &JsonConfig) -> Result<Plan, ModelError> {
     json::refuse_true(config, &["add_cross_attention"])?;
     let fields = json::Fields { activation_default: "gelu_pytorch_tanh", ..gpt2::FIELDS };
     let mut spec = json::spec(config, "starcoder", &fields)?;
@@ -38,7 +38,7 @@ fn bigcode_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     Ok(Plan { spec, layout: gpt2::LAYOUT_OF_GGUF })
 }
 
-fn starcoder2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
+fn starcoder2(config: &JsonConfig) -> Result<Plan, ModelError> {
     let fields = json::Fields {
         kv_heads_default: Some(2),
         context_default: 4096,
@@ -53,7 +53,7 @@ fn starcoder2(config: &JsonConfig, asked: Asked) -> Result<Plan, ModelError> {
     json::refuse_text(config, "norm_type", "layer_norm")?;
     json::refuse_text(config, "mlp_type", "default")?;
     let mut spec = json::spec(config, "starcoder2", &fields)?;
-    rope::HALVES.set(config, asked, &mut spec)?;
+    rope::HALVES.set(config, &mut spec)?;
     spec.attention[0].window = json::window(config, "sliding_window")?;
     let bias = json::bias(config, "use_bias", true)?;
     let layout = Layout {

@@ -15,7 +15,7 @@ use foretoken_weights::{Tensor, Weights};
 use super::gguf::Gguf;
 use super::layout::{Layout, Pieces, Qkv};
 use super::tensors::Bias;
-use super::{Asked, OfGguf, Plan, json, rope};
+use super::{OfGguf, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::collected::tensor;
 use crate::error::ModelError;
@@ -85,7 +85,7 @@ impl<'a> Writing<'a> {
         let (layout, tensors, notes, tells) = (&plan.layout, Vec::new(), Vec::new(), Vec::new());
         let mut writing = Self { config, spec, layout, keys, tensors, notes, tells };
         let rotation = writing.spec.positions.rotations().first().cloned();
-        if let Some(Scaling::Dynamic { trained }) = rotation.as_ref().map(|rotation| &rotation.scaling) {
+        if let Some(Scaling::Dynamic { trained, .. }) = rotation.as_ref().map(|rotation| &rotation.scaling) {
             writing.spec.context_max = *trained;
             writing.note(format!(
                 "GGUF has no word for dynamic scaling of rotations; the file is one for texts of up to {trained} tokens"
@@ -284,11 +284,12 @@ impl<'a> Writing<'a> {
         self.config.refuse(self.field(fields), expected, found)
     }
 
-    /// What the architecture's reader makes of the description, which is what the configuration says.
+    /// What the architecture's reader makes of the description for texts of up to so many tokens, which is what the
+    /// configuration says.
     ///
     /// # Errors
     /// It makes something else of it.
-    pub(super) fn read_back(&self, of_gguf: OfGguf, asked: Asked) -> Result<Plan, ModelError> {
+    pub(super) fn read_back(&self, of_gguf: OfGguf, context: Option<usize>) -> Result<Plan, ModelError> {
         let metadata = Metadata::new(self.config.file(), self.keys.iter().cloned());
         let mut names: Vec<&str> = self.tells.iter().map(String::as_str).collect();
         names.extend((!self.spec.tied_head).then_some("output.weight"));
@@ -300,7 +301,7 @@ impl<'a> Writing<'a> {
         let embedding = tensor("token_embd.weight", vec![self.spec.vocabulary, 0], &[]);
         let tensors = self.tensors.iter().cloned().chain(stubs).chain([embedding]);
         let weights = Weights::new(self.config.file(), tensors)?;
-        let plan = of_gguf(Gguf { metadata: &metadata, weights: &weights, asked })?;
+        let plan = of_gguf(Gguf { metadata: &metadata, weights: &weights })?.fixed(context);
         self.compare(&plan.spec)?;
         Ok(plan)
     }

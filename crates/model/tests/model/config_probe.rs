@@ -187,7 +187,7 @@ pub fn document(text: &[u8], tensors: Option<Bytes>) -> bool {
         Ok(checkpoint) => checkpoint,
         Err(error) => return refuse(&error),
     };
-    let spec = match family::spec(&bare) {
+    let spec = match family::plan(&bare).map(|plan| plan.spec) {
         Ok(spec) => spec,
         Err(error) => return refuse(&error),
     };

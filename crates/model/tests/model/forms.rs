@@ -342,7 +342,7 @@ fn gguf_pairs_are_neighbours() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
     std::fs::write(&path, llama_gguf(&config(&fixture("llama")), &read(&fixture("llama")), Form::F32).bytes()).unwrap();
-    let spec = foretoken_model::family::spec(&Checkpoint::open(&path).unwrap()).unwrap();
+    let spec = foretoken_model::family::plan(&Checkpoint::open(&path).unwrap()).unwrap().spec;
     assert_eq!(spec.positions.rotations().first().map(|rotation| rotation.pairing), Some(Pairing::Neighbours));
     assert_eq!((spec.vocabulary, spec.width, spec.layers, spec.heads, spec.kv_heads), (96, 32, 2, 4, 2));
 }
