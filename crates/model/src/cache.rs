@@ -11,7 +11,8 @@ use std::ops::Range;
 use foretoken_kernels::attention::{CacheType, Side};
 
 use crate::batch::{PageId, PageTable};
-use crate::executor::{CacheRows, ExecutorError, Group};
+use crate::capacity::Group;
+use crate::executor::{CacheRows, ExecutorError};
 use crate::spec::Heads;
 
 /// The version of all arithmetic that the rows of a cache come from, and of the form in which they are

@@ -15,11 +15,10 @@ use crate::backend::{Loaded, Packed, PackedMatrix};
 use crate::batch::{Batch, Span, Token};
 use crate::block::{Block, Buffers, ELEMENTS_A_TASK, Rotated, Sight, Standing, normalized, room};
 use crate::cache::Cache;
+use crate::capacity::{Capacity, Group};
 use crate::checkpoint::Checkpoint;
 use crate::error::ModelError;
-use crate::executor::{
-    CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, Reading, SavedBytes, Source, check,
-};
+use crate::executor::{CacheEdit, CacheRows, Executor, ExecutorError, Reading, SavedBytes, Source, check};
 use crate::family;
 use crate::hidden::HiddenStates;
 use crate::layer_inputs::InputBuffers;

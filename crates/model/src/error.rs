@@ -5,7 +5,7 @@ use std::fmt;
 use foretoken_weights::WeightsError;
 use foretoken_weights::line::{Line, line, plain};
 
-use crate::executor::CapacityProblem;
+use crate::capacity::CapacityProblem;
 
 /// Why a model cannot be loaded.
 #[derive(Debug)]

@@ -12,7 +12,7 @@
 //!
 //! Left out: who keeps the target's rows until they are read (`foretoken_drafters::HeadDrafter`).
 
-use crate::executor::{Capacity, CapacityProblem};
+use crate::capacity::{Capacity, CapacityProblem};
 
 /// The hidden rows that the rows of a span read beside their tokens, one for each row that is not computed, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -116,7 +116,8 @@ impl Capacity {
 mod tests {
     use super::*;
     use crate::batch::{Batch, PageId, Span};
-    use crate::executor::{Group, check};
+    use crate::capacity::Group;
+    use crate::executor::check;
 
     fn target() -> Capacity {
         Capacity {

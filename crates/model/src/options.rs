@@ -4,8 +4,8 @@
 
 use foretoken_kernels::attention::CacheType;
 
+use crate::capacity::Group;
 use crate::error::{ModelError, Setting};
-use crate::executor::Group;
 use crate::spec::Spec;
 use crate::weight_type::WeightType;
 
