@@ -1,8 +1,8 @@
 //! What an executor says of itself: its cache groups, and how much it can hold.
 //!
 //! A cache is a list of groups. What a group holds and which of it later rows can still see decides how it goes back,
-//! and which prefixes it can continue; nobody else asks what kind of network there is. An executor that says nonsense is
-//! refused by whoever opens it, by field ([`Capacity::problem`]).
+//! and which prefixes it can continue; nobody else asks what kind of network there is. An executor that says nonsense
+//! is refused by whoever opens it, by field ([`Capacity::problem`]).
 //!
 //! Left out: the bytes, which are the executor's, and who holds which page, which the engine knows.
 
