@@ -46,17 +46,6 @@ pub struct Loaded {
     pub weights: Box<dyn Packed>,
 }
 
-impl fmt::Debug for Loaded {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { executor, spec, threads, .. } = self;
-        f.debug_struct("Loaded")
-            .field("family", &spec.family)
-            .field("capacity", executor.capacity())
-            .field("threads", threads)
-            .finish()
-    }
-}
-
 /// Whether what an executor says of itself makes sense; whoever loads a model asks before it is used.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! A network in the one form that is run: what a family reads from its files, and what the decoder computes with.
 //!
 //! The same structure twice: with matrices as they lie in the file ([`Unpacked`]), which is what families yield and
-//! every backend packs in its own way, and with matrices packed for the kernels ([`Linear`]). Where networks differ in
+//! every backend packs in its own way, and with matrices packed for the kernels (`Linear`). Where networks differ in
 //! which matrices they have, the difference is said here and nowhere else, so no combination has to be ruled out when
 //! it is run; what is done with them is said by the [`Spec`]. Left out: names of tensors (`family/`).
 
