@@ -8,6 +8,8 @@
 //! What is a number and not a choice (a multiplier, a cap) has a value that changes nothing, and is skipped then.
 //! Left out: everything that a request can choose.
 
+use std::fmt;
+
 use foretoken_kernels::attention::CacheType;
 use foretoken_kernels::rope::Pairing;
 
@@ -57,7 +59,7 @@ impl Positions {
 }
 
 /// A rotary embedding.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Rotation {
     /// Angle a position, one a pair; scaling is already applied. Where they are fewer than half a head's elements, the
     /// last elements of the head are not rotated.
@@ -72,6 +74,20 @@ pub struct Rotation {
     pub scaling: Scaling,
     /// Of scalings that have frequencies for short texts and others for longer ones: both.
     pub by_length: Option<ByLength>,
+}
+
+/// Rows that were saved are known by what is written here, so nothing is written of fields that have nothing to say.
+impl fmt::Debug for Rotation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { frequencies, pairing, magnitude, base, scaling, by_length } = self;
+        let mut shown = f.debug_struct("Rotation");
+        shown.field("frequencies", frequencies).field("pairing", pairing).field("magnitude", magnitude);
+        shown.field("base", base).field("scaling", scaling);
+        if let Some(by_length) = by_length {
+            shown.field("by_length", by_length);
+        }
+        shown.finish()
+    }
 }
 
 /// Frequencies by how long texts may become.

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use foretoken_model::executor::check;
 use foretoken_model::{
-    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, HostOutputs, Keep, Outputs, PageId,
-    PageTable, SavedBytes, Source, Span,
+    Batch, CacheEdit, CacheRows, Capacity, Executor, ExecutorError, Group, HiddenStates, HostOutputs, Keep, Outputs,
+    PageId, PageTable, SavedBytes, Source, Span,
 };
 use foretoken_speculation::Token;
 
 use crate::table::Table;
-use crate::toy::{Fault, hidden_state};
+use crate::toy::{Fault, HIDDEN_LAYERS, HIDDEN_WIDTH, hidden_state};
 
 /// Ranks of a toy.
 const RANKS: usize = 2;
@@ -75,6 +75,7 @@ impl RanksExecutor {
             context_max: page_len * pages,
             rows_max,
             groups: vec![Group::attention(page_len, pages)],
+            hidden: HiddenStates { layers: HIDDEN_LAYERS, width: HIDDEN_WIDTH },
             ..Capacity::default()
         };
         let rank = |digit: usize| Rank {
@@ -173,8 +174,8 @@ impl Executor for RanksExecutor {
                 logits.extend(parts.concat());
             }
         }
-        let width = hidden_state(0, &[]).len();
-        self.outputs = HostOutputs { vocabulary: self.capacity.vocabulary, logits, width, hidden };
+        let (vocabulary, width) = (self.capacity.vocabulary, HIDDEN_WIDTH);
+        self.outputs = HostOutputs { vocabulary, logits, width, hidden };
         Ok(())
     }
 

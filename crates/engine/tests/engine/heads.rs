@@ -185,10 +185,10 @@ fn a_head_of_another_target_is_refused_by_field() {
             refused(Box::new(ToyExecutor::new(table.clone(), 4, 20, 8)), hidden),
         ],
         [
-            "head: hidden_in.target_width: expected 2 (the target's hidden.width), found 3",
-            "head: hidden_in.target_layers: expected layers below 7 (the target's), found 7",
-            "head: vocabulary: expected 7 (the target's), found 6",
-            "head: hidden_in: expected a network that reads hidden rows, found None",
+            "hidden_in.target_width: expected 2 (the target's hidden.width), found 3",
+            "hidden_in.target_layers: expected layers below 7 (the target's), found 7",
+            "vocabulary: expected 7 (the target's), found 6",
+            "hidden_in: expected a network that reads hidden rows, found None",
         ]
     );
 }
