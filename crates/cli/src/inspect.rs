@@ -50,6 +50,7 @@ impl Inspect {
             model,
             hub: self.hub.clone(),
             ctx_size: None,
+            checkpoints: None,
             threads: None,
             dtype: None,
             cache: self.cache,

@@ -89,6 +89,11 @@ pub fn threads(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 1024", |x| (1..=1024).contains(&x))
 }
 
+/// A size in bytes.
+pub fn size(word: &str) -> Result<usize, String> {
+    foretoken::size(word).ok_or_else(|| "expected a size as 6GB or 512MiB, or 0".to_string())
+}
+
 /// Texts at a time, or answers to a prompt: a number that some machine might bear.
 pub fn texts(word: &str) -> Result<usize, String> {
     number(word, "a whole number from 1 to 256", |x| (1..=256).contains(&x))

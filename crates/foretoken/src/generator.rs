@@ -156,6 +156,7 @@ impl Generator {
         notes.extend(target.note_left_out(&left_out));
         let key = model.prompt_cache.as_ref().map(|_| Key::of(&target.checkpoint, &spec, model));
         let mut engine = Engine::new(executor, *parallel, context);
+        notes.extend(model.note_checkpoints(&target, engine.pages().has_states()));
         let mut methods: Vec<Method> = Vec::with_capacity(specs.len());
         for (method, specs) in choices.methods.iter().zip(&specs) {
             let order = SpeculationSettings::order(method);

@@ -56,24 +56,28 @@ impl FromStr for MemoryLimit {
             "none" => return Ok(Self::None),
             _ => {}
         }
-        let units = word.find(|c: char| c.is_ascii_alphabetic() && !matches!(c, 'e' | 'E')).unwrap_or(word.len());
-        let (number, unit) = word.split_at(units);
-        let power = match unit.to_ascii_lowercase().as_str() {
-            "" | "b" => 1.0,
-            "k" | "kb" => 1e3,
-            "m" | "mb" => 1e6,
-            "g" | "gb" => 1e9,
-            "t" | "tb" => 1e12,
-            "kib" => 1024.0,
-            "mib" => 1024.0 * 1024.0,
-            "gib" => 1024.0 * 1024.0 * 1024.0,
-            "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-            _ => return Err(wrong()),
-        };
-        let number: f64 = number.trim().parse().map_err(|_| wrong())?;
-        let bytes = number * power;
-        if (1.0..1e18).contains(&bytes) { Ok(Self::Bytes(bytes as usize)) } else { Err(wrong()) }
+        size(word).filter(|bytes| *bytes > 0).map(Self::Bytes).ok_or_else(wrong)
     }
+}
+
+/// Bytes as they are written, with a unit or without: `6GB`, `512MiB`, `1e9`, `0`.
+pub fn size(word: &str) -> Option<usize> {
+    let units = word.find(|c: char| c.is_ascii_alphabetic() && !matches!(c, 'e' | 'E')).unwrap_or(word.len());
+    let (number, unit) = word.split_at(units);
+    let power = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "t" | "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    let bytes = number.trim().parse::<f64>().ok()? * power;
+    (bytes == 0.0 || (1.0..1e18).contains(&bytes)).then_some(bytes as usize)
 }
 
 impl fmt::Display for MemoryLimit {

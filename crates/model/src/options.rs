@@ -33,6 +33,8 @@ pub struct Options {
     /// (dynamic, longrope) have other frequencies for long texts than for short ones. They are chosen by this, once,
     /// and never by how long a text has become: or a row would depend on what follows it.
     pub context: Option<usize>,
+    /// Bytes for checkpoints of recurrent states, beside the states of the texts that run.
+    pub checkpoint_bytes: usize,
     /// How many first rows of the head there are tokens for; none: all. The others, with which vocabularies are padded,
     /// are not loaded, so no law gives them anything, and they take no time.
     pub tokens: Option<usize>,
@@ -53,6 +55,7 @@ impl Options {
             value_type,
             weight_type: None,
             context: None,
+            checkpoint_bytes: 512 << 20,
             tokens: None,
         }
     }
@@ -60,6 +63,12 @@ impl Options {
     /// The same with both halves of the cache in one type.
     pub fn with_cache(self, kind: CacheType) -> Self {
         Self { key_type: kind, value_type: kind, ..self }
+    }
+
+    /// The cache group of recurrent states of so many bytes each: one of each text that runs, and as many checkpoints
+    /// as there is room for.
+    pub fn states(&self, state_bytes: usize) -> Group {
+        Group::state(self.texts.unwrap_or(1).max(1) + self.checkpoint_bytes / state_bytes.max(1))
     }
 
     /// The cache group of layers that see the last `window` positions, or all.
@@ -87,5 +96,18 @@ impl Options {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_of_texts_come_first_and_checkpoints_take_what_they_may() {
+        let options = Options { texts: Some(3), checkpoint_bytes: 1000, ..Options::for_positions(9, 1) };
+        assert_eq!([1, 100, 999, 1001].map(|bytes| options.states(bytes).pages), [1003, 13, 4, 3]);
+        let alone = Options { texts: None, checkpoint_bytes: 0, ..options };
+        assert_eq!(alone.states(usize::MAX), Group::state(1));
     }
 }

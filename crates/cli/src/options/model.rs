@@ -37,6 +37,12 @@ pub struct ModelOptions {
     pub dtype: Option<WeightType>,
     #[command(flatten)]
     pub cache: CacheOptions,
+    /// Memory for copies of recurrent states, from which later prompts that begin alike go on [default: 512MiB]
+    ///
+    /// Of keys and values every row is kept; a recurrent state is kept before each answer and at ends of texts. Those
+    /// that were not used for longest go first. Models without recurrent states need none of it.
+    #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = values::size, allow_hyphen_values = true)]
+    pub checkpoints: Option<usize>,
 }
 
 /// The target by a name of the hub.
@@ -129,10 +135,10 @@ impl ModelOptions {
 
     /// How the model is run, whichever it is.
     fn manner(&self) -> ModelSettings {
-        let Self { ctx_size, threads, dtype, cache, .. } = self.clone();
+        let Self { ctx_size, threads, dtype, cache, checkpoints, .. } = self.clone();
         let CacheOptions { cache_type_k, cache_type_v } = cache;
         let default = ModelSettings::default();
-        ModelSettings { ctx_size, threads, dtype, cache_type_k, cache_type_v, ..default }
+        ModelSettings { ctx_size, threads, dtype, cache_type_k, cache_type_v, checkpoints, ..default }
     }
 
     /// Opens the model, or the demo if none is given.

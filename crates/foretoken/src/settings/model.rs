@@ -36,6 +36,10 @@ pub struct ModelSettings {
     /// What cached values are rounded to.
     #[serde(with = "names")]
     pub cache_type_v: CacheType,
+    /// Bytes for checkpoints of recurrent states, from which later prompts go on; networks without states need none.
+    /// `None` is 512 MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<usize>,
     /// How conversations are written out, instead of the model's own chat template: a Jinja template, or the name of
     /// one that is known ([`ChatTemplate::names`](crate::ChatTemplate::names)).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +73,8 @@ impl ModelSettings {
     pub fn run_with(&self, positions: usize) -> Options {
         let options = Options::for_positions(positions, self.threads());
         let Self { cache_type_k: key_type, cache_type_v: value_type, dtype: weight_type, .. } = *self;
-        Options { key_type, value_type, weight_type, ..options }
+        let checkpoint_bytes = self.checkpoints.unwrap_or(options.checkpoint_bytes);
+        Options { key_type, value_type, weight_type, checkpoint_bytes, ..options }
     }
 
     /// Threads to compute with.
@@ -82,6 +87,12 @@ impl ModelSettings {
         let expected = self.threads();
         let rest = format!(": expected {expected}, found {found}: the system gives no more; texts stay the same");
         (found < expected).then(|| Message::setting("threads").and(rest))
+    }
+
+    /// What is to be said where room for checkpoints was asked for and there is nothing to keep there.
+    pub(crate) fn note_checkpoints(&self, model: &Opened, has_states: bool) -> Option<Message> {
+        let rest = format!(": {} has no recurrent states, of which checkpoints would be kept", model.name);
+        (self.checkpoints.is_some() && !has_states).then(|| Message::setting("checkpoints").and(rest))
     }
 
     /// Tokens that a text may have: what was asked for, but never more than the network can represent.
@@ -114,6 +125,20 @@ impl ModelSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_for_checkpoints_that_nobody_keeps_is_told() {
+        let Ok(demo) = ModelSettings::default().open() else { return };
+        let of = |checkpoints: Option<usize>, has_states: bool| {
+            let settings = ModelSettings { checkpoints, ..ModelSettings::default() };
+            settings.note_checkpoints(&demo, has_states).map(|message| message.to_string())
+        };
+        assert_eq!((of(None, false), of(Some(9), true)), (None, None));
+        let expected = "checkpoints: demo has no recurrent states, of which checkpoints would be kept";
+        assert_eq!(of(Some(9), false).map(|said| said.replace(&demo.name, "demo")).as_deref(), Some(expected));
+        let options = ModelSettings { checkpoints: Some(9), ..ModelSettings::default() }.run_with(5);
+        assert_eq!(options.checkpoint_bytes, 9);
+    }
 
     #[test]
     fn threads_that_the_system_refuses_are_told() {
