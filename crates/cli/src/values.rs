@@ -91,7 +91,7 @@ pub fn threads(word: &str) -> Result<usize, String> {
 
 /// A size in bytes.
 pub fn size(word: &str) -> Result<usize, String> {
-    foretoken::size(word).ok_or_else(|| "expected a size as 6GB or 512MiB, or 0".to_string())
+    foretoken::parse_size(word).ok_or_else(|| "expected a size as 6GB or 512MiB, or 0".to_string())
 }
 
 /// Texts at a time, or answers to a prompt: a number that some machine might bear.

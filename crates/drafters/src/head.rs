@@ -38,6 +38,9 @@ pub struct HeadDrafter<S> {
     /// Most tokens of a text whose hidden states wait to be read. A text of which more wait, because drafting for it
     /// did not pay for so long, is given up, and its memory given back.
     pub unread_max: usize,
+    /// Most bytes of hidden states that wait of all texts together: where it is more, the text that is told next is
+    /// given up.
+    pub unread_bytes_max: usize,
     work: Work,
     texts: BTreeMap<SequenceId, Text>,
     /// Logits and own hidden states of the passes of one draft.
@@ -67,6 +70,11 @@ struct Told {
 }
 
 impl Told {
+    /// Bytes of them.
+    fn bytes(&self) -> usize {
+        size_of_val(&self.values[..])
+    }
+
     /// So many first tokens of the text were told.
     fn len(&self) -> usize {
         self.first + self.values.len() / self.width.max(1)
@@ -182,6 +190,7 @@ impl<S: Scorer> HeadDrafter<S> {
             depth_max: 5,
             settings: DraftSettings::default(),
             unread_max: 8192,
+            unread_bytes_max: 512 << 20,
             work: Work::default(),
             texts: BTreeMap::new(),
             rows: LogitRows::new(),
@@ -361,6 +370,8 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
     fn observe(&mut self, news: &[News<'_>]) {
         let layers = self.scorer.target_layers().len();
         for news in news {
+            let others = self.texts.iter().filter(|(sequence, _)| **sequence != news.sequence);
+            let waiting: usize = others.map(|(_, text)| text.told.bytes()).sum();
             let Some(text) = self.texts.get_mut(&news.sequence).filter(|text| !text.lost) else { continue };
             // Of the last token nothing is known yet, and an accepted one behind an end is none of the text.
             let positions = news.hidden_from..news.tokens.len() - 1;
@@ -373,6 +384,7 @@ impl<S: Scorer> Drafter for HeadDrafter<S> {
                 }
             }
             text.lost |= text.told.len() - text.cached.ran.len() > self.unread_max;
+            text.lost |= waiting + text.told.bytes() > self.unread_bytes_max;
             if text.lost {
                 self.give_up(news.sequence);
             }

@@ -31,7 +31,7 @@ mod twin;
 
 use std::ops::Range;
 
-use foretoken_model::{Capacity, Keep, PageId, PageTable};
+use foretoken_model::{Capacity, Keep, Kind, PageId, PageTable};
 use foretoken_speculation::{Tenant, Token};
 
 use crate::faults::{Fault, is_made};
@@ -46,6 +46,7 @@ pub struct Pages {
     groups: Vec<GroupPages>,
     /// Rows of one pass.
     rows_max: usize,
+    shared_every: Option<usize>,
 }
 
 /// Whose rows are found by whom.
@@ -116,7 +117,14 @@ impl SequencePages {
 impl Pages {
     /// All pages of an executor, free.
     pub fn new(capacity: &Capacity) -> Self {
-        Self { groups: capacity.groups.iter().map(GroupPages::new).collect(), rows_max: capacity.rows_max }
+        let Capacity { groups, rows_max, .. } = capacity;
+        let has_states = groups.iter().any(|group| group.kind == Kind::State);
+        let page_len_max = groups.iter().map(|group| group.page_len).max();
+        Self {
+            groups: groups.iter().map(GroupPages::new).collect(),
+            rows_max: *rows_max,
+            shared_every: page_len_max.filter(|_| !has_states),
+        }
     }
 
     /// The same for sequences that may go back behind what they committed, as those of draft models do: nothing is
@@ -157,8 +165,12 @@ impl Pages {
     /// The most positions that a page of rows has, so that after as many more some may be shared; `None` if there are
     /// states, of which only checkpoints are.
     pub fn shared_every(&self) -> Option<usize> {
-        let rows = self.groups.iter().map(|pages| pages.has_rows().then_some(pages.group.page_len));
-        rows.collect::<Option<Vec<usize>>>()?.into_iter().max()
+        self.shared_every
+    }
+
+    /// How many first ones of these tokens a sequence could adopt.
+    pub fn found(&self, held: &SequencePages, tokens: &[Token]) -> usize {
+        self.find(held.view, tokens, tokens.len()).len
     }
 
     /// Whether there are recurrent states.
@@ -208,6 +220,7 @@ impl Pages {
         for (pages, place, table) in self.each(held) {
             if !tokens.is_empty() {
                 pages.cut(table, tokens.len());
+                pages.enter_full(place, table, view, tokens);
                 pages.keep_rest(*place, table, view, tokens, passed);
             }
             pages.release(place, table);

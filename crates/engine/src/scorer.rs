@@ -390,7 +390,10 @@ impl Scorer for ExecutorScorer {
 
     fn close(&mut self, sequence: SequenceId) {
         if let Some(mut held) = self.sequences.remove(&sequence) {
-            let good = if held.lost { 0 } else { held.good };
+            // What a state has passed is final, whether or not more was asked behind it.
+            let is_head = self.executor.capacity().hidden_in.is_some();
+            let good = held.good.max(held.pages.passed()).min(held.tokens.len());
+            let good = if held.lost || is_head { 0 } else { good };
             self.pages.release(&mut held.pages, &held.tokens[..good]);
             if held.open {
                 self.executor.release(sequence.0);

@@ -223,7 +223,8 @@ impl Sequence {
     pub(crate) fn stop_at_checkpoint(&self, take: usize) -> [usize; 2] {
         let Some(at) = self.next_checkpoint().filter(|at| *at < self.cached + take) else { return [take; 2] };
         let rows = at - self.cached;
-        let is_near = take == self.uncached() && take - rows <= BEHIND_MAX;
+        // What is everybody's has to end where that ends: the inputs behind it are the tenant's.
+        let is_near = take == self.uncached() && take - rows <= BEHIND_MAX && at > self.request.public_prefix;
         [if is_near { take } else { rows }, rows]
     }
 

@@ -310,7 +310,7 @@ impl Engine {
                 }
                 self.tell_drafters(*entry, behind, cached, &[]);
             }
-            if !is_broken {
+            if !matches!(self.running[entry.at].finished, Some(FinishReason::Failed(_))) {
                 self.keep_checkpoint(entry.at, start + entry.take - usize::from(entry.complete));
             }
             first_rows = next;

@@ -113,7 +113,7 @@ pub use engine_thread::{EngineThread, Listener};
 pub use error::{Error, Message};
 pub use generator::Generator;
 pub use kept_file::KeptFileError;
-pub use memory::{MemoryLimit, size};
+pub use memory::{MemoryLimit, parse_size};
 pub use output_file::OutputFile;
 pub use prompter::{Method, Prompter};
 pub use prompts::Prompt;

@@ -56,12 +56,12 @@ impl FromStr for MemoryLimit {
             "none" => return Ok(Self::None),
             _ => {}
         }
-        size(word).filter(|bytes| *bytes > 0).map(Self::Bytes).ok_or_else(wrong)
+        parse_size(word).filter(|bytes| *bytes > 0).map(Self::Bytes).ok_or_else(wrong)
     }
 }
 
 /// Bytes as they are written, with a unit or without: `6GB`, `512MiB`, `1e9`, `0`.
-pub fn size(word: &str) -> Option<usize> {
+pub fn parse_size(word: &str) -> Option<usize> {
     let units = word.find(|c: char| c.is_ascii_alphabetic() && !matches!(c, 'e' | 'E')).unwrap_or(word.len());
     let (number, unit) = word.split_at(units);
     let power = match unit.to_ascii_lowercase().as_str() {

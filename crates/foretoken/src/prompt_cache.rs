@@ -144,7 +144,7 @@ impl Kept {
 /// Reads the bytes of a file whatever they were made from, and writes what was read: for `probe.rs`.
 pub(crate) fn reread(name: &str, bytes: &[u8]) -> Result<Vec<u8>, KeptFileError> {
     let key = |len: usize| vec![("model", "00ff".to_string()), ("rope", format!("{len:04x}"))];
-    let sizes = [6, 4].map(|row| SavedBytes { state: 0, row });
+    let sizes = [SavedBytes { state: 0, row: 6 }, SavedBytes { state: 3, row: 4 }];
     let expected = Expected { key: &key, vocabulary: 100, sizes: &sizes };
     let saved = format::read(name, bytes, bytes.len() as u64, &expected)?;
     let mut written = Vec::new();

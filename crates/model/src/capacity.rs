@@ -25,8 +25,10 @@ pub enum Kind {
     /// computed, whatever the slot held. The inputs of rows before the start are passed, unless they were already. Of
     /// the inputs behind those of the computed rows nothing is left. Rows that are certain *and* computed were passed
     /// by the pass that computed them, and are not passed again. A pass that fails has passed nothing.
-    /// [`CacheEdit::Move`] moves inputs of guesses as it moves keys and values. [`CacheEdit::Copy`] copies a slot: the
-    /// state with the inputs behind it, up to the last position that is meant. So checkpoints are taken and continued.
+    ///
+    /// Inputs of guesses are [moved](crate::CacheEdit::Move) as keys and values are. A slot is
+    /// [copied](crate::CacheEdit::Copy): the state with the inputs behind it, up to the last position that is meant. So
+    /// checkpoints are taken and continued.
     State,
 }
 
@@ -177,6 +179,10 @@ impl Capacity {
                 }
                 (Kind::Rows, 0, _) => return of_group("page_len"),
                 (Kind::Rows, _, 0) => return of_group("pages"),
+                (Kind::Rows, page_len, pages) if page_len.checked_mul(pages).is_none() => {
+                    let field = format!("groups: group {number}");
+                    return problem(field, "positions that can be numbered", format!("{pages} pages of {page_len}"));
+                }
                 _ => {}
             }
         }

@@ -29,7 +29,8 @@ pub enum CacheEdit<'a> {
     /// on is bit-identical to having computed the rows again. Positions of which both have the same page stay as they
     /// are. Of a group of states, where `to` has a slot and another than `from`, the slot is copied: the state and, of
     /// the inputs behind it, those before `positions.end`, which lies between what the state has passed and the last of
-    /// them. Where states alone are meant, there are no positions.
+    /// them. Where it has the same slot, the text that had it has left it to the other one. Where states alone are
+    /// meant, there are no positions.
     Copy {
         /// Page tables of the sequence that has the rows.
         from: &'a [PageTable],

@@ -9,6 +9,9 @@ use crate::error::{ModelError, Setting};
 use crate::spec::Spec;
 use crate::weight_type::WeightType;
 
+/// Most checkpoints that are kept: each is compared with every text that begins.
+pub const CHECKPOINTS_MAX: usize = 64;
+
 /// How a model is run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -65,10 +68,10 @@ impl Options {
         Self { key_type: kind, value_type: kind, ..self }
     }
 
-    /// The cache group of recurrent states of so many bytes each: one of each text that runs, and as many checkpoints
-    /// as there is room for.
-    pub fn states(&self, state_bytes: usize) -> Group {
-        Group::state(self.texts.unwrap_or(1).max(1) + self.checkpoint_bytes / state_bytes.max(1))
+    /// The cache group of recurrent states of so many bytes each: one of each of so many texts that run, and as many
+    /// checkpoints as there is room for, at most [`CHECKPOINTS_MAX`].
+    pub fn states(&self, texts: usize, state_bytes: usize) -> Group {
+        Group::state(texts.max(1) + (self.checkpoint_bytes / state_bytes.max(1)).min(CHECKPOINTS_MAX))
     }
 
     /// The cache group of layers that see the last `window` positions, or all.
@@ -105,9 +108,10 @@ mod tests {
 
     #[test]
     fn states_of_texts_come_first_and_checkpoints_take_what_they_may() {
-        let options = Options { texts: Some(3), checkpoint_bytes: 1000, ..Options::for_positions(9, 1) };
-        assert_eq!([1, 100, 999, 1001].map(|bytes| options.states(bytes).pages), [1003, 13, 4, 3]);
-        let alone = Options { texts: None, checkpoint_bytes: 0, ..options };
-        assert_eq!(alone.states(usize::MAX), Group::state(1));
+        let options = Options { checkpoint_bytes: 1000, ..Options::for_positions(9, 1) };
+        let states = |bytes: usize| options.states(3, bytes).pages;
+        assert_eq!([1, 100, 999, 1001].map(states), [3 + CHECKPOINTS_MAX, 13, 4, 3]);
+        let alone = Options { checkpoint_bytes: 0, ..options };
+        assert_eq!(alone.states(0, usize::MAX), Group::state(1));
     }
 }

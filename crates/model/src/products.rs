@@ -20,11 +20,12 @@ use crate::executor::ExecutorError;
 /// Brings the parts of all ranks to all of them.
 pub trait Exchange: fmt::Debug + Send + Sync {
     /// Gathers what all ranks computed, in order of rank: `part` is this rank's, `lens` are the numbers of elements of
-    /// all parts, and `all` has room for them, one after another. Every rank calls it the same number of times, with
-    /// the same `lens`.
+    /// all parts, and `all` has room for them, one after another. Every rank runs the same passes and calls it the same
+    /// number of times, with the same `lens`.
     ///
     /// # Errors
-    /// [`ExecutorError`] if a rank does not answer: then the pass fails.
+    /// [`ExecutorError`] if a rank does not answer: then the pass fails here, and perhaps not elsewhere, and ranks are
+    /// out of step. So an exchange that has failed once must fail from then on, for all ranks.
     fn gather(&self, part: &[f32], lens: &[usize], all: &mut [f32]) -> Result<(), ExecutorError>;
 }
 

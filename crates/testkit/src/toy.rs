@@ -213,10 +213,9 @@ impl ToyExecutor {
     /// Copies the state of one sequence, which has come to a position, to another's slot or a checkpoint's.
     fn copy_state(&mut self, [from, to]: [&[PageTable]; 2], end: usize) {
         let Some(group) = self.group_of_states() else { return };
-        if let ([from], [to]) = (&from[group][..], &to[group][..])
-            && from != to
-        {
-            self.states[to.0 as usize] = self.states[from.0 as usize].up_to(end, self.fault);
+        if let ([from], [to]) = (&from[group][..], &to[group][..]) {
+            let state = &self.states[from.0 as usize];
+            self.states[to.0 as usize] = if from == to { state.taken_over() } else { state.up_to(end, self.fault) };
         }
     }
 

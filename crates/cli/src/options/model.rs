@@ -40,7 +40,7 @@ pub struct ModelOptions {
     /// Memory for copies of recurrent states, from which later prompts that begin alike go on [default: 512MiB]
     ///
     /// Of keys and values every row is kept; a recurrent state is kept before each answer and at ends of texts. Those
-    /// that were not used for longest go first. Models without recurrent states need none of it.
+    /// that were not used for longest go first. Models without recurrent states, all that are known by now, take none.
     #[arg(long, value_name = "SIZE", hide_short_help = true, value_parser = values::size, allow_hyphen_values = true)]
     pub checkpoints: Option<usize>,
 }

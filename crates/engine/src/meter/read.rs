@@ -110,11 +110,12 @@ impl Reads {
         for all in by_class.values() {
             let reads = || all.iter().map(|said| said.read);
             let (least, most) = (reads().fold(f64::INFINITY, f64::min), reads().fold(0.0, f64::max));
+            if most - least <= SAME * most {
+                continue;
+            }
             let middle = (median(all.iter().map(|said| said.seconds).collect()), median(reads().collect()));
             let (Some(seconds), Some(read)) = middle else { continue };
-            if most - least > SAME * most {
-                beyond.extend(all.iter().map(|said| (said.seconds - seconds, said.read - read)));
-            }
+            beyond.extend(all.iter().map(|said| (said.seconds - seconds, said.read - read)));
         }
         beyond
     }

@@ -38,8 +38,8 @@ pub struct Copied {
 }
 
 /// A cached prefix, as every group has it.
-struct Found {
-    len: usize,
+pub(super) struct Found {
+    pub(super) len: usize,
     /// One a group.
     prefixes: Vec<Prefix>,
 }
@@ -105,9 +105,12 @@ impl Pages {
         for (pages, source) in self.groups.iter_mut().zip(sources) {
             source.iter().for_each(|page| pages.pool.hold(*page));
         }
-        let from =
-            held.tables.iter().zip(sources).map(|(table, source)| table.iter().copied().chain(*source).collect());
-        let from = from.collect();
+        // A slot that was taken over is the sequence's own already.
+        let behind = |(table, source): (&PageTable, &Option<PageId>)| {
+            let source = source.filter(|page| table.last() != Some(page));
+            table.iter().copied().chain(source).collect()
+        };
+        let from = held.tables.iter().zip(sources).map(behind).collect();
         let grown = self.grow(held, len);
         assert!(grown, "pages were counted for positions {start}..{len}, and there are none");
         for (pages, source) in self.groups.iter_mut().zip(sources) {
@@ -140,7 +143,7 @@ impl Pages {
 
     /// The longest prefix of these tokens, at most `len_max` of them, that a sequence may see and that every group can
     /// continue. A group may continue a longer one and not this one, so all are asked until they agree.
-    fn find(&self, view: View, tokens: &[Token], mut len_max: usize) -> Found {
+    pub(super) fn find(&self, view: View, tokens: &[Token], mut len_max: usize) -> Found {
         loop {
             let prefixes: Vec<Prefix> = self.groups.iter().map(|pages| pages.find(view, tokens, len_max)).collect();
             let len = prefixes.iter().map(|prefix| prefix.len).min().unwrap_or(0);

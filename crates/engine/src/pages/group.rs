@@ -247,9 +247,11 @@ impl GroupPages {
         len / self.group.page_len * self.group.page_len
     }
 
-    /// Whether there is a page for what a sequence that adopts this prefix gets copied, if it does.
+    /// Whether there is a page for what a sequence that adopts this prefix gets copied, if it does. The only slot for a
+    /// state may be that of the checkpoint: then it is taken over.
     pub(super) fn has_room_to_copy(&self, prefix: &Prefix) -> bool {
-        !self.is_copied(prefix.len) || self.pool.available() > self.unheld(prefix)
+        let available = self.pool.available();
+        !self.is_copied(prefix.len) || available > self.unheld(prefix) || available == 1 && !self.has_rows()
     }
 
     /// Pages that nobody holds and that are no longer available when a prefix is adopted.
@@ -277,12 +279,15 @@ impl GroupPages {
         table[gone..].iter().for_each(|page| self.pool.hold(*page));
         self.go_to(place, shared, if shared > 0 { prefix.nodes[shared - 1] } else { ROOT });
         let source = prefix.nodes.get(shared).map(|node| self.page(*node));
-        let passed = match &self.prefixes {
-            Prefixes::Rows(_) => 0,
-            Prefixes::States(checkpoints) => {
-                source.and_then(|slot| checkpoints.of(slot)).map_or(0, |checkpoint| checkpoint.from)
-            }
+        let (Prefixes::States(checkpoints), Some(slot)) = (&mut self.prefixes, source) else {
+            return Shared { source, passed: 0 };
         };
+        let passed = checkpoints.of(slot).map_or(0, |checkpoint| checkpoint.from);
+        if self.pool.available() == 1 && self.pool.page(slot).holders == 0 {
+            checkpoints.remove(slot);
+            self.pool.take_cached(slot);
+            table.push(slot);
+        }
         Shared { source, passed }
     }
 

@@ -82,6 +82,12 @@ impl Pool {
         Some((page, node))
     }
 
+    /// A cached page becomes that of one table, and nothing is known of it any more.
+    pub(super) fn take_cached(&mut self, page: PageId) {
+        self.hold(page);
+        self.pages[page.0 as usize].node = NONE;
+    }
+
     /// Another table holds a page of the tree.
     pub(super) fn hold(&mut self, page: PageId) {
         if self.page(page).holders == 0 {

@@ -104,7 +104,8 @@ impl Engine {
     fn is_under_way(&self, sequence: &Sequence, adopted_max: usize) -> bool {
         let next = |other: &Sequence| match self.pages.shared_every() {
             Some(every) => Some((other.cached / every + 1) * every),
-            None => other.next_checkpoint(),
+            // A state cannot go back, so who computes a prefix may be behind what is there.
+            None => other.next_checkpoint().filter(|next| *next > self.pages.found(&sequence.pages, &sequence.tokens)),
         };
         let tokens = &sequence.tokens[..adopted_max.min(sequence.tokens.len())];
         self.running.iter().filter(|other| other.phase == Phase::Reads).any(|other| {

@@ -121,17 +121,17 @@ fn who_asks_the_same_at_once_waits_for_the_first() {
 
 #[test]
 fn the_checkpoint_that_was_used_least_recently_goes_first() {
-    // One state runs, and two are kept.
-    let mut engine = engine(3, false);
     let shared = |engine: &mut Engine, seed: usize| {
-        let found = run(engine, Request { tokens_max: Some(1), ..request(&prompt(20, seed)) }).1.prompt_tokens_shared;
-        assert!(engine.pages().checkpoints() <= 3);
-        found
+        run(engine, Request { tokens_max: Some(1), ..request(&prompt(20, seed)) }).1.prompt_tokens_shared
     };
-    assert_eq!([shared(&mut engine, 1), shared(&mut engine, 2)], [0, 0]);
+    let mut engine = engine(7, false);
+    // A text leaves two: at the end of its prompt, and its own state.
+    assert_eq!([1, 2, 3].map(|seed| shared(&mut engine, seed)), [0, 0, 0]);
+    assert_eq!(engine.pages().checkpoints(), 6);
+    // The first is used again, so the second goes before it, with two more texts.
     assert_eq!(shared(&mut engine, 1), 19);
-    assert_eq!([4, 5, 6].map(|seed| shared(&mut engine, seed)), [0, 0, 0]);
-    assert_eq!([shared(&mut engine, 6), shared(&mut engine, 1)], [19, 0]);
+    assert_eq!([4, 5].map(|seed| shared(&mut engine, seed)), [0, 0]);
+    assert_eq!([1, 2].map(|seed| shared(&mut engine, seed)), [19, 0]);
 }
 
 #[test]
@@ -154,5 +154,45 @@ fn a_state_is_saved_with_the_rows_behind_it() {
                 assert_eq!(Engine::new(Box::new(small), 1, 400).load_prefix(None, &saved), 0);
             }
         }
+    }
+}
+
+#[test]
+fn what_is_public_is_kept_for_everybody_however_near_the_end_it_is() {
+    for has_rows in [true, false] {
+        let mut engine = engine(8, has_rows);
+        let public = prompt(30, 4);
+        let asked = |tenant: u64| Request {
+            tenant: Tenant(tenant),
+            public_prefix: 30,
+            ..request(&[&public[..], &[tenant as Token % 7, 2, 3]].concat())
+        };
+        let shared = [1, 2, 3].map(|tenant| run(&mut engine, asked(tenant)).1.prompt_tokens_shared);
+        assert_eq!(shared, [0, 30, 30]);
+        // Many at once, of whom the first computes it.
+        let mut engine = self::engine(8, has_rows);
+        (1..5).for_each(|tenant| _ = engine.submit(asked(tenant)).unwrap());
+        let mut shared = 0;
+        while !engine.is_idle() {
+            for event in engine.step(&mut Race) {
+                if let Event::Finished { stats, .. } = event {
+                    shared += stats.prompt_tokens_shared;
+                }
+            }
+        }
+        assert_eq!(shared, 90);
+    }
+}
+
+#[test]
+fn the_only_state_goes_from_a_text_to_the_next() {
+    for has_rows in [true, false] {
+        let mut engine = engine(1, has_rows);
+        let first = prompt(40, 6);
+        let (answer, _) = run(&mut engine, request(&first));
+        let next = [&first[..], &answer, &[1, 2]].concat();
+        assert_eq!(run(&mut engine, request(&next)).1.prompt_tokens_shared, 45);
+        assert_eq!(run(&mut engine, request(&prompt(20, 3))).1.prompt_tokens_shared, 0);
+        assert_eq!(run(&mut engine, request(&next)).1.prompt_tokens_shared, 0, "it was given to another");
     }
 }

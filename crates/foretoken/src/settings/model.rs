@@ -127,8 +127,9 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(feature = "demo")]
     fn room_for_checkpoints_that_nobody_keeps_is_told() {
-        let Ok(demo) = ModelSettings::default().open() else { return };
+        let demo = ModelSettings::default().open().expect("the demo opens");
         let of = |checkpoints: Option<usize>, has_states: bool| {
             let settings = ModelSettings { checkpoints, ..ModelSettings::default() };
             settings.note_checkpoints(&demo, has_states).map(|message| message.to_string())

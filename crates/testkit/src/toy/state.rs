@@ -68,6 +68,11 @@ impl State {
         self.passed.iter().copied().chain(guesses.into_iter().rev()).collect()
     }
 
+    /// The same as another text's.
+    pub(super) fn taken_over(&self) -> Self {
+        Self { sequence: None, ..self.clone() }
+    }
+
     /// A copy that has come to this position.
     pub(super) fn up_to(&self, end: usize, fault: Fault) -> Self {
         let Self { passed, inputs, .. } = self;
