@@ -10,7 +10,7 @@ use crate::spec::Spec;
 use crate::weight_type::WeightType;
 
 /// Most checkpoints that are kept: each is compared with every text that begins.
-pub const CHECKPOINTS_MAX: usize = 64;
+const CHECKPOINTS_MAX: usize = 64;
 
 /// How a model is run.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ impl Options {
     }
 
     /// The cache group of recurrent states of so many bytes each: one of each of so many texts that run, and as many
-    /// checkpoints as there is room for, at most [`CHECKPOINTS_MAX`].
+    /// checkpoints as there is room for, at most 64.
     pub fn states(&self, texts: usize, state_bytes: usize) -> Group {
         Group::state(texts.max(1) + (self.checkpoint_bytes / state_bytes.max(1)).min(CHECKPOINTS_MAX))
     }
