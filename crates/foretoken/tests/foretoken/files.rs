@@ -25,7 +25,7 @@ fn store_of_version_1() -> Vec<u8> {
     bytes
 }
 
-/// Five tokens in two groups of rows, the second of which has the last three.
+/// Five tokens in two groups of rows, the second of which has the last three, behind a state of three bytes.
 fn prefix() -> Vec<u8> {
     let key = b"model: 00ff\nrope: 0005\n";
     let numbers = |all: &[u64]| all.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
@@ -35,7 +35,7 @@ fn prefix() -> Vec<u8> {
     bytes.extend(key);
     bytes.extend([7_u32, 0, 99, 3, 3].iter().flat_map(|token| token.to_le_bytes()));
     bytes.extend(numbers(&[0, 6, 2, 4]));
-    bytes.extend([0; 8 + 30 + 12 + 8]);
+    bytes.extend([0; 8 + 30 + 3 + 12 + 8]);
     bytes
 }
 
