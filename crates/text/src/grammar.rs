@@ -50,6 +50,8 @@ pub enum GrammarSource {
 
 /// Longest source, in bytes: a schema of thousands of properties fits.
 const SOURCE_MAX_BYTES: usize = 1 << 20;
+/// How many compiled forms of a vocabulary are kept for whoever asks for one again.
+const KNOWN_MAX: usize = 16;
 /// Stack of the thread that compiles: sources nest, and the library follows them with its own stack.
 const STACK_BYTES: usize = 64 << 20;
 
@@ -74,13 +76,15 @@ impl GrammarSource {
 
 /// A form that was compiled for a vocabulary. It can be shared between threads.
 pub struct Grammar {
+    source: GrammarSource,
     /// Where every text begins. Its lexer's tables grow as it is used, so each text has a copy.
     first: Mutex<TokenParser>,
     tables: Arc<Tables>,
 }
 
 impl Grammar {
-    /// Compiles a form for the vocabulary of a tokenizer, whose tables are made when they are first needed.
+    /// Compiles a form for the vocabulary of a tokenizer, whose tables are made when they are first needed. A form that
+    /// was compiled lately is not compiled again.
     ///
     /// # Errors
     /// A source that cannot be understood, is too large, asks for what cannot be enforced (of a schema the message
@@ -90,6 +94,10 @@ impl Grammar {
         if source.bytes() > SOURCE_MAX_BYTES {
             return Err(refuse(format!("expected at most {SOURCE_MAX_BYTES} bytes, found {}", source.bytes())));
         }
+        let known = || tokenizer.grammars().lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(grammar) = known().iter().find(|grammar| grammar.source == *source) {
+            return Ok(Arc::clone(grammar));
+        }
         let tables = tokenizer.grammar_tables().map_err(refuse)?;
         let compile = || compiled(&tables, source);
         let compiled = std::thread::scope(|scope| {
@@ -98,7 +106,7 @@ impl Grammar {
             thread.join().unwrap_or_else(|_| Err("the library of grammars failed".to_string()))
         });
         let first = Mutex::new(compiled.map_err(refuse)?);
-        let grammar = Arc::new(Grammar { first, tables });
+        let grammar = Arc::new(Grammar { source: source.clone(), first, tables });
         let mut matcher = grammar.matcher();
         let allowed = matcher.allowed().map_err(refuse)?;
         if !allowed.may_end() && allowed.is_empty() {
@@ -107,6 +115,11 @@ impl Grammar {
                 "expected a form that a text of {name} can have, found one that none can begin"
             )));
         }
+        let mut known = known();
+        if known.len() == KNOWN_MAX {
+            known.remove(0);
+        }
+        known.push(Arc::clone(&grammar));
         Ok(grammar)
     }
 
@@ -121,9 +134,16 @@ impl Grammar {
     }
 }
 
+impl PartialEq for Grammar {
+    /// The same form for the same tables.
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source && Arc::ptr_eq(&self.tables, &other.tables)
+    }
+}
+
 impl fmt::Debug for Grammar {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Grammar").finish_non_exhaustive()
+        formatter.debug_struct("Grammar").field("source", &self.source).finish_non_exhaustive()
     }
 }
 

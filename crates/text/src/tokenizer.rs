@@ -29,11 +29,11 @@ mod sentencepiece;
 mod special;
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use foretoken_weights::gguf::Metadata;
 
-use crate::grammar::Tables;
+use crate::grammar::{Grammar, Tables};
 use crate::{TextError, Token};
 pub(crate) use bytes::byte_token;
 pub(crate) use decoding::Decoding;
@@ -58,6 +58,7 @@ pub struct Tokenizer {
     fingerprint: u64,
     token_bytes_max: usize,
     grammar_tables: OnceLock<Result<Arc<Tables>, String>>,
+    grammars: Mutex<Vec<Arc<Grammar>>>,
 }
 
 impl Tokenizer {
@@ -142,6 +143,7 @@ impl Tokenizer {
             token_bytes_max,
             parts,
             grammar_tables: OnceLock::new(),
+            grammars: Mutex::default(),
         }
     }
 
@@ -153,6 +155,11 @@ impl Tokenizer {
     /// What all grammars of the vocabulary share, made when it is first asked for.
     pub(crate) fn grammar_tables(&self) -> Result<Arc<Tables>, String> {
         self.grammar_tables.get_or_init(|| Tables::new(self)).clone()
+    }
+
+    /// The grammars that were compiled last.
+    pub(crate) fn grammars(&self) -> &Mutex<Vec<Arc<Grammar>>> {
+        &self.grammars
     }
 
     /// The name that it was loaded under.

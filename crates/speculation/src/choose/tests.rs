@@ -26,7 +26,8 @@ const PASS: PassSoFar = PassSoFar { rows: 1, context: 9, rate: 1.0 };
 fn chosen(promise: Promise, policy: Policy<'_>, candidates: &DraftTree, nodes_max: usize) -> DraftTree {
     let (experience, mut candidates, mut tree) = (Experience::default(), candidates.clone(), DraftTree::new());
     let (candidates, tree_of) = (&mut candidates, &mut tree);
-    let choice = Choice { promise, policy, nodes_max, experience: &experience, candidates, tree: tree_of };
+    let choice =
+        Choice { promise, policy, nodes_max, constraint: None, experience: &experience, candidates, tree: tree_of };
     choose(&mut [choice], &costs(), PASS);
     tree
 }
@@ -219,7 +220,7 @@ fn a_dip_is_no_reason_to_stop() {
     for (nodes_max, expected) in [(2, 1), (6, 6)] {
         let (candidates, tree) = (&mut candidates.clone(), &mut tree);
         let (promise, policy) = (Promise::Exact, Policy::ByCost);
-        let choice = Choice { promise, policy, nodes_max, experience: &experience, candidates, tree };
+        let choice = Choice { promise, policy, nodes_max, constraint: None, experience: &experience, candidates, tree };
         choose(&mut [choice], &costs, PASS);
         assert_eq!(tree.len(), expected);
     }
@@ -236,7 +237,7 @@ fn sequences_of_a_pass_compete_for_its_rows() {
         let [first, second] = &mut trees;
         let choice = |candidates, tree| {
             let (promise, policy) = (Promise::Exact, Policy::ByCost);
-            Choice { promise, policy, nodes_max: 9, experience: &experience, candidates, tree }
+            Choice { promise, policy, nodes_max: 9, constraint: None, experience: &experience, candidates, tree }
         };
         let mut choices = [choice(&mut good, first), choice(&mut poor, second)];
         choose(&mut choices, &costs(), PassSoFar { rows: 2, rate, ..PASS });

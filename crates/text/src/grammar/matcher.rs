@@ -149,6 +149,14 @@ impl Matcher {
         Matcher { parser: self.parser.deep_clone(), ..self.clone() }
     }
 
+    /// One token earlier, where there is one: for mistakes that tests make.
+    #[doc(hidden)]
+    pub fn parent(&self) -> Matcher {
+        let mut parent = self.duplicate();
+        parent.roll_back(self.accepted.len().min(1));
+        parent
+    }
+
     /// Why the parser gave up, if it did.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
