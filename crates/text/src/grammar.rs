@@ -1,6 +1,7 @@
 //! Grammars: which tokens may come next, where a text has to be of a form.
 //!
-//! A form is a JSON Schema, a regular expression, a grammar in Lark's notation, or a list of choices
+//! A form is a JSON Schema, a regular expression, a grammar in Lark's notation or llama.cpp's
+//! (GBNF), or a list of choices
 //! ([`GrammarSource`]). It is compiled once ([`Grammar`]) over tables that are made once a vocabulary ([`tables`]), and
 //! each text walks it with a [`Matcher`] of its own: which tokens may come next, go on with one, take some back. The
 //! work is `llguidance`'s: Earley's parser over derivatives of expressions, and one walk through the tree of all tokens
@@ -14,6 +15,7 @@
 //! each mask, and what it panics at is an error. Left out: which tokens end a text (a grammar says only that it may
 //! end), and what becomes of a text that is cut before.
 
+mod gbnf;
 mod lark;
 mod matcher;
 mod schema;
@@ -44,6 +46,8 @@ pub enum GrammarSource {
     Regex(String),
     /// A grammar in Lark's notation, as `llguidance` reads it.
     Lark(String),
+    /// A grammar in the notation of llama.cpp, character by character.
+    Gbnf(String),
     /// One of these texts.
     Choices(Vec<String>),
 }
@@ -61,14 +65,21 @@ impl GrammarSource {
         match self {
             Self::JsonSchema { .. } => "json_schema",
             Self::Regex(_) => "regex",
-            Self::Lark(_) => "grammar",
+            Self::Lark(_) | Self::Gbnf(_) => "grammar",
             Self::Choices(_) => "choices",
         }
     }
 
+    /// A grammar of unknown notation: Lark's rules have `:` behind their name, llama.cpp's `::=`.
+    pub fn of_grammar(text: String) -> Self {
+        if gbnf::is_gbnf(&text) { Self::Gbnf(text) } else { Self::Lark(text) }
+    }
+
     fn bytes(&self) -> usize {
         match self {
-            Self::JsonSchema { schema: text, .. } | Self::Regex(text) | Self::Lark(text) => text.len(),
+            Self::JsonSchema { schema: text, .. } | Self::Regex(text) | Self::Lark(text) | Self::Gbnf(text) => {
+                text.len()
+            }
             Self::Choices(choices) => choices.iter().map(String::len).sum(),
         }
     }
@@ -156,6 +167,7 @@ fn compiled(tables: &Tables, source: &GrammarSource) -> Result<TokenParser, Stri
             lark::check(text)?;
             parser(tables, GrammarWithLexer::from_lark(text.clone()))
         }
+        GrammarSource::Gbnf(text) => parser(tables, gbnf::grammar(text)?),
         GrammarSource::Choices(choices) => {
             if choices.is_empty() || choices.iter().any(String::is_empty) {
                 return Err("expected at least one choice, none of them empty, found fewer".to_string());

@@ -88,6 +88,20 @@ fn each_form_has_its_texts_and_no_others() {
             &["a", "ab", "a.c|(", "é"],
             &["abc", "", "axc|("],
         ),
+        (
+            GrammarSource::of_grammar("root ::= \"tr\" [a-z]+ \"x\"{2} # as long as one likes\n".into()),
+            &["trxxx", "truexx"],
+            &["trxx", "trux", "xx"],
+        ),
+        // Where lines end and words overlap; what is taken first by a lexer is not lost.
+        (
+            GrammarSource::of_grammar(
+                "root ::= value\nvalue ::= \"[\" ( value\n (\",\" value)* )? \"]\" |\n word | \"true\"\nword ::= [a-z]+ \"e\" | \"\\x41\"\n"
+                    .into(),
+            ),
+            &["[]", "true", "[true,abe,[A]]", "tre", "trueee"],
+            &["tru", "[,]", "[true", "e"],
+        ),
     ];
     for (source, texts, others) in cases {
         let grammar = compiled(&tokenizer, source);
@@ -144,6 +158,11 @@ fn what_cannot_be_kept_to_is_refused_by_its_place() {
             GrammarSource::Lark("%llguidance {\"allow_invalid_utf8\": true}\nstart: /a/".into()),
             "grammar: expected rules",
         ),
+        (GrammarSource::Gbnf("root ::= a".into()), "grammar: a: expected a rule of this name, found none"),
+        (GrammarSource::Gbnf("root ::= \"a\"\nroot ::= \"b\"".into()), "grammar: root: expected one rule of this name"),
+        (GrammarSource::Gbnf("root ::= \"a\"\nb ::= [z-a]".into()), "grammar: line 2: expected a range that ascends"),
+        (GrammarSource::Gbnf("root ::= <[17]>".into()), "grammar: line 1: expected no tokens"),
+        (GrammarSource::Gbnf("root ::= root \"a\"".into()), "grammar: expected a form that a text can have"),
         (GrammarSource::Lark(String::new()), "grammar: "),
         (GrammarSource::Choices(Vec::new()), "choices: expected at least one"),
         (GrammarSource::Regex("a".repeat(SOURCE_MAX_BYTES + 1)), "regex: expected at most 1048576 bytes"),
@@ -165,6 +184,12 @@ fn hostile_grammars_end_in_an_error_or_a_grammar() {
         GrammarSource::Lark(format!("start: {}", nested(100_000).replace('a', "\"a\""))),
         GrammarSource::Lark(format!("start: r0\n{rules}r70000: \"b\"")),
         GrammarSource::Lark("start: start start | \"a\" | \"\"".into()),
+        GrammarSource::Gbnf(format!("root ::= {}", nested(100_000).replace('a', "\"a\""))),
+        GrammarSource::Gbnf(format!(
+            "root ::= r0\n{}r9000 ::= \"b\"",
+            (0..9000).map(|i| format!("r{i} ::= r{0} r{0}\n", i + 1)).collect::<String>()
+        )),
+        GrammarSource::Gbnf("root ::= ((([a-z]{2000}){2000}){2000}){2000}".into()),
         schema(&format!("{}{}", "{\"items\":".repeat(120) + "{}", "}".repeat(120))),
     ] {
         match Grammar::compile(&tokenizer, &source) {
@@ -252,6 +277,20 @@ impl Form {
         }
     }
 
+    /// The same in llama.cpp's notation; what is repeated becomes a rule that leads back to itself.
+    fn gbnf(&self, rules: &mut Vec<String>) -> String {
+        match self {
+            Form::Word(word) => format!("\"{word}\""),
+            Form::Both(first, second) => format!("{} {}", first.gbnf(rules), second.gbnf(rules)),
+            Form::Either(first, second) => format!("({} | {})", first.gbnf(rules), second.gbnf(rules)),
+            Form::Many(form) => {
+                let (inner, name) = (form.gbnf(rules), format!("many-{}", rules.len()));
+                rules.push(format!("{name} ::= {inner} {name} | \"\""));
+                name
+            }
+        }
+    }
+
     /// What is left of each way of reading a text that begins so, by definition; `None`: the text ended first.
     fn rests<'a>(&self, text: &'a str) -> Vec<Option<&'a str>> {
         let mut rests = match self {
@@ -304,11 +343,18 @@ proptest! {
     #[test]
     fn what_is_allowed_is_what_an_independent_matcher_allows(
         form in forms(),
+        is_expression: bool,
         steps in prop::collection::vec((0usize..8, 0usize..4), 1..10),
     ) {
         let words = ["a", "b", "ab", "c", "<end>", "bb", "ca", "abc", "aa", "d", "cab"];
         let tokenizer = tokenizer(&words);
-        let grammar = compiled(&tokenizer, &GrammarSource::Regex(form.expression()));
+        let mut rules = Vec::new();
+        let root = format!("root ::= {}", form.gbnf(&mut rules));
+        let source = match is_expression {
+            true => GrammarSource::Regex(form.expression()),
+            false => GrammarSource::of_grammar([vec![root], rules].concat().join("\n")),
+        };
+        let grammar = compiled(&tokenizer, &source);
         let mut matcher = grammar.matcher();
         let mut written: Vec<Token> = Vec::new();
         let text = |written: &[Token]| -> String { written.iter().map(|token| words[*token as usize]).collect() };
