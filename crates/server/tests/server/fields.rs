@@ -217,9 +217,12 @@ fn tokens_and_texts_are_each_others() {
 fn what_is_not_possible_is_refused_by_name() {
     for (field, value) in [
         ("suffix", json!("the end")),
-        ("response_format", json!({ "type": "json_object" })),
+        ("response_format", json!("json_object")),
         ("grammar", json!("root ::= x")),
-        ("guided_json", json!({ "type": "object" })),
+        ("guided_json", json!({ "type": "objects" })),
+        ("regex", json!("(a")),
+        ("ebnf", json!("root = 5")),
+        ("guided_choice", json!([""])),
         ("mirostat", json!(2)),
         ("use_beam_search", json!(true)),
         ("logit_bias", json!({ "9000": 1 })),
