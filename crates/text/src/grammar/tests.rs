@@ -1,3 +1,6 @@
+//! Forms over small vocabularies: their texts and no others, what is refused and where, hostile ones, and masks beside an
+//! independent matcher that tries every way of reading a text.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -96,7 +99,8 @@ fn each_form_has_its_texts_and_no_others() {
         // Where lines end and words overlap; what is taken first by a lexer is not lost.
         (
             GrammarSource::of_grammar(
-                "root ::= value\nvalue ::= \"[\" ( value\n (\",\" value)* )? \"]\" |\n word | \"true\"\nword ::= [a-z]+ \"e\" | \"\\x41\"\n"
+                "root ::= value\nvalue ::= \"[\" ( value\n (\",\" value)* )? \"]\" |\n word | \"true\"\n\
+                 word ::= [a-z]+ \"e\" | \"\\x41\"\n"
                     .into(),
             ),
             &["[]", "true", "[true,abe,[A]]", "tre", "trueee"],
