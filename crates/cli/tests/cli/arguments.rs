@@ -62,7 +62,7 @@ fn names_of_other_programs_are_answered_by_ours() {
             };
             match meaning {
                 Meaning::Same("alias" | "stop" | "json-schema" | "regex" | "grammar") => {
-                    assert!(error.starts_with("--temp: "), "{error}")
+                    assert!(error.starts_with("--temp: "), "{error}");
                 }
                 Meaning::Same(ours) => assert!(error.starts_with(&format!("--{ours}: expected ")), "{name}: {error}"),
                 Meaning::Like(ours) => assert_eq!(error, format!("{name}: expected {ours}")),

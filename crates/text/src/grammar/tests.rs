@@ -1,5 +1,5 @@
-//! Forms over small vocabularies: their texts and no others, what is refused and where, hostile ones, and masks beside an
-//! independent matcher that tries every way of reading a text.
+//! Forms over small vocabularies: their texts and no others, what is refused and where, hostile ones, and masks beside
+//! an independent matcher that tries every way of reading a text.
 
 use proptest::prelude::*;
 
