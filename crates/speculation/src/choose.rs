@@ -60,8 +60,8 @@ pub struct Choice<'a> {
     pub policy: Policy<'a>,
     /// Most nodes of the tree. Drawn ones are never dropped, so drafters that draw must have kept to it.
     pub nodes_max: usize,
-    /// What may be written at all, if not everything. Points that it forbids are dropped, whoever offered them: no row is
-    /// spent on them.
+    /// What may be written at all, if not everything. Points that it forbids are dropped, whoever offered them: no row
+    /// is spent on them.
     pub constraint: Option<&'a Constrained>,
     /// What is known of the drafters.
     pub experience: &'a Experience,

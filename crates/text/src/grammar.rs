@@ -39,10 +39,11 @@ pub enum GrammarSource {
     JsonSchema {
         /// The schema, in JSON.
         schema: String,
-        /// Whether whitespace may stand between the parts. Without it there is none.
+        /// Whether whitespace may stand between the parts: a space, or one or two line ends and up to 20 blanks.
+        /// Without it there is none.
         flexible: bool,
     },
-    /// A regular expression that the whole text matches, in the syntax of Rust's `regex`, without anchors.
+    /// A regular expression that the whole text matches, in the syntax of Rust's `regex`.
     Regex(String),
     /// A grammar in Lark's notation, as `llguidance` reads it.
     Lark(String),

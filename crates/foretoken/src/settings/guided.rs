@@ -1,8 +1,8 @@
 //! Settings of guided texts: the form that a text has to have.
 //!
 //! There is one of four, each with a setting of its own. It is compiled when the law is decided
-//! ([`SamplingSettings::decided`](super::SamplingSettings::decided)), so a form that cannot be kept to is refused before
-//! anything is written. Left out: what a grammar is (`text`), and how a text is held to it (`engine`).
+//! ([`SamplingSettings::decided`](super::SamplingSettings::decided)), so a form that cannot be kept to is refused
+//! before anything is written. Left out: what a grammar is (`text`), and how a text is held to it (`engine`).
 
 use std::sync::Arc;
 

@@ -200,8 +200,8 @@ impl SamplingSettings {
     /// The law: these settings, then the model's own files, then llama.cpp's defaults. A seed that is open is drawn.
     ///
     /// # Errors
-    /// The model's files or these settings hold a value out of its range, there are stop strings and no tokenizer, or the
-    /// form of the text cannot be kept to ([`GuidedSettings`]).
+    /// The model's files or these settings hold a value out of its range, there are stop strings and no tokenizer, or
+    /// the form of the text cannot be kept to ([`GuidedSettings`]).
     pub fn decided(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<DecidedSampling, Error> {
         if tokenizer.is_none() && !self.stop.is_empty() {
             let expected = ": expected a model with a tokenizer, found one without";
@@ -270,9 +270,8 @@ impl SamplingSettings {
             seed: Some(self.seed.unwrap_or_else(|| RandomState::new().hash_one(0) >> 32)),
             ..self.clone()
         };
-        let Decider { decided_by_model, from_model } = decider;
-        let (asked, file) = (self.clone(), own.file.clone());
-        Ok(DecidedSampling { sampling, grammar, settings, asked, decided_by_model, from_model, file })
+        let (Decider { decided_by_model, from_model }, file) = (decider, own.file.clone());
+        Ok(DecidedSampling { sampling, grammar, settings, asked: self.clone(), decided_by_model, from_model, file })
     }
 }
 

@@ -14,6 +14,8 @@ use super::Tables;
 const OPTIONS: &str = "x-guidance";
 /// Where the whole schema lies in a document about one of its parts.
 const WHOLE: &str = "x-whole";
+/// Whitespace where it is flexible, as llama.cpp has it: without a bound a model may write nothing else any more.
+const WHITESPACE: &str = r" |\n{1,2}[ \t]{0,20}";
 /// How often is asked where a complaint lies: what follows is said of the last place that was found.
 const ASKED_MAX: usize = 256;
 
@@ -63,7 +65,10 @@ fn parsed(tables: &Tables, schema: &Value, flexible: bool) -> Result<TokenParser
         // What a boolean means, where options can stand beside it.
         other => Map::from_iter([("anyOf".to_string(), json!([other]))]),
     };
-    let options = json!({ "whitespace_flexible": flexible, "item_separator": ",", "key_separator": ":" });
+    let mut options = json!({ "whitespace_flexible": flexible, "item_separator": ",", "key_separator": ":" });
+    if flexible {
+        options["whitespace_pattern"] = WHITESPACE.into();
+    }
     schema.insert(OPTIONS.to_string(), options);
     super::parser(tables, GrammarWithLexer::from_json_schema(Value::Object(schema)))
 }

@@ -1,3 +1,6 @@
+//! Forms over small vocabularies: their texts and no others, what is refused and where, hostile ones, and masks beside
+//! an independent matcher that tries every way of reading a text.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -70,7 +73,7 @@ fn each_form_has_its_texts_and_no_others() {
         (
             GrammarSource::JsonSchema { schema: person.into(), flexible: true },
             &[r#"{"name":"ab","age":7}"#, "{ \"name\" : \"ab\",\n \"age\": 7 }"],
-            &[r#"{"age":7,"name":"ab"}"#],
+            &[r#"{"age":7,"name":"ab"}"#, r#"{  "name":"ab","age":7}"#],
         ),
         (schema(r#"{"enum": ["a", 1, null]}"#), &["\"a\"", "1", "null"], &["a", "2", "nul"]),
         (schema("true"), &["[]", "{\"a\":[1,true]}"], &["[ ]", "", "a"]),
@@ -96,7 +99,8 @@ fn each_form_has_its_texts_and_no_others() {
         // Where lines end and words overlap; what is taken first by a lexer is not lost.
         (
             GrammarSource::of_grammar(
-                "root ::= value\nvalue ::= \"[\" ( value\n (\",\" value)* )? \"]\" |\n word | \"true\"\nword ::= [a-z]+ \"e\" | \"\\x41\"\n"
+                "root ::= value\nvalue ::= \"[\" ( value\n (\",\" value)* )? \"]\" |\n word | \"true\"\n\
+                 word ::= [a-z]+ \"e\" | \"\\x41\"\n"
                     .into(),
             ),
             &["[]", "true", "[true,abe,[A]]", "tre", "trueee"],
@@ -377,6 +381,47 @@ proptest! {
             prop_assert!(written.iter().all(|token| fresh.accept(*token)));
             prop_assert_eq!(allowed_tokens(&mut fresh, &tokenizer), allowed_tokens(&mut matcher, &tokenizer));
             prop_assert_eq!(allowed_tokens(&mut copy.clone(), &tokenizer), expected);
+        }
+    }
+
+    /// Sources that were good before some bytes were changed: each is a grammar or a line, whatever it has become.
+    #[test]
+    fn changed_sources_are_grammars_or_lines(
+        which in 0usize..5,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, any::<prop::sample::Index>()), 1..5),
+    ) {
+        let sources = [
+            r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/b"},"c":{"enum":["x",1]}},"$defs":{"b":
+                {"type":"array",
+                "items":{"type":"string","pattern":"^a+$","format":"date"},"maxItems":3}},"required":["a"]}"##,
+            r"(?i:a[b-d]{2,3}|\d+(x|\x{41})?)*y",
+            "start: a (\",\" a){2,5} B?\na[capture]: /[a-z]+/ | \"(\" start \")\"\nB: \"b\"+\n\
+             c: %json {\"type\": \"null\"}\n%ignore / /\n",
+            "root ::= \"[\" (item (\",\" item){0,3})? \"]\" # list\nitem ::= [^\\\"a-c] | root | \"\\u0041\"*\n",
+            "root ::= a | b\na ::= \"x\"{2,} [0-9]\nb ::= .\n",
+        ];
+        let mut text: Vec<char> = sources[which].chars().collect();
+        for (at, change, from) in changes {
+            let (at, from) = (at.index(text.len()), from.index(text.len()));
+            match change {
+                0 => drop(text.remove(at)),
+                1 => text.insert(at, text[from]),
+                2 => text.swap(at, from),
+                _ => text.splice(at..at, text.clone()).for_each(drop),
+            }
+            text.push(' ');
+        }
+        let text: String = text.into_iter().collect();
+        let source = match which {
+            0 => GrammarSource::JsonSchema { schema: text, flexible: true },
+            1 => GrammarSource::Regex(text),
+            2 => GrammarSource::Lark(text),
+            _ => GrammarSource::Gbnf(text),
+        };
+        let tokenizer = tokenizer(&["a", "b", "x", "1", "\"", "{", "[", "{\"", ",", "]", "}", "ab", "<end>", "("]);
+        match Grammar::compile(&tokenizer, &source) {
+            Ok(grammar) => drop(allowed_tokens(&mut grammar.matcher(), &tokenizer)),
+            Err(error) => prop_assert!(!error.to_string().contains('\n'), "{error}"),
         }
     }
 }
