@@ -77,7 +77,7 @@ impl Chat {
     pub fn run(&self) -> Result<(), Failure> {
         let settings = Settings {
             model: self.template.with(self.prompt_cache.with(self.model.at(self.place.as_ref()).settings()?)),
-            sampling: self.sampling.settings(),
+            sampling: self.sampling.settings()?,
             speculation: self.speculation.settings()?,
             parallel: 1,
         };
@@ -324,6 +324,7 @@ impl Talk<'_> {
             if let (Some(ShowDrafts::Table), Some(tokenizer)) = (show_drafts, prompter.tokenizer.as_deref()) {
                 self.stream.text(&table(&answer.emitted, &prompter.names, tokenizer))?;
             }
+            report::tell_cut(answers, prompter.decided.grammar.is_some());
             if show_drafts.is_some() {
                 say(report::long(answers, &prompter.names, None));
             } else if crate::loudness::verbose() {

@@ -58,7 +58,7 @@ impl Check {
         let parallel = self.parallel.min(listed.len());
         let settings = Settings {
             model: self.model.settings()?,
-            sampling: self.sampling.settings(),
+            sampling: self.sampling.settings()?,
             speculation: self.speculation.settings()?,
             parallel,
         };

@@ -98,7 +98,7 @@ impl Generate {
         let listed = self.prompt.read(self.list)?;
         let settings = Settings {
             model: self.template.with(self.prompt_cache.with(self.model.settings()?)),
-            sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings() },
+            sampling: SamplingSettings { n_best: self.n_best, ..self.sampling.settings()? },
             speculation: self.speculation.settings()?,
             parallel: self.parallel.unwrap_or(PARALLEL_DEFAULT).min(listed.len() * self.n_best),
         };
@@ -127,6 +127,7 @@ impl Generate {
         };
         generator.keep(&answers)?;
         let wall = (answers.len() > 1).then(|| started.elapsed());
+        report::tell_cut(&answers, generator.prompter.decided.grammar.is_some());
         report::tell(&answers, &generator.prompter.names, wall);
         if let ([answer], true) = (answers.as_slice(), self.sparkline || report::is_wanted())
             && let Some(line) = sparkline::line(&answer.arrivals)

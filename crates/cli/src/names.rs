@@ -4,7 +4,7 @@
 //! paper gave them.
 
 /// Settings whose options have other names.
-const NAMES: [(&str, &str); 25] = [
+const NAMES: [(&str, &str); 26] = [
     ("temperature", "--temp"),
     ("typical_p", "--typical"),
     ("repetition_penalty", "--repeat-penalty"),
@@ -12,6 +12,7 @@ const NAMES: [(&str, &str); 25] = [
     ("banned_tokens", "--ban-token"),
     ("tokens_min", "--min-tokens"),
     ("tokens_max", "--n-predict"),
+    ("choices", "--choice"),
     ("draft.n_min", "--spec-draft-n-min"),
     ("draft.n_max", "--spec-draft-n-max"),
     ("draft.p_min", "--spec-draft-p-min"),

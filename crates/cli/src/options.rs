@@ -4,6 +4,7 @@
 //! command knows.
 
 mod drafters;
+mod guided;
 mod model;
 mod sampling;
 mod speculation;

@@ -84,7 +84,10 @@ impl PromptOptions {
 const STANDARD_INPUT: &str = "-";
 
 /// What a file is called in messages, and its text; `-` is standard input.
-fn text_of(path: &Path) -> Result<(String, String), Failure> {
+///
+/// # Errors
+/// It cannot be read, or is no UTF-8.
+pub fn text_of(path: &Path) -> Result<(String, String), Failure> {
     if path != Path::new(STANDARD_INPUT) {
         return Ok((path.display().to_string(), read_text(path)?));
     }

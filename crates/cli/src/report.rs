@@ -32,6 +32,20 @@ pub fn tell(answers: &[Answer], names: &[String], wall: Option<Duration>) {
     }
 }
 
+/// Says which guided texts were cut, and are then not of their form as a whole.
+pub fn tell_cut(answers: &[Answer], is_guided: bool) {
+    for (number, answer) in answers.iter().enumerate().filter(|_| is_guided) {
+        let why = match &answer.reason {
+            Some(FinishReason::Length) => "-n, --n-predict",
+            Some(FinishReason::Context) => "the end of the context",
+            Some(FinishReason::StopString(_)) => "a stop string",
+            _ => continue,
+        };
+        let which = if answers.len() > 1 { format!("answer {}: ", number + 1) } else { String::new() };
+        say(format!("note: {which}the text was cut by {why} and is not whole: it may not be of its form"));
+    }
+}
+
 /// The time from the program's beginning to the first token of all these.
 pub fn first_token(answers: &[Answer]) -> Option<Duration> {
     let first = answers.iter().filter_map(|answer| answer.arrivals.first()).map(|(time, _)| *time).min();

@@ -154,7 +154,7 @@ impl Serve {
         let model = self.model.at(self.place.as_ref());
         let settings = Settings {
             model: self.template.with(model.settings()?),
-            sampling: SamplingSettings { n_best: 1, ..self.sampling.settings() },
+            sampling: SamplingSettings { n_best: 1, ..self.sampling.settings()? },
             speculation: self.speculation.settings()?,
             parallel: self.server.parallel,
         };

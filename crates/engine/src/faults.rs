@@ -48,6 +48,10 @@ pub enum Fault {
     DraftRowsNotMoved,
     /// Drafters are told the hidden states of as many first nodes of a tree as were accepted, whichever these were.
     HiddenRowsOfRefusedNodes,
+    /// The mask of a node's parent is that of the node.
+    MaskOfParent,
+    /// A grammar stays where the last node that was asked for was.
+    GrammarNotTakenBack,
     /// Where a head's rows need several passes, each is given the hidden rows of the first.
     HiddenRowsOfFirstPart,
 }

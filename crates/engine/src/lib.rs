@@ -24,6 +24,7 @@ mod drafting;
 pub mod faults;
 #[cfg(not(feature = "faults"))]
 mod faults;
+mod guided;
 mod law;
 mod meter;
 mod output;
@@ -42,6 +43,7 @@ mod weighing;
 
 pub use chance::Race;
 pub use clock::Clock;
+pub use guided::guided;
 pub use meter::{CostRecord, DrafterTime, WidthTime};
 pub use output::{Drafted, Emitted, Event, FinishReason, Origin, Scored};
 pub use pages::{Adopted, Copied, Owner, Pages, SequencePages};

@@ -324,7 +324,8 @@ impl Sequence {
             }
             _ => Policy::Most,
         };
-        Choice { promise: request.promise, policy, nodes_max: *nodes_max, experience, candidates, tree }
+        let constraint = request.constraint.as_ref();
+        Choice { promise: request.promise, policy, nodes_max: *nodes_max, constraint, experience, candidates, tree }
     }
 
     /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree and the probes

@@ -346,6 +346,8 @@ impl Engine {
         let pass = Pass { seed: request.seed, request: sequence.number, start: old_len as u64 };
         let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
         let failed = cut_at_impossible(&mut verdict, &impossible);
+        // Before the constraint goes to where the text is.
+        let why = failed.and(request.constraint.as_ref()).and_then(Constrained::failure);
 
         let moved = close_ranks(executor, sequence.pages.tables(), &verdict.path, old_len);
         let outputs = executor.outputs();
@@ -356,7 +358,7 @@ impl Engine {
         pages.commit(&mut sequence.pages, &sequence.tokens[..old_len + kept]);
         let goes_on = |constraint: &Constrained| constraint.advance(&sequence.tokens[old_len..]);
         let refused = !sequence.request.constraint.as_ref().is_none_or(goes_on);
-        end_if_stuck(sequence, failed, refused, moved);
+        end_if_stuck(sequence, failed.map(|failed| (failed, why)), refused, moved);
         // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come
         // before.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
@@ -391,11 +393,19 @@ fn close_ranks(
 
 /// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, its constraint refuses what was
 /// written, or its accepted rows could not be moved. What was verified is written all the same.
-fn end_if_stuck(sequence: &mut Sequence, impossible: Option<NoLaw>, refused: bool, moved: Result<(), ExecutorError>) {
+fn end_if_stuck(
+    sequence: &mut Sequence,
+    impossible: Option<(NoLaw, Option<String>)>,
+    refused: bool,
+    moved: Result<(), ExecutorError>,
+) {
     let position = sequence.tokens.len();
     let reason = match (impossible, moved) {
-        (Some(NoLaw::NotNumbers), _) => not_numbers(position),
-        (Some(NoLaw::NoToken), _) => format!(
+        (Some((NoLaw::NotNumbers, _)), _) => not_numbers(position),
+        (Some((NoLaw::NoToken, Some(why))), _) => {
+            format!("token {position}: expected a possible one, found none: the constraint failed: {why}")
+        }
+        (Some((NoLaw::NoToken, None)), _) => format!(
             "token {position}: expected a possible one, found none: all logits are minus infinity, or all tokens are \
              banned or forbidden"
         ),

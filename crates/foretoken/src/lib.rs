@@ -124,7 +124,7 @@ pub use spec_type::SpecType;
 
 pub use foretoken_engine::{
     BudgetKind, CostRecord, Drafted, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, Race,
-    Reliability, Request, RequestError, Scored, SequenceId, Stats, Token, TranslationWay, Workload,
+    Reliability, Request, RequestError, Scored, SequenceId, Stats, Token, TranslationWay, Workload, guided,
 };
 pub use foretoken_kernels::Isa;
 pub use foretoken_kernels::block::Format as BlockFormat;
@@ -135,7 +135,7 @@ pub use foretoken_speculation::{
 #[doc(hidden)] // for the server
 pub use foretoken_text::caught;
 pub use foretoken_text::{
-    AnswerPiece, ChatInput, ChatTemplate, Json, Message as ChatMessage, TextError, Tokenizer, ToolCall, ToolCallReader,
-    ToolFormat,
+    AnswerPiece, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError, Tokenizer,
+    ToolCall, ToolCallReader, ToolFormat,
 };
 pub use foretoken_weights::{WeightsError, line, whole};

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use foretoken_engine::{BudgetKind, Order, Request};
+use foretoken_engine::{BudgetKind, Order, Request, guided};
 use foretoken_speculation::{DraftSettings, Promise, Token};
 use foretoken_text::{ChatInput, ChatTemplate, TextError, Tokenizer, Transcript};
 
@@ -142,6 +142,7 @@ impl Prompter {
         }
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
+            constrain(&mut request, decided);
         }
         Ok((request, transcript))
     }
@@ -211,7 +212,7 @@ impl Prompter {
     pub(crate) fn base(&self, decided: &DecidedSampling) -> Request {
         let Method { drafters, order } = self.methods.first().cloned().unwrap_or_default();
         let (settings, drafting) = (&decided.settings, &self.drafting);
-        Request {
+        let mut request = Request {
             tokens_max: settings.tokens_max.0,
             sampling: decided.sampling.clone(),
             seed: settings.seed.unwrap_or_default(),
@@ -224,7 +225,9 @@ impl Prompter {
             stop: settings.stop.clone(),
             special: settings.special,
             ..Request::new(Vec::new())
-        }
+        };
+        constrain(&mut request, decided);
+        request
     }
 
     /// The chat template that was asked for, or the target's, which is read when it is first asked for.
@@ -269,6 +272,11 @@ impl Prompter {
         let marks = [self.target.beginning(tokenizer), ends.first().copied()].map(spelt);
         ChatTemplate::from_source(ASKED, source, &marks[0], &marks[1]).map_err(unusable)
     }
+}
+
+/// Holds a request to the form that its text has to have, if any: from its beginning, with its end tokens.
+fn constrain(request: &mut Request, decided: &DecidedSampling) {
+    request.constraint = decided.grammar.as_ref().map(|grammar| guided(grammar, &request.sampling.end_tokens));
 }
 
 /// The setting that asks for a template, which then has its name where others have their file's.

@@ -6,6 +6,7 @@
 //! measured costs, or by the drafter. Left out: where settings come from, which is the door's business.
 
 mod drafters;
+mod guided;
 mod model;
 mod names;
 mod sampling;
@@ -18,6 +19,7 @@ pub use drafters::{
     DrafterSettings, JacobiSettings, LlmaSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings,
     TrieSettings,
 };
+pub use guided::GuidedSettings;
 pub use model::ModelSettings;
 pub use sampling::{DecidedSampling, FromModel, Limit, SamplingSettings, logit_bias};
 pub use speculation::{Budget, DraftingSettings, SpeculationSettings};

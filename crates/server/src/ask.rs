@@ -7,11 +7,12 @@
 
 pub(crate) mod chat;
 pub(crate) mod completion;
+mod guided;
 mod refused;
 mod sampling;
 mod speculation;
 
-use foretoken::settings::SamplingSettings;
+use foretoken::settings::{DecidedSampling, SamplingSettings};
 use foretoken::{Error, Prompter, Request, Tenant, Token};
 use serde_json::Value;
 
@@ -19,6 +20,7 @@ use crate::error::{ApiError, shown};
 use crate::fields::Fields;
 use crate::limits::TextLimit;
 use crate::settings::ServerSettings;
+use guided::Guided;
 pub(crate) use speculation::SpeculationAsk;
 
 /// Most tokens that may be told beside each token of an answer; OpenAI's bound for chats.
@@ -52,6 +54,8 @@ pub(crate) struct StreamAsk {
 pub(crate) struct Ask {
     /// The settings of the law, those of the server where the request does not say.
     pub(crate) sampling: SamplingSettings,
+    /// The form that the answer has to have.
+    guided: Option<Guided>,
     /// Further tokens that end the text.
     pub(crate) stop_tokens: Vec<Token>,
     pub(crate) speculation: SpeculationAsk,
@@ -77,7 +81,11 @@ impl Ask {
         limits: &ServerSettings,
     ) -> Result<Self, ApiError> {
         refused::check(fields)?;
-        let sampling = sampling::read(fields, server)?;
+        let mut sampling = sampling::read(fields, server)?;
+        let guided = guided::read(fields)?;
+        if let Some(guided) = &guided {
+            sampling.guided.clone_from(&guided.settings);
+        }
         let stop_tokens = sampling::stop_tokens(fields)?;
         let speculation = SpeculationAsk::read(fields)?;
         let prediction = prediction(fields)?;
@@ -101,6 +109,7 @@ impl Ask {
         IGNORED.iter().for_each(|name| drop(fields.raw(name)));
         Ok(Self {
             sampling,
+            guided,
             stop_tokens,
             speculation,
             prediction,
@@ -112,6 +121,14 @@ impl Ask {
             // vLLM's priorities: the lower goes first.
             priority: i32::try_from(-priority).unwrap_or(i32::MAX),
             salt,
+        })
+    }
+
+    /// Decides the law.
+    pub(crate) fn decide(&self, prompter: &Prompter) -> Result<DecidedSampling, ApiError> {
+        prompter.decide(&self.sampling).map_err(|error| {
+            let error = ApiError::of(&error);
+            self.guided.as_ref().map_or(error.clone(), |guided| guided.named(error))
         })
     }
 

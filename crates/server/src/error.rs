@@ -53,6 +53,11 @@ impl ApiError {
         Self { param: Some(name.clone()), ..Self::bad(format!("{name}: {rest}")) }
     }
 
+    /// Whether it is of one of these fields.
+    pub(crate) fn is_of(&self, fields: &[&str]) -> bool {
+        self.param.as_deref().is_some_and(|param| fields.contains(&param))
+    }
+
     /// The same error, of another field.
     pub(crate) fn of_field(self, name: &str) -> Self {
         let rest = self.message.split_once(": ").map_or(self.message.as_str(), |(_, rest)| rest);

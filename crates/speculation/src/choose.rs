@@ -19,7 +19,8 @@
 //!
 //! What may be dropped is the law's business. Under *exact* everything may: offers are only consulted. Under
 //! *rejection* a drawn token must be offered whatever it is, so all drawn offers go first, in the order in which they
-//! were drawn, and only points are chosen, behind all draws (`copying`).
+//! were drawn, and only points are chosen, behind all draws (`copying`). Points that a constraint forbids are dropped
+//! before anything is weighed, for all drafters alike: the target's law has nothing for them.
 //!
 //! Left out: how far a drafter goes before this, which is decided as it goes ([`Outlook`]).
 
@@ -27,7 +28,7 @@ mod copying;
 mod gains;
 mod outlook;
 
-use crate::{Costs, DraftTree, Experience, NodeId, Promise, Proposal, Token};
+use crate::{Constrained, Costs, DraftTree, Experience, NodeId, Promise, Proposal, Token};
 
 use copying::copy;
 pub use copying::{lawful_offers, retain};
@@ -59,6 +60,9 @@ pub struct Choice<'a> {
     pub policy: Policy<'a>,
     /// Most nodes of the tree. Drawn ones are never dropped, so drafters that draw must have kept to it.
     pub nodes_max: usize,
+    /// What may be written at all, if not everything. Points that it forbids are dropped, whoever offered them: no row
+    /// is spent on them.
+    pub constraint: Option<&'a Constrained>,
     /// What is known of the drafters.
     pub experience: &'a Experience,
     /// All that was offered. Laws move over to the tree, the rest stays.
@@ -93,6 +97,7 @@ pub struct PassSoFar {
 ///     promise: Promise::Exact,
 ///     policy: Policy::ByCost,
 ///     nodes_max: 9,
+///     constraint: None,
 ///     experience: &experience,
 ///     candidates: &mut candidates,
 ///     tree: &mut tree,
@@ -163,7 +168,8 @@ impl Ranked {
         }
         let bound = is_bound.iter().filter(|bound| **bound).count();
         let gains = gains(tree, choice.experience);
-        let free = tree.nodes().filter(|node| !binds || !is_bound[node.index()]);
+        let is_allowed = allowed(choice);
+        let free = tree.nodes().filter(|node| !(binds && is_bound[node.index()]) && is_allowed(*node));
         let mut nodes: Vec<(f32, NodeId)> = free.map(|node| (gains[node.index()], node)).collect();
         // Stable, and parents come before their children in node order: a child's gain is never more than its parent's.
         nodes.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -175,6 +181,21 @@ impl Ranked {
     fn certain(&self, choice: &Choice<'_>) -> usize {
         self.bound + if choice.policy == Policy::ByCost { 0 } else { self.nodes.len() }
     }
+}
+
+/// Which nodes may be written at all.
+fn allowed(choice: &Choice<'_>) -> impl Fn(NodeId) -> bool + use<> {
+    let tree = &*choice.candidates;
+    let mut is_allowed: Vec<bool> = Vec::new();
+    if let Some(constraint) = choice.constraint {
+        let mut path = Vec::new();
+        for node in tree.nodes() {
+            let is_reached = tree.parent(node).is_none_or(|parent| is_allowed[parent.index()]);
+            tree.path_into(Some(node), &mut path);
+            is_allowed.push(is_reached && constraint.allows(&path));
+        }
+    }
+    move |node| is_allowed.get(node.index()).copied().unwrap_or(true)
 }
 
 /// How many nodes the tree of `candidates` nodes may have when the next of several drafters is asked, for a pass of up

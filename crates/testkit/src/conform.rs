@@ -11,10 +11,11 @@ mod register;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Race, Request, SequenceId};
+use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Race, Request, SequenceId, guided};
 use foretoken_model::Executor;
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
+use foretoken_text::{Grammar, GrammarSource};
 
 use crate::dial::{enumerate, enumerate_coupled};
 use crate::experts::{Experts, ExpertsExecutor, Hands};
@@ -23,6 +24,7 @@ use crate::oracle::{self, decode};
 use crate::ranks::RanksExecutor;
 use crate::table::{Joint, Table, distance, mix};
 use crate::toy::{Fault, ToyExecutor};
+use crate::vocabulary;
 
 pub use register::{Registered, drafters};
 
@@ -39,8 +41,19 @@ pub struct Case {
     pub seed: u64,
     /// Tokens to generate.
     pub tokens_max: usize,
-    /// Whether [`Forbidding`] says what may be written.
-    pub constrained: bool,
+    /// What may be written.
+    pub form: Form,
+}
+
+/// What may be written in a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Everything.
+    Free,
+    /// What [`Forbidding`] leaves.
+    Forbidding,
+    /// Texts that this regular expression matches as a whole, over the words of toy targets ([`crate::vocabulary`]).
+    Grammar(&'static str),
 }
 
 /// How the cases of one table are run.
@@ -126,21 +139,59 @@ pub fn cases(target: (u64, usize, usize)) -> Vec<Case> {
     let case = |(i, sampling): (usize, Sampling)| {
         let prompt_len = 1 + (i * 5) % 17;
         let prompt = (0..prompt_len as u64).map(|j| (mix(i as u64 * 100 + j / 2) % vocabulary) as Token).collect();
-        let constrained = i >= 10;
-        Case { target, prompt, sampling, seed: 40 + i as u64, tokens_max: 12 + (i * 7) % 30, constrained }
+        let form = if i >= 10 { Form::Forbidding } else { Form::Free };
+        Case { target, prompt, sampling, seed: 40 + i as u64, tokens_max: 12 + (i * 7) % 30, form }
     };
     samplers.into_iter().enumerate().map(case).collect()
 }
 
 /// The constraint of a case, if it has one.
 fn constraint(case: &Case) -> Option<Constrained> {
-    let forbidding = || Box::new(Forbidding::new(case.target.1));
-    case.constrained.then(|| Constrained::new(forbidding()))
+    match case.form {
+        Form::Free => None,
+        Form::Forbidding => Some(Constrained::new(Box::new(Forbidding::new(case.target.1)))),
+        Form::Grammar(expression) => Some(guided(&grammar(case, expression), &case.sampling.end_tokens)),
+    }
+}
+
+/// The grammar of a case, over the words of its target: compiled once.
+fn grammar(case: &Case, expression: &str) -> Arc<Grammar> {
+    static KNOWN: Mutex<BTreeMap<(usize, String), Arc<Grammar>>> = Mutex::new(BTreeMap::new());
+    let name = (case.target.1, expression.to_string());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let compile = || {
+        let source = GrammarSource::Regex(expression.to_string());
+        Grammar::compile(&vocabulary::target(case.target.1), &source).expect("a good expression")
+    };
+    Arc::clone(known.entry(name).or_insert_with(compile))
 }
 
 /// What a case is decoded from: the target, or what the constraint leaves of it.
 fn specified(table: &Table, case: &Case) -> Table {
-    if case.constrained { Forbidding::applied_to(table, case.prompt.len()) } else { table.clone() }
+    match case.form {
+        Form::Free => table.clone(),
+        Form::Forbidding => Forbidding::applied_to(table, case.prompt.len()),
+        Form::Grammar(expression) => {
+            let (table, grammar, case) = (table.clone(), grammar(case, expression), case.clone());
+            Table::new(case.target.1, move |tokens| masked(table.logits(tokens), &grammar, &case, tokens))
+        }
+    }
+}
+
+/// A row of the target without what the grammar forbids, by a matcher that never went back, asked token by token.
+fn masked(mut row: Vec<f32>, grammar: &Arc<Grammar>, case: &Case, tokens: &[Token]) -> Vec<f32> {
+    let mut matcher = grammar.matcher();
+    // Behind an end nothing is decoded.
+    if tokens[case.prompt.len()..].iter().all(|token| matcher.accept(*token)) {
+        let may_end = matcher.may_end();
+        for (token, logit) in (0..).zip(&mut row) {
+            let is_end = case.sampling.end_tokens.contains(&token);
+            if !(if is_end { may_end } else { matcher.clone().accept(token) }) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+    }
+    row
 }
 
 /// Slots for checkpoints beside those of the texts that run.
@@ -249,7 +300,9 @@ fn emitted(engine: &mut Engine, chance: &mut dyn Chance) -> (BTreeMap<SequenceId
 /// The first difference: which case and setting, where, and what was expected.
 pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Result<(), String> {
     let (seed, vocabulary, order) = cases[0].target;
-    let table = Table::seeded(vocabulary, order, seed);
+    // What a grammar forces has to be possible.
+    let is_guided = cases.iter().any(|case| matches!(case.form, Form::Grammar(_)));
+    let table = if is_guided { Table::dense(vocabulary, order, seed) } else { Table::seeded(vocabulary, order, seed) };
     let mut engine = engine(&table, setting, drafters);
     let numbers: Vec<u8> = (0..drafters.len() as u8).collect();
     let ids: Vec<SequenceId> = cases
@@ -299,7 +352,7 @@ fn told(table: &Table, case: &Case, about: bool) -> Arc<Vec<Told>> {
     let told = expected.into_iter().map(|(token, found)| {
         let logits = table.logits(&tokens);
         // What the model itself says of a token is told, whatever is forbidden.
-        let own = if case.constrained { log_probability(&logits, token).to_bits() } else { found };
+        let own = if case.form != Form::Free { log_probability(&logits, token).to_bits() } else { found };
         tokens.push(token);
         (token, own, oracle::top(&logits, TOP))
     });

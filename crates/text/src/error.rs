@@ -56,6 +56,13 @@ pub enum TextError {
         /// What the template engine said.
         found: String,
     },
+    /// A grammar or a schema cannot be understood, or cannot be kept to.
+    Grammar {
+        /// What it is: the name of its setting.
+        place: String,
+        /// What was expected, and what is wrong with it.
+        found: String,
+    },
     /// Two vocabularies have too little in common for one model to draft for the other.
     Overlap {
         /// The assistant's name.
@@ -96,6 +103,10 @@ impl TextError {
         Self::Encode { place: place.to_owned(), found: one_line(found) }
     }
 
+    pub(crate) fn grammar(place: &str, found: impl fmt::Display) -> Self {
+        Self::Grammar { place: place.to_owned(), found: one_line(found) }
+    }
+
     pub(crate) fn template(place: &str, found: impl fmt::Display) -> Self {
         Self::Template { place: place.to_owned(), found: one_line(found) }
     }
@@ -133,6 +144,7 @@ impl fmt::Display for TextError {
             Self::Weights(error) => error.fmt(f),
             Self::Encode { place, found } => write!(f, "{}: the text could not be tokenized: {found}", Line(place)),
             Self::Template { place, found } => write!(f, "{}: chat template: {found}", Line(place)),
+            Self::Grammar { place, found } => write!(f, "{}: {found}", Line(place)),
             Self::Overlap { assistant, target, shared, count } => write!(
                 f,
                 "assistant {assistant}: expected a vocabulary that shares tokens with {target}, \

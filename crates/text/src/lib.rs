@@ -1,10 +1,11 @@
-//! What do tokens mean as bytes? Tokenizers, incremental text, chat templates and stop strings.
+//! What do tokens mean as bytes? Tokenizers, incremental text, chat templates, stop strings and grammars.
 //!
 //! Regular expressions of tokenizers are bounded for the whole process, and so are those of a program that uses
 //! Oniguruma itself.
 //!
 //! The heavy text dependencies enter the workspace here and nowhere else: `tokenizers`, which encodes as the
-//! checkpoints were trained, and `minijinja`, which runs the templates they bring along. Everything that a sequence
+//! checkpoints were trained, `minijinja`, which runs the templates they bring along, and `llguidance`, which says what
+//! a grammar allows. Everything that a sequence
 //! drags along ([`TextStream`], [`StopMatcher`]) can go back to any earlier length, and is then as if it had never gone
 //! further.
 //!
@@ -31,6 +32,7 @@ mod caught;
 mod chat;
 mod error;
 mod export;
+mod grammar;
 mod stop;
 mod stream;
 mod tokenizer;
@@ -41,6 +43,7 @@ pub use caught::caught;
 pub use chat::{AnswerPiece, ChatInput, ChatTemplate, Json, Message, ToolCall, ToolCallReader, ToolFormat, Transcript};
 pub use error::TextError;
 pub use export::{Exported, Marks, gguf_vocabulary};
+pub use grammar::{Allowed, Grammar, GrammarSource, Matcher};
 pub use stop::{Pushed, StopMatcher};
 pub use stream::TextStream;
 pub use tokenizer::{GgufVocabulary, Tokenizer};

@@ -29,9 +29,11 @@ mod sentencepiece;
 mod special;
 
 use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use foretoken_weights::gguf::Metadata;
 
+use crate::grammar::{Grammar, Tables};
 use crate::{TextError, Token};
 pub(crate) use bytes::byte_token;
 pub(crate) use decoding::Decoding;
@@ -55,6 +57,8 @@ pub struct Tokenizer {
     turn_end_tokens: Vec<Token>,
     fingerprint: u64,
     token_bytes_max: usize,
+    grammar_tables: OnceLock<Result<Arc<Tables>, String>>,
+    grammars: Mutex<Vec<Arc<Grammar>>>,
 }
 
 impl Tokenizer {
@@ -132,12 +136,30 @@ impl Tokenizer {
         let fingerprint = parts.spellings.fingerprint();
         let lengths = (0..parts.spellings.len() as Token).map(|token| parts.spellings.bytes(token).len());
         let token_bytes_max = lengths.max().unwrap_or(0).max(1);
-        Self { name: name.to_owned(), turn_end_tokens, fingerprint, token_bytes_max, parts }
+        Self {
+            name: name.to_owned(),
+            turn_end_tokens,
+            fingerprint,
+            token_bytes_max,
+            parts,
+            grammar_tables: OnceLock::new(),
+            grammars: Mutex::default(),
+        }
     }
 
     /// What it was made of.
     pub(crate) fn parts(&self) -> &Parts {
         &self.parts
+    }
+
+    /// What all grammars of the vocabulary share, made when it is first asked for.
+    pub(crate) fn grammar_tables(&self) -> Result<Arc<Tables>, String> {
+        self.grammar_tables.get_or_init(|| Tables::new(self)).clone()
+    }
+
+    /// The grammars that were compiled last.
+    pub(crate) fn grammars(&self) -> &Mutex<Vec<Arc<Grammar>>> {
+        &self.grammars
     }
 
     /// The name that it was loaded under.

@@ -11,6 +11,10 @@ mod bad_input;
 mod chat;
 #[path = "text/export.rs"]
 mod export;
+#[path = "text/grammar_probe.rs"]
+mod grammar_probe;
+#[path = "text/hostile_grammars.rs"]
+mod hostile_grammars;
 #[path = "text/hostile_templates.rs"]
 mod hostile_templates;
 #[path = "text/hostile_tokenizers.rs"]

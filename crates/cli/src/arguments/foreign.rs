@@ -27,7 +27,7 @@ const CACHE: &str = "the cache grows and shrinks by pages, which texts that begi
 const POSITIONS: &str = "positions are as the model's files say";
 const SHIFT: &str = "a text ends where the context is full; --context-shift of chat leaves out old turns";
 const ADAPTERS: &str = "there are no adapters; merge them into the model";
-const GRAMMAR: &str = "texts cannot be held to a grammar or schema yet";
+const GRAMMAR: &str = "grammars are compiled in one way, whoever asks";
 const SAMPLER: &str = "this sampler is not there";
 const BEAMS: &str = "texts are sampled and not searched for";
 const ALWAYS: &str = "it is always so";
@@ -70,8 +70,12 @@ pub const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["--epsilon-cutoff", "--eta-cutoff", "--penalty-alpha", "--no-repeat-ngram-size"], Nothing(SAMPLER)),
     (&["--guidance-scale", "--encoder-repetition-penalty"], Nothing(SAMPLER)),
     (&["--samplers", "--sampling-seq", "--sampler-seq"], Nothing("samplers are applied in transformers' order")),
-    (&["--grammar", "--grammar-file", "-j", "--json-schema", "-jf", "--json-schema-file", "--format",
-        "--guided-decoding-backend", "--structured-outputs-config"], Nothing(GRAMMAR)),
+    (&["-j", "-jf", "--json-schema-file", "--guided-json"], Same("json-schema")),
+    (&["--guided-regex"], Same("regex")),
+    (&["--guided-grammar"], Same("grammar")),
+    (&["--guided-choice"], Like("--choice TEXT, once for each")),
+    (&["--format"], Like("--json-schema FILE; {} is any JSON")),
+    (&["--guided-decoding-backend", "--structured-outputs-config"], Nothing(GRAMMAR)),
     (&["--generation-config", "--override-generation-config"],
         Nothing("generation_config.json of the model's folder is read, and each option is stronger than it")),
     // The model, and where it is computed.

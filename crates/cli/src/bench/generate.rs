@@ -189,7 +189,7 @@ impl Generate {
         speculation.memory.shared = true;
         let settings = Settings {
             model: self.model.settings()?,
-            sampling: self.law.settings(self.temp.first().copied()),
+            sampling: self.law.settings(self.temp.first().copied())?,
             speculation,
             parallel: parallel.iter().copied().max().unwrap_or(1),
         };

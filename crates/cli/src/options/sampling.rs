@@ -7,6 +7,8 @@ use clap::Args;
 use foretoken::settings::{Limit, SamplingSettings};
 use foretoken_speculation::Token;
 
+use super::guided::GuidedOptions;
+use crate::failure::Failure;
 use crate::values::{self, Seed};
 
 /// How the next token is chosen, and when to stop.
@@ -83,19 +85,27 @@ pub struct LawOptions {
     #[arg(short, long, visible_alias = "predict", value_name = "N", default_value = "-1",
         value_parser = values::whole_or_unlimited, allow_negative_numbers = true)]
     pub n_predict: Limit,
+    #[command(flatten)]
+    pub guided: GuidedOptions,
 }
 
 impl SamplingOptions {
     /// The library's settings.
-    pub fn settings(&self) -> SamplingSettings {
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn settings(&self) -> Result<SamplingSettings, Failure> {
         self.law.settings(self.temp)
     }
 }
 
 impl LawOptions {
     /// The library's settings, with this temperature.
-    pub fn settings(&self, temperature: Option<f32>) -> SamplingSettings {
-        SamplingSettings {
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn settings(&self, temperature: Option<f32>) -> Result<SamplingSettings, Failure> {
+        Ok(SamplingSettings {
             temperature,
             top_k: self.top_k,
             top_p: self.top_p,
@@ -113,7 +123,8 @@ impl LawOptions {
             ignore_eos: self.ignore_eos,
             special: self.special,
             seed: self.seed.and_then(|Seed(seed)| seed),
+            guided: self.guided.settings()?,
             n_best: 1,
-        }
+        })
     }
 }

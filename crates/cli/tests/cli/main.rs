@@ -16,6 +16,7 @@ mod documentation;
 mod endurance;
 mod faults;
 mod generate;
+mod guided;
 mod help;
 mod hub;
 mod logits;

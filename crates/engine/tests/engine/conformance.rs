@@ -2,7 +2,7 @@
 
 use foretoken_engine::BudgetKind;
 use foretoken_speculation::{Promise, Sampling};
-use foretoken_testkit::conform::{Case, Setting, cases, drafters, exact, law_error, selections};
+use foretoken_testkit::conform::{Case, Form, Setting, cases, drafters, exact, law_error, selections};
 use foretoken_testkit::table::Table;
 
 /// Targets: easy to guess, hard to guess, with a long memory.
@@ -77,7 +77,8 @@ fn rejection_and_block_are_exact_where_the_law_is_a_point_mass() {
 #[test]
 fn the_law_of_a_constrained_text_is_the_targets_without_what_is_forbidden() {
     let (table, sampling) = (Table::dense(4, 2, 14), Sampling { temperature: 1.2, ..Sampling::default() });
-    let case = Case { target: (14, 4, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, constrained: true };
+    let case =
+        Case { target: (14, 4, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, form: Form::Forbidding };
     for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
         for drafter in &drafters() {
             let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };
@@ -97,7 +98,7 @@ fn the_law_of_the_text_is_the_targets_under_every_promise() {
     ] {
         let table = Table::seeded(3, 2, seed);
         let case =
-            Case { target: (seed, 3, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, constrained: false };
+            Case { target: (seed, 3, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, form: Form::Free };
         for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
             for drafter in &all {
                 for budget in [BudgetKind::Fixed { nodes: 2 }, BudgetKind::Auto { nodes_max: 2 }] {

@@ -11,7 +11,7 @@ use foretoken_engine::{BudgetKind, Engine, Event, ExecutorScorer, Race, Request,
 use foretoken_speculation::{
     Ask, Chance, Drafter, Needs, News, Opening, Promise, Proposal, Sampling, SequenceId, Token,
 };
-use foretoken_testkit::conform::{Case, Registered, Setting, law_error};
+use foretoken_testkit::conform::{Case, Form, Registered, Setting, law_error};
 use foretoken_testkit::oracle::decode;
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
@@ -283,7 +283,7 @@ fn failures_keep_the_law() {
             sampling: Sampling::default(),
             seed: 0,
             tokens_max: 4,
-            constrained: false,
+            form: Form::Free,
         };
         for promise in [Promise::Rejection, Promise::Block] {
             let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };

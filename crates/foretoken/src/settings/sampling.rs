@@ -4,15 +4,17 @@
 //! is kept ([`DecidedSampling`]), because a model's file changes texts without anybody having asked for it.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use foretoken_speculation::{Sampling, Token};
-use foretoken_text::Tokenizer;
+use foretoken_text::{Grammar, Tokenizer};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Error;
 use crate::error::{Message, within};
 use crate::models::Opened;
+use crate::settings::GuidedSettings;
 
 /// A number of tokens, or none for no limit, which is written -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,8 @@ pub struct SamplingSettings {
     pub special: bool,
     /// Seed of all chance; `None`: a random one.
     pub seed: Option<u64>,
+    /// The form that the text has to have, if any.
+    pub guided: GuidedSettings,
     /// Answers to each prompt, 1 to 256. Each has a seed of its own ([`seed_of_answer`](crate::seed_of_answer)), the
     /// first this one.
     pub n_best: usize,
@@ -106,6 +110,7 @@ impl Default for SamplingSettings {
             ignore_eos: false,
             special: false,
             seed: None,
+            guided: GuidedSettings::default(),
             n_best: 1,
         }
     }
@@ -129,6 +134,8 @@ pub struct FromModel {
 pub struct DecidedSampling {
     /// The law, for the engine.
     pub sampling: Sampling,
+    /// The form that the text has to have, if any, for the tokenizer that it was decided with.
+    pub grammar: Option<Arc<Grammar>>,
     /// The settings, with a value for each that was left open.
     pub settings: SamplingSettings,
     /// The settings as they were given.
@@ -193,7 +200,8 @@ impl SamplingSettings {
     /// The law: these settings, then the model's own files, then llama.cpp's defaults. A seed that is open is drawn.
     ///
     /// # Errors
-    /// The model's files or these settings hold a value out of its range, or there are stop strings and no tokenizer.
+    /// The model's files or these settings hold a value out of its range, there are stop strings and no tokenizer, or
+    /// the form of the text cannot be kept to ([`GuidedSettings`]).
     pub fn decided(&self, model: &Opened, tokenizer: Option<&Tokenizer>) -> Result<DecidedSampling, Error> {
         if tokenizer.is_none() && !self.stop.is_empty() {
             let expected = ": expected a model with a tokenizer, found one without";
@@ -249,6 +257,7 @@ impl SamplingSettings {
                 ),
             });
         }
+        let grammar = self.guided.compiled(tokenizer, &sampling)?;
         let settings = Self {
             temperature: Some(temperature),
             top_k: Some(top_k),
@@ -261,9 +270,8 @@ impl SamplingSettings {
             seed: Some(self.seed.unwrap_or_else(|| RandomState::new().hash_one(0) >> 32)),
             ..self.clone()
         };
-        let Decider { decided_by_model, from_model } = decider;
-        let (asked, file) = (self.clone(), own.file.clone());
-        Ok(DecidedSampling { sampling, settings, asked, decided_by_model, from_model, file })
+        let (Decider { decided_by_model, from_model }, file) = (decider, own.file.clone());
+        Ok(DecidedSampling { sampling, grammar, settings, asked: self.clone(), decided_by_model, from_model, file })
     }
 }
 

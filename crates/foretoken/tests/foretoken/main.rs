@@ -8,6 +8,7 @@ mod conversations;
 mod file_probe;
 mod files;
 mod generators;
+mod guided;
 mod prompt_cache;
 mod threads;
 mod users;

@@ -39,6 +39,10 @@ impl ChatAsk {
         bytes += tools.as_ref().map_or(0, |tools| tools.get().len());
         let tools = tools.map(|tools| tools_of(tools.get())).transpose()?.filter(|tools| !tools.is_empty());
         let calls = tool_choice(fields, tools.is_some())?;
+        if let (Some(guided), true) = (&ask.guided, calls && tools.is_some()) {
+            let why = "calls have a form of their own; \"tool_choice\": \"none\" leaves it out";
+            return Err(ApiError::unsupported(guided.field(), format!("expected none beside tools, found one: {why}")));
+        }
         let parallel_calls = fields.truth("parallel_tool_calls")?.unwrap_or(true);
         let wanted = fields.truth("logprobs")?.unwrap_or(false);
         let tops = fields.count("top_logprobs", 0, TOPS_MAX)?;
@@ -75,14 +79,13 @@ impl ChatAsk {
         key: u64,
         limit: &TextLimit,
     ) -> Result<Vec<Request>, ApiError> {
-        let of = |error: Error| ApiError::of(&error);
         limit.check("messages", self.bytes)?;
         let format = self.format(prompter);
         if self.input.tools.is_some() && prompter.chat_template().is_ok() && format.is_none() {
             let why = "the model's chat template says nothing of tools";
             return Err(ApiError::unsupported("tools", format!("expected none, found some: {why}")));
         }
-        let decided = prompter.decide(&self.ask.sampling).map_err(of)?;
+        let decided = self.ask.decide(prompter)?;
         if let (Some(tops), None) = (self.ask.log_probabilities, self.ask.stream) {
             limit.check_values(self.ask.best_of, self.ask.sampling.tokens_max.0, tops)?;
         }

@@ -1,7 +1,7 @@
 //! Known fields that would change the text and are not possible here.
 //!
-//! Ignoring them would answer another question than was asked. Values that ask for nothing (`"mirostat": 0`,
-//! `"response_format": {"type": "text"}`) are let through.
+//! Ignoring them would answer another question than was asked. Values that ask for nothing (`"mirostat": 0`) are let
+//! through.
 
 use serde_json::Value;
 
@@ -38,28 +38,13 @@ fn one(value: &Value) -> bool {
     value.as_f64() == Some(1.0)
 }
 
-fn text_format(value: &Value) -> bool {
-    value.get("type").is_some_and(|kind| kind == "text")
-}
-
 fn text_alone(value: &Value) -> bool {
     value.as_array().is_some_and(|all| all.iter().all(|one| one == "text"))
 }
 
-const GRAMMAR: &str = "texts cannot be held to a grammar or schema yet";
 const SAMPLER: &str = "this sampler is not there";
 
-const REFUSED: [Refused; 43] = [
-    ("response_format", text_format, GRAMMAR),
-    ("grammar", empty, GRAMMAR),
-    ("json_schema", empty, GRAMMAR),
-    ("guided_json", empty, GRAMMAR),
-    ("guided_regex", empty, GRAMMAR),
-    ("guided_choice", empty, GRAMMAR),
-    ("guided_grammar", empty, GRAMMAR),
-    ("structured_outputs", empty, GRAMMAR),
-    ("regex", empty, GRAMMAR),
-    ("ebnf", empty, GRAMMAR),
+const REFUSED: [Refused; 33] = [
     ("suffix", empty, "a text is gone on with at its end; nothing can be inserted before a suffix"),
     ("functions", empty, "use tools"),
     ("function_call", empty, "use tools and tool_choice"),

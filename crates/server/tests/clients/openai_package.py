@@ -163,7 +163,7 @@ class Errors(unittest.TestCase):
             "top_p": {"top_p": 2},
             "n": {"n": 0},
             "stop": {"stop": [""]},
-            "response_format": {"response_format": {"type": "json_object"}},
+            "response_format.type": {"response_format": {"type": "jsonish"}},
             "tool_choice": {"tools": [TOOL], "tool_choice": "required"},
             "messages": {"messages": []},
             "top_logprobs": {"logprobs": True, "top_logprobs": 30},

@@ -28,7 +28,7 @@ fn written(more: Value) -> Vec<u64> {
 fn objects_are_openais() {
     let answer = ask(json!({ "max_tokens": 5, "speculative.n_max": 0 }));
     let names: Vec<&String> = answer.as_object().expect("an object").keys().collect();
-    let expected = ["choices", "created", "id", "model", "object", "system_fingerprint", "timings", "usage"];
+    let expected = ["id", "object", "created", "model", "system_fingerprint", "choices", "usage", "timings"];
     assert_eq!(names, expected);
     assert_eq!((&answer["object"], &answer["model"]), (&json!("text_completion"), &json!("demo-target")));
     assert!(answer["id"].as_str().is_some_and(|id| id.starts_with("cmpl-")));
@@ -217,9 +217,12 @@ fn tokens_and_texts_are_each_others() {
 fn what_is_not_possible_is_refused_by_name() {
     for (field, value) in [
         ("suffix", json!("the end")),
-        ("response_format", json!({ "type": "json_object" })),
+        ("response_format", json!("json_object")),
         ("grammar", json!("root ::= x")),
-        ("guided_json", json!({ "type": "object" })),
+        ("guided_json", json!({ "type": "objects" })),
+        ("regex", json!("(a")),
+        ("ebnf", json!("root = 5")),
+        ("guided_choice", json!([""])),
         ("mirostat", json!(2)),
         ("use_beam_search", json!(true)),
         ("logit_bias", json!({ "9000": 1 })),

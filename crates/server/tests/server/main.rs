@@ -12,6 +12,7 @@ mod client;
 mod ends;
 mod fields;
 mod guards;
+mod guided;
 mod house;
 mod limits;
 mod log;

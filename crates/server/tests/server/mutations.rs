@@ -52,7 +52,7 @@ const NASTY: [&str; 34] = [
 ];
 
 /// Fields that the server reads, and some that it does not.
-const NAMES: [&str; 60] = [
+const NAMES: [&str; 65] = [
     "prompt",
     "messages",
     "model",
@@ -88,6 +88,11 @@ const NAMES: [&str; 60] = [
     "tool_choice",
     "parallel_tool_calls",
     "response_format",
+    "json_schema",
+    "regex",
+    "guided_json",
+    "guided_choice",
+    "structured_outputs",
     "speculative",
     "speculative.type",
     "speculative.n_max",

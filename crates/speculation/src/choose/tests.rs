@@ -26,7 +26,8 @@ const PASS: PassSoFar = PassSoFar { rows: 1, context: 9, rate: 1.0 };
 fn chosen(promise: Promise, policy: Policy<'_>, candidates: &DraftTree, nodes_max: usize) -> DraftTree {
     let (experience, mut candidates, mut tree) = (Experience::default(), candidates.clone(), DraftTree::new());
     let (candidates, tree_of) = (&mut candidates, &mut tree);
-    let choice = Choice { promise, policy, nodes_max, experience: &experience, candidates, tree: tree_of };
+    let choice =
+        Choice { promise, policy, nodes_max, constraint: None, experience: &experience, candidates, tree: tree_of };
     choose(&mut [choice], &costs(), PASS);
     tree
 }
@@ -208,6 +209,48 @@ fn a_guess_is_verified_if_it_is_worth_its_row() {
     assert!(chosen(Promise::Exact, Policy::ByCost, &candidates, 0).is_empty());
 }
 
+/// Forbids one token everywhere.
+struct Never(Token);
+
+impl crate::Constraint for Never {
+    fn mask(&mut self, logits: &mut [f32]) {
+        logits[self.0 as usize] = f32::NEG_INFINITY;
+    }
+
+    fn accept(&mut self, token: Token) -> bool {
+        token != self.0
+    }
+
+    fn roll_back(&mut self, _: usize) {}
+
+    fn duplicate(&self) -> Box<dyn crate::Constraint> {
+        Box::new(Never(self.0))
+    }
+}
+
+#[test]
+fn what_is_forbidden_costs_no_row_unless_it_was_drawn() {
+    let mut candidates = DraftTree::new();
+    chain(&mut candidates, None, &[1, 2, 3], 0, 0.9);
+    chain(&mut candidates, None, &[2, 1], 1, 0.9);
+    let law = candidates.add_law(Law::point(2));
+    candidates.offer(None, 2, Proposal::Drawn(law), 2);
+    let (constraint, experience) = (Constrained::new(Box::new(Never(2))), Experience::default());
+    let chosen = |promise, policy, constraint| {
+        let (mut candidates, mut tree) = (candidates.clone(), DraftTree::new());
+        let (candidates, tree_of) = (&mut candidates, &mut tree);
+        let choice =
+            Choice { promise, policy, nodes_max: 9, constraint, experience: &experience, candidates, tree: tree_of };
+        choose(&mut [choice], &costs(), PASS);
+        paths(&tree)
+    };
+    for policy in [Policy::Most, Policy::ByCost] {
+        assert_eq!(chosen(Promise::Exact, policy, None).len(), 5);
+        assert_eq!(chosen(Promise::Exact, policy, Some(&constraint)), [[1]]);
+        assert_eq!(chosen(Promise::Rejection, policy, Some(&constraint)), [[2], [1]]);
+    }
+}
+
 #[test]
 fn a_dip_is_no_reason_to_stop() {
     let mut candidates = DraftTree::new();
@@ -219,7 +262,7 @@ fn a_dip_is_no_reason_to_stop() {
     for (nodes_max, expected) in [(2, 1), (6, 6)] {
         let (candidates, tree) = (&mut candidates.clone(), &mut tree);
         let (promise, policy) = (Promise::Exact, Policy::ByCost);
-        let choice = Choice { promise, policy, nodes_max, experience: &experience, candidates, tree };
+        let choice = Choice { promise, policy, nodes_max, constraint: None, experience: &experience, candidates, tree };
         choose(&mut [choice], &costs, PASS);
         assert_eq!(tree.len(), expected);
     }
@@ -236,7 +279,7 @@ fn sequences_of_a_pass_compete_for_its_rows() {
         let [first, second] = &mut trees;
         let choice = |candidates, tree| {
             let (promise, policy) = (Promise::Exact, Policy::ByCost);
-            Choice { promise, policy, nodes_max: 9, experience: &experience, candidates, tree }
+            Choice { promise, policy, nodes_max: 9, constraint: None, experience: &experience, candidates, tree }
         };
         let mut choices = [choice(&mut good, first), choice(&mut poor, second)];
         choose(&mut choices, &costs(), PassSoFar { rows: 2, rate, ..PASS });

@@ -27,6 +27,11 @@ pub trait Constraint: Send {
 
     /// The same constraint after the same tokens, to be used by somebody else.
     fn duplicate(&self) -> Box<dyn Constraint>;
+
+    /// Why nothing may come next, where that is no part of the grammar: it has run into a limit, say.
+    fn failure(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The constraint of one sequence, at its pending token.
@@ -75,6 +80,17 @@ impl Constrained {
         if !is_there {
             logits.fill(f32::NEG_INFINITY);
         }
+    }
+
+    /// Whether a text may go on with these tokens.
+    pub fn allows(&self, path: &[Token]) -> bool {
+        self.walk(|walk| walk.go_to(path))
+    }
+
+    /// Why nothing may follow the path that was asked for last, where the constraint itself has failed.
+    pub fn failure(&self) -> Option<String> {
+        let walk = self.0.borrow();
+        if walk.is_broken { Some("the constraint panicked".to_string()) } else { walk.constraint.failure() }
     }
 
     /// These tokens were written: the last of them is the pending token now. False if one of them may not be written,

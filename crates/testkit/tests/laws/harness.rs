@@ -190,7 +190,7 @@ impl<'a> Setup<'a> {
             drafter.draft(&mut [ask], chance);
         }
         let (promise, policy) = (self.promise, self.policy);
-        let choice = Choice { promise, policy, nodes_max, experience, candidates, tree };
+        let choice = Choice { promise, policy, nodes_max, constraint: None, experience, candidates, tree };
         (self.choose)(&mut [choice], self.costs, PassSoFar { rows: 1, context: tokens.len(), rate });
         assert!(tree.len() <= nodes_max, "{} nodes in a tree of {nodes_max}", tree.len());
         let mut path = Vec::new();

@@ -249,9 +249,9 @@ fn choosy(choices: &mut [Choice<'_>], _: &Costs, _: PassSoFar) {
 fn weighing_draws(choices: &mut [Choice<'_>], costs: &Costs, pass: PassSoFar) {
     for choice in choices {
         let (mut weighed, whole) = (DraftTree::new(), choice.candidates.clone());
-        let Choice { policy, nodes_max, experience, .. } = *choice;
+        let Choice { policy, nodes_max, constraint, experience, .. } = *choice;
         let (promise, candidates, tree) = (Promise::Exact, &mut whole.clone(), &mut weighed);
-        choose(&mut [Choice { promise, policy, nodes_max, experience, candidates, tree }], costs, pass);
+        choose(&mut [Choice { promise, policy, nodes_max, constraint, experience, candidates, tree }], costs, pass);
         let is_kept = |node| {
             let path = whole.path(node);
             path.iter().try_fold(None, |at, token| weighed.child(at, *token).map(Some)).is_some()

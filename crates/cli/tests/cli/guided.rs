@@ -1,0 +1,84 @@
+//! Guided texts on the command line: each form by its option, in generate, check and chat; what is said of a text that
+//! was cut, and of forms that cannot be.
+
+use serde_json::Value;
+
+use crate::{file, run, run_with};
+
+const SCHEMA: &str = r#"{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9},
+    "old": {"type": "boolean"}}, "required": ["name", "old"], "additionalProperties": false}"#;
+
+fn generate(words: &[&str]) -> String {
+    let out = run(&[&["generate", "the little dog", "-s", "7"], words].concat()).ok();
+    out.strip_suffix('\n').expect("a line end behind the text").to_string()
+}
+
+fn is_valid(text: &str) -> bool {
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+    value["name"].as_str().is_some_and(|name| name.chars().count() <= 9) && value["old"].is_boolean()
+}
+
+#[test]
+fn each_form_has_its_option() {
+    let (_folder, schema) = file("schema.json", SCHEMA);
+    let text = generate(&["--json-schema", SCHEMA]);
+    assert!(is_valid(&text), "{text}");
+    assert_eq!(generate(&["-j", &schema]), text);
+    assert_eq!(generate(&["-jf", &schema, "--spec-type", "none"]), text);
+    assert!(is_valid(&generate(&["--json-schema", SCHEMA, "--json-whitespace"])));
+    assert!(["a dog", "a cat"].contains(&generate(&["--choice", "a dog", "--choice", "a cat"]).as_str()));
+    assert_eq!(generate(&["--regex", "[x]{3}(y|z)"])[..3], *"xxx");
+    let (_gbnf_folder, gbnf) = file("grammar.gbnf", "root ::= \"(\" root \")\" | \"o\"\n");
+    let lark = "start: \"(\" start \")\" | \"o\"";
+    let (_folder, grammar) = file("grammar.lark", lark);
+    let text = generate(&["--grammar-file", &grammar]);
+    assert!(text.trim_matches(['(', ')']) == "o", "{text}");
+    assert_eq!(generate(&["--grammar", lark]), text);
+    assert_eq!(generate(&["--grammar-file", &gbnf]), text);
+}
+
+#[test]
+fn guided_texts_are_checked() {
+    let (_folder, prompts) = file("prompts.txt", "once upon a time\nthe little dog\n");
+    let line =
+        ["check", "--prompts", &prompts, "-n", "60", "-s", "3", "--json-schema", SCHEMA, "--spec-type", "suffix+draft"];
+    let found = run(&line);
+    assert!(found.out.contains("2") && found.code == 0, "{} {}", found.out, found.err);
+}
+
+#[test]
+fn a_cut_text_is_said_to_be_cut() {
+    let found = run(&["generate", "the little dog", "-s", "7", "-n", "2", "--json-schema", SCHEMA]);
+    assert!(found.err.contains("note: the text was cut by -n, --n-predict and is not whole"), "{}", found.err);
+    let found = run(&["generate", "the little dog", "-s", "7", "-n", "2"]);
+    assert!(!found.err.contains("not whole"), "{}", found.err);
+}
+
+#[test]
+fn forms_that_cannot_be_are_refused_by_their_option() {
+    for (words, expected) in [
+        (
+            &["--json-schema", r#"{"properties": {"a": {"not": {}}}}"#][..],
+            "--json-schema: #/properties/a: expected what can",
+        ),
+        (&["--json-schema", "no-such-file"], "no-such-file: "),
+        (&["--regex", "("], "--regex: "),
+        (&["--regex", "a", "--choice", "b"], "--regex: expected one form of the text, found --choice beside it"),
+        (
+            &["--json-schema", "{}", "--ignore-eos"],
+            "--json-schema: expected tokens that end a text, found none (--ignore-eos",
+        ),
+        (&["--format", "json"], "--format: expected --json-schema FILE"),
+    ] {
+        let found = run(&[&["generate", "the little dog"], words].concat());
+        assert!(found.code != 0 && found.err.contains(expected), "{words:?}: {}", found.err);
+    }
+}
+
+#[test]
+fn a_chat_answers_in_the_form() {
+    let line = ["chat", "-s", "7", "--choice", "yes", "--choice", "no"];
+    let out = run_with(&line, &[], "is the dog red?\nis the cat red?\n").ok();
+    let answers: Vec<&str> = out.lines().filter(|line| !line.is_empty()).collect();
+    assert!(answers.len() == 2 && answers.iter().all(|answer| ["yes", "no"].contains(answer)), "{out}");
+}

@@ -1,0 +1,122 @@
+//! Grammars as constraints: a matcher of `text` becomes what laws are masked by.
+//!
+//! `text` says which tokens may come next and whether the text may end; which tokens end it is the request's to say.
+//! Here the two are put together: end tokens are allowed exactly where the grammar may end, and where it can only end,
+//! they are all that is left. Left out: the walk from node to node of a draft tree (`speculation`).
+
+use std::sync::Arc;
+
+use foretoken_speculation::{Constrained, Constraint, Token};
+use foretoken_text::{Grammar, Matcher};
+
+use crate::faults::{Fault, is_made};
+
+/// The constraint of a text of this grammar that has not begun, with the tokens that end it.
+pub fn guided(grammar: &Arc<Grammar>, end_tokens: &[Token]) -> Constrained {
+    Constrained::new(Box::new(Guided { matcher: grammar.matcher(), ends: end_tokens.into(), ended: 0 }))
+}
+
+/// A text of a grammar, and its end.
+struct Guided {
+    matcher: Matcher,
+    ends: Arc<[Token]>,
+    /// End tokens that were accepted; nothing but more of them may follow.
+    ended: usize,
+}
+
+impl Guided {
+    fn may_end(&mut self) -> bool {
+        self.ended > 0 || self.matcher.may_end()
+    }
+
+    /// Masks what a text may not go on with; the end tokens, too, as if they were tokens like others.
+    fn mask_text(&mut self, logits: &mut [f32]) {
+        match self.matcher.allowed() {
+            Ok(allowed) if self.ended == 0 => allowed.mask(logits),
+            _ => logits.fill(f32::NEG_INFINITY),
+        }
+    }
+}
+
+impl Constraint for Guided {
+    fn mask(&mut self, logits: &mut [f32]) {
+        let end_logits: Vec<Option<f32>> = self.ends.iter().map(|end| logits.get(*end as usize).copied()).collect();
+        if is_made(Fault::MaskOfParent) {
+            self.matcher.parent().allowed().expect("within the limits").mask(logits);
+        } else {
+            self.mask_text(logits);
+        }
+        let may_end = self.may_end();
+        for (end, logit) in self.ends.iter().zip(end_logits) {
+            if let Some(place) = logits.get_mut(*end as usize) {
+                *place = logit.filter(|_| may_end).unwrap_or(f32::NEG_INFINITY);
+            }
+        }
+    }
+
+    fn accept(&mut self, token: Token) -> bool {
+        if self.ends.contains(&token) {
+            let may_end = self.may_end();
+            self.ended += usize::from(may_end);
+            return may_end;
+        }
+        self.ended == 0 && self.matcher.accept(token)
+    }
+
+    fn roll_back(&mut self, tokens: usize) {
+        let of_end = tokens.min(self.ended);
+        self.ended -= of_end;
+        if !is_made(Fault::GrammarNotTakenBack) {
+            self.matcher.roll_back(tokens - of_end);
+        }
+    }
+
+    fn duplicate(&self) -> Box<dyn Constraint> {
+        Box::new(Guided { matcher: self.matcher.duplicate(), ends: Arc::clone(&self.ends), ended: self.ended })
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.matcher.failure().map(str::to_string)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foretoken_text::{GgufVocabulary, GrammarSource, Tokenizer};
+
+    use super::*;
+
+    /// What is left of a row of equal logits.
+    fn left(constraint: &Constrained, path: &[Token], len: usize) -> Vec<Token> {
+        let mut row = vec![1.0; len];
+        constraint.mask(path, &mut row);
+        (0..len as Token).filter(|token| row[*token as usize] == 1.0).collect()
+    }
+
+    #[test]
+    fn a_text_ends_where_its_grammar_may_and_nowhere_else() {
+        let words = ["a", "b", "ab", "<end>", "<stop>", "c"];
+        let vocabulary = GgufVocabulary {
+            model: "llama".into(),
+            tokens: words.map(String::from).to_vec(),
+            scores: vec![0.0; words.len()],
+            token_types: words.iter().map(|word| if word.starts_with('<') { 3 } else { 1 }).collect(),
+            ..GgufVocabulary::default()
+        };
+        let tokenizer = Tokenizer::from_gguf_vocabulary("toy", &vocabulary).expect("a good one");
+        let grammar = Grammar::compile(&tokenizer, &GrammarSource::Regex("a(ba?)?".into())).expect("a good one");
+        let constraint = guided(&grammar, &[3, 4]);
+        assert_eq!(left(&constraint, &[], 6), [0, 2]);
+        assert_eq!(left(&constraint, &[0], 6), [1, 3, 4]);
+        assert_eq!(left(&constraint, &[0, 1], 6), [0, 3, 4]);
+        assert_eq!(left(&constraint, &[2, 0], 6), [3, 4], "it can only end");
+        assert_eq!(left(&constraint, &[2, 0, 3], 6), [3, 4], "it has ended");
+        assert_eq!(left(&constraint, &[1], 6), [0; 0], "no such path");
+        assert_eq!(left(&constraint, &[0], 2), [1], "a draft model's row is shorter");
+        assert_eq!(left(&constraint, &[2], 9), [0, 3, 4], "or longer");
+        assert!(constraint.advance(&[0]));
+        let copy = constraint.clone();
+        assert!(constraint.advance(&[1, 3]) && !constraint.advance(&[0]));
+        assert_eq!(left(&copy, &[], 6), [1, 3, 4], "a copy stays");
+    }
+}

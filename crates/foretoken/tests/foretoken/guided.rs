@@ -1,0 +1,122 @@
+//! Guided texts of the demo model: each is of its form, and the same with and without drafters; what cannot be is
+//! refused before anything is written.
+#![cfg(feature = "demo")]
+
+use foretoken::settings::{GuidedSettings, SamplingSettings};
+use foretoken::{Answer, Error, FinishReason, Generator, Origin, Request, Settings};
+use serde_json::Value;
+
+const SCHEMA: &str = r#"{
+    "type": "object",
+    "properties": {
+        "name": { "type": "string", "minLength": 1, "maxLength": 12 },
+        "kind": { "enum": ["dog", "cat", null] },
+        "age": { "type": "integer", "minimum": 0, "maximum": 30 },
+        "friends": { "type": "array", "items": { "type": "string", "pattern": "^[a-z]{2,6}$" }, "maxItems": 3 }
+    },
+    "required": ["name", "kind", "age", "friends"],
+    "additionalProperties": false
+}"#;
+
+/// Whether a text is of the schema, by its own words.
+fn is_valid(text: &str) -> bool {
+    let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return false };
+    let in_order = fields.keys().eq(["name", "kind", "age", "friends"]);
+    let name = fields["name"].as_str().is_some_and(|name| (1..=12).contains(&name.chars().count()));
+    let kind = fields["kind"].is_null() || ["dog", "cat"].iter().any(|kind| fields["kind"] == *kind);
+    let age = fields["age"].as_u64().is_some_and(|age| age <= 30);
+    let friends = fields["friends"].as_array().is_some_and(|friends| {
+        let is_name = |name: &str| (2..=6).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_lowercase());
+        friends.len() <= 3 && friends.iter().all(|friend| friend.as_str().is_some_and(is_name))
+    });
+    in_order && name && kind && age && friends
+}
+
+fn guided(guided: GuidedSettings, temperature: f32, seed: u64) -> SamplingSettings {
+    let tokens_max = 200.into();
+    SamplingSettings { guided, temperature: Some(temperature), seed: Some(seed), tokens_max, ..Default::default() }
+}
+
+fn schema() -> GuidedSettings {
+    GuidedSettings { json_schema: Some(SCHEMA.to_string()), ..GuidedSettings::default() }
+}
+
+fn run(generator: &mut Generator, requests: Vec<Request>) -> Vec<Answer> {
+    generator.run::<Error>(requests, &mut |_, _| Ok(true)).expect("they run")
+}
+
+#[test]
+fn each_text_of_a_schema_is_valid_and_the_same_without_drafters() {
+    let mut settings = Settings { parallel: 4, ..Settings::default() };
+    settings.speculation.spec_type = "draft+suffix+lookup".parse().expect("these are there");
+    let mut generator = Generator::open(&settings).expect("the demo model opens");
+    let mut requests = Vec::new();
+    for (temperature, seed) in [(0.0, 0), (0.8, 1), (0.8, 2), (1.5, 3), (1.5, 4), (3.0, 5)] {
+        let decided = generator.prompter.decide(&guided(schema(), temperature, seed)).expect("a good schema");
+        let again = generator.prompter.decide(&guided(schema(), temperature, seed)).expect("a good schema");
+        let (first, second) = (decided.grammar.clone().expect("one"), again.grammar.expect("one"));
+        assert!(std::sync::Arc::ptr_eq(&first, &second), "it is compiled once");
+        requests.push(generator.prompter.request_by("the little dog", &decided).expect("it can be asked"));
+    }
+    let plain = |request: &Request| Request { drafters: Vec::new(), ..request.clone() };
+    let plain = run(&mut generator, requests.iter().map(plain).collect());
+    let drafted = run(&mut generator, requests);
+    for (plain, drafted) in plain.iter().zip(&drafted) {
+        assert_eq!((plain.ids(), &plain.text), (drafted.ids(), &drafted.text));
+        assert!(matches!(plain.reason, Some(FinishReason::EndToken(_))), "{plain:?}");
+        assert!(is_valid(&plain.text), "{}", plain.text);
+    }
+    let drafts: usize =
+        drafted.iter().flat_map(|answer| &answer.emitted).filter(|token| token.origin != Origin::Target).count();
+    assert!(drafts > 0, "nothing was drafted");
+}
+
+#[test]
+fn each_form_has_its_setting() {
+    let mut generator = Generator::open(&Settings::default()).expect("the demo model opens");
+    let some = |text: &str| Some(text.to_string());
+    let none = GuidedSettings::default;
+    let of = |guided_by: GuidedSettings, is_one: fn(&str) -> bool, generator: &mut Generator| {
+        let decided = generator.prompter.decide(&guided(guided_by, 1.0, 9)).expect("a good form");
+        let request = generator.prompter.request_by("the little dog", &decided).expect("it can be asked");
+        let answers = run(generator, vec![request]);
+        assert!(is_one(&answers[0].text), "{:?}", answers[0].text);
+    };
+    of(
+        GuidedSettings { regex: some("[ab]{3}c"), ..none() },
+        |text| text.len() == 4 && text.ends_with('c'),
+        &mut generator,
+    );
+    of(
+        GuidedSettings { grammar: some("start: \"a\" start \"b\" | \"c\""), ..none() },
+        |text| text.contains('c'),
+        &mut generator,
+    );
+    let choices = vec!["yes".to_string(), "no".to_string()];
+    of(GuidedSettings { choices, ..none() }, |text| ["yes", "no"].contains(&text), &mut generator);
+}
+
+#[test]
+fn what_cannot_be_kept_to_is_refused_by_its_setting() {
+    let generator = Generator::open(&Settings::default()).expect("the demo model opens");
+    let refused = |settings: SamplingSettings| generator.prompter.decide(&settings).expect_err("refused").to_string();
+    let bad =
+        GuidedSettings { json_schema: Some(r#"{"properties": {"a": {"not": {}}}}"#.into()), ..Default::default() };
+    let said = refused(guided(bad, 0.0, 0));
+    assert!(said.starts_with("json_schema: #/properties/a: expected what can be enforced, found: "), "{said}");
+    let said = refused(SamplingSettings { ignore_eos: true, ..guided(schema(), 0.0, 0) });
+    assert!(said.starts_with("json_schema: expected tokens that end a text, found none (ignore_eos"), "{said}");
+}
+
+#[test]
+fn a_run_is_repeated_from_its_record() {
+    let settings = Settings { sampling: guided(schema(), 0.9, 11), ..Settings::default() };
+    let mut generator = Generator::open(&settings).expect("the demo model opens");
+    let request = generator.request("the little dog").expect("it can be asked");
+    let first = run(&mut generator, vec![request]);
+    let record = serde_json::to_string(&generator.record()).expect("it can be written");
+    drop(generator);
+    let mut generator = Generator::repeat(&serde_json::from_str(&record).expect("and read")).expect("it opens");
+    let request = generator.request("the little dog").expect("it can be asked");
+    assert_eq!(run(&mut generator, vec![request])[0].text, first[0].text);
+}

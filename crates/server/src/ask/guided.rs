@@ -1,0 +1,139 @@
+//! The form that an answer has to have: a schema, a regular expression, a grammar, or one of some choices.
+//!
+//! One form has many names: OpenAI's `response_format`, vLLM's `structured_outputs` and, before it, `guided_*`,
+//! llama.cpp's `json_schema` and `grammar`, SGLang's `regex` and `ebnf`. All of them become the library's settings, and
+//! what the library says of these is said of the field that was sent. `strict` is always kept to. Left out: structural
+//! tags.
+
+use foretoken::settings::GuidedSettings;
+
+use crate::error::{ApiError, shown};
+use crate::fields::Fields;
+
+/// A form, and the field that asks for it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Guided {
+    field: String,
+    pub(super) settings: GuidedSettings,
+}
+
+impl Guided {
+    fn new(field: &str, settings: GuidedSettings) -> Self {
+        Self { field: field.to_string(), settings }
+    }
+
+    /// What was said of one of the library's settings, of the field that sets it.
+    pub(super) fn named(&self, error: ApiError) -> ApiError {
+        let is_ours = error.is_of(&["json_schema", "regex", "grammar", "choices"]);
+        if is_ours { error.of_field(&self.field) } else { error }
+    }
+
+    /// The field that asks for it.
+    pub(super) fn field(&self) -> &str {
+        &self.field
+    }
+}
+
+/// Any object: what `json_object` asks for.
+const OBJECT: &str = r#"{"type": "object"}"#;
+
+fn schema(schema: impl Into<String>) -> GuidedSettings {
+    GuidedSettings { json_schema: Some(schema.into()), ..GuidedSettings::default() }
+}
+
+fn grammar(grammar: String) -> GuidedSettings {
+    GuidedSettings { grammar: Some(grammar), ..GuidedSettings::default() }
+}
+
+fn regex(regex: String) -> GuidedSettings {
+    GuidedSettings { regex: Some(regex), ..GuidedSettings::default() }
+}
+
+fn choices(choices: Vec<String>) -> GuidedSettings {
+    GuidedSettings { choices, ..GuidedSettings::default() }
+}
+
+/// The form that a request asks for, if it asks for one.
+pub(super) fn read(fields: &mut Fields) -> Result<Option<Guided>, ApiError> {
+    let mut all: Vec<Guided> = Vec::new();
+    all.extend(response_format(fields)?);
+    if let Some(mut options) = fields.object("structured_outputs")? {
+        let names = ["json", "regex", "choice", "grammar"].map(|name| options.name(name));
+        all.extend(forms(&mut options, ["json", "regex", "choice", "grammar"], names)?);
+        if options.truth("json_object")?.unwrap_or(false) {
+            all.push(Guided::new(&options.name("json_object"), schema(OBJECT)));
+        }
+    }
+    let guided = ["guided_json", "guided_regex", "guided_choice", "guided_grammar"];
+    all.extend(forms(fields, guided, guided.map(str::to_string))?);
+    let others = ["json_schema", "regex", "choices", "grammar"];
+    all.extend(forms(fields, others, others.map(str::to_string))?);
+    if let Some(text) = fields.text("ebnf")?.filter(|text| !text.is_empty()) {
+        all.push(Guided::new("ebnf", grammar(text)));
+    }
+    match &all[..] {
+        [first, second, ..] => {
+            let expected = format!("expected none beside {}, found one: a text has one form", first.field);
+            Err(ApiError::field(&second.field, expected))
+        }
+        _ => Ok(all.pop()),
+    }
+}
+
+/// The forms that stand in these fields: a schema, an expression, a list of choices, and a grammar. Empty ones ask for
+/// nothing.
+fn forms(
+    fields: &mut Fields,
+    [json, expression, list, text]: [&str; 4],
+    names: [String; 4],
+) -> Result<Vec<Guided>, ApiError> {
+    let mut all = Vec::new();
+    if let Some(raw) = fields.raw(json).filter(|raw| !matches!(raw.get(), "\"\"" | "null")) {
+        // vLLM takes the text of a schema, too.
+        let text = serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_string());
+        all.push(Guided::new(&names[0], schema(text)));
+    }
+    if let Some(text) = fields.text(expression)?.filter(|text| !text.is_empty()) {
+        all.push(Guided::new(&names[1], regex(text)));
+    }
+    let found = fields.texts(list)?;
+    if !found.is_empty() {
+        all.push(Guided::new(&names[2], choices(found)));
+    }
+    if let Some(text) = fields.text(text)?.filter(|text| !text.is_empty()) {
+        all.push(Guided::new(&names[3], grammar(text)));
+    }
+    Ok(all)
+}
+
+/// OpenAI's `response_format`; with llama.cpp's schema beside the type, too.
+fn response_format(fields: &mut Fields) -> Result<Option<Guided>, ApiError> {
+    let Some(mut format) = fields.object("response_format")? else { return Ok(None) };
+    let kind = format.text("type")?;
+    let beside = format.raw("schema");
+    match kind.as_deref() {
+        Some("text") => Ok(None),
+        Some("json_object") => {
+            let text = beside.map_or_else(|| OBJECT.to_string(), |schema| schema.get().to_string());
+            Ok(Some(Guided::new("response_format", schema(text))))
+        }
+        Some("json_schema") => {
+            let mut inner = format.object("json_schema")?;
+            let own = inner.as_mut().and_then(|inner| inner.raw("schema"));
+            let place = if own.is_some() { "response_format.json_schema.schema" } else { "response_format.schema" };
+            match own.or(beside) {
+                Some(found) => Ok(Some(Guided::new(place, schema(found.get())))),
+                None => {
+                    Err(ApiError::field("response_format.json_schema.schema", "expected a JSON Schema, found none"))
+                }
+            }
+        }
+        found => {
+            let found = found.map_or("none".to_string(), shown);
+            Err(ApiError::field(
+                "response_format.type",
+                format!("expected text, json_object or json_schema, found {found}"),
+            ))
+        }
+    }
+}

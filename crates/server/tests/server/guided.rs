@@ -1,0 +1,106 @@
+//! Answers that have a form, by every name that a form has.
+
+use serde_json::{Value, json};
+
+use crate::bodies::{texts, with};
+use crate::house::shared;
+
+fn schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": { "sea": { "type": "boolean" }, "depth": { "enum": [10, 200] } },
+        "required": ["sea", "depth"],
+        "additionalProperties": false
+    })
+}
+
+/// The text that a completion gets with these fields, drafted and plain.
+#[track_caller]
+fn text(more: Value) -> String {
+    let plain = json!({ "prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.9, "seed": 4 });
+    let body = with(plain, more);
+    let drafted = texts(&shared().post("/v1/completions", &body).good()).remove(0);
+    let undrafted = with(body, json!({ "speculative.n_max": 0 }));
+    assert_eq!(texts(&shared().post("/v1/completions", &undrafted).good()), [drafted.as_str()]);
+    drafted
+}
+
+#[track_caller]
+fn is_of_the_form(text: &str) {
+    let forms = ["true", "false"].into_iter().flat_map(|sea| ["10", "200"].map(|depth| (sea, depth)));
+    let mut all = forms.map(|(sea, depth)| format!("{{\"sea\":{sea},\"depth\":{depth}}}"));
+    assert!(all.any(|form| form == text), "{text}");
+}
+
+#[test]
+fn schemas_have_many_names() {
+    for field in [
+        json!({ "response_format": { "type": "json_schema", "json_schema": { "name": "x", "strict": true, "schema": schema() } } }),
+        json!({ "response_format": { "type": "json_object", "schema": schema() } }),
+        json!({ "json_schema": schema() }),
+        json!({ "guided_json": schema() }),
+        json!({ "guided_json": schema().to_string() }),
+        json!({ "structured_outputs": { "json": schema() } }),
+    ] {
+        is_of_the_form(&text(field));
+    }
+}
+
+#[test]
+fn expressions_grammars_and_choices_have_many_names() {
+    for field in [json!({ "regex": "[ab]{3}c" }), json!({ "guided_regex": "[ab]{3}c" })] {
+        let text = text(field);
+        assert!(text.len() == 4 && text.ends_with('c'), "{text}");
+    }
+    for field in [
+        json!({ "grammar": "root ::= \"sea\" | \"land\"" }),
+        json!({ "guided_grammar": "start: \"sea\" | \"land\"" }),
+        json!({ "ebnf": "root ::= \"sea\" | \"land\"" }),
+        json!({ "choices": ["sea", "land"] }),
+        json!({ "guided_choice": ["sea", "land"] }),
+        json!({ "structured_outputs": { "choice": ["sea", "land"] } }),
+    ] {
+        let text = text(field);
+        assert!(["sea", "land"].contains(&text.as_str()), "{text}");
+    }
+}
+
+#[test]
+fn chats_have_forms_and_several_answers() {
+    let messages = json!([{ "role": "user", "content": "i want to find a restaurant" }]);
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": schema() } });
+    let body = json!({ "messages": messages, "max_tokens": 60, "n": 3, "seed": 2, "response_format": format });
+    let answer = shared().post("/v1/chat/completions", &body).good();
+    let all = texts(&answer);
+    assert_eq!(all.len(), 3);
+    all.iter().for_each(|text| is_of_the_form(text));
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    // What is cut is told not to be whole.
+    let cut = shared().post("/v1/chat/completions", &with(body.clone(), json!({ "max_tokens": 2 }))).good();
+    assert_eq!(cut["choices"][0]["finish_reason"], "length");
+    let tool = json!({ "type": "function", "function": { "name": "f", "parameters": { "type": "object" } } });
+    let (param, _) = shared().post("/v1/chat/completions", &with(body, json!({ "tools": [tool] }))).error(400);
+    assert_eq!(param.as_deref(), Some("response_format.json_schema.schema"));
+}
+
+#[test]
+fn what_is_wrong_with_a_form_is_said_of_its_field() {
+    for (field, value, param) in [
+        ("response_format", json!({ "type": "structural_tag" }), "response_format.type"),
+        ("response_format", json!({ "type": "json_schema" }), "response_format.json_schema.schema"),
+        (
+            "response_format",
+            json!({ "type": "json_schema", "json_schema": { "schema": { "type": "no" } } }),
+            "response_format.json_schema.schema",
+        ),
+        ("structured_outputs", json!({ "regex": "(" }), "structured_outputs.regex"),
+        ("guided_grammar", json!("start: nothing"), "guided_grammar"),
+    ] {
+        let body = json!({ "prompt": "Once", "max_tokens": 4, field: value });
+        let (found, message) = shared().post("/v1/completions", &body).error(400);
+        assert_eq!(found.as_deref(), Some(param), "{message}");
+        assert!(message.contains("expected") && message.contains("found") && !message.contains('\n'), "{message}");
+    }
+    let two = json!({ "prompt": "Once", "regex": "a", "guided_regex": "a" });
+    assert_eq!(shared().post("/v1/completions", &two).error(400).0.as_deref(), Some("regex"));
+}

@@ -1,0 +1,123 @@
+//! Texts of a grammar: the same with any drafters, of the same law, ended where the grammar ends; and the mistakes that
+//! grammars invite.
+
+use std::sync::Arc;
+
+use foretoken_engine::{BudgetKind, Engine, Event, FinishReason, Race, Request, faults, guided};
+use foretoken_speculation::{Promise, Sampling, Token};
+use foretoken_testkit::conform::{Case, Form, Setting, drafters, exact, law_error, selections};
+use foretoken_testkit::table::{Table, mix};
+use foretoken_testkit::toy::ToyExecutor;
+use foretoken_testkit::vocabulary;
+use foretoken_text::{Grammar, GrammarSource};
+
+/// Forms of texts that may go on for long, with stretches where one string can follow, and one that must end.
+const FORMS: [&str; 4] = ["(aab|ba|bbb?a)*", "(a|b|c)*", "(abc(ab)*ca){2,}b?", "a{7}b|ba{9}"];
+
+/// Cases of one target, whose last token ends a text.
+fn cases(target: (u64, usize, usize)) -> Vec<Case> {
+    let free = Sampling { end_tokens: vec![target.1 as Token - 1], ..Sampling::default() };
+    let samplers = [
+        Sampling { temperature: 0.0, ..free.clone() },
+        free.clone(),
+        Sampling { temperature: 0.7, top_k: 2, ..free.clone() },
+        Sampling { top_p: 0.8, repetition_penalty: 1.3, ..free },
+    ];
+    let case = |(i, (form, sampling)): (usize, (&'static str, Sampling))| {
+        let prompt = (0..1 + i as u64 % 5).map(|j| (mix(i as u64 * 100 + j) % target.1 as u64) as Token).collect();
+        Case { target, prompt, sampling, seed: 70 + i as u64, tokens_max: 25, form: Form::Grammar(form) }
+    };
+    FORMS.into_iter().flat_map(|form| samplers.clone().map(|sampling| (form, sampling))).enumerate().map(case).collect()
+}
+
+/// What differs, over all selections of drafters.
+fn difference() -> Result<(), String> {
+    let all = drafters();
+    for target in [(31, 6, 1), (32, 11, 2)] {
+        for setting in [
+            Setting { batch: 4, ..Setting::plain() },
+            Setting { batch: 16, page_len: 3, budget: BudgetKind::default(), ..Setting::plain() },
+            Setting { batch: 3, budget: BudgetKind::Fixed { nodes: 5 }, states: true, ..Setting::plain() },
+        ] {
+            for drafters in selections(&all) {
+                exact(&cases(target), &setting, &drafters)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn guided_texts_are_the_same_with_any_drafters() {
+    difference().unwrap_or_else(|message| panic!("{message}"));
+}
+
+#[test]
+fn the_mask_of_the_parent_is_caught() {
+    faults::make(faults::Fault::MaskOfParent);
+    assert!(difference().is_err());
+}
+
+#[test]
+fn a_grammar_that_is_not_taken_back_is_caught() {
+    faults::make(faults::Fault::GrammarNotTakenBack);
+    assert!(difference().is_err());
+}
+
+#[test]
+fn the_law_of_a_guided_text_is_the_targets_under_its_mask() {
+    let sampling = Sampling { temperature: 1.2, end_tokens: vec![3], ..Sampling::default() };
+    let table = Table::dense(4, 2, 33);
+    // The enumeration knows no ends: this form has none within three tokens.
+    let form = Form::Grammar("(a|ab|bab){12}");
+    let case = Case { target: (33, 4, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, form };
+    for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
+        for drafter in &drafters() {
+            let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };
+            let error = law_error(&table, &case, &setting, &[drafter]);
+            assert!(error < 1e-6, "{} with {setting:?}: off by {error}", drafter.name);
+        }
+    }
+}
+
+/// Runs requests of toy targets of 6 words: what each wrote, and how it ended.
+fn run(requests: Vec<Request>) -> Vec<(Vec<Token>, Option<FinishReason>)> {
+    let executor = ToyExecutor::new(Table::dense(6, 1, 34), 4, 64, 32);
+    let mut engine = Engine::new(Box::new(executor), 4, usize::MAX);
+    let ids: Vec<_> = requests.into_iter().map(|request| engine.submit(request).expect("a good request")).collect();
+    let mut ends = vec![(Vec::new(), None); ids.len()];
+    while !engine.is_idle() {
+        for event in engine.step(&mut Race) {
+            let of = |sequence| ids.iter().position(|id| *id == sequence).expect("one of these");
+            match event {
+                Event::Tokens { sequence, emitted } => {
+                    ends[of(*sequence)].0.extend(emitted.iter().map(|emitted| emitted.token));
+                }
+                Event::Finished { sequence, reason, .. } => ends[of(*sequence)].1 = Some(reason.clone()),
+                _ => {}
+            }
+        }
+    }
+    ends
+}
+
+#[test]
+fn a_grammar_that_can_go_nowhere_ends_its_text_alone_and_says_so() {
+    let tokenizer = vocabulary::target(6);
+    let grammar = |expression: &str| -> Arc<Grammar> {
+        Grammar::compile(&tokenizer, &GrammarSource::Regex(expression.into())).expect("a good expression")
+    };
+    let request = |expression: &str| {
+        let constraint = Some(guided(&grammar(expression), &[4]));
+        let sampling = Sampling { temperature: 0.0, end_tokens: vec![4], ..Sampling::default() };
+        Request { tokens_max: Some(9), constraint, sampling, ..Request::new(vec![0]) }
+    };
+    // No token has an x.
+    let ends = run(vec![request("ax"), request("aba"), request("(ab)*")]);
+    let (text, Some(FinishReason::Failed(why))) = &ends[0] else { panic!("{:?}", ends[0]) };
+    assert_eq!(text, &[0]);
+    assert!(why.starts_with("token 2: expected a possible one, found none"), "{why}");
+    let spelt = |text: &[Token]| tokenizer.decode(text, true);
+    assert_eq!((spelt(&ends[1].0), &ends[1].1), ("aba".to_string(), &Some(FinishReason::EndToken(4))));
+    assert!(spelt(&ends[2].0).replace("ab", "").is_empty(), "{:?}", ends[2]);
+}

@@ -1,0 +1,199 @@
+//! JSON Schemas: what the library is told about them, and where in a schema a complaint lies.
+//!
+//! The library says what is wrong and not where. A place is found by asking again: a part of a schema that is refused
+//! by itself is where to look, and of its parts the first that is refused by itself, down to the innermost. References
+//! go through the whole, so a part is asked about in a document that holds the whole beside it.
+
+use llguidance::TokenParser;
+use llguidance::api::GrammarWithLexer;
+use serde_json::{Map, Value, json};
+
+use super::Tables;
+
+/// The keyword with which the library is told how to write JSON. A user's would change what is promised.
+const OPTIONS: &str = "x-guidance";
+/// Where the whole schema lies in a document about one of its parts.
+const WHOLE: &str = "x-whole";
+/// Whitespace where it is flexible, as llama.cpp has it: without a bound a model may write nothing else any more.
+const WHITESPACE: &str = r" |\n{1,2}[ \t]{0,20}";
+/// How often is asked where a complaint lies: what follows is said of the last place that was found.
+const ASKED_MAX: usize = 256;
+
+/// The parser of a schema, or what is wrong with it, and where.
+pub(super) fn compiled(tables: &Tables, schema: &str, flexible: bool) -> Result<TokenParser, String> {
+    let schema: Value =
+        serde_json::from_str(schema).map_err(|error| format!("expected a JSON Schema, found: {error}"))?;
+    if !schema.is_object() && !schema.is_boolean() {
+        return Err(format!("expected a JSON Schema (an object), found {}", kind(&schema)));
+    }
+    check(&schema, "#", true)?;
+    parsed(tables, &schema, flexible).map_err(|found| {
+        let (place, found) = Search { tables, whole: &schema, left: ASKED_MAX }.innermost(found);
+        format!("{place}: expected what can be enforced, found: {found}")
+    })
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// What the library would take another way than the standard has it.
+fn check(schema: &Value, place: &str, is_root: bool) -> Result<(), String> {
+    let Value::Object(fields) = schema else { return Ok(()) };
+    if fields.contains_key(OPTIONS) {
+        return Err(format!("{place}/{OPTIONS}: expected no such keyword, found one"));
+    }
+    // References are read as those of the whole.
+    let id = ["$id", "id"].into_iter().find(|id| !is_root && fields.get(*id).is_some_and(Value::is_string));
+    if let Some(id) = id {
+        return Err(format!("{place}/{id}: expected it at the root alone, found another"));
+    }
+    parts(fields).into_iter().try_for_each(|(at, part)| check(part, &format!("{place}/{}", at.join("/")), false))
+}
+
+/// The parser of a schema that is an object or a boolean.
+fn parsed(tables: &Tables, schema: &Value, flexible: bool) -> Result<TokenParser, String> {
+    let mut schema = match schema {
+        Value::Object(fields) => fields.clone(),
+        // What a boolean means, where options can stand beside it.
+        other => Map::from_iter([("anyOf".to_string(), json!([other]))]),
+    };
+    let mut options = json!({ "whitespace_flexible": flexible, "item_separator": ",", "key_separator": ":" });
+    if flexible {
+        options["whitespace_pattern"] = WHITESPACE.into();
+    }
+    schema.insert(OPTIONS.to_string(), options);
+    super::parser(tables, GrammarWithLexer::from_json_schema(Value::Object(schema)))
+}
+
+/// The schemas within a schema, each by its path; those that are only referred to come last.
+fn parts(schema: &Map<String, Value>) -> Vec<(Vec<String>, &Value)> {
+    let mut parts = Vec::new();
+    for keyword in [
+        "properties",
+        "patternProperties",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "prefixItems",
+        "items",
+        "additionalItems",
+        "additionalProperties",
+        "not",
+        "$defs",
+        "definitions",
+    ] {
+        let inner: Vec<(Option<String>, &Value)> = match schema.get(keyword) {
+            None => continue,
+            Some(Value::Object(fields)) if keyword.ends_with("roperties") || keyword.contains("def") => {
+                let of_names = keyword != "additionalProperties";
+                let named = fields.iter().map(|(name, part)| (Some(name.clone()), part));
+                if of_names { named.collect() } else { vec![(None, &schema[keyword])] }
+            }
+            Some(Value::Array(items)) => {
+                items.iter().enumerate().map(|(i, part)| (Some(i.to_string()), part)).collect()
+            }
+            Some(part) => vec![(None, part)],
+        };
+        parts.extend(inner.into_iter().map(|(name, part)| {
+            let path = std::iter::once(keyword.to_string()).chain(name);
+            (path.collect(), part)
+        }));
+    }
+    parts
+}
+
+/// A search for the place of a complaint.
+struct Search<'a> {
+    tables: &'a Tables,
+    whole: &'a Value,
+    left: usize,
+}
+
+impl Search<'_> {
+    /// The innermost place that is refused by itself, and why, with what was said about the whole.
+    fn innermost(&mut self, mut found: String) -> (String, String) {
+        let (mut path, mut schema): (Vec<String>, &Value) = (Vec::new(), self.whole);
+        let written = self.whole.to_string();
+        while let Value::Object(fields) = schema
+            && self.refused(&path, Some(&shell(fields))).is_none()
+        {
+            let used = |at: &[String]| !at[0].contains("def") || written.contains(&format!("\"#/{}\"", at.join("/")));
+            let inner = parts(fields).into_iter().filter(|(at, _)| used(at)).find_map(|(at, part)| {
+                let path = [path.as_slice(), &at].concat();
+                self.refused(&path, None).map(|found| (path, part, found))
+            });
+            let Some(inner) = inner else { break };
+            (path, schema, found) = inner;
+        }
+        let place = path.iter().fold("#".to_string(), |place, name| format!("{place}/{name}"));
+        (place, found)
+    }
+
+    /// Why the part at this path is refused by itself, if it is; or another schema that stands there.
+    fn refused(&mut self, path: &[String], instead: Option<&Value>) -> Option<String> {
+        // The library splits references at slashes and knows no escapes.
+        if self.left == 0 || path.iter().any(|name| name.contains(['/', '~', '%'])) {
+            return None;
+        }
+        self.left -= 1;
+        let mut whole = self.whole.clone();
+        refer(&mut whole);
+        let document = match instead {
+            Some(Value::Object(fields)) => {
+                let mut schema = Value::Object(fields.clone());
+                refer(&mut schema);
+                schema[WHOLE] = whole;
+                schema
+            }
+            _ => {
+                let reference = path.iter().fold(format!("#/{WHOLE}"), |place, name| format!("{place}/{name}"));
+                json!({ "$ref": reference, WHOLE: whole })
+            }
+        };
+        parsed(self.tables, &document, false).err()
+    }
+}
+
+/// A schema whose parts may be anything.
+fn shell(schema: &Map<String, Value>) -> Value {
+    let mut shell = schema.clone();
+    for (at, part) in parts(schema) {
+        let mut place = &mut shell[at[0].as_str()];
+        if let Some(name) = at.get(1) {
+            place = match place {
+                Value::Array(items) => &mut items[name.parse::<usize>().expect("a number of parts")],
+                fields => &mut fields[name.as_str()],
+            };
+        }
+        // "not" is refused whatever stands in it, and combinations of nothing are no combinations.
+        if at[0] != "not" && part.is_object() {
+            *place = Value::Bool(true);
+        }
+    }
+    if let Some(alternatives) = shell.get_mut("oneOf") {
+        *alternatives = json!([true]);
+    }
+    Value::Object(shell)
+}
+
+/// Makes references into the whole schema those into where it lies.
+fn refer(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.iter_mut().for_each(|(name, value)| match value {
+            Value::String(reference) if name == "$ref" && reference.starts_with('#') => {
+                *reference = format!("#/{WHOLE}{}", reference[1..].trim_end_matches('/'));
+            }
+            value => refer(value),
+        }),
+        Value::Array(items) => items.iter_mut().for_each(refer),
+        _ => {}
+    }
+}

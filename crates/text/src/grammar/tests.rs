@@ -1,0 +1,427 @@
+//! Forms over small vocabularies: their texts and no others, what is refused and where, hostile ones, and masks beside
+//! an independent matcher that tries every way of reading a text.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{GgufVocabulary, Token};
+
+/// A tokenizer of these words, those in angle brackets being marks.
+fn tokenizer(words: &[&str]) -> Tokenizer {
+    let vocabulary = GgufVocabulary {
+        model: "llama".into(),
+        tokens: words.iter().map(|word| (*word).to_string()).collect(),
+        scores: vec![0.0; words.len()],
+        token_types: words.iter().map(|word| if word.starts_with('<') { 3 } else { 1 }).collect(),
+        add_bos: Some(false),
+        add_space_prefix: Some(false),
+        ..GgufVocabulary::default()
+    };
+    Tokenizer::from_gguf_vocabulary("toy", &vocabulary).expect("a toy vocabulary is a good one")
+}
+
+/// A tokenizer of all printable characters of ASCII, the line feed, and some words.
+fn letters() -> Tokenizer {
+    let mut words: Vec<String> = (' '..='~').map(String::from).collect();
+    words.push("\n".into());
+    words.extend(["<end>", "{\"", "\":", "\",\"", "name", "ab", "ba", "1.5", "é", "true", "\"}"].map(String::from));
+    tokenizer(&words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn schema(text: &str) -> GrammarSource {
+    GrammarSource::JsonSchema { schema: text.into(), flexible: false }
+}
+
+/// Whether a grammar has this text, walked character by character.
+fn has(tokenizer: &Tokenizer, grammar: &Arc<Grammar>, text: &str) -> bool {
+    let mut matcher = grammar.matcher();
+    let mut buffer = [0; 4];
+    text.chars().all(|character| {
+        let bytes = character.encode_utf8(&mut buffer).as_bytes();
+        let token = (0..tokenizer.vocabulary_len() as Token).find(|token| tokenizer.token_bytes(*token) == bytes);
+        matcher.accept(token.unwrap_or_else(|| panic!("no token for {character:?}")))
+    }) && matcher.may_end()
+}
+
+fn compiled(tokenizer: &Tokenizer, source: &GrammarSource) -> Arc<Grammar> {
+    Grammar::compile(tokenizer, source).unwrap_or_else(|error| panic!("{source:?}: {error}"))
+}
+
+fn refused(tokenizer: &Tokenizer, source: &GrammarSource) -> String {
+    let error = Grammar::compile(tokenizer, source).expect_err("it is refused").to_string();
+    assert!(!error.contains('\n') && error.starts_with(source.name()), "{error}");
+    error
+}
+
+#[test]
+fn each_form_has_its_texts_and_no_others() {
+    let tokenizer = letters();
+    let person = r#"{"type": "object", "properties": {"name": {"type": "string"},
+        "age": {"type": "integer", "minimum": 0}}, "required": ["name", "age"], "additionalProperties": false}"#;
+    let cases: &[(GrammarSource, &[&str], &[&str])] = &[
+        (
+            schema(person),
+            &[r#"{"name":"ab","age":7}"#, r#"{"name":"","age":0}"#],
+            &[
+                r#"{"age":7,"name":"ab"}"#,
+                r#"{"name": "ab","age":7}"#,
+                r#"{"name":"ab"}"#,
+                r#"{"name":"a","age":-1}"#,
+                "",
+            ],
+        ),
+        (
+            GrammarSource::JsonSchema { schema: person.into(), flexible: true },
+            &[r#"{"name":"ab","age":7}"#, "{ \"name\" : \"ab\",\n \"age\": 7 }"],
+            &[r#"{"age":7,"name":"ab"}"#, r#"{  "name":"ab","age":7}"#],
+        ),
+        (schema(r#"{"enum": ["a", 1, null]}"#), &["\"a\"", "1", "null"], &["a", "2", "nul"]),
+        (schema("true"), &["[]", "{\"a\":[1,true]}"], &["[ ]", "", "a"]),
+        (
+            schema(r##"{"$ref": "#/$defs/n", "$defs": {"n": {"type": "array", "items": {"$ref": "#/$defs/n"}}}}"##),
+            &["[]", "[[],[[]]]"],
+            &["[", "[1]"],
+        ),
+        (schema(r#"{"type": "string", "format": "date"}"#), &["\"2024-02-29\""], &["\"2024-02-30\"", "\"x\""]),
+        (GrammarSource::Regex("a+(b|/)?".into()), &["a", "aaab", "a/"], &["", "b", "ab/"]),
+        (GrammarSource::Regex("(ab)*".into()), &["", "ab", "abab"], &["a", "aba"]),
+        (GrammarSource::Lark("start: \"a\" start \"b\" | \"c\"".into()), &["c", "acb", "aacbb"], &["acbb", "ac"]),
+        (
+            GrammarSource::Choices(vec!["a".into(), "ab".into(), "a.c|(".into(), "é".into()]),
+            &["a", "ab", "a.c|(", "é"],
+            &["abc", "", "axc|("],
+        ),
+        (
+            GrammarSource::of_grammar("root ::= \"tr\" [a-z]+ \"x\"{2} # as long as one likes\n".into()),
+            &["trxxx", "truexx"],
+            &["trxx", "trux", "xx"],
+        ),
+        // Where lines end and words overlap; what is taken first by a lexer is not lost.
+        (
+            GrammarSource::of_grammar(
+                "root ::= value\nvalue ::= \"[\" ( value\n (\",\" value)* )? \"]\" |\n word | \"true\"\n\
+                 word ::= [a-z]+ \"e\" | \"\\x41\"\n"
+                    .into(),
+            ),
+            &["[]", "true", "[true,abe,[A]]", "tre", "trueee"],
+            &["tru", "[,]", "[true", "e"],
+        ),
+    ];
+    for (source, texts, others) in cases {
+        let grammar = compiled(&tokenizer, source);
+        texts.iter().for_each(|text| assert!(has(&tokenizer, &grammar, text), "{source:?} has {text:?}"));
+        others.iter().for_each(|text| assert!(!has(&tokenizer, &grammar, text), "{source:?} has not {text:?}"));
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_to_is_refused_by_its_place() {
+    let tokenizer = letters();
+    let deep = "[".repeat(1000);
+    for (source, expected) in [
+        (schema("{"), "json_schema: expected a JSON Schema, found: EOF"),
+        (schema("3"), "json_schema: expected a JSON Schema (an object), found a number"),
+        (schema(&deep), "json_schema: expected a JSON Schema, found: recursion limit exceeded"),
+        (schema(r#"{"properties": {"a": {"not": {}}}, "required": ["a"]}"#), "json_schema: #/properties/a: "),
+        (
+            schema(r#"{"type": "object", "properties": {"a": {"type": "string", "format": "x"}}}"#),
+            "json_schema: #/properties/a: ",
+        ),
+        (
+            schema(r#"{"type": "array", "prefixItems": [true, {"uniqueItems": true}]}"#),
+            "json_schema: #/prefixItems/1: ",
+        ),
+        (
+            schema(
+                r##"{"type": "array", "items": {"$ref": "#/$defs/b"}, "$defs": {"a": {"not": {}}, "b": {"if": {}}}}"##,
+            ),
+            "json_schema: #/items: ",
+        ),
+        (schema(r#"{"type": "string", "allOf": [{"type": "number"}]}"#), "json_schema: #: "),
+        (schema(r#"{"minimum": 3, "maximum": 2, "type": "integer"}"#), "json_schema: #: "),
+        (schema("false"), "json_schema: #: "),
+        (
+            schema(r#"{"x-guidance": {"lenient": true}, "not": {}}"#),
+            "json_schema: #/x-guidance: expected no such keyword",
+        ),
+        (schema(r#"{"properties": {"a": {"$id": "b"}}}"#), "json_schema: #/properties/a/$id: "),
+        (schema(r##"{"$ref": "https://example.org/a.json"}"##), "json_schema: #: "),
+        (
+            schema(r##"{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}"##),
+            "json_schema: #/properties/a: expected what can be enforced, found: expected a form that a text can have",
+        ),
+        (GrammarSource::Regex("(".into()), "regex: "),
+        (GrammarSource::Regex("(?=a)b".into()), "regex: "),
+        (GrammarSource::Regex("ä".into()), "regex: expected a form that a text of toy can have"),
+        (GrammarSource::Lark("start: start \"a\"".into()), "grammar: expected a form that a text can have"),
+        (
+            GrammarSource::Lark("start: a\na[temperature=0.5]: \"a\"".into()),
+            "grammar: expected rules without temperature",
+        ),
+        (
+            GrammarSource::Lark("%llguidance {\"allow_invalid_utf8\": true}\nstart: /a/".into()),
+            "grammar: expected rules",
+        ),
+        (GrammarSource::Gbnf("root ::= a".into()), "grammar: a: expected a rule of this name, found none"),
+        (GrammarSource::Gbnf("root ::= \"a\"\nroot ::= \"b\"".into()), "grammar: root: expected one rule of this name"),
+        (GrammarSource::Gbnf("root ::= \"a\"\nb ::= [z-a]".into()), "grammar: line 2: expected a range that ascends"),
+        (GrammarSource::Gbnf("root ::= <[17]>".into()), "grammar: line 1: expected no tokens"),
+        (GrammarSource::Gbnf("root ::= root \"a\"".into()), "grammar: expected a form that a text can have"),
+        (GrammarSource::Lark(String::new()), "grammar: "),
+        (GrammarSource::Choices(Vec::new()), "choices: expected at least one"),
+        (GrammarSource::Regex("a".repeat(SOURCE_MAX_BYTES + 1)), "regex: expected at most 1048576 bytes"),
+    ] {
+        let error = refused(&tokenizer, &source);
+        assert!(error.starts_with(expected), "{source:?}: {error}");
+    }
+}
+
+#[test]
+fn hostile_grammars_end_in_an_error_or_a_grammar() {
+    let tokenizer = letters();
+    let nested = |count: usize| format!("{}a{}", "(".repeat(count), ")".repeat(count));
+    let rules: String = (0..70_000).map(|i| format!("r{i}: \"a\" r{}\n", i + 1)).collect();
+    for source in [
+        GrammarSource::Regex("((((a{1000}){1000}){1000}){1000}){1000}".into()),
+        GrammarSource::Regex(nested(100_000)),
+        GrammarSource::Regex("(a|b)*a(a|b){1000}".into()),
+        GrammarSource::Lark(format!("start: {}", nested(100_000).replace('a', "\"a\""))),
+        GrammarSource::Lark(format!("start: r0\n{rules}r70000: \"b\"")),
+        GrammarSource::Lark("start: start start | \"a\" | \"\"".into()),
+        GrammarSource::Gbnf(format!("root ::= {}", nested(100_000).replace('a', "\"a\""))),
+        GrammarSource::Gbnf(format!(
+            "root ::= r0\n{}r9000 ::= \"b\"",
+            (0..9000).map(|i| format!("r{i} ::= r{0} r{0}\n", i + 1)).collect::<String>()
+        )),
+        GrammarSource::Gbnf("root ::= ((([a-z]{2000}){2000}){2000}){2000}".into()),
+        schema(&format!("{}{}", "{\"items\":".repeat(120) + "{}", "}".repeat(120))),
+    ] {
+        match Grammar::compile(&tokenizer, &source) {
+            Ok(grammar) => drop(grammar.matcher().allowed()),
+            Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
+        }
+    }
+}
+
+/// The tokens that a mask allows, each of which is accepted, and no others.
+fn allowed_tokens(matcher: &mut Matcher, tokenizer: &Tokenizer) -> Vec<Token> {
+    let allowed = matcher.allowed().expect("within the limits");
+    let mut row = vec![0.0; tokenizer.vocabulary_len() + 3];
+    allowed.mask(&mut row);
+    assert_eq!(allowed.may_end(), matcher.may_end());
+    let all = 0..row.len() as Token;
+    all.filter(|&token| {
+        let is_allowed = row[token as usize] == 0.0;
+        assert_eq!(is_allowed, allowed.has(token), "token {token}");
+        let accepted = matcher.accept(token);
+        assert_eq!(accepted, is_allowed, "token {token}: mask {is_allowed}, accepted {accepted}");
+        matcher.roll_back(usize::from(accepted));
+        accepted
+    })
+    .collect()
+}
+
+#[test]
+fn every_tokenization_is_allowed_where_bytes_are_forced() {
+    let tokenizer = letters();
+    let grammar = compiled(&tokenizer, &schema(r#"{"const": {"name": true}}"#));
+    let mut matcher = grammar.matcher();
+    let words = |tokens: Vec<Token>| -> Vec<String> {
+        tokens.iter().map(|token| String::from_utf8_lossy(tokenizer.token_bytes(*token)).into_owned()).collect()
+    };
+    assert_eq!(words(allowed_tokens(&mut matcher, &tokenizer)), ["{", "{\""]);
+    assert!(matcher.accept(tokenizer.encode("{", false).unwrap()[0]));
+    assert_eq!(words(allowed_tokens(&mut matcher, &tokenizer)), ["\""]);
+}
+
+#[test]
+fn tokens_of_equal_bytes_and_marks_are_told_apart() {
+    let tokenizer = tokenizer(&["a", "b", "<tool>", "a", "<end>", "ab"]);
+    let grammar = compiled(&tokenizer, &GrammarSource::Lark("start: \"a\" <tool> \"b\"".into()));
+    let mut matcher = grammar.matcher();
+    assert_eq!(allowed_tokens(&mut matcher, &tokenizer), [0, 3]);
+    assert!(matcher.accept(3));
+    assert_eq!(allowed_tokens(&mut matcher, &tokenizer), [2]);
+    let grammar = compiled(&tokenizer, &GrammarSource::Regex("(?s:.*)".into()));
+    assert_eq!(allowed_tokens(&mut grammar.matcher(), &tokenizer), [0, 1, 3, 5]);
+}
+
+#[test]
+fn a_dead_end_is_left_again() {
+    // The form goes on with c, which no token has.
+    let tokenizer = tokenizer(&["a", "b"]);
+    let grammar = compiled(&tokenizer, &GrammarSource::Regex("ab|bc".into()));
+    let mut matcher = grammar.matcher();
+    assert!(matcher.accept(1));
+    let allowed = matcher.allowed().expect("no limit is reached");
+    assert!(allowed.is_empty() && !allowed.may_end() && !matcher.accept(0));
+    matcher.roll_back(1);
+    assert_eq!(allowed_tokens(&mut matcher, &tokenizer), [0, 1]);
+    assert!(matcher.accept(0) && matcher.accept(1) && matcher.may_end());
+    let allowed = matcher.allowed().expect("no limit is reached");
+    assert!(allowed.is_empty() && allowed.may_end());
+}
+
+/// A small form over a, b and c, as an expression of ours.
+#[derive(Clone, Debug)]
+enum Form {
+    Word(&'static str),
+    Both(Box<Form>, Box<Form>),
+    Either(Box<Form>, Box<Form>),
+    Many(Box<Form>),
+}
+
+impl Form {
+    fn expression(&self) -> String {
+        match self {
+            Form::Word(word) => (*word).to_string(),
+            Form::Both(first, second) => format!("{}{}", first.expression(), second.expression()),
+            Form::Either(first, second) => format!("({}|{})", first.expression(), second.expression()),
+            Form::Many(form) => format!("({})*", form.expression()),
+        }
+    }
+
+    /// The same in llama.cpp's notation; what is repeated becomes a rule that leads back to itself.
+    fn gbnf(&self, rules: &mut Vec<String>) -> String {
+        match self {
+            Form::Word(word) => format!("\"{word}\""),
+            Form::Both(first, second) => format!("{} {}", first.gbnf(rules), second.gbnf(rules)),
+            Form::Either(first, second) => format!("({} | {})", first.gbnf(rules), second.gbnf(rules)),
+            Form::Many(form) => {
+                let (inner, name) = (form.gbnf(rules), format!("many-{}", rules.len()));
+                rules.push(format!("{name} ::= {inner} {name} | \"\""));
+                name
+            }
+        }
+    }
+
+    /// What is left of each way of reading a text that begins so, by definition; `None`: the text ended first.
+    fn rests<'a>(&self, text: &'a str) -> Vec<Option<&'a str>> {
+        let mut rests = match self {
+            Form::Word(word) if word.starts_with(text) && word.len() > text.len() => vec![None],
+            Form::Word(word) => text.strip_prefix(word).map(Some).into_iter().collect(),
+            Form::Both(first, second) => Self::behind(first.rests(text), second),
+            Form::Either(first, second) => [first.rests(text), second.rests(text)].concat(),
+            Form::Many(form) => {
+                let (mut all, mut last) = (vec![Some(text)], vec![Some(text)]);
+                while !last.is_empty() {
+                    last = Self::behind(last, form);
+                    last.retain(|rest| !all.contains(rest));
+                    all.extend(&last);
+                }
+                all
+            }
+        };
+        rests.sort_unstable();
+        rests.dedup();
+        rests
+    }
+
+    fn behind<'a>(rests: Vec<Option<&'a str>>, form: &Form) -> Vec<Option<&'a str>> {
+        rests.into_iter().flat_map(|rest| rest.map_or(vec![None], |rest| form.rests(rest))).collect()
+    }
+
+    /// Whether a text can go on to be one of this form; and whether it is one.
+    fn judge(&self, text: &str) -> (bool, bool) {
+        let rests = self.rests(text);
+        let is_one = rests.contains(&Some(""));
+        (is_one || rests.contains(&None), is_one)
+    }
+}
+
+fn forms() -> impl Strategy<Value = Form> {
+    let word = proptest::sample::select(vec!["a", "b", "c", "ab", "ca", "bbc", "cab"]);
+    word.prop_map(Form::Word).prop_recursive(4, 12, 2, |inner| {
+        let pair = (inner.clone(), inner.clone()).prop_map(|(a, b)| (Box::new(a), Box::new(b)));
+        prop_oneof![
+            pair.clone().prop_map(|(a, b)| Form::Both(a, b)),
+            pair.prop_map(|(a, b)| Form::Either(a, b)),
+            inner.prop_map(|form| Form::Many(Box::new(form))),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_allowed_is_what_an_independent_matcher_allows(
+        form in forms(),
+        is_expression: bool,
+        steps in prop::collection::vec((0usize..8, 0usize..4), 1..10),
+    ) {
+        let words = ["a", "b", "ab", "c", "<end>", "bb", "ca", "abc", "aa", "d", "cab"];
+        let tokenizer = tokenizer(&words);
+        let mut rules = Vec::new();
+        let root = format!("root ::= {}", form.gbnf(&mut rules));
+        let source = match is_expression {
+            true => GrammarSource::Regex(form.expression()),
+            false => GrammarSource::of_grammar([vec![root], rules].concat().join("\n")),
+        };
+        let grammar = compiled(&tokenizer, &source);
+        let mut matcher = grammar.matcher();
+        let mut written: Vec<Token> = Vec::new();
+        let text = |written: &[Token]| -> String { written.iter().map(|token| words[*token as usize]).collect() };
+        for (pick, back) in steps {
+            let expected: Vec<Token> = (0..words.len() as Token)
+                .filter(|&token| token != 4 && form.judge(&text(&[&written[..], &[token]].concat())).0)
+                .collect();
+            prop_assert_eq!(&allowed_tokens(&mut matcher, &tokenizer), &expected, "{:?} {}", &form, text(&written));
+            prop_assert_eq!(matcher.may_end(), form.judge(&text(&written)).1, "{:?} {}", &form, text(&written));
+            let copy = matcher.duplicate();
+            if let Some(&token) = expected.get(pick % expected.len().max(1)) {
+                prop_assert!(matcher.accept(token));
+                written.push(token);
+            }
+            // Going back is as if nothing had been, and a duplicate does not go along.
+            let back = back.min(written.len());
+            matcher.roll_back(back);
+            written.truncate(written.len() - back);
+            let mut fresh = grammar.matcher();
+            prop_assert!(written.iter().all(|token| fresh.accept(*token)));
+            prop_assert_eq!(allowed_tokens(&mut fresh, &tokenizer), allowed_tokens(&mut matcher, &tokenizer));
+            prop_assert_eq!(allowed_tokens(&mut copy.clone(), &tokenizer), expected);
+        }
+    }
+
+    /// Sources that were good before some bytes were changed: each is a grammar or a line, whatever it has become.
+    #[test]
+    fn changed_sources_are_grammars_or_lines(
+        which in 0usize..5,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, any::<prop::sample::Index>()), 1..5),
+    ) {
+        let sources = [
+            r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/b"},"c":{"enum":["x",1]}},"$defs":{"b":
+                {"type":"array",
+                "items":{"type":"string","pattern":"^a+$","format":"date"},"maxItems":3}},"required":["a"]}"##,
+            r"(?i:a[b-d]{2,3}|\d+(x|\x{41})?)*y",
+            "start: a (\",\" a){2,5} B?\na[capture]: /[a-z]+/ | \"(\" start \")\"\nB: \"b\"+\n\
+             c: %json {\"type\": \"null\"}\n%ignore / /\n",
+            "root ::= \"[\" (item (\",\" item){0,3})? \"]\" # list\nitem ::= [^\\\"a-c] | root | \"\\u0041\"*\n",
+            "root ::= a | b\na ::= \"x\"{2,} [0-9]\nb ::= .\n",
+        ];
+        let mut text: Vec<char> = sources[which].chars().collect();
+        for (at, change, from) in changes {
+            let (at, from) = (at.index(text.len()), from.index(text.len()));
+            match change {
+                0 => drop(text.remove(at)),
+                1 => text.insert(at, text[from]),
+                2 => text.swap(at, from),
+                _ => text.splice(at..at, text.clone()).for_each(drop),
+            }
+            text.push(' ');
+        }
+        let text: String = text.into_iter().collect();
+        let source = match which {
+            0 => GrammarSource::JsonSchema { schema: text, flexible: true },
+            1 => GrammarSource::Regex(text),
+            2 => GrammarSource::Lark(text),
+            _ => GrammarSource::Gbnf(text),
+        };
+        let tokenizer = tokenizer(&["a", "b", "x", "1", "\"", "{", "[", "{\"", ",", "]", "}", "ab", "<end>", "("]);
+        match Grammar::compile(&tokenizer, &source) {
+            Ok(grammar) => drop(allowed_tokens(&mut grammar.matcher(), &tokenizer)),
+            Err(error) => prop_assert!(!error.to_string().contains('\n'), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What must hold for any grammar: it is refused in one line, or it says which tokens may come next and accepts those
+//! and no others, at every place that a short text comes to. The fuzz target and the ordinary tests call the same
+//! function.
+
+use std::sync::OnceLock;
+
+use foretoken_text::{GgufVocabulary, Grammar, GrammarSource, Token, Tokenizer};
+
+/// The words of the vocabulary: parts of JSON, letters, a character of two bytes, and a mark.
+const WORDS: [&str; 16] = ["a", "b", "x", "1", "\"", "{", "[", "{\"", ",", "]", "}", "ab", "<end>", "(", ":", "é"];
+
+fn tokenizer() -> &'static Tokenizer {
+    static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
+    TOKENIZER.get_or_init(|| {
+        let vocabulary = GgufVocabulary {
+            model: "llama".into(),
+            tokens: WORDS.map(String::from).to_vec(),
+            scores: vec![0.0; WORDS.len()],
+            token_types: WORDS.iter().map(|word| if word.starts_with('<') { 3 } else { 1 }).collect(),
+            ..GgufVocabulary::default()
+        };
+        Tokenizer::from_gguf_vocabulary("toy", &vocabulary).expect("a good vocabulary")
+    })
+}
+
+/// Any bytes as a grammar; the first byte says the notation, and which token is gone on with.
+pub fn grammars(data: &[u8]) {
+    let Some((&first, rest)) = data.split_first() else { return };
+    let text = String::from_utf8_lossy(rest).into_owned();
+    let source = match first % 6 {
+        0 => GrammarSource::JsonSchema { schema: text, flexible: false },
+        1 => GrammarSource::JsonSchema { schema: text, flexible: true },
+        2 => GrammarSource::Regex(text),
+        3 => GrammarSource::Lark(text),
+        4 => GrammarSource::Gbnf(text),
+        _ => GrammarSource::Choices(text.split('\n').map(str::to_string).collect()),
+    };
+    let grammar = match Grammar::compile(tokenizer(), &source) {
+        Ok(grammar) => grammar,
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.lines().count() == 1 && error.len() < 1100, "{error}");
+            assert!(error.starts_with(&format!("{}: ", source.name())), "{error}");
+            return;
+        }
+    };
+    let mut matcher = grammar.matcher();
+    for step in 0..6 {
+        // At a limit the request would end.
+        let Ok(allowed) = matcher.allowed() else { return };
+        assert_eq!(allowed.may_end(), matcher.may_end(), "{source:?}");
+        let mut next: Vec<Token> = Vec::new();
+        for token in 0..WORDS.len() as Token {
+            let accepted = matcher.accept(token);
+            assert_eq!(accepted, allowed.has(token), "{source:?}: {:?}", WORDS[token as usize]);
+            matcher.roll_back(usize::from(accepted));
+            next.extend(accepted.then_some(token));
+        }
+        let Some(token) = next.get((usize::from(first) + step) % next.len().max(1)) else { return };
+        assert!(matcher.accept(*token), "{source:?}");
+    }
+}
