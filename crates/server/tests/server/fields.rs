@@ -28,7 +28,7 @@ fn written(more: Value) -> Vec<u64> {
 fn objects_are_openais() {
     let answer = ask(json!({ "max_tokens": 5, "speculative.n_max": 0 }));
     let names: Vec<&String> = answer.as_object().expect("an object").keys().collect();
-    let expected = ["choices", "created", "id", "model", "object", "system_fingerprint", "timings", "usage"];
+    let expected = ["id", "object", "created", "model", "system_fingerprint", "choices", "usage", "timings"];
     assert_eq!(names, expected);
     assert_eq!((&answer["object"], &answer["model"]), (&json!("text_completion"), &json!("demo-target")));
     assert!(answer["id"].as_str().is_some_and(|id| id.starts_with("cmpl-")));
