@@ -161,20 +161,24 @@ impl fmt::Debug for Grammar {
 
 /// The parser of a source, or what is wrong with it.
 fn compiled(tables: &Tables, source: &GrammarSource) -> Result<TokenParser, String> {
+    let parser = |grammar: GrammarWithLexer| {
+        let said = |found: String| format!("expected what can be understood, found: {found}");
+        parser(tables, grammar).map_err(|found| if found.starts_with("expected ") { found } else { said(found) })
+    };
     match source {
         GrammarSource::JsonSchema { schema, flexible } => schema::compiled(tables, schema, *flexible),
-        GrammarSource::Regex(expression) => parser(tables, GrammarWithLexer::from_regex(expression)),
+        GrammarSource::Regex(expression) => parser(GrammarWithLexer::from_regex(expression)),
         GrammarSource::Lark(text) => {
             lark::check(text)?;
-            parser(tables, GrammarWithLexer::from_lark(text.clone()))
+            parser(GrammarWithLexer::from_lark(text.clone()))
         }
-        GrammarSource::Gbnf(text) => parser(tables, gbnf::grammar(text)?),
+        GrammarSource::Gbnf(text) => parser(gbnf::grammar(text)?),
         GrammarSource::Choices(choices) => {
             if choices.is_empty() || choices.iter().any(String::is_empty) {
                 return Err("expected at least one choice, none of them empty, found fewer".to_string());
             }
             let choices: Vec<String> = choices.iter().map(|choice| literal(choice)).collect();
-            parser(tables, GrammarWithLexer::from_regex(&choices.join("|")))
+            parser(GrammarWithLexer::from_regex(&choices.join("|")))
         }
     }
 }
