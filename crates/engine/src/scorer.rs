@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use foretoken_drafters::{HiddenInput, LogitRows, ScoreAsk, Scorer};
-use foretoken_model::{Batch, CacheEdit, Capacity, CapacityProblem, Executor, ExecutorError, Kind, PageTable, Span};
+use foretoken_model::{Batch, CacheEdit, Capacity, CapacityProblem, Executor, ExecutorError, PageTable, Span};
 use foretoken_speculation::{SequenceId, Tenant, Token};
 
 use crate::faults::{Fault, is_made};
@@ -32,8 +32,6 @@ pub struct ExecutorScorer {
     sequences: BTreeMap<SequenceId, Held>,
     /// Rows that had a logit that is NaN.
     not_numbers: u64,
-    /// Whether the network has recurrent states.
-    has_states: bool,
 }
 
 /// What a sequence has of the cache.
@@ -148,9 +146,13 @@ impl ExecutorScorer {
         let problem = capacity.problem();
         assert!(problem.is_none(), "an executor that says of itself {problem:?}");
         assert_eq!(capacity.sources, None, "a draft model with an encoder");
-        let has_states = capacity.groups.iter().any(|group| group.kind == Kind::State);
         let pages = Pages::that_keep_all(capacity);
-        Self { executor, pages, sequences: BTreeMap::new(), not_numbers: 0, has_states }
+        Self { executor, pages, sequences: BTreeMap::new(), not_numbers: 0 }
+    }
+
+    /// Whether it reads hidden rows beside its tokens.
+    fn is_head(&self) -> bool {
+        self.executor.capacity().hidden_in.is_some()
     }
 
     /// Checks the bookkeeping of pages, as [`Pages::check`].
@@ -170,7 +172,8 @@ impl ExecutorScorer {
     /// (A tree may have more rows than the context positions; the executor itself refuses positions that it does not
     /// have.)
     fn make_room(&mut self, ask: &ScoreAsk<'_>) -> bool {
-        let Self { executor, pages, sequences, has_states, .. } = self;
+        let (is_head, has_states) = (self.is_head(), self.pages.has_states());
+        let Self { pages, sequences, .. } = self;
         let held = sequences.get_mut(&ask.sequence).unwrap_or_else(|| panic!("{:?} was not opened", ask.sequence));
         if held.lost {
             return false;
@@ -179,8 +182,8 @@ impl ExecutorScorer {
         assert!(held.tokens.len() >= cached, "{cached} rows cached, found {}: {:?}", held.tokens.len(), ask.sequence);
         held.tokens.truncate(cached);
         held.tokens.extend_from_slice(&ask.tokens[ask.computed..]);
-        held.good = if executor.capacity().hidden_in.is_some() { 0 } else { ask.start };
-        held.base = if *has_states { ask.start.min(ask.certain).max(held.pages.passed()) } else { ask.start };
+        held.good = if is_head { 0 } else { ask.start };
+        held.base = if has_states { ask.start.min(ask.certain).max(held.pages.passed()) } else { ask.start };
         if held.base > ask.start {
             // Its drafter did not hear of rows that were run: a row was no number, or another sequence's pass panicked.
             held.lost = true;
@@ -210,7 +213,7 @@ impl ExecutorScorer {
                 // An ask is only begun when those before it are complete, so rows come in order; what was passed over
                 // could not be run.
                 let outputs = self.executor.outputs();
-                let is_head = self.executor.capacity().hidden_in.is_some();
+                let is_head = self.is_head();
                 let mut row = 0;
                 for part in parts {
                     let before = first + asks[..part.ask].iter().map(|ask| ask.wanted.len()).sum::<usize>();
@@ -225,7 +228,7 @@ impl ExecutorScorer {
                         row += 1;
                     }
                     done[part.ask] = part.rows.end;
-                    if self.has_states {
+                    if self.pages.has_states() {
                         let held = self.sequences.get_mut(&asks[part.ask].sequence).expect("it was run");
                         let passed = held.base + held.certain(&asks[part.ask], part.rows.end);
                         held.pages.set_passed(passed.max(held.pages.passed()));
@@ -247,7 +250,7 @@ impl ExecutorScorer {
     }
 
     fn forward(&mut self, asks: &[ScoreAsk<'_>], parts: &[AskPart]) -> Result<(), ExecutorError> {
-        let laid_out: Vec<LaidOut> = match self.has_states {
+        let laid_out: Vec<LaidOut> = match self.pages.has_states() {
             true => parts.iter().map(|part| self.sequences[&asks[part.ask].sequence].lay_out(asks, part)).collect(),
             false => Vec::new(),
         };
@@ -391,7 +394,7 @@ impl Scorer for ExecutorScorer {
     fn close(&mut self, sequence: SequenceId) {
         if let Some(mut held) = self.sequences.remove(&sequence) {
             // What a state has passed is final, whether or not more was asked behind it.
-            let is_head = self.executor.capacity().hidden_in.is_some();
+            let is_head = self.is_head();
             let good = held.good.max(held.pages.passed()).min(held.tokens.len());
             let good = if held.lost || is_head { 0 } else { good };
             self.pages.release(&mut held.pages, &held.tokens[..good]);

@@ -237,6 +237,11 @@ impl Sequence {
         }
     }
 
+    /// Whether it ended because it could not go on.
+    pub(crate) fn has_failed(&self) -> bool {
+        matches!(self.finished, Some(FinishReason::Failed(_)))
+    }
+
     /// Of so many first tokens hidden states were told, where drafters need those of the prompt.
     pub(crate) fn told(&self) -> usize {
         self.told

@@ -294,8 +294,7 @@ impl Engine {
             let next = FirstRows { wanted: first_rows.wanted + wanted.len(), hidden: first_rows.hidden + hidden.len() };
             let wanted = first_rows.wanted + self.tell_scores(*entry, first_rows.wanted);
             let behind = FirstRows { wanted, ..first_rows };
-            let is_broken = matches!(self.running[entry.at].finished, Some(FinishReason::Failed(_)));
-            if is_broken {
+            if self.running[entry.at].has_failed() {
                 // A row that scores its prompt was no number.
             } else if entry.complete {
                 self.settle_sequence(*entry, behind, chance);
@@ -310,7 +309,7 @@ impl Engine {
                 }
                 self.tell_drafters(*entry, behind, cached, &[]);
             }
-            if !matches!(self.running[entry.at].finished, Some(FinishReason::Failed(_))) {
+            if !self.running[entry.at].has_failed() {
                 self.keep_checkpoint(entry.at, start + entry.take - usize::from(entry.complete));
             }
             first_rows = next;

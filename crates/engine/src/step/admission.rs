@@ -104,16 +104,19 @@ impl Engine {
     fn is_under_way(&self, sequence: &Sequence, adopted_max: usize) -> bool {
         let next = |other: &Sequence| match self.pages.shared_every() {
             Some(every) => Some((other.cached / every + 1) * every),
-            // A state cannot go back, so who computes a prefix may be behind what is there.
-            None => other.next_checkpoint().filter(|next| *next > self.pages.found(&sequence.pages, &sequence.tokens)),
+            None => other.next_checkpoint(),
         };
+        // A state cannot go back, so who computes a prefix may be behind what is there.
+        let is_new = |next| !self.pages.has_states() || next > self.pages.found(&sequence.pages, &sequence.tokens);
         let tokens = &sequence.tokens[..adopted_max.min(sequence.tokens.len())];
         self.running.iter().filter(|other| other.phase == Phase::Reads).any(|other| {
             let public = if sequence.whose.source == other.whose.source { other.request.public_prefix } else { 0 };
             let seen = if other.whose == sequence.whose { usize::MAX } else { public };
             // One page is enough: what comes behind it is asked for again in the next step.
-            next(other)
-                .is_some_and(|next| next <= seen && next <= tokens.len() && other.tokens.starts_with(&tokens[..next]))
+            next(other).is_some_and(|next| {
+                let is_seen = next <= seen && next <= tokens.len();
+                is_seen && other.tokens.starts_with(&tokens[..next]) && is_new(next)
+            })
         })
     }
 
@@ -252,7 +255,7 @@ impl Engine {
     fn end(&mut self, mut sequence: Sequence) {
         let reason = sequence.finished.clone().expect("only sequences that have ended are let go of");
         // Of a sequence that failed only what others may hold already is kept.
-        let kept = if matches!(reason, FinishReason::Failed(_)) { 0 } else { sequence.cached };
+        let kept = if sequence.has_failed() { 0 } else { sequence.cached };
         self.pages.release(&mut sequence.pages, &sequence.tokens[..kept]);
         if let Some(tokens) = &sequence.request.source {
             self.sources.end_text(sequence.whose.tenant, tokens);

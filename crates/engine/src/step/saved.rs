@@ -10,7 +10,6 @@ use foretoken_model::{CacheRows, Executor, ExecutorError, PageId, SavedBytes};
 use foretoken_speculation::{Tenant, Token};
 
 use super::Engine;
-use crate::output::FinishReason;
 use crate::pages::{Lies, Owner};
 use crate::sequence::Sequence;
 
@@ -62,8 +61,7 @@ impl Engine {
     pub(super) fn copy_wanted_prefix(&mut self) {
         let Some((tenant, tokens)) = &self.wanted.of else { return };
         let len = tokens.len();
-        let is_sound = |sequence: &Sequence| !matches!(sequence.finished, Some(FinishReason::Failed(_)));
-        let own = |sequence: &&Sequence| sequence.whose == Owner::from(*tenant) && is_sound(sequence);
+        let own = |sequence: &&Sequence| sequence.whose == Owner::from(*tenant) && !sequence.has_failed();
         let mut running = self.running.iter().filter(own);
         let has_all = running.find(|other| other.cached >= len && other.tokens.starts_with(tokens));
         let Some(groups) = has_all.and_then(|sequence| self.pages.lies(&sequence.pages, tokens)) else { return };
