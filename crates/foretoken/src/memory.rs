@@ -254,6 +254,7 @@ mod tests {
         assert_eq!(read("512m"), Ok(MemoryLimit::Bytes(512_000_000)));
         assert_eq!((read("1e9"), read("100")), (Ok(MemoryLimit::Bytes(1_000_000_000)), Ok(MemoryLimit::Bytes(100))));
         assert_eq!((read("Free"), read("none")), (Ok(MemoryLimit::Free), Ok(MemoryLimit::None)));
+        assert_eq!((parse_size("0"), parse_size("2 KiB"), parse_size("-1")), (Some(0), Some(2048), None));
         for wrong in ["", "-1GB", "0", "6XB", "GB", "nan", "inf", "1e30GB", "6GB6"] {
             let said = read(wrong).expect_err(wrong);
             assert_eq!(said, "expected a size as 6GB or 512MiB, or free or none", "{wrong}");

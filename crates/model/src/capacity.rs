@@ -247,6 +247,7 @@ mod tests {
             with(|capacity| capacity.groups[0].page_len = 0),
             with(|capacity| capacity.groups[0].pages = 0),
             with(|capacity| capacity.groups[1].pages = 0),
+            with(|capacity| capacity.groups[0].page_len = usize::MAX),
             with(|capacity| capacity.groups[1].page_len = 2).split_once(", found").expect("it is found").0.to_string(),
         ];
         let expected = [
@@ -255,6 +256,7 @@ mod tests {
             "groups: group 0: page_len: expected at least 1, found 0",
             "groups: group 0: pages: expected at least 1, found 0",
             "groups: group 1: slots: expected at least 1, found 0",
+            "groups: group 0: expected positions that can be numbered, found 4 pages of 18446744073709551615",
             "groups: group 1: expected states as Group::state says",
         ];
         assert_eq!(found, expected);

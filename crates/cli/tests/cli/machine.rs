@@ -122,6 +122,10 @@ fn what_needs_more_memory_than_it_may_take_is_refused_with_its_parts() {
         let expected = "--memory-limit: expected a size as 6GB or 512MiB, or free or none";
         assert_eq!(run(&["generate", "--memory-limit", wrong]).error(2), format!("{expected}, found {wrong:?}"));
     }
+    for wrong in ["6XB", "-1"] {
+        let expected = "--checkpoints: expected a size as 6GB or 512MiB, or 0";
+        assert_eq!(run(&["generate", "--checkpoints", wrong]).error(2), format!("{expected}, found {wrong:?}"));
+    }
 }
 
 /// Runs a command line under `ulimit -v`, in kB; the exit code, standard output and standard error.

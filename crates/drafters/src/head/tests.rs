@@ -206,6 +206,18 @@ fn where_something_is_missing_it_is_silent_from_then_on() {
 }
 
 #[test]
+fn of_all_texts_together_no_more_waits_than_a_bound() {
+    let drafted = |unread_bytes_max: usize| {
+        let mut drafter = drafter();
+        drafter.unread_bytes_max = unread_bytes_max;
+        // States of two tokens, two layers of one number each.
+        tell(&mut drafter, &[5, 6, 7], 0);
+        (draft(&mut drafter, &[5, 6, 7], 2).len(), drafter.scorer.closed)
+    };
+    assert_eq!((drafted(16), drafted(15)), ((2, 0), (0, 1)));
+}
+
+#[test]
 fn a_text_that_is_too_long_is_not_drafted_for() {
     let mut drafter = drafter();
     // The first token has no row: nine rows are a text of ten tokens, behind which one can be guessed.
