@@ -84,7 +84,8 @@ impl Chat {
         let (generator, notices) = open_generator(&settings)?;
         let conversation = Conversation::new(&generator.prompter, self.system.as_deref())?;
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&generator.prompter.names, self.show_drafts);
+        let is_guided = generator.prompter.decided.grammar.is_some();
+        marks.legend(&generator.prompter.names, is_guided, self.show_drafts);
         let interrupts = Interrupts::listen();
         let stream = Stream::new(marks);
         let mut turns = Turns::new()?;

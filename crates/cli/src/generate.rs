@@ -114,7 +114,8 @@ impl Generate {
             say("note: --show-drafts=rejected: of several answers what was rejected is not shown");
         }
         let marks = Marks::new(self.show_drafts);
-        marks.legend(&generator.prompter.names, self.show_drafts);
+        let is_guided = generator.prompter.decided.grammar.is_some();
+        marks.legend(&generator.prompter.names, is_guided, self.show_drafts);
         // What is to be kept is kept although it was interrupted, and what it took is said.
         let interrupts = Interrupts::listen();
         interrupts.begin();

@@ -13,6 +13,7 @@ mod table;
 use std::io::{self, Stdout, Write};
 
 use clap::ValueEnum;
+use foretoken::spec_type::DrafterKind;
 use foretoken_engine::{Drafted, Emitted, Origin};
 use foretoken_text::Tokenizer;
 use foretoken_weights::line::plain;
@@ -26,6 +27,8 @@ pub use table::{reliability, table};
 const TARGET: u8 = 27;
 /// Green, orange, magenta, teal, red, violet, olive, pink; then again from the start.
 const DRAFTERS: [u8; 8] = [28, 130, 164, 30, 196, 98, 64, 161];
+/// Grey.
+const FORCED: u8 = 243;
 const PLAIN: &str = "\x1b[0m";
 /// Struck out.
 const STRUCK: &str = "\x1b[9m";
@@ -70,6 +73,7 @@ impl Marks {
             _ if text.is_empty() => String::new(),
             (Self::None, _) | (Self::Brackets, Origin::Target) => text.to_string(),
             (Self::Brackets, Origin::Drafted(_)) => format!("[{text}]"),
+            (Self::Brackets, Origin::Forced) => format!("<{text}>"),
             (Self::Colours, origin) => format!("{}{text}{PLAIN}", colour(origin)),
         }
     }
@@ -85,15 +89,19 @@ impl Marks {
         }
     }
 
-    /// Says on standard error what the marks mean.
-    pub fn legend(self, drafters: &[String], show_drafts: Option<ShowDrafts>) {
+    /// Says on standard error what the marks mean. `is_guided`: texts have a form, which others have no marks for.
+    pub fn legend(self, drafters: &[String], is_guided: bool, show_drafts: Option<ShowDrafts>) {
         if self == Self::None {
             return;
         }
         let mut parts = vec![self.marked("the target's own", Origin::Target)];
         let drafted =
             |(number, name): (usize, &String)| self.marked(&format!("{name}, accepted"), Origin::Drafted(number as u8));
-        parts.extend(drafters.iter().enumerate().map(drafted));
+        let has_say = |(_, name): &(usize, &String)| is_guided || *name != DrafterKind::Grammar.name();
+        parts.extend(drafters.iter().enumerate().filter(has_say).map(drafted));
+        if is_guided {
+            parts.push(self.marked("nothing else was possible", Origin::Forced));
+        }
         if let (Some(first), Some(ShowDrafts::Rejected)) = (drafters.first(), show_drafts) {
             parts.push(self.rejected(&format!("{first}, rejected"), 0));
         }
@@ -105,6 +113,7 @@ impl Marks {
 fn colour(origin: Origin) -> String {
     let number = match origin {
         Origin::Target => TARGET,
+        Origin::Forced => FORCED,
         Origin::Drafted(number) => DRAFTERS[usize::from(number) % DRAFTERS.len()],
     };
     format!("\x1b[38;5;{number}m")
@@ -197,7 +206,7 @@ mod tests {
 
     #[test]
     fn colours_can_be_read_on_black_and_on_white() {
-        for number in DRAFTERS.into_iter().chain([TARGET]) {
+        for number in DRAFTERS.into_iter().chain([TARGET, FORCED]) {
             assert!(
                 contrasts(number).into_iter().all(|contrast| contrast >= 3.95),
                 "{number}: {:?}",

@@ -14,6 +14,7 @@
 //! - [`JacobiDrafter`]: n-grams that the target makes itself by Jacobi iteration, in rows beside the draft (Fu et al.
 //!   2024).
 //! - [`PredictionDrafter`]: what the user expects to be written, followed along the text.
+//! - [`GrammarDrafter`]: the usual spelling of what has to come next, where a request has a constraint.
 //! - [`PhrasesDrafter`]: a list of phrases. [`RandomDrafter`]: random tokens, for tests.
 //!
 //! A drafter may be slow or wrong; it can never change the text, as long as it keeps the two rules of the trait. It
@@ -30,6 +31,7 @@
 mod continuations;
 mod distinct;
 mod frontier;
+mod grammar;
 mod head;
 mod history;
 mod jacobi;
@@ -49,6 +51,7 @@ mod translated;
 mod trial;
 mod trie;
 
+pub use grammar::GrammarDrafter;
 pub use head::HeadDrafter;
 pub use jacobi::JacobiDrafter;
 pub use llma::LlmaDrafter;

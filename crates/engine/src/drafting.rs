@@ -82,9 +82,11 @@ impl Drafters {
         &self.hidden_layers
     }
 
-    /// Those of these drafters that need the rows of prompts.
-    pub(crate) fn readers(&self, numbers: &[u8]) -> Vec<u8> {
-        numbers.iter().copied().filter(|number| self.members[usize::from(*number)].needs.prompt_rows).collect()
+    /// Those of these drafters that need hidden states of the prompt, or of what `is_written`.
+    pub(crate) fn readers(&self, numbers: &[u8], is_written: bool) -> Vec<u8> {
+        let needed = if is_written { HiddenRows::Written } else { HiddenRows::All };
+        let reads = |number: &u8| hidden_rows(&self.members[usize::from(*number)].needs) >= needed;
+        numbers.iter().copied().filter(reads).collect()
     }
 
     /// Lets every drafter learn a text from before or elsewhere.
@@ -94,7 +96,9 @@ impl Drafters {
 
     /// Tells the drafters of a sequence that it begins.
     pub(crate) fn open(&mut self, sequence: &mut Sequence, events: &mut Vec<Event>) {
-        sequence.drafters.retain(|number| self.members[usize::from(*number)].out.is_none());
+        let is_constrained = sequence.request.constraint.is_some();
+        let drafts = |Member { out, needs, .. }: &Member| out.is_none() && (is_constrained || !needs.constraint);
+        sequence.drafters.retain(|number| drafts(&self.members[usize::from(*number)]));
         self.say_needs(sequence);
         for number in sequence.drafters.clone() {
             let member = &mut self.members[usize::from(number)];
@@ -202,7 +206,9 @@ impl Drafters {
             before.extend(is_asked.then_some(*number));
             is_asked.then_some(*number)
         };
-        sequence.turns.iter().map(turn).collect()
+        let is_last = |number: &&u8| self.members[usize::from(**number)].needs.constraint;
+        let turns = sequence.turns.iter();
+        turns.clone().filter(|number| !is_last(number)).chain(turns.filter(is_last)).map(turn).collect()
     }
 
     /// Whether a drafter needs the target's hidden states of the whole text, and was not told all of them yet: then it
@@ -220,7 +226,8 @@ impl Drafters {
         // One that cannot even say this is asked, and dropped if it fails again.
         let Some(who) = self.who(number, sequence, sequence.nodes_max) else { return true };
         let costs = pass.meter.costs();
-        if !pass.weighing.is_due(sequence, costs, who) {
+        // What is forced cannot be noticed late.
+        if !self.members[usize::from(number)].needs.constraint && !pass.weighing.is_due(sequence, costs, who) {
             return false;
         }
         if pass.weighing.is_worth_asking(sequence, costs, who, before) {

@@ -52,6 +52,12 @@ pub enum Fault {
     MaskOfParent,
     /// A grammar stays where the last node that was asked for was.
     GrammarNotTakenBack,
+    /// Tokens that only spell what has to come next are written as if nothing else could.
+    ForcedBytesTaken,
+    /// Behind a forced token noise is that of the place before.
+    NoiseShifted,
+    /// A grammar may end one token before it may.
+    EndTooEarly,
     /// Where a head's rows need several passes, each is given the hidden rows of the first.
     HiddenRowsOfFirstPart,
 }

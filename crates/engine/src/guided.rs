@@ -6,14 +6,16 @@
 
 use std::sync::Arc;
 
-use foretoken_speculation::{Constrained, Constraint, Token};
-use foretoken_text::{Grammar, Matcher};
+use foretoken_speculation::{Constrained, Constraint, Token, TokenSet};
+use foretoken_text::{Allowed, Grammar, Matcher, Spelling};
 
 use crate::faults::{Fault, is_made};
 
-/// The constraint of a text of this grammar that has not begun, with the tokens that end it.
-pub fn guided(grammar: &Arc<Grammar>, end_tokens: &[Token]) -> Constrained {
-    Constrained::new(Box::new(Guided { matcher: grammar.matcher(), ends: end_tokens.into(), ended: 0 }))
+/// The constraint of a text of this grammar that has not begun, with the tokens that end it. `spelling`: of the
+/// vocabulary, to foresee how a text will be written where the grammar leaves one string; without it nothing is.
+pub fn guided(grammar: &Arc<Grammar>, end_tokens: &[Token], spelling: Option<Arc<Spelling>>) -> Constrained {
+    let ends = end_tokens.into();
+    Constrained::new(Box::new(Guided { matcher: grammar.matcher(), ends, ended: 0, spelling }))
 }
 
 /// A text of a grammar, and its end.
@@ -22,36 +24,35 @@ struct Guided {
     ends: Arc<[Token]>,
     /// End tokens that were accepted; nothing but more of them may follow.
     ended: usize,
+    spelling: Option<Arc<Spelling>>,
 }
 
 impl Guided {
     fn may_end(&mut self) -> bool {
-        self.ended > 0 || self.matcher.may_end()
+        self.ended > 0 || is_made(Fault::EndTooEarly) || self.matcher.may_end()
     }
 
-    /// Masks what a text may not go on with; the end tokens, too, as if they were tokens like others.
-    fn mask_text(&mut self, logits: &mut [f32]) {
+    /// What the text may go on with; end tokens, too, as if they were tokens like others.
+    fn allowed_text(&mut self) -> TokenSet {
+        let set = |allowed: Allowed| TokenSet::of_words(allowed.words().to_vec());
+        if is_made(Fault::MaskOfParent) {
+            return set(self.matcher.parent().allowed().expect("within the limits"));
+        }
         match self.matcher.allowed() {
-            Ok(allowed) if self.ended == 0 => allowed.mask(logits),
-            _ => logits.fill(f32::NEG_INFINITY),
+            Ok(allowed) if self.ended == 0 => set(allowed),
+            _ => TokenSet::none(),
         }
     }
 }
 
 impl Constraint for Guided {
-    fn mask(&mut self, logits: &mut [f32]) {
-        let end_logits: Vec<Option<f32>> = self.ends.iter().map(|end| logits.get(*end as usize).copied()).collect();
-        if is_made(Fault::MaskOfParent) {
-            self.matcher.parent().allowed().expect("within the limits").mask(logits);
-        } else {
-            self.mask_text(logits);
-        }
+    fn allowed(&mut self) -> TokenSet {
+        let mut allowed = self.allowed_text();
         let may_end = self.may_end();
-        for (end, logit) in self.ends.iter().zip(end_logits) {
-            if let Some(place) = logits.get_mut(*end as usize) {
-                *place = logit.filter(|_| may_end).unwrap_or(f32::NEG_INFINITY);
-            }
+        for end in self.ends.iter() {
+            if may_end { allowed.insert(*end) } else { allowed.remove(*end) }
         }
+        allowed
     }
 
     fn accept(&mut self, token: Token) -> bool {
@@ -72,11 +73,18 @@ impl Constraint for Guided {
     }
 
     fn duplicate(&self) -> Box<dyn Constraint> {
-        Box::new(Guided { matcher: self.matcher.duplicate(), ends: Arc::clone(&self.ends), ended: self.ended })
+        let (matcher, ends, spelling) = (self.matcher.duplicate(), Arc::clone(&self.ends), self.spelling.clone());
+        Box::new(Guided { matcher, ends, ended: self.ended, spelling })
     }
 
     fn failure(&self) -> Option<String> {
         self.matcher.failure().map(str::to_string)
+    }
+
+    fn foreseen(&mut self) -> Vec<Token> {
+        let Some(spelling) = self.spelling.as_ref().filter(|_| self.ended == 0) else { return Vec::new() };
+        let bytes = self.matcher.forced_bytes();
+        if bytes.is_empty() { Vec::new() } else { spelling.behind(self.matcher.accepted(), &bytes) }
     }
 }
 
@@ -105,7 +113,7 @@ mod tests {
         };
         let tokenizer = Tokenizer::from_gguf_vocabulary("toy", &vocabulary).expect("a good one");
         let grammar = Grammar::compile(&tokenizer, &GrammarSource::Regex("a(ba?)?".into())).expect("a good one");
-        let constraint = guided(&grammar, &[3, 4]);
+        let constraint = guided(&grammar, &[3, 4], None);
         assert_eq!(left(&constraint, &[], 6), [0, 2]);
         assert_eq!(left(&constraint, &[0], 6), [1, 3, 4]);
         assert_eq!(left(&constraint, &[0, 1], 6), [0, 3, 4]);

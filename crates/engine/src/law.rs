@@ -61,7 +61,7 @@ pub(crate) fn told(
 #[cfg(test)]
 mod tests {
     use foretoken_model::HostOutputs;
-    use foretoken_speculation::{Constrained, Constraint};
+    use foretoken_speculation::{Constrained, Constraint, TokenSet};
 
     use super::*;
 
@@ -69,8 +69,10 @@ mod tests {
     struct Never(Token);
 
     impl Constraint for Never {
-        fn mask(&mut self, logits: &mut [f32]) {
-            logits[self.0 as usize] = f32::NEG_INFINITY;
+        fn allowed(&mut self) -> TokenSet {
+            let mut allowed = TokenSet::all();
+            allowed.remove(self.0);
+            allowed
         }
 
         fn accept(&mut self, token: Token) -> bool {

@@ -11,6 +11,9 @@ pub enum Origin {
     Target,
     /// A drafter's guess that the target agreed with; the drafter's number.
     Drafted(u8),
+    /// Nobody: settings and constraint left this token alone ([`foretoken_speculation::Sampling::forced`]). It may have
+    /// been a part of a draft all the same.
+    Forced,
 }
 
 /// One token of the output.
@@ -22,7 +25,8 @@ pub struct Emitted {
     pub origin: Origin,
     /// How deep in the draft tree it was, 1 for a child of the pending token; 0 for the target's own.
     pub depth: usize,
-    /// The emitting pass that it came from, counted from 1.
+    /// The emitting pass that it came from, counted from 1: of forced tokens the one before, 0 for those before the
+    /// first.
     pub pass: usize,
     /// Its probability under the target's law, after sampling settings.
     pub p: f64,

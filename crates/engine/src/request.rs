@@ -20,6 +20,9 @@ pub struct Request {
     pub sampling: Sampling,
     /// What may be written at all, if not everything: a grammar, say, that has accepted nothing yet.
     pub constraint: Option<Constrained>,
+    /// Whether forced tokens ([`Sampling::forced`]) are written without a pass. It changes no text; where
+    /// log-probabilities are wanted they need their pass all the same.
+    pub skip_forced: bool,
     /// What is expected to be written, as far as the user knows: drafters may look there. It changes no text.
     pub prediction: Vec<Token>,
     /// Seed of all chance of this request; under *rejection* and *block* together with the request's number, which the
@@ -81,6 +84,7 @@ impl Request {
             tokens_max: None,
             sampling: Sampling { temperature: 0.0, ..Sampling::default() },
             constraint: None,
+            skip_forced: true,
             prediction: Vec::new(),
             seed: 0,
             promise: Promise::Exact,

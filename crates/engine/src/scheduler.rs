@@ -97,13 +97,13 @@ pub(crate) fn plan(running: &[Sequence], rows_max: usize, scoring_max: usize, sc
     let (mut left, mut scoring_left) = (rows_max, scoring_max);
     let of = |phase: Phase| running.iter().filter(move |sequence| sequence.phase == phase);
     // Rows that belong to those who write and have not had their turn.
-    let mut owed = of(Phase::Writes).count();
+    let mut owed: usize = of(Phase::Writes).map(Sequence::uncached).sum();
     let prompts: usize = of(Phase::Reads).map(Sequence::rows_left).sum();
     let kept = prompts.min(rows_max - rows_max / TREE_PART);
     for phase in [Phase::Writes, Phase::Reads] {
         for (at, sequence) in running.iter().enumerate().filter(|(_, sequence)| sequence.phase == phase) {
             let (uncached, writing) = (sequence.uncached(), phase == Phase::Writes);
-            owed -= usize::from(writing);
+            owed -= if writing { uncached } else { 0 };
             let take = sequence.cut_to_score(sequence.rows_left().min(left), scoring_left);
             let [take, certain] = sequence.stop_at_checkpoint(take);
             if take == 0 {

@@ -1,7 +1,9 @@
 //! One text in the making: its tokens, how many of them are cached, its pages, and its state as text.
 //!
 //! The cached length is at most the number of tokens minus one: the last token is pending, the root of the next
-//! tree. While a prompt is being computed it is less, and when a sequence had to give its pages away it is 0 again.
+//! tree. Forced tokens are written without a pass, so several may be pending: their rows ride in the next pass, and of
+//! the last alone logits are asked. While a prompt is being computed the cached length is less, and when a sequence had
+//! to give its pages away it is 0 again.
 //! Everything else kept here is advanced by emitted tokens alone, so nothing has to go back when a draft is refused or
 //! rows are computed again.
 
@@ -14,7 +16,7 @@ use foretoken_speculation::{Choice, Costs, DraftTree, Experience, NodeId, Policy
 use foretoken_text::{StopMatcher, TextStream};
 
 use crate::faults::{Fault, is_made};
-use crate::output::{Drafted, Emitted, FinishReason};
+use crate::output::{Drafted, Emitted, FinishReason, Origin};
 use crate::pages::{Owner, SequencePages};
 use crate::request::{BudgetKind, Order, Request};
 use crate::stats::{DrafterStats, Stats};
@@ -52,12 +54,24 @@ const PARTS_MIN: usize = 8;
 /// So many rows of a prompt may stay inputs behind a state: the beginning of an answer is shorter.
 const BEHIND_MAX: usize = 16;
 
+/// How much a sequence has written.
+#[derive(Clone, Copy)]
+pub(crate) struct Written {
+    /// Tokens.
+    pub(crate) emitted: usize,
+    /// Of these, forced ones that no pass was made for.
+    pub(crate) skipped: usize,
+}
+
+/// A text with more pending tokens than this reads them first, as if they were a prompt.
+pub(crate) const PENDING_MAX: usize = 16;
+
 /// What a sequence is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Rows of its prompt are missing, besides the last: they may be computed in several passes.
     Reads,
-    /// All rows but the pending token's are cached: each pass writes.
+    /// All rows but those of the pending tokens are cached: each pass writes.
     Writes,
 }
 
@@ -80,7 +94,7 @@ pub(crate) struct Sequence {
     pub(crate) opened: bool,
     /// How often a later one was let in before it.
     pub(crate) passed: usize,
-    /// Of so many first tokens hidden states were told, where drafters need those of the prompt.
+    /// Of so many first tokens hidden states were told, or are not needed, where drafters need any.
     told: usize,
     /// So many first tokens of the prompt were scored, where that is asked for.
     pub(crate) scored: usize,
@@ -201,7 +215,7 @@ impl Sequence {
     pub(crate) fn plan_checkpoints(&mut self, known_len: usize, wanted_len: Option<usize>) {
         let prompt_len = self.request.prompt.len();
         self.checkpoints.clear();
-        if self.tokens.len() > prompt_len {
+        if self.stats.passes > 0 {
             return;
         }
         let Request { checkpoints, public_prefix, .. } = &self.request;
@@ -232,7 +246,7 @@ impl Sequence {
     pub(crate) fn set_cached(&mut self, cached: usize) {
         self.cached = cached;
         self.phase = if self.uncached() <= 1 { Phase::Writes } else { Phase::Reads };
-        if self.hidden_rows == HiddenRows::All {
+        if self.hidden_rows != HiddenRows::None {
             self.told = self.told.max(cached);
         }
     }
@@ -242,7 +256,7 @@ impl Sequence {
         matches!(self.finished, Some(FinishReason::Failed(_)))
     }
 
-    /// Of so many first tokens hidden states were told, where drafters need those of the prompt.
+    /// Of so many first tokens hidden states were told, or are not needed, where drafters need any.
     pub(crate) fn told(&self) -> usize {
         self.told
     }
@@ -254,7 +268,11 @@ impl Sequence {
 
     /// Most rows that it may adopt: the last token's are needed, and rows whose hidden states or logits are to be told.
     pub(crate) fn adopted_max(&self) -> usize {
-        let known = if self.hidden_rows == HiddenRows::All { self.told } else { usize::MAX };
+        let known = match self.hidden_rows {
+            HiddenRows::None => usize::MAX,
+            HiddenRows::Written => self.told.max(self.request.prompt.len() - 1),
+            HiddenRows::All => self.told,
+        };
         let scores = self.request.prompt_log_probabilities
             && self.scored < self.request.prompt.len()
             && !is_made(Fault::UnscoredAdopted);
@@ -344,10 +362,13 @@ impl Sequence {
         hidden.clear();
         *scored = to_score.len();
         wanted.extend(to_score.map(|row| (row - self.cached) as u32));
-        if self.hidden_rows == HiddenRows::All {
-            // Rows that are computed again were told before.
-            hidden.extend(self.told.saturating_sub(self.cached).min(take) as u32..take as u32);
-        }
+        // Rows that are computed again were told before.
+        let told = match self.hidden_rows {
+            HiddenRows::None => usize::MAX,
+            HiddenRows::Written => self.told.max(self.request.prompt.len() - 1),
+            HiddenRows::All => self.told,
+        };
+        hidden.extend(told.saturating_sub(self.cached).min(take) as u32..take as u32);
         tokens.extend_from_slice(&self.tokens[self.cached..self.cached + take]);
         if self.cached + take < self.tokens.len() {
             return;
@@ -356,10 +377,8 @@ impl Sequence {
         let drafted = self.tree.tokens().iter().chain(self.probes.tokens());
         tokens.extend(drafted.map(|token| if (*token as usize) < vocabulary { *token } else { 0 }));
         wanted.extend(root..tokens.len() as u32);
-        match self.hidden_rows {
-            HiddenRows::None => {}
-            HiddenRows::Written => hidden.extend(root..(take + self.tree.len()) as u32),
-            HiddenRows::All => hidden.extend(take as u32..(take + self.tree.len()) as u32),
+        if self.hidden_rows != HiddenRows::None {
+            hidden.extend(take as u32..(take + self.tree.len()) as u32);
         }
         if !self.tree.is_chain() || !self.probes.is_empty() {
             parents.extend((0..take as u32).map(|row| row.checked_sub(1)));
@@ -372,9 +391,15 @@ impl Sequence {
 
     /// Adds a pass to the statistics and lets the budget learn. Of an accepted path only the `emitted`
     /// first tokens count: an end token or a stop string may have cut it. `overlaps`: sums of min(p, q), by drafter.
-    pub(crate) fn count(&mut self, path: &[NodeId], emitted: usize, overlaps: &[(u8, f64)]) {
+    pub(crate) fn count(
+        &mut self,
+        path: &[NodeId],
+        emitted: usize,
+        is_forced: impl Fn(NodeId) -> bool,
+        overlaps: &[(u8, f64)],
+    ) {
         let written = &path[..path.len().min(emitted)];
-        self.stats.count(&self.tree, written, emitted, overlaps);
+        self.stats.count(&self.tree, written, is_forced, overlaps);
         if !self.tree.is_empty() {
             self.budget.learn(&Outcome { tree: &self.tree, path });
         }
@@ -391,9 +416,14 @@ impl Sequence {
         self.tree.nodes().map(drafted).collect()
     }
 
-    /// Learns from the candidates of the pass how right its drafters were, now that so many last tokens are written;
-    /// and lets those who begin on the same terms know.
-    pub(crate) fn learn(&mut self, written: usize, shared: &mut Experience) {
+    /// How much it has written.
+    pub(crate) fn written(&self) -> Written {
+        Written { emitted: self.stats.emitted, skipped: self.stats.skipped }
+    }
+
+    /// Learns from the candidates of the pass how right its drafters were, now that so many tokens are written, and so
+    /// many behind them that were forced; and lets those who begin on the same terms know.
+    pub(crate) fn learn(&mut self, written: usize, skipped: usize, shared: &mut Experience) {
         if self.drafters.is_empty() && self.asked.is_empty() {
             return;
         }
@@ -403,7 +433,8 @@ impl Sequence {
             let has_row = self.tree.offers().iter().any(|offer| offer.source == *number);
             self.in_vain[at] = if has_row { 0 } else { self.in_vain[at].saturating_add(1) };
         }
-        let written = &self.tokens[self.tokens.len() - written..];
+        let end = self.tokens.len() - skipped;
+        let written = &self.tokens[end - written..end];
         let drafters = &mut self.stats.drafters;
         self.experience.learn(&self.asked, &self.candidates, written, |guess| {
             drafters[usize::from(guess.source)].judge(guess.acceptance, guess.right);
@@ -421,8 +452,9 @@ impl Sequence {
         let token = emitted.token;
         self.tokens.push(token);
         self.stats.emitted += 1;
+        self.stats.forced += usize::from(emitted.origin == Origin::Forced);
         self.stats.time = self.submitted.elapsed();
-        if self.stats.emitted == 1 {
+        if emitted.pass <= 1 && self.stats.passes == 0 {
             self.stats.time_to_first_token = self.stats.time;
         }
         if self.request.sampling.end_tokens.contains(&token) {

@@ -154,8 +154,12 @@ pub struct Stats {
     pub preemptions: usize,
     /// Tokens emitted.
     pub emitted: usize,
-    /// Of these, by the first pass that emitted any.
+    /// Of these, up to the end of the first pass that emitted any.
     pub emitted_first: usize,
+    /// Of these, forced ones: nothing else was possible. Drafts and their acceptance are counted without them.
+    pub forced: usize,
+    /// Of these, those that no pass was made for.
+    pub skipped: usize,
     /// Passes of the target that emitted tokens.
     pub passes: usize,
     /// Passes of the target that only computed a part of the prompt, or again of a text whose pages were given away.
@@ -185,12 +189,18 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Adds an emitting pass: its tree, the part of the accepted path that was written, tokens emitted, and the sums of
-    /// min(p, q) that were found, by drafter.
-    pub(crate) fn count(&mut self, tree: &DraftTree, written: &[NodeId], emitted: usize, overlaps: &[(u8, f64)]) {
+    /// Adds an emitting pass: its tree, the part of the accepted path that was written, which nodes of it were forced,
+    /// and the sums of min(p, q) that were found, by drafter.
+    pub(crate) fn count(
+        &mut self,
+        tree: &DraftTree,
+        written: &[NodeId],
+        is_forced: impl Fn(NodeId) -> bool,
+        overlaps: &[(u8, f64)],
+    ) {
         self.passes += 1;
         if self.passes == 1 {
-            self.emitted_first = emitted;
+            self.emitted_first = self.emitted;
         }
         for (source, overlap) in overlaps {
             let (sum, count) = &mut self.drafters[usize::from(*source)].overlap;
@@ -199,12 +209,13 @@ impl Stats {
         if tree.is_empty() {
             return;
         }
+        let accepted = written.iter().filter(|node| !is_forced(**node)).count();
         self.drafts += 1;
-        self.drafted += tree.len();
-        self.accepted += written.len();
-        count_at(&mut self.accepted_lens, written.len());
+        self.drafted += tree.len() - (written.len() - accepted);
+        self.accepted += accepted;
+        count_at(&mut self.accepted_lens, accepted);
         let mut proposed = [false; 256];
-        for node in tree.nodes() {
+        for node in tree.nodes().filter(|node| !(written.contains(node) && is_forced(*node))) {
             let source = tree.source(node);
             let drafter = &mut self.drafters[usize::from(source)];
             drafter.draft(tree.depth(node), written.contains(&node));
@@ -219,6 +230,8 @@ impl Stats {
         self.preemptions += other.preemptions;
         self.emitted += other.emitted;
         self.emitted_first += other.emitted_first;
+        self.forced += other.forced;
+        self.skipped += other.skipped;
         self.passes += other.passes;
         self.prompt_passes += other.prompt_passes;
         self.modelled = (self.modelled.0 + other.modelled.0, self.modelled.1 + other.modelled.1);
@@ -245,9 +258,14 @@ impl Stats {
         (self.modelled.1 > 0.0).then(|| self.modelled.0 as f64 / self.modelled.1)
     }
 
-    /// Emitted tokens over passes; plain decoding gives 1.
+    /// Emitted tokens over passes; plain decoding gives 1, and more where tokens are forced.
     pub fn tokens_per_pass(&self) -> f64 {
         if self.passes == 0 { 0.0 } else { self.emitted as f64 / self.passes as f64 }
+    }
+
+    /// The same without the tokens that no pass was made for.
+    pub fn asked_tokens_per_pass(&self) -> f64 {
+        if self.passes == 0 { 0.0 } else { (self.emitted - self.skipped) as f64 / self.passes as f64 }
     }
 
     /// Accepted over drafted tokens; `None` if nothing was drafted.

@@ -8,13 +8,14 @@ mod admission;
 mod check;
 mod costs;
 mod drafts;
+mod forced;
 mod news;
 mod saved;
 mod scores;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, HiddenInput, Outputs, PageTable, Span};
 use foretoken_speculation::{
-    Chance, Constrained, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, Verdict, verify,
+    Chance, Context, Drafter, Law, NodeId, Pass, Scratch, SequenceId, Tenant, Token, Verdict, verify,
 };
 
 use crate::clock::{Clock, SystemClock};
@@ -26,7 +27,7 @@ use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::{Owner, Pages};
 use crate::request::{Request, RequestError};
 use crate::scheduler::{Scheduled, plan, rows_beside, scoring_rows_max};
-use crate::sequence::{Sequence, SpanRows};
+use crate::sequence::{Sequence, SpanRows, Written};
 use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::stats::StepTimes;
@@ -215,7 +216,7 @@ impl Engine {
         let mut scheduled = std::mem::take(&mut self.scheduled);
         self.secure_pages(&mut scheduled);
         let drafted = self.draft(&scheduled, chance);
-        let written: Vec<usize> = self.running.iter().map(|sequence| sequence.stats.emitted).collect();
+        let written: Vec<Written> = self.running.iter().map(Sequence::written).collect();
         self.run(&scheduled, chance);
         self.learn(&scheduled, &drafted, &written);
         self.scheduled = scheduled;
@@ -319,18 +320,23 @@ impl Engine {
     /// Verifies one tree, and keeps what was accepted.
     fn settle_sequence(&mut self, entry: Scheduled, first_rows: FirstRows, chance: &mut dyn Chance) {
         let Self { running, scratch, executor, pages, events, .. } = self;
+        let vocabulary = executor.capacity().vocabulary;
         let outputs = executor.outputs();
         let sequence = &mut running[entry.at];
         let old_len = sequence.tokens.len();
         let row_of = |node: Option<NodeId>| first_rows.wanted + node.map_or(0, |node| 1 + node.index());
         let (tree, request, tokens) = (&sequence.tree, &sequence.request, &sequence.tokens);
-        let mut impossible = Vec::new();
+        let (mut impossible, mut forced) = (Vec::new(), Vec::new());
         let measured = request.measure;
         let mut overlaps: Vec<(Option<NodeId>, u8, f64)> = Vec::new();
         let mut law = |node: Option<NodeId>| {
             let path = node.map_or(Vec::new(), |node| tree.path(node));
             let constraint = request.constraint.as_ref();
             let context = Context { tokens, prompt_len: request.prompt.len(), path: &path, constraint };
+            if let Some(token) = request.sampling.forced(vocabulary, &context) {
+                forced.push(node);
+                return Law::point(token);
+            }
             let law = possible_law(outputs, row_of(node), &request.sampling, &context, scratch);
             // A place may be asked for again, if what was refused as a part of a block is then accepted by itself.
             let is_new = measured && !overlaps.iter().any(|(asked, ..)| *asked == node);
@@ -338,36 +344,39 @@ impl Engine {
                 overlaps.extend(tree.laws_under(node).map(|(source, q)| (node, source, p.overlap(q))));
             }
             law.unwrap_or_else(|why| {
-                impossible.push((node, why));
+                let failure = constraint.filter(|_| why == NoLaw::NoToken).and_then(|it| it.failure(&path));
+                impossible.push((node, why, failure));
                 Law::point(0)
             })
         };
-        let pass = Pass { seed: request.seed, request: sequence.number, start: old_len as u64 };
+        let start = sequence.place_of_noise() as u64;
+        let pass = Pass { seed: request.seed, request: sequence.number, start };
         let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
         let failed = cut_at_impossible(&mut verdict, &impossible);
-        // Before the constraint goes to where the text is.
-        let why = failed.and(request.constraint.as_ref()).and_then(Constrained::failure);
 
         let moved = close_ranks(executor, sequence.pages.tables(), &verdict.path, old_len);
         let outputs = executor.outputs();
-        let emitted = append_all(sequence, &verdict, outputs, row_of);
+        let mut emitted = append_all(sequence, &verdict, outputs, row_of, &forced);
         // An end may come before the end of the path.
         let kept = if moved.is_ok() { verdict.path.len().min(emitted.len()) } else { 0 };
         sequence.set_cached(old_len + kept);
         pages.commit(&mut sequence.pages, &sequence.tokens[..old_len + kept]);
-        let goes_on = |constraint: &Constrained| constraint.advance(&sequence.tokens[old_len..]);
-        let refused = !sequence.request.constraint.as_ref().is_none_or(goes_on);
-        end_if_stuck(sequence, failed.map(|failed| (failed, why)), refused, moved);
+        let refused = !sequence.constraint_goes_on(old_len);
+        end_if_stuck(sequence, failed, refused, moved);
         // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come
         // before.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
         overlaps.retain(|(node, ..)| node.is_none_or(|node| places.contains(&node)));
         let overlaps: Vec<(u8, f64)> = overlaps.into_iter().map(|(_, source, overlap)| (source, overlap)).collect();
-        sequence.count(&verdict.path, emitted.len(), &overlaps);
+        // What a node is chosen by is the law of its parent.
+        let is_forced = |node: NodeId| forced.contains(&sequence.tree.parent(node));
+        let forced_nodes: Vec<NodeId> = verdict.path.iter().copied().filter(|node| is_forced(*node)).collect();
+        sequence.count(&verdict.path, emitted.len(), |node| forced_nodes.contains(&node), &overlaps);
         if sequence.request.report_drafts && !sequence.tree.is_empty() {
             let drafted = sequence.drafted(&verdict.path[..verdict.path.len().min(emitted.len())]);
             events.push(Event::Drafts { sequence: sequence.id, drafted });
         }
+        sequence.write_forced(vocabulary, &mut emitted);
         if !emitted.is_empty() {
             events.push(Event::Tokens { sequence: sequence.id, emitted });
         }
@@ -425,9 +434,13 @@ fn not_numbers(position: usize) -> String {
 /// Cuts a verdict before the first token that was chosen where there was no law. Why there was none.
 ///
 /// Laws of such places only let verification come to its end; what plain decoding would have written before stands.
-fn cut_at_impossible(verdict: &mut Verdict, impossible: &[(Option<NodeId>, NoLaw)]) -> Option<NoLaw> {
+fn cut_at_impossible(
+    verdict: &mut Verdict,
+    impossible: &[(Option<NodeId>, NoLaw, Option<String>)],
+) -> Option<(NoLaw, Option<String>)> {
     let chosen_at = std::iter::once(None).chain(verdict.path.iter().copied().map(Some));
-    let why = |node: Option<NodeId>| impossible.iter().find(|(at, _)| *at == node).map(|(_, why)| *why);
+    let at = |node: Option<NodeId>| impossible.iter().find(|(at, ..)| *at == node);
+    let why = |node: Option<NodeId>| at(node).map(|(_, why, failure)| (*why, failure.clone()));
     let (cut, why) = chosen_at.enumerate().find_map(|(i, node)| Some((i, why(node)?)))?;
     verdict.path.truncate(cut);
     verdict.tokens.truncate(cut);
@@ -435,12 +448,13 @@ fn cut_at_impossible(verdict: &mut Verdict, impossible: &[(Option<NodeId>, NoLaw
     Some(why)
 }
 
-/// Appends the chosen tokens until one of them ends the sequence.
+/// Appends the chosen tokens until one of them ends the sequence. `forced`: the places where nothing was to choose.
 fn append_all(
     sequence: &mut Sequence,
     verdict: &Verdict,
     outputs: &dyn Outputs,
     row_of: impl Fn(Option<NodeId>) -> usize,
+    forced: &[Option<NodeId>],
 ) -> Vec<Emitted> {
     let mut emitted = Vec::with_capacity(verdict.tokens.len());
     let pass = sequence.stats.passes + 1;
@@ -454,7 +468,11 @@ fn append_all(
         let (log_probability, top) = told.unzip();
         emitted.push(sequence.append(Emitted {
             token: *token,
-            origin: offer.map_or(Origin::Target, |offer| Origin::Drafted(offer.source)),
+            origin: match offer {
+                _ if forced.contains(&chosen_at) => Origin::Forced,
+                Some(offer) => Origin::Drafted(offer.source),
+                None => Origin::Target,
+            },
             depth: node.map_or(0, |node| sequence.tree.depth(node)),
             pass,
             p: *p,

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use foretoken_engine::{BudgetKind, Order, Request, guided};
 use foretoken_speculation::{DraftSettings, Promise, Token};
-use foretoken_text::{ChatInput, ChatTemplate, TextError, Tokenizer, Transcript};
+use foretoken_text::{ChatInput, ChatTemplate, Spelling, TextError, Tokenizer, Transcript};
 
 use crate::error::Message;
 use crate::models::Opened;
@@ -40,6 +40,8 @@ pub struct Prompter {
     /// The chat template that is used instead of the target's.
     pub(crate) template_asked: Option<String>,
     pub(crate) template: OnceLock<Result<Option<ChatTemplate>, Error>>,
+    /// How the target's vocabulary spells what a form foresees, made for the first request that has one.
+    pub(crate) spelling: OnceLock<Option<Arc<Spelling>>>,
 }
 
 /// The drafters of one way of drafting.
@@ -142,7 +144,7 @@ impl Prompter {
         }
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
-            constrain(&mut request, decided);
+            self.constrain(&mut request, decided);
         }
         Ok((request, transcript))
     }
@@ -226,7 +228,7 @@ impl Prompter {
             special: settings.special,
             ..Request::new(Vec::new())
         };
-        constrain(&mut request, decided);
+        self.constrain(&mut request, decided);
         request
     }
 
@@ -248,6 +250,14 @@ impl Prompter {
             Message::words(format!("{}: chat template: expected one to chat with, found ", self.target.name));
         let without = Message::words(format!("{found}; ")).and_setting("chat_template");
         Err(Error::Input(expected.followed_by(without).and(" gives one, and a text goes on without one")))
+    }
+
+    /// Holds a request to the form that its text has to have, if any: from its beginning, with its end tokens.
+    fn constrain(&self, request: &mut Request, decided: &DecidedSampling) {
+        let Some(grammar) = &decided.grammar else { return };
+        let make = || self.tokenizer.clone().map(|tokenizer| Arc::new(Spelling::new(tokenizer)));
+        let spelling = self.spelling.get_or_init(make).clone();
+        request.constraint = Some(guided(grammar, &request.sampling.end_tokens, spelling));
     }
 
     /// The template for these words of the settings. It sees the special tokens that the target's own would see.
@@ -272,11 +282,6 @@ impl Prompter {
         let marks = [self.target.beginning(tokenizer), ends.first().copied()].map(spelt);
         ChatTemplate::from_source(ASKED, source, &marks[0], &marks[1]).map_err(unusable)
     }
-}
-
-/// Holds a request to the form that its text has to have, if any: from its beginning, with its end tokens.
-fn constrain(request: &mut Request, decided: &DecidedSampling) {
-    request.constraint = decided.grammar.as_ref().map(|grammar| guided(grammar, &request.sampling.end_tokens));
 }
 
 /// The setting that asks for a template, which then has its name where others have their file's.

@@ -35,15 +35,16 @@ pub fn finish_reason(reason: Option<&FinishReason>) -> &'static str {
     }
 }
 
-/// Who produced each token: a drafter's name, or `target`.
+/// Who produced each token: a drafter's name, `target`, or `forced` for nobody.
 pub fn origins<'a>(emitted: &[Emitted], names: &'a [String]) -> Vec<&'a str> {
     emitted.iter().map(|emitted| origin(emitted.origin, names)).collect()
 }
 
-/// Who produced a token: a drafter's name, or `target`. `names`: of the drafters, by number.
+/// Who produced a token: a drafter's name, `target`, or `forced` for nobody. `names`: of the drafters, by number.
 pub fn origin(origin: Origin, names: &[String]) -> &str {
     match origin {
         Origin::Target => "target",
+        Origin::Forced => "forced",
         Origin::Drafted(number) => names.get(usize::from(number)).map_or("unknown", String::as_str),
     }
 }

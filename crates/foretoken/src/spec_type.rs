@@ -34,6 +34,8 @@ pub enum DrafterKind {
     Prediction,
     /// What the target itself guesses of its future, beside the passes that it does anyway.
     Jacobi,
+    /// How what has to come next is usually spelt, of requests whose text has a form.
+    Grammar,
     /// The rest of a phrase that has begun.
     Phrases,
     /// Any tokens, of which even so some are right: a test.
@@ -42,7 +44,7 @@ pub enum DrafterKind {
 
 impl DrafterKind {
     /// Every kind, with its name and the names that llama.cpp gives to it or to its nearest relative.
-    const NAMES: [(DrafterKind, &str, &[&str]); 10] = [
+    const NAMES: [(DrafterKind, &str, &[&str]); 11] = [
         (DrafterKind::Draft, "draft", &["draft-simple"]),
         (DrafterKind::Lookup, "lookup", &["ngram-simple"]),
         (DrafterKind::Llma, "llma", &[]),
@@ -51,6 +53,7 @@ impl DrafterKind {
         (DrafterKind::Ngram, "ngram", &["ngram-cache"]),
         (DrafterKind::Prediction, "prediction", &[]),
         (DrafterKind::Jacobi, "jacobi", &["lookahead"]),
+        (DrafterKind::Grammar, "grammar", &[]),
         (DrafterKind::Phrases, "phrases", &[]),
         (DrafterKind::Random, "random", &[]),
     ];

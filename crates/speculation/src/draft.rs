@@ -56,6 +56,9 @@ pub struct Needs {
     /// Whether it wants the hidden states of the prompt's tokens as well. Where another request has computed a part of
     /// the prompt before, these rows are computed again for it.
     pub prompt_rows: bool,
+    /// Whether it drafts from what a constraint foresees: only sequences with a constraint have it, and it is asked
+    /// behind the others, whose guesses it continues.
+    pub constraint: bool,
 }
 
 /// What a drafter's network did so far.

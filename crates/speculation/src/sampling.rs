@@ -33,12 +33,14 @@ mod filter;
 mod law;
 mod problem;
 mod raw;
+mod token_set;
 
 pub use constraint::{Constrained, Constraint};
 use exponential::{power_of_two, weigh};
 pub use law::Law;
 pub use problem::SamplingProblem;
 pub use raw::{RawLaw, log_probability};
+pub use token_set::TokenSet;
 
 use std::f64::consts::LOG2_E;
 
@@ -226,6 +228,29 @@ impl Sampling {
             }
         }
         self.law_of_kept(scratch)
+    }
+
+    /// The one token that the settings and the constraint leave possible here, of a vocabulary of so many; `None` where
+    /// they leave several, or none. Such a token is *forced*: its law is a point mass whatever the model says of it, so
+    /// nobody needs to ask.
+    pub fn forced(&self, vocabulary: usize, context: &Context<'_>) -> Option<Token> {
+        let bans_ends = context.generated() < self.tokens_min;
+        let banned_ends = if bans_ends { &self.end_tokens[..] } else { &[] };
+        let is_biased_away =
+            |token| self.logit_bias.iter().any(|&(other, bias)| other == token && bias == -f32::INFINITY);
+        let is_possible = |token: &Token| {
+            !self.banned_tokens.contains(token) && !banned_ends.contains(token) && !is_biased_away(*token)
+        };
+        let only = |tokens: &mut dyn Iterator<Item = Token>| {
+            let mut possible = tokens.filter(is_possible);
+            possible.next().filter(|_| possible.next().is_none())
+        };
+        let banned_len = self.logit_bias.len() + self.banned_tokens.len() + banned_ends.len();
+        match context.constraint {
+            Some(constraint) => constraint.with_allowed(context.path, |allowed| only(&mut allowed.below(vocabulary))),
+            None if banned_len + 1 < vocabulary => None,
+            None => only(&mut (0..vocabulary as Token)),
+        }
     }
 
     /// How many of the largest logits of a row decide its law, where they do: 1 if the likeliest token is the law, k

@@ -15,7 +15,7 @@ use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Race, Request, Sequen
 use foretoken_model::Executor;
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
-use foretoken_text::{Grammar, GrammarSource};
+use foretoken_text::{Grammar, GrammarSource, Spelling};
 
 use crate::dial::{enumerate, enumerate_coupled};
 use crate::experts::{Experts, ExpertsExecutor, Hands};
@@ -150,8 +150,18 @@ fn constraint(case: &Case) -> Option<Constrained> {
     match case.form {
         Form::Free => None,
         Form::Forbidding => Some(Constrained::new(Box::new(Forbidding::new(case.target.1)))),
-        Form::Grammar(expression) => Some(guided(&grammar(case, expression), &case.sampling.end_tokens)),
+        Form::Grammar(expression) => {
+            Some(guided(&grammar(case, expression), &case.sampling.end_tokens, spelling(case)))
+        }
     }
+}
+
+/// How the words of a case's target spell what has to come next: made once.
+fn spelling(case: &Case) -> Option<Arc<Spelling>> {
+    static KNOWN: Mutex<BTreeMap<usize, Arc<Spelling>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let make = || Arc::new(Spelling::new(vocabulary::target(case.target.1)));
+    Some(Arc::clone(known.entry(case.target.1).or_insert_with(make)))
 }
 
 /// The grammar of a case, over the words of its target: compiled once.

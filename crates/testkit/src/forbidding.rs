@@ -3,7 +3,7 @@
 //!
 //! It checks how it is used: only what was accepted is taken back.
 
-use foretoken_speculation::{Constraint, Token};
+use foretoken_speculation::{Constraint, Token, TokenSet};
 
 use crate::table::Table;
 
@@ -39,11 +39,10 @@ impl Forbidding {
 }
 
 impl Constraint for Forbidding {
-    fn mask(&mut self, logits: &mut [f32]) {
-        let forbidden = Forbidding::forbidden(self.vocabulary, &self.accepted);
-        if let Some(logit) = logits.get_mut(forbidden as usize) {
-            *logit = f32::NEG_INFINITY;
-        }
+    fn allowed(&mut self) -> TokenSet {
+        let mut allowed = TokenSet::all();
+        allowed.remove(Forbidding::forbidden(self.vocabulary, &self.accepted));
+        allowed
     }
 
     fn accept(&mut self, token: Token) -> bool {

@@ -108,7 +108,7 @@ fn a_grammar_that_can_go_nowhere_ends_its_text_alone_and_says_so() {
         Grammar::compile(&tokenizer, &GrammarSource::Regex(expression.into())).expect("a good expression")
     };
     let request = |expression: &str| {
-        let constraint = Some(guided(&grammar(expression), &[4]));
+        let constraint = Some(guided(&grammar(expression), &[4], None));
         let sampling = Sampling { temperature: 0.0, end_tokens: vec![4], ..Sampling::default() };
         Request { tokens_max: Some(9), constraint, sampling, ..Request::new(vec![0]) }
     };

@@ -47,7 +47,7 @@ pub use grammar::{Allowed, Grammar, GrammarSource, Matcher};
 pub use stop::{Pushed, StopMatcher};
 pub use stream::TextStream;
 pub use tokenizer::{GgufVocabulary, Tokenizer};
-pub use translate::{Counterpart, Piece, Translation, Vocabularies};
+pub use translate::{Counterpart, Piece, Spelling, Translation, Vocabularies};
 
 /// The number of a token in its vocabulary.
 pub type Token = u32;

@@ -21,12 +21,14 @@
 
 mod marks;
 mod side;
+mod spelling;
 
 use std::sync::Arc;
 
 use crate::{TextError, Token, Tokenizer};
 use marks::Counterparts;
 use side::Side;
+pub use spelling::Spelling;
 
 /// What an assistant's token is for the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

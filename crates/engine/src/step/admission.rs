@@ -130,6 +130,7 @@ impl Engine {
             }
             self.drafters.open(&mut sequence, &mut self.events);
             self.tell_first_score(&mut sequence);
+            self.write_first_forced(&mut sequence);
             if sequence.finished.is_some() {
                 return self.end(sequence);
             }
@@ -162,6 +163,17 @@ impl Engine {
         sequence.stats.prompt_tokens_shared += if is_new { cached } else { 0 };
         let at = self.running.partition_point(|other| other.rank() < sequence.rank());
         self.running.insert(at, sequence);
+    }
+
+    /// Writes what nobody has to be asked for behind the prompt.
+    fn write_first_forced(&mut self, sequence: &mut Sequence) {
+        let mut emitted = Vec::new();
+        if sequence.finished.is_none() && sequence.limit > sequence.tokens.len() {
+            sequence.write_forced(self.executor.capacity().vocabulary, &mut emitted);
+        }
+        if !emitted.is_empty() {
+            self.events.push(Event::Tokens { sequence: sequence.id, emitted });
+        }
     }
 
     /// Tells the executor that a sequence runs from now on, and has its source's rows computed if nobody has.

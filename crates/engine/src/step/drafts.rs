@@ -10,7 +10,7 @@ use foretoken_speculation::{Chance, Choice, choose};
 use super::Engine;
 use crate::drafting::DraftPass;
 use crate::scheduler::{Scheduled, reading_seconds};
-use crate::sequence::Sequence;
+use crate::sequence::{PENDING_MAX, Sequence, Written};
 use crate::weighing::Weighing;
 
 /// What was drafted for a pass.
@@ -74,7 +74,7 @@ impl Engine {
 
     /// Learns what the pass was worth to those who wrote in it. `written`: what each running sequence had written
     /// before.
-    pub(super) fn learn(&mut self, scheduled: &[Scheduled], drafted: &Drafted, written: &[usize]) {
+    pub(super) fn learn(&mut self, scheduled: &[Scheduled], drafted: &Drafted, written: &[Written]) {
         let started = self.clock.now();
         let Drafted { weighing, seconds: drafting, bookkeeping } = *drafted;
         for made in self.made.drain(..) {
@@ -92,11 +92,15 @@ impl Engine {
             if sequence.request.drafters.is_empty() {
                 continue;
             }
-            let tokens = sequence.stats.emitted - written[entry.at];
+            // Forced tokens say nothing of drafters, and plain decoding skips them too.
+            let now = sequence.written();
+            let skipped = now.skipped - written[entry.at].skipped;
+            let tokens = now.emitted - written[entry.at].emitted - skipped;
             let shared = self.shared.of(&sequence.request);
-            sequence.learn(tokens, shared);
+            sequence.learn(tokens, skipped, shared);
             // The pass of a prompt says nothing about passes that decode.
-            if entry.take == 1 && !sequence.drafters.is_empty() {
+            let decodes = entry.take == 1 || entry.take <= PENDING_MAX && sequence.stats.passes > 1;
+            if decodes && !sequence.drafters.is_empty() {
                 shared.learn_pass(tokens, plain_passes);
                 sequence.experience.learn_pass(tokens, plain_passes);
                 let (all, time) = sequence.stats.modelled;

@@ -18,11 +18,12 @@ pub(super) struct FirstRows {
 
 impl Engine {
     /// Tells the drafters of a sequence what came of its part of a pass: of a whole one the tokens from `old_len` on;
-    /// of a part of a prompt, up to `old_len`, only those who need its rows.
+    /// of a part of a prompt, or of forced tokens, up to `old_len`, only those who need its rows.
     pub(super) fn tell_drafters(&mut self, entry: Scheduled, first_rows: FirstRows, old_len: usize, path: &[NodeId]) {
         let Self { running, executor, drafters, events, .. } = self;
         let (sequence, outputs) = (&mut running[entry.at], executor.outputs());
-        let readers = if entry.complete { Vec::new() } else { drafters.readers(&sequence.drafters) };
+        let is_written = old_len - sequence.rows.hidden.len().min(old_len) + 1 >= sequence.request.prompt.len();
+        let readers = if entry.complete { Vec::new() } else { drafters.readers(&sequence.drafters, is_written) };
         let numbers = if entry.complete { &sequence.drafters } else { &readers };
         // Rows that are computed again were told before.
         if numbers.is_empty() || !entry.complete && sequence.rows.hidden.is_empty() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use foretoken_engine::{Engine, Event, FinishReason, Race, Request};
-use foretoken_speculation::{Constrained, Constraint, Token};
+use foretoken_speculation::{Constrained, Constraint, Token, TokenSet};
 use foretoken_testkit::table::Table;
 use foretoken_testkit::toy::ToyExecutor;
 
@@ -12,7 +12,9 @@ use foretoken_testkit::toy::ToyExecutor;
 struct Breaking(usize, bool);
 
 impl Constraint for Breaking {
-    fn mask(&mut self, _logits: &mut [f32]) {}
+    fn allowed(&mut self) -> TokenSet {
+        TokenSet::all()
+    }
 
     fn accept(&mut self, _token: Token) -> bool {
         self.0 += 1;

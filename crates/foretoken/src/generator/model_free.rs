@@ -6,8 +6,8 @@ use std::path::Path;
 
 use foretoken_drafters::TrieOptions;
 use foretoken_drafters::{
-    JacobiDrafter, LlmaDrafter, NgramDrafter, PhrasesDrafter, PredictionDrafter, RandomDrafter, SuffixDrafter,
-    TrieDrafter,
+    GrammarDrafter, JacobiDrafter, LlmaDrafter, NgramDrafter, PhrasesDrafter, PredictionDrafter, RandomDrafter,
+    SuffixDrafter, TrieDrafter,
 };
 use foretoken_speculation::{Drafter, Token};
 use foretoken_text::Tokenizer;
@@ -72,6 +72,7 @@ pub fn without_model(
             drafter.gain_min = settings.gain_min();
             Box::new(drafter)
         }
+        DrafterKind::Grammar => Box::new(GrammarDrafter::default()),
         DrafterKind::Jacobi => {
             let jacobi = &settings.jacobi;
             Box::new(JacobiDrafter::new(jacobi.window, jacobi.level, jacobi.guesses))

@@ -53,6 +53,7 @@ impl DrafterSettings {
             | DrafterKind::Lookup
             | DrafterKind::Llma
             | DrafterKind::Prediction
+            | DrafterKind::Grammar
             | DrafterKind::Jacobi
             | DrafterKind::Phrases
             | DrafterKind::Random => false,

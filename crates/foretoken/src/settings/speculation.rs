@@ -222,10 +222,15 @@ impl SpeculationSettings {
 
     /// What `auto` stands for. Suffix matching finds what lookup and tries find, and a drafter that says little which
     /// others do not say better takes room from them: two that differ much are the best company. `has_prediction`: a
-    /// prediction is followed first.
+    /// prediction is followed first. A grammar has its say where a request has one.
     pub(crate) fn auto_kinds(has_prediction: bool) -> impl Iterator<Item = DrafterKind> {
         let followed = has_prediction.then_some(DrafterKind::Prediction);
-        followed.into_iter().chain([DrafterKind::Draft, DrafterKind::Suffix, DrafterKind::Phrases])
+        followed.into_iter().chain([
+            DrafterKind::Draft,
+            DrafterKind::Suffix,
+            DrafterKind::Phrases,
+            DrafterKind::Grammar,
+        ])
     }
 
     /// The same of requests without a prediction, as far as it can be had.

@@ -213,8 +213,10 @@ fn a_guess_is_verified_if_it_is_worth_its_row() {
 struct Never(Token);
 
 impl crate::Constraint for Never {
-    fn mask(&mut self, logits: &mut [f32]) {
-        logits[self.0 as usize] = f32::NEG_INFINITY;
+    fn allowed(&mut self) -> crate::TokenSet {
+        let mut allowed = crate::TokenSet::all();
+        allowed.remove(self.0);
+        allowed
     }
 
     fn accept(&mut self, token: Token) -> bool {

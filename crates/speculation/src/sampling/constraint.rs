@@ -3,7 +3,8 @@
 //! A grammar, a schema or a list decides token by token what may come next. It stands in the context of a law
 //! ([`super::Context`]), so the target, draft models, and verification see the same mask at each node of a draft tree.
 //! A constraint is walked: it accepts tokens and takes them back, and [`Constrained`] brings it from node to node by
-//! the shortest way.
+//! the shortest way, and keeps what it said of each until the text goes on elsewhere: a draft model, verification and
+//! whoever asks whether a place leaves a choice ([`super::Sampling::forced`]) ask for the same sets.
 //!
 //! Left out: grammars. Whoever has one implements [`Constraint`].
 
@@ -11,13 +12,13 @@ use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::TokenSet;
 use crate::Token;
 
-/// What may come next, after the tokens accepted so far. What is masked depends on these tokens alone.
+/// What may come next, after the tokens accepted so far. It depends on these tokens alone.
 pub trait Constraint: Send {
-    /// Sets the logits of tokens that may not come next to minus infinity, and leaves the others as they are. A draft
-    /// model's row may be shorter than the vocabulary. Where the text may end, end tokens are among those left.
-    fn mask(&mut self, logits: &mut [f32]);
+    /// The tokens that may come next. Where the text may end, end tokens are among them.
+    fn allowed(&mut self) -> TokenSet;
 
     /// Goes on with a token, also with one that ends the text; false, and nothing is changed, if it may not come next.
     fn accept(&mut self, token: Token) -> bool;
@@ -32,6 +33,12 @@ pub trait Constraint: Send {
     fn failure(&self) -> Option<String> {
         None
     }
+
+    /// How the text will all but certainly go on: where one string alone may come next, the tokens that usually spell
+    /// it. It is a guess, for others may spell it too; empty where there is none.
+    fn foreseen(&mut self) -> Vec<Token> {
+        Vec::new()
+    }
 }
 
 /// The constraint of one sequence, at its pending token.
@@ -41,8 +48,17 @@ struct Walk {
     constraint: Box<dyn Constraint>,
     /// The tokens behind the pending one that were accepted on the way to the node that was asked for last.
     path: Vec<Token>,
+    /// What is allowed behind which path.
+    known: Vec<Known>,
     /// It panicked.
     is_broken: bool,
+}
+
+/// What a constraint said of a node.
+struct Known {
+    path: Vec<Token>,
+    allowed: TokenSet,
+    failure: Option<String>,
 }
 
 impl Walk {
@@ -64,55 +80,84 @@ impl Walk {
 impl Constrained {
     /// A constraint that has accepted nothing yet, for a sequence that has written nothing yet.
     pub fn new(constraint: Box<dyn Constraint>) -> Constrained {
-        Constrained(RefCell::new(Walk { constraint, path: Vec::new(), is_broken: false }))
+        Constrained(RefCell::new(Walk { constraint, path: Vec::new(), known: Vec::new(), is_broken: false }))
     }
 
     /// Sets the logits of tokens that may not follow this path to minus infinity; all of them where the path itself may
     /// not be written.
     pub fn mask(&self, path: &[Token], logits: &mut [f32]) {
-        let is_there = self.walk(|walk| {
-            let is_there = walk.go_to(path);
-            if is_there {
-                walk.constraint.mask(logits);
-            }
-            is_there
-        });
-        if !is_there {
-            logits.fill(f32::NEG_INFINITY);
-        }
+        self.with_allowed(path, |allowed| allowed.mask(logits));
+    }
+
+    /// Shows the tokens that may follow this path to somebody: none where the path itself may not be written.
+    pub fn with_allowed<R>(&self, path: &[Token], look: impl FnOnce(&TokenSet) -> R) -> R {
+        self.know(path);
+        let walk = self.0.borrow();
+        let known = walk.known.iter().find(|known| known.path == path);
+        look(known.map_or(&TokenSet::none(), |known| &known.allowed))
     }
 
     /// Whether a text may go on with these tokens.
     pub fn allows(&self, path: &[Token]) -> bool {
-        self.walk(|walk| walk.go_to(path))
+        self.walk(|walk| walk.go_to(path)).unwrap_or(false)
     }
 
-    /// Why nothing may follow the path that was asked for last, where the constraint itself has failed.
-    pub fn failure(&self) -> Option<String> {
+    /// Tokens that will all but certainly follow this path ([`Constraint::foreseen`]).
+    pub fn foreseen(&self, path: &[Token]) -> Vec<Token> {
+        let foresee = |walk: &mut Walk| if walk.go_to(path) { walk.constraint.foreseen() } else { Vec::new() };
+        self.walk(foresee).unwrap_or_default()
+    }
+
+    /// Why nothing may follow this path, where the constraint itself has failed.
+    pub fn failure(&self, path: &[Token]) -> Option<String> {
+        self.know(path);
         let walk = self.0.borrow();
-        if walk.is_broken { Some("the constraint panicked".to_string()) } else { walk.constraint.failure() }
+        let known = walk.known.iter().find(|known| known.path == path);
+        if walk.is_broken { Some("the constraint panicked".to_string()) } else { known?.failure.clone() }
     }
 
     /// These tokens were written: the last of them is the pending token now. False if one of them may not be written,
     /// behind which the constraint cannot go.
     pub fn advance(&self, written: &[Token]) -> bool {
-        self.walk(|walk| {
+        let advance = |walk: &mut Walk| {
             let accepted = walk.go_to(written);
             walk.path.clear();
+            walk.known.retain_mut(|known| {
+                let goes_on = known.path.starts_with(written);
+                known.path.drain(..if goes_on { written.len() } else { 0 });
+                goes_on
+            });
             accepted
-        })
+        };
+        self.walk(advance).unwrap_or(false)
+    }
+
+    /// Asks the constraint what may follow this path, if it was not asked before.
+    fn know(&self, path: &[Token]) {
+        self.walk(|walk| {
+            if walk.known.iter().any(|known| known.path == path) {
+                return;
+            }
+            let is_there = walk.go_to(path);
+            let allowed = if is_there { walk.constraint.allowed() } else { TokenSet::none() };
+            let failure = walk.constraint.failure();
+            walk.known.push(Known { path: path.to_vec(), allowed, failure });
+        });
     }
 
     /// Walks. A constraint that panics is somebody else's code and ends its own text alone: from then on nothing may be
     /// written.
-    fn walk(&self, go: impl FnOnce(&mut Walk) -> bool) -> bool {
+    fn walk<R>(&self, go: impl FnOnce(&mut Walk) -> R) -> Option<R> {
         let mut walk = self.0.borrow_mut();
         if walk.is_broken {
-            return false;
+            return None;
         }
         let gone = catch_unwind(AssertUnwindSafe(|| go(&mut walk)));
         walk.is_broken = gone.is_err();
-        gone.unwrap_or(false)
+        if walk.is_broken {
+            walk.known.clear();
+        }
+        gone.ok()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use foretoken_drafters::{BranchSource, Layout, TrieDrafter, TrieOptions};
 use foretoken_drafters::{
-    HeadDrafter, JacobiDrafter, LlmaDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter,
+    GrammarDrafter, HeadDrafter, JacobiDrafter, LlmaDrafter, ModelDrafter, NgramDrafter, NgramSource, PhrasesDrafter,
     PredictionDrafter, RandomDrafter, SharedScorer, SuffixDrafter, TranslatedDrafter,
 };
 use foretoken_speculation::{Ask, Chance, Drafter, NodeId, Proposal, Sampling, Token};
@@ -362,6 +362,7 @@ fn without_a_model() -> Vec<Registered> {
                 Box::new(drafter)
             },
         },
+        Registered { name: "grammar", make: |_| Box::new(GrammarDrafter::default()) },
         Registered {
             name: "phrases",
             make: |_| Box::new(PhrasesDrafter::new([vec![1, 2], vec![2, 1, 0, 1], vec![2, 1, 1], vec![0, 3]])),

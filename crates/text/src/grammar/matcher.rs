@@ -11,6 +11,7 @@ use llguidance::TokenParser;
 use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 
+use super::tables::MARK;
 use super::{Grammar, complaint};
 use crate::Token;
 
@@ -53,16 +54,20 @@ impl Allowed {
     /// Sets the logits of tokens that may not come next to minus infinity. The row may be shorter than the vocabulary,
     /// or longer; tokens that the vocabulary lacks may not come next.
     pub fn mask(&self, logits: &mut [f32]) {
-        let words = self.tokens.as_ref().map_or(&[][..], SimpleVob::as_slice);
+        let words = self.words();
         for (i, logits) in logits.chunks_mut(u32::BITS as usize).enumerate() {
             let word = words.get(i).copied().unwrap_or(0);
-            let left = self.len.saturating_sub(i * u32::BITS as usize);
             for (bit, logit) in logits.iter_mut().enumerate() {
-                if bit >= left || word >> bit & 1 == 0 {
+                if word >> bit & 1 == 0 {
                     *logit = f32::NEG_INFINITY;
                 }
             }
         }
+    }
+
+    /// The set as bits: bit i of word w is token 32 w + i. Tokens behind the last word may not come next.
+    pub fn words(&self) -> &[u32] {
+        self.tokens.as_ref().map_or(&[][..], SimpleVob::as_slice)
     }
 }
 
@@ -88,7 +93,11 @@ impl Matcher {
         }
         let may_end = self.parser.is_accepting();
         match self.parser.compute_mask() {
-            Ok(tokens) => Ok(Allowed { tokens: Some(tokens), len, may_end }),
+            Ok(mut tokens) => {
+                // The library's own end, behind the vocabulary.
+                tokens.disallow_token(len as Token);
+                Ok(Allowed { tokens: Some(tokens), len, may_end })
+            }
             // The bytes that may come next are those of no token.
             Err(_) if self.parser.stop_reason() == StopReason::NoExtensionBias => {
                 Ok(Allowed { tokens: None, len, may_end })
@@ -125,6 +134,27 @@ impl Matcher {
             self.fail(&error.to_string());
         }
         true
+    }
+
+    /// The tokens that were accepted and not taken back.
+    pub fn accepted(&self) -> &[Token] {
+        &self.accepted
+    }
+
+    /// The bytes that have to come next: the longest string that every text of the grammar goes on with here. Where a
+    /// special token has to come, they end before it.
+    pub fn forced_bytes(&mut self) -> Vec<u8> {
+        if self.failure.is_some() || self.parser.stopped() {
+            return Vec::new();
+        }
+        let mut bytes = self.parser.parser.force_bytes().to_vec();
+        // The parser goes on behind them, where the text has yet to come to.
+        let is_whole = self.parser.parser.get_error().is_none() && self.parser.parser.rollback(0).is_ok();
+        if !is_whole {
+            self.walk_again();
+        }
+        bytes.truncate(bytes.iter().position(|byte| *byte == MARK).unwrap_or(bytes.len()));
+        bytes
     }
 
     /// Takes back so many of the tokens that were accepted last.

@@ -15,7 +15,7 @@ use crate::caught::caught;
 use crate::{Token, Tokenizer};
 
 /// The mark in front of special tokens in the tree, a byte that no text has.
-const MARK: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
+pub(super) const MARK: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
 /// Longest token in the tree, in bytes; its depth has ten bits there. Longer ones are never allowed.
 const TOKEN_MAX_BYTES: usize = 1000;
 /// Items of the parser for one mask: some tenths of a second.
