@@ -3,40 +3,115 @@
 //! A schema says that an object goes on with `"name":`, and of the thirty ways to spell that in tokens the model nearly
 //! always takes the one that encoding the text would give. Which one is the model's to choose, so it is asked: the
 //! tokens are a draft like any other. (Where a single token is possible nobody is asked: that is the engine's business,
-//! see [`foretoken_speculation::Sampling::forced`].)
+//! see [`foretoken_speculation::Sampling::forced`].) Models have habits of their own, `":` and `"` where encoding has
+//! `":"`; what was written instead of a usual token is offered instead of it from then on.
 //!
-//! It is asked behind the other drafters and continues the likeliest of their guesses too: behind the guess that a value
-//! ends here the grammar knows what comes next. Left out: what a grammar is, and how its strings are spelt
-//! ([`foretoken_speculation::Constraint::foreseen`]).
+//! Where the text is free, it may be at the end of a value, behind which much is forced again: that it ends here is
+//! guessed too, with what follows. It is asked behind the other drafters and goes on from the likeliest of their guesses
+//! as from the pending token. Left out: what a grammar is, and how its strings are spelt
+//! ([`foretoken_speculation::Constraint`]).
 
-use foretoken_speculation::{Ask, Chance, Drafter, Evidence, Needs, NodeId, Proposal, Token};
+use std::collections::BTreeMap;
+
+use foretoken_speculation::{
+    Ask, Chance, Constrained, Drafter, Ending, Evidence, Needs, News, NodeId, Opening, Proposal, SequenceId, Tenant,
+    Token,
+};
 
 /// What is expected of a token that usually spells what has to come; of the last one too, which what follows might be
-/// merged with.
+/// merged with; and of an end of a value.
 const USUAL: f32 = 0.97;
 const LAST: f32 = 0.85;
-/// Guesses of others that are continued: the likeliest, of at least this gain.
-const CONTINUED_MAX: usize = 4;
+const ENDS: f32 = 0.25;
+/// Guesses of others that are gone on from: the likeliest, of at least this gain.
+const CONTINUED_MAX: usize = 3;
 const CONTINUED_MIN: f32 = 0.3;
+/// Habits that are remembered; then all are forgotten.
+const HABITS_MAX: usize = 4096;
 
-/// A [`Drafter`] of what the request's constraint foresees. Proposes point masses; needs no model and no chance, keeps
-/// nothing of a sequence, and says nothing where there is no constraint.
+/// A [`Drafter`] of what the request's constraint foresees. Proposes point masses; needs no model and no chance, and
+/// says nothing where there is no constraint.
 #[derive(Debug, Default)]
 pub struct GrammarDrafter {
+    running: BTreeMap<SequenceId, Running>,
+    /// What a tenant's texts have instead of a usual token.
+    habits: BTreeMap<(Tenant, Token), Token>,
     /// The guesses of others, by node, with their gains.
     gains: Vec<f32>,
 }
 
+/// What is kept of a sequence: what it was expected to go on with, in the last pass.
+#[derive(Debug)]
+struct Running {
+    tenant: Tenant,
+    /// What it has to go on with.
+    foreseen: Vec<Spelt>,
+    /// Each way in which it may end a value.
+    endings: Vec<Ending>,
+}
+
+/// A token of a string that is foreseen.
+#[derive(Copy, Clone, Debug)]
+struct Spelt {
+    usual: Token,
+    offered: Token,
+}
+
 impl GrammarDrafter {
     fn propose(&mut self, ask: &mut Ask<'_>) {
-        let Some(constraint) = ask.constraint else { return };
-        let mut path = Vec::new();
+        let (Some(constraint), Some(tenant)) = (ask.constraint, self.running.get(&ask.sequence).map(|it| it.tenant))
+        else {
+            return;
+        };
+        let (mut at_root, mut path) = (Vec::new(), Vec::new());
+        let mut endings = Vec::new();
         for (gain, node) in self.places(ask) {
             ask.tree.path_into(node, &mut path);
             // Nothing is foreseen behind what may not be written.
             let tokens = constraint.foreseen(&path);
-            extend(ask, node, gain, &tokens);
+            if !tokens.is_empty() {
+                let spelt = self.spell(tenant, constraint, &mut path, tokens);
+                extend(ask, node, gain, &spelt, USUAL);
+                at_root = if node.is_none() { spelt } else { at_root };
+                continue;
+            }
+            let found = constraint.endings(&path);
+            for ending in &found {
+                ask.tree.path_into(node, &mut path);
+                let spelt = self.spell(tenant, constraint, &mut path, ending.tokens.clone());
+                extend(ask, node, gain, &spelt, ENDS);
+            }
+            endings = if node.is_none() { found } else { endings };
         }
+        if ask.written_len == ask.tokens.len() {
+            self.running.insert(ask.sequence, Running { tenant, foreseen: at_root, endings });
+        }
+    }
+
+    /// A string behind a path, given in its usual tokens, as the model is used to write it.
+    fn spell(
+        &self,
+        tenant: Tenant,
+        constraint: &Constrained,
+        path: &mut Vec<Token>,
+        mut usual: Vec<Token>,
+    ) -> Vec<Spelt> {
+        let (mut spelt, mut at) = (Vec::new(), 0);
+        while let Some(&token) = usual.get(at) {
+            let habit = self.habits.get(&(tenant, token)).copied();
+            path.push(habit.unwrap_or(token));
+            if let Some(habit) = habit
+                && constraint.allows(path)
+            {
+                spelt.push(Spelt { usual: token, offered: habit });
+                (usual, at) = (constraint.foreseen(path), 0);
+                continue;
+            }
+            *path.last_mut().expect("pushed above") = token;
+            spelt.push(Spelt { usual: token, offered: token });
+            at += 1;
+        }
+        spelt
     }
 
     /// The places to go on from: the pending token, then the likeliest guesses, each with its gain.
@@ -47,24 +122,53 @@ impl GrammarDrafter {
             let acceptance = ask.tree.offers_of(node).map(|offer| offer.evidence.acceptance).fold(0.0, f32::max);
             self.gains.push(above * acceptance.min(1.0));
         }
-        let mut nodes: Vec<NodeId> =
-            ask.tree.nodes().filter(|node| self.gains[node.index()] >= CONTINUED_MIN).collect();
+        let likely = ask.tree.nodes().filter(|node| self.gains[node.index()] >= CONTINUED_MIN);
+        let mut nodes: Vec<NodeId> = likely.collect();
         nodes.sort_by(|a, b| self.gains[b.index()].total_cmp(&self.gains[a.index()]));
         let guesses = nodes.into_iter().take(CONTINUED_MAX).map(|node| (self.gains[node.index()], Some(node)));
         std::iter::once((1.0, None)).chain(guesses).collect()
     }
+
+    /// Learns how the model spells, from what it wrote where something was foreseen.
+    fn learn(&mut self, news: &News<'_>) {
+        let Some(Running { tenant, foreseen, endings }) = self.running.get_mut(&news.sequence) else { return };
+        let differs = foreseen.iter().zip(news.emitted).find(|(spelt, written)| spelt.offered != **written);
+        let first = news.emitted.first();
+        let ended = |ending: &&Ending| first.is_some_and(|first| ending.others.contains(first));
+        let habit = match (differs, first) {
+            (Some((spelt, written)), _) => Some((spelt.usual, *written)),
+            (None, Some(first)) => endings.iter().find(ended).map(|ending| (ending.tokens[0], *first)),
+            _ => None,
+        };
+        // What was foreseen is known to have been spelt as usual after all.
+        let usual = endings.iter().find(|ending| first == ending.tokens.first()).map(|ending| ending.tokens[0]);
+        if self.habits.len() >= HABITS_MAX {
+            self.habits.clear();
+        }
+        if let Some((usual, written)) = habit.filter(|(usual, written)| usual != written) {
+            self.habits.insert((*tenant, usual), written);
+        }
+        if let Some(usual) = usual.or(habit.filter(|(usual, written)| usual == written).map(|(usual, _)| usual)) {
+            self.habits.remove(&(*tenant, usual));
+        }
+        (foreseen.clear(), endings.clear());
+    }
 }
 
-/// Offers a chain below a node.
-fn extend(ask: &mut Ask<'_>, mut node: Option<NodeId>, mut gain: f32, tokens: &[Token]) {
+/// Offers a chain below a node, whose first token is expected with this probability.
+fn extend(ask: &mut Ask<'_>, mut node: Option<NodeId>, mut gain: f32, spelt: &[Spelt], first: f32) {
     let gain_min = ask.gain_min(0.0);
-    for (i, token) in tokens.iter().enumerate() {
-        let acceptance = if i + 1 == tokens.len() { LAST } else { USUAL };
+    for (i, Spelt { offered, .. }) in spelt.iter().enumerate() {
+        let acceptance = match i {
+            0 if first < USUAL => first,
+            _ if i + 1 == spelt.len() => LAST,
+            _ => USUAL,
+        };
         gain *= acceptance;
-        if gain < gain_min || !ask.has_room_for(node, *token) {
+        if gain < gain_min || !ask.has_room_for(node, *offered) {
             return;
         }
-        node = Some(ask.tree.suggest(node, *token, Proposal::Point, ask.source, Evidence::estimate(acceptance)));
+        node = Some(ask.tree.suggest(node, *offered, Proposal::Point, ask.source, Evidence::estimate(acceptance)));
         if !ask.is_confident(acceptance, gain) {
             return;
         }
@@ -80,7 +184,21 @@ impl Drafter for GrammarDrafter {
         Needs { constraint: true, ..Needs::default() }
     }
 
+    fn open(&mut self, opening: &Opening<'_>) {
+        let running = Running { tenant: opening.tenant, foreseen: Vec::new(), endings: Vec::new() };
+        let before = self.running.insert(opening.sequence, running);
+        assert!(before.is_none(), "{:?} was opened twice", opening.sequence);
+    }
+
     fn draft(&mut self, asks: &mut [Ask<'_>], _chance: &mut dyn Chance) {
         asks.iter_mut().for_each(|ask| self.propose(ask));
+    }
+
+    fn observe(&mut self, news: &[News<'_>]) {
+        news.iter().for_each(|news| self.learn(news));
+    }
+
+    fn close(&mut self, sequence: SequenceId) {
+        self.running.remove(&sequence);
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use foretoken_speculation::{Constrained, Constraint, Token, TokenSet};
+use foretoken_speculation::{Constrained, Constraint, Ending, Token, TokenSet};
 use foretoken_text::{Allowed, Grammar, Matcher, Spelling};
 
 use crate::faults::{Fault, is_made};
@@ -17,6 +17,9 @@ pub fn guided(grammar: &Arc<Grammar>, end_tokens: &[Token], spelling: Option<Arc
     let ends = end_tokens.into();
     Constrained::new(Box::new(Guided { matcher: grammar.matcher(), ends, ended: 0, spelling }))
 }
+
+/// Bytes that end values: of strings, of members and elements, of objects and lists.
+const ENDS: [u8; 4] = *b"\",}]";
 
 /// A text of a grammar, and its end.
 struct Guided {
@@ -79,6 +82,18 @@ impl Constraint for Guided {
 
     fn failure(&self) -> Option<String> {
         self.matcher.failure().map(str::to_string)
+    }
+
+    fn endings(&mut self) -> Vec<Ending> {
+        let Some(spelling) = self.spelling.as_ref().filter(|_| self.ended == 0) else { return Vec::new() };
+        let ends = ENDS.iter().map(|byte| self.matcher.forced_behind(*byte)).filter(|bytes| !bytes.is_empty());
+        let ends: Vec<Vec<u8>> = ends.collect();
+        let ending = |bytes: &Vec<u8>| {
+            let tokens = spelling.behind(self.matcher.accepted(), bytes);
+            let others = spelling.beginnings(bytes).filter(|token| Some(token) != tokens.first()).collect();
+            Ending { tokens, others }
+        };
+        ends.iter().map(ending).filter(|ending| !ending.tokens.is_empty()).collect()
     }
 
     fn foreseen(&mut self) -> Vec<Token> {

@@ -35,7 +35,7 @@ mod problem;
 mod raw;
 mod token_set;
 
-pub use constraint::{Constrained, Constraint};
+pub use constraint::{Constrained, Constraint, Ending};
 use exponential::{power_of_two, weigh};
 pub use law::Law;
 pub use problem::SamplingProblem;

@@ -38,6 +38,9 @@ fn difference() -> Result<(), String> {
             Setting { batch: 4, ..Setting::plain() },
             Setting { batch: 16, page_len: 3, budget: BudgetKind::default(), ..Setting::plain() },
             Setting { batch: 3, budget: BudgetKind::Fixed { nodes: 5 }, states: true, ..Setting::plain() },
+            Setting { batch: 2, told: false, ..Setting::plain() },
+            Setting { batch: 5, told: false, rows_max: 9, budget: BudgetKind::default(), ..Setting::plain() },
+            Setting { batch: 3, told: false, states: true, page_len: 2, ..Setting::plain() },
         ] {
             for drafters in selections(&all) {
                 exact(&cases(target), &setting, &drafters)?;
@@ -65,17 +68,38 @@ fn a_grammar_that_is_not_taken_back_is_caught() {
 }
 
 #[test]
+fn what_can_be_spelt_otherwise_is_not_taken_for_forced() {
+    faults::make(faults::Fault::ForcedBytesTaken);
+    assert!(difference().is_err());
+}
+
+#[test]
+fn noise_that_a_forced_token_shifts_is_caught() {
+    faults::make(faults::Fault::NoiseShifted);
+    assert!(difference().is_err());
+}
+
+#[test]
+fn an_end_too_early_is_caught() {
+    faults::make(faults::Fault::EndTooEarly);
+    assert!(difference().is_err());
+}
+
+#[test]
 fn the_law_of_a_guided_text_is_the_targets_under_its_mask() {
     let sampling = Sampling { temperature: 1.2, end_tokens: vec![3], ..Sampling::default() };
     let table = Table::dense(4, 2, 33);
-    // The enumeration knows no ends: this form has none within three tokens.
-    let form = Form::Grammar("(a|ab|bab){12}");
-    let case = Case { target: (33, 4, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, form };
-    for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
-        for drafter in &drafters() {
-            let setting = Setting { promise, budget: BudgetKind::Fixed { nodes: 2 }, ..Setting::plain() };
-            let error = law_error(&table, &case, &setting, &[drafter]);
-            assert!(error < 1e-6, "{} with {setting:?}: off by {error}", drafter.name);
+    // The enumeration knows no ends: these forms have none within three tokens. In the second a token is forced.
+    for (form, told) in [("(a|ab|bab){12}", true), ("(a|bab){12}", false)] {
+        let (sampling, form) = (sampling.clone(), Form::Grammar(form));
+        let case = Case { target: (33, 4, 2), prompt: vec![1, 2, 1], sampling, seed: 0, tokens_max: 3, form };
+        for promise in [Promise::Exact, Promise::Rejection, Promise::Block] {
+            for drafter in &drafters() {
+                let budget = BudgetKind::Fixed { nodes: 2 };
+                let setting = Setting { promise, budget, told, ..Setting::plain() };
+                let error = law_error(&table, &case, &setting, &[drafter]);
+                assert!(error < 1e-6, "{} with {setting:?}: off by {error}", drafter.name);
+            }
         }
     }
 }

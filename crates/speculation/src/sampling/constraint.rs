@@ -39,6 +39,21 @@ pub trait Constraint: Send {
     fn foreseen(&mut self) -> Vec<Token> {
         Vec::new()
     }
+
+    /// How the part of the text that is being written may come to its end here: a value, say, whose length is open.
+    /// Guesses again, and none by default.
+    fn endings(&mut self) -> Vec<Ending> {
+        Vec::new()
+    }
+}
+
+/// An end of a part of a text, with what has to follow it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// The tokens that usually spell it.
+    pub tokens: Vec<Token>,
+    /// Other tokens that it may begin with.
+    pub others: Vec<Token>,
 }
 
 /// The constraint of one sequence, at its pending token.
@@ -106,6 +121,12 @@ impl Constrained {
     pub fn foreseen(&self, path: &[Token]) -> Vec<Token> {
         let foresee = |walk: &mut Walk| if walk.go_to(path) { walk.constraint.foreseen() } else { Vec::new() };
         self.walk(foresee).unwrap_or_default()
+    }
+
+    /// How the part of the text that this path is in may come to its end ([`Constraint::endings`]).
+    pub fn endings(&self, path: &[Token]) -> Vec<Ending> {
+        let end = |walk: &mut Walk| if walk.go_to(path) { walk.constraint.endings() } else { Vec::new() };
+        self.walk(end).unwrap_or_default()
     }
 
     /// Why nothing may follow this path, where the constraint itself has failed.

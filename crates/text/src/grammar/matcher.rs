@@ -157,6 +157,20 @@ impl Matcher {
         bytes
     }
 
+    /// This byte and what has to come behind it ([`forced_bytes`](Self::forced_bytes)); nothing where it may not come
+    /// next, or where the text may go on behind it in several ways.
+    pub fn forced_behind(&mut self, byte: u8) -> Vec<u8> {
+        if !self.grammar.tables.byte(byte).is_some_and(|token| self.accept(token)) {
+            return Vec::new();
+        }
+        let mut bytes = self.forced_bytes();
+        if !bytes.is_empty() || self.parser.stopped() {
+            bytes.insert(0, byte);
+        }
+        self.roll_back(1);
+        bytes
+    }
+
     /// Takes back so many of the tokens that were accepted last.
     ///
     /// # Panics

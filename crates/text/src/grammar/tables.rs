@@ -61,6 +61,11 @@ impl Tables {
         self.len
     }
 
+    /// The token of a byte alone.
+    pub fn byte(&self, byte: u8) -> Option<Token> {
+        self.factory.tok_env().tok_trie().token_id(&[byte])
+    }
+
     /// Whether a token can be a part of a text at all.
     pub fn has(&self, token: Token) -> bool {
         (token as usize) < self.len && self.factory.tok_env().tok_trie().token_len(token) > 0

@@ -12,6 +12,9 @@ use crate::{Token, Tokenizer};
 /// Tokens that are looked at before what is to be spelt.
 const LOOKBEHIND: usize = 10;
 
+/// Longest beginning that is looked at, in bytes.
+const BEGINNING_MAX: usize = 8;
+
 /// Spells bytes in the tokens of a vocabulary. Making it walks through all of them; it can be shared between threads.
 #[derive(Debug)]
 pub struct Spelling(Side);
@@ -33,5 +36,10 @@ impl Spelling {
             self.0.continue_with(written, bytes, &mut tokens);
         }
         tokens
+    }
+
+    /// The tokens that these bytes may begin with, the shortest first.
+    pub fn beginnings(&self, bytes: &[u8]) -> impl Iterator<Item = Token> {
+        (1..=bytes.len().min(BEGINNING_MAX)).filter_map(|len| self.0.words.get(&bytes[..len]).copied())
     }
 }
