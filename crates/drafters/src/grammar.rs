@@ -133,25 +133,23 @@ impl GrammarDrafter {
     fn learn(&mut self, news: &News<'_>) {
         let Some(Running { tenant, foreseen, endings }) = self.running.get_mut(&news.sequence) else { return };
         let differs = foreseen.iter().zip(news.emitted).find(|(spelt, written)| spelt.offered != **written);
-        let first = news.emitted.first();
-        let ended = |ending: &&Ending| first.is_some_and(|first| ending.others.contains(first));
-        let habit = match (differs, first) {
-            (Some((spelt, written)), _) => Some((spelt.usual, *written)),
-            (None, Some(first)) => endings.iter().find(ended).map(|ending| (ending.tokens[0], *first)),
-            _ => None,
-        };
-        // What was foreseen is known to have been spelt as usual after all.
-        let usual = endings.iter().find(|ending| first == ending.tokens.first()).map(|ending| ending.tokens[0]);
+        let spelt = differs.map(|(spelt, written)| (spelt.usual, *written));
+        let ended = news.emitted.first().and_then(|first| {
+            let begins = |ending: &&Ending| ending.tokens[0] == *first || ending.others.contains(first);
+            endings.iter().find(begins).map(|ending| (ending.tokens[0], *first))
+        });
         if self.habits.len() >= HABITS_MAX {
             self.habits.clear();
         }
-        if let Some((usual, written)) = habit.filter(|(usual, written)| usual != written) {
-            self.habits.insert((*tenant, usual), written);
+        for (usual, written) in spelt.into_iter().chain(ended) {
+            if usual == written {
+                self.habits.remove(&(*tenant, usual));
+            } else {
+                self.habits.insert((*tenant, usual), written);
+            }
         }
-        if let Some(usual) = usual.or(habit.filter(|(usual, written)| usual == written).map(|(usual, _)| usual)) {
-            self.habits.remove(&(*tenant, usual));
-        }
-        (foreseen.clear(), endings.clear());
+        foreseen.clear();
+        endings.clear();
     }
 }
 

@@ -74,7 +74,9 @@ pub use choose::{choose, lawful_offers, retain, share};
 pub use costs::{Costs, DrafterCosts};
 pub use draft::{Ask, DraftSettings, Drafter, Draws, Needs, News, Opening, Probes, ReadAsk, Work};
 pub use experience::{Experience, Judged};
-pub use sampling::{Constrained, Constraint, Context, Ending, Law, RawLaw, Sampling, SamplingProblem, Scratch, TokenSet};
+pub use sampling::{
+    Constrained, Constraint, Context, Ending, Law, RawLaw, Sampling, SamplingProblem, Scratch, TokenSet,
+};
 pub use sampling::{argmax, log_probability};
 pub use tree::{DraftTree, Evidence, LawId, NodeId, Offer, Proposal};
 pub use verify::{Promise, TargetLaws, Verdict, verify};
