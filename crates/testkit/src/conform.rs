@@ -199,7 +199,7 @@ fn masked(mut row: Vec<f32>, grammar: &Arc<Grammar>, case: &Case, tokens: &[Toke
         let may_end = matcher.may_end();
         for (token, logit) in (0..).zip(&mut row) {
             let is_end = case.sampling.end_tokens.contains(&token);
-            if !(if is_end { may_end } else { matcher.clone().accept(token) }) {
+            if !(if is_end { may_end } else { matcher.duplicate().accept(token) }) {
                 *logit = f32::NEG_INFINITY;
             }
         }

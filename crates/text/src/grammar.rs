@@ -17,6 +17,7 @@
 
 mod gbnf;
 mod lark;
+mod limits;
 mod matcher;
 mod schema;
 mod tables;
@@ -29,6 +30,7 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 
 use crate::caught::caught;
 use crate::{TextError, Tokenizer};
+use limits::Limits;
 pub use matcher::{Allowed, Matcher};
 pub(crate) use tables::Tables;
 
@@ -91,6 +93,7 @@ pub struct Grammar {
     source: GrammarSource,
     /// Where every text begins. Its lexer's tables grow as it is used, so each text has a copy.
     first: Mutex<TokenParser>,
+    limits: Limits,
     tables: Arc<Tables>,
 }
 
@@ -117,16 +120,19 @@ impl Grammar {
             let thread = thread.map_err(|error| format!("expected a thread to compile it, found: {error}"))?;
             thread.join().unwrap_or_else(|_| Err("the library of grammars failed".to_string()))
         });
-        let first = Mutex::new(compiled.map_err(refuse)?);
-        let grammar = Arc::new(Grammar { source: source.clone(), first, tables });
-        let mut matcher = grammar.matcher();
-        let allowed = matcher.allowed().map_err(refuse)?;
-        if !allowed.may_end() && allowed.is_empty() {
+        let mut first = compiled.map_err(refuse)?;
+        // Asked here, the first mask is every text's.
+        let limits = Limits::new(&first.parser.lexer_stats());
+        let (tokens, may_end) =
+            matcher::within(limits, &mut first, 0, |first, _| matcher::mask(first)).map_err(refuse)?;
+        if !may_end && tokens.is_none() {
             let name = tokenizer.name();
             return Err(refuse(format!(
                 "expected a form that a text of {name} can have, found one that none can begin"
             )));
         }
+        let limits = Limits::new(&first.parser.lexer_stats());
+        let grammar = Arc::new(Grammar { source: source.clone(), first: Mutex::new(first), limits, tables });
         let mut known = known();
         if known.len() == KNOWN_MAX {
             known.remove(0);

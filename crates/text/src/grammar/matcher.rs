@@ -1,8 +1,9 @@
 //! Where one text stands in its grammar.
 //!
 //! What may come next and what is accepted are the same question to the same parser, asked for all tokens and for one.
-//! The library takes tokens back itself; where it cannot, because it gave up behind them (a limit, on a branch that was
-//! only a guess), the text is walked again from the beginning, so that what lay behind is as if it had never been.
+//! The library takes tokens back itself. Where a parser gives up, or has grown too much ([`super::limits`]), another
+//! walks the text from the beginning, and what it says is so: the guesses that the first has seen are as if they had
+//! never been, and a text comes to a limit where it would without any.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,18 +12,19 @@ use llguidance::TokenParser;
 use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 
+use super::limits::Limits;
 use super::tables::MARK;
 use super::{Grammar, complaint};
 use crate::Token;
+use crate::caught::caught;
 
 /// Walks a grammar with one text.
-#[derive(Clone)]
 pub struct Matcher {
     grammar: Arc<Grammar>,
-    parser: TokenParser,
+    pub(super) parser: TokenParser,
     /// The tokens that were accepted.
     accepted: Vec<Token>,
-    /// Why the parser gave up behind them, if it did.
+    /// Why no parser can say what may follow them, if none can.
     failure: Option<String>,
 }
 
@@ -71,6 +73,9 @@ impl Allowed {
     }
 }
 
+/// What the library is asked for at one place of a text.
+type Question<T> = fn(&mut TokenParser, Token) -> Result<T, String>;
+
 impl Matcher {
     pub(super) fn new(grammar: Arc<Grammar>) -> Matcher {
         Matcher { parser: grammar.first(), grammar, accepted: Vec::new(), failure: None }
@@ -85,55 +90,39 @@ impl Matcher {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
+        let asked = self.ask(0, |parser, _| mask(parser));
+        let (mut tokens, may_end) = asked.inspect_err(|failure| self.failure = Some(failure.clone()))?;
         let len = self.grammar.tables.len();
-        match self.parser.stop_reason() {
-            StopReason::NotStopped => {}
-            StopReason::NoExtensionBias => return Ok(Allowed { tokens: None, len, may_end: false }),
-            _ => return Ok(Allowed { tokens: None, len, may_end: true }),
+        if let Some(tokens) = &mut tokens {
+            // The library's own end, behind the vocabulary.
+            tokens.disallow_token(len as Token);
         }
-        let may_end = self.parser.is_accepting();
-        match self.parser.compute_mask() {
-            Ok(mut tokens) => {
-                // The library's own end, behind the vocabulary.
-                tokens.disallow_token(len as Token);
-                Ok(Allowed { tokens: Some(tokens), len, may_end })
-            }
-            // The bytes that may come next are those of no token.
-            Err(_) if self.parser.stop_reason() == StopReason::NoExtensionBias => {
-                Ok(Allowed { tokens: None, len, may_end })
-            }
-            Err(error) => Err(self.fail(&error.to_string())),
-        }
+        Ok(Allowed { tokens, len, may_end })
     }
 
     /// Whether the text may end here. `false` where the parser gave up.
     pub fn may_end(&mut self) -> bool {
         self.failure.is_none()
             && match self.parser.stop_reason() {
-                StopReason::NotStopped => self.parser.is_accepting(),
+                StopReason::NotStopped => self.ask(0, |parser, _| Ok(parser.is_accepting())).unwrap_or(false),
                 reason => reason != StopReason::NoExtensionBias,
             }
     }
 
-    /// Goes on with a token of the text; false, and nothing is changed, if it may not come next.
+    /// Goes on with a token of the text; false, and nothing is changed, if it may not come next. Where the parser gives
+    /// up over it, it counts as accepted, and nothing is known of what may follow: whether it may come next is what the
+    /// tokens say that are allowed before it.
     pub fn accept(&mut self, token: Token) -> bool {
         if self.failure.is_some() || !self.grammar.tables.has(token) || self.parser.stopped() {
             return false;
         }
-        match self.parser.validate_token(token) {
-            Ok(true) => {}
-            Ok(false) => return false,
-            Err(error) => {
-                self.fail(&error.to_string());
-                return false;
-            }
-        }
-        let accepted = self.parser.consume_token(token).and_then(|_| self.parser.check_stop());
-        self.accepted.push(token);
-        if let Err(error) = accepted {
-            self.fail(&error.to_string());
-        }
-        true
+        let asked = self.ask(token, go_on);
+        let is_accepted = asked.unwrap_or_else(|failure| {
+            self.failure = Some(failure);
+            true
+        });
+        self.accepted.extend(is_accepted.then_some(token));
+        is_accepted
     }
 
     /// The tokens that were accepted and not taken back.
@@ -142,17 +131,15 @@ impl Matcher {
     }
 
     /// The bytes that have to come next: the longest string that every text of the grammar goes on with here. Where a
-    /// special token has to come, they end before it.
+    /// special token has to come, they end before it; where the parser gives up on the way, there are none.
     pub fn forced_bytes(&mut self) -> Vec<u8> {
         if self.failure.is_some() || self.parser.stopped() {
             return Vec::new();
         }
-        let mut bytes = self.parser.parser.force_bytes().to_vec();
-        // The parser goes on behind them, where the text has yet to come to.
-        let is_whole = self.parser.parser.get_error().is_none() && self.parser.parser.rollback(0).is_ok();
-        if !is_whole {
-            self.walk_again();
-        }
+        let Ok(mut bytes) = self.ask(0, |parser, _| forced(parser)) else {
+            self.failure = self.walk_again().err();
+            return Vec::new();
+        };
         bytes.truncate(bytes.iter().position(|byte| *byte == MARK).unwrap_or(bytes.len()));
         bytes
     }
@@ -164,7 +151,7 @@ impl Matcher {
             return Vec::new();
         }
         let mut bytes = self.forced_bytes();
-        if !bytes.is_empty() || self.parser.stopped() {
+        if !bytes.is_empty() || self.failure.is_none() && self.parser.stopped() {
             bytes.insert(0, byte);
         }
         self.roll_back(1);
@@ -183,14 +170,16 @@ impl Matcher {
             return;
         }
         self.accepted.truncate(accepted - tokens);
-        if self.failure.take().is_some() || self.parser.rollback(tokens).is_err() {
-            self.walk_again();
+        let rolled_back = |parser: &mut TokenParser| caught("grammars", || parser.rollback(tokens).is_ok());
+        if self.failure.take().is_some() || rolled_back(&mut self.parser) != Ok(true) {
+            self.failure = self.walk_again().err();
         }
     }
 
     /// The same place of the same text, for somebody else: nothing is shared that either changes.
     pub fn duplicate(&self) -> Matcher {
-        Matcher { parser: self.parser.deep_clone(), ..self.clone() }
+        let (grammar, accepted, failure) = (Arc::clone(&self.grammar), self.accepted.clone(), self.failure.clone());
+        Matcher { grammar, parser: self.parser.deep_clone(), accepted, failure }
     }
 
     /// One token earlier, where there is one: for mistakes that tests make.
@@ -206,19 +195,74 @@ impl Matcher {
         self.failure.as_deref()
     }
 
-    /// Goes from the beginning to where the text is.
-    fn walk_again(&mut self) {
-        self.parser = self.grammar.first();
-        for token in std::mem::take(&mut self.accepted) {
-            assert!(self.accept(token), "token {token}, number {}, was accepted before", self.accepted.len());
+    /// Asks the parser something where it stands; one that gives up, or has grown too much, is replaced by one that
+    /// comes from the beginning, whose answer is the last.
+    fn ask<T>(&mut self, token: Token, question: Question<T>) -> Result<T, String> {
+        let grown = self.grammar.limits.half();
+        if let Ok(answer) = within(grown, &mut self.parser, token, question) {
+            return Ok(answer);
         }
+        self.walk_again()?;
+        within(self.grammar.limits, &mut self.parser, token, question)
     }
 
-    fn fail(&mut self, error: &str) -> String {
-        let failure = complaint(error);
-        self.failure = Some(failure.clone());
-        failure
+    /// Goes from the beginning to where the text is, as one that was never anywhere else.
+    fn walk_again(&mut self) -> Result<(), String> {
+        self.parser = self.grammar.first();
+        for (i, token) in self.accepted.iter().enumerate() {
+            let is_accepted = within(self.grammar.limits, &mut self.parser, *token, go_on)?;
+            assert!(is_accepted, "token {token}, number {i}, was accepted before");
+        }
+        Ok(())
     }
+}
+
+/// The answer to a question, if it was found within the limits.
+pub(super) fn within<T>(
+    limits: Limits,
+    parser: &mut TokenParser,
+    token: Token,
+    question: Question<T>,
+) -> Result<T, String> {
+    let answer = caught("grammars", || question(parser, token))??;
+    // Where its lexer has given up, the library says that nothing may come next.
+    if let Some(error) = parser.parser.get_error() {
+        return Err(complaint(&error.message()));
+    }
+    limits.hold(&parser.parser.lexer_stats()).map(|()| answer)
+}
+
+/// The tokens that may come next, and whether the text may end.
+pub(super) fn mask(parser: &mut TokenParser) -> Result<(Option<SimpleVob>, bool), String> {
+    match parser.stop_reason() {
+        StopReason::NotStopped => {}
+        StopReason::NoExtensionBias => return Ok((None, false)),
+        _ => return Ok((None, true)),
+    }
+    let may_end = parser.is_accepting();
+    match parser.compute_mask() {
+        Ok(tokens) => Ok((Some(tokens), may_end)),
+        // The bytes that may come next are those of no token.
+        Err(_) if parser.stop_reason() == StopReason::NoExtensionBias => Ok((None, may_end)),
+        Err(error) => Err(complaint(&error.to_string())),
+    }
+}
+
+/// The bytes that have to come next. The parser goes on behind them, where the text has yet to come to, and back.
+fn forced(parser: &mut TokenParser) -> Result<Vec<u8>, String> {
+    let bytes = parser.parser.force_bytes().to_vec();
+    parser.parser.rollback(0).map_err(|error| complaint(&error.to_string()))?;
+    Ok(bytes)
+}
+
+/// Goes on with a token, if it may come next.
+fn go_on(parser: &mut TokenParser, token: Token) -> Result<bool, String> {
+    let is_valid = parser.validate_token(token).map_err(|error| complaint(&error.to_string()))?;
+    if is_valid {
+        let gone = parser.consume_token(token).and_then(|_| parser.check_stop());
+        gone.map_err(|error| complaint(&error.to_string()))?;
+    }
+    Ok(is_valid)
 }
 
 impl fmt::Debug for Matcher {

@@ -11,6 +11,7 @@ use llguidance::ParserFactory;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
+use super::limits;
 use crate::caught::caught;
 use crate::{Token, Tokenizer};
 
@@ -49,6 +50,7 @@ impl Tables {
         factory.quiet();
         let limits = factory.limits_mut();
         (limits.verbose_errors, limits.step_max_items) = (false, MASK_ITEMS_MAX);
+        (limits.step_lexer_fuel, limits.max_lexer_states) = limits::of_library();
         Ok(Arc::new(Tables { factory, len }))
     }
 
