@@ -55,12 +55,16 @@ impl Allowed {
     pub fn mask(&self, logits: &mut [f32]) {
         let words = self.tokens.as_ref().map_or(&[][..], SimpleVob::as_slice);
         for (i, logits) in logits.chunks_mut(u32::BITS as usize).enumerate() {
-            let word = words.get(i).copied().unwrap_or(0);
-            let left = self.len.saturating_sub(i * u32::BITS as usize);
-            for (bit, logit) in logits.iter_mut().enumerate() {
-                if bit >= left || word >> bit & 1 == 0 {
-                    *logit = f32::NEG_INFINITY;
-                }
+            let left = self.len.saturating_sub(i * u32::BITS as usize).min(u32::BITS as usize);
+            // The library's own token lies behind the vocabulary.
+            let inside = u32::MAX.checked_shr(u32::BITS - left as u32).unwrap_or(0);
+            match words.get(i).copied().unwrap_or(0) & inside {
+                u32::MAX => {}
+                0 => logits.fill(f32::NEG_INFINITY),
+                // Without branches: which of its bits are set is anybody's guess.
+                word => logits.iter_mut().enumerate().for_each(|(bit, logit)| {
+                    *logit = if word >> bit & 1 == 1 { *logit } else { f32::NEG_INFINITY };
+                }),
             }
         }
     }
