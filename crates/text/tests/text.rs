@@ -21,6 +21,8 @@ mod hostile_templates;
 mod hostile_tokenizers;
 #[path = "text/round_trip.rs"]
 mod round_trip;
+#[path = "text/schema_suite.rs"]
+mod schema_suite;
 #[path = "text/sentencepiece.rs"]
 mod sentencepiece;
 #[path = "text/template_probe.rs"]
@@ -41,6 +43,8 @@ mod transcript;
 mod user_text;
 #[path = "text/vectors.rs"]
 mod vectors;
+#[path = "text/walks.rs"]
+mod walks;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};

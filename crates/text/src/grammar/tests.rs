@@ -82,7 +82,27 @@ fn each_form_has_its_texts_and_no_others() {
             &["[]", "[[],[[]]]"],
             &["[", "[1]"],
         ),
-        (schema(r#"{"type": "string", "format": "date"}"#), &["\"2024-02-29\""], &["\"2024-02-30\"", "\"x\""]),
+        (
+            schema(r#"{"type": "string", "format": "date"}"#),
+            &["\"2024-02-29\"", "\"2000-02-29\""],
+            &["\"2024-02-30\"", "\"x\"", "\"2023-02-29\"", "\"1900-02-29\""],
+        ),
+        (
+            schema(r#"{"type": ["string", "null"], "format": "time", "pattern": "0Z$"}"#),
+            &["\"23:59:60Z\"", "\"08:00:00Z\"", "null"],
+            &["\"08:00:60Z\"", "\"08:00:00+01:00\"", "\"08:00:01Z\""],
+        ),
+        (
+            schema(r#"{"type": "string", "format": "hostname"}"#),
+            &["\"a\"", "\"ab.c-d\"", "\"a--b\"", "\"abc--d\""],
+            &["\"ab--c\"", "\"xn--X\"", "\"-a\"", "\"a-\"", "\"a..b\""],
+        ),
+        // Patterns are ECMA-262's: a hyphen behind a class, brackets in brackets, a control character, a named group.
+        (
+            schema(r#"{"type": "string", "pattern": "^[\\w-.][[&&~~]\\cJ\\x41(?<stop>.)\\/]$"}"#),
+            &[r#""-[\nAb/]""#, r#""a&\nA./]""#],
+            &[r#""-a\nAb/]""#, r#"",[\nAb/]""#, r#""-[\nA\n/]""#, r#""-[\nA\r/]""#],
+        ),
         (GrammarSource::Regex("a+(b|/)?".into()), &["a", "aaab", "a/"], &["", "b", "ab/"]),
         (GrammarSource::Regex("(ab)*".into()), &["", "ab", "abab"], &["a", "aba"]),
         (GrammarSource::Lark("start: \"a\" start \"b\" | \"c\"".into()), &["c", "acb", "aacbb"], &["acbb", "ac"]),
@@ -115,6 +135,25 @@ fn each_form_has_its_texts_and_no_others() {
 }
 
 #[test]
+fn words_of_a_grammar_are_what_nothing_else_begins() {
+    let words = |text: &str| {
+        let lark = gbnf::grammar(text).expect("a good grammar").lark_grammar.expect("its rules lead back");
+        let root = lark.lines().next().expect("a line a rule");
+        let words = root.split_whitespace().filter(|word| word.starts_with('/') && word.contains("(?:"));
+        words.map(str::to_string).collect::<Vec<_>>()
+    };
+    let string = r#"s ::= "'" ([^'\\] | "\\" [a-z])* "'""#;
+    assert_eq!(words(&format!("root ::= \"[\" (root (\",\" root)*)? \"]\" | s\n{string}")).len(), 1, "the string");
+    assert_eq!(words("root ::= \"(\" root \")\" | n\nn ::= [0-9]+ (\".\" [0-9]+)?"), [""; 0], "numbers go on");
+    assert_eq!(
+        words("root ::= \"(\" root \")\" | [a-b]? \"c\" | d\nd ::= \"ac\" \"e\"*").len(),
+        1,
+        "the same text in two words"
+    );
+    assert_eq!(words("root ::= \"(\" root \")\" | [a-b]? \"c\" | \"xy\" | \"x\"").len(), 1, "x begins xy");
+}
+
+#[test]
 fn what_cannot_be_kept_to_is_refused_by_its_place() {
     let tokenizer = letters();
     let deep = "[".repeat(1000);
@@ -122,7 +161,10 @@ fn what_cannot_be_kept_to_is_refused_by_its_place() {
         (schema("{"), "json_schema: expected a JSON Schema, found: EOF"),
         (schema("3"), "json_schema: expected a JSON Schema (an object), found a number"),
         (schema(&deep), "json_schema: expected a JSON Schema, found: recursion limit exceeded"),
-        (schema(r#"{"properties": {"a": {"not": {}}}, "required": ["a"]}"#), "json_schema: #/properties/a: "),
+        (
+            schema(r#"{"properties": {"a": {"not": {}}}, "required": ["a"]}"#),
+            "json_schema: #/properties/a/not: expected",
+        ),
         (
             schema(r#"{"type": "object", "properties": {"a": {"type": "string", "format": "x"}}}"#),
             "json_schema: #/properties/a: ",
@@ -135,7 +177,7 @@ fn what_cannot_be_kept_to_is_refused_by_its_place() {
             schema(
                 r##"{"type": "array", "items": {"$ref": "#/$defs/b"}, "$defs": {"a": {"not": {}}, "b": {"if": {}}}}"##,
             ),
-            "json_schema: #/items: ",
+            "json_schema: #/$defs/b/if: expected what can be enforced",
         ),
         (schema(r#"{"type": "string", "allOf": [{"type": "number"}]}"#), "json_schema: #: "),
         (schema(r#"{"minimum": 3, "maximum": 2, "type": "integer"}"#), "json_schema: #: "),
@@ -143,6 +185,26 @@ fn what_cannot_be_kept_to_is_refused_by_its_place() {
         (
             schema(r#"{"x-guidance": {"lenient": true}, "not": {}}"#),
             "json_schema: #/x-guidance: expected no such keyword",
+        ),
+        (
+            schema(r#"{"type": "string", "format": "unknown"}"#),
+            "json_schema: #/format: expected one that can be enforced",
+        ),
+        (
+            schema(r#"{"$schema": "http://json-schema.org/draft-04/schema#", "items": {"if": {}}}"#),
+            "json_schema: #/items/if: ",
+        ),
+        (schema(r#"{"items": [{}], "prefixItems": [{}]}"#), "json_schema: #/prefixItems: expected it in draft 2020-12"),
+        (
+            schema(r#"{"properties": {"const": {"const": 9007199254740993}}}"#),
+            "json_schema: #/properties/const/const: ",
+        ),
+        (schema(r#"{"minProperties": 2}"#), "json_schema: #/minProperties: expected at most one more"),
+        (schema(r#"{"pattern": "a(?=b)"}"#), "json_schema: #/pattern: expected groups that do not look around"),
+        (schema(r#"{"pattern": "\\bx"}"#), "json_schema: #/pattern: expected an escape of ECMA-262"),
+        (
+            schema(r#"{"patternProperties": {"\\d(\\1)": {}}}"#),
+            "json_schema: #/patternProperties/\\d(\\1): expected an escape",
         ),
         (schema(r#"{"properties": {"a": {"$id": "b"}}}"#), "json_schema: #/properties/a/$id: "),
         (schema(r##"{"$ref": "https://example.org/a.json"}"##), "json_schema: #: "),
@@ -194,6 +256,16 @@ fn hostile_grammars_end_in_an_error_or_a_grammar() {
             (0..9000).map(|i| format!("r{i} ::= r{0} r{0}\n", i + 1)).collect::<String>()
         )),
         GrammarSource::Gbnf("root ::= ((([a-z]{2000}){2000}){2000}){2000}".into()),
+        // Words by the thousand, and those that are hard to tell from each other.
+        GrammarSource::Gbnf(format!(
+            "root ::= \"(\" root \")\"{}",
+            " | \"x\" [a-z]{1,90} \"y\"{40,50} [^a-c]*".repeat(1000)
+        )),
+        GrammarSource::Gbnf(format!("root ::= \"(\" root \")\" | {}", "(\"ab\" | [a-z]{9,99} \"x\") ".repeat(1000))),
+        GrammarSource::Gbnf(format!(
+            "root ::= r0 root?\n{}r500 ::= \"b\"",
+            (0..500).map(|i| format!("r{i} ::= \"w{i}\" [a-z]* \"x\" | r{}\n", i + 1)).collect::<String>()
+        )),
         schema(&format!("{}{}", "{\"items\":".repeat(120) + "{}", "}".repeat(120))),
     ] {
         match Grammar::compile(&tokenizer, &source) {
