@@ -21,6 +21,8 @@ mod hostile_templates;
 mod hostile_tokenizers;
 #[path = "text/round_trip.rs"]
 mod round_trip;
+#[path = "text/schema_bench.rs"]
+mod schema_bench;
 #[path = "text/schema_suite.rs"]
 mod schema_suite;
 #[path = "text/sentencepiece.rs"]
