@@ -19,6 +19,10 @@ mod hostile_grammars;
 mod hostile_templates;
 #[path = "text/hostile_tokenizers.rs"]
 mod hostile_tokenizers;
+#[path = "text/llama_grammars.rs"]
+mod llama_grammars;
+#[path = "text/random_schemas.rs"]
+mod random_schemas;
 #[path = "text/round_trip.rs"]
 mod round_trip;
 #[path = "text/schema_bench.rs"]
