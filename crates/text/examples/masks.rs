@@ -132,8 +132,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         println!(
-            "{:<10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
-            "form", "start ms", "again ms", "copy us", "mask us", "p99 us", "first us", "token us"
+            "{:<10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+            "form", "start ms", "again ms", "copy us", "mask us", "p99 us", "first us", "token us", "back us"
         );
         for (name, source, text) in &forms {
             let mut starts = Vec::new();
@@ -145,7 +145,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let grammar = Grammar::compile(&tokenizer, source)?;
             let tokens = tokenizer.encode_plain(text)?;
             let mut row = vec![0.0f32; tokenizer.vocabulary_len()];
-            let (mut copies, mut masks, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut copies, mut masks, mut steps, mut backs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             for _ in 0..10 {
                 let started = Instant::now();
                 let mut matcher = grammar.matcher();
@@ -157,17 +157,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     let started = Instant::now();
                     assert!(matcher.accept(*token), "{name}: token {token}");
                     steps.push(started.elapsed().as_secs_f64() * 1e6);
+                    let started = Instant::now();
+                    matcher.roll_back(1);
+                    backs.push(started.elapsed().as_secs_f64() * 1e6);
+                    assert!(matcher.accept(*token), "{name}: token {token} again");
                 }
             }
             let first = masks[..tokens.len()].iter().copied().fold(0.0, f64::max);
             println!(
-                "{name:<10} {:>8.2} {:>8.3} {:>8.0} {:>8.0} {:>8.0} {first:>8.0} {:>8.1}",
+                "{name:<10} {:>8.2} {:>8.3} {:>8.0} {:>8.0} {:>8.0} {first:>8.0} {:>8.1} {:>8.1}",
                 starts[0],
                 starts[1],
                 part(&mut copies, 0.5),
                 part(&mut masks, 0.5),
                 part(&mut masks, 0.99),
                 part(&mut steps, 0.5),
+                part(&mut backs, 0.5),
             );
         }
     }

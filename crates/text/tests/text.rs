@@ -3,7 +3,8 @@
 //! The demo models are part of the repository. Vocabularies and templates of others are not: tests that want them look
 //! in folders that are named by `FORETOKEN_TEST_DATA`, `FORETOKEN_VOCABULARIES` (GGUF files with vectors, as llama.cpp
 //! has them in `models`), `FORETOKEN_TEMPLATES` and `FORETOKEN_SENTENCEPIECE` (made by scripts in `bench/peers`), and
-//! say so when they are skipped.
+//! say so when they are skipped; so do cases of grammars in checkouts of others (`FORETOKEN_JSON_SCHEMA_TEST_SUITE`,
+//! `FORETOKEN_JSON_SCHEMA_BENCH`, `FORETOKEN_LLAMA_CPP`).
 
 #[path = "text/bad_input.rs"]
 mod bad_input;

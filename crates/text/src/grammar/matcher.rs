@@ -146,6 +146,8 @@ impl Matcher {
         if self.failure.take().is_some() || self.parser.rollback(tokens).is_err() {
             self.walk_again();
         }
+        // The library keeps its last mask by its place in the text, and forgets none when the text there is another.
+        self.parser.invalidate_bias_cache();
     }
 
     /// The same place of the same text, for somebody else: nothing is shared that either changes.

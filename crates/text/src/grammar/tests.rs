@@ -334,6 +334,20 @@ fn a_dead_end_is_left_again() {
     assert!(allowed.is_empty() && allowed.may_end());
 }
 
+#[test]
+fn a_mask_of_what_was_taken_back_is_forgotten() {
+    // Behind both beginnings the same words may come next, and other words behind those.
+    let tokenizer = tokenizer(&["x", "y", "(", ")", ")1", ")2", "1", "2"]);
+    let form = "start: \"x\" p | \"y\" q\np: \"(\" p? \")\" \"1\"\nq: \"(\" q? \")\" \"2\"\n";
+    let grammar = compiled(&tokenizer, &GrammarSource::Lark(form.into()));
+    let mut matcher = grammar.matcher();
+    assert!(matcher.accept(0) && matcher.accept(2));
+    assert_eq!(allowed_tokens(&mut matcher, &tokenizer), [2, 3, 4]);
+    matcher.roll_back(2);
+    assert!(matcher.accept(1) && matcher.accept(2));
+    assert_eq!(allowed_tokens(&mut matcher, &tokenizer), [2, 3, 5]);
+}
+
 /// A small form over a, b and c, as an expression of ours.
 #[derive(Clone, Debug)]
 enum Form {
