@@ -226,3 +226,6 @@ fn refer(value: &mut Value) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

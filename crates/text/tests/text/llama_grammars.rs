@@ -17,7 +17,8 @@ const KNOWN: &[(&str, &str)] = &[
     ("min 2: 12345678900000000", "whole numbers have as many digits as one likes"),
     ("min+max items: 1", "without a type, items are of lists alone"),
     (
-        r#"object properties: { "number": 1600, "street_name": "Pennsylvania", "street_type":"Avenue", "direction":"NW"}"#,
+        "object properties: { \"number\": 1600, \"street_name\": \"Pennsylvania\", \"street_type\":\"Avenue\", \
+         \"direction\":\"NW\"}",
         "other properties may follow, unless the schema says that there are none",
     ),
 ];

@@ -20,17 +20,24 @@ fn scalar() -> impl Strategy<Value = Pair> {
             (least + within).into(),
         )),
         bounds.prop_map(|(least, within, more)| (
-            json!({"type": "number", "exclusiveMinimum": least as f64 / 8.0 - 0.5, "maximum": (least + within + more) as f64 / 8.0}),
+            json!({
+                "type": "number",
+                "exclusiveMinimum": least as f64 / 8.0 - 0.5,
+                "maximum": (least + within + more) as f64 / 8.0,
+            }),
             // Whole numbers would be written without a point.
-                ((least + within) as f64 / 8.0 - 0.0625).into(),
+            ((least + within) as f64 / 8.0 - 0.0625).into(),
         )),
-        (-1000i64..1000, 1i64..13).prop_map(|(value, step)| (json!({"type": "integer", "multipleOf": step}), (value * step).into())),
+        (-1000i64..1000, 1i64..13)
+            .prop_map(|(value, step)| { (json!({"type": "integer", "multipleOf": step}), (value * step).into()) }),
         ("[a-zA-Z0-9 é]{0,9}", 0usize..3).prop_map(|(text, more)| {
             let len = text.chars().count();
             (json!({"type": "string", "minLength": len.saturating_sub(more), "maxLength": len + more}), text.into())
         }),
-        "[a-c]{2}-[0-9]{1,3}".prop_map(|text| (json!({"type": "string", "pattern": r"^[a-c]{2}-\d{1,3}$"}), text.into())),
-        "[a-z]{1,5}\\.[a-zé!]".prop_map(|text| (json!({"pattern": r"\.\S", "type": ["string", "null"]}), text.into())),
+        "[a-c]{2}-[0-9]{1,3}"
+            .prop_map(|text| { (json!({"type": "string", "pattern": r"^[a-c]{2}-\d{1,3}$"}), text.into()) }),
+        "[a-z]{1,5}\\.[a-zé!]"
+            .prop_map(|text| { (json!({"pattern": r"\.\S", "type": ["string", "null"]}), text.into()) }),
         (1900u32..2100, 1u32..13, 1u32..29).prop_map(|(year, month, day)| (
             json!({"type": "string", "format": "date"}),
             format!("{year}-{month:02}-{day:02}").into(),
@@ -67,12 +74,19 @@ fn schemas() -> impl Strategy<Value = Pair> {
         prop_oneof![
             (fields, any::<bool>()).prop_map(|(fields, is_open)| object(fields, is_open)),
             (inner.clone(), 0usize..4, 0usize..3).prop_map(|((schema, value), count, more)| (
-                json!({"type": "array", "items": schema, "minItems": count.saturating_sub(more), "maxItems": count + more}),
+                json!({
+                    "type": "array",
+                    "items": schema,
+                    "minItems": count.saturating_sub(more),
+                    "maxItems": count + more,
+                }),
                 vec![value; count].into(),
             )),
             prop::collection::vec(inner.clone(), 1..4).prop_map(|pairs| {
                 let (schemas, values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-                (json!({"type": "array", "prefixItems": schemas, "minItems": values.len(), "items": false}), values.into())
+                let len = values.len();
+                let schema = json!({"type": "array", "prefixItems": schemas, "minItems": len, "items": false});
+                (schema, values.into())
             }),
             (inner.clone(), inner.clone(), any::<bool>()).prop_map(|(one, other, first)| (
                 json!({"anyOf": [one.0, other.0]}),
@@ -81,7 +95,10 @@ fn schemas() -> impl Strategy<Value = Pair> {
             inner.clone().prop_map(|(_, value)| (json!({"const": value}), value)),
             inner.clone().prop_map(|(schema, value)| (json!({"allOf": [schema.clone(), schema]}), value)),
             // Lists of themselves, by a reference.
-            inner.prop_map(|(schema, value)| (json!({"type": "array", "items": {"anyOf": [schema, {"$ref": "#"}]}}), json!([[value, []]]))),
+            inner.prop_map(|(schema, value)| {
+                let items = json!({"anyOf": [schema, {"$ref": "#"}]});
+                (json!({"type": "array", "items": items}), json!([[value, []]]))
+            }),
         ]
     })
 }

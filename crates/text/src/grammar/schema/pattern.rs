@@ -45,8 +45,8 @@ impl Reader<'_> {
     /// What stands behind `(` and begins with `?`.
     fn group(&mut self) -> Result<(), String> {
         let rest = &self.rest[1..];
-        if rest.starts_with(':') {
-            self.rest = &rest[1..];
+        if let Some(inner) = rest.strip_prefix(':') {
+            self.rest = inner;
         } else if let Some(name) = rest.strip_prefix('<').filter(|name| !name.starts_with(['=', '!'])) {
             // Names of groups mean something to the library.
             self.rest = name.split_once('>').ok_or("expected > behind the name of a group, found none")?.1;

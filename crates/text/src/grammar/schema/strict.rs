@@ -113,7 +113,7 @@ impl Pass<'_> {
         }
         let is_list = fields.get("items").is_some_and(Value::is_array) || fields.contains_key("additionalItems");
         if fields.contains_key("prefixItems") && (is_old || is_list) {
-            return Err(format!("prefixItems: expected it in draft 2020-12, with items as a schema, found another"));
+            return Err("prefixItems: expected it in draft 2020-12, with items as a schema, found another".to_string());
         }
         // Later drafts call them annotations.
         let is_seven = self.draft.contains("draft-06") || self.draft.contains("draft-07");
@@ -175,7 +175,7 @@ fn format(fields: &mut Map<String, Value>) -> Result<(), String> {
         "time" => format!("^{TIME}$"),
         "date-time" => format!("^{DATE}[tT]{TIME}$"),
         "hostname" => format!(r"^{LABEL}(?:\.{LABEL})*$"),
-        "unknown" => return Err(format!("format: expected one that can be enforced, found \"unknown\"")),
+        "unknown" => return Err("format: expected one that can be enforced, found \"unknown\"".to_string()),
         _ => return Ok(()),
     };
     let is_host = format == "hostname";
