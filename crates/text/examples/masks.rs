@@ -2,10 +2,15 @@
 //!
 //! ```text
 //! cargo run --release -p foretoken-text --example masks -- models/demo-target x.gguf
+//! cargo run --release -p foretoken-text --example masks -- x.gguf --schemas data
 //! ```
 //!
+//! Of the schemas (files in the folder that is named, or in its folders) some hundreds are taken evenly, and each is
+//! walked along a text that is drawn from its own masks.
+//!
 //! Each form is walked along a text that it has, in the vocabulary's own tokens, with a matcher that is new each time;
-//! at every place the mask is made and laid on a row of logits. The first walk of a form meets all that its lexer has
+//! at every place the mask is made and laid on a row of logits, and each token is taken back once, as drafts are, so
+//! that no mask is one that was made before. The first walk of a form meets all that its lexer has
 //! not seen yet, as a request does; ten walks are taken. The tables of the vocabulary are printed for themselves.
 
 use std::path::Path;
@@ -40,9 +45,74 @@ fn part(values: &mut [f64], part: f64) -> f64 {
     values[((values.len() - 1) as f64 * part) as usize]
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// Schemas that are taken from a folder, and tokens that are drawn for each.
+const SCHEMAS: usize = 300;
+const TOKENS: usize = 100;
+
+/// What schemas of others cost.
+fn schemas(tokenizer: &Tokenizer, folder: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let (mut folders, mut files) = (vec![std::path::PathBuf::from(folder)], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() { &mut folders } else { &mut files }.push(path);
+        }
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    files.sort();
+    let (mut starts, mut again, mut masks, mut row) =
+        (Vec::new(), Vec::new(), Vec::new(), vec![0.0f32; tokenizer.vocabulary_len()]);
+    let (mut refused, mut dice) = (0, 1u64);
+    for file in files.iter().step_by(files.len().div_ceil(SCHEMAS).max(1)) {
+        let source = GrammarSource::JsonSchema { schema: std::fs::read_to_string(file)?, flexible: false };
+        let started = Instant::now();
+        let Ok(grammar) = Grammar::compile(tokenizer, &source) else {
+            refused += 1;
+            continue;
+        };
+        starts.push(started.elapsed().as_secs_f64() * 1e3);
+        let started = Instant::now();
+        Grammar::compile(tokenizer, &source)?;
+        again.push(started.elapsed().as_secs_f64() * 1e3);
+        let mut matcher = grammar.matcher();
+        for _ in 0..TOKENS {
+            row.fill(0.0);
+            let started = Instant::now();
+            matcher.allowed()?.mask(&mut row);
+            masks.push(started.elapsed().as_secs_f64() * 1e6);
+            let allowed: Vec<usize> = (0..row.len()).filter(|token| row[*token] == 0.0).collect();
+            if allowed.is_empty() {
+                break;
+            }
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let token = allowed[(dice >> 33) as usize % allowed.len()] as u32;
+            // As where a draft was refused: the library's last mask is of no use.
+            assert!(matcher.accept(token), "a token of the mask");
+            matcher.roll_back(1);
+            assert!(matcher.accept(token), "a token of the mask");
+        }
+    }
+    println!(
+        "{} schemas, {refused} refused: start ms median {:.2}, p99 {:.2}, most {:.2}; again {:.3}; {} masks: us median \
+         {:.0}, p90 {:.0}, p99 {:.0}, most {:.0}",
+        starts.len(),
+        part(&mut starts, 0.5),
+        part(&mut starts, 0.99),
+        part(&mut starts, 1.0),
+        part(&mut again, 0.5),
+        masks.len(),
+        part(&mut masks, 0.5),
+        part(&mut masks, 0.9),
+        part(&mut masks, 0.99),
+        part(&mut masks, 1.0),
+    );
+    Ok(())
+}
+
+/// Forms, each with a text that it has.
+fn forms() -> [(&'static str, GrammarSource, &'static str); 4] {
     let schema = GrammarSource::JsonSchema { schema: SCHEMA.into(), flexible: false };
-    let forms = [
+    [
         ("schema", schema, OF_SCHEMA),
         ("any JSON", GrammarSource::JsonSchema { schema: "{}".into(), flexible: false }, OF_SCHEMA),
         (
@@ -51,18 +121,30 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "Once upon a time, there was a dog. It was red. ",
         ),
         ("GBNF", GrammarSource::Gbnf(GBNF.into()), OF_SCHEMA),
-    ];
-    for path in std::env::args().skip(1) {
+    ]
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut paths: Vec<String> = std::env::args().skip(1).collect();
+    let folder = match paths.iter().position(|path| path == "--schemas") {
+        Some(at) => paths.split_off(at).into_iter().nth(1),
+        None => None,
+    };
+    for path in paths {
         let tokenizer = tokenizer(&path)?;
         let started = Instant::now();
         Grammar::compile(&tokenizer, &GrammarSource::Choices(vec!["a".into()]))?;
         let tables = started.elapsed().as_secs_f64() * 1e3;
         println!("{path}: {} tokens, tables {tables:.0} ms", tokenizer.vocabulary_len());
+        if let Some(folder) = &folder {
+            schemas(&tokenizer, folder)?;
+            continue;
+        }
         println!(
-            "{:<10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
-            "form", "start ms", "again ms", "copy us", "mask us", "p99 us", "first us", "token us"
+            "{:<10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}",
+            "form", "start ms", "again ms", "copy us", "mask us", "p99 us", "first us", "token us", "back us"
         );
-        for (name, source, text) in &forms {
+        for (name, source, text) in &forms() {
             let mut starts = Vec::new();
             for _ in 0..2 {
                 let started = Instant::now();
@@ -72,7 +154,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let grammar = Grammar::compile(&tokenizer, source)?;
             let tokens = tokenizer.encode_plain(text)?;
             let mut row = vec![0.0f32; tokenizer.vocabulary_len()];
-            let (mut copies, mut masks, mut steps) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut copies, mut masks, mut steps, mut backs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             for _ in 0..10 {
                 let started = Instant::now();
                 let mut matcher = grammar.matcher();
@@ -84,17 +166,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     let started = Instant::now();
                     assert!(matcher.accept(*token), "{name}: token {token}");
                     steps.push(started.elapsed().as_secs_f64() * 1e6);
+                    let started = Instant::now();
+                    matcher.roll_back(1);
+                    backs.push(started.elapsed().as_secs_f64() * 1e6);
+                    assert!(matcher.accept(*token), "{name}: token {token} again");
                 }
             }
             let first = masks[..tokens.len()].iter().copied().fold(0.0, f64::max);
             println!(
-                "{name:<10} {:>8.2} {:>8.3} {:>8.0} {:>8.0} {:>8.0} {first:>8.0} {:>8.1}",
+                "{name:<10} {:>8.2} {:>8.3} {:>8.0} {:>8.0} {:>8.0} {first:>8.0} {:>8.1} {:>8.1}",
                 starts[0],
                 starts[1],
                 part(&mut copies, 0.5),
                 part(&mut masks, 0.5),
                 part(&mut masks, 0.99),
                 part(&mut steps, 0.5),
+                part(&mut backs, 0.5),
             );
         }
     }

@@ -3,7 +3,8 @@
 //! The demo models are part of the repository. Vocabularies and templates of others are not: tests that want them look
 //! in folders that are named by `FORETOKEN_TEST_DATA`, `FORETOKEN_VOCABULARIES` (GGUF files with vectors, as llama.cpp
 //! has them in `models`), `FORETOKEN_TEMPLATES` and `FORETOKEN_SENTENCEPIECE` (made by scripts in `bench/peers`), and
-//! say so when they are skipped.
+//! say so when they are skipped; so do cases of grammars in checkouts of others (`FORETOKEN_JSON_SCHEMA_TEST_SUITE`,
+//! `FORETOKEN_JSON_SCHEMA_BENCH`, `FORETOKEN_LLAMA_CPP`).
 
 #[path = "text/bad_input.rs"]
 mod bad_input;
@@ -19,8 +20,16 @@ mod hostile_grammars;
 mod hostile_templates;
 #[path = "text/hostile_tokenizers.rs"]
 mod hostile_tokenizers;
+#[path = "text/llama_grammars.rs"]
+mod llama_grammars;
+#[path = "text/random_schemas.rs"]
+mod random_schemas;
 #[path = "text/round_trip.rs"]
 mod round_trip;
+#[path = "text/schema_bench.rs"]
+mod schema_bench;
+#[path = "text/schema_suite.rs"]
+mod schema_suite;
 #[path = "text/sentencepiece.rs"]
 mod sentencepiece;
 #[path = "text/template_probe.rs"]
@@ -41,6 +50,8 @@ mod transcript;
 mod user_text;
 #[path = "text/vectors.rs"]
 mod vectors;
+#[path = "text/walks.rs"]
+mod walks;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};

@@ -59,7 +59,7 @@ fn forms_that_cannot_be_are_refused_by_their_option() {
     for (words, expected) in [
         (
             &["--json-schema", r#"{"properties": {"a": {"not": {}}}}"#][..],
-            "--json-schema: #/properties/a: expected what can",
+            "--json-schema: #/properties/a/not: expected what can",
         ),
         (&["--json-schema", "no-such-file"], "no-such-file: "),
         (&["--regex", "("], "--regex: "),

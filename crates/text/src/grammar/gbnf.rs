@@ -1,10 +1,13 @@
 //! Grammars in the notation of llama.cpp (GBNF), told to the library in its own.
 //!
 //! A rule there goes character by character: nothing is cut into words first, as Lark cuts. A grammar whose rules do
-//! not lead back to themselves is therefore one regular expression, and told as one. Where they do, each character is
-//! a word of its own, of which several may stand at the same place: the same texts, with more work for each mask.
+//! not lead back to themselves is therefore one regular expression, and told as one. Where they do, words are only what
+//! is one however the text goes on, and all else is told by characters, of which several may stand at the same place
+//! ([`words`]): the same texts.
 //!
 //! Left out: tokens by name or number (`<think>`, `<[1000]>`), which are of one vocabulary.
+
+mod words;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -31,7 +34,7 @@ pub(super) fn is_gbnf(text: &str) -> bool {
 pub(super) fn grammar(text: &str) -> Result<GrammarWithLexer, String> {
     let rules = Parser { text, at: 0, depth: 0, rules: Rules::default() }.rules()?;
     if rules.leads_back() {
-        return Ok(GrammarWithLexer::from_lark(rules.lark()));
+        return Ok(GrammarWithLexer::from_lark(words::lark(&rules)));
     }
     let expression = rules.expression()?;
     Ok(GrammarWithLexer::from_regex(&expression))
@@ -68,19 +71,23 @@ impl Rules {
         self.rules[number].1.as_deref().expect("all rules are there, as was checked")
     }
 
-    /// Whether some rule that the root leads to leads to itself.
-    fn leads_back(&self) -> bool {
-        fn named(alternatives: &[Vec<Part>], into: &mut Vec<usize>) {
-            let mut open: Vec<&Part> = alternatives.iter().flatten().collect();
-            while let Some(part) = open.pop() {
-                match part {
-                    Part::Character(_) => {}
-                    Part::Rule(rule) => into.push(*rule),
-                    Part::Group(alternatives) => open.extend(alternatives.iter().flatten()),
-                    Part::Repeated(part, ..) => open.push(part),
-                }
+    /// The rules that a rule names.
+    fn named(&self, rule: usize) -> Vec<usize> {
+        let mut names = Vec::new();
+        let mut open: Vec<&Part> = self.alternatives(rule).iter().flatten().collect();
+        while let Some(part) = open.pop() {
+            match part {
+                Part::Character(_) => {}
+                Part::Rule(rule) => names.push(*rule),
+                Part::Group(alternatives) => open.extend(alternatives.iter().flatten()),
+                Part::Repeated(part, ..) => open.push(part),
             }
         }
+        names
+    }
+
+    /// Whether some rule that the root leads to leads to itself.
+    fn leads_back(&self) -> bool {
         // Of each rule on the way from the root those that it names and that were not followed yet.
         let mut is_done = vec![false; self.rules.len()];
         let mut is_open = vec![false; self.rules.len()];
@@ -88,10 +95,8 @@ impl Rules {
         let mut next = Some(0);
         loop {
             if let Some(rule) = next.take() {
-                let mut names = Vec::new();
-                named(self.alternatives(rule), &mut names);
                 is_open[rule] = true;
-                way.push((rule, names));
+                way.push((rule, self.named(rule)));
             }
             let Some((rule, names)) = way.last_mut() else { return false };
             match names.pop() {
@@ -142,44 +147,6 @@ impl Rules {
             }
         }
         Ok(())
-    }
-
-    /// The rules in Lark's notation, in which every character is a word.
-    fn lark(&self) -> String {
-        fn write_alternatives(alternatives: &[Vec<Part>], out: &mut String) {
-            for (i, sequence) in alternatives.iter().enumerate() {
-                out.push_str(if i > 0 { " | " } else { "" });
-                out.push_str(if sequence.is_empty() { "\"\"" } else { "" });
-                sequence.iter().for_each(|part| write_part(part, out));
-            }
-        }
-        fn write_part(part: &Part, out: &mut String) {
-            match part {
-                Part::Character(expression) => write!(out, " /{expression}/").expect("strings take all"),
-                Part::Rule(rule) => write!(out, " {}", name(*rule)).expect("strings take all"),
-                Part::Group(alternatives) => {
-                    out.push_str(" (");
-                    write_alternatives(alternatives, out);
-                    out.push(')');
-                }
-                Part::Repeated(part, least, most) => {
-                    out.push_str(" (");
-                    write_part(part, out);
-                    out.push(')');
-                    write_count(*least, *most, out);
-                }
-            }
-        }
-        fn name(rule: usize) -> String {
-            if rule == 0 { "start".to_string() } else { format!("rule_{rule}") }
-        }
-        let mut text = String::new();
-        for number in 0..self.rules.len() {
-            write!(text, "{}: ", name(number)).expect("strings take all");
-            write_alternatives(self.alternatives(number), &mut text);
-            text.push('\n');
-        }
-        text
     }
 }
 

@@ -58,11 +58,13 @@ impl Allowed {
     pub fn mask(&self, logits: &mut [f32]) {
         let words = self.words();
         for (i, logits) in logits.chunks_mut(u32::BITS as usize).enumerate() {
-            let word = words.get(i).copied().unwrap_or(0);
-            for (bit, logit) in logits.iter_mut().enumerate() {
-                if word >> bit & 1 == 0 {
-                    *logit = f32::NEG_INFINITY;
-                }
+            match words.get(i).copied().unwrap_or(0) {
+                u32::MAX => {}
+                0 => logits.fill(f32::NEG_INFINITY),
+                // Without branches: which of its bits are set is anybody's guess.
+                word => logits.iter_mut().enumerate().for_each(|(bit, logit)| {
+                    *logit = if word >> bit & 1 == 1 { *logit } else { f32::NEG_INFINITY };
+                }),
             }
         }
     }
@@ -174,6 +176,8 @@ impl Matcher {
         if self.failure.take().is_some() || rolled_back(&mut self.parser) != Ok(true) {
             self.failure = self.walk_again().err();
         }
+        // The library keeps its last mask by its place in the text, and forgets none when the text there is another.
+        self.parser.invalidate_bias_cache();
     }
 
     /// The same place of the same text, for somebody else: nothing is shared that either changes.

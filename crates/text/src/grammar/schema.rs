@@ -4,6 +4,9 @@
 //! by itself is where to look, and of its parts the first that is refused by itself, down to the innermost. References
 //! go through the whole, so a part is asked about in a document that holds the whole beside it.
 
+mod pattern;
+mod strict;
+
 use llguidance::TokenParser;
 use llguidance::api::GrammarWithLexer;
 use serde_json::{Map, Value, json};
@@ -29,7 +32,10 @@ pub(super) fn compiled(tables: &Tables, schema: &str, flexible: bool) -> Result<
     check(&schema, "#", true)?;
     parsed(tables, &schema, flexible).map_err(|found| {
         let (place, found) = Search { tables, whole: &schema, left: ASKED_MAX }.innermost(found);
-        format!("{place}: expected what can be enforced, found: {found}")
+        match strict::refusal(&found) {
+            Some(refusal) => format!("{place}/{refusal}"),
+            None => format!("{place}: expected what can be enforced, found: {found}"),
+        }
     })
 }
 
@@ -70,7 +76,9 @@ fn parsed(tables: &Tables, schema: &Value, flexible: bool) -> Result<TokenParser
         options["whitespace_pattern"] = WHITESPACE.into();
     }
     schema.insert(OPTIONS.to_string(), options);
-    super::parser(tables, GrammarWithLexer::from_json_schema(Value::Object(schema)))
+    let mut schema = Value::Object(schema);
+    strict::make_strict(&mut schema);
+    super::parser(tables, GrammarWithLexer::from_json_schema(schema))
 }
 
 /// The schemas within a schema, each by its path; those that are only referred to come last.
@@ -117,24 +125,40 @@ struct Search<'a> {
     left: usize,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
     /// The innermost place that is refused by itself, and why, with what was said about the whole.
     fn innermost(&mut self, mut found: String) -> (String, String) {
         let (mut path, mut schema): (Vec<String>, &Value) = (Vec::new(), self.whole);
-        let written = self.whole.to_string();
-        while let Value::Object(fields) = schema
-            && self.refused(&path, Some(&shell(fields))).is_none()
-        {
+        let (written, mut followed) = (self.whole.to_string(), Vec::new());
+        while let Value::Object(fields) = schema {
             let used = |at: &[String]| !at[0].contains("def") || written.contains(&format!("\"#/{}\"", at.join("/")));
-            let inner = parts(fields).into_iter().filter(|(at, _)| used(at)).find_map(|(at, part)| {
+            let is_within = self.refused(&path, Some(&shell(fields))).is_none();
+            let within = parts(fields).into_iter().filter(|(at, _)| is_within && used(at)).find_map(|(at, part)| {
                 let path = [path.as_slice(), &at].concat();
                 self.refused(&path, None).map(|found| (path, part, found))
             });
-            let Some(inner) = inner else { break };
+            let Some(inner) = within.or_else(|| self.referred(fields, &mut followed)) else { break };
             (path, schema, found) = inner;
         }
         let place = path.iter().fold("#".to_string(), |place, name| format!("{place}/{name}"));
         (place, found)
+    }
+
+    /// What a schema refers to, if that is refused by itself and was not followed before.
+    fn referred(
+        &mut self,
+        schema: &Map<String, Value>,
+        followed: &mut Vec<String>,
+    ) -> Option<(Vec<String>, &'a Value, String)> {
+        let reference = schema.get("$ref")?.as_str()?.strip_prefix("#/")?.to_string();
+        if followed.contains(&reference) {
+            return None;
+        }
+        let part = self.whole.pointer(&format!("/{reference}"))?;
+        let path: Vec<String> = reference.split('/').map(str::to_string).collect();
+        let found = self.refused(&path, None)?;
+        followed.push(reference);
+        Some((path, part, found))
     }
 
     /// Why the part at this path is refused by itself, if it is; or another schema that stands there.
@@ -154,7 +178,12 @@ impl Search<'_> {
                 schema
             }
             _ => {
-                let reference = path.iter().fold(format!("#/{WHOLE}"), |place, name| format!("{place}/{name}"));
+                let mut reference = format!("#/{WHOLE}");
+                for (i, name) in path.iter().enumerate() {
+                    let is_pattern = i > 0 && path[i - 1] == "patternProperties";
+                    let name = is_pattern.then(|| pattern::translated(name).ok()).flatten().unwrap_or(name.clone());
+                    reference = format!("{reference}/{name}");
+                }
                 json!({ "$ref": reference, WHOLE: whole })
             }
         };
@@ -197,3 +226,6 @@ fn refer(value: &mut Value) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,19 +21,19 @@ fn tokenizer(words: &[&str]) -> Tokenizer {
 }
 
 /// A tokenizer of all printable characters of ASCII, the line feed, and some words.
-fn letters() -> Tokenizer {
+pub(super) fn letters() -> Tokenizer {
     let mut words: Vec<String> = (' '..='~').map(String::from).collect();
     words.push("\n".into());
     words.extend(["<end>", "{\"", "\":", "\",\"", "name", "ab", "ba", "1.5", "é", "true", "\"}"].map(String::from));
     tokenizer(&words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn schema(text: &str) -> GrammarSource {
+pub(super) fn schema(text: &str) -> GrammarSource {
     GrammarSource::JsonSchema { schema: text.into(), flexible: false }
 }
 
 /// Whether a grammar has this text, walked character by character.
-fn has(tokenizer: &Tokenizer, grammar: &Arc<Grammar>, text: &str) -> bool {
+pub(super) fn has(tokenizer: &Tokenizer, grammar: &Arc<Grammar>, text: &str) -> bool {
     let mut matcher = grammar.matcher();
     let mut buffer = [0; 4];
     text.chars().all(|character| {
@@ -43,11 +43,11 @@ fn has(tokenizer: &Tokenizer, grammar: &Arc<Grammar>, text: &str) -> bool {
     }) && matcher.may_end()
 }
 
-fn compiled(tokenizer: &Tokenizer, source: &GrammarSource) -> Arc<Grammar> {
+pub(super) fn compiled(tokenizer: &Tokenizer, source: &GrammarSource) -> Arc<Grammar> {
     Grammar::compile(tokenizer, source).unwrap_or_else(|error| panic!("{source:?}: {error}"))
 }
 
-fn refused(tokenizer: &Tokenizer, source: &GrammarSource) -> String {
+pub(super) fn refused(tokenizer: &Tokenizer, source: &GrammarSource) -> String {
     let error = Grammar::compile(tokenizer, source).expect_err("it is refused").to_string();
     assert!(!error.contains('\n') && error.starts_with(source.name()), "{error}");
     error
@@ -82,7 +82,6 @@ fn each_form_has_its_texts_and_no_others() {
             &["[]", "[[],[[]]]"],
             &["[", "[1]"],
         ),
-        (schema(r#"{"type": "string", "format": "date"}"#), &["\"2024-02-29\""], &["\"2024-02-30\"", "\"x\""]),
         (GrammarSource::Regex("a+(b|/)?".into()), &["a", "aaab", "a/"], &["", "b", "ab/"]),
         (GrammarSource::Regex("(ab)*".into()), &["", "ab", "abab"], &["a", "aba"]),
         (GrammarSource::Lark("start: \"a\" start \"b\" | \"c\"".into()), &["c", "acb", "aacbb"], &["acbb", "ac"]),
@@ -115,6 +114,25 @@ fn each_form_has_its_texts_and_no_others() {
 }
 
 #[test]
+fn words_of_a_grammar_are_what_nothing_else_begins() {
+    let words = |text: &str| {
+        let lark = gbnf::grammar(text).expect("a good grammar").lark_grammar.expect("its rules lead back");
+        let root = lark.lines().next().expect("a line a rule");
+        let words = root.split_whitespace().filter(|word| word.starts_with('/') && word.contains("(?:"));
+        words.map(str::to_string).collect::<Vec<_>>()
+    };
+    let string = r#"s ::= "'" ([^'\\] | "\\" [a-z])* "'""#;
+    assert_eq!(words(&format!("root ::= \"[\" (root (\",\" root)*)? \"]\" | s\n{string}")).len(), 1, "the string");
+    assert_eq!(words("root ::= \"(\" root \")\" | n\nn ::= [0-9]+ (\".\" [0-9]+)?"), [""; 0], "numbers go on");
+    assert_eq!(
+        words("root ::= \"(\" root \")\" | [a-b]? \"c\" | d\nd ::= \"ac\" \"e\"*").len(),
+        1,
+        "the same text in two words"
+    );
+    assert_eq!(words("root ::= \"(\" root \")\" | [a-b]? \"c\" | \"xy\" | \"x\"").len(), 1, "x begins xy");
+}
+
+#[test]
 fn what_cannot_be_kept_to_is_refused_by_its_place() {
     let tokenizer = letters();
     let deep = "[".repeat(1000);
@@ -122,7 +140,10 @@ fn what_cannot_be_kept_to_is_refused_by_its_place() {
         (schema("{"), "json_schema: expected a JSON Schema, found: EOF"),
         (schema("3"), "json_schema: expected a JSON Schema (an object), found a number"),
         (schema(&deep), "json_schema: expected a JSON Schema, found: recursion limit exceeded"),
-        (schema(r#"{"properties": {"a": {"not": {}}}, "required": ["a"]}"#), "json_schema: #/properties/a: "),
+        (
+            schema(r#"{"properties": {"a": {"not": {}}}, "required": ["a"]}"#),
+            "json_schema: #/properties/a/not: expected",
+        ),
         (
             schema(r#"{"type": "object", "properties": {"a": {"type": "string", "format": "x"}}}"#),
             "json_schema: #/properties/a: ",
@@ -135,7 +156,7 @@ fn what_cannot_be_kept_to_is_refused_by_its_place() {
             schema(
                 r##"{"type": "array", "items": {"$ref": "#/$defs/b"}, "$defs": {"a": {"not": {}}, "b": {"if": {}}}}"##,
             ),
-            "json_schema: #/items: ",
+            "json_schema: #/$defs/b/if: expected what can be enforced",
         ),
         (schema(r#"{"type": "string", "allOf": [{"type": "number"}]}"#), "json_schema: #: "),
         (schema(r#"{"minimum": 3, "maximum": 2, "type": "integer"}"#), "json_schema: #: "),
@@ -194,6 +215,16 @@ fn hostile_grammars_end_in_an_error_or_a_grammar() {
             (0..9000).map(|i| format!("r{i} ::= r{0} r{0}\n", i + 1)).collect::<String>()
         )),
         GrammarSource::Gbnf("root ::= ((([a-z]{2000}){2000}){2000}){2000}".into()),
+        // Words by the thousand, and those that are hard to tell from each other.
+        GrammarSource::Gbnf(format!(
+            "root ::= \"(\" root \")\"{}",
+            " | \"x\" [a-z]{1,90} \"y\"{40,50} [^a-c]*".repeat(1000)
+        )),
+        GrammarSource::Gbnf(format!("root ::= \"(\" root \")\" | {}", "(\"ab\" | [a-z]{9,99} \"x\") ".repeat(1000))),
+        GrammarSource::Gbnf(format!(
+            "root ::= r0 root?\n{}r500 ::= \"b\"",
+            (0..500).map(|i| format!("r{i} ::= \"w{i}\" [a-z]* \"x\" | r{}\n", i + 1)).collect::<String>()
+        )),
         schema(&format!("{}{}", "{\"items\":".repeat(120) + "{}", "}".repeat(120))),
     ] {
         match Grammar::compile(&tokenizer, &source) {
@@ -260,6 +291,20 @@ fn a_dead_end_is_left_again() {
     assert!(matcher.accept(0) && matcher.accept(1) && matcher.may_end());
     let allowed = matcher.allowed().expect("no limit is reached");
     assert!(allowed.is_empty() && allowed.may_end());
+}
+
+#[test]
+fn a_mask_of_what_was_taken_back_is_forgotten() {
+    // Behind both beginnings the same words may come next, and other words behind those.
+    let tokenizer = tokenizer(&["x", "y", "(", ")", ")1", ")2", "1", "2"]);
+    let form = "start: \"x\" p | \"y\" q\np: \"(\" p? \")\" \"1\"\nq: \"(\" q? \")\" \"2\"\n";
+    let grammar = compiled(&tokenizer, &GrammarSource::Lark(form.into()));
+    let mut matcher = grammar.matcher();
+    assert!(matcher.accept(0) && matcher.accept(2));
+    assert_eq!(allowed_tokens(&mut matcher, &tokenizer), [2, 3, 4]);
+    matcher.roll_back(2);
+    assert!(matcher.accept(1) && matcher.accept(2));
+    assert_eq!(allowed_tokens(&mut matcher, &tokenizer), [2, 3, 5]);
 }
 
 /// A small form over a, b and c, as an expression of ours.

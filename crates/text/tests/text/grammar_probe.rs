@@ -45,6 +45,7 @@ pub fn grammars(data: &[u8]) {
         }
     };
     let mut matcher = grammar.matcher();
+    let (mut written, mut other) = (0, Vec::new());
     for step in 0..6 {
         // At a limit the request would end.
         let Ok(allowed) = matcher.allowed() else { return };
@@ -56,7 +57,20 @@ pub fn grammars(data: &[u8]) {
             matcher.roll_back(usize::from(accepted));
             next.extend(accepted.then_some(token));
         }
-        let Some(token) = next.get((usize::from(first) + step) % next.len().max(1)) else { return };
+        let Some(token) = next.get((usize::from(first) + step) % next.len().max(1)) else { break };
         assert!(matcher.accept(*token), "{source:?}");
+        written += 1;
+        other.push(next[(usize::from(first) + step + 1) % next.len()]);
+    }
+    // Another text at the same places, beside a matcher that has seen no other.
+    matcher.roll_back(written);
+    let mut fresh = grammar.matcher();
+    for token in other {
+        let accepted = matcher.accept(token);
+        assert_eq!(accepted, fresh.accept(token), "{source:?}");
+        let (Ok(allowed), Ok(of_fresh)) = (matcher.allowed(), fresh.allowed()) else { return };
+        for token in 0..WORDS.len() as Token {
+            assert_eq!(allowed.has(token), of_fresh.has(token), "{source:?}: {:?}", WORDS[token as usize]);
+        }
     }
 }
