@@ -135,7 +135,7 @@ pub use foretoken_speculation::{
 #[doc(hidden)] // for the server
 pub use foretoken_text::caught;
 pub use foretoken_text::{
-    AnswerPiece, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError, Tokenizer,
-    ToolCall, ToolCallReader, ToolFormat,
+    AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError,
+    Tokenizer, ToolCall, ToolCallReader, ToolFormat, ToolFunction,
 };
 pub use foretoken_weights::{WeightsError, line, whole};

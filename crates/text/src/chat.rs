@@ -36,7 +36,7 @@ use files::Sources;
 pub use input::{ChatInput, Json, Message};
 use marking::{Marking, spelt_out};
 use program::Program;
-pub use tool_calls::{AnswerPiece, ToolCall, ToolCallReader, ToolFormat};
+pub use tool_calls::{AnswerPiece, CallsWanted, ToolCall, ToolCallReader, ToolFormat, ToolFunction};
 pub use transcript::Transcript;
 
 /// The chat templates of one model: one, or a second one for conversations with tools.

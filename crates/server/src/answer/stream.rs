@@ -189,7 +189,7 @@ impl Stream {
 
     fn call(&mut self, number: usize, calls: &[foretoken::ToolCall]) {
         let Kind::Chat(chat) = &self.head.kind else { return };
-        let most = if chat.parallel_calls { usize::MAX } else { 1 };
+        let most = chat.calls_max();
         for call in calls {
             let place = self.choices[number].calls;
             if place < most {

@@ -146,7 +146,7 @@ fn message(head: &Head, chat: &ChatAsk, index: usize, text: &str) -> (Value, boo
         }
         None => (text.to_string(), Vec::new()),
     };
-    let most = if chat.parallel_calls { usize::MAX } else { 1 };
+    let most = chat.calls_max();
     let calls = calls.iter().take(most).enumerate();
     let calls: Vec<Value> = calls.map(|(number, call)| call_object(head, index, number, call)).collect();
     let silent = text.trim().is_empty() && !calls.is_empty();

@@ -24,3 +24,4 @@ mod prometheus;
 mod properties;
 mod speculation;
 mod texts;
+mod tools;
