@@ -2,7 +2,10 @@
 //!
 //! `text` says which tokens may come next and whether the text may end; which tokens end it is the request's to say.
 //! Here the two are put together: end tokens are allowed exactly where the grammar may end, and where it can only end,
-//! they are all that is left. Left out: the walk from node to node of a draft tree (`speculation`).
+//! they are all that is left. A form may begin behind what a model thinks ([`thinking`]). Left out: the walk from node to
+//! node of a draft tree (`speculation`).
+
+mod thinking;
 
 use std::sync::Arc;
 
@@ -10,6 +13,7 @@ use foretoken_speculation::{Constrained, Constraint, Token};
 use foretoken_text::{Grammar, Matcher};
 
 use crate::faults::{Fault, is_made};
+pub use thinking::guided_behind;
 
 /// The constraint of a text of this grammar that has not begun, with the tokens that end it.
 pub fn guided(grammar: &Arc<Grammar>, end_tokens: &[Token]) -> Constrained {
@@ -25,6 +29,10 @@ struct Guided {
 }
 
 impl Guided {
+    fn copy(&self) -> Self {
+        Self { matcher: self.matcher.duplicate(), ends: Arc::clone(&self.ends), ended: self.ended }
+    }
+
     fn may_end(&mut self) -> bool {
         self.ended > 0 || self.matcher.may_end()
     }
@@ -72,7 +80,7 @@ impl Constraint for Guided {
     }
 
     fn duplicate(&self) -> Box<dyn Constraint> {
-        Box::new(Guided { matcher: self.matcher.duplicate(), ends: Arc::clone(&self.ends), ended: self.ended })
+        Box::new(self.copy())
     }
 
     fn failure(&self) -> Option<String> {

@@ -185,6 +185,7 @@ impl Generator {
             drafting,
             template_asked,
             template,
+            thinking: OnceLock::new(),
         };
         let first_request = engine.next_request();
         let (prompter, settings) = (Arc::new(prompter), settings.clone());

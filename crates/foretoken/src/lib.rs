@@ -136,6 +136,7 @@ pub use foretoken_speculation::{
 pub use foretoken_text::caught;
 pub use foretoken_text::{
     AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError,
-    Tokenizer, ToolCall, ToolCallReader, ToolFormat, ToolFunction,
+    Thinking, ThinkingMarks, ThinkingPieces, ThinkingReader, Tokenizer, ToolCall, ToolCallReader, ToolFormat,
+    ToolFunction,
 };
 pub use foretoken_weights::{WeightsError, line, whole};

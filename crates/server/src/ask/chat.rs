@@ -5,7 +5,8 @@
 //! `developer` is called `system`. Left out: pictures and sounds.
 
 use foretoken::{
-    AnswerPiece, ChatInput, ChatMessage, Error, Json, Prompter, Request, ToolCallReader, ToolFormat, n_best,
+    AnswerPiece, ChatInput, ChatMessage, Error, Json, Prompter, Request, ThinkingReader, ToolCallReader, ToolFormat,
+    n_best,
 };
 use serde_json::Value;
 
@@ -14,6 +15,7 @@ use super::{Ask, TOPS_MAX};
 use crate::error::{ApiError, shown};
 use crate::fields::{Fields, READABLE};
 use crate::limits::TextLimit;
+use crate::settings::{ReasoningFormat, ServerSettings};
 
 /// A request for turns.
 #[derive(Clone, Debug)]
@@ -23,13 +25,17 @@ pub(crate) struct ChatAsk {
     tools: Tools,
     /// Finds calls in an answer, if they are looked for; each answer has a copy.
     pub(crate) reader: Option<ToolCallReader>,
+    /// Parts what the model thinks from its answer, if it can think and the request does not want it as it is; each
+    /// answer has a copy.
+    pub(crate) thinking: Option<ThinkingReader>,
+    reasoning_format: ReasoningFormat,
     /// Bytes of all that the template is given.
     bytes: usize,
 }
 
 impl ChatAsk {
     /// Reads what is only of chats.
-    pub(crate) fn read(fields: &mut Fields, mut ask: Ask) -> Result<Self, ApiError> {
+    pub(crate) fn read(fields: &mut Fields, mut ask: Ask, limits: &ServerSettings) -> Result<Self, ApiError> {
         let messages = fields
             .raw("messages")
             .ok_or_else(|| ApiError::field("messages", "expected a list of at least one message, found none"))?;
@@ -64,7 +70,14 @@ impl ChatAsk {
         input.tools.clone_from(&tools.json);
         input.documents = documents;
         input.variables = variables(fields)?;
-        Ok(Self { ask, input, tools, reader: None, bytes })
+        let reasoning_format = match fields.text("reasoning_format")? {
+            None => limits.reasoning_format,
+            Some(word) => ReasoningFormat::of_word(&word).ok_or_else(|| {
+                let expected = format!("expected auto, deepseek or none, found {:?}", shown(&word));
+                ApiError::field("reasoning_format", expected)
+            })?,
+        };
+        Ok(Self { ask, input, tools, reader: None, thinking: None, reasoning_format, bytes })
     }
 
     /// The requests for all answers.
@@ -98,8 +111,12 @@ impl ChatAsk {
         self.ask.complete(prompter, key, limit, &mut request)?;
         if let (Some(format), Some(tokenizer), Some(tools)) = (format, &prompter.tokenizer, &self.input.tools) {
             self.reader = Some(ToolCallReader::new(format, tools));
-            request.shown_special = tokenizer.special_tokens(format.marks()).into();
+            let marks = tokenizer.special_tokens(format.marks());
+            request.shown_special = request.shown_special.iter().copied().chain(marks).collect();
         }
+        let thinking = prompter.thinking(&self.input, &request.prompt);
+        let thinking = thinking.filter(|_| self.reasoning_format != ReasoningFormat::None);
+        self.thinking = thinking.map(|(marks, thinking)| ThinkingReader::new(marks, thinking));
         Ok(n_best(&request, self.ask.best_of))
     }
 
