@@ -2,8 +2,8 @@
 //!
 //! `text` says which tokens may come next and whether the text may end; which tokens end it is the request's to say.
 //! Here the two are put together: end tokens are allowed exactly where the grammar may end, and where it can only end,
-//! they are all that is left. A form may begin behind what a model thinks ([`thinking`]). Left out: the walk from node to
-//! node of a draft tree (`speculation`).
+//! they are all that is left. A form may begin behind what a model thinks ([`thinking`]). Left out: the walk from node
+//! to node of a draft tree (`speculation`).
 
 mod thinking;
 
