@@ -19,7 +19,7 @@ use super::arguments::{Arguments, Problem};
 use super::grammar::{Field, Grammar, JsonCall, Mark, Node};
 use super::reader::is_word;
 use crate::grammar::with_options;
-use crate::{GrammarSource, Tokenizer};
+use crate::{GrammarSource, Token, Tokenizer};
 
 /// A function that a model may call.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,9 +68,22 @@ impl ToolFormat {
             Arguments::new(function, is_held).map_err(|found| found.of(number))
         });
         let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
-        let known = HashMap::new();
-        let json = self.json_call();
-        let mut writer = Writer { grammar, json, tokenizer, functions, arguments, several, rules: Vec::new(), known };
+        // One look through the vocabulary for all marks; of tokens that are spelt alike, the first.
+        let tokens = tokenizer.special_tokens(grammar.marks);
+        let of = |mark: &&'static str| {
+            let token = tokens.iter().find(|token| tokenizer.token_bytes(**token) == mark.as_bytes());
+            token.map(|token| (*mark, *token))
+        };
+        let mut writer = Writer {
+            grammar,
+            json: self.json_call(),
+            special: grammar.marks.iter().filter_map(of).collect(),
+            functions,
+            arguments,
+            several,
+            rules: Vec::new(),
+            known: HashMap::new(),
+        };
         let start = match wanted {
             CallsWanted::Forced => writer.forced()?,
             CallsWanted::Free => writer.free()?,
@@ -131,7 +144,8 @@ impl State {
 pub(super) struct Writer<'a> {
     grammar: &'static Grammar,
     json: JsonCall,
-    tokenizer: &'a Tokenizer,
+    /// The marks that are special tokens.
+    special: HashMap<&'static str, Token>,
     functions: &'a [ToolFunction],
     arguments: Vec<Arguments>,
     several: bool,
@@ -392,7 +406,7 @@ impl Writer<'_> {
 
     /// A special token that is spelt so, as grammars name it.
     fn special(&self, text: &str) -> Option<String> {
-        self.tokenizer.special_tokens(&[text]).first().map(|token| format!("<[{token}]>"))
+        self.special.get(text).map(|token| format!("<[{token}]>"))
     }
 }
 
