@@ -6,6 +6,7 @@
 //! ([`foretoken::Conversation`]).
 
 mod commands;
+mod thoughts;
 mod turns;
 
 use std::io::Write;
@@ -27,6 +28,7 @@ use crate::printing::{Marks, ShowDrafts, Stream, table};
 use crate::progress::{PromptBar, say, warn};
 use crate::report;
 use commands::{Command, HELP};
+use thoughts::Thoughts;
 use turns::Turns;
 
 /// Of the context the part that is kept free for an answer where old turns are left out for it, if no answer's length
@@ -286,6 +288,8 @@ impl Talk<'_> {
         let seed = seed_of_answer(request.seed, self.again);
         let report_drafts = show_drafts == Some(ShowDrafts::Rejected);
         let request = Request { seed, measure: show_drafts.is_some(), report_drafts, ..request };
+        let thinking = self.conversation.thinking().filter(|_| matches!(show_drafts, None | Some(ShowDrafts::Table)));
+        let mut thoughts = thinking.map(Thoughts::new);
         let Self { generator, notices, stream, interrupts, .. } = self;
         let tokenizer = generator.prompter.tokenizer.clone();
         interrupts.begin();
@@ -296,8 +300,20 @@ impl Talk<'_> {
             match event {
                 Event::Prompt { .. } | Event::PromptScored { .. } | Event::DrafterFailed { .. } => {}
                 Event::Drafts { drafted, .. } => stream.drafts(drafted, tokenizer.as_deref()),
-                Event::Tokens { emitted, .. } => stream.tokens(emitted)?,
-                Event::Finished { text, .. } => stream.text(text)?,
+                Event::Tokens { emitted, .. } => match &mut thoughts {
+                    Some(thoughts) => {
+                        let text: String = emitted.iter().map(|emitted| emitted.text.as_str()).collect();
+                        thoughts.text(&text, stream)?;
+                    }
+                    None => stream.tokens(emitted)?,
+                },
+                Event::Finished { text, .. } => match &mut thoughts {
+                    Some(thoughts) => {
+                        thoughts.text(text, stream)?;
+                        thoughts.finish(stream)?;
+                    }
+                    None => stream.text(text)?,
+                },
             }
             Ok(interrupts.go_on())
         })?;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use foretoken::settings::SamplingSettings;
 use foretoken::{Generator, Settings};
-use foretoken_server::{Server, ServerError, ServerSettings, asked_to_end};
+use foretoken_server::{ReasoningFormat, Server, ServerError, ServerSettings, asked_to_end};
 
 use crate::failure::Failure;
 use crate::hub;
@@ -119,6 +119,11 @@ struct ServerOptions {
     /// Do not serve the page
     #[arg(hide_short_help = true, long, alias = "no-webui")]
     no_page: bool,
+    /// What becomes of what a model thinks before it answers: auto, deepseek (reasoning_content), none (it stays)
+    ///
+    /// auto is deepseek. A request may say reasoning_format itself.
+    #[arg(hide_short_help = true, long, value_name = "FORMAT", default_value = "auto", hide_possible_values = true)]
+    reasoning_format: Reasoning,
     /// How much is logged to standard error; --quiet makes info warn
     #[arg(hide_short_help = true, long, value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
@@ -128,6 +133,17 @@ struct ServerOptions {
     /// Log prompts and texts, too
     #[arg(hide_short_help = true, long)]
     log_prompts: bool,
+}
+
+/// What becomes of thoughts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Reasoning {
+    /// As deepseek.
+    Auto,
+    /// They are told apart.
+    Deepseek,
+    /// They are part of the answer.
+    None,
 }
 
 /// How much is logged.
@@ -203,6 +219,11 @@ impl ServerOptions {
             host_names: self.host_name.clone(),
             log_prompts: self.log_prompts,
             page: !self.no_page,
+            reasoning_format: match self.reasoning_format {
+                Reasoning::Auto => ReasoningFormat::Auto,
+                Reasoning::Deepseek => ReasoningFormat::Deepseek,
+                Reasoning::None => ReasoningFormat::None,
+            },
         })
     }
 

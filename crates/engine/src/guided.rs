@@ -2,7 +2,10 @@
 //!
 //! `text` says which tokens may come next and whether the text may end; which tokens end it is the request's to say.
 //! Here the two are put together: end tokens are allowed exactly where the grammar may end, and where it can only end,
-//! they are all that is left. Left out: the walk from node to node of a draft tree (`speculation`).
+//! they are all that is left. A form may begin behind what a model thinks ([`thinking`]). Left out: the walk from node
+//! to node of a draft tree (`speculation`).
+
+mod thinking;
 
 use std::sync::Arc;
 
@@ -10,12 +13,12 @@ use foretoken_speculation::{Constrained, Constraint, Ending, Token, TokenSet};
 use foretoken_text::{Allowed, Grammar, Matcher, Spelling};
 
 use crate::faults::{Fault, is_made};
+pub use thinking::guided_behind;
 
 /// The constraint of a text of this grammar that has not begun, with the tokens that end it. `spelling`: of the
 /// vocabulary, to foresee how a text will be written where the grammar leaves one string; without it nothing is.
 pub fn guided(grammar: &Arc<Grammar>, end_tokens: &[Token], spelling: Option<Arc<Spelling>>) -> Constrained {
-    let ends = end_tokens.into();
-    Constrained::new(Box::new(Guided { matcher: grammar.matcher(), ends, ended: 0, spelling }))
+    Constrained::new(Box::new(Guided::new(grammar, end_tokens, spelling)))
 }
 
 /// Bytes that end values: of strings, of members and elements, of objects and lists.
@@ -31,6 +34,15 @@ struct Guided {
 }
 
 impl Guided {
+    fn new(grammar: &Arc<Grammar>, end_tokens: &[Token], spelling: Option<Arc<Spelling>>) -> Self {
+        Self { matcher: grammar.matcher(), ends: end_tokens.into(), ended: 0, spelling }
+    }
+
+    fn copy(&self) -> Self {
+        let (matcher, ends, spelling) = (self.matcher.duplicate(), Arc::clone(&self.ends), self.spelling.clone());
+        Self { matcher, ends, ended: self.ended, spelling }
+    }
+
     fn may_end(&mut self) -> bool {
         self.ended > 0 || is_made(Fault::EndTooEarly) || self.matcher.may_end()
     }
@@ -76,8 +88,7 @@ impl Constraint for Guided {
     }
 
     fn duplicate(&self) -> Box<dyn Constraint> {
-        let (matcher, ends, spelling) = (self.matcher.duplicate(), Arc::clone(&self.ends), self.spelling.clone());
-        Box::new(Guided { matcher, ends, ended: self.ended, spelling })
+        Box::new(self.copy())
     }
 
     fn failure(&self) -> Option<String> {

@@ -12,7 +12,7 @@ mod saved;
 use std::sync::Arc;
 
 use foretoken_engine::Request;
-use foretoken_text::{ChatInput, Message as ChatMessage, Transcript};
+use foretoken_text::{ChatInput, Message as ChatMessage, Thinking, ThinkingMarks, ThinkingReader, Transcript};
 
 use crate::settings::DecidedSampling;
 use crate::{Answer, Error, Prompter};
@@ -28,6 +28,8 @@ pub struct Conversation {
     pub messages: Vec<ChatMessage>,
     /// The prompt of the last request, and the answer to it if that is known.
     computed: Transcript,
+    /// What the answer to the last request begins with, if the model can think.
+    thinking: Option<(ThinkingMarks, Thinking)>,
 }
 
 impl Conversation {
@@ -43,7 +45,8 @@ impl Conversation {
         prompter.chat_template()?;
         let system = system.map(str::to_string);
         let prompter = Arc::clone(prompter);
-        let mut conversation = Self { prompter, system, messages: Vec::new(), computed: Transcript::default() };
+        let mut conversation =
+            Self { prompter, system, messages: Vec::new(), computed: Transcript::default(), thinking: None };
         conversation.clear();
         Ok(conversation)
     }
@@ -102,12 +105,25 @@ impl Conversation {
         self.messages.push(ChatMessage::new("assistant", text));
     }
 
-    /// The model's turn, as it was written behind the last request: its tokens are kept.
+    /// The model's turn, as it was written behind the last request: its tokens are kept. What it thought stands beside
+    /// its answer (`reasoning_content`): whether later turns see it is the template's to say.
     pub fn answer_with(&mut self, answer: &Answer) {
         if let (Some(tokenizer), true) = (&self.prompter.tokenizer, answer.prompt == self.computed.tokens()) {
             self.computed.extend(tokenizer, &answer.ids());
         }
-        self.answer(answer.text.as_str());
+        let Some(mut reader) = self.thinking() else { return self.answer(answer.text.as_str()) };
+        let (begun, ended) = (reader.push(&answer.text), reader.finish());
+        self.answer(begun.answer + &ended.answer);
+        let thoughts = begun.thoughts + &ended.thoughts;
+        if !thoughts.is_empty() {
+            let message = self.messages.pop().map(|message| message.with("reasoning_content", thoughts));
+            self.messages.extend(message);
+        }
+    }
+
+    /// Parts what the model thinks from its answer to the last request; `None` if it never thinks.
+    pub fn thinking(&self) -> Option<ThinkingReader> {
+        self.thinking.map(|(marks, thinking)| ThinkingReader::new(marks, thinking))
     }
 
     /// Takes the model's last turn back, so that it can be asked again; false if the last turn is not the model's. The
@@ -138,6 +154,7 @@ impl Conversation {
         let input = ChatInput::new(&self.messages, true);
         let (request, computed) = self.prompter.chat_behind(&input, decided, &self.computed)?;
         self.computed = computed;
+        self.thinking = self.prompter.thinking(&input, &request.prompt);
         Ok(request)
     }
 }

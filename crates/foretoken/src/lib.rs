@@ -135,7 +135,8 @@ pub use foretoken_speculation::{
 #[doc(hidden)] // for the server
 pub use foretoken_text::caught;
 pub use foretoken_text::{
-    AnswerPiece, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError, Tokenizer,
-    ToolCall, ToolCallReader, ToolFormat,
+    AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Grammar, GrammarSource, Json, Message as ChatMessage, TextError,
+    Thinking, ThinkingMarks, ThinkingPieces, ThinkingReader, Tokenizer, ToolCall, ToolCallReader, ToolFormat,
+    ToolFunction,
 };
 pub use foretoken_weights::{WeightsError, line, whole};

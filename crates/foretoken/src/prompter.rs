@@ -7,9 +7,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use foretoken_engine::{BudgetKind, Order, Request, guided};
+use foretoken_engine::{BudgetKind, Order, Request, guided, guided_behind};
 use foretoken_speculation::{DraftSettings, Promise, Token};
-use foretoken_text::{ChatInput, ChatTemplate, Spelling, TextError, Tokenizer, Transcript};
+use foretoken_text::{
+    ChatInput, ChatTemplate, Grammar, Json, Spelling, TextError, Thinking, ThinkingMarks, Tokenizer, Transcript,
+};
 
 use crate::error::Message;
 use crate::models::Opened;
@@ -42,6 +44,8 @@ pub struct Prompter {
     pub(crate) template: OnceLock<Result<Option<ChatTemplate>, Error>>,
     /// How the target's vocabulary spells what a form foresees, made for the first request that has one.
     pub(crate) spelling: OnceLock<Option<Arc<Spelling>>>,
+    /// The marks around what the model thinks, and those of them that are special tokens.
+    pub(crate) thinking: OnceLock<Option<(ThinkingMarks, Arc<[Token]>)>>,
 }
 
 /// The drafters of one way of drafting.
@@ -113,7 +117,9 @@ impl Prompter {
     }
 
     /// A request for the model's next turn in a conversation, by settings of its own. It ends with the turn as well as
-    /// with the text, unless [end tokens are ignored](SamplingSettings::ignore_eos).
+    /// with the text, unless [end tokens are ignored](SamplingSettings::ignore_eos). Where the model
+    /// [thinks](Prompter::thinking) before it answers, its text shows the marks around that, and a form that the text
+    /// has to have begins behind it.
     ///
     /// # Errors
     /// The model has no tokenizer or no chat template, or the template cannot write the conversation out.
@@ -146,7 +152,48 @@ impl Prompter {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
             self.constrain(&mut request, decided);
         }
+        if let (Some((marks, thinking)), Some(tokenizer)) = (self.thinking(input, &request.prompt), &self.tokenizer) {
+            request.shown_special = self.thinking_marks().map(|(_, shown)| Arc::clone(shown)).unwrap_or_default();
+            let behind = |grammar: &Arc<Grammar>| {
+                let (ends, spelling) = (&request.sampling.end_tokens, self.spelling());
+                guided_behind(grammar, ends, spelling, tokenizer, (marks, thinking))
+            };
+            request.constraint = decided.grammar.as_ref().map(behind);
+        }
         Ok((request, transcript))
+    }
+
+    /// The marks around what the model thinks before it answers, and what an answer to this conversation begins with,
+    /// whose prompt is given; `None` if the chat template knows no such marks.
+    pub fn thinking(&self, input: &ChatInput, prompt: &[Token]) -> Option<(ThinkingMarks, Thinking)> {
+        /// More tokens than a mark has.
+        const TAIL: usize = 48;
+        let (tokenizer, (marks, _)) = (self.tokenizer.as_deref()?, self.thinking_marks()?);
+        let said = input.messages.last().and_then(|message| message.content());
+        if let (true, Some(said)) = (input.continue_final_message, said.filter(|said| !said.trim().is_empty())) {
+            return Some((*marks, marks.within(&said)));
+        }
+        let tail = tokenizer.decode(&prompt[prompt.len().saturating_sub(TAIL)..], false);
+        let is_off = |(name, value): &(String, Json)| {
+            matches!(name.as_str(), "enable_thinking" | "thinking") && *value == Json::from(false)
+        };
+        Some((
+            *marks,
+            match marks.at_end_of(&tail) {
+                Thinking::Possible if input.variables.iter().any(is_off) => Thinking::Ended,
+                found => found,
+            },
+        ))
+    }
+
+    /// The marks of the chat template, and those of them that are special tokens.
+    fn thinking_marks(&self) -> Option<&(ThinkingMarks, Arc<[Token]>)> {
+        let found = self.thinking.get_or_init(|| {
+            let marks = ThinkingMarks::of_template(self.chat_template().ok()?)?;
+            let special = self.tokenizer.as_ref().map(|tokenizer| tokenizer.special_tokens(&marks.shown()));
+            Some((marks, special.unwrap_or_default().into()))
+        });
+        found.as_ref()
     }
 
     /// Refuses a text of so many bytes that cannot fit whatever its tokens are: finding them would take some two
@@ -254,10 +301,13 @@ impl Prompter {
 
     /// Holds a request to the form that its text has to have, if any: from its beginning, with its end tokens.
     fn constrain(&self, request: &mut Request, decided: &DecidedSampling) {
-        let Some(grammar) = &decided.grammar else { return };
+        let hold = |grammar: &Arc<Grammar>| guided(grammar, &request.sampling.end_tokens, self.spelling());
+        request.constraint = decided.grammar.as_ref().map(hold);
+    }
+
+    fn spelling(&self) -> Option<Arc<Spelling>> {
         let make = || self.tokenizer.clone().map(|tokenizer| Arc::new(Spelling::new(tokenizer)));
-        let spelling = self.spelling.get_or_init(make).clone();
-        request.constraint = Some(guided(grammar, &request.sampling.end_tokens, spelling));
+        self.spelling.get_or_init(make).clone()
     }
 
     /// The template for these words of the settings. It sees the special tokens that the target's own would see.

@@ -120,21 +120,30 @@ class Page {
     return this.model && !this.busy && (text.trim() !== "" || goesOn) ? text : null;
   }
 
+  /** Whether the form of the answer can be asked for; else the settings show why not. */
+  #formIsGood() {
+    const isGood = this.settings.formIsGood();
+    if (!isGood) (this.showPanel(true), byId("schema").focus());
+    return isGood;
+  }
+
   async send() {
     const text = this.#asked();
     if (text === null) return this.box.focus();
+    if (!this.#formIsGood()) return;
     this.box.value = "";
     this.#followNow();
     await this.chat.send(text);
   }
 
   async again() {
-    if (!this.busy) await this.chat.again();
+    if (!this.busy && this.#formIsGood()) await this.chat.again();
   }
 
   async race() {
     const text = this.#asked();
     if (text === null) return this.box.focus();
+    if (!this.#formIsGood()) return;
     const race = new Race(this);
     race.showRejected(this.settings.rejectedShown);
     this.races.push(race);

@@ -113,6 +113,7 @@ export class Chat {
       return;
     }
     turn.state = "failed";
+    this.#page.settings.showRefusal(error);
     if (figures.tokens > 0) this.#close(turn, figures, settings, seed, []);
     this.#page.giveBack(turn.user);
     const note = figures.tokens > 0 ? "What came is above." : "";

@@ -149,6 +149,7 @@ export class Race {
       this.#verdict.append(element("p", "told", "stopped"));
       return;
     }
+    this.#page.settings.showRefusal(error);
     const useKey = (key) => this.#page.useKey(key);
     this.#verdict.append(problemLine(error, { again: () => this.#page.race(), useKey }));
   }

@@ -24,11 +24,17 @@ export function requestFor(model, dialogue, settings, seed) {
   };
   if (settings.nMax !== null && settings.type !== "none") body.speculative.n_max = settings.nMax;
   if (settings.endless) body.ignore_eos = true;
+  if (settings.form?.type === "json") body.response_format = { type: "json_object" };
+  if (settings.form?.type === "json_schema") {
+    body.response_format = { type: "json_schema", json_schema: { name: "answer", schema: settings.form.schema } };
+  }
   if (settings.prediction) body.prediction = { type: "content", content: settings.prediction };
   if (!model.meta.chat) {
     body.prompt = dialogue.turns.map((turn) => turn.user + turn.answer).join("") + dialogue.text;
     return { address: "v1/completions", body };
   }
+  // Each token is shown as it is, thoughts among them.
+  body.reasoning_format = "none";
   body.messages = settings.system ? [{ role: "system", content: settings.system }] : [];
   for (const turn of dialogue.turns) {
     body.messages.push({ role: "user", content: turn.user }, { role: "assistant", content: turn.answer });

@@ -1,4 +1,5 @@
-// The switches: who drafts, which promise, temperature, seed and lengths. The same list is the legend of the colours.
+// The switches: who drafts, which promise, temperature, seed, lengths and the form of the answer. The list of who
+// drafts is the legend of the colours.
 //
 // The form in index.html is the state; nothing is kept elsewhere, and nothing between visits. What a model does not
 // name in its `meta` (a server of another kind) falls back to the plainest choice.
@@ -20,6 +21,8 @@ export class Settings {
     }
     byId("temperature").addEventListener("input", () => this.#showTemperature());
     byId("seed").addEventListener("input", () => (byId("locked").checked = byId("seed").value !== ""));
+    for (const radio of document.getElementsByName("form")) radio.addEventListener("change", () => this.#followForm());
+    byId("schema").addEventListener("input", () => this.#followForm());
     this.newSeed();
   }
 
@@ -77,6 +80,34 @@ export class Settings {
     return document.querySelector("[name=type]:checked").value;
   }
 
+  #form() {
+    return document.querySelector("[name=form]:checked").value;
+  }
+
+  /** Shows the schema where one is asked for, and what is wrong with it. */
+  #followForm() {
+    byId("schema-part").hidden = this.#form() !== "schema";
+    this.#showFormProblem(this.#form() === "schema" ? schema().problem : null);
+  }
+
+  #showFormProblem(problem) {
+    byId("form-problem").textContent = problem ?? "";
+    byId("form-problem").hidden = problem === null;
+    byId("schema").setAttribute("aria-invalid", String(problem !== null));
+  }
+
+  /** Whether the form can be asked for; where it cannot, it says why. */
+  formIsGood() {
+    this.#followForm();
+    if (this.#form() !== "schema" || schema().problem === null) return true;
+    return false;
+  }
+
+  /** What the server says of the form, if this is about it, stands with the form, too. */
+  showRefusal(error) {
+    if (error.param?.startsWith("response_format")) this.#showFormProblem(error.message);
+  }
+
   #showTemperature() {
     byId("temperature-shown").textContent = Number(byId("temperature").value).toFixed(2);
   }
@@ -104,6 +135,7 @@ export class Settings {
       maxTokens: whole("max-tokens") ?? 256,
       nMax: whole("n-max"),
       endless: byId("endless").checked,
+      form: this.#form() === "schema" ? { type: "json_schema", schema: schema().value } : { type: this.#form() },
       system: byId("system").value.trim(),
       prediction,
     };
@@ -123,6 +155,17 @@ export class Settings {
       number.textContent = String(tokens);
       number.parentElement.classList.toggle("idle", tokens === 0);
     }
+  }
+}
+
+/** The schema in its field as a value, or what is wrong with it. */
+function schema() {
+  try {
+    const value = JSON.parse(byId("schema").value);
+    const isSchema = value !== null && typeof value === "object" && !Array.isArray(value);
+    return { value, problem: isSchema ? null : "Schema: expected a JSON object, found something else." };
+  } catch (error) {
+    return { value: null, problem: `Schema: expected JSON, found a mistake: ${error.message}` };
   }
 }
 

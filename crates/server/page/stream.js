@@ -51,36 +51,42 @@ export class EventParser {
 
 /**
  * What went wrong, for a person. `kind` is one of "gone" (no answer), "broken" (the answer ended in the middle), "key"
- * (401), "busy" (429, with `seconds` to wait), "refused" (any other status) and "failed" (an error in the stream).
+ * (401), "busy" (429, with `seconds` to wait), "refused" (any other status, with the field, `param`, where the server
+ * names one) and "failed" (an error in the stream).
  */
 export class ServerError extends Error {
-  constructor(kind, message, seconds = null) {
+  constructor(kind, message, { seconds = null, param = null } = {}) {
     super(message);
     this.kind = kind;
     this.seconds = seconds;
+    this.param = param;
   }
 }
 
 const headersWith = (key) => (key ? { Authorization: `Bearer ${key}` } : {});
 
-/** The server's own words in a body that should hold `{"error": {"message": ...}}`, or what was given instead. */
-function messageIn(body, otherwise) {
+/**
+ * The server's own words in a body that should hold `{"error": {"message": ..., "param": ...}}`, or what was given
+ * instead, and the field that they are about.
+ */
+function saidIn(body, otherwise) {
   try {
     const { error } = typeof body === "string" ? JSON.parse(body) : body;
-    return (typeof error === "string" ? error : error.message) || otherwise;
+    const message = (typeof error === "string" ? error : error.message) || otherwise;
+    return { message, param: typeof error.param === "string" ? error.param : null };
   } catch {
-    return otherwise;
+    return { message: otherwise, param: null };
   }
 }
 
 async function refusal(response) {
-  const message = messageIn(await response.text().catch(() => ""), `status ${response.status}`);
+  const { message, param } = saidIn(await response.text().catch(() => ""), `status ${response.status}`);
   if (response.status === 401) return new ServerError("key", message);
   if (response.status === 429) {
     const seconds = Number.parseInt(response.headers.get("Retry-After"), 10);
-    return new ServerError("busy", message, Number.isFinite(seconds) ? Math.max(seconds, 0) : 1);
+    return new ServerError("busy", message, { seconds: Number.isFinite(seconds) ? Math.max(seconds, 0) : 1 });
   }
-  return new ServerError("refused", message);
+  return new ServerError("refused", message, { param });
 }
 
 async function ask(address, options) {
@@ -138,6 +144,6 @@ function chunkOf(data) {
   } catch {
     throw new ServerError("failed", "The server sent something that is not JSON.");
   }
-  if (chunk.error) throw new ServerError("failed", messageIn(chunk, "The server reports an error."));
+  if (chunk.error) throw new ServerError("failed", saidIn(chunk, "The server reports an error.").message);
   return chunk;
 }

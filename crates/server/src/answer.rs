@@ -53,7 +53,7 @@ impl Kind {
         let Reading { prompter, sampling, settings, limit, key } = *reading;
         let ask = Ask::read(fields, sampling, settings)?;
         if is_chat {
-            let mut chat = ChatAsk::read(fields, ask)?;
+            let mut chat = ChatAsk::read(fields, ask, settings)?;
             let requests = chat.requests(prompter, key, limit)?;
             return Ok((Self::Chat(Box::new(chat)), requests));
         }

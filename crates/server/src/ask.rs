@@ -11,6 +11,7 @@ mod guided;
 mod refused;
 mod sampling;
 mod speculation;
+mod tools;
 
 use foretoken::settings::{DecidedSampling, SamplingSettings};
 use foretoken::{Error, Prompter, Request, Tenant, Token};

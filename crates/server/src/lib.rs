@@ -53,7 +53,7 @@ use foretoken::{EngineThread, Error, Generator, Settings};
 use tokio::runtime::Runtime;
 
 use app::{App, Parts};
-pub use settings::ServerSettings;
+pub use settings::{ReasoningFormat, ServerSettings};
 pub use signals::asked_to_end;
 #[cfg(unix)]
 pub use signals::ignored;

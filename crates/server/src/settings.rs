@@ -46,6 +46,33 @@ pub struct ServerSettings {
     pub log_prompts: bool,
     /// Whether the page is served.
     pub page: bool,
+    /// What becomes of what a model thinks before it answers, where a request does not say.
+    pub reasoning_format: ReasoningFormat,
+}
+
+/// What becomes of what a model thinks before it answers, in llama.cpp's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReasoningFormat {
+    /// As `deepseek`.
+    #[default]
+    Auto,
+    /// It is told apart from the answer, as `reasoning_content`.
+    Deepseek,
+    /// It is a part of the answer, as the model writes it.
+    None,
+}
+
+impl ReasoningFormat {
+    /// By its word.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        match word {
+            "auto" => Some(Self::Auto),
+            "deepseek" => Some(Self::Deepseek),
+            "none" => Some(Self::None),
+            _ => None,
+        }
+    }
 }
 
 impl Default for ServerSettings {
@@ -67,6 +94,7 @@ impl Default for ServerSettings {
             host_names: Vec::new(),
             log_prompts: false,
             page: true,
+            reasoning_format: ReasoningFormat::Auto,
         }
     }
 }

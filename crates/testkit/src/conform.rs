@@ -11,11 +11,11 @@ mod register;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Race, Request, SequenceId, guided};
+use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Race, Request, SequenceId, guided, guided_behind};
 use foretoken_model::Executor;
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
-use foretoken_text::{Grammar, GrammarSource, Spelling};
+use foretoken_text::{Grammar, GrammarSource, Spelling, Thinking, ThinkingMarks};
 
 use crate::dial::{enumerate, enumerate_coupled};
 use crate::experts::{Experts, ExpertsExecutor, Hands};
@@ -54,7 +54,12 @@ pub enum Form {
     Forbidding,
     /// Texts that this regular expression matches as a whole, over the words of toy targets ([`crate::vocabulary`]).
     Grammar(&'static str),
+    /// The same behind thoughts, between two marks that are words like others; they may be left out.
+    Behind(&'static str),
 }
+
+/// The marks around thoughts in toys.
+const MARKS: ThinkingMarks = ThinkingMarks { open: "bb", close: "aba" };
 
 /// How the cases of one table are run.
 #[derive(Clone, Debug)]
@@ -156,6 +161,11 @@ fn constraint(case: &Case) -> Option<Constrained> {
         Form::Grammar(expression) => {
             Some(guided(&grammar(case, expression), &case.sampling.end_tokens, spelling(case)))
         }
+        Form::Behind(expression) => {
+            let (grammar, tokenizer) = (grammar(case, expression), vocabulary::target(case.target.1));
+            let (ends, spelling) = (&case.sampling.end_tokens, spelling(case));
+            Some(guided_behind(&grammar, ends, spelling, &tokenizer, (MARKS, Thinking::Possible)))
+        }
     }
 }
 
@@ -188,7 +198,41 @@ fn specified(table: &Table, case: &Case) -> Table {
             let (table, grammar, case) = (table.clone(), grammar(case, expression), case.clone());
             Table::new(case.target.1, move |tokens| masked(table.logits(tokens), &grammar, &case, tokens))
         }
+        Form::Behind(expression) => {
+            let (table, grammar, case) = (table.clone(), grammar(case, expression), case.clone());
+            Table::new(case.target.1, move |tokens| {
+                let (mut row, written) = (table.logits(tokens), &tokens[case.prompt.len()..]);
+                for (token, logit) in (0..).zip(&mut row) {
+                    if !is_behind(&grammar, &case.sampling.end_tokens, &[written, &[token]].concat()) {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+                row
+            })
+        }
     }
+}
+
+/// Whether a text that may think before it is of a grammar can begin so, by looking at all of it.
+fn is_behind(grammar: &Arc<Grammar>, ends: &[Token], tokens: &[Token]) -> bool {
+    let is_shown = |token: &Token| !vocabulary::word(*token).starts_with('<') && !ends.contains(token);
+    let spelt = |tokens: &[Token]| -> String {
+        tokens.iter().filter(|token| is_shown(token)).map(|token| vocabulary::word(*token)).collect()
+    };
+    let is_of_grammar = |tokens: &[Token]| {
+        let mut matcher = grammar.matcher();
+        tokens.iter().all(|token| if ends.contains(token) { matcher.may_end() } else { matcher.accept(*token) })
+    };
+    let text = spelt(tokens);
+    let Some(thoughts) = text.strip_prefix(MARKS.open) else {
+        return (MARKS.open.starts_with(&text) && tokens.iter().all(is_shown)) || is_of_grammar(tokens);
+    };
+    let Some(len) = thoughts.find(MARKS.close) else { return !tokens.iter().any(|token| ends.contains(token)) };
+    let end = MARKS.open.len() + len + MARKS.close.len();
+    let before = (0..=tokens.len()).find(|count| spelt(&tokens[..*count]).len() == end);
+    before.is_some_and(|count| {
+        !tokens[..count].iter().any(|token| ends.contains(token)) && is_of_grammar(&tokens[count..])
+    })
 }
 
 /// A row of the target without what the grammar forbids, by a matcher that never went back, asked token by token.

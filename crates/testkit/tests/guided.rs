@@ -56,6 +56,22 @@ fn guided_texts_are_the_same_with_any_drafters() {
 }
 
 #[test]
+fn texts_whose_form_begins_behind_thoughts_are_the_same_with_any_drafters() {
+    let behind = |case: Case| match case.form {
+        Form::Grammar(expression) => Case { form: Form::Behind(expression), ..case },
+        _ => case,
+    };
+    let all = drafters();
+    for target in [(31, 6, 1), (32, 11, 2)] {
+        let setting = Setting { batch: 4, budget: BudgetKind::Fixed { nodes: 5 }, ..Setting::plain() };
+        let cases: Vec<Case> = cases(target).into_iter().map(behind).collect();
+        for drafters in selections(&all) {
+            exact(&cases, &setting, &drafters).unwrap_or_else(|message| panic!("{message}"));
+        }
+    }
+}
+
+#[test]
 fn the_mask_of_the_parent_is_caught() {
     faults::make(faults::Fault::MaskOfParent);
     assert!(difference().is_err());

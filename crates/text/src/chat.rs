@@ -6,7 +6,7 @@
 //! What the template writes may be special tokens; what messages and tools say is only text, so that nobody ends a turn
 //! or begins a system's by typing its marks ([`ChatTemplate::encode`]). Who wrote what is found out in [`marking`].
 //! Turn by turn, the tokens of earlier turns are kept ([`transcript`]). What a model writes back may be calls of tools;
-//! they are found in its answer ([`tool_calls`]).
+//! they are found in its answer ([`tool_calls`]), and so is what it thinks aloud before ([`thinking`]).
 //!
 //! What it leaves out: content that is neither text nor parts of text.
 
@@ -21,6 +21,7 @@ mod named;
 mod openai;
 mod program;
 mod python;
+mod thinking;
 mod tool_calls;
 mod transcript;
 
@@ -36,7 +37,8 @@ use files::Sources;
 pub use input::{ChatInput, Json, Message};
 use marking::{Marking, spelt_out};
 use program::Program;
-pub use tool_calls::{AnswerPiece, ToolCall, ToolCallReader, ToolFormat};
+pub use thinking::{Thinking, ThinkingMarks, ThinkingPieces, ThinkingReader};
+pub use tool_calls::{AnswerPiece, CallsWanted, ToolCall, ToolCallReader, ToolFormat, ToolFunction};
 pub use transcript::Transcript;
 
 /// The chat templates of one model: one, or a second one for conversations with tools.

@@ -32,6 +32,7 @@ use crate::caught::caught;
 use crate::{TextError, Tokenizer};
 use limits::Limits;
 pub use matcher::{Allowed, Matcher};
+pub(crate) use schema::{check as check_schema, with_options};
 pub(crate) use tables::Tables;
 
 /// The form that a text has to have, as somebody wrote it.
@@ -53,6 +54,8 @@ pub enum GrammarSource {
     Gbnf(String),
     /// One of these texts.
     Choices(Vec<String>),
+    /// Calls of tools in a model's form, as [`crate::ToolFormat::grammar_of_calls`] writes them in Lark's notation.
+    ToolCalls(String),
 }
 
 /// Longest source, in bytes: a schema of thousands of properties fits.
@@ -70,6 +73,7 @@ impl GrammarSource {
             Self::Regex(_) => "regex",
             Self::Lark(_) | Self::Gbnf(_) => "grammar",
             Self::Choices(_) => "choices",
+            Self::ToolCalls(_) => "tools",
         }
     }
 
@@ -80,9 +84,8 @@ impl GrammarSource {
 
     fn bytes(&self) -> usize {
         match self {
-            Self::JsonSchema { schema: text, .. } | Self::Regex(text) | Self::Lark(text) | Self::Gbnf(text) => {
-                text.len()
-            }
+            Self::JsonSchema { schema: text, .. } => text.len(),
+            Self::Regex(text) | Self::Lark(text) | Self::Gbnf(text) | Self::ToolCalls(text) => text.len(),
             Self::Choices(choices) => choices.iter().map(String::len).sum(),
         }
     }
@@ -178,6 +181,8 @@ fn compiled(tables: &Tables, source: &GrammarSource) -> Result<TokenParser, Stri
             lark::check(text)?;
             parser(GrammarWithLexer::from_lark(text.clone()))
         }
+        // Ours, with the options of JSON that others may not give.
+        GrammarSource::ToolCalls(text) => parser(GrammarWithLexer::from_lark(text.clone())),
         GrammarSource::Gbnf(text) => parser(gbnf::grammar(text)?),
         GrammarSource::Choices(choices) => {
             if choices.is_empty() || choices.iter().any(String::is_empty) {

@@ -40,7 +40,10 @@ mod translate;
 
 #[doc(hidden)] // for the server, whose runtime panics, too
 pub use caught::caught;
-pub use chat::{AnswerPiece, ChatInput, ChatTemplate, Json, Message, ToolCall, ToolCallReader, ToolFormat, Transcript};
+pub use chat::{
+    AnswerPiece, CallsWanted, ChatInput, ChatTemplate, Json, Message, Thinking, ThinkingMarks, ThinkingPieces,
+    ThinkingReader, ToolCall, ToolCallReader, ToolFormat, ToolFunction, Transcript,
+};
 pub use error::TextError;
 pub use export::{Exported, Marks, gguf_vocabulary};
 pub use grammar::{Allowed, Grammar, GrammarSource, Matcher};

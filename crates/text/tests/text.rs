@@ -42,6 +42,8 @@ mod tokenizer_probe;
 mod tool_answers;
 #[path = "text/tool_calls.rs"]
 mod tool_calls;
+#[path = "text/tool_grammars.rs"]
+mod tool_grammars;
 #[path = "text/tool_probe.rs"]
 mod tool_probe;
 #[path = "text/transcript.rs"]

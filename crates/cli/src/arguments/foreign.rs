@@ -148,8 +148,9 @@ pub const OPTIONS: &[(&[&str], Meaning)] = &[
         Nothing("a line is a turn, in the model's own form")),
     (&["--jinja", "--no-jinja", "--chat-template-kwargs",
         "--chat-template-content-format", "--no-prefill-assistant", "--prefill-assistant"], Nothing(TEMPLATE)),
-    (&["--reasoning-format", "--reasoning-budget", "--reasoning-parser", "--think", "--hidethinking"],
-        Nothing("what a model thinks is part of its text")),
+    (&["--reasoning-parser"], Like("--reasoning-format of foretoken serve; marks are found from the template")),
+    (&["--reasoning-budget", "--think", "--hidethinking"],
+        Nothing("a model thinks as its template has it; a request turns it off with chat_template_kwargs")),
     (&["--prompt-cache-all"], Like("--prompt-cache FILE, which keeps prompts alone")),
     (&["-ptc", "--print-token-count", "--verbose-prompt"], Like("--json, which has the tokens")),
     // What is said.

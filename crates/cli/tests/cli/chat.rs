@@ -160,3 +160,32 @@ fn the_oldest_turns_are_left_out_where_that_is_wanted() {
     let answer = run(&words(&format!("generate --temp 0 -n 16 -s 1 -c 96 --prompts {again}"))).ok();
     assert_eq!(answer.trim_end(), left[left.len() - 1].1);
 }
+
+#[test]
+fn thoughts_stand_apart_from_the_answer() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // Thinking is over where the answer begins, so the form holds at once; the next turn is told what was thought.
+    let template = "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}\
+        {% if m['reasoning_content'] is defined %}{{ 'thought: ' + m['reasoning_content'] }}{% endif %}{% endfor %}\
+        {% if add_generation_prompt %}<|assistant|><think></think>{% endif %}";
+    std::fs::write(at("template"), template).expect("a file can be written");
+    let think = |more: &str, input: &str| {
+        let regex = "<think>\n[ab]{2,9}\n</think>\n\n(yes|no)";
+        let line = format!("chat -s 1 -n 40 --chat-template {} {more}", at("template"));
+        run_with(&[words(&line), vec!["--regex", regex]].concat(), &[], input)
+    };
+    let saved = at("saved");
+    let run = think("", &format!("hi\n/save {saved}\nhi\n"));
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.lines().count() == 2 && run.out.lines().all(|line| line == "yes" || line == "no"), "{}", run.out);
+    let thoughts = run.err.lines().next().expect("thoughts").to_string();
+    assert!(thoughts.len() >= 2 && thoughts.bytes().all(|byte| b"ab".contains(&byte)), "{}", run.err);
+    let object: Value = serde_json::from_str(&std::fs::read_to_string(&saved).expect("saved")).expect("JSON");
+    assert_eq!(object["messages"][1]["reasoning_content"], thoughts.as_str());
+    let coloured = think("--color always", "hi\n");
+    let answer = run.out.lines().next().expect("an answer");
+    assert!(coloured.out.ends_with(&format!("\x1b[0m\n\n{answer}\n")), "{:?}", coloured.out);
+    assert_eq!(coloured.out.replace("\x1b[2m", "").replace("\x1b[0m", ""), format!("{thoughts}\n\n{answer}\n"));
+    assert_eq!(think("--quiet", "hi\n").err, "");
+}

@@ -120,7 +120,7 @@ export class Mock {
   async #answer(request, response) {
     const { pathname } = new URL(request.url, this.address);
     if (pathname === "/" || pathname.startsWith("/page/")) return file(pathname, response);
-    const { key, busy, refuse } = this.scenario;
+    const { key, busy, refuse, refuseParam } = this.scenario;
     if (key && request.headers.authorization !== `Bearer ${key}`) return refusal(response, 401, "no valid key");
     if (pathname === "/v1/models") return json(response, 200, { object: "list", data: [this.#model()] });
     let text = "";
@@ -128,7 +128,7 @@ export class Mock {
     const body = JSON.parse(text);
     this.asked.push({ pathname, body, headers: request.headers });
     if (busy !== null) return refusal(response, 429, "the queue is full", { "Retry-After": String(busy) });
-    if (refuse) return refusal(response, 400, refuse);
+    if (refuse) return refusal(response, 400, refuse, {}, refuseParam);
     await this.#stream(pathname, body, response);
   }
 
@@ -207,6 +207,6 @@ function json(response, status, body, headers = {}) {
   response.writeHead(status, { "Content-Type": "application/json", ...headers }).end(JSON.stringify(body));
 }
 
-function refusal(response, status, message, headers = {}) {
-  json(response, status, { error: { message, type: "invalid_request_error", param: null, code: null } }, headers);
+function refusal(response, status, message, headers = {}, param = null) {
+  json(response, status, { error: { message, type: "invalid_request_error", param, code: null } }, headers);
 }

@@ -175,6 +175,43 @@ describe("a conversation", () => {
 });
 
 describe("tokens", () => {
+  test("a form of the answer is asked for, and what is wrong with it stands with it", async () => {
+    const { page, close } = await visit();
+    await say(page, "free");
+    await ended(page);
+    assert.equal(mock.asked[0].body.response_format, undefined);
+    await page.locator("[name=form][value=json]").check();
+    assert.ok(await page.locator("#schema").isHidden());
+    await say(page, "json");
+    await ended(page);
+    assert.deepEqual(mock.asked[1].body.response_format, { type: "json_object" });
+    await page.locator("[name=form][value=schema]").check();
+    await page.locator("#schema").fill('{"type": "boolean"}');
+    await say(page, "schema");
+    await ended(page);
+    const asked = { type: "json_schema", json_schema: { name: "answer", schema: { type: "boolean" } } };
+    assert.deepEqual(mock.asked[2].body.response_format, asked);
+    for (const [text, problem] of [['{"type": ', /expected JSON/], ["[1]", /expected a JSON object/]]) {
+      await page.locator("#schema").fill(text);
+      assert.match(await page.locator("#form-problem").innerText(), problem);
+      await page.locator("#box").fill("never");
+      await page.locator("#send").click();
+      assert.equal(await page.evaluate(() => document.activeElement.id), "schema");
+      assert.equal(mock.asked.length, 3, "nothing was asked");
+    }
+    await page.locator("#schema").fill('{"type": "no"}');
+    assert.ok(await page.locator("#form-problem").isHidden());
+    mock.scenario.refuse = "response_format.json_schema.schema: #/type: expected what can be enforced, found: no";
+    mock.scenario.refuseParam = "response_format.json_schema.schema";
+    await say(page, "refused");
+    await ended(page);
+    assert.match(await page.locator("#form-problem").innerText(), /#\/type: expected what can be enforced/);
+    assert.equal(await page.locator("#schema").getAttribute("aria-invalid"), "true");
+    await page.locator("[name=form][value=none]").check();
+    assert.ok(await page.locator("#form-problem").isHidden());
+    await close(FAILED_LOAD);
+  });
+
   test("pointing at a token tells all that is known of it, and marks its pass", async () => {
     const { page, close } = await visit();
     await say(page, "hello");
@@ -370,7 +407,7 @@ describe("keys", () => {
     }
     for (const name of [
       "clear", "keys-button", "Copy", "Write anew", "box", "send", "race", "type", "draft", "prediction", "rejected",
-      "verify", "temperature", "seed", "locked", "max-tokens", "n-max",
+      "verify", "temperature", "seed", "locked", "max-tokens", "n-max", "form",
     ]) assert.ok(reached.includes(name), `${name} in ${reached}`);
     assert.ok(reached.some((name) => name.length > 200), "the text itself is a stop");
     await close();

@@ -1,5 +1,5 @@
 // Pictures of the page, to look at: empty, in the middle of a text with a token pointed at, a race at its end, a
-// failure; wide and narrow, light and dark. `./run shots FOLDER`.
+// failure, a form that is none; wide and narrow, light and dark. `./run shots FOLDER`.
 
 import { join } from "node:path";
 import { ended, launch, open, pointAt, say } from "./browser.mjs";
@@ -28,6 +28,16 @@ for (const [width, height] of [[1400, 900], [390, 844]]) {
     await page.locator(".same.yes").waitFor();
     await page.waitForTimeout(200);
     await shot("3-race");
+    await page.locator("[name=form][value=schema]").evaluate((radio) => radio.click());
+    await page.locator("#schema").evaluate((area) => {
+      area.value = '{"type": ';
+      area.dispatchEvent(new Event("input"));
+    });
+    if (width < 500) await page.locator("#panel-button").click();
+    await page.locator("#form-problem").scrollIntoViewIfNeeded();
+    await shot("6-form");
+    if (width < 500) await page.locator("#panel-button").click();
+    await page.locator("[name=form][value=none]").evaluate((radio) => radio.click());
     mock.scenario.breakAfter = 60;
     await page.locator("#box").fill("");
     await say(page, "and then?");

@@ -11,7 +11,10 @@ use std::convert::Infallible;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
-use foretoken::{Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats, ToolCallReader};
+use foretoken::{
+    Drafted, Emitted, Event, FinishReason, Prompt, Prompter, Scored, Stats, ThinkingPieces, ThinkingReader,
+    ToolCallReader,
+};
 use futures_util::stream::unfold;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -25,6 +28,7 @@ use crate::run::{Next, Run};
 
 /// One answer on its way.
 struct Choice {
+    thinking: Option<ThinkingReader>,
     reader: Option<ToolCallReader>,
     calls: usize,
     /// Characters that were told, for log-probabilities.
@@ -76,12 +80,13 @@ pub(super) fn echoed(completion: &CompletionAsk, prompt: usize, prompter: &Promp
 
 impl Stream {
     fn new(head: Head, run: Run) -> Self {
-        let reader = || match &head.kind {
-            Kind::Chat(chat) => chat.reader.clone(),
-            Kind::Completion(_) => None,
+        let readers = || match &head.kind {
+            Kind::Chat(chat) => (chat.thinking.clone(), chat.reader.clone()),
+            Kind::Completion(_) => (None, None),
         };
         let choice = |_: usize| Choice {
-            reader: reader(),
+            thinking: readers().0,
+            reader: readers().1,
             calls: 0,
             offset: 0,
             drafted: Vec::new(),
@@ -171,16 +176,40 @@ impl Stream {
         self.tell(number, &text, extras, told);
     }
 
-    /// Tells text, and calls of tools in it.
+    /// Tells text, parted.
     fn tell(&mut self, number: usize, text: &str, extras: Map<String, Value>, told: Option<Box<RawValue>>) {
         let choice = &mut self.choices[number];
-        let (text, calls) = match &mut choice.reader {
-            Some(reader) => parted(reader.push(text)),
-            None => (text.to_string(), Vec::new()),
+        let pieces = match &mut choice.thinking {
+            Some(reader) => reader.push(text),
+            None => ThinkingPieces { thoughts: String::new(), answer: text.to_string() },
         };
-        if !text.is_empty() || !extras.is_empty() || told.is_some() {
+        self.tell_parted(number, pieces, extras, told);
+    }
+
+    /// Tells thoughts, text, and calls of tools in the text.
+    fn tell_parted(
+        &mut self,
+        number: usize,
+        ThinkingPieces { thoughts, answer }: ThinkingPieces,
+        extras: Map<String, Value>,
+        told: Option<Box<RawValue>>,
+    ) {
+        let (text, calls) = match &mut self.choices[number].reader {
+            Some(reader) => parted(reader.push(&answer)),
+            None => (answer, Vec::new()),
+        };
+        if !thoughts.is_empty() || !text.is_empty() || !extras.is_empty() || told.is_some() {
             match &self.head.kind {
-                Kind::Chat(_) => self.say(number, json!({ "content": text }), extras, told),
+                Kind::Chat(_) => {
+                    let mut delta = Map::new();
+                    if !text.is_empty() || thoughts.is_empty() {
+                        delta.insert("content".to_string(), json!(text));
+                    }
+                    if !thoughts.is_empty() {
+                        delta.insert("reasoning_content".to_string(), json!(thoughts));
+                    }
+                    self.say(number, Value::Object(delta), extras, told);
+                }
                 Kind::Completion(_) => self.say(number, json!(text), extras, told),
             }
         }
@@ -189,7 +218,7 @@ impl Stream {
 
     fn call(&mut self, number: usize, calls: &[foretoken::ToolCall]) {
         let Kind::Chat(chat) = &self.head.kind else { return };
-        let most = if chat.parallel_calls { usize::MAX } else { 1 };
+        let most = chat.calls_max();
         for call in calls {
             let place = self.choices[number].calls;
             if place < most {
@@ -204,6 +233,9 @@ impl Stream {
     fn finish(&mut self, number: usize, reason: &FinishReason, held: &str) {
         if !held.is_empty() {
             self.tell(number, held, Map::new(), None);
+        }
+        if let Some(mut reader) = self.choices[number].thinking.take() {
+            self.tell_parted(number, reader.finish(), Map::new(), None);
         }
         if let Some(mut reader) = self.choices[number].reader.take() {
             let (text, calls) = parted(reader.finish());
@@ -268,8 +300,8 @@ impl Stream {
 
     fn say(&mut self, number: usize, said: Value, extras: Map<String, Value>, told: Option<Box<RawValue>>) {
         if self.head.app.settings.log_prompts {
-            let text = said.as_str().or_else(|| said.get("content").and_then(Value::as_str)).unwrap_or_default();
-            self.choices[number].text.push_str(text);
+            let parts = [said.as_str(), said["reasoning_content"].as_str(), said["content"].as_str()];
+            parts.into_iter().flatten().for_each(|text| self.choices[number].text.push_str(text));
         }
         let choice = self.choice(number, said, extras, told);
         self.push(&[choice], Map::new());

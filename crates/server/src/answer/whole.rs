@@ -136,22 +136,32 @@ fn choice(head: &Head, run: &Run, (prompt, asked): (usize, &Asked), index: usize
     ChoiceJson { fields, logprobs }
 }
 
-/// A turn's text and calls; and whether there are calls.
+/// A turn's thoughts, text and calls; and whether there are calls.
 fn message(head: &Head, chat: &ChatAsk, index: usize, text: &str) -> (Value, bool) {
+    let (thoughts, text) = match chat.thinking.clone() {
+        Some(mut reader) => {
+            let (begun, ended) = (reader.push(text), reader.finish());
+            (begun.thoughts + &ended.thoughts, begun.answer + &ended.answer)
+        }
+        None => (String::new(), text.to_string()),
+    };
     let (text, calls) = match chat.reader.clone() {
         Some(mut reader) => {
-            let mut pieces = reader.push(text);
+            let mut pieces = reader.push(&text);
             pieces.extend(reader.finish());
             parted(pieces)
         }
-        None => (text.to_string(), Vec::new()),
+        None => (text, Vec::new()),
     };
-    let most = if chat.parallel_calls { usize::MAX } else { 1 };
+    let most = chat.calls_max();
     let calls = calls.iter().take(most).enumerate();
     let calls: Vec<Value> = calls.map(|(number, call)| call_object(head, index, number, call)).collect();
     let silent = text.trim().is_empty() && !calls.is_empty();
     let content = if silent { Value::Null } else { json!(text) };
     let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
+    if !thoughts.is_empty() {
+        message["reasoning_content"] = json!(thoughts);
+    }
     let has_calls = !calls.is_empty();
     if has_calls {
         message["tool_calls"] = Value::Array(calls);

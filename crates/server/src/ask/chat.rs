@@ -5,45 +5,47 @@
 //! `developer` is called `system`. Left out: pictures and sounds.
 
 use foretoken::{
-    AnswerPiece, ChatInput, ChatMessage, Error, Json, Prompter, Request, ToolCallReader, ToolFormat, n_best,
+    AnswerPiece, ChatInput, ChatMessage, Error, Json, Prompter, Request, ThinkingReader, ToolCallReader, ToolFormat,
+    n_best,
 };
 use serde_json::Value;
 
+use super::tools::Tools;
 use super::{Ask, TOPS_MAX};
 use crate::error::{ApiError, shown};
 use crate::fields::{Fields, READABLE};
 use crate::limits::TextLimit;
+use crate::settings::{ReasoningFormat, ServerSettings};
 
 /// A request for turns.
 #[derive(Clone, Debug)]
 pub(crate) struct ChatAsk {
     pub(crate) ask: Ask,
     pub(crate) input: ChatInput,
-    /// Whether more than one call is told.
-    pub(crate) parallel_calls: bool,
+    tools: Tools,
     /// Finds calls in an answer, if they are looked for; each answer has a copy.
     pub(crate) reader: Option<ToolCallReader>,
+    /// Parts what the model thinks from its answer, if it can think and the request does not want it as it is; each
+    /// answer has a copy.
+    pub(crate) thinking: Option<ThinkingReader>,
+    reasoning_format: ReasoningFormat,
     /// Bytes of all that the template is given.
     bytes: usize,
 }
 
 impl ChatAsk {
     /// Reads what is only of chats.
-    pub(crate) fn read(fields: &mut Fields, mut ask: Ask) -> Result<Self, ApiError> {
+    pub(crate) fn read(fields: &mut Fields, mut ask: Ask, limits: &ServerSettings) -> Result<Self, ApiError> {
         let messages = fields
             .raw("messages")
             .ok_or_else(|| ApiError::field("messages", "expected a list of at least one message, found none"))?;
         let mut bytes = messages.get().len();
         let messages = messages_of(messages.get())?;
-        let tools = fields.raw("tools");
-        bytes += tools.as_ref().map_or(0, |tools| tools.get().len());
-        let tools = tools.map(|tools| tools_of(tools.get())).transpose()?.filter(|tools| !tools.is_empty());
-        let calls = tool_choice(fields, tools.is_some())?;
-        if let (Some(guided), true) = (&ask.guided, calls && tools.is_some()) {
+        let tools = Tools::read(fields, &mut bytes)?;
+        if let (Some(guided), true) = (&ask.guided, tools.json.is_some()) {
             let why = "calls have a form of their own; \"tool_choice\": \"none\" leaves it out";
             return Err(ApiError::unsupported(guided.field(), format!("expected none beside tools, found one: {why}")));
         }
-        let parallel_calls = fields.truth("parallel_tool_calls")?.unwrap_or(true);
         let wanted = fields.truth("logprobs")?.unwrap_or(false);
         let tops = fields.count("top_logprobs", 0, TOPS_MAX)?;
         if !wanted && tops.is_some_and(|tops| tops > 0) {
@@ -65,11 +67,17 @@ impl ChatAsk {
         let documents = fields.raw("documents").map(|documents| documents_of(documents.get())).transpose()?;
         let mut input = ChatInput::new(&messages, answered);
         input.continue_final_message = continued;
-        // Without leave to call them the model is not told of tools.
-        input.tools = tools.filter(|_| calls);
+        input.tools.clone_from(&tools.json);
         input.documents = documents;
         input.variables = variables(fields)?;
-        Ok(Self { ask, input, parallel_calls, reader: None, bytes })
+        let reasoning_format = match fields.text("reasoning_format")? {
+            None => limits.reasoning_format,
+            Some(word) => ReasoningFormat::of_word(&word).ok_or_else(|| {
+                let expected = format!("expected auto, deepseek or none, found {:?}", shown(&word));
+                ApiError::field("reasoning_format", expected)
+            })?,
+        };
+        Ok(Self { ask, input, tools, reader: None, thinking: None, reasoning_format, bytes })
     }
 
     /// The requests for all answers.
@@ -85,7 +93,16 @@ impl ChatAsk {
             let why = "the model's chat template says nothing of tools";
             return Err(ApiError::unsupported("tools", format!("expected none, found some: {why}")));
         }
-        let decided = self.ask.decide(prompter)?;
+        let mut decided = self.ask.decide(prompter)?;
+        if let Some(format) = format
+            && let Some(grammar) = self.tools.grammar(format, prompter)?
+        {
+            if decided.settings.ignore_eos {
+                let expected = "expected tokens that end a text, beside calls that have a form, found none";
+                return Err(ApiError::field("ignore_eos", expected));
+            }
+            decided.grammar = Some(grammar);
+        }
         if let (Some(tops), None) = (self.ask.log_probabilities, self.ask.stream) {
             limit.check_values(self.ask.best_of, self.ask.sampling.tokens_max.0, tops)?;
         }
@@ -94,9 +111,18 @@ impl ChatAsk {
         self.ask.complete(prompter, key, limit, &mut request)?;
         if let (Some(format), Some(tokenizer), Some(tools)) = (format, &prompter.tokenizer, &self.input.tools) {
             self.reader = Some(ToolCallReader::new(format, tools));
-            request.shown_special = tokenizer.special_tokens(format.marks()).into();
+            let marks = tokenizer.special_tokens(format.marks());
+            request.shown_special = request.shown_special.iter().copied().chain(marks).collect();
         }
+        let thinking = prompter.thinking(&self.input, &request.prompt);
+        let thinking = thinking.filter(|_| self.reasoning_format != ReasoningFormat::None);
+        self.thinking = thinking.map(|(marks, thinking)| ThinkingReader::new(marks, thinking));
         Ok(n_best(&request, self.ask.best_of))
+    }
+
+    /// Most calls of an answer that are told.
+    pub(crate) fn calls_max(&self) -> usize {
+        if self.tools.parallel { usize::MAX } else { 1 }
     }
 
     /// How the model writes calls, if they are looked for.
@@ -143,22 +169,6 @@ fn messages_of(raw: &str) -> Result<Vec<ChatMessage>, ApiError> {
     list.into_iter().enumerate().map(message).collect()
 }
 
-/// Tools of the type `function`.
-fn tools_of(raw: &str) -> Result<Vec<Json>, ApiError> {
-    let seen: Vec<Value> = serde_json::from_str(raw)
-        .map_err(|_| ApiError::field("tools", format!("expected a list of tools, found {}", shown(raw))))?;
-    for (at, tool) in seen.iter().enumerate() {
-        let kind = tool.get("type").and_then(Value::as_str);
-        let name = tool.get("function").and_then(|function| function.get("name")).and_then(Value::as_str);
-        if kind.is_some_and(|kind| kind != "function") || name.is_none_or(str::is_empty) {
-            let expected = "expected an object of type function with a name, found";
-            return Err(ApiError::field(&format!("tools[{at}]"), format!("{expected} {}", shown(&tool.to_string()))));
-        }
-    }
-    // Read again, since templates write tools out in the order of their keys.
-    serde_json::from_str(raw).map_err(|_| ApiError::field("tools", format!("expected objects, found {}", shown(raw))))
-}
-
 /// Texts to look into.
 fn documents_of(raw: &str) -> Result<Vec<Json>, ApiError> {
     let wrong =
@@ -170,20 +180,6 @@ fn documents_of(raw: &str) -> Result<Vec<Json>, ApiError> {
     }
     // Read again, for the order of keys.
     serde_json::from_str(raw).map_err(|_| wrong(raw))
-}
-
-/// Whether the model may call tools.
-fn tool_choice(fields: &mut Fields, has_tools: bool) -> Result<bool, ApiError> {
-    match fields.value("tool_choice")? {
-        None => Ok(has_tools),
-        Some(Value::String(choice)) if choice == "auto" => Ok(has_tools),
-        Some(Value::String(choice)) if choice == "none" => Ok(false),
-        Some(found) => {
-            let why = "calls cannot be forced yet";
-            let expected = format!("expected auto or none, found {}: {why}", shown(&found.to_string()));
-            Err(ApiError::unsupported("tool_choice", expected))
-        }
-    }
 }
 
 /// Further variables of the template.

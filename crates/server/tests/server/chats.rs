@@ -77,7 +77,7 @@ fn a_turn_can_be_gone_on_with() {
 }
 
 #[test]
-fn tools_need_a_template_and_calls_are_not_forced() {
+fn tools_need_a_template() {
     let tool = json!({ "type": "function", "function": { "name": "find", "parameters": { "type": "object" } } });
     let text = text_of(json!({}));
     for more in [
@@ -90,8 +90,13 @@ fn tools_need_a_template_and_calls_are_not_forced() {
     for (more, field) in [
         // The template of the demo model has no place for them.
         (json!({ "tools": [tool] }), "tools"),
-        (json!({ "tools": [tool], "tool_choice": "required" }), "tool_choice"),
-        (json!({ "tools": [tool], "tool_choice": named }), "tool_choice"),
+        (json!({ "tools": [tool], "tool_choice": "required" }), "tools"),
+        (json!({ "tools": [tool], "tool_choice": named }), "tools"),
+        (json!({ "tool_choice": "required" }), "tool_choice"),
+        (json!({ "tools": [], "tool_choice": "required" }), "tool_choice"),
+        (json!({ "tools": [tool], "tool_choice": "always" }), "tool_choice"),
+        (json!({ "tools": [tool], "tool_choice": { "function": { "name": "seek" } } }), "tool_choice.function.name"),
+        (json!({ "tools": [{ "function": { "name": "f", "strict": 1 } }] }), "tools[0].function.strict"),
         (json!({ "tools": [{ "type": "function" }] }), "tools[0]"),
         (json!({ "tools": [tool, { "type": "retrieval" }] }), "tools[1]"),
         (json!({ "tools": "find" }), "tools"),

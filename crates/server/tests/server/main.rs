@@ -24,3 +24,5 @@ mod prometheus;
 mod properties;
 mod speculation;
 mod texts;
+mod thinking;
+mod tools;

@@ -29,6 +29,8 @@
 //! | `ToolCallsList` | `<tool_calls>[{"name": "f", "arguments": {}}]</tool_calls>` | Hunyuan A13B, Apriel |
 //! | `Generic` | as `Hermes`, or JSON with name and arguments as a beginning | the others |
 //!
+//! The same description says what a model may write where calls are forced or have to fit a schema ([`writing`]).
+//!
 //! *As a beginning*: only where an answer begins. `Qwen3Coder` also has JSON in place of the parameters, as Functionary
 //! writes it. Wherever a form has JSON, an object and a list of objects are read, and the names `name` and `tool_name`,
 //! `arguments` and `parameters`.
@@ -37,6 +39,7 @@
 //! writes none, and arguments piece by piece: a call is told when it is certain, since what was sent to a client cannot
 //! be taken back when its last bracket turns out to be missing.
 
+mod arguments;
 mod call;
 mod forms;
 mod grammar;
@@ -44,11 +47,13 @@ mod json;
 mod literal;
 mod reader;
 mod scan;
+mod writing;
 
 use super::ChatTemplate;
 pub use call::ToolCall;
 use grammar::Grammar;
 pub use reader::{AnswerPiece, ToolCallReader};
+pub use writing::{CallsWanted, ToolFunction};
 
 /// The form in which a model writes calls of tools. What they look like is in the source of this module, in a table;
 /// the models named here are those that the form is known by.

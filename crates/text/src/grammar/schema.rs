@@ -51,7 +51,7 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// What the library would take another way than the standard has it.
-fn check(schema: &Value, place: &str, is_root: bool) -> Result<(), String> {
+pub(crate) fn check(schema: &Value, place: &str, is_root: bool) -> Result<(), String> {
     let Value::Object(fields) = schema else { return Ok(()) };
     if fields.contains_key(OPTIONS) {
         return Err(format!("{place}/{OPTIONS}: expected no such keyword, found one"));
@@ -66,6 +66,11 @@ fn check(schema: &Value, place: &str, is_root: bool) -> Result<(), String> {
 
 /// The parser of a schema that is an object or a boolean.
 fn parsed(tables: &Tables, schema: &Value, flexible: bool) -> Result<TokenParser, String> {
+    super::parser(tables, GrammarWithLexer::from_json_schema(with_options(schema, flexible)))
+}
+
+/// A schema that is an object or a boolean, with how its JSON is written.
+pub(crate) fn with_options(schema: &Value, flexible: bool) -> Value {
     let mut schema = match schema {
         Value::Object(fields) => fields.clone(),
         // What a boolean means, where options can stand beside it.
@@ -78,7 +83,7 @@ fn parsed(tables: &Tables, schema: &Value, flexible: bool) -> Result<TokenParser
     schema.insert(OPTIONS.to_string(), options);
     let mut schema = Value::Object(schema);
     strict::make_strict(&mut schema);
-    super::parser(tables, GrammarWithLexer::from_json_schema(schema))
+    schema
 }
 
 /// The schemas within a schema, each by its path; those that are only referred to come last.

@@ -113,7 +113,7 @@ static DEEPSEEK_NAME: Node = name(b"\n`", &DEEPSEEK_FENCE);
 static DEEPSEEK_BEHIND: Node =
     Node::Marks { marks: &[begins("{", &DEEPSEEK_JSON)], otherwise: Some(&DEEPSEEK_NAME), may_end: false };
 static DEEPSEEK_MARK: Node = only(&[mark("<｜tool▁sep｜>", &DEEPSEEK_BEHIND)]);
-static DEEPSEEK_KIND: Node = name(b"<", &DEEPSEEK_MARK);
+static DEEPSEEK_KIND: Node = Node::Word { field: Field::Kind, ends: b"<", then: &DEEPSEEK_MARK };
 static DEEPSEEK_BEGIN: Node = only(&[mark("<｜tool▁call▁begin｜>", &DEEPSEEK_KIND)]);
 pub(super) static DEEPSEEK: Grammar = Grammar {
     opens: &[mark("<｜tool▁calls▁begin｜>", &DEEPSEEK_BEGIN), mark("<｜tool▁call▁begin｜>", &DEEPSEEK_KIND)],

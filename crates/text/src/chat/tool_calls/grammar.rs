@@ -28,6 +28,8 @@ pub(super) const fn begins(text: &'static str, then: &'static Node) -> Mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Name,
+    /// `function`, if a name follows that is read instead of it, or else the name.
+    Kind,
     Id,
     Key,
     /// The value of the last key. With `has_lines`, a line break at either end belongs to the marks around it.
@@ -76,4 +78,15 @@ pub(super) struct Grammar {
     pub behind: &'static [Mark],
     /// All marks that the vocabulary may have as special tokens.
     pub marks: &'static [&'static str],
+}
+
+/// How a form writes a call in JSON, of the ways in which it is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JsonCall {
+    pub name: &'static str,
+    pub arguments: &'static str,
+    /// A field before them that counts the calls, in strings.
+    pub number: Option<&'static str>,
+    /// Whether calls are a list, also if there is one.
+    pub is_list: bool,
 }

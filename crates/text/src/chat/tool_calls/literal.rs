@@ -13,11 +13,11 @@ use super::scan::{DEPTH_MAX, Scanned};
 #[derive(Debug)]
 pub(super) struct Syntax {
     /// The mark on both sides of a string, which has no escapes; none for Python's quotes.
-    quote: Option<&'static [u8]>,
+    pub quote: Option<&'static [u8]>,
     /// Between an argument's name and its value.
-    pair: u8,
+    pub pair: u8,
     /// Behind the last argument.
-    close: u8,
+    pub close: u8,
 }
 
 /// `a=1, b="x")`.
@@ -60,6 +60,19 @@ enum State {
         digits: u8,
         value: u32,
     },
+}
+
+/// Whether a name may have this byte.
+fn is_of_name(syntax: &Syntax, byte: u8) -> bool {
+    let is_word = byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_free = syntax.quote.is_some() && (!byte.is_ascii() || matches!(byte, b'-' | b'.' | b'$' | b' '));
+    is_word || is_free
+}
+
+/// Whether a name can be written without quotes, and is read as it is.
+pub(super) fn is_name(syntax: &Syntax, name: &str) -> bool {
+    let is_odd = name.starts_with(|first: char| first.is_ascii_digit()) || name.trim() != name || name.is_empty();
+    !is_odd && name.bytes().all(|byte| is_of_name(syntax, byte))
 }
 
 /// The arguments of one call, so far; begins behind the bracket that opens them.
@@ -152,9 +165,7 @@ impl LiteralScan {
     }
 
     fn name(&mut self, byte: u8) -> Scanned {
-        let is_word = byte.is_ascii_alphanumeric() || byte == b'_';
-        let is_free = self.syntax.quote.is_some() && (!byte.is_ascii() || matches!(byte, b'-' | b'.' | b'$' | b' '));
-        if is_word || is_free {
+        if is_of_name(self.syntax, byte) {
             self.json.push(byte);
             return Scanned::More;
         }

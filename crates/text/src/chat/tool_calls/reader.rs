@@ -364,7 +364,7 @@ impl ToolCallReader {
     fn keep(&mut self, field: Field, from: usize, to: usize) {
         let text = &self.held[from..to];
         match field {
-            Field::Name => self.name = text.to_owned(),
+            Field::Name | Field::Kind => self.name = text.to_owned(),
             Field::Id => self.id = Some(text.to_owned()),
             Field::Key => self.key = text.trim_end().to_owned(),
             Field::Value { has_lines } => {
@@ -423,7 +423,7 @@ fn scanned(bytes: &[u8], mut push: impl FnMut(u8) -> Scanned) -> (Scanned, usize
 }
 
 /// What names of tools are made of: no white space, and nothing that forms have around names.
-fn is_word(byte: u8) -> bool {
+pub(super) fn is_word(byte: u8) -> bool {
     !byte.is_ascii_whitespace() && !byte.is_ascii_control() && !b"<>[]{}()\"'\\`,;=".contains(&byte)
 }
 

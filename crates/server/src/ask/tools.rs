@@ -1,0 +1,161 @@
+//! Tools of a chat: which functions there are, whether one has to be called, and the form that calls are held to.
+//!
+//! A forced call (`required`, or a named function) is all of the answer, and its arguments keep to the function's
+//! schema, whether or not it is `strict`: there is no other way to make sure that a call comes. Where calls are free,
+//! those of functions that are `strict` are held to their schema, and text stays text. Left out: choices among some of
+//! the tools (`allowed_tools`).
+
+use std::sync::Arc;
+
+use foretoken::{CallsWanted, Error, Grammar, Json, Prompter, TextError, ToolFormat, ToolFunction};
+use serde_json::Value;
+
+use crate::error::{ApiError, shown};
+use crate::fields::Fields;
+
+/// Whether calls may, must, or must not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    None,
+    Auto,
+    Required,
+    /// The function of this number.
+    Named(usize),
+}
+
+/// The tools of a request.
+#[derive(Clone, Debug)]
+pub(super) struct Tools {
+    /// As templates see them; none if there are none to be called.
+    pub(super) json: Option<Vec<Json>>,
+    functions: Vec<ToolFunction>,
+    choice: Choice,
+    /// Whether there may be several calls.
+    pub(super) parallel: bool,
+}
+
+impl Tools {
+    /// Reads the fields. `bytes` is counted up by what the template is given.
+    pub(super) fn read(fields: &mut Fields, bytes: &mut usize) -> Result<Self, ApiError> {
+        let raw = fields.raw("tools");
+        *bytes += raw.as_ref().map_or(0, |tools| tools.get().len());
+        let (json, functions) = match &raw {
+            Some(raw) => tools_of(raw.get())?,
+            None => (Vec::new(), Vec::new()),
+        };
+        let choice = choice(fields, &functions)?;
+        let parallel = fields.truth("parallel_tool_calls")?.unwrap_or(true);
+        // Without leave to call them the model is not told of tools.
+        let json = Some(json).filter(|json| !json.is_empty() && choice != Choice::None);
+        Ok(Self { json, functions, choice, parallel: parallel && !matches!(choice, Choice::Named(_)) })
+    }
+
+    /// Whether calls have to keep to something.
+    fn wanted(&self) -> Option<CallsWanted> {
+        match self.choice {
+            _ if self.json.is_none() => None,
+            Choice::Required | Choice::Named(_) => Some(CallsWanted::Forced),
+            Choice::Auto => self.functions.iter().any(|function| function.is_strict).then_some(CallsWanted::Free),
+            Choice::None => None,
+        }
+    }
+
+    /// The form that an answer is held to for its calls, if it is to any.
+    pub(super) fn grammar(&self, format: ToolFormat, prompter: &Prompter) -> Result<Option<Arc<Grammar>>, ApiError> {
+        let (Some(wanted), Some(tokenizer)) = (self.wanted(), &prompter.tokenizer) else { return Ok(None) };
+        let functions = match self.choice {
+            Choice::Named(number) => &self.functions[number..=number],
+            _ => &self.functions[..],
+        };
+        let source =
+            format.grammar_of_calls(tokenizer, functions, wanted, self.parallel).map_err(|(place, found)| {
+                match (place.is_empty(), self.choice) {
+                    (true, _) => ApiError::unsupported("tool_choice", format!("{found}; it can be required")),
+                    (false, Choice::Named(number)) => ApiError::unsupported(
+                        &format!("tools{}", place.replacen("[0]", &format!("[{number}]"), 1)),
+                        found,
+                    ),
+                    (false, _) => ApiError::unsupported(&format!("tools{place}"), found),
+                }
+            })?;
+        match Grammar::compile(tokenizer, &source) {
+            Ok(grammar) => Ok(Some(grammar)),
+            Err(TextError::Grammar { found, .. }) => Err(self.culprit(format, prompter, wanted, found)),
+            Err(error) => Err(ApiError::of(&Error::from(error))),
+        }
+    }
+
+    /// What cannot be kept to, of the first function that cannot be called alone.
+    fn culprit(&self, format: ToolFormat, prompter: &Prompter, wanted: CallsWanted, found: String) -> ApiError {
+        let Some(tokenizer) = &prompter.tokenizer else { return ApiError::field("tools", found) };
+        for (number, function) in self.functions.iter().enumerate() {
+            let alone = format.grammar_of_calls(tokenizer, std::slice::from_ref(function), wanted, false);
+            let compiled = alone.ok().map(|source| Grammar::compile(tokenizer, &source));
+            if let Some(Err(TextError::Grammar { found, .. })) = compiled {
+                return ApiError::field(&format!("tools[{number}].function.parameters"), found);
+            }
+        }
+        ApiError::field("tools", found)
+    }
+}
+
+/// Tools of the type `function`, as templates see them and as they may be called.
+fn tools_of(raw: &str) -> Result<(Vec<Json>, Vec<ToolFunction>), ApiError> {
+    let seen: Vec<Value> = serde_json::from_str(raw)
+        .map_err(|_| ApiError::field("tools", format!("expected a list of tools, found {}", shown(raw))))?;
+    let mut functions = Vec::new();
+    for (at, tool) in seen.iter().enumerate() {
+        let kind = tool.get("type").and_then(Value::as_str);
+        let function = tool.get("function");
+        let name = function.and_then(|function| function.get("name")).and_then(Value::as_str);
+        let Some(name) = name.filter(|name| !name.is_empty() && kind.is_none_or(|kind| kind == "function")) else {
+            let expected = "expected an object of type function with a name, found";
+            return Err(ApiError::field(&format!("tools[{at}]"), format!("{expected} {}", shown(&tool.to_string()))));
+        };
+        let of = |field: &str| function.and_then(|function| function.get(field)).filter(|value| !value.is_null());
+        let is_strict = match of("strict").or_else(|| tool.get("strict")) {
+            None | Some(Value::Null | Value::Bool(false)) => false,
+            Some(Value::Bool(true)) => true,
+            Some(other) => {
+                let found = shown(&other.to_string());
+                let place = format!("tools[{at}].function.strict");
+                return Err(ApiError::field(&place, format!("expected true or false, found {found}")));
+            }
+        };
+        functions.push(ToolFunction { name: name.to_string(), parameters: of("parameters").cloned(), is_strict });
+    }
+    // Read again, since templates write tools out in the order of their keys.
+    let json = serde_json::from_str(raw)
+        .map_err(|_| ApiError::field("tools", format!("expected objects, found {}", shown(raw))))?;
+    Ok((json, functions))
+}
+
+/// Whether the model may or has to call tools.
+fn choice(fields: &mut Fields, functions: &[ToolFunction]) -> Result<Choice, ApiError> {
+    let forced = |choice: Choice, found: &str| match functions.is_empty() {
+        true => Err(ApiError::field("tool_choice", format!("expected tools beside it, found {found} and none"))),
+        false => Ok(choice),
+    };
+    let value = fields.value("tool_choice")?;
+    match &value {
+        None => Ok(Choice::Auto),
+        Some(Value::String(choice)) if choice == "auto" => Ok(Choice::Auto),
+        Some(Value::String(choice)) if choice == "none" => Ok(Choice::None),
+        Some(Value::String(choice)) if choice == "required" => forced(Choice::Required, "required"),
+        Some(Value::Object(named)) if named.get("type").is_none_or(|kind| kind == "function") => {
+            let name = named.get("function").and_then(|function| function.get("name")).or_else(|| named.get("name"));
+            let name = name.and_then(Value::as_str).unwrap_or_default();
+            match functions.iter().position(|function| function.name == name) {
+                Some(number) => Ok(Choice::Named(number)),
+                None => {
+                    let expected = format!("expected a function of tools, found {:?}", shown(name));
+                    Err(ApiError::field("tool_choice.function.name", expected))
+                }
+            }
+        }
+        Some(found) => {
+            let expected = "expected auto, none, required or a function, found";
+            Err(ApiError::field("tool_choice", format!("{expected} {}", shown(&found.to_string()))))
+        }
+    }
+}

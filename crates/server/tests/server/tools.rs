@@ -1,0 +1,110 @@
+//! Calls of tools that are forced, or free and held to their schemas, from the demo model under a template with tools.
+
+use serde_json::{Value, json};
+
+use crate::bodies::with;
+use crate::house::House;
+
+const PATH: &str = "/v1/chat/completions";
+
+/// The demo model's template with a place for tools, whose calls have the form of Hermes.
+pub const TEMPLATE: &str = "{% if tools %}<|system|>{{ tools | tojson }}, as <tool_call><|end|>{% endif %}\
+    {% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}\
+    {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
+
+fn house() -> House {
+    House::open(|settings, _| settings.model.chat_template = Some(TEMPLATE.to_string()))
+}
+
+fn tools() -> Value {
+    let city = json!({ "type": "string", "enum": ["Rome", "Oslo"] });
+    let find = json!({ "type": "object", "properties": { "city": city, "days": { "type": "integer", "minimum": 1,
+        "maximum": 9 } }, "required": ["city"], "additionalProperties": false });
+    json!([
+        { "type": "function", "function": { "name": "find", "strict": true, "parameters": find } },
+        { "type": "function", "function": { "name": "stop" } }
+    ])
+}
+
+fn body(more: Value) -> Value {
+    let messages = json!([{ "role": "user", "content": "i want to find a restaurant" }]);
+    let chat = json!({ "messages": messages, "max_tokens": 100, "temperature": 1.0, "tools": tools() });
+    with(chat, more)
+}
+
+/// The calls of a whole answer, each of which fits.
+#[track_caller]
+fn calls(message: &Value) -> Vec<(String, Value)> {
+    let all = message["tool_calls"].as_array().cloned().unwrap_or_default();
+    let call = |call: &Value| {
+        let function = &call["function"];
+        let arguments = serde_json::from_str(function["arguments"].as_str().expect("a text")).expect("JSON");
+        (function["name"].as_str().expect("a name").to_string(), arguments)
+    };
+    let all: Vec<(String, Value)> = all.iter().map(call).collect();
+    for (name, arguments) in &all {
+        match name.as_str() {
+            "find" => {
+                assert!(arguments["city"] == "Rome" || arguments["city"] == "Oslo", "{arguments}");
+                assert!(arguments.get("days").is_none_or(|days| (1..=9).contains(&days.as_u64().unwrap_or(0))));
+            }
+            "stop" => assert_eq!(*arguments, json!({})),
+            other => panic!("{other}"),
+        }
+    }
+    all
+}
+
+/// The calls that a stream tells.
+fn streamed(house: &House, body: &Value) -> (Vec<(String, Value)>, Value) {
+    let events = house.events(PATH, &with(body.clone(), json!({ "stream": true }))).all().expect("a stream");
+    let deltas = events.iter().filter_map(|event| event["choices"][0]["delta"]["tool_calls"].as_array());
+    let message = json!({ "tool_calls": deltas.flatten().collect::<Vec<_>>() });
+    let text = events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str());
+    assert_eq!(text.collect::<String>().trim(), "");
+    let last = events.iter().rev().find_map(|event| event["choices"][0]["finish_reason"].as_str());
+    (calls(&message), json!(last))
+}
+
+#[test]
+fn forced_calls_come_and_fit() {
+    let house = house();
+    let named = json!({ "type": "function", "function": { "name": "find" } });
+    for (choice, only) in [(json!("required"), None), (named, Some("find"))] {
+        for seed in 0..4 {
+            let more = json!({ "tool_choice": choice, "seed": seed, "parallel_tool_calls": false });
+            let body = body(more);
+            let answer = house.post(PATH, &body).good();
+            let (message, reason) = (&answer["choices"][0]["message"], &answer["choices"][0]["finish_reason"]);
+            let found = calls(message);
+            assert_eq!((found.len(), reason), (1, &json!("tool_calls")), "{answer}");
+            assert!(only.is_none_or(|only| found[0].0 == only) && message["content"].is_null(), "{answer}");
+            assert_eq!(streamed(&house, &body), (found.clone(), json!("tool_calls")));
+            let plain = house.post(PATH, &with(body, json!({ "speculative.n_max": 0 }))).good();
+            assert_eq!(calls(&plain["choices"][0]["message"]), found, "drafted and plain");
+        }
+    }
+}
+
+#[test]
+fn free_calls_leave_text_alone_and_what_cannot_be_kept_to_is_named() {
+    let house = house();
+    // The demo model knows nothing of calls: it writes what it would write, without special tokens in it.
+    let answer = house.post(PATH, &body(json!({ "seed": 3 }))).good();
+    let text = answer["choices"][0]["message"]["content"].as_str().expect("text");
+    assert!(!text.is_empty() && !text.contains("<tool_call>"), "{text}");
+    let bad = |parameters: Value| {
+        let tool = json!({ "type": "function", "function": { "name": "g", "strict": true, "parameters": parameters } });
+        json!({ "tools": [tools()[1], tool], "tool_choice": "required" })
+    };
+    for (more, field) in [
+        (bad(json!({ "type": "string" })), "tools[1].function.parameters"),
+        (bad(json!({ "properties": { "a": { "type": "no" } } })), "tools[1].function.parameters"),
+        (with(json!({ "response_format": { "type": "json_object" } }), json!({})), "response_format"),
+        (json!({ "tool_choice": "required", "ignore_eos": true }), "ignore_eos"),
+    ] {
+        let (param, message) = house.post(PATH, &body(more)).error(400);
+        assert_eq!(param.as_deref(), Some(field), "{message}");
+        assert!(message.contains("expected") && message.contains("found"), "{message}");
+    }
+}
