@@ -1,5 +1,6 @@
-//! A toy constraint: at every place one token is forbidden, which one depends on the last token and on how many were
-//! written. Small enough to be written down a second time, as a table whose rows lack the forbidden tokens.
+//! A toy constraint: at most places one token is forbidden, at every third or so all but one are; which one depends on
+//! the last token and on how many were written. Small enough to be written down a second time, as a table whose rows
+//! lack the forbidden tokens.
 //!
 //! It checks how it is used: only what was accepted is taken back.
 
@@ -7,7 +8,7 @@ use foretoken_speculation::{Constraint, Token, TokenSet};
 
 use crate::table::Table;
 
-/// Forbids one token of a vocabulary at every place.
+/// Forbids one token of a vocabulary, or all but one, at every place.
 #[derive(Clone, Debug)]
 pub struct Forbidding {
     vocabulary: usize,
@@ -20,10 +21,11 @@ impl Forbidding {
         Forbidding { vocabulary, accepted: Vec::new() }
     }
 
-    /// The token that may not be written after these.
-    fn forbidden(vocabulary: usize, written: &[Token]) -> Token {
+    /// The token that may not be written after these; or, with `true`, the only one that may.
+    fn rule(vocabulary: usize, written: &[Token]) -> (Token, bool) {
         let last = written.last().map_or(1, |token| *token as usize);
-        ((2 * last + written.len() / 2 + 1) % vocabulary) as Token
+        let token = (2 * last + written.len() / 2 + 1) % vocabulary;
+        (token as Token, (last + written.len()) % 5 < 2)
     }
 
     /// The same model without what is forbidden after a prompt of so many tokens: what a constrained text is decoded
@@ -32,7 +34,12 @@ impl Forbidding {
         let (table, vocabulary) = (table.clone(), table.vocabulary());
         Table::new(vocabulary, move |tokens| {
             let mut row = table.logits(tokens);
-            row[Forbidding::forbidden(vocabulary, &tokens[prompt_len..]) as usize] = f32::NEG_INFINITY;
+            let (token, is_only) = Forbidding::rule(vocabulary, &tokens[prompt_len..]);
+            if is_only {
+                row.fill(f32::NEG_INFINITY);
+            }
+            // What is forced is written whatever the model says of it.
+            row[token as usize] = if is_only { 0.0 } else { f32::NEG_INFINITY };
             row
         })
     }
@@ -40,21 +47,34 @@ impl Forbidding {
 
 impl Constraint for Forbidding {
     fn allowed(&mut self) -> TokenSet {
-        let mut allowed = TokenSet::all();
-        allowed.remove(Forbidding::forbidden(self.vocabulary, &self.accepted));
+        let (token, is_only) = Forbidding::rule(self.vocabulary, &self.accepted);
+        let mut allowed = if is_only { TokenSet::none() } else { TokenSet::all() };
+        if is_only { allowed.insert(token) } else { allowed.remove(token) }
         allowed
     }
 
     fn accept(&mut self, token: Token) -> bool {
-        let allowed = token != Forbidding::forbidden(self.vocabulary, &self.accepted);
-        self.accepted.extend(allowed.then_some(token));
-        allowed
+        let (other, is_only) = Forbidding::rule(self.vocabulary, &self.accepted);
+        let is_allowed = (token == other) == is_only;
+        self.accepted.extend(is_allowed.then_some(token));
+        is_allowed
     }
 
     fn roll_back(&mut self, tokens: usize) {
         let (found, taken) = (self.accepted.len(), tokens);
         assert!(taken <= found, "{taken} tokens taken back of {found} accepted");
         self.accepted.truncate(found - taken);
+    }
+
+    fn foreseen(&mut self) -> Vec<Token> {
+        let mut written = self.accepted.clone();
+        while let (token, true) = Forbidding::rule(self.vocabulary, &written) {
+            written.push(token);
+            if written.len() > self.accepted.len() + 4 {
+                break;
+            }
+        }
+        written.split_off(self.accepted.len())
     }
 
     fn duplicate(&self) -> Box<dyn Constraint> {

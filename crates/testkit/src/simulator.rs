@@ -266,7 +266,7 @@ impl Run {
         let (mut text, mut stopped_after) = (String::new(), None);
         for (i, (token, bits)) in tokens.iter_mut().enumerate() {
             // What the model itself says of a token is told, whatever is forbidden.
-            *bits = log_probability(&table.logits(&all), *token).to_bits();
+            *bits = if arrival.told { log_probability(&table.logits(&all), *token).to_bits() } else { 0 };
             all.push(*token);
             if !arrival.sampling.end_tokens.contains(token) {
                 text.push_str(vocabulary::word(*token));
@@ -444,7 +444,7 @@ impl Arrival {
             public_prefix: self.public_prefix,
             checkpoints: self.checkpoint.into_iter().collect(),
             priority: self.priority,
-            log_probabilities: true,
+            log_probabilities: self.told,
             top_log_probabilities: if self.scores_prompt { TOP } else { 0 },
             prompt_log_probabilities: self.scores_prompt,
             tokenizer: Some(vocabulary::target(vocabulary)),

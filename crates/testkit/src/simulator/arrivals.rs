@@ -29,6 +29,8 @@ pub struct Arrival {
     pub sampling: Sampling,
     /// Whether [`crate::forbidding::Forbidding`] says what may be written.
     pub constrained: bool,
+    /// Whether log-probabilities are wanted, for which forced tokens are asked about like others.
+    pub told: bool,
     /// A stop string.
     pub stop: Option<String>,
     /// The seed.
@@ -161,7 +163,8 @@ fn arrival(dice: &mut Dice, step: usize, vocabulary: usize, beginnings: &[Vec<To
         source: Vec::new(),
         tokens_max: dice.below(30),
         sampling: sampling(dice, vocabulary),
-        constrained: dice.once_in(6),
+        constrained: dice.once_in(4),
+        told: dice.once_in(2),
         stop: dice.once_in(4).then(|| dice.one_of(&["ab", "b", "cab", "aac", "bbb"]).to_string()),
         seed: dice.below(1000) as u64,
         drafters: if dice.once_in(5) { Vec::new() } else { all },

@@ -47,7 +47,7 @@ impl fmt::Display for Run {
 
 impl fmt::Display for Arrival {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Arrival { step, patience, prompt, source, tokens_max, sampling, constrained, stop, .. } = self;
+        let Arrival { step, patience, prompt, source, tokens_max, sampling, constrained, told, stop, .. } = self;
         let Arrival { seed, drafters, budget, tenant, public_prefix, checkpoint, priority, .. } = self;
         write!(out, "step {step}: {tokens_max} tokens after {prompt:?}, about {source:?}")?;
         if *sampling != (Sampling { temperature: 0.0, ..Sampling::default() }) {
@@ -74,6 +74,9 @@ impl fmt::Display for Arrival {
         if self.scores_prompt {
             write!(out, ", its prompt scored")?;
         }
-        if *constrained { write!(out, ", constrained") } else { Ok(()) }
+        if *constrained {
+            write!(out, ", constrained")?;
+        }
+        if *told { Ok(()) } else { write!(out, ", without log-probabilities") }
     }
 }

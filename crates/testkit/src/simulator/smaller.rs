@@ -11,11 +11,12 @@ use super::{Arrival, Run};
 type Plainer = fn(&mut Arrival) -> bool;
 
 /// Ways in which a request can be plainer.
-const WAYS: [Plainer; 15] = [
+const WAYS: [Plainer; 16] = [
     |one| std::mem::take(&mut one.step) > 0,
     |one| one.patience.take().is_some(),
     |one| one.stop.take().is_some(),
     |one| std::mem::take(&mut one.constrained),
+    |one| !std::mem::replace(&mut one.told, true),
     |one| std::mem::take(&mut one.scores_prompt),
     |one| !std::mem::take(&mut one.drafters).is_empty(),
     |one| {
