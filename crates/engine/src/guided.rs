@@ -15,10 +15,22 @@ use foretoken_text::{Allowed, Grammar, Matcher, Spelling};
 use crate::faults::{Fault, is_made};
 pub use thinking::guided_behind;
 
-/// The constraint of a text of this grammar that has not begun, with the tokens that end it. `spelling`: of the
-/// vocabulary, to foresee how a text will be written where the grammar leaves one string; without it nothing is.
-pub fn guided(grammar: &Arc<Grammar>, end_tokens: &[Token], spelling: Option<Arc<Spelling>>) -> Constrained {
-    Constrained::new(Box::new(Guided::new(grammar, end_tokens, spelling)))
+/// What becomes of strings that a grammar leaves no choice about, as the tokens that usually spell them.
+#[derive(Clone, Debug, Default)]
+pub enum Forcing {
+    /// Nothing: all spellings are the model's to choose.
+    #[default]
+    None,
+    /// The same, and the usual one is foreseen.
+    Foreseen(Arc<Spelling>),
+    /// The usual one is the only one, all but its last token, which what follows may be merged with. That is another
+    /// law: the model might have spelt the string otherwise, and gone on otherwise behind it.
+    Canonical(Arc<Spelling>),
+}
+
+/// The constraint of a text of this grammar that has not begun, with the tokens that end it.
+pub fn guided(grammar: &Arc<Grammar>, end_tokens: &[Token], forcing: Forcing) -> Constrained {
+    Constrained::new(Box::new(Guided::new(grammar, end_tokens, forcing)))
 }
 
 /// Bytes that end values: of strings, of members and elements, of objects and lists.
@@ -30,17 +42,39 @@ struct Guided {
     ends: Arc<[Token]>,
     /// End tokens that were accepted; nothing but more of them may follow.
     ended: usize,
-    spelling: Option<Arc<Spelling>>,
+    forcing: Forcing,
 }
 
 impl Guided {
-    fn new(grammar: &Arc<Grammar>, end_tokens: &[Token], spelling: Option<Arc<Spelling>>) -> Self {
-        Self { matcher: grammar.matcher(), ends: end_tokens.into(), ended: 0, spelling }
+    fn new(grammar: &Arc<Grammar>, end_tokens: &[Token], forcing: Forcing) -> Self {
+        Self { matcher: grammar.matcher(), ends: end_tokens.into(), ended: 0, forcing }
+    }
+
+    /// How strings are spelt, where the text has not ended.
+    fn spelling(&self) -> Option<Arc<Spelling>> {
+        match &self.forcing {
+            Forcing::Foreseen(spelling) | Forcing::Canonical(spelling) if self.ended == 0 => Some(Arc::clone(spelling)),
+            _ => None,
+        }
+    }
+
+    /// The token that has to come where usual spellings are the law.
+    fn canonical(&mut self) -> Option<Token> {
+        if !matches!(self.forcing, Forcing::Canonical(_)) {
+            return None;
+        }
+        match self.foreseen()[..] {
+            [token, _, ..] if self.matcher.accept(token) => {
+                self.matcher.roll_back(1);
+                Some(token)
+            }
+            _ => None,
+        }
     }
 
     fn copy(&self) -> Self {
-        let (matcher, ends, spelling) = (self.matcher.duplicate(), Arc::clone(&self.ends), self.spelling.clone());
-        Self { matcher, ends, ended: self.ended, spelling }
+        let (matcher, ends, forcing) = (self.matcher.duplicate(), Arc::clone(&self.ends), self.forcing.clone());
+        Self { matcher, ends, ended: self.ended, forcing }
     }
 
     fn may_end(&mut self) -> bool {
@@ -62,6 +96,11 @@ impl Guided {
 
 impl Constraint for Guided {
     fn allowed(&mut self) -> TokenSet {
+        if let Some(token) = self.canonical() {
+            let mut only = TokenSet::none();
+            only.insert(token);
+            return only;
+        }
         let mut allowed = self.allowed_text();
         let may_end = self.may_end();
         for end in self.ends.iter() {
@@ -76,7 +115,8 @@ impl Constraint for Guided {
             self.ended += usize::from(may_end);
             return may_end;
         }
-        self.ended == 0 && self.matcher.accept(token)
+        let is_usual = self.canonical().is_none_or(|usual| usual == token);
+        is_usual && self.ended == 0 && self.matcher.accept(token)
     }
 
     fn roll_back(&mut self, tokens: usize) {
@@ -96,7 +136,7 @@ impl Constraint for Guided {
     }
 
     fn endings(&mut self) -> Vec<Ending> {
-        let Some(spelling) = self.spelling.as_ref().filter(|_| self.ended == 0) else { return Vec::new() };
+        let Some(spelling) = self.spelling() else { return Vec::new() };
         let ends = ENDS.iter().map(|byte| self.matcher.forced_behind(*byte)).filter(|bytes| !bytes.is_empty());
         let ends: Vec<Vec<u8>> = ends.collect();
         let ending = |bytes: &Vec<u8>| {
@@ -108,7 +148,7 @@ impl Constraint for Guided {
     }
 
     fn foreseen(&mut self) -> Vec<Token> {
-        let Some(spelling) = self.spelling.as_ref().filter(|_| self.ended == 0) else { return Vec::new() };
+        let Some(spelling) = self.spelling() else { return Vec::new() };
         let bytes = self.matcher.forced_bytes();
         if bytes.is_empty() { Vec::new() } else { spelling.behind(self.matcher.accepted(), &bytes) }
     }
@@ -116,6 +156,7 @@ impl Constraint for Guided {
 
 #[cfg(test)]
 mod tests {
+    use foretoken_speculation::{Context, Sampling};
     use foretoken_text::{GgufVocabulary, GrammarSource, Tokenizer};
 
     use super::*;
@@ -139,7 +180,7 @@ mod tests {
         };
         let tokenizer = Tokenizer::from_gguf_vocabulary("toy", &vocabulary).expect("a good one");
         let grammar = Grammar::compile(&tokenizer, &GrammarSource::Regex("a(ba?)?".into())).expect("a good one");
-        let constraint = guided(&grammar, &[3, 4], None);
+        let constraint = guided(&grammar, &[3, 4], Forcing::None);
         assert_eq!(left(&constraint, &[], 6), [0, 2]);
         assert_eq!(left(&constraint, &[0], 6), [1, 3, 4]);
         assert_eq!(left(&constraint, &[0, 1], 6), [0, 3, 4]);
@@ -152,5 +193,40 @@ mod tests {
         let copy = constraint.clone();
         assert!(constraint.advance(&[1, 3]) && !constraint.advance(&[0]));
         assert_eq!(left(&copy, &[], 6), [1, 3, 4], "a copy stays");
+    }
+
+    #[test]
+    fn usual_spellings_are_the_law_only_where_that_is_asked_for() {
+        let words = ["a", "b", "ab", "<end>", "abc", "c", "d"];
+        let vocabulary = GgufVocabulary {
+            model: "llama".into(),
+            tokens: words.map(String::from).to_vec(),
+            scores: vec![-9.0, -9.0, -2.0, 0.0, -1.0, -9.0, -9.0],
+            token_types: words.iter().map(|word| if word.starts_with('<') { 3 } else { 1 }).collect(),
+            ..GgufVocabulary::default()
+        };
+        let tokenizer = Arc::new(Tokenizer::from_gguf_vocabulary("toy", &vocabulary).expect("a good one"));
+        let grammar = Grammar::compile(&tokenizer, &GrammarSource::Regex("dabcdab(c|d)".into())).expect("a good one");
+        let spelling = Arc::new(Spelling::new(Arc::clone(&tokenizer)));
+        let sampling = Sampling { end_tokens: vec![3], ..Sampling::default() };
+        let forced = |forcing: Forcing| {
+            let constraint = guided(&grammar, &[3], forcing);
+            let mut text = Vec::new();
+            let forced = |text: &[Token]| {
+                sampling.forced(words.len(), &Context { path: text, constraint: Some(&constraint), ..Context::EMPTY })
+            };
+            while let Some(token) = forced(&text) {
+                text.push(token);
+            }
+            (left(&constraint, &text, words.len()), text)
+        };
+        let foreseen = guided(&grammar, &[3], Forcing::Foreseen(Arc::clone(&spelling))).foreseen(&[6]);
+        assert_eq!(foreseen, [4, 6, 2], "abc, d, ab");
+        // The first token is forced for its bytes; then there are several ways to spell what follows.
+        for forcing in [Forcing::None, Forcing::Foreseen(Arc::clone(&spelling))] {
+            assert_eq!(forced(forcing), (vec![0, 2, 4], vec![6]));
+        }
+        // What comes last may be merged with what follows, and is left to the model.
+        assert_eq!(forced(Forcing::Canonical(spelling)), (vec![0, 2, 4], vec![6, 4, 6]));
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use foretoken_engine::{BudgetKind, Order, Request, guided, guided_behind};
+use foretoken_engine::{BudgetKind, Forcing, Order, Request, guided, guided_behind};
 use foretoken_speculation::{DraftSettings, Promise, Token};
 use foretoken_text::{
     ChatInput, ChatTemplate, Grammar, Json, Spelling, TextError, Thinking, ThinkingMarks, Tokenizer, Transcript,
@@ -16,7 +16,7 @@ use foretoken_text::{
 use crate::error::Message;
 use crate::models::Opened;
 use crate::prompts::{Prompt, text_tokens};
-use crate::settings::{DecidedSampling, SamplingSettings, SpeculationSettings};
+use crate::settings::{DecidedSampling, GrammarForcing, SamplingSettings, SpeculationSettings};
 use crate::spec_type::{DrafterKind, DrafterSpec, SpecType};
 use crate::{Error, n_best};
 
@@ -155,8 +155,8 @@ impl Prompter {
         if let (Some((marks, thinking)), Some(tokenizer)) = (self.thinking(input, &request.prompt), &self.tokenizer) {
             request.shown_special = self.thinking_marks().map(|(_, shown)| Arc::clone(shown)).unwrap_or_default();
             let behind = |grammar: &Arc<Grammar>| {
-                let (ends, spelling) = (&request.sampling.end_tokens, self.spelling());
-                guided_behind(grammar, ends, spelling, tokenizer, (marks, thinking))
+                let (ends, forcing) = (&request.sampling.end_tokens, self.forcing(decided));
+                guided_behind(grammar, ends, forcing, tokenizer, (marks, thinking))
             };
             request.constraint = decided.grammar.as_ref().map(behind);
         }
@@ -301,13 +301,18 @@ impl Prompter {
 
     /// Holds a request to the form that its text has to have, if any: from its beginning, with its end tokens.
     fn constrain(&self, request: &mut Request, decided: &DecidedSampling) {
-        let hold = |grammar: &Arc<Grammar>| guided(grammar, &request.sampling.end_tokens, self.spelling());
+        let hold = |grammar: &Arc<Grammar>| guided(grammar, &request.sampling.end_tokens, self.forcing(decided));
         request.constraint = decided.grammar.as_ref().map(hold);
     }
 
-    fn spelling(&self) -> Option<Arc<Spelling>> {
+    /// What becomes of strings that a form leaves no choice about.
+    fn forcing(&self, decided: &DecidedSampling) -> Forcing {
         let make = || self.tokenizer.clone().map(|tokenizer| Arc::new(Spelling::new(tokenizer)));
-        self.spelling.get_or_init(make).clone()
+        let forcing = match decided.settings.guided.grammar_forcing {
+            GrammarForcing::Off => Forcing::Foreseen,
+            GrammarForcing::Canonical => Forcing::Canonical,
+        };
+        self.spelling.get_or_init(make).clone().map_or(Forcing::None, forcing)
     }
 
     /// The template for these words of the settings. It sees the special tokens that the target's own would see.

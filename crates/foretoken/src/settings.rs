@@ -19,7 +19,7 @@ pub use drafters::{
     DrafterSettings, JacobiSettings, LlmaSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings,
     TrieSettings,
 };
-pub use guided::GuidedSettings;
+pub use guided::{GrammarForcing, GuidedSettings};
 pub use model::ModelSettings;
 pub use sampling::{DecidedSampling, FromModel, Limit, SamplingSettings, logit_bias};
 pub use speculation::{Budget, DraftingSettings, SpeculationSettings};

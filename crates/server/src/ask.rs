@@ -13,7 +13,7 @@ mod sampling;
 mod speculation;
 mod tools;
 
-use foretoken::settings::{DecidedSampling, SamplingSettings};
+use foretoken::settings::{DecidedSampling, GuidedSettings, SamplingSettings};
 use foretoken::{Error, Prompter, Request, Tenant, Token};
 use serde_json::Value;
 
@@ -85,7 +85,8 @@ impl Ask {
         let mut sampling = sampling::read(fields, server)?;
         let guided = guided::read(fields)?;
         if let Some(guided) = &guided {
-            sampling.guided.clone_from(&guided.settings);
+            let grammar_forcing = sampling.guided.grammar_forcing;
+            sampling.guided = GuidedSettings { grammar_forcing, ..guided.settings.clone() };
         }
         let stop_tokens = sampling::stop_tokens(fields)?;
         let speculation = SpeculationAsk::read(fields)?;

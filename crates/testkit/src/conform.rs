@@ -11,7 +11,7 @@ mod register;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Race, Request, SequenceId, guided, guided_behind};
+use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Forcing, Race, Request, SequenceId, guided, guided_behind};
 use foretoken_model::Executor;
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
@@ -159,22 +159,22 @@ fn constraint(case: &Case) -> Option<Constrained> {
         Form::Free => None,
         Form::Forbidding => Some(Constrained::new(Box::new(Forbidding::new(case.target.1)))),
         Form::Grammar(expression) => {
-            Some(guided(&grammar(case, expression), &case.sampling.end_tokens, spelling(case)))
+            Some(guided(&grammar(case, expression), &case.sampling.end_tokens, foreseen(case)))
         }
         Form::Behind(expression) => {
             let (grammar, tokenizer) = (grammar(case, expression), vocabulary::target(case.target.1));
-            let (ends, spelling) = (&case.sampling.end_tokens, spelling(case));
-            Some(guided_behind(&grammar, ends, spelling, &tokenizer, (MARKS, Thinking::Possible)))
+            let (ends, forcing) = (&case.sampling.end_tokens, foreseen(case));
+            Some(guided_behind(&grammar, ends, forcing, &tokenizer, (MARKS, Thinking::Possible)))
         }
     }
 }
 
 /// How the words of a case's target spell what has to come next: made once.
-fn spelling(case: &Case) -> Option<Arc<Spelling>> {
+fn foreseen(case: &Case) -> Forcing {
     static KNOWN: Mutex<BTreeMap<usize, Arc<Spelling>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let make = || Arc::new(Spelling::new(vocabulary::target(case.target.1)));
-    Some(Arc::clone(known.entry(case.target.1).or_insert_with(make)))
+    Forcing::Foreseen(Arc::clone(known.entry(case.target.1).or_insert_with(make)))
 }
 
 /// The grammar of a case, over the words of its target: compiled once.

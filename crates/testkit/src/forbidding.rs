@@ -49,7 +49,11 @@ impl Constraint for Forbidding {
     fn allowed(&mut self) -> TokenSet {
         let (token, is_only) = Forbidding::rule(self.vocabulary, &self.accepted);
         let mut allowed = if is_only { TokenSet::none() } else { TokenSet::all() };
-        if is_only { allowed.insert(token) } else { allowed.remove(token) }
+        if is_only {
+            allowed.insert(token)
+        } else {
+            allowed.remove(token)
+        }
         allowed
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use foretoken_engine::{BudgetKind, Engine, Event, FinishReason, Race, Request, faults, guided};
+use foretoken_engine::{BudgetKind, Engine, Event, FinishReason, Forcing, Race, Request, faults, guided};
 use foretoken_speculation::{Promise, Sampling, Token};
 use foretoken_testkit::conform::{Case, Form, Setting, drafters, exact, law_error, selections};
 use foretoken_testkit::table::{Table, mix};
@@ -148,7 +148,7 @@ fn a_grammar_that_can_go_nowhere_ends_its_text_alone_and_says_so() {
         Grammar::compile(&tokenizer, &GrammarSource::Regex(expression.into())).expect("a good expression")
     };
     let request = |expression: &str| {
-        let constraint = Some(guided(&grammar(expression), &[4], None));
+        let constraint = Some(guided(&grammar(expression), &[4], Forcing::None));
         let sampling = Sampling { temperature: 0.0, end_tokens: vec![4], ..Sampling::default() };
         Request { tokens_max: Some(9), constraint, sampling, ..Request::new(vec![0]) }
     };

@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use foretoken::settings::GuidedSettings;
+use clap::{Args, ValueEnum};
+use foretoken::settings::{GrammarForcing, GuidedSettings};
 
 use crate::failure::Failure;
 use crate::prompts::text_of;
@@ -36,6 +36,22 @@ pub struct GuidedOptions {
     /// The text is one of these; repeatable
     #[arg(long, hide_short_help = true, value_name = "TEXT", allow_hyphen_values = true)]
     pub choice: Vec<String>,
+    /// What becomes of strings that the form leaves no choice about, as names of properties: off, they are the model's
+    /// to spell, and drafted; or canonical, they are spelt as encoding the text would, without asking
+    ///
+    /// With canonical texts are drawn from another law than the model's own under the form: it might have spelt a string
+    /// in other tokens, and gone on otherwise.
+    #[arg(long, hide_short_help = true, value_name = "HOW", default_value = "off")]
+    pub grammar_forcing: Forcing,
+}
+
+/// What becomes of strings that a form leaves no choice about, as `--grammar-forcing` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Forcing {
+    /// They are the model's to spell.
+    Off,
+    /// They are spelt as encoding the text would.
+    Canonical,
 }
 
 impl GuidedOptions {
@@ -56,6 +72,10 @@ impl GuidedOptions {
             regex: self.regex.clone(),
             grammar: self.grammar.clone().or(of_file),
             choices: self.choice.clone(),
+            grammar_forcing: match self.grammar_forcing {
+                Forcing::Off => GrammarForcing::Off,
+                Forcing::Canonical => GrammarForcing::Canonical,
+            },
         })
     }
 }

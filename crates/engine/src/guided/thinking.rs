@@ -12,26 +12,26 @@
 use std::sync::Arc;
 
 use foretoken_speculation::{Constrained, Constraint, Ending, Token, TokenSet};
-use foretoken_text::{Grammar, Spelling, Thinking, ThinkingMarks, Tokenizer};
+use foretoken_text::{Grammar, Thinking, ThinkingMarks, Tokenizer};
 
-use super::Guided;
+use super::{Forcing, Guided};
 
 /// White space between the mark and the answer, in bytes: two line ends of any kind.
 const GAP_MAX: usize = 4;
 
 /// The constraint of a text that may think, between these marks, before it has the form of this grammar. `end_tokens`
-/// and `spelling` as of [`guided`](super::guided).
+/// and `forcing` as of [`guided`](super::guided).
 pub fn guided_behind(
     grammar: &Arc<Grammar>,
     end_tokens: &[Token],
-    spelling: Option<Arc<Spelling>>,
+    forcing: Forcing,
     tokenizer: &Arc<Tokenizer>,
     (marks, thinking): (ThinkingMarks, Thinking),
 ) -> Constrained {
     if thinking == Thinking::Ended {
-        return super::guided(grammar, end_tokens, spelling);
+        return super::guided(grammar, end_tokens, forcing);
     }
-    let guided = || Guided::new(grammar, end_tokens, spelling.clone());
+    let guided = || Guided::new(grammar, end_tokens, forcing.clone());
     let is_begun = thinking == Thinking::Begun;
     Constrained::new(Box::new(Behind {
         words: Arc::new(Words::new(tokenizer, marks)),
@@ -315,7 +315,7 @@ mod tests {
         let tokenizer = tokenizer(is_special);
         let grammar = Grammar::compile(&tokenizer, &GrammarSource::Regex(form.into())).expect("a good one");
         let marks = ThinkingMarks::of_source("</think>").expect("it is one");
-        guided_behind(&grammar, &[END], None, &tokenizer, (marks, thinking))
+        guided_behind(&grammar, &[END], Forcing::None, &tokenizer, (marks, thinking))
     }
 
     /// The words that may follow these.

@@ -27,6 +27,20 @@ pub struct GuidedSettings {
     pub grammar: Option<String>,
     /// The text is one of these.
     pub choices: Vec<String>,
+    /// What becomes of strings that the form leaves no choice about; without a form nothing.
+    pub grammar_forcing: GrammarForcing,
+}
+
+/// What becomes of strings that a form leaves no choice about: names of properties, say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GrammarForcing {
+    /// The model spells them, in whatever tokens it likes; the usual ones are drafted.
+    #[default]
+    Off,
+    /// They are spelt in the tokens that encoding the text gives, without asking. That is another law than the model's
+    /// under its mask.
+    Canonical,
 }
 
 impl GuidedSettings {
@@ -35,7 +49,7 @@ impl GuidedSettings {
     /// # Errors
     /// There are several, or whitespace is to be flexible in something that is no JSON.
     pub fn source(&self) -> Result<Option<GrammarSource>, Error> {
-        let Self { json_schema, json_whitespace: flexible, regex, grammar, choices } = self.clone();
+        let Self { json_schema, json_whitespace: flexible, regex, grammar, choices, .. } = self.clone();
         let choices = Some(choices).filter(|choices| !choices.is_empty());
         let sources = [
             json_schema.map(|schema| ("json_schema", GrammarSource::JsonSchema { schema, flexible })),

@@ -53,7 +53,7 @@ fn requests_choose_among_the_drafters_that_there_are() {
     settings.speculation.spec_type = "draft:lookup".parse().expect("it is well-formed");
     let generator = Generator::with(&Choices::for_requests(&settings), &mut |_| {}).expect("both are there");
     let prompter = &generator.prompter;
-    let names = "draft:lookup draft lookup llma trie suffix ngram prediction jacobi";
+    let names = "draft:lookup draft lookup llma trie suffix ngram prediction jacobi grammar";
     assert_eq!(prompter.names.join(" "), names);
     assert_eq!(prompter.methods[0].drafters, [0], "what the settings say comes first");
     let named = |spec_type: &str, has_prediction: bool| {
@@ -63,8 +63,8 @@ fn requests_choose_among_the_drafters_that_there_are() {
     };
     for (spec_type, has_prediction, expected, order) in [
         ("none", true, "", Order::Given),
-        ("auto", false, "draft suffix", Order::Learned),
-        ("auto", true, "prediction draft suffix", Order::LearnedBehindFirst),
+        ("auto", false, "draft suffix grammar", Order::Learned),
+        ("auto", true, "prediction draft suffix grammar", Order::LearnedBehindFirst),
         ("suffix+draft", true, "suffix draft", Order::Given),
         ("draft:lookup", false, "draft:lookup", Order::Given),
         ("prediction,trie", true, "prediction trie", Order::Given),
@@ -95,7 +95,7 @@ fn a_generator_of_one_drafter_has_no_other_to_choose() {
     assert_eq!(refused.to_string(), "spec_type trie: expected drafters that are there (lookup), found trie");
     // Without a draft model, the others are there.
     let generator = Generator::with(&Choices::for_requests(&settings), &mut |_| {}).expect("it is there");
-    assert_eq!(generator.prompter.names.join(" "), "lookup llma trie suffix ngram prediction jacobi");
+    assert_eq!(generator.prompter.names.join(" "), "lookup llma trie suffix ngram prediction jacobi grammar");
 }
 
 /// What is said of a token, to the bit.

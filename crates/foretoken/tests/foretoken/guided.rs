@@ -2,7 +2,7 @@
 //! refused before anything is written.
 #![cfg(feature = "demo")]
 
-use foretoken::settings::{GuidedSettings, SamplingSettings};
+use foretoken::settings::{GrammarForcing, GuidedSettings, SamplingSettings};
 use foretoken::{Answer, Error, FinishReason, Generator, Origin, Request, Settings};
 use serde_json::Value;
 
@@ -69,6 +69,37 @@ fn each_text_of_a_schema_is_valid_and_the_same_without_drafters() {
     let drafts: usize =
         drafted.iter().flat_map(|answer| &answer.emitted).filter(|token| token.origin != Origin::Target).count();
     assert!(drafts > 0, "nothing was drafted");
+}
+
+#[test]
+fn usual_spellings_as_the_law_leave_less_to_ask_and_texts_as_valid() {
+    let mut settings = Settings { parallel: 4, ..Settings::default() };
+    settings.speculation.spec_type = "draft+suffix+grammar".parse().expect("these are there");
+    let mut generator = Generator::open(&settings).expect("the demo model opens");
+    let mut skipped = [0, 0];
+    for (forcing, skipped) in [GrammarForcing::Off, GrammarForcing::Canonical].into_iter().zip(&mut skipped) {
+        let mut requests = Vec::new();
+        for (temperature, seed) in [(0.0, 0), (0.9, 1), (1.5, 2), (3.0, 3)] {
+            let mut settings = guided(schema(), temperature, seed);
+            settings.guided.grammar_forcing = forcing;
+            let decided = generator.prompter.decide(&settings).expect("a good schema");
+            requests.push(generator.prompter.request_by("the little dog", &decided).expect("it can be asked"));
+        }
+        let plain = |request: &Request| Request { drafters: Vec::new(), ..request.clone() };
+        let asked = |request: &Request| Request { skip_forced: false, ..request.clone() };
+        let plain = run(&mut generator, requests.iter().map(plain).collect());
+        let asked = run(&mut generator, requests.iter().map(asked).collect());
+        for ((plain, asked), drafted) in plain.iter().zip(&asked).zip(&run(&mut generator, requests)) {
+            assert_eq!((plain.ids(), &plain.text), (drafted.ids(), &drafted.text));
+            assert_eq!((plain.ids(), &plain.text), (asked.ids(), &asked.text));
+            let forced = |answer: &Answer| answer.emitted.iter().filter(|token| token.origin == Origin::Forced).count();
+            assert_eq!(forced(plain), forced(asked), "who is asked does not matter");
+            assert_eq!((forced(plain), asked.stats.skipped), (plain.stats.skipped, 0));
+            assert!(is_valid(&plain.text), "{}", plain.text);
+            *skipped += plain.stats.skipped;
+        }
+    }
+    assert!(skipped[0] > 0 && skipped[1] > 2 * skipped[0], "{skipped:?}");
 }
 
 #[test]
