@@ -199,7 +199,10 @@ mod tests {
         let level = |step: u8| if step == 0 { 0.0 } else { f64::from(55 + 40 * u32::from(step)) / 255.0 };
         let linear = |x: f64| if x <= 0.03928 { x / 12.92 } else { ((x + 0.055) / 1.055).powf(2.4) };
         let step = number - 16;
-        let [red, green, blue] = [step / 36, step / 6 % 6, step % 6].map(|step| linear(level(step)));
+        let [red, green, blue] = match number {
+            232.. => [linear(f64::from(8 + 10 * (number - 232)) / 255.0); 3],
+            _ => [step / 36, step / 6 % 6, step % 6].map(|step| linear(level(step))),
+        };
         let luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
         [(luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05)]
     }

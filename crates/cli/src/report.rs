@@ -108,6 +108,13 @@ pub fn details(answers: &[Answer], names: &[String]) -> Vec<String> {
     let stats = total(answers.iter().map(|answer| &answer.stats));
     let passes = format!("{} passes of the target ({:.2} tokens a pass)", stats.passes, stats.tokens_per_pass());
     let mut lines = vec![format!("{passes}, mean accepted length {:.2}", stats.mean_accepted_len())];
+    if stats.forced > 0 {
+        let without = stats.asked_tokens_per_pass();
+        lines.push(format!(
+            "{} tokens forced: nothing else was possible ({without:.2} a pass without them)",
+            stats.forced
+        ));
+    }
     lines.extend(drafters(&stats, names));
     if stats.prompt_tokens_shared > 0 {
         lines.push(format!("{} of {} prompt tokens from the cache", stats.prompt_tokens_shared, stats.prompt_tokens));

@@ -263,7 +263,7 @@ impl Stats {
         if self.passes == 0 { 0.0 } else { self.emitted as f64 / self.passes as f64 }
     }
 
-    /// The same without the tokens that no pass was made for.
+    /// The same without the tokens that no pass was made for ([`Stats::skipped`]).
     pub fn asked_tokens_per_pass(&self) -> f64 {
         if self.passes == 0 { 0.0 } else { (self.emitted - self.skipped) as f64 / self.passes as f64 }
     }

@@ -120,6 +120,8 @@ pub fn speculation(stats: &Stats, names: &[String]) -> Value {
         "accepted": stats.accepted,
         "mean_accepted_length": stats.mean_accepted_len(),
         "tokens_per_pass": stats.tokens_per_pass(),
+        "forced": stats.forced,
+        "tokens_per_pass_without_forced": stats.asked_tokens_per_pass(),
         "modelled_speedup": stats.modelled_speedup(),
         "acceptance_rate": stats.acceptance_rate(),
         "accepted_lens": stats.accepted_lens,

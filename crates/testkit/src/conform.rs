@@ -358,7 +358,7 @@ fn emitted(engine: &mut Engine, chance: &mut dyn Chance) -> (BTreeMap<SequenceId
 pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Result<(), String> {
     let (seed, vocabulary, order) = cases[0].target;
     // What a grammar forces has to be possible.
-    let is_guided = cases.iter().any(|case| matches!(case.form, Form::Grammar(_)));
+    let is_guided = cases.iter().any(|case| matches!(case.form, Form::Grammar(_) | Form::Behind(_)));
     let table = if is_guided { Table::dense(vocabulary, order, seed) } else { Table::seeded(vocabulary, order, seed) };
     let mut engine = engine(&table, setting, drafters);
     let numbers: Vec<u8> = (0..drafters.len() as u8).collect();

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use clap::Args;
 use foretoken::generator::Choices;
 use foretoken::settings::SpeculationSettings;
+use foretoken::spec_type::DrafterKind;
 use foretoken::{Answer, Generator, Prompter, Settings, SpecType};
 use foretoken_engine::{BudgetKind, Token};
 use serde_json::{Value, json};
@@ -302,6 +303,9 @@ impl Generate {
             Some(spec) => spec.to_string(),
             None => {
                 let names = method.drafters.iter().map(|number| prompter.names[usize::from(*number)].as_str());
+                // A grammar has no say where there is none.
+                let is_guided = prompter.decided.grammar.is_some();
+                let names = names.filter(|name| is_guided || *name != DrafterKind::Grammar.name());
                 names.collect::<Vec<_>>().join("+")
             }
         });
