@@ -1,14 +1,14 @@
 //! Forced bytes as drafts: where a grammar leaves one string, its usual tokens are all but certain.
 //!
-//! A schema says that an object goes on with `"name":`, and of the thirty ways to spell that in tokens the model nearly
-//! always takes the one that encoding the text would give. Which one is the model's to choose, so it is asked: the
-//! tokens are a draft like any other. (Where a single token is possible nobody is asked: that is the engine's business,
-//! see [`foretoken_speculation::Sampling::forced`].) Models have habits of their own, `":` and `"` where encoding has
-//! `":"`; what was written instead of a usual token is offered instead of it from then on.
+//! A schema says that an object goes on with `"name":`, and of the thirty ways to spell that in tokens the model
+//! nearly always takes the one that encoding the text would give. Which one is the model's to choose, so it is asked:
+//! the tokens are a draft like any other. (Where a single token is possible nobody is asked: that is the engine's
+//! business, see [`foretoken_speculation::Sampling::forced`].) Models have habits of their own, `":` and `"` where
+//! encoding has `":"`; what was written instead of a usual token is offered instead of it from then on.
 //!
 //! Where the text is free, it may be at the end of a value, behind which much is forced again: that it ends here is
-//! guessed too, with what follows. It is asked behind the other drafters and goes on from the likeliest of their guesses
-//! as from the pending token. Left out: what a grammar is, and how its strings are spelt
+//! guessed too, with what follows. It is asked behind the other drafters and goes on from the likeliest of their
+//! guesses as from the pending token. Left out: what a grammar is, and how its strings are spelt
 //! ([`foretoken_speculation::Constraint`]).
 
 use std::collections::BTreeMap;

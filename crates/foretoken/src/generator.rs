@@ -172,7 +172,6 @@ impl Generator {
         let (promise, budget) = (speculation.verify, choices.budget.clone());
         let drafting = Drafting { promise, budget, settings: speculation.of_requests() };
         let (context, template, has_states) = (engine.context(), OnceLock::new(), engine.pages().has_states());
-        let template_asked = model.chat_template.clone();
         let prompter = Prompter {
             target,
             tokenizer,
@@ -183,7 +182,7 @@ impl Generator {
             has_states,
             made,
             drafting,
-            template_asked,
+            template_asked: model.chat_template.clone(),
             template,
             spelling: OnceLock::new(),
             thinking: OnceLock::new(),

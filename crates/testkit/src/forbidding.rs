@@ -50,9 +50,9 @@ impl Constraint for Forbidding {
         let (token, is_only) = Forbidding::rule(self.vocabulary, &self.accepted);
         let mut allowed = if is_only { TokenSet::none() } else { TokenSet::all() };
         if is_only {
-            allowed.insert(token)
+            allowed.insert(token);
         } else {
-            allowed.remove(token)
+            allowed.remove(token);
         }
         allowed
     }

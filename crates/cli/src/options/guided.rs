@@ -39,8 +39,8 @@ pub struct GuidedOptions {
     /// What becomes of strings that the form leaves no choice about, as names of properties: off, they are the model's
     /// to spell, and drafted; or canonical, they are spelt as encoding the text would, without asking
     ///
-    /// With canonical texts are drawn from another law than the model's own under the form: it might have spelt a string
-    /// in other tokens, and gone on otherwise.
+    /// With canonical texts are drawn from another law than the model's own under the form: it might have spelt a
+    /// string in other tokens, and gone on otherwise.
     #[arg(long, hide_short_help = true, value_name = "HOW", default_value = "off")]
     pub grammar_forcing: Forcing,
 }

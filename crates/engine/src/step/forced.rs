@@ -1,11 +1,12 @@
 //! Tokens that nobody is asked for: where settings and constraint leave one alone, it is written at once.
 //!
-//! Several tokens are pending then. Their rows ride in the next pass, which asks for the logits of the last alone, and
-//! whatever else holds for a pending token holds for each of them: it is part of the text, counts towards its limit,
-//! may end it, is seen by stop strings, and has its rows computed again when its pages were needed by others. A law that
-//! is forced is a point mass whatever the model says ([`foretoken_speculation::Sampling::forced`]), so a text is the
-//! same where such a place is verified in a tree instead, and noise, which goes by the position of a token, stays where
-//! it is. A row of NaN behind which nothing was to choose ends no text; the next one behind which something is does.
+//! Several tokens are pending then. Their rows ride in the next pass, which asks for the logits of the last alone,
+//! and whatever else holds for a pending token holds for each of them: it is part of the text, counts towards its
+//! limit, may end it, is seen by stop strings, and has its rows computed again when its pages were needed by others.
+//! A law that is forced is a point mass whatever the model says ([`foretoken_speculation::Sampling::forced`]), so a
+//! text is the same where such a place is verified in a tree instead, and noise, which goes by the position of a
+//! token, stays where it is. A row of NaN behind which nothing was to choose ends no text; the next one behind which
+//! something is does.
 //!
 //! Where log-probabilities are wanted, nothing is skipped: the pass that computes them tells the token. Left out: bytes
 //! that are forced where tokens are not, which are a draft (`foretoken_drafters::GrammarDrafter`).
