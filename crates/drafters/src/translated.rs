@@ -14,7 +14,7 @@
 //!
 //! Left out: branching. Depths and unread tokens are counted in each side's own tokens, whose lengths hardly differ by
 //! more than a third: what is weighed by them is an estimate anyway. Penalties, bias, bans and constraints speak of the
-//! target's tokens and are not applied to the assistant's.
+//! target's tokens and are not applied to the assistant's; a draft ends where a constraint forbids it.
 
 mod shared;
 
@@ -88,8 +88,12 @@ impl<S: Scorer, T: Translator> TranslatedDrafter<S, T> {
         let path: Vec<Token> = tree.tokens().iter().take_while(is_said).copied().collect();
         self.translator.propose(ask.sequence, &path, &mut self.pieces);
         let (mut parent, mut drafted): (Option<NodeId>, usize) = (None, 0);
+        let mut path: Vec<Token> = Vec::new();
         for piece in &self.pieces {
-            if !ask.has_room_for(parent, piece.token) {
+            path.push(piece.token);
+            // The assistant knows no constraint of the target's tokens: its guess is over where it leaves that.
+            let is_allowed = ask.constraint.is_none_or(|constraint| constraint.allows(&path));
+            if !is_allowed || !ask.has_room_for(parent, piece.token) {
                 break;
             }
             // A token's confidence is that of all assistant tokens that begin in it.

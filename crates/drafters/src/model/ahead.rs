@@ -70,7 +70,7 @@ impl<S: Scorer> ModelDrafter<S> {
             .map(|((((growth, ..), (sampling, seed)), text), (tree, probes))| Ask {
                 tokens: text,
                 sampling,
-                // It stands at the text, and these tokens lie beyond. A guess that may not be written costs a row.
+                // It stands at the text, and these tokens lie beyond: what may not be written is left out behind.
                 constraint: None,
                 settings: DraftSettings::default(),
                 promise: Promise::Exact,
@@ -84,12 +84,17 @@ impl<S: Scorer> ModelDrafter<S> {
             })
             .collect();
         inner.drafter.draft(&mut inner_asks, chance);
-        for ((growth, behind, depth_max), (tree, _)) in wanted.into_iter().zip(&trees) {
+        for (((growth, behind, depth_max), (tree, _)), text) in wanted.into_iter().zip(&trees).zip(&inner.texts) {
+            let ask = &asks[growth.ask];
+            let is_allowed = |node| {
+                let path = || [&text[ask.tokens.len()..], &tree.path(node)].concat();
+                ask.constraint.is_none_or(|constraint| constraint.allows(&path()))
+            };
             let cached = self.caches.get_mut(&asks[growth.ask].sequence).expect("opened, or catching up had failed");
             let mut rows: Vec<Option<u32>> = Vec::with_capacity(tree.len());
             for node in tree.nodes() {
                 let parent = tree.parent(node).map_or(behind, |parent| rows[parent.index()]);
-                let fits = tree.depth(node) <= depth_max;
+                let fits = tree.depth(node) <= depth_max && is_allowed(node);
                 rows.push(fits.then(|| cached.enter(parent, tree.token(node))));
             }
         }
