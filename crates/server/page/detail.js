@@ -123,7 +123,8 @@ const row = (name, value) =>
 function lines(span) {
   const [token] = span.tokens.slice(-1);
   if (!token) return [element("div", "row", "no token is known for this text")];
-  const who = token.origin === "target" ? "the model itself" : token.origin;
+  const known = { target: "the model itself", forced: "nobody: nothing else was possible" };
+  const who = known[token.origin] ?? token.origin;
   const shown = element("code", "", element("u", "", visible(token.text) || "(no text)"));
   const head = element("div", `head o${span.colour}`, shown, ` ${who}`);
   if (token.rejected) head.append(element("strong", "", " rejected"));
