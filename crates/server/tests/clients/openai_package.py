@@ -164,7 +164,8 @@ class Errors(unittest.TestCase):
             "n": {"n": 0},
             "stop": {"stop": [""]},
             "response_format.type": {"response_format": {"type": "jsonish"}},
-            "tool_choice": {"tools": [TOOL], "tool_choice": "required"},
+            "tools": {"tools": [TOOL], "tool_choice": "required"},  # which this model's template cannot write out
+            "tool_choice": {"tool_choice": "required"},
             "messages": {"messages": []},
             "top_logprobs": {"logprobs": True, "top_logprobs": 30},
             "speculative.type": {"extra_body": {"speculative": {"type": "magic"}}},
