@@ -95,8 +95,8 @@ pub struct SpeculationOptions {
     /// Drafters: none, draft, lookup, suffix, .. [default: auto]
     ///
     /// Drafters, whose guesses fill one tree: none, or some of draft, lookup, llma, trie, suffix, ngram, prediction,
-    /// jacobi, phrases, random; draft:lookup lets the second draft for the model of the first; auto is draft, if there
-    /// is a model, suffix and phrases, if there are any.
+    /// jacobi, phrases, grammar, random; draft:lookup lets the second draft for the model of the first; auto is draft,
+    /// if there is a model, suffix, phrases, if there are any, and grammar, where a text has a form.
     #[arg(long, value_name = "KIND,..", value_parser = str::parse::<SpecType>)]
     pub spec_type: Option<SpecType>,
     /// What speculation promises
