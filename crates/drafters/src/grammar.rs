@@ -26,6 +26,9 @@ const ENDS: f32 = 0.25;
 /// Guesses of others that are gone on from: the likeliest, of at least this gain.
 const CONTINUED_MAX: usize = 3;
 const CONTINUED_MIN: f32 = 0.3;
+/// Of a string so many tokens are drafted, and so many habits are looked for: behind each the rest is spelt anew.
+const STRING_MAX: usize = 64;
+const HABITS_IN_STRING_MAX: usize = 8;
 /// Habits that are remembered; then all are forgotten.
 const HABITS_MAX: usize = 4096;
 
@@ -96,14 +99,15 @@ impl GrammarDrafter {
         path: &mut Vec<Token>,
         mut usual: Vec<Token>,
     ) -> Vec<Spelt> {
-        let (mut spelt, mut at) = (Vec::new(), 0);
-        while let Some(&token) = usual.get(at) {
-            let habit = self.habits.get(&(tenant, token)).copied();
+        let (mut spelt, mut at, mut found) = (Vec::new(), 0, 0);
+        while let Some(&token) = usual.get(at).filter(|_| spelt.len() < STRING_MAX) {
+            let habit = self.habits.get(&(tenant, token)).copied().filter(|_| found < HABITS_IN_STRING_MAX);
             path.push(habit.unwrap_or(token));
             if let Some(habit) = habit
                 && constraint.allows(path)
             {
                 spelt.push(Spelt { usual: token, offered: habit });
+                found += 1;
                 (usual, at) = (constraint.foreseen(path), 0);
                 continue;
             }
