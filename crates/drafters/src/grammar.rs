@@ -28,7 +28,7 @@ const CONTINUED_MAX: usize = 3;
 const CONTINUED_MIN: f32 = 0.3;
 /// Of a string so many tokens are drafted, and so many habits are looked for: behind each the rest is spelt anew.
 const STRING_MAX: usize = 64;
-const HABITS_IN_STRING_MAX: usize = 8;
+const HABITS_IN_STRING_MAX: usize = 4;
 /// Habits that are remembered; then all are forgotten.
 const HABITS_MAX: usize = 4096;
 
@@ -75,7 +75,11 @@ impl GrammarDrafter {
             if !tokens.is_empty() {
                 let spelt = self.spell(tenant, constraint, &mut path, tokens);
                 extend(ask, node, gain, &spelt, USUAL);
-                at_root = if node.is_none() { spelt } else { at_root };
+                if node.is_none() {
+                    // All guesses have to go this way.
+                    at_root = spelt;
+                    break;
+                }
                 continue;
             }
             let found = constraint.endings(&path);
