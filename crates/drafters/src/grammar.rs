@@ -208,3 +208,6 @@ impl Drafter for GrammarDrafter {
         self.running.remove(&sequence);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use foretoken_speculation::budget::Limits;
+use foretoken_speculation::{Constraint, DraftSettings, DraftTree, Probes, Promise, Sampling, TokenSet};
+
+use super::*;
+use crate::trial::Likeliest;
+
+const SEQUENCE: SequenceId = SequenceId(3);
+/// A usual token of two letters, the letter, and how long the text is.
+const PAIR: Token = 7;
+const LETTER: Token = 8;
+const LEN: usize = 8000;
+
+/// So many letters have to come, usually spelt in pairs; then the text is free, and a value may end by token 1 or 2.
+#[derive(Clone, Default)]
+struct Letters {
+    written: Vec<Token>,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Letters {
+    fn letters(&self) -> usize {
+        self.written.iter().map(|token| if *token == PAIR { 2 } else { 1 }).sum()
+    }
+}
+
+impl Constraint for Letters {
+    fn allowed(&mut self) -> TokenSet {
+        TokenSet::all()
+    }
+
+    fn accept(&mut self, token: Token) -> bool {
+        self.written.push(token);
+        true
+    }
+
+    fn roll_back(&mut self, tokens: usize) {
+        self.written.truncate(self.written.len() - tokens);
+    }
+
+    fn duplicate(&self) -> Box<dyn Constraint> {
+        Box::new(self.clone())
+    }
+
+    fn foreseen(&mut self) -> Vec<Token> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        vec![PAIR; LEN.saturating_sub(self.letters()) / 2]
+    }
+
+    fn endings(&mut self) -> Vec<Ending> {
+        vec![Ending { tokens: vec![1, 5], others: vec![2] }]
+    }
+}
+
+fn draft(drafter: &mut GrammarDrafter, constraint: &Constrained, tokens: &[Token]) -> DraftTree {
+    let mut tree = DraftTree::new();
+    let ask = Ask {
+        sequence: SEQUENCE,
+        tokens,
+        prompt_len: 1,
+        written_len: tokens.len(),
+        constraint: Some(constraint),
+        sampling: &Sampling { temperature: 0.0, ..Sampling::default() },
+        promise: Promise::Exact,
+        seed: 0,
+        request: 0,
+        outlook: None,
+        limits: Limits::nodes(9),
+        settings: DraftSettings::default(),
+        tree: &mut tree,
+        probes: &mut Probes::default(),
+        source: 0,
+    };
+    drafter.draft(&mut [ask], &mut Likeliest::default());
+    tree
+}
+
+fn tell(drafter: &mut GrammarDrafter, constraint: &Constrained, tokens: &mut Vec<Token>, emitted: &[Token]) {
+    tokens.extend_from_slice(emitted);
+    assert!(constraint.advance(emitted));
+    let (tree, path, probes, hidden_from, hidden) = (&DraftTree::new(), &[][..], &[][..], 0, &[][..]);
+    drafter.observe(&[News { sequence: SEQUENCE, tokens, emitted, tree, path, probes, hidden_from, hidden }]);
+}
+
+#[test]
+fn habits_are_learned_and_a_long_string_is_spelt_anew_a_few_times_only() {
+    let letters = Letters::default();
+    let asked = Arc::clone(&letters.asked);
+    let constraint = Constrained::new(Box::new(letters));
+    let (mut drafter, mut tokens) = (GrammarDrafter::default(), vec![0]);
+    drafter.open(&Opening::new(SEQUENCE, &tokens));
+    assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [PAIR; 9]);
+    tell(&mut drafter, &constraint, &mut tokens, &[PAIR, LETTER]);
+    asked.store(0, Ordering::Relaxed);
+    let drafted = draft(&mut drafter, &constraint, &tokens);
+    assert_eq!(drafted.tokens()[..5], [LETTER, LETTER, LETTER, LETTER, PAIR]);
+    assert_eq!(asked.load(Ordering::Relaxed), 1 + HABITS_IN_STRING_MAX);
+    // It was spelt as usual after all.
+    tell(&mut drafter, &constraint, &mut tokens, &[PAIR]);
+    assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [PAIR; 9]);
+}
+
+#[test]
+fn where_the_text_is_free_its_end_is_guessed_in_the_models_own_way() {
+    let free = Letters { written: vec![LETTER; LEN], ..Letters::default() };
+    let constraint = Constrained::new(Box::new(free));
+    let (mut drafter, mut tokens) = (GrammarDrafter::default(), vec![0]);
+    drafter.open(&Opening::new(SEQUENCE, &tokens));
+    assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [1, 5]);
+    tell(&mut drafter, &constraint, &mut tokens, &[2]);
+    assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [2]);
+    tell(&mut drafter, &constraint, &mut tokens, &[1]);
+    assert_eq!(draft(&mut drafter, &constraint, &tokens).tokens(), [1, 5]);
+    drafter.close(SEQUENCE);
+    assert!(draft(&mut drafter, &constraint, &tokens).is_empty());
+}
