@@ -1,3 +1,5 @@
+//! The grammar drafter over a toy constraint: habits of spelling, ends of values, and what a hostile form may cost.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
