@@ -90,8 +90,9 @@ impl GrammarDrafter {
             }
             endings = if node.is_none() { found } else { endings };
         }
-        if ask.written_len == ask.tokens.len() {
-            self.running.insert(ask.sequence, Running { tenant, foreseen: at_root, endings });
+        // What a draft model has guessed itself is no text yet.
+        if let Some(running) = self.running.get_mut(&ask.sequence).filter(|_| ask.written_len == ask.tokens.len()) {
+            (running.foreseen, running.endings) = (at_root, endings);
         }
     }
 
@@ -127,8 +128,7 @@ impl GrammarDrafter {
         self.gains.clear();
         for node in ask.tree.nodes() {
             let above = ask.tree.parent(node).map_or(1.0, |parent| self.gains[parent.index()]);
-            let acceptance = ask.tree.offers_of(node).map(|offer| offer.evidence.acceptance).fold(0.0, f32::max);
-            self.gains.push(above * acceptance.min(1.0));
+            self.gains.push(above * ask.tree.acceptance(node));
         }
         let likely = ask.tree.nodes().filter(|node| self.gains[node.index()] >= CONTINUED_MIN);
         let mut nodes: Vec<NodeId> = likely.collect();
@@ -165,11 +165,8 @@ impl GrammarDrafter {
 fn extend(ask: &mut Ask<'_>, mut node: Option<NodeId>, mut gain: f32, spelt: &[Spelt], first: f32) {
     let gain_min = ask.gain_min(0.0);
     for (i, Spelt { offered, .. }) in spelt.iter().enumerate() {
-        let acceptance = match i {
-            0 if first < USUAL => first,
-            _ if i + 1 == spelt.len() => LAST,
-            _ => USUAL,
-        };
+        let usual = if i + 1 == spelt.len() { LAST } else { USUAL };
+        let acceptance = if i == 0 { usual.min(first) } else { usual };
         gain *= acceptance;
         if gain < gain_min || !ask.has_room_for(node, *offered) {
             return;

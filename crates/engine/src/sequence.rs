@@ -261,6 +261,15 @@ impl Sequence {
         self.told
     }
 
+    /// From which position on hidden states are still to be told: from the end where nobody needs any.
+    fn hidden_from(&self) -> usize {
+        match self.hidden_rows {
+            HiddenRows::None => usize::MAX,
+            HiddenRows::Written => self.told.max(self.request.prompt.len() - 1),
+            HiddenRows::All => self.told,
+        }
+    }
+
     /// Its place among all sequences: who is less goes first.
     pub(crate) fn rank(&self) -> (Reverse<i32>, SequenceId) {
         (Reverse(self.request.priority), self.id)
@@ -268,11 +277,7 @@ impl Sequence {
 
     /// Most rows that it may adopt: the last token's are needed, and rows whose hidden states or logits are to be told.
     pub(crate) fn adopted_max(&self) -> usize {
-        let known = match self.hidden_rows {
-            HiddenRows::None => usize::MAX,
-            HiddenRows::Written => self.told.max(self.request.prompt.len() - 1),
-            HiddenRows::All => self.told,
-        };
+        let known = self.hidden_from();
         let scores = self.request.prompt_log_probabilities
             && self.scored < self.request.prompt.len()
             && !is_made(Fault::UnscoredAdopted);
@@ -354,7 +359,7 @@ impl Sequence {
     /// Fills `rows` with `take` uncached tokens and, if they end with the pending token, with the tree and the probes
     /// below it. A drafter may have offered tokens that do not exist: their rows hold another, and nobody reads them.
     pub(crate) fn lay_out_rows(&mut self, take: usize, vocabulary: usize) {
-        let to_score = self.rows_to_score(take);
+        let (to_score, hidden_from) = (self.rows_to_score(take), self.hidden_from());
         let SpanRows { tokens, parents, wanted, scored, hidden } = &mut self.rows;
         tokens.clear();
         parents.clear();
@@ -363,12 +368,7 @@ impl Sequence {
         *scored = to_score.len();
         wanted.extend(to_score.map(|row| (row - self.cached) as u32));
         // Rows that are computed again were told before.
-        let told = match self.hidden_rows {
-            HiddenRows::None => usize::MAX,
-            HiddenRows::Written => self.told.max(self.request.prompt.len() - 1),
-            HiddenRows::All => self.told,
-        };
-        hidden.extend(told.saturating_sub(self.cached).min(take) as u32..take as u32);
+        hidden.extend(hidden_from.saturating_sub(self.cached).min(take) as u32..take as u32);
         tokens.extend_from_slice(&self.tokens[self.cached..self.cached + take]);
         if self.cached + take < self.tokens.len() {
             return;

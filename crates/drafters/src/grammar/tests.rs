@@ -10,9 +10,11 @@ use super::*;
 use crate::trial::Likeliest;
 
 const SEQUENCE: SequenceId = SequenceId(3);
-/// A usual token of two letters, the letter, and how long the text is.
+/// A usual token of two letters.
 const PAIR: Token = 7;
+/// One letter.
 const LETTER: Token = 8;
+/// Letters of the text.
 const LEN: usize = 8000;
 
 /// So many letters have to come, usually spelt in pairs; then the text is free, and a value may end by token 1 or 2.
