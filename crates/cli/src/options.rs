@@ -10,6 +10,7 @@ mod sampling;
 mod speculation;
 
 pub use drafters::DrafterOptions;
+pub use guided::GuidedOptions;
 pub use model::{CacheOptions, HubOptions, ModelOptions, PromptCacheOptions, TemplateOptions};
 pub use sampling::{LawOptions, SamplingOptions};
 pub use speculation::{Budget, DraftingOptions, SpeculationOptions, Verify};

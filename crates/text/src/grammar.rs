@@ -19,7 +19,10 @@ mod gbnf;
 mod lark;
 mod limits;
 mod matcher;
+mod parser;
+mod rehearsal;
 mod schema;
+mod strings;
 mod tables;
 
 use std::fmt;
@@ -32,6 +35,7 @@ use crate::caught::caught;
 use crate::{TextError, Tokenizer};
 use limits::Limits;
 pub use matcher::{Allowed, Matcher};
+use parser::Parser;
 pub(crate) use schema::{check as check_schema, with_options};
 pub(crate) use tables::Tables;
 
@@ -95,7 +99,7 @@ impl GrammarSource {
 pub struct Grammar {
     source: GrammarSource,
     /// Where every text begins. Its lexer's tables grow as it is used, so each text has a copy.
-    first: Mutex<TokenParser>,
+    first: Mutex<Parser>,
     limits: Limits,
     tables: Arc<Tables>,
 }
@@ -123,18 +127,18 @@ impl Grammar {
             let thread = thread.map_err(|error| format!("expected a thread to compile it, found: {error}"))?;
             thread.join().unwrap_or_else(|_| Err("the library of grammars failed".to_string()))
         });
-        let mut first = compiled.map_err(refuse)?;
+        let mut first = Parser::new(compiled.map_err(refuse)?, Arc::clone(&tables));
         // Asked here, the first mask is every text's.
-        let limits = Limits::new(&first.parser.lexer_stats());
-        let (tokens, may_end) =
-            matcher::within(limits, &mut first, 0, |first, _| matcher::mask(first)).map_err(refuse)?;
-        if !may_end && tokens.is_none() {
+        let limits = Limits::new(first.taken());
+        let (tokens, may_end) = first.within(limits, 0, |first, _| first.mask()).map_err(refuse)?;
+        if !may_end && tokens.is_none_or(|tokens| tokens.is_zero()) {
             let name = tokenizer.name();
             return Err(refuse(format!(
                 "expected a form that a text of {name} can have, found one that none can begin"
             )));
         }
-        let limits = Limits::new(&first.parser.lexer_stats());
+        let first = rehearsal::rehearsed(first, &tables);
+        let limits = Limits::new(first.taken());
         let grammar = Arc::new(Grammar { source: source.clone(), first: Mutex::new(first), limits, tables });
         let mut known = known();
         if known.len() == KNOWN_MAX {
@@ -150,8 +154,8 @@ impl Grammar {
     }
 
     /// The parser at the beginning of a text.
-    fn first(&self) -> TokenParser {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).deep_clone()
+    fn first(&self) -> Parser {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).duplicate()
     }
 }
 

@@ -20,9 +20,9 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::opening::open_generator_with;
-use crate::options::{DraftingOptions, ModelOptions};
+use crate::options::{DraftingOptions, GuidedOptions, ModelOptions};
 use crate::values;
-use run::{Run, run};
+use run::{Run, percentile, run};
 
 const EXPLAINED: &str = "\
 All texts of a row are handed over together, and each writes to its full length. Of several repetitions the
@@ -37,7 +37,11 @@ one with the median time in all counts.
                 prompts were processed one after another, each as fast as one alone
   longest wait  of any text for its next token, once it had one
   a step        median milliseconds of a pass in which all texts were written and no prompt was read
-  beside        microseconds of such a step beside its passes and drafters: scheduling, pages, choosing tokens
+  beside        microseconds of such a step beside its passes and drafters: scheduling, pages, choosing tokens, and
+                what a form allows; the median, and what one step in a hundred exceeds
+
+With a form (--json-schema and its like) texts are held to it, all or the first --guided of them. It has to be one
+that --n-predict tokens fit into, an array without an end, say.
 
 --json prints one object a row instead, with the same figures unrounded, times in seconds.";
 
@@ -56,6 +60,9 @@ pub struct BatchBench {
     /// So many first tokens all prompts of a row have in common
     #[arg(long, value_name = "N", default_value = "0", value_parser = values::whole, allow_negative_numbers = true)]
     shared: usize,
+    /// Of the texts of a row, how many are held to the form [default: all]
+    #[arg(long, value_name = "N", value_parser = values::whole, allow_negative_numbers = true)]
+    guided: Option<usize>,
     /// Tokens to generate for each prompt
     #[arg(short, long, visible_alias = "predict", value_name = "N", default_value = "64",
         value_parser = values::one_up, allow_negative_numbers = true)]
@@ -73,6 +80,8 @@ pub struct BatchBench {
     model: ModelOptions,
     #[command(flatten)]
     drafting: DraftingOptions,
+    #[command(flatten)]
+    form: GuidedOptions,
 }
 
 impl BatchBench {
@@ -91,7 +100,12 @@ impl BatchBench {
         let speculation =
             foretoken::settings::SpeculationSettings { spec_type: self.spec_type(), ..self.drafting.settings()? };
         let most = self.parallel.iter().copied().max().unwrap_or(1);
-        let sampling = SamplingSettings { temperature: Some(0.0), ..SamplingSettings::default() };
+        let guided = self.form.settings()?;
+        if self.guided.is_some() && guided.source()?.is_none() {
+            let expected = "a form beside it, as --json-schema says one, found none";
+            return Err(Failure::Usage(format!("--guided: expected {expected}")));
+        }
+        let sampling = SamplingSettings { temperature: Some(0.0), guided, ..SamplingSettings::default() };
         let settings = Settings { model, sampling, speculation, parallel: most };
         let (mut generator, _) = open_generator_with(&Choices::new(&settings))?;
         let context = generator.engine.context();
@@ -105,13 +119,19 @@ impl BatchBench {
         let mut requests = |texts: usize, tokens_max: usize| -> Vec<Request> {
             // Nothing is shared between rows and repetitions.
             tenants += 1;
-            let request = |text: usize| Request {
-                prompt: self.prompt(vocabulary, tenants, text as u64),
-                tokens_max: Some(tokens_max),
-                sampling: Sampling { end_tokens: Vec::new(), ..base.sampling.clone() },
-                tokenizer: None,
-                tenant: Tenant(tenants),
-                ..base.clone()
+            let request = |text: usize| {
+                let constraint = base.constraint.clone().filter(|_| text < self.guided.unwrap_or(texts));
+                // Only a form may end a text.
+                let end_tokens = constraint.iter().flat_map(|_| base.sampling.end_tokens.clone()).collect();
+                Request {
+                    prompt: self.prompt(vocabulary, tenants, text as u64),
+                    tokens_max: Some(tokens_max),
+                    sampling: Sampling { end_tokens, ..base.sampling.clone() },
+                    constraint,
+                    tokenizer: None,
+                    tenant: Tenant(tenants),
+                    ..base.clone()
+                }
             };
             (0..texts).map(request).collect()
         };
@@ -162,8 +182,8 @@ impl BatchBench {
             "prompts of {prompt_tokens} tokens{common}, {n_predict} tokens each, drafters {spec_type}, \
              {threads} threads\n\n\
              texts  seconds  in all  writing  of one  first token: median    95 %  of b-to-b  longest wait  a step  \
-             beside\n{:>5}  {:>7}  {:>6}  {:>7}  {:>6}  {:>19}  {:>6}  {:>9}  {:>12}  {:>6}  {:>6}",
-            "", "s", "t/s", "t/s", "", "s", "s", "", "ms", "ms", "us"
+             beside    99 %\n{:>5}  {:>7}  {:>6}  {:>7}  {:>6}  {:>19}  {:>6}  {:>9}  {:>12}  {:>6}  {:>6}  {:>6}",
+            "", "s", "t/s", "t/s", "", "s", "s", "", "ms", "ms", "us", "us"
         )
     }
 
@@ -172,7 +192,7 @@ impl BatchBench {
         let or_dash =
             |number: Option<f64>, digits: usize| number.map_or("-".to_string(), |number| format!("{number:.digits$}"));
         format!(
-            "{texts:>5}  {:>7.2}  {:>6.1}  {:>7}  {:>6}  {:>19.3}  {:>6.3}  {:>9.2}  {:>12}  {:>6}  {:>6}",
+            "{texts:>5}  {:>7.2}  {:>6.1}  {:>7}  {:>6}  {:>19.3}  {:>6.3}  {:>9.2}  {:>12}  {:>6}  {:>6}  {:>6}",
             run.seconds,
             figures.in_all,
             or_dash(run.writing(), 1),
@@ -182,7 +202,8 @@ impl BatchBench {
             figures.of_back_to_back,
             or_dash(run.longest_wait.map(|wait| 1e3 * wait), 0),
             or_dash(run.step().map(|step| 1e3 * step), 2),
-            or_dash(run.beside().map(|beside| 1e6 * beside), 0),
+            or_dash(run.beside(0.5).map(|beside| 1e6 * beside), 0),
+            or_dash(run.beside(0.99).map(|beside| 1e6 * beside), 0),
         )
     }
 
@@ -202,7 +223,8 @@ impl BatchBench {
             "first_token_p95_of_back_to_back": figures.of_back_to_back,
             "longest_wait": run.longest_wait,
             "step": run.step(),
-            "beside": run.beside(),
+            "beside": run.beside(0.5),
+            "beside_p99": run.beside(0.99),
         })
     }
 }
@@ -228,25 +250,5 @@ impl Figures {
             first,
             of_back_to_back: first[1] / percentile(&back_to_back, 0.95),
         }
-    }
-}
-
-/// The least number that so large a part of these numbers does not exceed.
-fn percentile(numbers: &[f64], part: f64) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let place = (part * sorted.len() as f64).ceil() as usize;
-    sorted.get(place.max(1) - 1).copied().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::percentile;
-
-    #[test]
-    fn a_percentile_is_the_least_number_that_so_many_do_not_exceed() {
-        let numbers: Vec<f64> = (1..=16).rev().map(f64::from).collect();
-        assert_eq!([0.5, 0.95, 1.0, 0.0].map(|part| percentile(&numbers, part)), [8.0, 16.0, 16.0, 1.0]);
-        assert_eq!(percentile(&[3.0], 0.95), 3.0);
     }
 }

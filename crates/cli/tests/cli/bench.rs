@@ -119,9 +119,21 @@ fn texts_that_arrive_at_once_are_timed_row_by_row() {
 }
 
 #[test]
+fn texts_of_a_form_are_timed_beside_texts_without() {
+    let form = r#"--json-schema={"type":"array","items":{"type":"boolean"},"minItems":90}"#;
+    let line = "bench batch -np 2 --guided 1 -npp 9 -ntg 40 --repeat 1 -t 1 --json";
+    let row: Value = serde_json::from_str(run(&[words(line), vec![form]].concat()).ok().trim()).unwrap();
+    assert!(row["beside"].as_f64().unwrap() > 0.0 && row["beside"].as_f64() <= row["beside_p99"].as_f64(), "{row}");
+    let line = "bench batch -np 2 -npp 9 -ntg 40 --repeat 1 -t 1 --choice yes";
+    let said = run(&words(line)).error(1);
+    assert!(said.starts_with("expected a form that a text of --n-predict tokens fits into, found one"), "{said}");
+}
+
+#[test]
 fn a_batch_that_cannot_be_measured_is_refused_in_one_line() {
     for (options, expected) in [
         ("-npp 8 --shared 9", "--shared: expected at most 8 (--prompt-tokens), found 9"),
+        ("--guided 1", "--guided: expected a form beside it, as --json-schema says one, found none"),
         (
             "-npp 30 -ntg 9 -c 32",
             "--prompt-tokens and --n-predict: expected at most 32 together (the longest text), found 39",

@@ -39,8 +39,7 @@ pub(super) fn of_library() -> (u64, usize) {
 
 impl Limits {
     /// Those of texts that begin with a parser which has taken this.
-    pub fn new(stats: &LexerStats) -> Limits {
-        let before = Taken::of(stats);
+    pub fn new(before: Taken) -> Limits {
         Limits { before, most: Taken { fuel: before.fuel + FUEL_MAX, states: STATES_MAX } }
     }
 
@@ -53,8 +52,8 @@ impl Limits {
     }
 
     /// Whether no more was taken; which limit was passed, if not.
-    pub fn hold(&self, stats: &LexerStats) -> Result<(), String> {
-        let (taken, most) = (Taken::of(stats), self.most);
+    pub fn hold(&self, taken: Taken) -> Result<(), String> {
+        let most = self.most;
         let passed = |what: &str, taken: usize, most: usize| {
             Err(format!("expected at most {most} {what} of the lexer, found {taken}"))
         };
@@ -69,7 +68,8 @@ impl Limits {
 }
 
 impl Taken {
-    fn of(stats: &LexerStats) -> Taken {
+    /// By the library's own count.
+    pub fn of(stats: &LexerStats) -> Taken {
         Taken { fuel: stats.total_fuel_spent, states: stats.num_states }
     }
 }

@@ -8,20 +8,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use llguidance::TokenParser;
-use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 
-use super::limits::Limits;
+use super::Grammar;
+use super::parser::{Parser, Question};
 use super::tables::MARK;
-use super::{Grammar, complaint};
 use crate::Token;
-use crate::caught::caught;
 
 /// Walks a grammar with one text.
 pub struct Matcher {
     grammar: Arc<Grammar>,
-    pub(super) parser: TokenParser,
+    pub(super) parser: Parser,
     /// The tokens that were accepted.
     accepted: Vec<Token>,
     /// Why no parser can say what may follow them, if none can.
@@ -75,9 +72,6 @@ impl Allowed {
     }
 }
 
-/// What the library is asked for at one place of a text.
-type Question<T> = fn(&mut TokenParser, Token) -> Result<T, String>;
-
 impl Matcher {
     pub(super) fn new(grammar: Arc<Grammar>) -> Matcher {
         Matcher { parser: grammar.first(), grammar, accepted: Vec::new(), failure: None }
@@ -92,7 +86,7 @@ impl Matcher {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        let asked = self.ask(0, |parser, _| mask(parser));
+        let asked = self.ask(0, |parser, _| parser.mask());
         let (mut tokens, may_end) = asked.inspect_err(|failure| self.failure = Some(failure.clone()))?;
         let len = self.grammar.tables.len();
         if let Some(tokens) = &mut tokens {
@@ -105,20 +99,17 @@ impl Matcher {
     /// Whether the text may end here. `false` where the parser gave up.
     pub fn may_end(&mut self) -> bool {
         self.failure.is_none()
-            && match self.parser.stop_reason() {
-                StopReason::NotStopped => self.ask(0, |parser, _| Ok(parser.is_accepting())).unwrap_or(false),
-                reason => reason != StopReason::NoExtensionBias,
-            }
+            && (self.parser.has_stopped() || self.ask(0, |parser, _| Ok(parser.may_end())).unwrap_or(false))
     }
 
     /// Goes on with a token of the text; false, and nothing is changed, if it may not come next. Where the parser gives
     /// up over it, it counts as accepted, and nothing is known of what may follow: whether it may come next is what the
     /// tokens say that are allowed before it.
     pub fn accept(&mut self, token: Token) -> bool {
-        if self.failure.is_some() || !self.grammar.tables.has(token) || self.parser.stopped() {
+        if self.failure.is_some() || !self.grammar.tables.has(token) || self.parser.has_stopped() {
             return false;
         }
-        let asked = self.ask(token, go_on);
+        let asked = self.ask(token, Parser::go_on);
         let is_accepted = asked.unwrap_or_else(|failure| {
             self.failure = Some(failure);
             true
@@ -135,10 +126,10 @@ impl Matcher {
     /// The bytes that have to come next: the longest string that every text of the grammar goes on with here. Where a
     /// special token has to come, they end before it; where the parser gives up on the way, there are none.
     pub fn forced_bytes(&mut self) -> Vec<u8> {
-        if self.failure.is_some() || self.parser.stopped() {
+        if self.failure.is_some() || self.parser.has_stopped() {
             return Vec::new();
         }
-        let Ok(mut bytes) = self.ask(0, |parser, _| forced(parser)) else {
+        let Ok(mut bytes) = self.ask(0, |parser, _| parser.forced_bytes()) else {
             self.failure = self.walk_again().err();
             return Vec::new();
         };
@@ -153,7 +144,7 @@ impl Matcher {
             return Vec::new();
         }
         let mut bytes = self.forced_bytes();
-        if !bytes.is_empty() || self.failure.is_none() && self.parser.stopped() {
+        if !bytes.is_empty() || self.failure.is_none() && self.parser.has_stopped() {
             bytes.insert(0, byte);
         }
         self.roll_back(1);
@@ -172,18 +163,15 @@ impl Matcher {
             return;
         }
         self.accepted.truncate(accepted - tokens);
-        let rolled_back = |parser: &mut TokenParser| caught("grammars", || parser.rollback(tokens).is_ok());
-        if self.failure.take().is_some() || rolled_back(&mut self.parser) != Ok(true) {
+        if self.failure.take().is_some() || !self.parser.roll_back(tokens) {
             self.failure = self.walk_again().err();
         }
-        // The library keeps its last mask by its place in the text, and forgets none when the text there is another.
-        self.parser.invalidate_bias_cache();
     }
 
     /// The same place of the same text, for somebody else: nothing is shared that either changes.
     pub fn duplicate(&self) -> Matcher {
         let (grammar, accepted, failure) = (Arc::clone(&self.grammar), self.accepted.clone(), self.failure.clone());
-        Matcher { grammar, parser: self.parser.deep_clone(), accepted, failure }
+        Matcher { grammar, parser: self.parser.duplicate(), accepted, failure }
     }
 
     /// One token earlier, where there is one: for mistakes that tests make.
@@ -203,70 +191,22 @@ impl Matcher {
     /// comes from the beginning, whose answer is the last.
     fn ask<T>(&mut self, token: Token, question: Question<T>) -> Result<T, String> {
         let grown = self.grammar.limits.half();
-        if let Ok(answer) = within(grown, &mut self.parser, token, question) {
+        if let Ok(answer) = self.parser.within(grown, token, question) {
             return Ok(answer);
         }
         self.walk_again()?;
-        within(self.grammar.limits, &mut self.parser, token, question)
+        self.parser.within(self.grammar.limits, token, question)
     }
 
     /// Goes from the beginning to where the text is, as one that was never anywhere else.
     fn walk_again(&mut self) -> Result<(), String> {
         self.parser = self.grammar.first();
         for (i, token) in self.accepted.iter().enumerate() {
-            let is_accepted = within(self.grammar.limits, &mut self.parser, *token, go_on)?;
+            let is_accepted = self.parser.within(self.grammar.limits, *token, Parser::go_on)?;
             assert!(is_accepted, "token {token}, number {i}, was accepted before");
         }
         Ok(())
     }
-}
-
-/// The answer to a question, if it was found within the limits.
-pub(super) fn within<T>(
-    limits: Limits,
-    parser: &mut TokenParser,
-    token: Token,
-    question: Question<T>,
-) -> Result<T, String> {
-    let answer = caught("grammars", || question(parser, token))??;
-    // Where its lexer has given up, the library says that nothing may come next.
-    if let Some(error) = parser.parser.get_error() {
-        return Err(complaint(&error.message()));
-    }
-    limits.hold(&parser.parser.lexer_stats()).map(|()| answer)
-}
-
-/// The tokens that may come next, and whether the text may end.
-pub(super) fn mask(parser: &mut TokenParser) -> Result<(Option<SimpleVob>, bool), String> {
-    match parser.stop_reason() {
-        StopReason::NotStopped => {}
-        StopReason::NoExtensionBias => return Ok((None, false)),
-        _ => return Ok((None, true)),
-    }
-    let may_end = parser.is_accepting();
-    match parser.compute_mask() {
-        Ok(tokens) => Ok((Some(tokens), may_end)),
-        // The bytes that may come next are those of no token.
-        Err(_) if parser.stop_reason() == StopReason::NoExtensionBias => Ok((None, may_end)),
-        Err(error) => Err(complaint(&error.to_string())),
-    }
-}
-
-/// The bytes that have to come next. The parser goes on behind them, where the text has yet to come to, and back.
-fn forced(parser: &mut TokenParser) -> Result<Vec<u8>, String> {
-    let bytes = parser.parser.force_bytes().to_vec();
-    parser.parser.rollback(0).map_err(|error| complaint(&error.to_string()))?;
-    Ok(bytes)
-}
-
-/// Goes on with a token, if it may come next.
-fn go_on(parser: &mut TokenParser, token: Token) -> Result<bool, String> {
-    let is_valid = parser.validate_token(token).map_err(|error| complaint(&error.to_string()))?;
-    if is_valid {
-        let gone = parser.consume_token(token).and_then(|_| parser.check_stop());
-        gone.map_err(|error| complaint(&error.to_string()))?;
-    }
-    Ok(is_valid)
 }
 
 impl fmt::Debug for Matcher {

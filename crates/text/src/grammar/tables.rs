@@ -5,13 +5,14 @@
 //! text, which is a request's to say, and one tree serves all.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use llguidance::ParserFactory;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
 use super::limits;
+use super::strings::{Masks, Steps, Strings};
 use crate::caught::caught;
 use crate::{Token, Tokenizer};
 
@@ -25,6 +26,7 @@ const MASK_ITEMS_MAX: usize = 2_000_000;
 /// What all grammars of a vocabulary share.
 pub(crate) struct Tables {
     factory: ParserFactory,
+    strings: Strings,
     /// Tokens there are.
     len: usize,
 }
@@ -39,23 +41,30 @@ impl Tables {
         let mut words: Vec<Vec<u8>> = (0..len as Token).map(|token| word(tokenizer, token)).collect();
         words.push(Vec::new());
         let info = TokRxInfo::new(words.len() as u32, len as Token);
-        let factory = caught("grammars", || {
+        let made = caught("grammars", || {
             // This environment says that its tokens are not those that the tokenizer would find, so the library forces
             // no tokens: masks are of all tokenizations.
+            let strings = Strings::new(&words);
             let environment: TokEnv = Arc::new(ApproximateTokEnv::new(TokTrie::from(&info, &words)));
             let slices = SlicedBiasComputer::general_slices();
-            ParserFactory::new(&environment, InferenceCapabilities::default(), &slices)
+            (strings, ParserFactory::new(&environment, InferenceCapabilities::default(), &slices))
         })?;
+        let (strings, factory) = made;
         let mut factory = factory.map_err(|error| super::complaint(&error.to_string()))?;
         factory.quiet();
         let limits = factory.limits_mut();
         (limits.verbose_errors, limits.step_max_items) = (false, MASK_ITEMS_MAX);
         (limits.step_lexer_fuel, limits.max_lexer_states) = limits::of_library();
-        Ok(Arc::new(Tables { factory, len }))
+        Ok(Arc::new(Tables { factory, strings, len }))
     }
 
     pub fn factory(&self) -> &ParserFactory {
         &self.factory
+    }
+
+    /// What computes the masks of a parser that is known to do this.
+    pub(super) fn masks<'a>(&'a self, library: &'a SlicedBiasComputer, steps: &'a mut Steps) -> Masks<'a> {
+        Masks { strings: &self.strings, library, steps: Mutex::new(steps) }
     }
 
     /// Tokens there are.

@@ -37,9 +37,10 @@ impl Run {
         (!self.steps.is_empty()).then(|| median(self.steps.iter().map(|step| step.0).collect()))
     }
 
-    /// The median of what such a step takes beside passes and drafters.
-    pub fn beside(&self) -> Option<f64> {
-        (!self.steps.is_empty()).then(|| median(self.steps.iter().map(|step| step.1).collect()))
+    /// What so large a part of such steps does not exceed beside passes and drafters.
+    pub fn beside(&self, part: f64) -> Option<f64> {
+        let beside: Vec<f64> = self.steps.iter().map(|step| step.1).collect();
+        (!beside.is_empty()).then(|| percentile(&beside, part))
     }
 }
 
@@ -72,6 +73,10 @@ pub fn run(engine: &mut Engine, requests: Vec<Request>) -> Result<Run, Failure> 
                 }
                 Event::Prompt { .. } => is_read = true,
                 Event::Finished { reason: FinishReason::Failed(why), .. } => return Err(Failure::Other(why)),
+                Event::Finished { reason: FinishReason::EndToken(_), stats, .. } => {
+                    let expected = "expected a form that a text of --n-predict tokens fits into, found one that ended";
+                    return Err(Failure::Other(format!("{expected} after {}", stats.emitted)));
+                }
                 Event::Drafts { .. } | Event::PromptScored { .. } => {}
                 Event::Finished { .. } | Event::DrafterFailed { .. } => {}
             }
@@ -83,4 +88,24 @@ pub fn run(engine: &mut Engine, requests: Vec<Request>) -> Result<Run, Failure> 
     }
     run.seconds = started.elapsed().as_secs_f64();
     Ok(run)
+}
+
+/// The least number that so large a part of these numbers does not exceed.
+pub fn percentile(numbers: &[f64], part: f64) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(place.max(1) - 1).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentile;
+
+    #[test]
+    fn a_percentile_is_the_least_number_that_so_many_do_not_exceed() {
+        let numbers: Vec<f64> = (1..=16).rev().map(f64::from).collect();
+        assert_eq!([0.5, 0.95, 1.0, 0.0].map(|part| percentile(&numbers, part)), [8.0, 16.0, 16.0, 1.0]);
+        assert_eq!(percentile(&[3.0], 0.95), 3.0);
+    }
 }

@@ -89,7 +89,7 @@ fn guesses_bring_no_text_to_a_limit_and_none_past_it() {
         match plain.last() {
             Some(Ok(_)) if plain.len() == text.len() => {
                 // Guesses alone take more than is allowed.
-                let taken = limited.limits.hold(&guessing.parser.parser.lexer_stats());
+                let taken = limited.limits.hold(guessing.parser.taken());
                 passed += usize::from(taken.is_err());
             }
             last => {
