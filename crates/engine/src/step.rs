@@ -32,6 +32,7 @@ use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::stats::StepTimes;
 use crate::weighing::Trials;
+use forced::refuses_what_it_allowed;
 use news::FirstRows;
 use saved::Wanted;
 pub use saved::{SavedPrefix, SavedRows};
@@ -418,9 +419,7 @@ fn end_if_stuck(
              banned or forbidden"
         ),
         (None, Err(error)) => error.to_string(),
-        (None, Ok(())) if refused => {
-            format!("token {position}: expected a constraint that goes on, found one that refuses what it allowed")
-        }
+        (None, Ok(())) if refused => refuses_what_it_allowed(position),
         (None, Ok(())) => return,
     };
     sequence.finished.get_or_insert(FinishReason::Failed(reason));

@@ -14,8 +14,16 @@
 use foretoken_speculation::{Context, Token};
 
 use crate::faults::{Fault, is_made};
-use crate::output::{Emitted, Origin};
+use crate::output::{Emitted, FinishReason, Origin};
 use crate::sequence::{PENDING_MAX, Phase, Sequence};
+
+/// Tokens that are written at once: so long nobody else is heard. What is forced behind them is asked for.
+const FORCED_MAX: usize = 256;
+
+/// What is said where a constraint refuses a token at this position that it allowed before.
+pub(super) fn refuses_what_it_allowed(position: usize) -> String {
+    format!("token {position}: expected a constraint that goes on, found one that refuses what it allowed")
+}
 
 impl Sequence {
     /// Writes tokens while only one is possible, and appends them to `emitted`. `vocabulary`: tokens there are.
@@ -24,7 +32,9 @@ impl Sequence {
         if is_told || !self.request.skip_forced {
             return;
         }
+        let last = self.stats.skipped + FORCED_MAX;
         while self.finished.is_none()
+            && self.stats.skipped < last
             && let Some(token) = self.forced(vocabulary)
         {
             let before = self.tokens.len();
@@ -41,7 +51,7 @@ impl Sequence {
             }));
             self.stats.skipped += 1;
             if !self.constraint_goes_on(before) {
-                break;
+                self.finished.get_or_insert(FinishReason::Failed(refuses_what_it_allowed(self.tokens.len())));
             }
         }
         if self.uncached() > PENDING_MAX {

@@ -76,6 +76,9 @@ struct Known {
     failure: Option<String>,
 }
 
+/// Why nothing may be written any more.
+const PANICKED: &str = "the constraint panicked";
+
 impl Walk {
     /// Goes to the node of this path; false if there is none, because a token on the way may not be written.
     fn go_to(&mut self, path: &[Token]) -> bool {
@@ -134,7 +137,7 @@ impl Constrained {
         self.know(path);
         let walk = self.0.borrow();
         let known = walk.known.iter().find(|known| known.path == path);
-        if walk.is_broken { Some("the constraint panicked".to_string()) } else { known?.failure.clone() }
+        if walk.is_broken { Some(PANICKED.to_string()) } else { known?.failure.clone() }
     }
 
     /// These tokens were written: the last of them is the pending token now. False if one of them may not be written,
@@ -182,11 +185,36 @@ impl Constrained {
     }
 }
 
+/// Of a constraint that panicked: nothing may be written.
+struct Broken;
+
+impl Constraint for Broken {
+    fn allowed(&mut self) -> TokenSet {
+        TokenSet::none()
+    }
+
+    fn accept(&mut self, _token: Token) -> bool {
+        false
+    }
+
+    fn roll_back(&mut self, _tokens: usize) {}
+
+    fn duplicate(&self) -> Box<dyn Constraint> {
+        Box::new(Broken)
+    }
+
+    fn failure(&self) -> Option<String> {
+        Some(PANICKED.to_string())
+    }
+}
+
 impl Clone for Constrained {
     fn clone(&self) -> Constrained {
-        let mut walk = self.0.borrow_mut();
-        walk.go_to(&[]);
-        Constrained::new(walk.constraint.duplicate())
+        let copy = self.walk(|walk| {
+            walk.go_to(&[]);
+            walk.constraint.duplicate()
+        });
+        Constrained::new(copy.unwrap_or_else(|| Box::new(Broken)))
     }
 }
 
