@@ -15,7 +15,7 @@ use foretoken::{Answer, Generator, Promise, Request, Settings, Tenant, Token, To
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
-use crate::opening::{Notices, open_generator};
+use crate::opening::{Notices, named_failure, open_generator};
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::prompts::ListOptions;
 use crate::{report, values};
@@ -101,7 +101,12 @@ impl Check {
                     None => writeln!(out, "prompt {}: ok, {tokens} tokens in {passes} passes", number + 1)?,
                     Some(failure) => {
                         failed += 1;
-                        writeln!(out, "prompt {}: {tokens} tokens are the same, then: {failure}", number + 1)?;
+                        writeln!(
+                            out,
+                            "prompt {}: {tokens} tokens are the same, then: {}",
+                            number + 1,
+                            named_failure(failure)
+                        )?;
                     }
                 }
                 out.flush()?;

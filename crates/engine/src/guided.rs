@@ -131,6 +131,10 @@ impl Constraint for Guided {
         Box::new(self.copy())
     }
 
+    fn name(&self) -> &'static str {
+        self.matcher.grammar().source().name()
+    }
+
     fn failure(&self) -> Option<String> {
         self.matcher.failure().map(str::to_string)
     }

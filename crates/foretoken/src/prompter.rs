@@ -16,7 +16,7 @@ use foretoken_text::{
 use crate::error::Message;
 use crate::models::Opened;
 use crate::prompts::{Prompt, text_tokens};
-use crate::settings::{DecidedSampling, GrammarForcing, SamplingSettings, SpeculationSettings};
+use crate::settings::{DecidedSampling, GrammarForcing, SamplingSettings, SpeculationSettings, check_ends};
 use crate::spec_type::{DrafterKind, DrafterSpec, SpecType};
 use crate::{Error, n_best};
 
@@ -150,6 +150,9 @@ impl Prompter {
         }
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
+            if let Some(grammar) = &decided.grammar {
+                check_ends(grammar, tokenizer, tokenizer.turn_end_tokens())?;
+            }
             self.constrain(&mut request, decided);
         }
         if let (Some((marks, thinking)), Some(tokenizer)) = (self.thinking(input, &request.prompt), &self.tokenizer) {

@@ -274,6 +274,10 @@ impl Constraint for Behind {
         })
     }
 
+    fn name(&self) -> &'static str {
+        self.behind.name()
+    }
+
     fn failure(&self) -> Option<String> {
         match self.place {
             Place::First { .. } | Place::AtOnce => self.at_once.as_ref().and_then(Guided::failure),

@@ -29,7 +29,13 @@ pub trait Constraint: Send {
     /// The same constraint after the same tokens, to be used by somebody else.
     fn duplicate(&self) -> Box<dyn Constraint>;
 
-    /// Why nothing may come next, where that is no part of the grammar: it has run into a limit, say.
+    /// What it is called where a text cannot go on because of it: the setting that asks for it.
+    fn name(&self) -> &'static str {
+        "constraint"
+    }
+
+    /// Why nothing may come next, where that is no part of the grammar: it has run into a limit, say. What was expected
+    /// and found.
     fn failure(&self) -> Option<String> {
         None
     }
@@ -129,12 +135,20 @@ impl Constrained {
         self.walk(end).unwrap_or_default()
     }
 
+    /// What it is called ([`Constraint::name`]).
+    pub fn name(&self) -> &'static str {
+        self.0.borrow().constraint.name()
+    }
+
     /// Why nothing may follow this path, where the constraint itself has failed.
     pub fn failure(&self, path: &[Token]) -> Option<String> {
         self.know(path);
         let walk = self.0.borrow();
         let known = walk.known.iter().find(|known| known.path == path);
-        if walk.is_broken { Some("the constraint panicked".to_string()) } else { known?.failure.clone() }
+        match walk.is_broken {
+            true => Some("expected one that can be followed, found one that panicked".to_string()),
+            false => known?.failure.clone(),
+        }
     }
 
     /// These tokens were written: the last of them is the pending token now. False if one of them may not be written,

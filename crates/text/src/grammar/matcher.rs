@@ -12,11 +12,15 @@ use llguidance::TokenParser;
 use llguidance::api::StopReason;
 use llguidance::toktrie::SimpleVob;
 
+use super::Grammar;
+use super::complaint::{complaint, expected};
 use super::limits::Limits;
 use super::tables::MARK;
-use super::{Grammar, complaint};
 use crate::Token;
 use crate::caught::caught;
+
+/// How far a beginning is followed when a form is compiled.
+const BEGINNING_MAX_BYTES: usize = 256;
 
 /// Walks a grammar with one text.
 pub struct Matcher {
@@ -51,22 +55,6 @@ impl Allowed {
     /// Whether this token may come next, as a part of the text. `false` outside the vocabulary.
     pub fn has(&self, token: Token) -> bool {
         (token as usize) < self.len && self.tokens.as_ref().is_some_and(|tokens| tokens.is_allowed(token))
-    }
-
-    /// Sets the logits of tokens that may not come next to minus infinity. The row may be shorter than the vocabulary,
-    /// or longer; tokens that the vocabulary lacks may not come next.
-    pub fn mask(&self, logits: &mut [f32]) {
-        let words = self.words();
-        for (i, logits) in logits.chunks_mut(u32::BITS as usize).enumerate() {
-            match words.get(i).copied().unwrap_or(0) {
-                u32::MAX => {}
-                0 => logits.fill(f32::NEG_INFINITY),
-                // Without branches: which of its bits are set is anybody's guess.
-                word => logits.iter_mut().enumerate().for_each(|(bit, logit)| {
-                    *logit = if word >> bit & 1 == 1 { *logit } else { f32::NEG_INFINITY };
-                }),
-            }
-        }
     }
 
     /// The set as bits: bit i of word w is token 32 w + i. Tokens behind the last word may not come next.
@@ -160,6 +148,25 @@ impl Matcher {
         bytes
     }
 
+    /// Asks what may come next behind what every text begins with, byte by byte, as far as the next place with a
+    /// choice or a special token.
+    ///
+    /// # Errors
+    /// As [`Matcher::allowed`].
+    pub(super) fn ask_behind_beginning(mut self) -> Result<(), String> {
+        for byte in self.forced_bytes().into_iter().take(BEGINNING_MAX_BYTES) {
+            if !self.grammar.tables.byte(byte).is_some_and(|token| self.accept(token)) {
+                break;
+            }
+        }
+        self.allowed().map(drop)
+    }
+
+    /// The form.
+    pub fn grammar(&self) -> &Arc<Grammar> {
+        &self.grammar
+    }
+
     /// Takes back so many of the tokens that were accepted last.
     ///
     /// # Panics
@@ -228,10 +235,11 @@ pub(super) fn within<T>(
     token: Token,
     question: Question<T>,
 ) -> Result<T, String> {
-    let answer = caught("grammars", || question(parser, token))??;
+    let given_up = |found: String| expected("a form that can be followed", found);
+    let answer = caught("grammars", || question(parser, token)).and_then(|answer| answer).map_err(given_up)?;
     // Where its lexer has given up, the library says that nothing may come next.
     if let Some(error) = parser.parser.get_error() {
-        return Err(complaint(&error.message()));
+        return Err(given_up(complaint(&error.message())));
     }
     limits.hold(&parser.parser.lexer_stats()).map(|()| answer)
 }

@@ -136,6 +136,7 @@ fn words_of_a_grammar_are_what_nothing_else_begins() {
 fn what_cannot_be_kept_to_is_refused_by_its_place() {
     let tokenizer = letters();
     let deep = "[".repeat(1000);
+    let properties: Vec<String> = (0..5000).map(|i| format!("\"p{i}\": {{}}")).collect();
     for (source, expected) in [
         (schema("{"), "json_schema: expected a JSON Schema, found: EOF"),
         (schema("3"), "json_schema: expected a JSON Schema (an object), found a number"),
@@ -169,10 +170,53 @@ fn what_cannot_be_kept_to_is_refused_by_its_place() {
         (schema(r##"{"$ref": "https://example.org/a.json"}"##), "json_schema: #: "),
         (
             schema(r##"{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}"##),
-            "json_schema: #/properties/a: expected what can be enforced, found: expected a form that a text can have",
+            "json_schema: #/properties/a: expected a form that a text can have, found rules that never come to an end",
         ),
-        (GrammarSource::Regex("(".into()), "regex: "),
-        (GrammarSource::Regex("(?=a)b".into()), "regex: "),
+        (
+            schema(r#"{"properties": {"a/b": {"properties": {"c~%": {"type": "no"}}}}}"#),
+            "json_schema: #/properties/a~1b/properties/c~0%: expected what can be enforced, found: Invalid type: no",
+        ),
+        (
+            schema(r##"{"properties": {"a": {"$ref": "#/nope"}}}"##),
+            "json_schema: #/properties/a: expected what can be enforced, found: Reference segment 'nope' not found in \
+             '#/nope'.",
+        ),
+        (
+            schema(r#"{"properties": {"a": {"minimum": "x"}}}"#),
+            "json_schema: #/properties/a: expected f64 for 'minimum', found \"x\"",
+        ),
+        (
+            schema(r#"{"type": "string", "pattern": "a("}"#),
+            "json_schema: #: expected what can be enforced, found: unclosed group at character 2",
+        ),
+        (
+            schema(&format!("{{\"type\": \"object\", \"properties\": {{{}}}}}", properties.join(","))),
+            "json_schema: expected at most 2000 items of the parser at a place, found ",
+        ),
+        (
+            GrammarSource::Regex("é/(".into()),
+            "regex: expected an expression that can be kept to, found: unclosed group at character 3",
+        ),
+        (
+            GrammarSource::Regex("(?=a)b".into()),
+            "regex: expected an expression that can be kept to, found: look-around",
+        ),
+        (
+            GrammarSource::Lark("start: a\na: nothing".into()),
+            "grammar: expected what can be understood, found: at line 2, column 4: unknown name: \"nothing\"",
+        ),
+        (
+            GrammarSource::Lark("start: a // %json\na: \"%json\" /%json/ %json\n {\"items\": {\"not\": {}}} b".into()),
+            "grammar: %json in line 2: #/items/not: expected what can be enforced, found not",
+        ),
+        (
+            GrammarSource::Lark("start: %json {\"properties\": {\"a\": {\"$id\": \"b\"}}}".into()),
+            "grammar: %json in line 1: #/properties/a/$id: expected it at the root alone",
+        ),
+        (
+            GrammarSource::Lark("start: %json {\"pattern\": \".\",\n\n\"type\": \"string\"}\n| \"a".into()),
+            "grammar: expected what can be understood, found: at line 4, column 5: lexer error",
+        ),
         (GrammarSource::Regex("ä".into()), "regex: expected a form that a text of toy can have"),
         (GrammarSource::Lark("start: start \"a\"".into()), "grammar: expected a form that a text can have"),
         (
@@ -193,7 +237,8 @@ fn what_cannot_be_kept_to_is_refused_by_its_place() {
         (GrammarSource::Regex("a".repeat(SOURCE_MAX_BYTES + 1)), "regex: expected at most 1048576 bytes"),
     ] {
         let error = refused(&tokenizer, &source);
-        assert!(error.starts_with(expected), "{source:?}: {error}");
+        assert!(error.starts_with(expected), "{expected}: {error}");
+        assert!(error.matches("expected ").count() == 1, "{error}");
     }
 }
 
@@ -237,13 +282,10 @@ fn hostile_grammars_end_in_an_error_or_a_grammar() {
 /// The tokens that a mask allows, each of which is accepted, and no others.
 fn allowed_tokens(matcher: &mut Matcher, tokenizer: &Tokenizer) -> Vec<Token> {
     let allowed = matcher.allowed().expect("within the limits");
-    let mut row = vec![0.0; tokenizer.vocabulary_len() + 3];
-    allowed.mask(&mut row);
     assert_eq!(allowed.may_end(), matcher.may_end());
-    let all = 0..row.len() as Token;
+    let all = 0..tokenizer.vocabulary_len() as Token + 3;
     all.filter(|&token| {
-        let is_allowed = row[token as usize] == 0.0;
-        assert_eq!(is_allowed, allowed.has(token), "token {token}");
+        let is_allowed = allowed.has(token);
         let accepted = matcher.accept(token);
         assert_eq!(accepted, is_allowed, "token {token}: mask {is_allowed}, accepted {accepted}");
         matcher.roll_back(usize::from(accepted));
@@ -469,4 +511,27 @@ proptest! {
             Err(error) => prop_assert!(!error.to_string().contains('\n'), "{error}"),
         }
     }
+}
+
+#[test]
+fn schemas_in_grammars_are_held_to_what_they_are_by_themselves() {
+    let tokenizer = letters();
+    let date = r#"{"type": "string", "format": "date"}"#;
+    let (alone, within) = (schema(date), GrammarSource::Lark(format!("start: \"a\" %json {date} \"b\"")));
+    let (alone, within) = (compiled(&tokenizer, &alone), compiled(&tokenizer, &within));
+    for (text, is_date) in [("2024-02-29", true), ("2023-02-29", false)] {
+        assert_eq!(has(&tokenizer, &alone, &format!("\"{text}\"")), is_date);
+        assert_eq!(has(&tokenizer, &within, &format!("a\"{text}\"b")), is_date);
+    }
+}
+
+#[test]
+fn tokens_that_a_form_names_are_known() {
+    let tokenizer = tokenizer(&["a", "b", "<end>", "<stop>"]);
+    let named = |text: &str, tokens: &[Token]| compiled(&tokenizer, &GrammarSource::Lark(text.into())).names(tokens);
+    assert_eq!(named("start: \"a\" <end> \"b\"", &[2, 3]), Some(2));
+    assert_eq!(named("start: \"a\" <end> \"b\"", &[3]), None);
+    assert_eq!(named("start: \"a\" <[2-3]> \"b\"", &[2, 3]), Some(2));
+    assert_eq!(named("start: \"a\" <[2-3]> \"b\"", &[3]), None, "another may stand there");
+    assert_eq!(named("start: \"a\" \"b\"", &[2, 3]), None);
 }
