@@ -101,12 +101,10 @@ impl Check {
                     None => writeln!(out, "prompt {}: ok, {tokens} tokens in {passes} passes", number + 1)?,
                     Some(failure) => {
                         failed += 1;
-                        writeln!(
-                            out,
-                            "prompt {}: {tokens} tokens are the same, then: {}",
-                            number + 1,
-                            named_failure(failure)
-                        )?;
+                        // The engine's own number is that of the place, prompt included.
+                        let counted = if failure.starts_with("token ") { ", counted with the prompt" } else { "" };
+                        let why = named_failure(failure);
+                        writeln!(out, "prompt {}: {tokens} tokens are the same, then{counted}: {why}", number + 1)?;
                     }
                 }
                 out.flush()?;

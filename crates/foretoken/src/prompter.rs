@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use foretoken_engine::{BudgetKind, Forcing, Order, Request, guided, guided_behind};
+use foretoken_engine::{BudgetKind, Forcing, Order, Request, ThinkingWords, guided, guided_behind};
 use foretoken_speculation::{DraftSettings, Promise, Token};
 use foretoken_text::{
     ChatInput, ChatTemplate, Grammar, Json, Spelling, TextError, Thinking, ThinkingMarks, Tokenizer, Transcript,
@@ -46,6 +46,8 @@ pub struct Prompter {
     pub(crate) spelling: OnceLock<Option<Arc<Spelling>>>,
     /// The marks around what the model thinks, and those of them that are special tokens.
     pub(crate) thinking: OnceLock<Option<(ThinkingMarks, Arc<[Token]>)>>,
+    /// The vocabulary beside these marks, made for the first request that may think and has a form.
+    pub(crate) thinking_words: OnceLock<Arc<ThinkingWords>>,
 }
 
 /// The drafters of one way of drafting.
@@ -159,7 +161,8 @@ impl Prompter {
             request.shown_special = self.thinking_marks().map(|(_, shown)| Arc::clone(shown)).unwrap_or_default();
             let behind = |grammar: &Arc<Grammar>| {
                 let (ends, forcing) = (&request.sampling.end_tokens, self.forcing(decided));
-                guided_behind(grammar, ends, forcing, tokenizer, (marks, thinking))
+                let words = self.thinking_words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, marks)));
+                guided_behind(grammar, ends, forcing, words, thinking)
             };
             request.constraint = decided.grammar.as_ref().map(behind);
         }

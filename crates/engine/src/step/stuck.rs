@@ -18,23 +18,23 @@ pub(super) fn why_no_law(why: NoLaw, sampling: &Sampling, context: &Context<'_>,
         return not_numbers(position);
     }
     if let Some(constraint) = context.constraint {
-        let name = constraint.name();
+        let (name, written, least) = (constraint.name(), position - context.prompt_len, sampling.tokens_min);
+        let place = format!("at token {} of the text", written + 1);
         if let Some(failure) = constraint.failure(context.path) {
-            return format!("{name}: {failure} (token {position})");
+            return format!("{name}: {failure} ({place})");
         }
         let is_end = |token: Token| sampling.end_tokens.contains(&token);
         let (has_tokens, only_ends) = constraint.with_allowed(context.path, |allowed| {
             (allowed.below(vocabulary).next().is_some(), allowed.below(vocabulary).all(is_end))
         });
         if !has_tokens {
-            return format!("{name}: expected a token that the text can go on with, found none (token {position})");
+            return format!("{name}: expected a token that the text can go on with, found none ({place})");
         }
-        let (written, least) = (position - context.prompt_len, sampling.tokens_min);
         if only_ends && written < least {
             return format!("tokens_min: expected at most {written}, where the form of the text ends, found {least}");
         }
         if sampling.logit_bias.is_empty() && sampling.banned_tokens.is_empty() {
-            return format!("{name}: expected a token that the model has a logit for, found none (token {position})");
+            return format!("{name}: expected a token that the model has a logit for, found none ({place})");
         }
     }
     format!(
