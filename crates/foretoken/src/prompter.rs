@@ -384,6 +384,22 @@ mod tests {
     use crate::{Generator, Settings};
 
     #[test]
+    fn a_vocabulary_is_looked_through_once_for_all_texts_that_think() {
+        let mut settings = Settings::default();
+        settings.model.chat_template = Some("{# </think> #}{{ messages[0].content }}".to_string());
+        let prompter = Arc::clone(&Generator::open(&settings).expect("the demo model opens").prompter);
+        settings.sampling.guided.choices = vec!["yes".to_string()];
+        let decided = prompter.decide(&settings.sampling).expect("a good form");
+        let messages = [ChatMessage::new("user", "why?")];
+        let words = || {
+            let request = prompter.chat(&ChatInput::new(&messages, true), &decided).expect("it can be asked");
+            assert!(request.constraint.is_some());
+            Arc::as_ptr(prompter.thinking_words.get().expect("they were made"))
+        };
+        assert_eq!(words(), words());
+    }
+
+    #[test]
     fn states_are_kept_before_an_answer_where_there_are_any() {
         let mut generator = Generator::open(&Settings::default()).expect("the demo model opens");
         let prompt = || Prompt::Chat(vec![ChatMessage::new("user", "why?")]);
