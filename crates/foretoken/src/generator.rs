@@ -186,7 +186,6 @@ impl Generator {
             template,
             spelling: OnceLock::new(),
             thinking: OnceLock::new(),
-            thinking_words: OnceLock::new(),
         };
         let first_request = engine.next_request();
         let (prompter, settings) = (Arc::new(prompter), settings.clone());

@@ -44,10 +44,17 @@ pub struct Prompter {
     pub(crate) template: OnceLock<Result<Option<ChatTemplate>, Error>>,
     /// How the target's vocabulary spells what a form foresees, made for the first request that has one.
     pub(crate) spelling: OnceLock<Option<Arc<Spelling>>>,
-    /// The marks around what the model thinks, and those of them that are special tokens.
-    pub(crate) thinking: OnceLock<Option<(ThinkingMarks, Arc<[Token]>)>>,
-    /// The vocabulary beside these marks, made for the first request that may think and has a form.
-    pub(crate) thinking_words: OnceLock<Arc<ThinkingWords>>,
+    /// The marks around what the model thinks, if it does.
+    pub(crate) thinking: OnceLock<Option<MarksOfModel>>,
+}
+
+/// The marks around what a model thinks.
+pub(crate) struct MarksOfModel {
+    marks: ThinkingMarks,
+    /// Those of them that are special tokens.
+    shown: Arc<[Token]>,
+    /// The vocabulary beside them, made for the first request that may think and has a form.
+    words: OnceLock<Arc<ThinkingWords>>,
 }
 
 /// The drafters of one way of drafting.
@@ -157,11 +164,12 @@ impl Prompter {
             }
             self.constrain(&mut request, decided);
         }
-        if let (Some((marks, thinking)), Some(tokenizer)) = (self.thinking(input, &request.prompt), &self.tokenizer) {
-            request.shown_special = self.thinking_marks().map(|(_, shown)| Arc::clone(shown)).unwrap_or_default();
+        let thinking = self.thinking(input, &request.prompt).zip(self.thinking_marks());
+        if let (Some(((marks, thinking), known)), Some(tokenizer)) = (thinking, &self.tokenizer) {
+            request.shown_special = Arc::clone(&known.shown);
             let behind = |grammar: &Arc<Grammar>| {
                 let (ends, forcing) = (&request.sampling.end_tokens, self.forcing(decided));
-                let words = self.thinking_words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, marks)));
+                let words = known.words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, marks)));
                 guided_behind(grammar, ends, forcing, words, thinking)
             };
             request.constraint = decided.grammar.as_ref().map(behind);
@@ -174,7 +182,7 @@ impl Prompter {
     pub fn thinking(&self, input: &ChatInput, prompt: &[Token]) -> Option<(ThinkingMarks, Thinking)> {
         /// More tokens than a mark has.
         const TAIL: usize = 48;
-        let (tokenizer, (marks, _)) = (self.tokenizer.as_deref()?, self.thinking_marks()?);
+        let (tokenizer, marks) = (self.tokenizer.as_deref()?, &self.thinking_marks()?.marks);
         let said = input.messages.last().and_then(|message| message.content());
         if let (true, Some(said)) = (input.continue_final_message, said.filter(|said| !said.trim().is_empty())) {
             return Some((*marks, marks.within(&said)));
@@ -192,12 +200,12 @@ impl Prompter {
         ))
     }
 
-    /// The marks of the chat template, and those of them that are special tokens.
-    fn thinking_marks(&self) -> Option<&(ThinkingMarks, Arc<[Token]>)> {
+    /// The marks of the chat template.
+    fn thinking_marks(&self) -> Option<&MarksOfModel> {
         let found = self.thinking.get_or_init(|| {
             let marks = ThinkingMarks::of_template(self.chat_template().ok()?)?;
             let special = self.tokenizer.as_ref().map(|tokenizer| tokenizer.special_tokens(&marks.shown()));
-            Some((marks, special.unwrap_or_default().into()))
+            Some(MarksOfModel { marks, shown: special.unwrap_or_default().into(), words: OnceLock::new() })
         });
         found.as_ref()
     }
@@ -394,7 +402,7 @@ mod tests {
         let words = || {
             let request = prompter.chat(&ChatInput::new(&messages, true), &decided).expect("it can be asked");
             assert!(request.constraint.is_some());
-            Arc::as_ptr(prompter.thinking_words.get().expect("they were made"))
+            Arc::as_ptr(prompter.thinking_marks().and_then(|known| known.words.get()).expect("they were made"))
         };
         assert_eq!(words(), words());
     }

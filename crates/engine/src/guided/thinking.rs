@@ -75,8 +75,8 @@ struct Behind {
     before: Vec<(Place, Taken)>,
 }
 
-/// What is known of a vocabulary's tokens beside these marks. All tokens are looked at to know it, so it is made once for
-/// all texts of a model.
+/// What is known of a vocabulary's tokens beside these marks. All tokens are looked at to know it, so it is made once
+/// for all texts of a model.
 pub struct ThinkingWords {
     tokenizer: Arc<Tokenizer>,
     marks: ThinkingMarks,

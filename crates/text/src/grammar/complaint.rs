@@ -132,8 +132,8 @@ mod tests {
         let said = |shown: &str, column: usize| {
             let marks = " ".repeat(INDENTED + column);
             let text = format!(
-                "at 1(8): invalid regex {shown:?} (in regex): regex parse error:\n    {shown}\n{marks}^\nerror: unclosed \
-                 group\n   1 | start: /{shown}/\n            ^"
+                "at 1(8): invalid regex {shown:?} (in regex): regex parse error:\n    {shown}\n{marks}^\nerror: \
+                 unclosed group\n   1 | start: /{shown}/\n            ^"
             );
             complaint(&text)
         };
