@@ -156,13 +156,12 @@ impl Grammar {
     /// these end texts.
     pub fn names(&self, tokens: &[Token]) -> Option<Token> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        let named = first.parser.grammar().lexer_spec().lexemes.iter().find_map(|lexeme| {
+        first.parser.grammar().lexer_spec().lexemes.iter().find_map(|lexeme| {
             let token = tokens.iter().find(|token| lexeme.contains_token(**token))?;
             let is_other = |token: Token| lexeme.contains_token(token) && !tokens.contains(&token);
             let has_others = (0..self.tables.len() as Token).any(is_other);
             (!has_others).then_some(*token)
-        });
-        named
+        })
     }
 
     /// A matcher at the beginning of a text.

@@ -99,6 +99,14 @@ pub(super) fn of_regex(expression: &str, found: String) -> String {
     format!("{why}{PLACE}{}", if told >= place { written } else { written + 1 })
 }
 
+/// A complaint about a schema, whose patterns are told in another syntax: without places in these.
+pub(super) fn of_schema(found: String) -> String {
+    match found.rsplit_once(PLACE) {
+        Some((why, place)) if place.parse::<usize>().is_ok() => why.to_string(),
+        _ => found,
+    }
+}
+
 /// The place with which a complaint begins, and what stands behind it.
 fn place(found: &str) -> Option<((usize, usize), &str)> {
     let (line, rest) = found.strip_prefix("at ").unwrap_or(found).split_once('(')?;

@@ -12,7 +12,7 @@ use llguidance::api::GrammarWithLexer;
 use serde_json::{Map, Value, json};
 
 use super::Tables;
-use super::complaint::expected;
+use super::complaint::{expected, of_schema};
 
 /// The keyword with which the library is told how to write JSON. A user's would change what is promised.
 const OPTIONS: &str = "x-guidance";
@@ -67,7 +67,7 @@ pub(crate) fn check(schema: &Value, place: &str, is_root: bool) -> Result<(), St
 
 /// The parser of a schema that is an object or a boolean.
 fn parsed(tables: &Tables, schema: &Value, flexible: bool) -> Result<TokenParser, String> {
-    super::parser(tables, GrammarWithLexer::from_json_schema(with_options(schema, flexible)))
+    super::parser(tables, GrammarWithLexer::from_json_schema(with_options(schema, flexible))).map_err(of_schema)
 }
 
 /// A schema that is an object or a boolean, with how its JSON is written.
