@@ -21,7 +21,7 @@ use foretoken_weights::whole::{self, TEXT_BYTES_MAX};
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
-use crate::opening::{Notices, open_generator};
+use crate::opening::{Notices, named_failure, open_generator};
 use crate::options::{ModelOptions, PromptCacheOptions, SamplingOptions, SpeculationOptions, TemplateOptions};
 use crate::output::{OutputOptions, refuse_stream};
 use crate::printing::{Marks, ShowDrafts, Stream, table};
@@ -332,7 +332,7 @@ impl Talk<'_> {
         for answer in answers {
             if let Some(failure) = &answer.failure {
                 self.unanswered += 1;
-                warn(format_args!("error: {failure}"));
+                warn(format_args!("error: {}", named_failure(failure)));
             }
             if answer.reason == Some(FinishReason::Context) {
                 let context = prompter.context;

@@ -15,7 +15,7 @@ use foretoken::{Answer, Generator, Promise, Request, Settings, Tenant, Token, To
 
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
-use crate::opening::{Notices, open_generator};
+use crate::opening::{Notices, named_failure, open_generator};
 use crate::options::{ModelOptions, SamplingOptions, SpeculationOptions};
 use crate::prompts::ListOptions;
 use crate::{report, values};
@@ -101,7 +101,10 @@ impl Check {
                     None => writeln!(out, "prompt {}: ok, {tokens} tokens in {passes} passes", number + 1)?,
                     Some(failure) => {
                         failed += 1;
-                        writeln!(out, "prompt {}: {tokens} tokens are the same, then: {failure}", number + 1)?;
+                        // The engine's own number is that of the place, prompt included.
+                        let counted = if failure.starts_with("token ") { ", counted with the prompt" } else { "" };
+                        let why = named_failure(failure);
+                        writeln!(out, "prompt {}: {tokens} tokens are the same, then{counted}: {why}", number + 1)?;
                     }
                 }
                 out.flush()?;

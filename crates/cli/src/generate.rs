@@ -178,7 +178,9 @@ impl Generate {
             }
             Ok(interrupts.go_on())
         })?;
-        if answers.iter().any(|answer| answer.failure.is_none()) {
+        // What is said of a text that failed stands on a line of its own.
+        let has_text = |answer: &Answer| answer.failure.is_none() || self.display_prompt || !answer.text.is_empty();
+        if answers.iter().any(has_text) {
             stream.text("\n")?;
         }
         for answer in &answers {

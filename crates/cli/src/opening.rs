@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use foretoken::generator::Choices;
-use foretoken::{Answer, Event, Generator, Settings};
+use foretoken::{Answer, Event, Generator, Message, Settings};
 use foretoken_kernels::Isa;
 
 use crate::clock;
@@ -64,7 +64,7 @@ fn tell_sampling_note(generator: &Generator) {
 
 fn tell_generator_notes(generator: &Generator) {
     // Folders may be named anything, and a note is one line.
-    let shown = |note: &foretoken::Message| on_one_line(&note.with_names(option));
+    let shown = |note: &Message| on_one_line(&note.with_names(option));
     generator.notes.iter().for_each(|note| say(format_args!("note: {}", shown(note))));
 }
 
@@ -94,14 +94,19 @@ impl Notices {
 /// The last of them, for the caller to tell; there is none if all is well.
 pub fn tell_failures(answers: &[Answer], n_best: usize) -> Result<(), Failure> {
     let line = |(i, answer): (usize, &Answer)| {
-        let message = answer.failure.as_ref()?;
-        Some(if answers.len() == n_best { message.clone() } else { format!("prompt {}: {message}", i / n_best + 1) })
+        let message = named_failure(answer.failure.as_ref()?);
+        Some(if answers.len() == n_best { message } else { format!("prompt {}: {message}", i / n_best + 1) })
     };
     let mut lines: Vec<String> = answers.iter().enumerate().filter_map(line).collect();
     lines.dedup();
     let Some(last) = lines.pop() else { return Ok(()) };
     lines.iter().for_each(|line| warn(format_args!("error: {line}")));
     Err(Failure::Other(last))
+}
+
+/// Why a text could not go on, in the names of options.
+pub fn named_failure(why: &str) -> String {
+    Message::of_failure(why).with_names(option)
 }
 
 /// What is said of a drafter that failed, in one line.

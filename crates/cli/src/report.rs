@@ -109,11 +109,14 @@ pub fn details(answers: &[Answer], names: &[String]) -> Vec<String> {
     let passes = format!("{} passes of the target ({:.2} tokens a pass)", stats.passes, stats.tokens_per_pass());
     let mut lines = vec![format!("{passes}, mean accepted length {:.2}", stats.mean_accepted_len())];
     if stats.forced > 0 {
-        let without = stats.asked_tokens_per_pass();
-        lines.push(format!(
-            "{} tokens forced: nothing else was possible ({without:.2} a pass without them)",
-            stats.forced
-        ));
+        // A pass may tell them all the same, where their log-probabilities are wanted.
+        let without = match stats.skipped {
+            0 => String::new(),
+            skipped => {
+                format!(", {skipped} without a pass ({:.2} a pass of the others)", stats.asked_tokens_per_pass())
+            }
+        };
+        lines.push(format!("{} tokens forced: nothing else was possible{without}", stats.forced));
     }
     lines.extend(drafters(&stats, names));
     if stats.prompt_tokens_shared > 0 {
@@ -172,6 +175,17 @@ mod tests {
     #[test]
     fn a_share_is_never_minus_nothing() {
         assert_eq!([0.0, -0.0, -0.001, 0.004, 0.625, 1.0].map(percent), ["0%", "0%", "0%", "0%", "63%", "100%"]);
+    }
+
+    #[test]
+    fn tokens_a_pass_are_told_without_those_that_took_none_where_there_are_any() {
+        let lines = |skipped: usize| {
+            let stats = Stats { emitted: 33, forced: 9, skipped, passes: 10, ..Stats::default() };
+            details(&[Answer { stats, ..Answer::default() }], &[]).remove(1)
+        };
+        assert_eq!(lines(0), "9 tokens forced: nothing else was possible");
+        let expected = "9 tokens forced: nothing else was possible, 8 without a pass (2.50 a pass of the others)";
+        assert_eq!(lines(8), expected);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use foretoken_speculation::{Constrained, Constraint, Ending, Token, TokenSet};
 use foretoken_text::{Allowed, Grammar, Matcher, Spelling};
 
 use crate::faults::{Fault, is_made};
-pub use thinking::guided_behind;
+pub use thinking::{ThinkingWords, guided_behind};
 
 /// What becomes of strings that a grammar leaves no choice about, as the tokens that usually spell them.
 #[derive(Clone, Debug, Default)]
@@ -129,6 +129,10 @@ impl Constraint for Guided {
 
     fn duplicate(&self) -> Box<dyn Constraint> {
         Box::new(self.copy())
+    }
+
+    fn name(&self) -> &'static str {
+        self.matcher.grammar().source().name()
     }
 
     fn failure(&self) -> Option<String> {

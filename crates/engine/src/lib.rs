@@ -43,7 +43,7 @@ mod weighing;
 
 pub use chance::Race;
 pub use clock::Clock;
-pub use guided::{Forcing, guided, guided_behind};
+pub use guided::{Forcing, ThinkingWords, guided, guided_behind};
 pub use meter::{CostRecord, DrafterTime, WidthTime};
 pub use output::{Drafted, Emitted, Event, FinishReason, Origin, Scored};
 pub use pages::{Adopted, Copied, Owner, Pages, SequencePages};

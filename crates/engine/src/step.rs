@@ -12,6 +12,7 @@ mod forced;
 mod news;
 mod saved;
 mod scores;
+mod stuck;
 
 use foretoken_model::{Batch, CacheEdit, Executor, ExecutorError, HiddenInput, Outputs, PageTable, Span};
 use foretoken_speculation::{
@@ -21,7 +22,7 @@ use foretoken_speculation::{
 use crate::clock::{Clock, SystemClock};
 use crate::drafting::Drafters;
 use crate::faults::{Fault, is_made};
-use crate::law::{NoLaw, possible_law, told};
+use crate::law::{possible_law, told};
 use crate::meter::{Made, Meter};
 use crate::output::{Emitted, Event, FinishReason, Origin};
 use crate::pages::{Owner, Pages};
@@ -32,7 +33,6 @@ use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::stats::StepTimes;
 use crate::weighing::Trials;
-use forced::refuses_what_it_allowed;
 use news::FirstRows;
 use saved::Wanted;
 pub use saved::{SavedPrefix, SavedRows};
@@ -345,15 +345,14 @@ impl Engine {
                 overlaps.extend(tree.laws_under(node).map(|(source, q)| (node, source, p.overlap(q))));
             }
             law.unwrap_or_else(|why| {
-                let failure = constraint.filter(|_| why == NoLaw::NoToken).and_then(|it| it.failure(&path));
-                impossible.push((node, why, failure));
+                impossible.push((node, stuck::why_no_law(why, &request.sampling, &context, vocabulary)));
                 Law::point(0)
             })
         };
         let start = sequence.place_of_noise() as u64;
         let pass = Pass { seed: request.seed, request: sequence.number, start };
         let mut verdict = verify(tree, &mut law, request.promise, pass, chance);
-        let failed = cut_at_impossible(&mut verdict, &impossible);
+        let failed = stuck::cut_at_impossible(&mut verdict, &impossible);
 
         let moved = close_ranks(executor, sequence.pages.tables(), &verdict.path, old_len);
         let outputs = executor.outputs();
@@ -363,7 +362,7 @@ impl Engine {
         sequence.set_cached(old_len + kept);
         pages.commit(&mut sequence.pages, &sequence.tokens[..old_len + kept]);
         let refused = !sequence.constraint_goes_on(old_len);
-        end_if_stuck(sequence, failed, refused, moved);
+        stuck::end_if_stuck(sequence, failed, refused, moved);
         // Where a token was chosen that was written: block verification asks for laws beyond, and an end may come
         // before.
         let places = &verdict.path[..emitted.len().saturating_sub(1).min(verdict.path.len())];
@@ -398,53 +397,6 @@ fn close_ranks(
     }
     let from: Vec<usize> = path.iter().map(|node| old_len + node.index()).collect();
     executor.rows(CacheEdit::Move { tables, from: &from, to: old_len })
-}
-
-/// Ends a sequence, if it has not ended, that cannot go on: no token was possible next, its constraint refuses what was
-/// written, or its accepted rows could not be moved. What was verified is written all the same.
-fn end_if_stuck(
-    sequence: &mut Sequence,
-    impossible: Option<(NoLaw, Option<String>)>,
-    refused: bool,
-    moved: Result<(), ExecutorError>,
-) {
-    let position = sequence.tokens.len();
-    let reason = match (impossible, moved) {
-        (Some((NoLaw::NotNumbers, _)), _) => not_numbers(position),
-        (Some((NoLaw::NoToken, Some(why))), _) => {
-            format!("token {position}: expected a possible one, found none: the constraint failed: {why}")
-        }
-        (Some((NoLaw::NoToken, None)), _) => format!(
-            "token {position}: expected a possible one, found none: all logits are minus infinity, or all tokens are \
-             banned or forbidden"
-        ),
-        (None, Err(error)) => error.to_string(),
-        (None, Ok(())) if refused => refuses_what_it_allowed(position),
-        (None, Ok(())) => return,
-    };
-    sequence.finished.get_or_insert(FinishReason::Failed(reason));
-}
-
-/// What is said where the logits of the token at this position are no numbers.
-fn not_numbers(position: usize) -> String {
-    format!("token {position}: expected logits that are numbers, found NaN: the model's weights cannot be right")
-}
-
-/// Cuts a verdict before the first token that was chosen where there was no law. Why there was none.
-///
-/// Laws of such places only let verification come to its end; what plain decoding would have written before stands.
-fn cut_at_impossible(
-    verdict: &mut Verdict,
-    impossible: &[(Option<NodeId>, NoLaw, Option<String>)],
-) -> Option<(NoLaw, Option<String>)> {
-    let chosen_at = std::iter::once(None).chain(verdict.path.iter().copied().map(Some));
-    let at = |node: Option<NodeId>| impossible.iter().find(|(at, ..)| *at == node);
-    let why = |node: Option<NodeId>| at(node).map(|(_, why, failure)| (*why, failure.clone()));
-    let (cut, why) = chosen_at.enumerate().find_map(|(i, node)| Some((i, why(node)?)))?;
-    verdict.path.truncate(cut);
-    verdict.tokens.truncate(cut);
-    verdict.probabilities.truncate(cut);
-    Some(why)
 }
 
 /// Appends the chosen tokens until one of them ends the sequence. `forced`: the places where nothing was to choose.

@@ -25,6 +25,9 @@ enum Part {
     Setting(&'static str),
 }
 
+/// The settings that a text may fail by: those of its form, and what contradicts one.
+const FAILING: [&str; 6] = ["json_schema", "regex", "grammar", "choices", "tools", "tokens_min"];
+
 impl Message {
     /// A message that begins with the name of a setting.
     pub fn setting(name: &'static str) -> Self {
@@ -34,6 +37,24 @@ impl Message {
     /// A message that begins with words.
     pub fn words(words: impl Into<String>) -> Self {
         Self::default().and(words)
+    }
+
+    /// Why a text could not go on ([`FinishReason::Failed`](foretoken_engine::FinishReason::Failed)), where the reason
+    /// is a setting with its name.
+    pub fn of_failure(why: &str) -> Self {
+        let setting = why.split_once(": ").and_then(|(name, _)| FAILING.into_iter().find(|setting| *setting == name));
+        match setting {
+            Some(setting) => Self::setting(setting).and(&why[setting.len()..]),
+            None => Self::words(why),
+        }
+    }
+
+    /// The setting that the message begins with.
+    pub fn begins_with(&self) -> Option<&'static str> {
+        match self.0.first() {
+            Some(Part::Setting(setting)) => Some(setting),
+            _ => None,
+        }
     }
 
     /// The message with more words.

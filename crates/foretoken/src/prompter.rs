@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use foretoken_engine::{BudgetKind, Forcing, Order, Request, guided, guided_behind};
+use foretoken_engine::{BudgetKind, Forcing, Order, Request, ThinkingWords, guided, guided_behind};
 use foretoken_speculation::{DraftSettings, Promise, Token};
 use foretoken_text::{
     ChatInput, ChatTemplate, Grammar, Json, Spelling, TextError, Thinking, ThinkingMarks, Tokenizer, Transcript,
@@ -16,7 +16,7 @@ use foretoken_text::{
 use crate::error::Message;
 use crate::models::Opened;
 use crate::prompts::{Prompt, text_tokens};
-use crate::settings::{DecidedSampling, GrammarForcing, SamplingSettings, SpeculationSettings};
+use crate::settings::{DecidedSampling, GrammarForcing, SamplingSettings, SpeculationSettings, check_ends};
 use crate::spec_type::{DrafterKind, DrafterSpec, SpecType};
 use crate::{Error, n_best};
 
@@ -44,8 +44,17 @@ pub struct Prompter {
     pub(crate) template: OnceLock<Result<Option<ChatTemplate>, Error>>,
     /// How the target's vocabulary spells what a form foresees, made for the first request that has one.
     pub(crate) spelling: OnceLock<Option<Arc<Spelling>>>,
-    /// The marks around what the model thinks, and those of them that are special tokens.
-    pub(crate) thinking: OnceLock<Option<(ThinkingMarks, Arc<[Token]>)>>,
+    /// The marks around what the model thinks, if it does.
+    pub(crate) thinking: OnceLock<Option<MarksOfModel>>,
+}
+
+/// The marks around what a model thinks.
+pub(crate) struct MarksOfModel {
+    marks: ThinkingMarks,
+    /// Those of them that are special tokens.
+    shown: Arc<[Token]>,
+    /// The vocabulary beside them, made for the first request that may think and has a form.
+    words: OnceLock<Arc<ThinkingWords>>,
 }
 
 /// The drafters of one way of drafting.
@@ -150,13 +159,18 @@ impl Prompter {
         }
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
+            if let Some(grammar) = &decided.grammar {
+                check_ends(grammar, tokenizer, tokenizer.turn_end_tokens())?;
+            }
             self.constrain(&mut request, decided);
         }
-        if let (Some((marks, thinking)), Some(tokenizer)) = (self.thinking(input, &request.prompt), &self.tokenizer) {
-            request.shown_special = self.thinking_marks().map(|(_, shown)| Arc::clone(shown)).unwrap_or_default();
+        let thinking = self.thinking(input, &request.prompt).zip(self.thinking_marks());
+        if let (Some(((marks, thinking), known)), Some(tokenizer)) = (thinking, &self.tokenizer) {
+            request.shown_special = Arc::clone(&known.shown);
             let behind = |grammar: &Arc<Grammar>| {
                 let (ends, forcing) = (&request.sampling.end_tokens, self.forcing(decided));
-                guided_behind(grammar, ends, forcing, tokenizer, (marks, thinking))
+                let words = known.words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, marks)));
+                guided_behind(grammar, ends, forcing, words, thinking)
             };
             request.constraint = decided.grammar.as_ref().map(behind);
         }
@@ -168,7 +182,7 @@ impl Prompter {
     pub fn thinking(&self, input: &ChatInput, prompt: &[Token]) -> Option<(ThinkingMarks, Thinking)> {
         /// More tokens than a mark has.
         const TAIL: usize = 48;
-        let (tokenizer, (marks, _)) = (self.tokenizer.as_deref()?, self.thinking_marks()?);
+        let (tokenizer, marks) = (self.tokenizer.as_deref()?, &self.thinking_marks()?.marks);
         let said = input.messages.last().and_then(|message| message.content());
         if let (true, Some(said)) = (input.continue_final_message, said.filter(|said| !said.trim().is_empty())) {
             return Some((*marks, marks.within(&said)));
@@ -186,12 +200,12 @@ impl Prompter {
         ))
     }
 
-    /// The marks of the chat template, and those of them that are special tokens.
-    fn thinking_marks(&self) -> Option<&(ThinkingMarks, Arc<[Token]>)> {
+    /// The marks of the chat template.
+    fn thinking_marks(&self) -> Option<&MarksOfModel> {
         let found = self.thinking.get_or_init(|| {
             let marks = ThinkingMarks::of_template(self.chat_template().ok()?)?;
             let special = self.tokenizer.as_ref().map(|tokenizer| tokenizer.special_tokens(&marks.shown()));
-            Some((marks, special.unwrap_or_default().into()))
+            Some(MarksOfModel { marks, shown: special.unwrap_or_default().into(), words: OnceLock::new() })
         });
         found.as_ref()
     }
@@ -376,6 +390,22 @@ mod tests {
 
     use super::*;
     use crate::{Generator, Settings};
+
+    #[test]
+    fn a_vocabulary_is_looked_through_once_for_all_texts_that_think() {
+        let mut settings = Settings::default();
+        settings.model.chat_template = Some("{# </think> #}{{ messages[0].content }}".to_string());
+        let prompter = Arc::clone(&Generator::open(&settings).expect("the demo model opens").prompter);
+        settings.sampling.guided.choices = vec!["yes".to_string()];
+        let decided = prompter.decide(&settings.sampling).expect("a good form");
+        let messages = [ChatMessage::new("user", "why?")];
+        let words = || {
+            let request = prompter.chat(&ChatInput::new(&messages, true), &decided).expect("it can be asked");
+            assert!(request.constraint.is_some());
+            Arc::as_ptr(prompter.thinking_marks().and_then(|known| known.words.get()).expect("they were made"))
+        };
+        assert_eq!(words(), words());
+    }
 
     #[test]
     fn states_are_kept_before_an_answer_where_there_are_any() {

@@ -19,6 +19,7 @@ pub use drafters::{
     DrafterSettings, JacobiSettings, LlmaSettings, LookupSettings, MemorySettings, NgramSettings, SuffixSettings,
     TrieSettings,
 };
+pub(crate) use guided::check_ends;
 pub use guided::{GrammarForcing, GuidedSettings};
 pub use model::ModelSettings;
 pub use sampling::{DecidedSampling, FromModel, Limit, SamplingSettings, logit_bias};

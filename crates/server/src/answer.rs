@@ -206,10 +206,20 @@ struct ChoiceJson {
     logprobs: Option<Box<RawValue>>,
 }
 
+/// What is told of the calls in an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CallsTold {
+    /// There are some.
+    some: bool,
+    /// The last that had to come was cut, and is not told.
+    is_cut: bool,
+}
+
 /// Why a text ended, in OpenAI's words. A cut text ended as one that reached its length.
-fn finish_reason(reason: &FinishReason, has_calls: bool) -> &'static str {
+fn finish_reason(reason: &FinishReason, calls: CallsTold) -> &'static str {
     match report::finish_reason(Some(reason)) {
-        "stop" if has_calls => "tool_calls",
+        "stop" if calls.is_cut => "length",
+        "stop" if calls.some => "tool_calls",
         "stop" => "stop",
         _ => "length",
     }

@@ -128,10 +128,15 @@ impl Ask {
 
     /// Decides the law.
     pub(crate) fn decide(&self, prompter: &Prompter) -> Result<DecidedSampling, ApiError> {
-        prompter.decide(&self.sampling).map_err(|error| {
-            let error = ApiError::of(&error);
-            self.guided.as_ref().map_or(error.clone(), |guided| guided.named(error))
-        })
+        prompter.decide(&self.sampling).map_err(|error| self.named(ApiError::of(&error)))
+    }
+
+    /// What was said of the form that the answer has to have, of the field that asks for it.
+    pub(crate) fn named(&self, error: ApiError) -> ApiError {
+        match &self.guided {
+            Some(guided) => guided.named(error),
+            None => error,
+        }
     }
 
     /// Completes a request that has its prompt and its law.

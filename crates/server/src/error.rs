@@ -6,7 +6,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use foretoken::line::line;
-use foretoken::{Error, RequestError};
+use foretoken::{Error, Message, RequestError};
 use serde_json::{Value, json};
 
 /// A request that is not answered.
@@ -144,6 +144,16 @@ impl ApiError {
                 let is_field = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_.".contains(c));
                 Self { param: is_field.then_some(name), ..Self::bad(message) }
             }
+        }
+    }
+
+    /// Why a text could not go on: the field that is the reason, where one is; a bug of ours, or of the model, where
+    /// none is.
+    pub(crate) fn of_failure(why: &str) -> Self {
+        let message = Message::of_failure(why);
+        match message.begins_with() {
+            Some(_) => Self::of(&Error::Setting(message)),
+            None => Self::bug(why),
         }
     }
 

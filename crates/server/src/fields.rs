@@ -223,6 +223,20 @@ impl Fields {
         self.fields.into_iter()
     }
 
+    /// Refuses what nobody took of the fields whose names begin so, where it asks for something.
+    pub(crate) fn refuse_others(&self, begin: &str, expected: &str) -> Result<(), ApiError> {
+        let asks = |(name, value): &(&String, &Box<RawValue>)| {
+            name.starts_with(begin) && !matches!(value.get(), "null" | "false")
+        };
+        match self.fields.iter().find(asks) {
+            Some((name, value)) => {
+                let found = shown(value.get());
+                Err(ApiError::unsupported(&self.name(name), format!("expected {expected}, found {found}")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The names of all fields that nobody took.
     pub(crate) fn unknown(&self) -> Vec<String> {
         self.fields.keys().map(|name| self.name(name)).collect()

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use foretoken::{Event, FinishReason, Listener, Request, RequestError, SequenceId, Submitted, Tenant, Token};
+use foretoken::{Event, FinishReason, Listener, Message, Request, RequestError, SequenceId, Submitted, Tenant, Token};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -169,7 +169,11 @@ impl Run {
             Event::Finished { reason, .. } => {
                 self.open.remove(&sequence);
                 if let FinishReason::Failed(why) = reason {
-                    tracing::error!(id = self.id, why, "a text failed");
+                    match Message::of_failure(why).begins_with() {
+                        // Whoever asked for it is told.
+                        Some(setting) => tracing::debug!(id = self.id, setting, "a text could not go on"),
+                        None => tracing::error!(id = self.id, why, "a text failed"),
+                    }
                 } else if let Some((prompt, text)) = asked.kept.take().filter(|(_, text)| !text.is_empty()) {
                     self.app.keep(asked.tenant, prompt, text);
                 }

@@ -11,7 +11,9 @@ mod register;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foretoken_engine::{BudgetKind, Emitted, Engine, Event, Forcing, Race, Request, SequenceId, guided, guided_behind};
+use foretoken_engine::{
+    BudgetKind, Emitted, Engine, Event, Forcing, Race, Request, SequenceId, ThinkingWords, guided, guided_behind,
+};
 use foretoken_model::Executor;
 use foretoken_speculation::costs::Curve;
 use foretoken_speculation::{Chance, Constrained, Costs, DrafterCosts, Promise, Sampling, Token, log_probability};
@@ -164,7 +166,8 @@ fn constraint(case: &Case) -> Option<Constrained> {
         Form::Behind(expression) => {
             let (grammar, tokenizer) = (grammar(case, expression), vocabulary::target(case.target.1));
             let (ends, forcing) = (&case.sampling.end_tokens, foreseen(case));
-            Some(guided_behind(&grammar, ends, forcing, &tokenizer, (MARKS, Thinking::Possible)))
+            let words = Arc::new(ThinkingWords::new(&tokenizer, MARKS));
+            Some(guided_behind(&grammar, ends, forcing, &words, Thinking::Possible))
         }
     }
 }

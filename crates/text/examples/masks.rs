@@ -9,8 +9,8 @@
 //! walked along a text that is drawn from its own masks.
 //!
 //! Each form is walked along a text that it has, in the vocabulary's own tokens, with a matcher that is new each time;
-//! at every place the mask is made and laid on a row of logits, and each token is taken back once, as drafts are, so
-//! that no mask is one that was made before. The first walk of a form meets all that its lexer has
+//! at every place the mask is made, and each token is taken back once, as drafts are, so that no mask is one that was
+//! made before. The first walk of a form meets all that its lexer has
 //! not seen yet, as a request does; ten walks are taken. The tables of the vocabulary are printed for themselves.
 
 use std::path::Path;
@@ -60,8 +60,7 @@ fn schemas(tokenizer: &Tokenizer, folder: &str) -> Result<(), Box<dyn std::error
     }
     files.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
     files.sort();
-    let (mut starts, mut again, mut masks, mut row) =
-        (Vec::new(), Vec::new(), Vec::new(), vec![0.0f32; tokenizer.vocabulary_len()]);
+    let (mut starts, mut again, mut masks) = (Vec::new(), Vec::new(), Vec::new());
     let (mut refused, mut dice) = (0, 1u64);
     for file in files.iter().step_by(files.len().div_ceil(SCHEMAS).max(1)) {
         let source = GrammarSource::JsonSchema { schema: std::fs::read_to_string(file)?, flexible: false };
@@ -76,16 +75,15 @@ fn schemas(tokenizer: &Tokenizer, folder: &str) -> Result<(), Box<dyn std::error
         again.push(started.elapsed().as_secs_f64() * 1e3);
         let mut matcher = grammar.matcher();
         for _ in 0..TOKENS {
-            row.fill(0.0);
             let started = Instant::now();
-            matcher.allowed()?.mask(&mut row);
+            let mask = matcher.allowed()?;
             masks.push(started.elapsed().as_secs_f64() * 1e6);
-            let allowed: Vec<usize> = (0..row.len()).filter(|token| row[*token] == 0.0).collect();
+            let allowed: Vec<u32> = (0..tokenizer.vocabulary_len() as u32).filter(|token| mask.has(*token)).collect();
             if allowed.is_empty() {
                 break;
             }
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let token = allowed[(dice >> 33) as usize % allowed.len()] as u32;
+            let token = allowed[(dice >> 33) as usize % allowed.len()];
             // As where a draft was refused: the library's last mask is of no use.
             assert!(matcher.accept(token), "a token of the mask");
             matcher.roll_back(1);
@@ -153,7 +151,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             let grammar = Grammar::compile(&tokenizer, source)?;
             let tokens = tokenizer.encode_plain(text)?;
-            let mut row = vec![0.0f32; tokenizer.vocabulary_len()];
             let (mut copies, mut masks, mut steps, mut backs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             for _ in 0..10 {
                 let started = Instant::now();
@@ -161,7 +158,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 copies.push(started.elapsed().as_secs_f64() * 1e6);
                 for token in &tokens {
                     let started = Instant::now();
-                    matcher.allowed()?.mask(&mut row);
+                    matcher.allowed()?;
                     masks.push(started.elapsed().as_secs_f64() * 1e6);
                     let started = Instant::now();
                     assert!(matcher.accept(*token), "{name}: token {token}");

@@ -15,6 +15,7 @@
 //! each mask, and what it panics at is an error. Left out: which tokens end a text (a grammar says only that it may
 //! end), and what becomes of a text that is cut before.
 
+mod complaint;
 mod gbnf;
 mod lark;
 mod limits;
@@ -32,7 +33,8 @@ use llguidance::TokenParser;
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 
 use crate::caught::caught;
-use crate::{TextError, Tokenizer};
+use crate::{TextError, Token, Tokenizer};
+use complaint::{complaint, expected, of_ours, of_regex};
 use limits::Limits;
 pub use matcher::{Allowed, Matcher};
 use parser::Parser;
@@ -140,12 +142,30 @@ impl Grammar {
         let first = rehearsal::rehearsed(first, &tables);
         let limits = Limits::new(first.taken());
         let grammar = Arc::new(Grammar { source: source.clone(), first: Mutex::new(first), limits, tables });
+        grammar.matcher().ask_behind_beginning().map_err(refuse)?;
         let mut known = known();
         if known.len() == KNOWN_MAX {
             known.remove(0);
         }
         known.push(Arc::clone(&grammar));
         Ok(grammar)
+    }
+
+    /// What it was compiled from.
+    pub fn source(&self) -> &GrammarSource {
+        &self.source
+    }
+
+    /// Of these tokens one that the form names, where no other may stand in its place: no text can have it there if
+    /// these end texts.
+    pub fn names(&self, tokens: &[Token]) -> Option<Token> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.library_grammar().lexer_spec().lexemes.iter().find_map(|lexeme| {
+            let token = tokens.iter().find(|token| lexeme.contains_token(**token))?;
+            let is_other = |token: Token| lexeme.contains_token(token) && !tokens.contains(&token);
+            let has_others = (0..self.tables.len() as Token).any(is_other);
+            (!has_others).then_some(*token)
+        })
     }
 
     /// A matcher at the beginning of a text.
@@ -174,26 +194,22 @@ impl fmt::Debug for Grammar {
 
 /// The parser of a source, or what is wrong with it.
 fn compiled(tables: &Tables, source: &GrammarSource) -> Result<TokenParser, String> {
-    let parser = |grammar: GrammarWithLexer| {
-        let said = |found: String| format!("expected what can be understood, found: {found}");
-        parser(tables, grammar).map_err(|found| if found.starts_with("expected ") { found } else { said(found) })
-    };
+    let understood = |found: String| expected("what can be understood", found);
     match source {
         GrammarSource::JsonSchema { schema, flexible } => schema::compiled(tables, schema, *flexible),
-        GrammarSource::Regex(expression) => parser(GrammarWithLexer::from_regex(expression)),
-        GrammarSource::Lark(text) => {
-            lark::check(text)?;
-            parser(GrammarWithLexer::from_lark(text.clone()))
-        }
+        GrammarSource::Regex(expression) => parser(tables, GrammarWithLexer::from_regex(expression))
+            .map_err(|found| expected("an expression that can be kept to", of_regex(expression, found))),
+        GrammarSource::Lark(text) => lark::compiled(tables, text),
         // Ours, with the options of JSON that others may not give.
-        GrammarSource::ToolCalls(text) => parser(GrammarWithLexer::from_lark(text.clone())),
-        GrammarSource::Gbnf(text) => parser(gbnf::grammar(text)?),
+        GrammarSource::ToolCalls(text) => parser(tables, GrammarWithLexer::from_lark(text.clone()))
+            .map_err(|found| expected("functions whose calls can be held to a form", of_ours(found))),
+        GrammarSource::Gbnf(text) => parser(tables, gbnf::grammar(text)?).map_err(|found| understood(of_ours(found))),
         GrammarSource::Choices(choices) => {
             if choices.is_empty() || choices.iter().any(String::is_empty) {
                 return Err("expected at least one choice, none of them empty, found fewer".to_string());
             }
             let choices: Vec<String> = choices.iter().map(|choice| literal(choice)).collect();
-            parser(GrammarWithLexer::from_regex(&choices.join("|")))
+            parser(tables, GrammarWithLexer::from_regex(&choices.join("|"))).map_err(|found| understood(of_ours(found)))
         }
     }
 }
@@ -207,11 +223,6 @@ fn parser(tables: &Tables, grammar: GrammarWithLexer) -> Result<TokenParser, Str
         return Err("expected a form that a text can have, found rules that never come to an end".to_string());
     }
     Ok(parser)
-}
-
-/// What the library says, without its traces.
-fn complaint(error: &str) -> String {
-    error.split("\n<").next().unwrap_or_default().to_string()
 }
 
 /// The regular expression of a text.

@@ -76,6 +76,19 @@ fn forms_that_cannot_be_are_refused_by_their_option() {
 }
 
 #[test]
+fn what_a_form_leaves_no_text_for_is_said_of_its_option_on_a_line_of_its_own() {
+    let line = ["generate", "the little dog", "-s", "7", "--choice", "aa", "--choice", "bb", "--min-tokens", "9"];
+    let found = run(&line);
+    assert!(["aa\n", "bb\n"].contains(&found.out.as_str()) && found.code == 1, "{:?} {}", found.out, found.err);
+    let expected = "error: --min-tokens: expected at most ";
+    assert!(found.err.lines().any(|line| line.starts_with(expected)), "{}", found.err);
+    let found = run(&["generate", "the little dog", "--grammar", "start: \"a\" <|endoftext|> \"b\""]);
+    let expected =
+        "--grammar: expected no token that ends a text, for it may end where its form does, found <|endoftext|>";
+    assert!(found.err.contains(expected) && found.code != 0, "{}", found.err);
+}
+
+#[test]
 fn a_chat_answers_in_the_form() {
     let line = ["chat", "-s", "7", "--choice", "yes", "--choice", "no"];
     let out = run_with(&line, &[], "is the dog red?\nis the cat red?\n").ok();

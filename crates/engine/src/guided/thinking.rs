@@ -19,14 +19,14 @@ use super::{Forcing, Guided};
 /// White space between the mark and the answer, in bytes: two line ends of any kind.
 const GAP_MAX: usize = 4;
 
-/// The constraint of a text that may think, between these marks, before it has the form of this grammar. `end_tokens`
-/// and `forcing` as of [`guided`](super::guided).
+/// The constraint of a text that may think, between the marks of these words, before it has the form of this grammar.
+/// `end_tokens` and `forcing` as of [`guided`](super::guided).
 pub fn guided_behind(
     grammar: &Arc<Grammar>,
     end_tokens: &[Token],
     forcing: Forcing,
-    tokenizer: &Arc<Tokenizer>,
-    (marks, thinking): (ThinkingMarks, Thinking),
+    words: &Arc<ThinkingWords>,
+    thinking: Thinking,
 ) -> Constrained {
     if thinking == Thinking::Ended {
         return super::guided(grammar, end_tokens, forcing);
@@ -34,7 +34,7 @@ pub fn guided_behind(
     let guided = || Guided::new(grammar, end_tokens, forcing.clone());
     let is_begun = thinking == Thinking::Begun;
     Constrained::new(Box::new(Behind {
-        words: Arc::new(Words::new(tokenizer, marks)),
+        words: Arc::clone(words),
         at_once: (!is_begun).then(guided),
         behind: guided(),
         place: if is_begun { Place::Thoughts(0) } else { Place::First { opened: 0, at_once: true } },
@@ -66,7 +66,7 @@ enum Taken {
 }
 
 struct Behind {
-    words: Arc<Words>,
+    words: Arc<ThinkingWords>,
     /// The answer that is one from the beginning on.
     at_once: Option<Guided>,
     behind: Guided,
@@ -75,8 +75,9 @@ struct Behind {
     before: Vec<(Place, Taken)>,
 }
 
-/// What is known of a vocabulary's tokens.
-struct Words {
+/// What is known of a vocabulary's tokens beside these marks. All tokens are looked at to know it, so it is made once
+/// for all texts of a model.
+pub struct ThinkingWords {
     tokenizer: Arc<Tokenizer>,
     marks: ThinkingMarks,
     /// Special tokens that are shown: the marks.
@@ -89,8 +90,9 @@ struct Words {
     opening: Vec<Token>,
 }
 
-impl Words {
-    fn new(tokenizer: &Arc<Tokenizer>, marks: ThinkingMarks) -> Self {
+impl ThinkingWords {
+    /// That of a tokenizer's vocabulary.
+    pub fn new(tokenizer: &Arc<Tokenizer>, marks: ThinkingMarks) -> Self {
         let shown = tokenizer.special_tokens(&marks.shown());
         let mut words = Self {
             tokenizer: Arc::clone(tokenizer),
@@ -274,6 +276,10 @@ impl Constraint for Behind {
         })
     }
 
+    fn name(&self) -> &'static str {
+        self.behind.name()
+    }
+
     fn failure(&self) -> Option<String> {
         match self.place {
             Place::First { .. } | Place::AtOnce => self.at_once.as_ref().and_then(Guided::failure),
@@ -315,7 +321,7 @@ mod tests {
         let tokenizer = tokenizer(is_special);
         let grammar = Grammar::compile(&tokenizer, &GrammarSource::Regex(form.into())).expect("a good one");
         let marks = ThinkingMarks::of_source("</think>").expect("it is one");
-        guided_behind(&grammar, &[END], Forcing::None, &tokenizer, (marks, thinking))
+        guided_behind(&grammar, &[END], Forcing::None, &Arc::new(ThinkingWords::new(&tokenizer, marks)), thinking)
     }
 
     /// The words that may follow these.

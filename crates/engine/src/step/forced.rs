@@ -13,17 +13,13 @@
 
 use foretoken_speculation::{Context, Token};
 
+use super::stuck::refuses_what_it_allowed;
 use crate::faults::{Fault, is_made};
 use crate::output::{Emitted, FinishReason, Origin};
 use crate::sequence::{PENDING_MAX, Phase, Sequence};
 
 /// Tokens that are written at once: so long nobody else is heard. What is forced behind them is asked for.
 const FORCED_MAX: usize = 256;
-
-/// What is said where a constraint refuses a token at this position that it allowed before.
-pub(super) fn refuses_what_it_allowed(position: usize) -> String {
-    format!("token {position}: expected a constraint that goes on, found one that refuses what it allowed")
-}
 
 impl Sequence {
     /// Writes tokens while only one is possible, and appends them to `emitted`. `vocabulary`: tokens there are.

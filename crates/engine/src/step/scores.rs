@@ -7,7 +7,8 @@
 //!
 //! Left out: how many such rows a pass may have (`scheduler`).
 
-use super::{Engine, not_numbers};
+use super::Engine;
+use super::stuck::not_numbers;
 use crate::law::told;
 use crate::output::{Event, FinishReason, Scored};
 use crate::scheduler::Scheduled;

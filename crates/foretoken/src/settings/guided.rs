@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use foretoken_speculation::Sampling;
+use foretoken_speculation::{Sampling, Token};
 use foretoken_text::{Grammar, GrammarSource, TextError, Tokenizer};
 use serde::{Deserialize, Serialize};
 
@@ -91,11 +91,21 @@ impl GuidedSettings {
             return Err(Error::Setting(expected.and_setting("ignore_eos").and(", or a model without any)")));
         }
         match Grammar::compile(tokenizer, &source) {
-            Ok(grammar) => Ok(Some(grammar)),
+            Ok(grammar) => check_ends(&grammar, tokenizer, &sampling.end_tokens).map(|()| Some(grammar)),
             Err(TextError::Grammar { found, .. }) => refuse(format!(": {found}")),
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Refuses a form that names a token by which texts end: behind it there is no more text. `ends`: these tokens.
+pub(crate) fn check_ends(grammar: &Grammar, tokenizer: &Tokenizer, ends: &[Token]) -> Result<(), Error> {
+    // Calls may have such a mark behind them, which is then the end.
+    let is_ours = matches!(grammar.source(), GrammarSource::ToolCalls(_));
+    let Some(end) = grammar.names(ends).filter(|_| !is_ours) else { return Ok(()) };
+    let spelt = String::from_utf8_lossy(tokenizer.token_bytes(end)).into_owned();
+    let expected = format!(": expected no token that ends a text, for it may end where its form does, found {spelt}");
+    Err(Error::Setting(Message::setting(grammar.source().name()).and(expected)))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 
 use super::log_probabilities::{Told, of_chat, of_completion};
 use super::whole::{failed, never_begun};
-use super::{ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
+use super::{CallsTold, ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::chat::parted;
 use crate::ask::completion::CompletionAsk;
 use crate::run::{Next, Run};
@@ -237,15 +237,20 @@ impl Stream {
         if let Some(mut reader) = self.choices[number].thinking.take() {
             self.tell_parted(number, reader.finish(), Map::new(), None);
         }
+        let mut is_cut = false;
         if let Some(mut reader) = self.choices[number].reader.take() {
             let (text, calls) = parted(reader.finish());
-            if !text.is_empty() {
+            let is_forced = matches!(&self.head.kind, Kind::Chat(chat) if chat.forces_calls());
+            // Half of a call that had to come is no text.
+            is_cut = is_forced && !text.trim().is_empty();
+            if !text.is_empty() && !is_cut {
                 self.say(number, json!({ "content": text }), Map::new(), None);
             }
             self.call(number, &calls);
         }
         if let FinishReason::Failed(why) = reason {
-            self.ready.push_back(format!("data: {}\n\n", failed(why, self.run.asked()[number].forbids).object()));
+            let error = failed(&self.head, why, self.run.asked()[number].forbids);
+            self.ready.push_back(format!("data: {}\n\n", error.object()));
             return;
         }
         let choice = &self.choices[number];
@@ -257,7 +262,8 @@ impl Stream {
             return;
         }
         let mut extras = Map::new();
-        extras.insert("finish_reason".into(), json!(finish_reason(reason, choice.calls > 0)));
+        extras
+            .insert("finish_reason".into(), json!(finish_reason(reason, CallsTold { some: choice.calls > 0, is_cut })));
         extras.insert("seed".into(), json!(self.run.asked()[number].seed));
         if let (Some(cut), FinishReason::Cancelled) = (self.run.cut(), reason) {
             extras.insert("cut_by".into(), json!(cut.name()));

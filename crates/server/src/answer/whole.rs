@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::log_probabilities::{Told, of_chat, of_completion};
 use super::stream::echoed;
-use super::{ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
+use super::{CallsTold, ChoiceJson, Head, Kind, call_object, finish_reason, provenance};
 use crate::ask::chat::{ChatAsk, parted};
 use crate::error::ApiError;
 use crate::run::{Asked, Cut, Next, Run};
@@ -36,7 +36,7 @@ pub(crate) async fn tell(head: Head, mut run: Run) -> Result<String, ApiError> {
     }
     let why = |heard: &Heard| heard.answer.failure.clone();
     if let (Some(why), true) = (all.iter().find_map(why), all.iter().all(|heard| heard.answer.failure.is_some())) {
-        return Err(failed(&why, run.asked()[0].forbids));
+        return Err(failed(&head, &why, run.asked()[0].forbids));
     }
     if let (Some(cut), true) = (run.cut(), all.iter().all(|heard| heard.answer.emitted.is_empty())) {
         return Err(never_begun(&head, cut));
@@ -71,9 +71,12 @@ fn object(head: &Head, run: &Run, all: &[Heard], stats: &[Stats]) -> String {
 }
 
 /// Why a text could not go on, to who asked for it. `forbids`: whether the request itself forbids tokens.
-pub(super) fn failed(why: &str, forbids: bool) -> ApiError {
+pub(super) fn failed(head: &Head, why: &str, forbids: bool) -> ApiError {
     // The engine says so where no token was left, which is then the request's doing.
-    if forbids && why.starts_with("token ") { ApiError::field("logit_bias", why) } else { ApiError::bug(why) }
+    match forbids && why.starts_with("token ") {
+        true => ApiError::field("logit_bias", why),
+        false => head.kind.ask().named(ApiError::of_failure(why)),
+    }
 }
 
 /// Why nothing was written: whoever asked may ask again.
@@ -107,15 +110,15 @@ fn choice(head: &Head, run: &Run, (prompt, asked): (usize, &Asked), index: usize
     let mut logprobs = None;
     match &head.kind {
         Kind::Chat(chat) => {
-            let (message, has_calls) = message(head, chat, index, &answer.text);
+            let (message, calls) = message(head, chat, index, &answer.text);
             fields["message"] = message;
-            fields["finish_reason"] = json!(finish_reason(reason, has_calls));
+            fields["finish_reason"] = json!(finish_reason(reason, calls));
             logprobs = wants.then(|| of_chat(written, prompter));
         }
         Kind::Completion(completion) => {
             let echo = completion.echo.then(|| echoed(completion, prompt, prompter));
             fields["text"] = json!(echo.unwrap_or_default() + &answer.text);
-            fields["finish_reason"] = json!(finish_reason(reason, false));
+            fields["finish_reason"] = json!(finish_reason(reason, CallsTold::default()));
             if wants {
                 let told = answer.scored.iter().map(Told::scored).chain(written);
                 logprobs = Some(of_completion(told, prompter, &mut 0));
@@ -126,7 +129,7 @@ fn choice(head: &Head, run: &Run, (prompt, asked): (usize, &Asked), index: usize
         fields["cut_by"] = json!(cut.name());
     }
     if let FinishReason::Failed(why) = reason {
-        fields["error"] = failed(why, asked.forbids).object()["error"].take();
+        fields["error"] = failed(head, why, asked.forbids).object()["error"].take();
     }
     if head.kind.ask().provenance {
         fields["provenance"] = provenance::of_tokens(&answer.emitted, prompter);
@@ -136,8 +139,8 @@ fn choice(head: &Head, run: &Run, (prompt, asked): (usize, &Asked), index: usize
     ChoiceJson { fields, logprobs }
 }
 
-/// A turn's thoughts, text and calls; and whether there are calls.
-fn message(head: &Head, chat: &ChatAsk, index: usize, text: &str) -> (Value, bool) {
+/// A turn's thoughts, text and calls; and what is told of calls. Half of a call that had to come is no text.
+fn message(head: &Head, chat: &ChatAsk, index: usize, text: &str) -> (Value, CallsTold) {
     let (thoughts, text) = match chat.thinking.clone() {
         Some(mut reader) => {
             let (begun, ended) = (reader.push(text), reader.finish());
@@ -145,26 +148,28 @@ fn message(head: &Head, chat: &ChatAsk, index: usize, text: &str) -> (Value, boo
         }
         None => (String::new(), text.to_string()),
     };
-    let (text, calls) = match chat.reader.clone() {
+    let (text, calls, is_cut) = match chat.reader.clone() {
         Some(mut reader) => {
-            let mut pieces = reader.push(&text);
-            pieces.extend(reader.finish());
-            parted(pieces)
+            let (text, mut calls) = parted(reader.push(&text));
+            let (held, more) = parted(reader.finish());
+            calls.extend(more);
+            let is_cut = chat.forces_calls() && !held.trim().is_empty();
+            (if is_cut { text } else { text + &held }, calls, is_cut)
         }
-        None => (text, Vec::new()),
+        None => (text, Vec::new(), false),
     };
     let most = chat.calls_max();
     let calls = calls.iter().take(most).enumerate();
     let calls: Vec<Value> = calls.map(|(number, call)| call_object(head, index, number, call)).collect();
-    let silent = text.trim().is_empty() && !calls.is_empty();
+    let told = CallsTold { some: !calls.is_empty(), is_cut };
+    let silent = text.trim().is_empty() && (told.some || chat.forces_calls());
     let content = if silent { Value::Null } else { json!(text) };
     let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
     if !thoughts.is_empty() {
         message["reasoning_content"] = json!(thoughts);
     }
-    let has_calls = !calls.is_empty();
-    if has_calls {
+    if told.some {
         message["tool_calls"] = Value::Array(calls);
     }
-    (message, has_calls)
+    (message, told)
 }

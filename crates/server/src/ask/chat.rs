@@ -106,7 +106,10 @@ impl ChatAsk {
         if let (Some(tops), None) = (self.ask.log_probabilities, self.ask.stream) {
             limit.check_values(self.ask.best_of, self.ask.sampling.tokens_max.0, tops)?;
         }
-        let mut request = prompter.chat(&self.input, &decided).map_err(|error| unwritten(&error))?;
+        let mut request = prompter.chat(&self.input, &decided).map_err(|error| match &error {
+            Error::Setting(_) => self.ask.named(ApiError::of(&error)),
+            _ => unwritten(&error),
+        })?;
         limit.check_tokens("messages", request.prompt.len())?;
         self.ask.complete(prompter, key, limit, &mut request)?;
         if let (Some(format), Some(tokenizer), Some(tools)) = (format, &prompter.tokenizer, &self.input.tools) {
@@ -123,6 +126,11 @@ impl ChatAsk {
     /// Most calls of an answer that are told.
     pub(crate) fn calls_max(&self) -> usize {
         if self.tools.parallel { usize::MAX } else { 1 }
+    }
+
+    /// Whether an answer is calls and nothing else.
+    pub(crate) fn forces_calls(&self) -> bool {
+        self.tools.are_forced()
     }
 
     /// How the model writes calls, if they are looked for.

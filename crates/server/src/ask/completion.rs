@@ -49,6 +49,10 @@ impl CompletionAsk {
             let expected = format!("expected at most {answers_max} prompts times answers, found {found}");
             return Err(ApiError::field("prompt", expected));
         }
+        if fields.value("tools")?.is_some_and(|tools| tools.as_array().is_none_or(|tools| !tools.is_empty())) {
+            let expected = "expected none beside prompt, found some: calls are made in /v1/chat/completions";
+            return Err(ApiError::unsupported("tools", expected));
+        }
         let echo = fields.truth("echo")?.unwrap_or(false);
         fields.rename("n_probs", "logprobs")?;
         ask.log_probabilities = fields.count("logprobs", 0, TOPS_MAX)?;

@@ -37,6 +37,9 @@ impl Guided {
 /// Any object: what `json_object` asks for.
 const OBJECT: &str = r#"{"type": "object"}"#;
 
+/// What vLLM's options have besides forms, and what changes nothing here.
+const IGNORED: [&str; 3] = ["disable_any_whitespace", "disable_fallback", "_backend"];
+
 fn schema(schema: impl Into<String>) -> GuidedSettings {
     GuidedSettings { json_schema: Some(schema.into()), ..GuidedSettings::default() }
 }
@@ -63,9 +66,14 @@ pub(super) fn read(fields: &mut Fields) -> Result<Option<Guided>, ApiError> {
         if options.truth("json_object")?.unwrap_or(false) {
             all.push(Guided::new(&options.name("json_object"), schema(OBJECT)));
         }
+        // There is no whitespace between the parts of JSON, and one library.
+        IGNORED.iter().for_each(|name| drop(options.raw(name)));
+        options.refuse_others("", "json, json_object, regex, choice or grammar alone")?;
     }
     let guided = ["guided_json", "guided_regex", "guided_choice", "guided_grammar"];
     all.extend(forms(fields, guided, guided.map(str::to_string))?);
+    drop(fields.raw("guided_decoding_backend"));
+    fields.refuse_others("guided_", "guided_json, guided_regex, guided_choice or guided_grammar alone")?;
     let others = ["json_schema", "regex", "choices", "grammar"];
     all.extend(forms(fields, others, others.map(str::to_string))?);
     if let Some(text) = fields.text("ebnf")?.filter(|text| !text.is_empty()) {
@@ -80,8 +88,8 @@ pub(super) fn read(fields: &mut Fields) -> Result<Option<Guided>, ApiError> {
     }
 }
 
-/// The forms that stand in these fields: a schema, an expression, a list of choices, and a grammar. Empty ones ask for
-/// nothing.
+/// The forms that stand in these fields: a schema, an expression, a list of choices, and a grammar. Empty texts ask for
+/// nothing; an empty list would leave nothing to write.
 fn forms(
     fields: &mut Fields,
     [json, expression, list, text]: [&str; 4],
@@ -96,8 +104,12 @@ fn forms(
     if let Some(text) = fields.text(expression)?.filter(|text| !text.is_empty()) {
         all.push(Guided::new(&names[1], regex(text)));
     }
+    let is_there = fields.has(list);
     let found = fields.texts(list)?;
-    if !found.is_empty() {
+    if is_there && found.is_empty() {
+        return Err(ApiError::field(&names[2], "expected at least one choice, found an empty list"));
+    }
+    if is_there {
         all.push(Guided::new(&names[2], choices(found)));
     }
     if let Some(text) = fields.text(text)?.filter(|text| !text.is_empty()) {

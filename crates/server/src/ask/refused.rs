@@ -44,13 +44,15 @@ fn text_alone(value: &Value) -> bool {
 
 const SAMPLER: &str = "this sampler is not there";
 
-const REFUSED: [Refused; 33] = [
+const REFUSED: [Refused; 35] = [
     ("suffix", empty, "a text is gone on with at its end; nothing can be inserted before a suffix"),
     ("functions", empty, "use tools"),
     ("function_call", empty, "use tools and tool_choice"),
     ("modalities", text_alone, "answers are text"),
     ("audio", never, "answers are text"),
     ("web_search_options", never, "nothing is searched"),
+    ("structural_tag", empty, "use a grammar"),
+    ("whitespace_pattern", never, "there is no whitespace between the parts of JSON"),
     ("mirostat", empty, SAMPLER),
     ("dry_multiplier", empty, SAMPLER),
     ("xtc_probability", empty, SAMPLER),

@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use foretoken::{CallsWanted, Error, Grammar, Json, Prompter, TextError, ToolFormat, ToolFunction};
+use foretoken::{
+    CallsWanted, Error, Grammar, GrammarSource, Json, Prompter, TextError, Tokenizer, ToolFormat, ToolFunction,
+};
 use serde_json::Value;
 
 use crate::error::{ApiError, shown};
@@ -60,13 +62,23 @@ impl Tools {
         }
     }
 
+    /// Whether an answer is calls and nothing else.
+    pub(super) fn are_forced(&self) -> bool {
+        self.wanted() == Some(CallsWanted::Forced)
+    }
+
+    /// The functions that may be called, and the number of the first.
+    fn called(&self) -> (usize, &[ToolFunction]) {
+        match self.choice {
+            Choice::Named(number) => (number, &self.functions[number..=number]),
+            _ => (0, &self.functions),
+        }
+    }
+
     /// The form that an answer is held to for its calls, if it is to any.
     pub(super) fn grammar(&self, format: ToolFormat, prompter: &Prompter) -> Result<Option<Arc<Grammar>>, ApiError> {
         let (Some(wanted), Some(tokenizer)) = (self.wanted(), &prompter.tokenizer) else { return Ok(None) };
-        let functions = match self.choice {
-            Choice::Named(number) => &self.functions[number..=number],
-            _ => &self.functions[..],
-        };
+        let (_, functions) = self.called();
         let source =
             format.grammar_of_calls(tokenizer, functions, wanted, self.parallel).map_err(|(place, found)| {
                 match (place.is_empty(), self.choice) {
@@ -80,20 +92,26 @@ impl Tools {
             })?;
         match Grammar::compile(tokenizer, &source) {
             Ok(grammar) => Ok(Some(grammar)),
-            Err(TextError::Grammar { found, .. }) => Err(self.culprit(format, prompter, wanted, found)),
+            Err(TextError::Grammar { found, .. }) => Err(self.culprit(format, tokenizer, wanted, found)),
             Err(error) => Err(ApiError::of(&Error::from(error))),
         }
     }
 
-    /// What cannot be kept to, of the first function that cannot be called alone.
-    fn culprit(&self, format: ToolFormat, prompter: &Prompter, wanted: CallsWanted, found: String) -> ApiError {
-        let Some(tokenizer) = &prompter.tokenizer else { return ApiError::field("tools", found) };
-        for (number, function) in self.functions.iter().enumerate() {
+    /// What cannot be kept to, of the first function that cannot be called alone: of its parameters, where these cannot
+    /// be kept to by themselves, which says the place in them.
+    fn culprit(&self, format: ToolFormat, tokenizer: &Tokenizer, wanted: CallsWanted, found: String) -> ApiError {
+        let refused = |source: GrammarSource| match Grammar::compile(tokenizer, &source) {
+            Err(TextError::Grammar { found, .. }) => Some(found),
+            _ => None,
+        };
+        let (first, functions) = self.called();
+        for (number, function) in functions.iter().enumerate() {
             let alone = format.grammar_of_calls(tokenizer, std::slice::from_ref(function), wanted, false);
-            let compiled = alone.ok().map(|source| Grammar::compile(tokenizer, &source));
-            if let Some(Err(TextError::Grammar { found, .. })) = compiled {
-                return ApiError::field(&format!("tools[{number}].function.parameters"), found);
-            }
+            let Some(found) = alone.ok().and_then(refused) else { continue };
+            let schema = function.parameters.as_ref().map(Value::to_string);
+            let schema = schema.map(|schema| GrammarSource::JsonSchema { schema, flexible: true });
+            let place = format!("tools[{}].function.parameters", first + number);
+            return ApiError::field(&place, schema.and_then(refused).unwrap_or(found));
         }
         ApiError::field("tools", found)
     }

@@ -94,6 +94,21 @@ fn what_is_wrong_with_a_form_is_said_of_its_field() {
             "response_format.json_schema.schema",
         ),
         ("structured_outputs", json!({ "regex": "(" }), "structured_outputs.regex"),
+        ("structured_outputs", json!({ "choice": [] }), "structured_outputs.choice"),
+        ("structured_outputs", json!({ "structural_tag": "{}" }), "structured_outputs.structural_tag"),
+        (
+            "structured_outputs",
+            json!({ "regex": "a", "whitespace_pattern": " " }),
+            "structured_outputs.whitespace_pattern",
+        ),
+        ("structured_outputs", json!({ "regexp": "a" }), "structured_outputs.regexp"),
+        ("structural_tag", json!("{}"), "structural_tag"),
+        ("whitespace_pattern", json!(" "), "whitespace_pattern"),
+        ("guided_whitespace_pattern", json!(" "), "guided_whitespace_pattern"),
+        ("guided_choices", json!(["a"]), "guided_choices"),
+        ("guided_choice", json!([]), "guided_choice"),
+        ("choices", json!([]), "choices"),
+        ("tools", json!([{ "type": "function", "function": { "name": "f" } }]), "tools"),
         ("guided_grammar", json!("start: nothing"), "guided_grammar"),
     ] {
         let body = json!({ "prompt": "Once", "max_tokens": 4, field: value });
@@ -101,6 +116,49 @@ fn what_is_wrong_with_a_form_is_said_of_its_field() {
         assert_eq!(found.as_deref(), Some(param), "{message}");
         assert!(message.contains("expected") && message.contains("found") && !message.contains('\n'), "{message}");
     }
+    // What asks for nothing is nothing.
+    let nothing = json!({ "prompt": "Once", "max_tokens": 1, "regex": "", "guided_choice": null, "tools": [],
+        "structured_outputs": { "json_object": false, "structural_tag": null, "disable_fallback": false },
+        "guided_whitespace_pattern": null, "guided_decoding_backend": "auto" });
+    shared().post("/v1/completions", &nothing).good();
     let two = json!({ "prompt": "Once", "regex": "a", "guided_regex": "a" });
     assert_eq!(shared().post("/v1/completions", &two).error(400).0.as_deref(), Some("regex"));
+}
+
+/// An object of so many properties that need not be there.
+fn wide(properties: usize) -> Value {
+    let properties: serde_json::Map<String, Value> = (0..properties).map(|i| (format!("p{i}"), json!({}))).collect();
+    json!({ "type": "object", "properties": properties })
+}
+
+#[test]
+fn texts_that_their_form_cannot_go_on_with_name_the_field() {
+    let format = |schema: Value| json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": schema } });
+    let inner = json!({ "type": "object", "properties": { "a": wide(5000) }, "required": ["a"] });
+    let fields = [
+        // Known before anything is written.
+        (json!({ "response_format": format(wide(5000)) }), "response_format.json_schema.schema"),
+        (json!({ "grammar": "start: \"a\" <|endoftext|> \"b\"" }), "grammar"),
+        // Known only where the text comes to it.
+        (json!({ "guided_json": json!({ "anyOf": [inner, inner] }) }), "guided_json"),
+        (json!({ "structured_outputs": { "choice": ["a", "b"] }, "min_tokens": 9 }), "min_tokens"),
+        (json!({ "regex": "[ab]{3}", "min_tokens": 9 }), "min_tokens"),
+    ];
+    for (more, field) in fields {
+        for (path, body) in [
+            ("/v1/completions", json!({ "prompt": "Once", "max_tokens": 60 })),
+            ("/v1/chat/completions", json!({ "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 60 })),
+        ] {
+            let body = with(body, more.clone());
+            let (param, message) = shared().post(path, &body).error(400);
+            assert_eq!(param.as_deref(), Some(field), "{message}");
+            assert!(message.starts_with(&format!("{field}: expected ")), "{message}");
+            assert!(message.contains(", found") && !message.contains("consider"), "{message}");
+        }
+    }
+    // What was written before stands in a stream, and the end says why.
+    let body = json!({ "prompt": "Once", "regex": "[ab]{3}", "min_tokens": 9, "stream": true });
+    let events = shared().events("/v1/completions", &body).all().expect("a stream");
+    let error = events.iter().find_map(|event| event.get("error")).expect("an error");
+    assert_eq!((&error["param"], &error["type"]), (&json!("min_tokens"), &json!("invalid_request_error")), "{error}");
 }

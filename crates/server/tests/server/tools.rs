@@ -107,4 +107,40 @@ fn free_calls_leave_text_alone_and_what_cannot_be_kept_to_is_named() {
         assert_eq!(param.as_deref(), Some(field), "{message}");
         assert!(message.contains("expected") && message.contains("found"), "{message}");
     }
+    // Of a schema the place is told, in the schema as it was sent.
+    let deep = json!({ "type": "object", "properties": { "a": { "anyOf": [{ "$ref": "#/$defs/b" }] } },
+        "$defs": { "b": { "type": "array", "items": { "type": "string", "format": "x" } } } });
+    for (parameters, found) in [
+        (
+            json!({ "properties": { "a": { "items": { "type": "no" } } } }),
+            "#/properties/a/items: expected what can be enf",
+        ),
+        (deep, "#/$defs/b/items: expected what can be enforced, found: Unknown format: x"),
+        (
+            json!({ "properties": { "a": { "not": {} } } }),
+            "#/properties/a/not: expected what can be enforced, found not",
+        ),
+        (json!({ "properties": { "a": { "$id": "b" } } }), "#/properties/a/$id: expected it at the root alone"),
+    ] {
+        let named = json!({ "type": "function", "function": { "name": "g" } });
+        for choice in [json!("required"), json!("auto"), named] {
+            let body = body(with(bad(parameters.clone()), json!({ "tool_choice": choice })));
+            let (param, message) = house.post(PATH, &body).error(400);
+            assert_eq!(param.as_deref(), Some("tools[1].function.parameters"), "{message}");
+            assert!(message.contains(&format!("parameters: {found}")), "{message}");
+        }
+    }
+}
+
+#[test]
+fn half_of_a_forced_call_is_not_told() {
+    let house = house();
+    for more in [json!({ "max_tokens": 6 }), json!({ "max_tokens": 1 }), json!({ "stop": "name" })] {
+        let body = body(with(json!({ "tool_choice": "required", "seed": 1 }), more));
+        let answer = house.post(PATH, &body).good();
+        let choice = &answer["choices"][0];
+        assert!(choice["message"]["content"].is_null() && choice["message"].get("tool_calls").is_none(), "{answer}");
+        assert_eq!(choice["finish_reason"], "length", "{answer}");
+        assert_eq!(streamed(&house, &body), (Vec::new(), json!("length")));
+    }
 }

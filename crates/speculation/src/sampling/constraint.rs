@@ -29,7 +29,13 @@ pub trait Constraint: Send {
     /// The same constraint after the same tokens, to be used by somebody else.
     fn duplicate(&self) -> Box<dyn Constraint>;
 
-    /// Why nothing may come next, where that is no part of the grammar: it has run into a limit, say.
+    /// What it is called where a text cannot go on because of it: the setting that asks for it.
+    fn name(&self) -> &'static str {
+        "constraint"
+    }
+
+    /// Why nothing may come next, where that is no part of the grammar: it has run into a limit, say. What was expected
+    /// and found.
     fn failure(&self) -> Option<String> {
         None
     }
@@ -77,7 +83,7 @@ struct Known {
 }
 
 /// Why nothing may be written any more.
-const PANICKED: &str = "the constraint panicked";
+const PANICKED: &str = "expected one that can be followed, found one that panicked";
 
 impl Walk {
     /// Goes to the node of this path; false if there is none, because a token on the way may not be written.
@@ -130,6 +136,11 @@ impl Constrained {
     pub fn endings(&self, path: &[Token]) -> Vec<Ending> {
         let end = |walk: &mut Walk| if walk.go_to(path) { walk.constraint.endings() } else { Vec::new() };
         self.walk(end).unwrap_or_default()
+    }
+
+    /// What it is called ([`Constraint::name`]).
+    pub fn name(&self) -> &'static str {
+        self.0.borrow().constraint.name()
     }
 
     /// Why nothing may follow this path, where the constraint itself has failed.

@@ -15,6 +15,9 @@ use super::parser::{Parser, Question};
 use super::tables::MARK;
 use crate::Token;
 
+/// How far a beginning is followed when a form is compiled.
+const BEGINNING_MAX_BYTES: usize = 256;
+
 /// Walks a grammar with one text.
 pub struct Matcher {
     grammar: Arc<Grammar>,
@@ -48,22 +51,6 @@ impl Allowed {
     /// Whether this token may come next, as a part of the text. `false` outside the vocabulary.
     pub fn has(&self, token: Token) -> bool {
         (token as usize) < self.len && self.tokens.as_ref().is_some_and(|tokens| tokens.is_allowed(token))
-    }
-
-    /// Sets the logits of tokens that may not come next to minus infinity. The row may be shorter than the vocabulary,
-    /// or longer; tokens that the vocabulary lacks may not come next.
-    pub fn mask(&self, logits: &mut [f32]) {
-        let words = self.words();
-        for (i, logits) in logits.chunks_mut(u32::BITS as usize).enumerate() {
-            match words.get(i).copied().unwrap_or(0) {
-                u32::MAX => {}
-                0 => logits.fill(f32::NEG_INFINITY),
-                // Without branches: which of its bits are set is anybody's guess.
-                word => logits.iter_mut().enumerate().for_each(|(bit, logit)| {
-                    *logit = if word >> bit & 1 == 1 { *logit } else { f32::NEG_INFINITY };
-                }),
-            }
-        }
     }
 
     /// The set as bits: bit i of word w is token 32 w + i. Tokens behind the last word may not come next.
@@ -149,6 +136,25 @@ impl Matcher {
         }
         self.roll_back(1);
         bytes
+    }
+
+    /// Asks what may come next behind what every text begins with, byte by byte, as far as the next place with a
+    /// choice or a special token.
+    ///
+    /// # Errors
+    /// As [`Matcher::allowed`].
+    pub(super) fn ask_behind_beginning(mut self) -> Result<(), String> {
+        for byte in self.forced_bytes().into_iter().take(BEGINNING_MAX_BYTES) {
+            if !self.grammar.tables.byte(byte).is_some_and(|token| self.accept(token)) {
+                break;
+            }
+        }
+        self.allowed().map(drop)
+    }
+
+    /// The form.
+    pub fn grammar(&self) -> &Arc<Grammar> {
+        &self.grammar
     }
 
     /// Takes back so many of the tokens that were accepted last.

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use llguidance::TokenParser;
+use llguidance::earley::CGrammar;
 use llguidance::toktrie::SimpleVob;
 
-use super::complaint;
+use super::complaint::{complaint, expected};
 use super::limits::{Limits, Taken};
 use super::strings::{self, Steps};
 use super::tables::Tables;
@@ -42,10 +43,11 @@ impl Parser {
     /// # Errors
     /// It was not; the message says at which limit, or what the library has to say.
     pub fn within<T>(&mut self, limits: Limits, token: Token, question: Question<T>) -> Result<T, String> {
-        let answer = caught("grammars", || question(self, token))??;
+        let given_up = |found: String| expected("a form that can be followed", found);
+        let answer = caught("grammars", || question(self, token)).and_then(|answer| answer).map_err(given_up)?;
         // Where its lexer has given up, the library says that nothing may come next.
         if let Some(error) = self.library.parser.get_error() {
-            return Err(complaint(&error.message()));
+            return Err(given_up(complaint(&error.message())));
         }
         limits.hold(self.taken()).map(|()| answer)
     }
@@ -53,6 +55,11 @@ impl Parser {
     /// What it has taken so far.
     pub fn taken(&self) -> Taken {
         Taken::of(&self.library.parser.lexer_stats())
+    }
+
+    /// The grammar, as the library has it.
+    pub fn library_grammar(&self) -> &CGrammar {
+        self.library.parser.grammar()
     }
 
     /// Whether the text has ended: its grammar can go on with nothing.

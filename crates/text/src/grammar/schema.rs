@@ -12,6 +12,7 @@ use llguidance::api::GrammarWithLexer;
 use serde_json::{Map, Value, json};
 
 use super::Tables;
+use super::complaint::{expected, of_schema};
 
 /// The keyword with which the library is told how to write JSON. A user's would change what is promised.
 const OPTIONS: &str = "x-guidance";
@@ -34,7 +35,7 @@ pub(super) fn compiled(tables: &Tables, schema: &str, flexible: bool) -> Result<
         let (place, found) = Search { tables, whole: &schema, left: ASKED_MAX }.innermost(found);
         match strict::refusal(&found) {
             Some(refusal) => format!("{place}/{refusal}"),
-            None => format!("{place}: expected what can be enforced, found: {found}"),
+            None => format!("{place}: {}", expected("what can be enforced", found)),
         }
     })
 }
@@ -61,12 +62,12 @@ pub(crate) fn check(schema: &Value, place: &str, is_root: bool) -> Result<(), St
     if let Some(id) = id {
         return Err(format!("{place}/{id}: expected it at the root alone, found another"));
     }
-    parts(fields).into_iter().try_for_each(|(at, part)| check(part, &format!("{place}/{}", at.join("/")), false))
+    parts(fields).into_iter().try_for_each(|(at, part)| check(part, &format!("{place}{}", pointer(&at)), false))
 }
 
 /// The parser of a schema that is an object or a boolean.
 fn parsed(tables: &Tables, schema: &Value, flexible: bool) -> Result<TokenParser, String> {
-    super::parser(tables, GrammarWithLexer::from_json_schema(with_options(schema, flexible)))
+    super::parser(tables, GrammarWithLexer::from_json_schema(with_options(schema, flexible))).map_err(of_schema)
 }
 
 /// A schema that is an object or a boolean, with how its JSON is written.
@@ -81,9 +82,19 @@ pub(crate) fn with_options(schema: &Value, flexible: bool) -> Value {
         options["whitespace_pattern"] = WHITESPACE.into();
     }
     schema.insert(OPTIONS.to_string(), options);
-    let mut schema = Value::Object(schema);
+    told_strictly(&Value::Object(schema))
+}
+
+/// A schema as the library keeps to it.
+pub(super) fn told_strictly(schema: &Value) -> Value {
+    let mut schema = schema.clone();
     strict::make_strict(&mut schema);
     schema
+}
+
+/// A path in a schema, as references write it.
+fn pointer(path: &[String]) -> String {
+    path.iter().map(|name| format!("/{}", name.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
 /// The schemas within a schema, each by its path; those that are only referred to come last.
@@ -137,16 +148,15 @@ impl<'a> Search<'a> {
         let (written, mut followed) = (self.whole.to_string(), Vec::new());
         while let Value::Object(fields) = schema {
             let used = |at: &[String]| !at[0].contains("def") || written.contains(&format!("\"#/{}\"", at.join("/")));
-            let is_within = self.refused(&path, Some(&shell(fields))).is_none();
-            let within = parts(fields).into_iter().filter(|(at, _)| is_within && used(at)).find_map(|(at, part)| {
-                let path = [path.as_slice(), &at].concat();
-                self.refused(&path, None).map(|found| (path, part, found))
-            });
+            let is_within = self.refused(&shell(fields)).is_none();
+            let within = parts(fields)
+                .into_iter()
+                .filter(|(at, _)| is_within && used(at))
+                .find_map(|(at, part)| self.refused(part).map(|found| ([path.as_slice(), &at].concat(), part, found)));
             let Some(inner) = within.or_else(|| self.referred(fields, &mut followed)) else { break };
             (path, schema, found) = inner;
         }
-        let place = path.iter().fold("#".to_string(), |place, name| format!("{place}/{name}"));
-        (place, found)
+        (format!("#{}", pointer(&path)), found)
     }
 
     /// What a schema refers to, if that is refused by itself and was not followed before.
@@ -161,38 +171,31 @@ impl<'a> Search<'a> {
         }
         let part = self.whole.pointer(&format!("/{reference}"))?;
         let path: Vec<String> = reference.split('/').map(str::to_string).collect();
-        let found = self.refused(&path, None)?;
+        let found = self.refused(part)?;
         followed.push(reference);
         Some((path, part, found))
     }
 
-    /// Why the part at this path is refused by itself, if it is; or another schema that stands there.
-    fn refused(&mut self, path: &[String], instead: Option<&Value>) -> Option<String> {
-        // The library splits references at slashes and knows no escapes.
-        if self.left == 0 || path.iter().any(|name| name.contains(['/', '~', '%'])) {
+    /// Why a part is refused by itself, if it is, in a document that holds the whole beside it.
+    fn refused(&mut self, part: &Value) -> Option<String> {
+        if self.left == 0 {
             return None;
         }
         self.left -= 1;
-        let mut whole = self.whole.clone();
+        let (mut part, mut whole) = (part.clone(), self.whole.clone());
+        refer(&mut part);
         refer(&mut whole);
-        let document = match instead {
-            Some(Value::Object(fields)) => {
-                let mut schema = Value::Object(fields.clone());
-                refer(&mut schema);
-                schema[WHOLE] = whole;
-                schema
-            }
-            _ => {
-                let mut reference = format!("#/{WHOLE}");
-                for (i, name) in path.iter().enumerate() {
-                    let is_pattern = i > 0 && path[i - 1] == "patternProperties";
-                    let name = is_pattern.then(|| pattern::translated(name).ok()).flatten().unwrap_or(name.clone());
-                    reference = format!("{reference}/{name}");
-                }
-                json!({ "$ref": reference, WHOLE: whole })
-            }
+        let mut document = match part {
+            Value::Object(_) => part,
+            other => json!({ "anyOf": [other] }),
         };
-        parsed(self.tables, &document, false).err()
+        // Which draft it is of is said of the whole.
+        if let Some(draft) = self.whole.get("$schema") {
+            document["$schema"] = draft.clone();
+        }
+        document[WHOLE] = whole;
+        let found = parsed(self.tables, &document, false).err()?;
+        Some(found.replace(&format!("#/{WHOLE}"), "#"))
     }
 }
 

@@ -11,6 +11,7 @@ use llguidance::ParserFactory;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
+use super::complaint::complaint;
 use super::limits;
 use super::strings::{Masks, Steps, Strings};
 use crate::caught::caught;
@@ -50,7 +51,7 @@ impl Tables {
             (strings, ParserFactory::new(&environment, InferenceCapabilities::default(), &slices))
         })?;
         let (strings, factory) = made;
-        let mut factory = factory.map_err(|error| super::complaint(&error.to_string()))?;
+        let mut factory = factory.map_err(|error| complaint(&error.to_string()))?;
         factory.quiet();
         let limits = factory.limits_mut();
         (limits.verbose_errors, limits.step_max_items) = (false, MASK_ITEMS_MAX);

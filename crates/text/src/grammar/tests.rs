@@ -1,6 +1,8 @@
 //! Forms over small vocabularies: their texts and no others, what is refused and where, hostile ones, and masks beside
 //! an independent matcher that tries every way of reading a text.
 
+mod refused;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -133,71 +135,6 @@ fn words_of_a_grammar_are_what_nothing_else_begins() {
 }
 
 #[test]
-fn what_cannot_be_kept_to_is_refused_by_its_place() {
-    let tokenizer = letters();
-    let deep = "[".repeat(1000);
-    for (source, expected) in [
-        (schema("{"), "json_schema: expected a JSON Schema, found: EOF"),
-        (schema("3"), "json_schema: expected a JSON Schema (an object), found a number"),
-        (schema(&deep), "json_schema: expected a JSON Schema, found: recursion limit exceeded"),
-        (
-            schema(r#"{"properties": {"a": {"not": {}}}, "required": ["a"]}"#),
-            "json_schema: #/properties/a/not: expected",
-        ),
-        (
-            schema(r#"{"type": "object", "properties": {"a": {"type": "string", "format": "x"}}}"#),
-            "json_schema: #/properties/a: ",
-        ),
-        (
-            schema(r#"{"type": "array", "prefixItems": [true, {"uniqueItems": true}]}"#),
-            "json_schema: #/prefixItems/1: ",
-        ),
-        (
-            schema(
-                r##"{"type": "array", "items": {"$ref": "#/$defs/b"}, "$defs": {"a": {"not": {}}, "b": {"if": {}}}}"##,
-            ),
-            "json_schema: #/$defs/b/if: expected what can be enforced",
-        ),
-        (schema(r#"{"type": "string", "allOf": [{"type": "number"}]}"#), "json_schema: #: "),
-        (schema(r#"{"minimum": 3, "maximum": 2, "type": "integer"}"#), "json_schema: #: "),
-        (schema("false"), "json_schema: #: "),
-        (
-            schema(r#"{"x-guidance": {"lenient": true}, "not": {}}"#),
-            "json_schema: #/x-guidance: expected no such keyword",
-        ),
-        (schema(r#"{"properties": {"a": {"$id": "b"}}}"#), "json_schema: #/properties/a/$id: "),
-        (schema(r##"{"$ref": "https://example.org/a.json"}"##), "json_schema: #: "),
-        (
-            schema(r##"{"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}"##),
-            "json_schema: #/properties/a: expected what can be enforced, found: expected a form that a text can have",
-        ),
-        (GrammarSource::Regex("(".into()), "regex: "),
-        (GrammarSource::Regex("(?=a)b".into()), "regex: "),
-        (GrammarSource::Regex("ä".into()), "regex: expected a form that a text of toy can have"),
-        (GrammarSource::Lark("start: start \"a\"".into()), "grammar: expected a form that a text can have"),
-        (
-            GrammarSource::Lark("start: a\na[temperature=0.5]: \"a\"".into()),
-            "grammar: expected rules without temperature",
-        ),
-        (
-            GrammarSource::Lark("%llguidance {\"allow_invalid_utf8\": true}\nstart: /a/".into()),
-            "grammar: expected rules",
-        ),
-        (GrammarSource::Gbnf("root ::= a".into()), "grammar: a: expected a rule of this name, found none"),
-        (GrammarSource::Gbnf("root ::= \"a\"\nroot ::= \"b\"".into()), "grammar: root: expected one rule of this name"),
-        (GrammarSource::Gbnf("root ::= \"a\"\nb ::= [z-a]".into()), "grammar: line 2: expected a range that ascends"),
-        (GrammarSource::Gbnf("root ::= <[17]>".into()), "grammar: line 1: expected no tokens"),
-        (GrammarSource::Gbnf("root ::= root \"a\"".into()), "grammar: expected a form that a text can have"),
-        (GrammarSource::Lark(String::new()), "grammar: "),
-        (GrammarSource::Choices(Vec::new()), "choices: expected at least one"),
-        (GrammarSource::Regex("a".repeat(SOURCE_MAX_BYTES + 1)), "regex: expected at most 1048576 bytes"),
-    ] {
-        let error = refused(&tokenizer, &source);
-        assert!(error.starts_with(expected), "{source:?}: {error}");
-    }
-}
-
-#[test]
 fn hostile_grammars_end_in_an_error_or_a_grammar() {
     let tokenizer = letters();
     let nested = |count: usize| format!("{}a{}", "(".repeat(count), ")".repeat(count));
@@ -237,13 +174,10 @@ fn hostile_grammars_end_in_an_error_or_a_grammar() {
 /// The tokens that a mask allows, each of which is accepted, and no others.
 fn allowed_tokens(matcher: &mut Matcher, tokenizer: &Tokenizer) -> Vec<Token> {
     let allowed = matcher.allowed().expect("within the limits");
-    let mut row = vec![0.0; tokenizer.vocabulary_len() + 3];
-    allowed.mask(&mut row);
     assert_eq!(allowed.may_end(), matcher.may_end());
-    let all = 0..row.len() as Token;
+    let all = 0..tokenizer.vocabulary_len() as Token + 3;
     all.filter(|&token| {
-        let is_allowed = row[token as usize] == 0.0;
-        assert_eq!(is_allowed, allowed.has(token), "token {token}");
+        let is_allowed = allowed.has(token);
         let accepted = matcher.accept(token);
         assert_eq!(accepted, is_allowed, "token {token}: mask {is_allowed}, accepted {accepted}");
         matcher.roll_back(usize::from(accepted));
@@ -469,4 +403,27 @@ proptest! {
             Err(error) => prop_assert!(!error.to_string().contains('\n'), "{error}"),
         }
     }
+}
+
+#[test]
+fn schemas_in_grammars_are_held_to_what_they_are_by_themselves() {
+    let tokenizer = letters();
+    let date = r#"{"type": "string", "format": "date"}"#;
+    let (alone, within) = (schema(date), GrammarSource::Lark(format!("start: \"a\" %json {date} \"b\"")));
+    let (alone, within) = (compiled(&tokenizer, &alone), compiled(&tokenizer, &within));
+    for (text, is_date) in [("2024-02-29", true), ("2023-02-29", false)] {
+        assert_eq!(has(&tokenizer, &alone, &format!("\"{text}\"")), is_date);
+        assert_eq!(has(&tokenizer, &within, &format!("a\"{text}\"b")), is_date);
+    }
+}
+
+#[test]
+fn tokens_that_a_form_names_are_known() {
+    let tokenizer = tokenizer(&["a", "b", "<end>", "<stop>"]);
+    let named = |text: &str, tokens: &[Token]| compiled(&tokenizer, &GrammarSource::Lark(text.into())).names(tokens);
+    assert_eq!(named("start: \"a\" <end> \"b\"", &[2, 3]), Some(2));
+    assert_eq!(named("start: \"a\" <end> \"b\"", &[3]), None);
+    assert_eq!(named("start: \"a\" <[2-3]> \"b\"", &[2, 3]), Some(2));
+    assert_eq!(named("start: \"a\" <[2-3]> \"b\"", &[3]), None, "another may stand there");
+    assert_eq!(named("start: \"a\" \"b\"", &[2, 3]), None);
 }

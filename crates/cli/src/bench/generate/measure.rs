@@ -17,7 +17,7 @@ use super::order::order;
 use super::rows::{Method, Runs, Way, named};
 use crate::failure::Failure;
 use crate::interrupts::Interrupts;
-use crate::opening::Notices;
+use crate::opening::{Notices, named_failure};
 
 /// So many repetitions come before an interval is believed to be narrow: a median of two is none.
 const REPETITIONS_MIN: usize = 3;
@@ -158,7 +158,7 @@ impl Measurement<'_> {
         for (prompt, answer) in group.clone().zip(&answers) {
             if let Some(failure) = &answer.failure {
                 let name = named(prompt, self.prompts.len() / self.n_best);
-                return Err(Failure::Other(format!("{name}: {failure}")));
+                return Err(Failure::Other(format!("{name}: {}", named_failure(failure))));
             }
         }
         Ok((Lap::of(started, &answers), answers))

@@ -67,7 +67,10 @@ impl Arguments {
             Some(Value::Object(schema)) => schema.clone(),
             Some(other) => return Err(Found::new("#", format!("expected an object, found {other}"))),
         };
-        check_schema(&Value::Object(schema.clone()), "#", true).map_err(|found| Found::new("#", found))?;
+        check_schema(&Value::Object(schema.clone()), "#", true).map_err(|found| match found.split_once(": ") {
+            Some((place, found)) => Found::new(place, found.to_string()),
+            None => Found::new("#", found),
+        })?;
         match schema.get("type") {
             Some(kind) if kind != "object" => {
                 return Err(Found::new("#/type", format!("expected \"object\", found {kind}")));
