@@ -225,13 +225,11 @@ impl Fields {
 
     /// Refuses what nobody took of the fields whose names begin so, where it asks for something.
     pub(crate) fn refuse_others(&self, begin: &str, expected: &str) -> Result<(), ApiError> {
-        let asks = |(name, value): &(&String, &Box<RawValue>)| {
-            name.starts_with(begin) && !matches!(value.get(), "null" | "false")
-        };
-        match self.fields.iter().find(asks) {
+        let asked = self.fields.iter().map(|(name, value)| (name, value.get()));
+        let mut asked = asked.filter(|(name, value)| name.starts_with(begin) && !matches!(*value, "null" | "false"));
+        match asked.next() {
             Some((name, value)) => {
-                let found = shown(value.get());
-                Err(ApiError::unsupported(&self.name(name), format!("expected {expected}, found {found}")))
+                Err(ApiError::unsupported(&self.name(name), format!("expected {expected}, found {}", shown(value))))
             }
             None => Ok(()),
         }
