@@ -81,15 +81,17 @@ impl Guided {
         self.ended > 0 || is_made(Fault::EndTooEarly) || self.matcher.may_end()
     }
 
-    /// What the text may go on with; end tokens, too, as if they were tokens like others.
-    fn allowed_text(&mut self) -> TokenSet {
-        let set = |allowed: Allowed| TokenSet::of_words(allowed.words().to_vec());
+    /// What the text may go on with, end tokens, too, as if they were tokens like others, and whether it may end.
+    fn allowed_text(&mut self) -> (TokenSet, bool) {
+        let set = |allowed: &Allowed| TokenSet::of_words(allowed.words().to_vec());
         if is_made(Fault::MaskOfParent) {
-            return set(self.matcher.parent().allowed().expect("within the limits"));
+            let mut parent = self.matcher.duplicate();
+            parent.roll_back(parent.accepted().len().min(1));
+            return (set(&parent.allowed().expect("within the limits")), self.may_end());
         }
         match self.matcher.allowed() {
-            Ok(allowed) if self.ended == 0 => set(allowed),
-            _ => TokenSet::none(),
+            Ok(allowed) if self.ended == 0 => (set(&allowed), allowed.may_end() || is_made(Fault::EndTooEarly)),
+            _ => (TokenSet::none(), self.may_end()),
         }
     }
 }
@@ -101,8 +103,7 @@ impl Constraint for Guided {
             only.insert(token);
             return only;
         }
-        let mut allowed = self.allowed_text();
-        let may_end = self.may_end();
+        let (mut allowed, may_end) = self.allowed_text();
         for end in self.ends.iter() {
             if may_end { allowed.insert(*end) } else { allowed.remove(*end) }
         }

@@ -118,9 +118,8 @@ impl Grammar {
         if source.bytes() > SOURCE_MAX_BYTES {
             return Err(refuse(format!("expected at most {SOURCE_MAX_BYTES} bytes, found {}", source.bytes())));
         }
-        let known = || tokenizer.grammars().lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(grammar) = known().iter().find(|grammar| grammar.source == *source) {
-            return Ok(Arc::clone(grammar));
+        if let Some(grammar) = known(tokenizer, source, None) {
+            return Ok(grammar);
         }
         let tables = tokenizer.grammar_tables().map_err(refuse)?;
         let compile = || compiled(&tables, source);
@@ -143,12 +142,7 @@ impl Grammar {
         let limits = Limits::new(first.taken());
         let grammar = Arc::new(Grammar { source: source.clone(), first: Mutex::new(first), limits, tables });
         grammar.matcher().ask_behind_beginning().map_err(refuse)?;
-        let mut known = known();
-        if known.len() == KNOWN_MAX {
-            known.remove(0);
-        }
-        known.push(Arc::clone(&grammar));
-        Ok(grammar)
+        Ok(known(tokenizer, source, Some(&grammar)).unwrap_or(grammar))
     }
 
     /// What it was compiled from.
@@ -190,6 +184,19 @@ impl fmt::Debug for Grammar {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Grammar").field("source", &self.source).finish_non_exhaustive()
     }
+}
+
+/// The grammar of a source among those that were asked for last, of which it is the latest now. One that is new is kept
+/// if somebody else has not compiled it meanwhile.
+fn known(tokenizer: &Tokenizer, source: &GrammarSource, new: Option<&Arc<Grammar>>) -> Option<Arc<Grammar>> {
+    let mut known = tokenizer.grammars().lock().unwrap_or_else(PoisonError::into_inner);
+    let place = known.iter().position(|grammar| grammar.source == *source);
+    let grammar = place.map(|place| known.remove(place)).or_else(|| new.cloned())?;
+    if known.len() == KNOWN_MAX {
+        known.remove(0);
+    }
+    known.push(Arc::clone(&grammar));
+    Some(grammar)
 }
 
 /// The parser of a source, or what is wrong with it.

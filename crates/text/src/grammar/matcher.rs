@@ -15,6 +15,8 @@ use super::parser::{Parser, Question};
 use super::tables::MARK;
 use crate::Token;
 
+/// Most bytes that are told to have to come next.
+const FORCED_MAX_BYTES: usize = 512;
 /// How far a beginning is followed when a form is compiled.
 const BEGINNING_MAX_BYTES: usize = 256;
 
@@ -26,6 +28,9 @@ pub struct Matcher {
     accepted: Vec<Token>,
     /// Why no parser can say what may follow them, if none can.
     failure: Option<String>,
+    /// The bytes that have to come next, if that was asked since tokens were taken back: behind a part of them the rest
+    /// has to come.
+    forced: Option<Vec<u8>>,
 }
 
 /// The tokens that may come next.
@@ -61,7 +66,7 @@ impl Allowed {
 
 impl Matcher {
     pub(super) fn new(grammar: Arc<Grammar>) -> Matcher {
-        Matcher { parser: grammar.first(), grammar, accepted: Vec::new(), failure: None }
+        Matcher { parser: grammar.first(), grammar, accepted: Vec::new(), failure: None, forced: None }
     }
 
     /// What may come next.
@@ -101,7 +106,11 @@ impl Matcher {
             self.failure = Some(failure);
             true
         });
-        self.accepted.extend(is_accepted.then_some(token));
+        if is_accepted {
+            self.accepted.push(token);
+            let written = self.grammar.tables.bytes(token);
+            self.forced = self.forced.take().and_then(|bytes| bytes.strip_prefix(written).map(<[u8]>::to_vec));
+        }
         is_accepted
     }
 
@@ -110,18 +119,22 @@ impl Matcher {
         &self.accepted
     }
 
-    /// The bytes that have to come next: the longest string that every text of the grammar goes on with here. Where a
-    /// special token has to come, they end before it; where the parser gives up on the way, there are none.
+    /// The bytes that have to come next: the string that every text of the grammar goes on with here, as long as it is
+    /// or [`FORCED_MAX_BYTES`]. Where a special token has to come, they end before it; where the parser gives up on the
+    /// way, there are none.
     pub fn forced_bytes(&mut self) -> Vec<u8> {
         if self.failure.is_some() || self.parser.has_stopped() {
             return Vec::new();
         }
-        let Ok(mut bytes) = self.ask(0, |parser, _| parser.forced_bytes()) else {
-            self.failure = self.walk_again().err();
-            return Vec::new();
-        };
-        bytes.truncate(bytes.iter().position(|byte| *byte == MARK).unwrap_or(bytes.len()));
-        bytes
+        if self.forced.is_none() {
+            let Ok(mut bytes) = self.ask(0, |parser, _| parser.forced_bytes()) else {
+                self.failure = self.walk_again().err();
+                return Vec::new();
+            };
+            bytes.truncate(bytes.iter().position(|byte| *byte == MARK).unwrap_or(bytes.len()));
+            self.forced = Some(bytes);
+        }
+        self.forced.iter().flatten().copied().take(FORCED_MAX_BYTES).collect()
     }
 
     /// This byte and what has to come behind it ([`forced_bytes`](Self::forced_bytes)); nothing where it may not come
@@ -169,6 +182,7 @@ impl Matcher {
             return;
         }
         self.accepted.truncate(accepted - tokens);
+        self.forced = None;
         if self.failure.take().is_some() || !self.parser.roll_back(tokens) {
             self.failure = self.walk_again().err();
         }
@@ -177,15 +191,7 @@ impl Matcher {
     /// The same place of the same text, for somebody else: nothing is shared that either changes.
     pub fn duplicate(&self) -> Matcher {
         let (grammar, accepted, failure) = (Arc::clone(&self.grammar), self.accepted.clone(), self.failure.clone());
-        Matcher { grammar, parser: self.parser.duplicate(), accepted, failure }
-    }
-
-    /// One token earlier, where there is one: for mistakes that tests make.
-    #[doc(hidden)]
-    pub fn parent(&self) -> Matcher {
-        let mut parent = self.duplicate();
-        parent.roll_back(self.accepted.len().min(1));
-        parent
+        Matcher { grammar, parser: self.parser.duplicate(), accepted, failure, forced: self.forced.clone() }
     }
 
     /// Why the parser gave up, if it did.

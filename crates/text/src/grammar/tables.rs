@@ -78,6 +78,11 @@ impl Tables {
         self.factory.tok_env().tok_trie().token_id(&[byte])
     }
 
+    /// The bytes of a token in the tree, special ones behind a mark.
+    pub fn bytes(&self, token: Token) -> &[u8] {
+        self.factory.tok_env().tok_trie().token(token)
+    }
+
     /// Whether a token can be a part of a text at all.
     pub fn has(&self, token: Token) -> bool {
         (token as usize) < self.len && self.factory.tok_env().tok_trie().token_len(token) > 0
