@@ -110,6 +110,11 @@ impl Constraint for Guided {
         allowed
     }
 
+    fn leaves_choice(&mut self) -> bool {
+        // Behind one byte that has to come there may be one token; where an end may come, it may be the only one.
+        self.ended == 0 && self.matcher.leaves_choice()
+    }
+
     fn accept(&mut self, token: Token) -> bool {
         if self.ends.contains(&token) {
             let may_end = self.may_end();
@@ -198,6 +203,38 @@ mod tests {
         let copy = constraint.clone();
         assert!(constraint.advance(&[1, 3]) && !constraint.advance(&[0]));
         assert_eq!(left(&copy, &[], 6), [1, 3, 4], "a copy stays");
+    }
+
+    #[test]
+    fn a_choice_that_is_known_is_one_and_what_is_accepted_is_allowed() {
+        let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo-target");
+        let tokenizer = Tokenizer::from_dir(std::path::Path::new(model)).expect("a good one");
+        let schema = r#"{"type": "object", "properties": {"name": {"type": "string", "maxLength": 4}, "kind": {"enum":
+            ["a", "ab", "c"]}, "size": {"type": "integer"}}, "required": ["name", "kind"]}"#;
+        let source = GrammarSource::JsonSchema { schema: schema.into(), flexible: false };
+        let grammar = Grammar::compile(&tokenizer, &source).expect("a good one");
+        let (len, mut chance, mut known) = (tokenizer.vocabulary_len(), 1u64, [0, 0]);
+        for _ in 0..100 {
+            let mut guided = Guided::new(&grammar, &[0], Forcing::None);
+            for _ in 0..60 {
+                let leaves_choice = guided.leaves_choice();
+                let allowed: Vec<Token> = guided.allowed().below(len).collect();
+                assert!(!leaves_choice || allowed.len() > 1, "behind {:?}", guided.matcher.accepted());
+                known[usize::from(leaves_choice)] += usize::from(allowed.len() > 1);
+                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let any = (chance >> 33) as usize % len;
+                assert_eq!(guided.accept(any as Token), allowed.contains(&(any as Token)), "token {any}");
+                if allowed.contains(&(any as Token)) {
+                    guided.roll_back(1);
+                }
+                let next = allowed[(chance >> 40) as usize % allowed.len()];
+                assert!(guided.accept(next), "token {next}");
+                if next == 0 {
+                    break;
+                }
+            }
+        }
+        assert!(known[1] > known[0] && known[0] > 0, "{known:?}: several tokens may spell what has to come");
     }
 
     #[test]

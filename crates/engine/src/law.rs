@@ -2,12 +2,12 @@
 //!
 //! A row in which anything is NaN has no law: the network has failed, and a text from the rest of the row would look
 //! like any other. Where the settings ask for the likeliest token, or for the k largest logits and nothing else, the
-//! row itself is not looked at: [`Outputs::has_nan`], [`Outputs::argmax`] and [`Outputs::largest`] say it, and an
+//! row itself is not looked at, and with a constraint only where it forbids the likeliest: [`Outputs::has_nan`], [`Outputs::argmax`] and [`Outputs::largest`] say it, and an
 //! executor whose logits lie far away need not bring them over. Laws and log-probabilities have the same bits either
 //! way. Left out: the settings and what they mean (`speculation`).
 
 use foretoken_model::Outputs;
-use foretoken_speculation::{Context, Law, RawLaw, Sampling, Scratch, Token};
+use foretoken_speculation::{Constrained, Context, Law, RawLaw, Sampling, Scratch, Token};
 
 /// Why there is no law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,17 @@ pub(crate) fn possible_law(
         return Err(NoLaw::NotNumbers);
     }
     let needed = sampling.largest_needed(context);
-    let law = if needed.is_some() && sampling.temperature == 0.0 {
-        outputs.argmax(row).map(Law::point)
-    } else if let Some(largest) = needed.and_then(|count| outputs.largest(row, count)) {
+    if needed.or_else(|| sampling.largest_needed(&Context { constraint: None, ..*context })).is_some()
+        && sampling.temperature == 0.0
+    {
+        let best = outputs.argmax(row).ok_or(NoLaw::NoToken)?;
+        // Of all tokens the likeliest, it is that of the allowed ones, too, if it is one: no mask has to be made.
+        let is_allowed = |constraint: &Constrained| constraint.allows(&[context.path, &[best]].concat());
+        if context.constraint.is_none_or(is_allowed) {
+            return Ok(Law::point(best));
+        }
+    }
+    let law = if let Some(largest) = needed.and_then(|count| outputs.largest(row, count)) {
         sampling.law_of_largest(&largest.logits, scratch)
     } else {
         sampling.possible_law_with(outputs.row(row), context, scratch)
@@ -61,7 +69,7 @@ pub(crate) fn told(
 #[cfg(test)]
 mod tests {
     use foretoken_model::HostOutputs;
-    use foretoken_speculation::{Constrained, Constraint, TokenSet};
+    use foretoken_speculation::{Constraint, TokenSet};
 
     use super::*;
 

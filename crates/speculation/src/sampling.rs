@@ -247,6 +247,7 @@ impl Sampling {
         };
         let banned_len = self.logit_bias.len() + self.banned_tokens.len() + banned_ends.len();
         match context.constraint {
+            Some(constraint) if banned_len == 0 && constraint.leaves_choice(context.path) => None,
             Some(constraint) => constraint.with_allowed(context.path, |allowed| only(&mut allowed.below(vocabulary))),
             None if banned_len + 1 < vocabulary => None,
             None => only(&mut (0..vocabulary as Token)),

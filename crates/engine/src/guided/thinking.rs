@@ -202,6 +202,14 @@ impl Constraint for Behind {
         allowed
     }
 
+    fn leaves_choice(&mut self) -> bool {
+        match self.place {
+            Place::Thoughts(_) => true,
+            Place::First { .. } | Place::Gap(_) => false,
+            Place::AtOnce | Place::Behind => self.answer().is_some_and(Guided::leaves_choice),
+        }
+    }
+
     fn foreseen(&mut self) -> Vec<Token> {
         self.answer().map_or(Vec::new(), Guided::foreseen)
     }

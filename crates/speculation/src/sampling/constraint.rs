@@ -34,6 +34,12 @@ pub trait Constraint: Send {
         "constraint"
     }
 
+    /// Whether several tokens may certainly come next, where that is known for less than [`Constraint::allowed`] takes:
+    /// nobody has to ask then whether one alone may. `false` says nothing.
+    fn leaves_choice(&mut self) -> bool {
+        false
+    }
+
     /// Why nothing may come next, where that is no part of the grammar: it has run into a limit, say. What was expected
     /// and found.
     fn failure(&self) -> Option<String> {
@@ -124,6 +130,15 @@ impl Constrained {
     /// Whether a text may go on with these tokens.
     pub fn allows(&self, path: &[Token]) -> bool {
         self.walk(|walk| walk.go_to(path)).unwrap_or(false)
+    }
+
+    /// Whether several tokens may certainly follow this path ([`Constraint::leaves_choice`]).
+    pub(super) fn leaves_choice(&self, path: &[Token]) -> bool {
+        let ask = |walk: &mut Walk| {
+            let is_known = walk.known.iter().any(|known| known.path == path);
+            !is_known && walk.go_to(path) && walk.constraint.leaves_choice()
+        };
+        self.walk(ask).unwrap_or(false)
     }
 
     /// Tokens that will all but certainly follow this path ([`Constraint::foreseen`]).

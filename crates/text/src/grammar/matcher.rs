@@ -123,18 +123,28 @@ impl Matcher {
     /// or [`FORCED_MAX_BYTES`]. Where a special token has to come, they end before it; where the parser gives up on the
     /// way, there are none.
     pub fn forced_bytes(&mut self) -> Vec<u8> {
+        let bytes = self.forced().unwrap_or_default().iter().copied();
+        bytes.take_while(|byte| *byte != MARK).take(FORCED_MAX_BYTES).collect()
+    }
+
+    /// The bytes that have to come next, marks of special tokens included; `None` where nothing may, or the parser gives
+    /// up on the way.
+    fn forced(&mut self) -> Option<&[u8]> {
         if self.failure.is_some() || self.parser.has_stopped() {
-            return Vec::new();
+            return None;
         }
         if self.forced.is_none() {
-            let Ok(mut bytes) = self.ask(0, |parser, _| parser.forced_bytes()) else {
-                self.failure = self.walk_again().err();
-                return Vec::new();
-            };
-            bytes.truncate(bytes.iter().position(|byte| *byte == MARK).unwrap_or(bytes.len()));
-            self.forced = Some(bytes);
+            match self.ask(0, |parser, _| parser.forced_bytes()) {
+                Ok(bytes) => self.forced = Some(bytes),
+                Err(_) => self.failure = self.walk_again().err(),
+            }
         }
-        self.forced.iter().flatten().copied().take(FORCED_MAX_BYTES).collect()
+        self.forced.as_deref()
+    }
+
+    /// Whether several tokens may certainly come next: several bytes may, and each byte is a token.
+    pub fn leaves_choice(&mut self) -> bool {
+        self.grammar.tables.has_bytes() && self.forced().is_some_and(<[u8]>::is_empty) && !self.may_end()
     }
 
     /// This byte and what has to come behind it ([`forced_bytes`](Self::forced_bytes)); nothing where it may not come
