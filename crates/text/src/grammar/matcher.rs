@@ -142,9 +142,12 @@ impl Matcher {
         self.forced.as_deref()
     }
 
-    /// Whether several tokens may certainly come next: several bytes may, and each byte is a token.
+    /// Whether several tokens may certainly come next, of which only those of one printable character are tried: for
+    /// the many places where nearly any may. `false` says nothing.
     pub fn leaves_choice(&mut self) -> bool {
-        self.grammar.tables.has_bytes() && self.forced().is_some_and(<[u8]>::is_empty) && !self.may_end()
+        self.failure.is_none()
+            && !self.parser.has_stopped()
+            && self.ask(0, |parser, _| Ok(parser.has_choice())).unwrap_or(false)
     }
 
     /// This byte and what has to come behind it ([`forced_bytes`](Self::forced_bytes)); nothing where it may not come

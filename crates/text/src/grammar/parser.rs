@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use llguidance::TokenParser;
 use llguidance::earley::CGrammar;
-use llguidance::toktrie::SimpleVob;
+use llguidance::toktrie::{Recognizer, SimpleVob};
 
 use super::complaint::{complaint, expected};
 use super::limits::{Limits, Taken};
@@ -91,6 +91,23 @@ impl Parser {
         let walked = library.parser.compute_bias(&*tables.factory().slicer(), &[]);
         library.invalidate_bias_cache();
         (walked, library.parser.with_recognizer(|parser| strings::room(parser, steps)).is_some())
+    }
+
+    /// Whether at least two tokens of one printable character may come next.
+    pub fn has_choice(&mut self) -> bool {
+        let Self { library, tables, .. } = self;
+        library.parser.with_recognizer(|parser| {
+            parser.trie_started("choice");
+            // Letters first: where text is free, they settle it.
+            let may_come = |byte: &u8| {
+                let comes = tables.byte(*byte).is_some() && parser.try_push_byte(*byte);
+                parser.pop_bytes(usize::from(comes));
+                comes
+            };
+            let has_choice = (b'a'..=b'~').chain(b' '..b'a').filter(may_come).nth(1).is_some();
+            parser.trie_finished();
+            has_choice
+        })
     }
 
     /// Finds out where plain characters lead from here, for masks that come later.

@@ -30,8 +30,6 @@ pub(crate) struct Tables {
     strings: Strings,
     /// Tokens there are.
     len: usize,
-    /// Whether each byte that a text can have is a token.
-    has_bytes: bool,
 }
 
 impl Tables {
@@ -58,9 +56,7 @@ impl Tables {
         let limits = factory.limits_mut();
         (limits.verbose_errors, limits.step_max_items) = (false, MASK_ITEMS_MAX);
         (limits.step_lexer_fuel, limits.max_lexer_states) = limits::of_library();
-        let is_token = |byte: u8| factory.tok_env().tok_trie().token_id(&[byte]).is_some();
-        let has_bytes = (0..=0xBF).chain(0xC2..=0xF4).all(is_token);
-        Ok(Arc::new(Tables { factory, strings, len, has_bytes }))
+        Ok(Arc::new(Tables { factory, strings, len }))
     }
 
     pub fn factory(&self) -> &ParserFactory {
@@ -75,11 +71,6 @@ impl Tables {
     /// Tokens there are.
     pub fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether each byte that a text can have is a token.
-    pub fn has_bytes(&self) -> bool {
-        self.has_bytes
     }
 
     /// The token of a byte alone.
