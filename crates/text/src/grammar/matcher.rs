@@ -142,8 +142,8 @@ impl Matcher {
         self.forced.as_deref()
     }
 
-    /// Whether several tokens may certainly come next, of which only those of one printable character are tried: for
-    /// the many places where nearly any may. `false` says nothing.
+    /// Whether several tokens may certainly come next, found by trying two letters, for the many places where nearly
+    /// any may. `false` says nothing.
     pub fn leaves_choice(&mut self) -> bool {
         self.failure.is_none()
             && !self.parser.has_stopped()

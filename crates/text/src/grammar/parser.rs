@@ -93,20 +93,18 @@ impl Parser {
         (walked, library.parser.with_recognizer(|parser| strings::room(parser, steps)).is_some())
     }
 
-    /// Whether at least two tokens of one printable character may come next.
+    /// Whether both of two letters may come next, and are tokens.
     pub fn has_choice(&mut self) -> bool {
         let Self { library, tables, .. } = self;
         library.parser.with_recognizer(|parser| {
             parser.trie_started("choice");
-            // Letters first: where text is free, they settle it.
-            let may_come = |byte: &u8| {
-                let comes = tables.byte(*byte).is_some() && parser.try_push_byte(*byte);
+            let have_come = [b'a', b'b'].into_iter().all(|byte| {
+                let comes = tables.byte(byte).is_some() && parser.try_push_byte(byte);
                 parser.pop_bytes(usize::from(comes));
                 comes
-            };
-            let has_choice = (b'a'..=b'~').chain(b' '..b'a').filter(may_come).nth(1).is_some();
+            });
             parser.trie_finished();
-            has_choice
+            have_come
         })
     }
 
