@@ -9,10 +9,11 @@ use super::limits::{Limits, Taken};
 use super::parser::Parser;
 use super::tables::Tables;
 
-/// Places behind each other that teach nothing new, after which there is little left to learn.
-const PLACES_MAX: usize = 30;
-/// What the lexer may take for them at most: a millisecond or two.
-const MOST: Taken = Taken { fuel: 20_000, states: 2_000 };
+/// Places that are visited at most, and of them behind each other such that teach nothing new.
+const PLACES_MAX: usize = 200;
+const NOTHING_NEW_MAX: usize = 30;
+/// What the lexer may take for them at most: about a millisecond.
+const MOST: Taken = Taken { fuel: 10_000, states: 2_000 };
 /// Bytes to go on with, the first that may come. Strings and lists end at once, objects have all of their members.
 const BYTES: &[u8] = b"\"],}0tn{[-a: ";
 
@@ -27,7 +28,10 @@ fn walk(parser: &mut Parser, tables: &Tables) -> Result<(), String> {
     let limits = Limits::new(parser.taken());
     let enough = Taken { fuel: limits.before.fuel + MOST.fuel, states: limits.before.states + MOST.states };
     let (mut written, mut learned, mut taken) = (0, 0, parser.taken());
-    while written < learned + PLACES_MAX && taken.fuel < enough.fuel && taken.states < enough.states {
+    while written < PLACES_MAX.min(learned + NOTHING_NEW_MAX)
+        && taken.fuel < enough.fuel
+        && taken.states < enough.states
+    {
         parser.within(limits, 0, |parser, _| Ok(parser.look_ahead()))?;
         if !goes_on(parser, tables, limits)? {
             break;
