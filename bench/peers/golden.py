@@ -148,6 +148,15 @@ CASES = {
     "cohere-qk-norm": ("Cohere", dict(GROUPED, logit_scale=0.25, use_qk_norm=True)),
     "cohere2": ("Cohere2", dict(GROUPED, num_hidden_layers=3, intermediate_size=32, sliding_window=32,
                                 layer_types=[LOCAL, FULL, LOCAL], logit_scale=0.25)),
+    # Experts.
+    "mixtral": ("Mixtral", dict(GROUPED, intermediate_size=24, num_local_experts=4, num_experts_per_tok=2,
+                                sliding_window=None)),
+    "qwen2_moe": ("Qwen2Moe", dict(GROUPED, num_hidden_layers=3, intermediate_size=40, moe_intermediate_size=16,
+                                   shared_expert_intermediate_size=24, num_experts=6, num_experts_per_tok=2,
+                                   mlp_only_layers=[1])),
+    "qwen3_moe": ("Qwen3Moe", dict(APART, num_hidden_layers=3, moe_intermediate_size=16, num_experts=6,
+                                   num_experts_per_tok=3, decoder_sparse_step=2, norm_topk_prob=True)),
+    "olmoe": ("Olmoe", dict(GROUPED, intermediate_size=16, num_experts=8, num_experts_per_tok=3)),
     # Arcee, Ernie 4.5, Seed-OSS, Hunyuan.
     "arcee": ("Arcee", dict(GROUPED, max_position_embeddings=256, rope_parameters=YARN)),
     "ernie4_5": ("Ernie4_5", APART),
@@ -204,6 +213,10 @@ def build(name, seed):
     return model, apart.get("context")
 
 
+def is_router(module):
+    return "Router" in type(module).__name__
+
+
 def draw(model, embedding):
     drawn = set()
     for module in model.modules():
@@ -214,7 +227,7 @@ def draw(model, embedding):
             noise = torch.randn_like(p)
             if isinstance(module, nn.Embedding):
                 p.copy_(noise * embedding)
-            elif isinstance(module, nn.Linear) and name == "weight":
+            elif isinstance(module, nn.Linear) and name == "weight" or is_router(module) or p.dim() == 3:
                 p.copy_(noise * (1.6 / p.shape[-1] ** 0.5))
             elif type(module).__name__ == "Conv1D" and name == "weight":  # [inputs, outputs]
                 p.copy_(noise * (1.6 / p.shape[0] ** 0.5))

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use clap::Args;
 use foretoken::models::Opened;
 use foretoken_kernels::Isa;
-use foretoken_model::CacheType;
-use foretoken_model::spec::{Activation, FeedForward, Norm, Positions};
+use foretoken_model::spec::{Activation, Experts, FeedForward, Norm, Positions};
+use foretoken_model::{CacheType, Spec};
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 use foretoken_weights::line::line;
@@ -132,6 +132,14 @@ impl Facts {
             "norm": norm(spec.norm),
             "positions": positions(&spec.positions),
             "feed_forward": feed_forward(spec.feed_forward),
+            "experts": spec.experts.as_ref().map(|experts| json!({
+                "count": experts.count,
+                "chosen": experts.chosen,
+                "ffn_width": experts.ffn_width,
+                "shared_ffn_width": experts.shared.map(|shared| shared.ffn_width),
+                "layers": (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count(),
+            })),
+            "parameters_active": active(model),
             "tied_head": spec.tied_head,
             "vocabulary": spec.vocabulary,
             "tokenizer_vocabulary": self.tokenizer_len,
@@ -165,7 +173,7 @@ impl Facts {
             ("model", on_one_line(&model.name)),
             ("format", model.format().to_string()),
             ("family", spec.family.to_string()),
-            ("parameters", grouped(model.checkpoint.parameters())),
+            ("parameters", parameters(model)),
             ("types", dtypes.collect::<Vec<_>>().join("; ")),
             ("layers", spec.layers.to_string()),
             ("width", format!("{}, feed-forward {} ({})", spec.width, spec.ffn_width, feed_forward(spec.feed_forward))),
@@ -186,9 +194,38 @@ impl Facts {
             ("begins with", listed(self.beginning.as_slice())),
             ("ends with", listed(&self.end_tokens)),
         ];
+        if let Some(experts) = &spec.experts {
+            let after_width = rows.iter().position(|(name, _)| *name == "width").map_or(rows.len(), |place| place + 1);
+            rows.insert(after_width, ("experts", shown_experts(spec, experts)));
+        }
         rows.push(("chat template", self.chat_template.as_deref().map_or("none".to_string(), first_lines)));
         rows.iter().map(|(name, value)| format!("{name:<15}{value}\n")).collect()
     }
+}
+
+/// Parameters that a token is computed with: all but those of the experts that it does not choose.
+fn active(model: &Opened) -> usize {
+    let (spec, all) = (&model.spec, model.checkpoint.parameters());
+    let Some(experts) = &spec.experts else { return all };
+    let layers = (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count();
+    let not_chosen = layers.saturating_mul(experts.count - experts.chosen);
+    let each = 3usize.saturating_mul(spec.width).saturating_mul(experts.ffn_width);
+    all.saturating_sub(not_chosen.saturating_mul(each))
+}
+
+fn parameters(model: &Opened) -> String {
+    let all = grouped(model.checkpoint.parameters());
+    match model.spec.experts {
+        Some(_) => format!("{all}, of which a token is computed with {}", grouped(active(model))),
+        None => all,
+    }
+}
+
+fn shown_experts(spec: &Spec, experts: &Experts) -> String {
+    let Experts { count, chosen, ffn_width, shared, .. } = experts;
+    let layers = (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count();
+    let shared = shared.map_or(String::new(), |shared| format!(", and one of {} for all", shared.ffn_width));
+    format!("{count} of width {ffn_width} in {layers} layers, of which a token chooses {chosen}{shared}")
 }
 
 /// Names of all instruction sets that the machine has.

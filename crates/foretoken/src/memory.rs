@@ -206,10 +206,16 @@ fn cache(model: &Opened, options: &Options) -> usize {
 const WANTED_ROWS: usize = 64;
 
 /// Bytes that a pass of the most rows computes with: about eight vectors of the stream's width a row, two of the
-/// feed-forward half's, all in floats, and logits.
+/// feed-forward half's or of the experts that it goes through, all in floats, and logits.
 fn passes(model: &Opened, options: &Options) -> usize {
     let spec = &model.spec;
-    let row = spec.width.saturating_mul(8).saturating_add(spec.ffn_width.saturating_mul(2));
+    let of_experts = spec.experts.as_ref().map_or(0, |experts| {
+        let shared = experts.shared.map_or(0, |shared| shared.ffn_width);
+        let each = spec.width.saturating_add(experts.ffn_width).saturating_mul(2);
+        each.saturating_mul(experts.chosen).saturating_add(experts.count).saturating_add(shared.saturating_mul(2))
+    });
+    let inside = spec.ffn_width.saturating_mul(2).max(of_experts);
+    let row = spec.width.saturating_mul(8).saturating_add(inside);
     let rows = row.saturating_mul(options.rows_max.min(options.pages.saturating_mul(options.page_len)));
     rows.saturating_add(spec.vocabulary.saturating_mul(WANTED_ROWS)).saturating_mul(4)
 }

@@ -65,7 +65,7 @@ pub struct Compute {
     /// The threads they run on.
     pub pool: Pool,
     /// Activations of the product that runs, rounded or packed; kept for its memory.
-    views: std::sync::Mutex<panel::Views>,
+    views: std::sync::Mutex<Vec<panel::Views>>,
 }
 
 impl Compute {

@@ -8,10 +8,12 @@
 //! Weights are packed in panels (`panel.rs`), floats too. Quantized ones are multiplied in whole numbers: their
 //! activations are rounded to 8 bits once for all products of an input.
 //!
+//! Rows that are multiplied with different matrices, as those of different experts are, are groups of one fork-join.
+//!
 //! Left out: splitting k over threads, which no thread count could then undo.
 
 use crate::panel::columns::Columns;
-use crate::panel::{self, AT_ONCE, Panels};
+use crate::panel::{self, AT_ONCE, Panels, Views};
 use crate::{Compute, LANES};
 
 /// One product: weights `[outputs, inputs]`, an optional bias `[outputs]`, and where the results go.
@@ -34,41 +36,65 @@ const BLOCK: usize = AT_ONCE * LANES;
 /// Work below which threads are not woken: about 5 microseconds of one core.
 const ALONE_BELOW: usize = 100_000;
 
+/// Rows, and the matrices that they are multiplied with.
+pub struct Group<'a, 'b> {
+    /// `[rows, inputs]`.
+    pub x: &'b [f32],
+    /// How many rows.
+    pub rows: usize,
+    /// What is computed of them.
+    pub products: &'b mut [Product<'a>],
+}
+
 /// Computes `products` of the same `x` `[rows, inputs]`, all in one fork-join.
 ///
 /// # Panics
 /// If a shape does not fit: weights are not `[outputs, inputs]`, or an output is not `[rows, outputs]`.
 pub fn products(compute: &Compute, x: &[f32], rows: usize, inputs: usize, products: &mut [Product<'_>]) {
-    // Checked: a product of shapes that wraps around could fit a slice that it must not fit.
-    let elements = rows.checked_mul(inputs).filter(|elements| *elements == x.len() && inputs > 0);
-    assert!(elements.is_some(), "product: x has {} elements, expected {rows} x {inputs}", x.len());
-    if rows == 0 {
-        return;
+    grouped(compute, inputs, &mut [Group { x, rows, products }]);
+}
+
+/// Computes products of several groups of rows `[rows, inputs]`, each with matrices of its own, all in one fork-join:
+/// those of the experts that rows have chosen, say. A row's results do not depend on the groups beside its own.
+///
+/// # Panics
+/// As [`products`].
+pub fn grouped(compute: &Compute, inputs: usize, groups: &mut [Group<'_, '_>]) {
+    let mut all_views = compute.views.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if all_views.len() < groups.len() {
+        all_views.resize_with(groups.len(), Views::default);
     }
-    let mut views = compute.views.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    views.clear();
-    let mut blocks = Vec::with_capacity(products.len());
-    let mut tasks = 0;
-    let mut work = 0;
-    for product in products {
-        let outputs = product.out.len() / rows;
-        assert_eq!(product.out.len(), rows * outputs, "product: the output is not [{rows}, outputs]");
-        let shape = [product.weights.outputs(), product.weights.inputs()];
-        assert_eq!(shape, [outputs, inputs], "product: shape of the weights");
-        assert!(product.bias.is_none_or(|bias| bias.len() == outputs), "product: the bias is not [{outputs}]");
-        let columns = Columns::new(product.out, rows, product.bias, product.accumulate);
-        views.prepare(compute, x, inputs, product.weights.form());
-        blocks.push((tasks, columns, product.weights));
-        tasks += outputs.div_ceil(BLOCK);
-        work += rows * inputs * outputs;
+    let mut blocks = Vec::with_capacity(groups.iter().map(|group| group.products.len()).sum());
+    let (mut tasks, mut work) = (0, 0);
+    for (number, (Group { x, rows, products }, views)) in groups.iter_mut().zip(&mut *all_views).enumerate() {
+        let rows = *rows;
+        // Checked: a product of shapes that wraps around could fit a slice that it must not fit.
+        let elements = rows.checked_mul(inputs).filter(|elements| *elements == x.len() && inputs > 0);
+        assert!(elements.is_some(), "product: x has {} elements, expected {rows} x {inputs}", x.len());
+        if rows == 0 {
+            continue;
+        }
+        views.clear();
+        for product in products.iter_mut() {
+            let outputs = product.out.len() / rows;
+            assert_eq!(product.out.len(), rows * outputs, "product: the output is not [{rows}, outputs]");
+            let shape = [product.weights.outputs(), product.weights.inputs()];
+            assert_eq!(shape, [outputs, inputs], "product: shape of the weights");
+            assert!(product.bias.is_none_or(|bias| bias.len() == outputs), "product: the bias is not [{outputs}]");
+            let columns = Columns::new(product.out, rows, product.bias, product.accumulate);
+            views.prepare(compute, x, inputs, product.weights.form());
+            blocks.push((tasks, columns, product.weights, number));
+            tasks += outputs.div_ceil(BLOCK);
+            work += rows * inputs * outputs;
+        }
     }
-    let views = &*views;
+    let views = &*all_views;
     let task = |task: usize| {
         let at = blocks.partition_point(|(first, ..)| *first <= task) - 1;
-        let (first, columns, weights) = &blocks[at];
+        let (first, columns, weights, number) = &blocks[at];
         let from = (task - first) * BLOCK;
         let to = (from + BLOCK).min(columns.outputs());
-        let rows = views.rows(rows, inputs, weights.form(), compute.isa);
+        let rows = views[*number].rows(columns.rows, inputs, weights.form(), compute.isa);
         panel::run(compute.isa, &rows, columns, weights, from, to);
     };
     if work < ALONE_BELOW { (0..tasks).for_each(task) } else { compute.pool.run(tasks, &task) }

@@ -13,8 +13,9 @@ use foretoken_kernels::rope::rotate;
 use foretoken_kernels::{Isa, LANES};
 
 use crate::cache::Cache;
+use crate::experts::ExpertBuffers;
 use crate::linear::Linear;
-use crate::network::{Inner, InputReader, KeyValue, Layer, NormWeights};
+use crate::network::{Dense, Feed, Inner, InputReader, KeyValue, Layer, NormWeights};
 use crate::products::Products;
 use crate::spec::{Activation, Heads, Norm, Residual, Rotation, Spec};
 
@@ -27,6 +28,7 @@ pub(crate) struct Buffers {
     second: Vec<f32>,
     attention: AttentionBuffers,
     inner: InnerBuffers,
+    pub(crate) experts: ExpertBuffers,
     added: AddedBuffers,
 }
 
@@ -42,7 +44,7 @@ struct AttentionBuffers {
 }
 
 #[derive(Default)]
-struct InnerBuffers {
+pub(crate) struct InnerBuffers {
     gate: Vec<f32>,
     up: Vec<f32>,
 }
@@ -124,6 +126,14 @@ struct Half<'a> {
     norm: Option<&'a NormWeights>,
 }
 
+/// What a feed-forward half has made of its rows.
+enum Fed<'a> {
+    /// All but the product with its last matrix, `[rows, ffn width]`.
+    Inner(&'a [f32]),
+    /// All of it, `[rows, width]`.
+    Whole(&'a [f32]),
+}
+
 /// What all blocks of a pass share.
 pub(crate) struct Block<'a> {
     pub(crate) products: &'a Products,
@@ -136,7 +146,7 @@ impl Block<'_> {
         self.products.compute.isa
     }
 
-    fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.standing.sights[0].slots.len()
     }
 
@@ -148,31 +158,30 @@ impl Block<'_> {
         buffers: &mut Buffers,
         x: &mut [f32],
     ) {
-        let Buffers { normed, second, attention, inner, added } = buffers;
+        let Buffers { normed, second, attention, inner, experts, added } = buffers;
         let [attention_norm, ffn_norm] = [layer.attention_norm.as_ref(), layer.ffn_norm.as_ref()];
         let attended = Half { output: &layer.attention_output, norm: layer.attention_post_norm.as_ref() };
-        let fed = Half { output: &layer.down, norm: layer.ffn_post_norm.as_ref() };
         match self.spec.residual {
             Residual::Sequential => {
                 let read = normalized(self.isa(), self.spec, attention_norm, x, normed);
                 self.add(&attended, self.attend((number, layer), read, cache, attention), added, x);
                 let read = normalized(self.isa(), self.spec, ffn_norm, x, normed);
-                self.add(&fed, self.feed(layer, read, inner), added, x);
+                self.add_fed(layer, self.fed((number, layer), read, (inner, experts)), added, x);
             }
             Residual::Parallel => {
                 let first = normalized(self.isa(), self.spec, attention_norm, x, normed);
                 let second =
                     if ffn_norm.is_some() { normalized(self.isa(), self.spec, ffn_norm, x, second) } else { first };
                 let heads = self.attend((number, layer), first, cache, attention);
-                let raised = self.feed(layer, second, inner);
+                let fed = self.fed((number, layer), second, (inner, experts));
                 self.add(&attended, heads, added, x);
-                self.add(&fed, raised, added, x);
+                self.add_fed(layer, fed, added, x);
             }
             Residual::NormedSum => {
                 self.add(&attended, self.attend((number, layer), x, cache, attention), added, x);
                 let sum = normalized(self.isa(), self.spec, attention_norm, x, normed).len();
                 x.copy_from_slice(&normed[..sum]);
-                self.add(&fed, self.feed(layer, x, inner), added, x);
+                self.add_fed(layer, self.fed((number, layer), x, (inner, experts)), added, x);
                 let sum = normalized(self.isa(), self.spec, ffn_norm, x, normed).len();
                 x.copy_from_slice(&normed[..sum]);
             }
@@ -199,6 +208,35 @@ impl Block<'_> {
         self.products.one(x, self.rows(), self.spec.width, gate.product(gated, false));
         self.gate(*activation, gated, &self.standing.inputs[number * elements..][..elements]);
         self.add(&Half { output: projection, norm: Some(norm) }, gated, added, x);
+    }
+
+    /// What the feed-forward half of a layer makes of rows `read` `[rows, width]`.
+    fn fed<'b>(
+        &self,
+        (number, layer): (usize, &Layer<Linear>),
+        read: &[f32],
+        (inner, experts): (&'b mut InnerBuffers, &'b mut ExpertBuffers),
+    ) -> Fed<'b> {
+        match (&layer.feed, self.spec.experts_of(number)) {
+            (Feed::Dense(dense), _) => Fed::Inner(self.feed(dense, read, inner)),
+            (Feed::Experts(all), Some(spec)) => Fed::Whole(self.ask_experts((spec, all), read, experts)),
+            (Feed::Experts(_), None) => unreachable!("experts in layer {number}"),
+        }
+    }
+
+    /// Adds it to `x`.
+    fn add_fed(&self, layer: &Layer<Linear>, fed: Fed<'_>, buffers: &mut AddedBuffers, x: &mut [f32]) {
+        let norm = layer.ffn_post_norm.as_ref();
+        match (&layer.feed, fed) {
+            (Feed::Dense(dense), Fed::Inner(from)) => self.add(&Half { output: &dense.down, norm }, from, buffers, x),
+            (_, Fed::Inner(whole) | Fed::Whole(whole)) => {
+                let (out, multiplier) = (
+                    normalized(self.isa(), self.spec, norm, whole, &mut buffers.normed),
+                    self.spec.residual_multiplier,
+                );
+                x.iter_mut().zip(out).for_each(|(x, out)| *x += out * multiplier);
+            }
+        }
     }
 
     /// Adds the output of a half to `x`: its last matrix times `from`, normalized if there is a norm behind it,
@@ -310,11 +348,11 @@ impl Block<'_> {
     }
 
     /// The inner part of the feed-forward half for rows `read` `[rows, width]`: `[rows, ffn_width]`.
-    fn feed<'b>(&self, layer: &Layer<Linear>, read: &[f32], buffers: &'b mut InnerBuffers) -> &'b [f32] {
+    pub(crate) fn feed<'b>(&self, dense: &Dense<Linear>, read: &[f32], buffers: &'b mut InnerBuffers) -> &'b [f32] {
         let Self { products, spec, .. } = *self;
-        let (rows, elements) = (self.rows(), self.rows() * layer.down.inputs());
+        let (rows, elements) = (self.rows(), self.rows() * dense.down.inputs());
         let raised = room(&mut buffers.up, elements);
-        match &layer.inner {
+        match &dense.inner {
             Inner::Gated { activation, gate: matrix, up } => {
                 let gated = room(&mut buffers.gate, elements);
                 let mut two = [matrix.product(gated, false), up.product(raised, false)];
@@ -333,7 +371,7 @@ impl Block<'_> {
     }
 
     /// `gated[i] = activation(gated[i]) * by[i]`.
-    fn gate(&self, activation: Activation, gated: &mut [f32], by: &[f32]) {
+    pub(crate) fn gate(&self, activation: Activation, gated: &mut [f32], by: &[f32]) {
         self.products.compute.pool.each_chunk(gated, ELEMENTS_A_TASK, &|i, chunk| {
             let by = &by[i * ELEMENTS_A_TASK..][..chunk.len()];
             match activation {

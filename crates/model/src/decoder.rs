@@ -24,7 +24,7 @@ use crate::hidden::HiddenStates;
 use crate::layer_inputs::InputBuffers;
 use crate::lent::Lent;
 use crate::linear::{Linear, Packing, Unpacked};
-use crate::network::{Network, Progress};
+use crate::network::{Dense, Network, Progress};
 use crate::options::Options;
 use crate::outputs::{HostOutputs, Outputs};
 use crate::products::{Products, Rank, Share};
@@ -40,7 +40,7 @@ pub struct Model {
     buffers: Buffers,
     pass: Pass,
     outputs: HostOutputs,
-    /// Bytes of all matrices but the head, and of the head.
+    /// Bytes of all matrices but the head and those of experts that rows choose, and of the head.
     matrices: [usize; 2],
     read: Reading,
 }
@@ -157,7 +157,8 @@ impl Model {
         let (buffers, pass) = (Buffers::default(), Pass::default());
         let head = network.head.packed().bytes;
         let all: usize = network.matrices().map(|matrix| matrix.packed().bytes).sum();
-        let (matrices, read) = ([all - head, head], Reading::default());
+        let of_experts: usize = network.experts().flat_map(Dense::matrices).map(|matrix| matrix.packed().bytes).sum();
+        let (matrices, read) = ([all - of_experts - head, head], Reading::default());
         Ok(Self { network, products, cache, capacity, buffers, pass, outputs, matrices, read })
     }
 
@@ -369,6 +370,7 @@ impl Executor for Model {
         let standing = Standing { positions, sights: &sights, rotations: &rotations, inputs };
         let block = Block { products, spec, standing };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
+        buffers.experts.read = [0, 0];
         for (number, layer) in layers.iter().enumerate() {
             block.run((number, layer), cache, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
@@ -383,8 +385,9 @@ impl Executor for Model {
             return Err(error);
         }
         let [body, head] = self.matrices;
+        let [experts, of_experts] = self.buffers.experts.read;
         let bytes = if self.pass.wanted.is_empty() { body } else { body + head };
-        self.read = Reading { bytes, experts: 0 };
+        self.read = Reading { bytes: bytes + of_experts, experts };
         Ok(())
     }
 

@@ -26,6 +26,7 @@ mod bloom;
 mod checks;
 mod cohere;
 mod ernie;
+mod experts;
 mod falcon;
 mod gemma;
 mod gemma4;
@@ -185,7 +186,14 @@ fn plan_of(checkpoint: &Checkpoint) -> Result<(&'static Family, Plan), ModelErro
             let (family, of_gguf) = reader(name).ok_or_else(|| {
                 ModelError::config(&checkpoint.name, KEY, one_of(Family::architecture), format!("{name:?}"))
             })?;
-            Ok((family, of_gguf(Gguf { metadata, weights: &checkpoint.weights })?))
+            let gguf = Gguf { metadata, weights: &checkpoint.weights };
+            let plan = of_gguf(gguf)?;
+            match gguf.optional_count(&plan.spec, "expert_count")? {
+                Some(experts) if plan.spec.experts.is_none() => {
+                    Err(gguf.refuse(&gguf.key(&plan.spec, "expert_count"), "0 (a dense network)", experts))
+                }
+                _ => Ok((family, plan)),
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ mod collected;
 mod decoder;
 mod error;
 pub mod executor;
+mod experts;
 pub mod export;
 pub mod family;
 mod hidden;

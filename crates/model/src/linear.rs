@@ -142,6 +142,13 @@ impl Unpacked {
         Self { name, source: Source::Tensor(tensor.clone()), lies, bias, inputs, outputs, unit_rows: false }
     }
 
+    /// One of the matrices of a tensor `[matrices, outputs, inputs]`.
+    pub(crate) fn stacked(tensor: &Tensor, number: usize, inputs: usize, outputs: usize) -> Self {
+        assert!(number < tensor.shape[0] && tensor.shape[1..] == [outputs, inputs], "linear: shape");
+        let (name, lies) = (format!("tensor {}, matrix {number}", tensor.name), Lies::Rows { first: number * outputs });
+        Self { name, source: Source::Tensor(tensor.clone()), lies, bias: None, inputs, outputs, unit_rows: false }
+    }
+
     /// From a tensor `[inputs, outputs]`.
     pub(crate) fn transposed(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [inputs, outputs], "linear: shape");
@@ -315,6 +322,11 @@ pub(crate) struct Packing<'a> {
 impl<'a> Packing<'a> {
     pub(crate) fn new(pool: &'a Pool, file: &'a str, wanted: Option<WeightType>, share: Share) -> Self {
         Self { pool, file, wanted, used: wanted, share }
+    }
+
+    /// The same for what decides which experts rows go through, which stays as the file has it.
+    pub(crate) fn of_router(self) -> Self {
+        Self { wanted: None, used: None, ..self }
     }
 
     /// The same for the head.

@@ -44,6 +44,32 @@ pub enum Inner<M> {
     },
 }
 
+/// A feed-forward half: down(inner(x)).
+pub struct Dense<M> {
+    /// What it does first.
+    pub inner: Inner<M>,
+    /// `[width, ffn width]`.
+    pub down: M,
+}
+
+/// The feed-forward half of a layer.
+pub enum Feed<M> {
+    /// The same for all rows.
+    Dense(Dense<M>),
+    /// Each row goes through those that it chooses.
+    Experts(Experts<M>),
+}
+
+/// The experts of a layer.
+pub struct Experts<M> {
+    /// `[experts, width]`: the score of each.
+    pub router: M,
+    /// In order of their numbers.
+    pub all: Vec<Dense<M>>,
+    /// The one that all rows go through, and the `[1, width]` of its gate, if it has one.
+    pub shared: Option<(Dense<M>, Option<M>)>,
+}
+
 /// Where the keys and values of a layer come from.
 pub struct KeyValue<M> {
     /// `[key-value heads * head width, width]`.
@@ -86,10 +112,8 @@ pub struct Layer<M> {
     /// Before the feed-forward half. None: it reads what attention reads if the two are parallel, and otherwise the
     /// residual stream as it is.
     pub ffn_norm: Option<NormWeights>,
-    /// What the feed-forward half does first.
-    pub inner: Inner<M>,
-    /// `[width, ffn width]`.
-    pub down: M,
+    /// The feed-forward half.
+    pub feed: Feed<M>,
     /// Behind the feed-forward half, before it is added.
     pub ffn_post_norm: Option<NormWeights>,
     /// Only where layers get inputs of their own.
@@ -198,13 +222,20 @@ impl Layer<Unpacked> {
             attention_output: self.attention_output.pack(packing)?,
             attention_post_norm: self.attention_post_norm,
             ffn_norm: self.ffn_norm,
-            inner: match self.inner {
-                Inner::Gated { activation, gate, up } => {
-                    Inner::Gated { activation, gate: gate.pack(packing)?, up: up.pack(packing)? }
-                }
-                Inner::Plain { activation, up } => Inner::Plain { activation, up: up.pack(packing)? },
+            feed: match self.feed {
+                Feed::Dense(dense) => Feed::Dense(dense.pack(packing)?),
+                Feed::Experts(Experts { router, all, shared }) => Feed::Experts(Experts {
+                    router: router.pack(&packing.of_router())?,
+                    all: all.into_iter().map(|expert| expert.pack(packing)).collect::<Result<_, _>>()?,
+                    shared: match shared {
+                        None => None,
+                        Some((dense, gate)) => {
+                            let gate = gate.map(|gate| gate.pack(&packing.of_router())).transpose()?;
+                            Some((dense.pack(packing)?, gate))
+                        }
+                    },
+                }),
             },
-            down: self.down.pack(packing)?,
             ffn_post_norm: self.ffn_post_norm,
             input: match self.input {
                 None => None,
@@ -215,6 +246,44 @@ impl Layer<Unpacked> {
             },
             multiplier: self.multiplier,
         })
+    }
+}
+
+impl Dense<Unpacked> {
+    fn pack(self, packing: &Packing<'_>) -> Result<Dense<Linear>, ModelError> {
+        let inner = match self.inner {
+            Inner::Gated { activation, gate, up } => {
+                Inner::Gated { activation, gate: gate.pack(packing)?, up: up.pack(packing)? }
+            }
+            Inner::Plain { activation, up } => Inner::Plain { activation, up: up.pack(packing)? },
+        };
+        Ok(Dense { inner, down: self.down.pack(packing)? })
+    }
+}
+
+impl<M> Dense<M> {
+    /// Its matrices: the gate, if there is one, the one beside it, and the last.
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
+        let (gate, up) = match &self.inner {
+            Inner::Gated { gate, up, .. } => (Some(gate), up),
+            Inner::Plain { up, .. } => (None, up),
+        };
+        gate.into_iter().chain([up, &self.down])
+    }
+}
+
+impl<M> Feed<M> {
+    /// All matrices of the half.
+    fn matrices(&self) -> impl Iterator<Item = &M> {
+        let (dense, experts) = match self {
+            Feed::Dense(dense) => (Some(dense), None),
+            Feed::Experts(experts) => (None, Some(experts)),
+        };
+        let of_experts = experts.into_iter().flat_map(|Experts { router, all, shared }| {
+            let shared = shared.iter().flat_map(|(dense, gate)| dense.matrices().chain(gate));
+            [router].into_iter().chain(all.iter().flat_map(Dense::matrices)).chain(shared)
+        });
+        dense.into_iter().flat_map(Dense::matrices).chain(of_experts)
     }
 }
 
@@ -230,19 +299,23 @@ impl KeyValue<Unpacked> {
 }
 
 impl Network<Linear> {
-    /// Every matrix that a pass multiplies with, in order; the head is the last.
+    /// The experts that rows choose from, of all layers.
+    pub(crate) fn experts(&self) -> impl Iterator<Item = &Dense<Linear>> {
+        self.layers.iter().flat_map(|layer| match &layer.feed {
+            Feed::Dense(_) => &[][..],
+            Feed::Experts(experts) => &experts.all,
+        })
+    }
+
+    /// Every matrix that a pass may multiply with, in order; the head is the last.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &Linear> {
         let layers = self.layers.iter().flat_map(|layer| {
-            let Layer { query, key_value, attention_output, inner, down, input, .. } = layer;
-            let (gate, up) = match inner {
-                Inner::Gated { gate, up, .. } => (Some(gate), up),
-                Inner::Plain { up, .. } => (None, up),
-            };
+            let Layer { query, key_value, attention_output, feed, input, .. } = layer;
             let key = key_value.as_ref().map(|key_value| &key_value.key);
             let value = key_value.as_ref().and_then(|key_value| key_value.value.as_ref());
             let of_input = input.as_ref().map(|input| [&input.gate, &input.projection]);
-            let own = [Some(query), key, value, Some(attention_output), gate, Some(up), Some(down)];
-            own.into_iter().flatten().chain(of_input.into_iter().flatten())
+            let own = [Some(query), key, value, Some(attention_output)];
+            own.into_iter().flatten().chain(feed.matrices()).chain(of_input.into_iter().flatten())
         });
         let of_inputs = self.inputs.iter().map(|inputs| &inputs.projection);
         let projections = self.embedding_projection.iter().chain(&self.output_projection).chain(of_inputs);

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foretoken_kernels::Compute;
-use foretoken_kernels::matmul::{Product, products};
+use foretoken_kernels::matmul::{Group, Product, grouped, products};
 
 use crate::executor::ExecutorError;
 
@@ -92,6 +92,21 @@ impl Products {
         match &self.ranked {
             None => products(&self.compute, x, rows, inputs, all),
             Some(ranked) => ranked.all(&self.compute, x, [rows, inputs], all),
+        }
+    }
+
+    /// Computes products of several groups of rows `[rows, inputs]`, each with matrices of its own.
+    ///
+    /// # Panics
+    /// As [`grouped`]: if a shape does not fit.
+    pub(crate) fn grouped(&self, inputs: usize, groups: &mut [Group<'_, '_>]) {
+        match &self.ranked {
+            None => grouped(&self.compute, inputs, groups),
+            Some(ranked) => {
+                for Group { x, rows, products } in groups {
+                    ranked.all(&self.compute, x, [*rows, inputs], products);
+                }
+            }
         }
     }
 

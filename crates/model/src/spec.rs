@@ -222,6 +222,33 @@ pub enum FeedForward {
     Plain(Activation),
 }
 
+/// Experts: halves of a block of which each row goes through a few, that it chooses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experts {
+    /// How many a layer has.
+    pub count: usize,
+    /// How many of them a row chooses.
+    pub chosen: usize,
+    /// Width inside one.
+    pub ffn_width: usize,
+    /// Whether the weights of those that a row chooses are brought to the sum 1; otherwise they are their parts of the
+    /// softmax over all.
+    pub normalized: bool,
+    /// The one that all rows go through beside those, if there is one.
+    pub shared: Option<SharedExpert>,
+    /// Which layers have experts: layer i does as element i modulo the length says. The others are dense.
+    pub layers: Vec<bool>,
+}
+
+/// An expert that all rows go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedExpert {
+    /// Width inside it.
+    pub ffn_width: usize,
+    /// Whether what it says is multiplied by the sigmoid of a product of its own.
+    pub gated: bool,
+}
+
 /// An activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
@@ -272,6 +299,8 @@ pub struct Spec {
     pub layer_inputs: Option<LayerInputs>,
     /// Feed-forward.
     pub feed_forward: FeedForward,
+    /// The experts of layers that have some.
+    pub experts: Option<Experts>,
     /// How the halves of a block are added up.
     pub residual: Residual,
     /// Multiplies what a half of a block adds to the residual stream.
@@ -343,6 +372,11 @@ impl Spec {
     /// Width inside the feed-forward half of a layer.
     pub fn ffn_width_of(&self, layer: usize) -> usize {
         self.shared_kv.filter(|_| layer >= self.kv_layers()).map_or(self.ffn_width, |shared| shared.ffn_width)
+    }
+
+    /// The experts of a layer, if it has some.
+    pub fn experts_of(&self, layer: usize) -> Option<&Experts> {
+        self.experts.as_ref().filter(|experts| experts.layers[layer % experts.layers.len()])
     }
 
     /// Bytes of keys and values of one position that a layer attends to, with these types of them; the largest number

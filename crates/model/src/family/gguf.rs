@@ -2,7 +2,7 @@
 //!
 //! A family's file calls [`Gguf::spec`] and then changes what is particular to it. Which tensors there are (biases, a
 //! head, fused projections) is seen in the file. Counts that differ from layer to layer are read by [`Gguf::counts`],
-//! for the families that have such. Left out: experts.
+//! for the families that have such; experts by `experts.rs`.
 
 use foretoken_kernels::rope::Pairing;
 use foretoken_weights::Weights;
@@ -119,10 +119,6 @@ impl Gguf<'_> {
         let kv_heads = count(file, &of_keys, of_layers(&of_keys)?.unwrap_or(heads))?;
         check_heads(file, [&key("attention.head_count"), &of_keys], heads, kv_heads)?;
         let head_dim = self.head_dim(family, width, heads)?;
-        let experts = metadata.optional_usize(&key("expert_count"))?;
-        if let Some(experts) = experts.filter(|experts| *experts > 0) {
-            return Err(self.refuse(&key("expert_count"), "0 (a dense network)", experts));
-        }
         let epsilon = key(match norm {
             NormKind::Rms => "attention.layer_norm_rms_epsilon",
             NormKind::Layer => "attention.layer_norm_epsilon",
@@ -153,6 +149,7 @@ impl Gguf<'_> {
             shared_kv: None,
             layer_inputs: None,
             feed_forward,
+            experts: None,
             residual: Residual::Sequential,
             residual_multiplier: 1.0,
             embedding_multiplier: 1.0,

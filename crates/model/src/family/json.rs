@@ -116,6 +116,7 @@ pub(super) fn spec(config: &JsonConfig, family: &'static str, fields: &Fields) -
         shared_kv: None,
         layer_inputs: None,
         feed_forward: if fields.gated { FeedForward::Gated(activation) } else { FeedForward::Plain(activation) },
+        experts: None,
         residual: Residual::Sequential,
         residual_multiplier: 1.0,
         embedding_multiplier: 1.0,
@@ -218,7 +219,7 @@ pub(super) fn period(config: &JsonConfig, field: &str, default: usize) -> Result
 }
 
 /// Layers that can be told apart one by one.
-const LISTED_MAX: usize = 1 << 16;
+pub(super) const LISTED_MAX: usize = 1 << 16;
 
 /// Checks that so many layers can be told apart one by one: a configuration may promise any number.
 pub(super) fn check_listed(config: &JsonConfig, field: &str, layers: usize) -> Result<(), ModelError> {

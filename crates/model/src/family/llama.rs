@@ -30,6 +30,10 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
 fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec(NAME, NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Neighbours)?;
+    // Mixtral's files are of this architecture, too.
+    if gguf.optional_count(&spec, "expert_count")?.is_some() {
+        spec.experts = Some(gguf.experts(&spec, true)?);
+    }
     Ok(Plan { spec, layout: GGUF })
 }
 

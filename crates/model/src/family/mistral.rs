@@ -1,5 +1,5 @@
-//! Mistral and Ministral: Llama whose rows see a window of the latest positions, in all layers or in some. Ministral 3
-//! has no windows; its queries grow with their position.
+//! Mistral, Mixtral and Ministral: Llama whose rows see a window of the latest positions, in all layers or in some. Ministral 3
+//! has no windows; its queries grow with their position. Mixtral has experts, and a window in none of its models.
 //!
 //! GGUF files of Mistral are of the architecture `llama`, and those with a window do not say so: they are run without,
 //! as llama.cpp does, and are written for texts within the window. Those of Ministral 3 are of `mistral3`, and so are
@@ -7,8 +7,10 @@
 
 use foretoken_kernels::rope::Pairing;
 
+use super::experts::{self, Normalized};
 use super::gguf::{Gguf, NormKind};
-use super::layout::{GGUF, HUGGING};
+use super::layout::{ExpertNames, GGUF, HUGGING, Layout, Stored};
+use super::rope::Rope;
 use super::write::Writing;
 use super::{Family, Plan, json, llama, rope};
 use crate::checkpoint::JsonConfig;
@@ -18,6 +20,7 @@ use crate::spec::{Activation, FeedForward, LayerAttention, QueryGrowth};
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("mistral", mistral)), None).written("llama", keys),
     Family::new(Some(("ministral", ministral)), None).written("llama", keys),
+    Family::new(Some(("mixtral", mixtral)), None),
     Family::new(Some(("ministral3", ministral3)), Some(("mistral3", ministral3_of_gguf)))
         .written("mistral3", ministral3_keys),
 ];
@@ -25,6 +28,34 @@ pub(super) const FAMILIES: &[Family] = &[
 fn mistral(config: &JsonConfig) -> Result<Plan, ModelError> {
     of_json(config, "mistral")
 }
+
+/// Experts of which two are chosen, by a softmax over the two.
+fn mixtral(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let fields =
+        json::Fields { kv_heads_default: Some(8), context_default: 131_072, epsilon_default: 1e-5, ..json::HUGGING };
+    let mut spec = json::spec(config, "mixtral", &fields)?;
+    Rope { theta: 1_000_000.0, ..rope::HALVES }.set(config, &mut spec)?;
+    let window = json::window(config, "sliding_window")?;
+    spec.attention = vec![LayerAttention { window, ..spec.attention[0] }];
+    spec.experts = Some(experts::of_json(config, &EXPERTS)?);
+    let names = ExpertNames {
+        router: "block_sparse_moe.gate",
+        each: ["w1", "w3", "w2"],
+        stored: Stored::Each("block_sparse_moe.experts"),
+        ..HUGGING.experts
+    };
+    Ok(Plan { spec, layout: Layout { experts: names, ..HUGGING } })
+}
+
+const EXPERTS: experts::Fields = experts::Fields {
+    count: &["num_local_experts"],
+    count_default: 8,
+    chosen: "num_experts_per_tok",
+    chosen_default: 2,
+    ffn_width: "intermediate_size",
+    ffn_width_default: 14_336,
+    normalized: Normalized::Always,
+};
 
 fn ministral(config: &JsonConfig) -> Result<Plan, ModelError> {
     of_json(config, "ministral")

@@ -1,8 +1,9 @@
 //! OLMo 2 and 3: norms behind the halves and none before them, q and k normalized over their whole width. OLMo 3 has
-//! windows, and stretches the rotation of the layers without.
+//! windows, and stretches the rotation of the layers without. OLMoE has experts, and norms before the halves.
 
 use foretoken_kernels::rope::Pairing;
 
+use super::experts::{self, Normalized};
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::rope::{HALVES, Rope};
@@ -15,6 +16,7 @@ use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Spec};
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("olmo2", olmo2)), Some(("olmo2", of_gguf))).written("olmo2", keys),
     Family::new(Some(("olmo3", olmo3)), None).written("olmo2", keys),
+    Family::new(Some(("olmoe", olmoe)), Some(("olmoe", olmoe_of_gguf))),
 ];
 
 const LAYOUT: Layout = Layout {
@@ -36,6 +38,35 @@ fn olmo2(config: &JsonConfig) -> Result<Plan, ModelError> {
     let (mut spec, layout) = spec(config, "olmo2")?;
     HALVES.set(config, &mut spec)?;
     Ok(Plan { spec, layout })
+}
+
+/// Norms before the halves, as Llama has them, and experts in all layers.
+fn olmoe(config: &JsonConfig) -> Result<Plan, ModelError> {
+    if let Some(clip) = config.optional_f32("clip_qkv")? {
+        return Err(config.refuse("clip_qkv", "null (queries, keys and values as they are)", clip));
+    }
+    let mut spec = json::spec(config, "olmoe", &json::Fields { epsilon_default: 1e-5, ..json::HUGGING })?;
+    HALVES.set(config, &mut spec)?;
+    spec.experts = Some(experts::of_json(config, &EXPERTS)?);
+    let bias = json::bias(config, "attention_bias", false)?;
+    Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, piece_norms: LAYOUT.piece_norms, ..HUGGING } })
+}
+
+const EXPERTS: experts::Fields = experts::Fields {
+    count: &["num_experts", "num_local_experts"],
+    count_default: 64,
+    chosen: "num_experts_per_tok",
+    chosen_default: 8,
+    ffn_width: "intermediate_size",
+    ffn_width_default: 2048,
+    normalized: Normalized::Field("norm_topk_prob"),
+};
+
+fn olmoe_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("olmoe", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Halves)?;
+    spec.experts = Some(gguf.experts(&spec, false)?);
+    Ok(Plan { spec, layout: Layout { piece_norms: Pieces::Whole(["attn_q_norm", "attn_k_norm"]), ..GGUF } })
 }
 
 fn olmo3(config: &JsonConfig) -> Result<Plan, ModelError> {

@@ -1,10 +1,13 @@
-//! Qwen 2, 2.5 and 3: Llama with biases of q, k and v (2 and 2.5) or norms of the heads of q and k (3).
+//! Qwen 2, 2.5 and 3: Llama with biases of q, k and v (2 and 2.5) or norms of the heads of q and k (3), and both with
+//! experts, in all layers or in some; those of Qwen 2 have one beside them that all rows go through.
 //!
 //! A window is there in the configurations, and off: `use_sliding_window` turns it on for the layers from
 //! `max_window_layers` on.
 
 use foretoken_kernels::rope::Pairing;
 
+use super::checks::count;
+use super::experts::{self, Normalized};
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::tensors::Bias;
@@ -12,11 +15,13 @@ use super::write::{Writing, within_windows};
 use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Spec};
+use crate::spec::{Activation, Experts, FeedForward, LayerAttention, SharedExpert, Spec};
 
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("qwen2", qwen2)), Some(("qwen2", qwen2_of_gguf))).written("qwen2", within_windows),
     Family::new(Some(("qwen3", qwen3)), Some(("qwen3", qwen3_of_gguf))).written("qwen3", qwen3_keys),
+    Family::new(Some(("qwen2_moe", qwen2_moe)), Some(("qwen2moe", qwen2_moe_of_gguf))),
+    Family::new(Some(("qwen3_moe", qwen3_moe)), Some(("qwen3moe", qwen3_moe_of_gguf))),
 ];
 
 /// Norms of the heads of queries and keys.
@@ -33,6 +38,38 @@ fn qwen3(config: &JsonConfig) -> Result<Plan, ModelError> {
     let bias = json::bias(config, "attention_bias", false)?;
     Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, piece_norms: HEAD_NORMS, ..HUGGING } })
 }
+
+fn qwen2_moe(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let mut spec = spec(config, "qwen2_moe", json::HUGGING)?;
+    let fields = experts::Fields { count_default: 60, chosen_default: 4, ffn_width_default: 1408, ..EXPERTS };
+    let shared = config.optional_usize("shared_expert_intermediate_size")?.unwrap_or(5632);
+    let ffn_width = count(config.file(), "shared_expert_intermediate_size", shared)?;
+    spec.experts = Some(Experts {
+        shared: Some(SharedExpert { ffn_width, gated: true }),
+        layers: experts::sparse_layers(config, spec.layers)?,
+        ..experts::of_json(config, &fields)?
+    });
+    Ok(Plan { spec, layout: Layout { qkv_bias: json::bias(config, "qkv_bias", true)?, ..HUGGING } })
+}
+
+fn qwen3_moe(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let mut spec = spec(config, "qwen3_moe", json::HUGGING)?;
+    let layers = experts::sparse_layers(config, spec.layers)?;
+    spec.experts = Some(Experts { layers, ..experts::of_json(config, &EXPERTS)? });
+    let bias = json::bias(config, "attention_bias", false)?;
+    Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, piece_norms: HEAD_NORMS, ..HUGGING } })
+}
+
+/// Those of Qwen 3.
+const EXPERTS: experts::Fields = experts::Fields {
+    count: &["num_experts", "num_local_experts"],
+    count_default: 128,
+    chosen: "num_experts_per_tok",
+    chosen_default: 8,
+    ffn_width: "moe_intermediate_size",
+    ffn_width_default: 768,
+    normalized: Normalized::Field("norm_topk_prob"),
+};
 
 fn spec(config: &JsonConfig, name: &'static str, fields: json::Fields) -> Result<Spec, ModelError> {
     let mut spec = json::spec(config, name, &json::Fields { context_default: 32_768, ..fields })?;
@@ -61,6 +98,20 @@ fn qwen2_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
 fn qwen3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("qwen3", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
+    Ok(Plan { spec, layout: Layout { piece_norms: HEAD_NORMS_OF_GGUF, ..GGUF } })
+}
+
+fn qwen2_moe_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("qwen2moe", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Halves)?;
+    spec.experts = Some(gguf.experts(&spec, false)?);
+    Ok(Plan { spec, layout: GGUF })
+}
+
+fn qwen3_moe_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let mut spec = gguf.spec("qwen3moe", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
+    gguf.rotate(&mut spec, Pairing::Halves)?;
+    spec.experts = Some(gguf.experts(&spec, true)?);
     Ok(Plan { spec, layout: Layout { piece_norms: HEAD_NORMS_OF_GGUF, ..GGUF } })
 }
 

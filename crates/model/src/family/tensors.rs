@@ -138,6 +138,28 @@ impl<'a> Tensors<'a> {
         Ok(Unpacked::new(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
+    /// One of so many matrices of `name.weight` `[matrices, outputs, inputs]`.
+    pub(super) fn stacked(
+        &self,
+        name: &str,
+        (number, matrices): (usize, usize),
+        inputs: usize,
+        outputs: usize,
+    ) -> Result<Unpacked, ModelError> {
+        let tensor = self.require(&format!("{name}.weight"), &[matrices, outputs, inputs])?;
+        Ok(Unpacked::stacked(tensor, number, inputs, outputs))
+    }
+
+    /// `name.weight` `[1, inputs]`, or `[inputs]` as GGUF writes it.
+    pub(super) fn row(&self, name: &str, inputs: usize) -> Result<Unpacked, ModelError> {
+        let is_vector = |tensor: &Tensor| tensor.shape.len() == 1;
+        if !self.weights.get(&format!("{name}.weight")).is_some_and(is_vector) {
+            return self.linear(name, inputs, 1, Bias::None);
+        }
+        let tensor = self.require(&format!("{name}.weight"), &[inputs])?;
+        Ok(Unpacked::new(&Tensor { shape: vec![1, inputs], ..tensor.clone() }, None, inputs, 1))
+    }
+
     /// The same of a weight that is stored `[inputs, outputs]`, unless it is quantized.
     pub(super) fn transposed(
         &self,

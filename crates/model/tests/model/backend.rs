@@ -12,7 +12,7 @@ use foretoken_kernels::dtype::Matrix;
 use foretoken_kernels::naive::{self, Scores};
 use foretoken_kernels::rope::{angles, rotate};
 use foretoken_kernels::{Isa, Pool};
-use foretoken_model::network::{Inner, Layer, NormWeights};
+use foretoken_model::network::{Dense, Feed, Inner, Layer, NormWeights};
 use foretoken_model::spec::{Activation, Norm, Residual};
 use foretoken_model::{
     Backend, Batch, CacheEdit, CacheType, Capacity, CapacityProblem, Checkpoint, Cpu, Executor, ExecutorError, Group,
@@ -84,10 +84,13 @@ impl Backend for Naive {
 
 impl PlainLayer {
     fn read(layer: &Layer<Unpacked>, pool: &Pool) -> Result<Self, ModelError> {
-        let Inner::Gated { activation: Activation::Silu, gate, up } = &layer.inner else { panic!("not like Llama") };
+        let Feed::Dense(Dense { inner: Inner::Gated { activation: Activation::Silu, gate, up }, down }) = &layer.feed
+        else {
+            panic!("not like Llama")
+        };
         let key_value = layer.key_value.as_ref().expect("of its own");
         let value = key_value.value.as_ref().expect("of its own");
-        let all = [&layer.query, &key_value.key, value, &layer.attention_output, gate, up, &layer.down];
+        let all = [&layer.query, &key_value.key, value, &layer.attention_output, gate, up, down];
         let read = |matrix: &&Unpacked| Plain::read(matrix, pool);
         let matrices: Vec<Plain> = all.iter().map(read).collect::<Result<_, _>>()?;
         let norm = |norm: &Option<NormWeights>| {

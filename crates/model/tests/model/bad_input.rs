@@ -247,6 +247,29 @@ fn tensors_that_contradict_the_configuration() {
     refused("llama", json!({"vocab_size": 95}), &["model.embed_tokens.weight", "[95, 32]", "[96, 32]"]);
 }
 
+#[test]
+fn experts_that_contradict_the_configuration() {
+    let chosen = json!({"num_experts_per_tok": 5});
+    refused("mixtral", chosen, &[FILE, "num_experts_per_tok", "at most num_local_experts, 4", "found 5"]);
+    refused("mixtral", json!({"num_local_experts": 0}), &[FILE, "num_local_experts", "from 1 to"]);
+    refused("mixtral", json!({"num_local_experts": 5}), &["test/model.safetensors", "experts.4.w1.weight"]);
+    // Fewer than the file has: it would be another network.
+    refused("mixtral", json!({"num_local_experts": 3}), &["test/model.safetensors", "block_sparse_moe"]);
+    refused("qwen2_moe", json!({"mlp_only_layers": [0]}), &["test/model.safetensors", "model.layers.0.mlp.gate_proj"]);
+    refused("qwen3_moe", json!({"decoder_sparse_step": 0}), &[FILE, "decoder_sparse_step", "from 1 to"]);
+    refused(
+        "qwen2_moe",
+        json!({"shared_expert_intermediate_size": 25}),
+        &["shared_expert.gate_proj.weight", "[25, 32]"],
+    );
+    refused("olmoe", json!({"clip_qkv": 8.0}), &[FILE, "clip_qkv", "null", "found 8"]);
+    let router = |tensors: &mut Tensors| {
+        let tensor = tensors.get_mut("model.layers.1.mlp.gate.weight").unwrap();
+        tensor.shape = vec![32, 8];
+    };
+    refused_tensors("olmoe", router, &["model.layers.1.mlp.gate.weight", "shape: expected [8, 32], found [32, 8]"]);
+}
+
 /// Of every family: a tensor that is missing or of another shape is refused, in one line that names a tensor.
 #[test]
 fn tensors_of_every_family_that_contradict_its_configuration() {
@@ -392,7 +415,13 @@ fn gguf_files_that_cannot_be_run() {
     says(with("llama.attention.layer_norm_rms_epsilon", Some(f32::NAN)), &["layer_norm_rms_epsilon", "NaN"]);
     says(Gguf::default(), &["general.architecture", "no such key"]);
     says(Gguf::default().str("general.architecture", "mamba"), &["general.architecture", "llama, gpt2", "\"mamba\""]);
-    says(gguf(|_| None).u32("llama.expert_count", 8), &["llama.expert_count", "0 (a dense network)", "8"]);
+    let experts = |chosen: usize| {
+        let file = gguf(|_| None).u32("llama.expert_count", 8);
+        if chosen > 0 { file.u32("llama.expert_used_count", chosen) } else { file }
+    };
+    says(experts(0), &["llama.expert_used_count", "a number above 0", "none"]);
+    says(experts(9), &["llama.expert_used_count", "at most llama.expert_count, 8", "9"]);
+    says(experts(2), &["llama.expert_count", "0 (a dense network)", "8"]);
     says(gguf(|_| None).u32("llama.rope.dimension_count", 3), &["llama.rope.dimension_count", "even", "3"]);
     says(gguf(|_| None).u32("llama.attention.head_count_kv", 0), &["head_count_kv", "found 0"]);
     says(gguf(|_| None).u32("llama.attention.value_length", 2), &["value_length", "the key length, 4", "2"]);

@@ -14,7 +14,7 @@ use crate::{fixture, load_with, logits};
 
 /// Golden folders by the families of the register: all that there are, but for quantized ones, which are compared
 /// with their own weights (`quantized.rs`).
-pub(crate) const GOLDENS: [&[&str]; 15] = [
+pub(crate) const GOLDENS: [&[&str]; 16] = [
     &["llama", "llama-tied", "llama-biased", "llama-head-dim", "gpt2"],
     &["llama3-rope", "linear-rope", "yarn-rope", "dynamic-rope-below", "dynamic-rope-above", "longrope"],
     &["qwen2", "qwen2-yarn", "qwen2-window", "qwen3"],
@@ -29,6 +29,7 @@ pub(crate) const GOLDENS: [&[&str]; 15] = [
     &["cohere", "cohere-qk-norm", "cohere2"],
     &["arcee", "ernie4_5", "ernie4_5-bias", "seed_oss", "seed_oss-bias"],
     &["hunyuan_v1_dense", "hunyuan_v1_dense-bias"],
+    &["mixtral", "qwen2_moe", "qwen3_moe", "olmoe"],
     // Their logits are llama.cpp's.
     &["internlm2", "baichuan", "baichuan-13b", "chatglm"],
 ];
