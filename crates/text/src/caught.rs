@@ -3,7 +3,8 @@
 //! The libraries for tokenizers and templates trust what they are given more than we trust those who made it, and panic
 //! at some of it; that of the server's threads panics where the system refuses one. What they are asked to do is done
 //! behind [`caught`], where a panic becomes an error and is not printed. Left out: stacks that overflow and memory that
-//! ends, which nobody can catch; they are bounded before.
+//! ends, which nobody can catch. What a source may take of either is bounded before the library sees it, by whoever
+//! calls: of grammars in `grammar/depth.rs`, of templates in `chat/metered.rs`.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};

@@ -11,11 +11,12 @@
 //! all: nothing is forced, also where the bytes are, for which token spells them is the model's choice. So what a model
 //! writes is its own distribution under the mask. Special tokens are allowed only where a grammar names them.
 //!
-//! Whoever wrote the form may mean harm: sources are of a bounded size, the library's limits hold for compiling and for
-//! each mask, and what it panics at is an error. Left out: which tokens end a text (a grammar says only that it may
-//! end), and what becomes of a text that is cut before.
+//! Whoever wrote the form may mean harm: sources are of a bounded size and lead the library to a bounded depth of its
+//! stack ([`depth`]), its own limits hold for compiling and for each mask, and what it panics at is an error. Left out:
+//! which tokens end a text (a grammar says only that it may end), and what becomes of a text that is cut before.
 
 mod complaint;
+mod depth;
 mod gbnf;
 mod lark;
 mod limits;
@@ -60,7 +61,9 @@ pub enum GrammarSource {
     Gbnf(String),
     /// One of these texts.
     Choices(Vec<String>),
-    /// Calls of tools in a model's form, as [`crate::ToolFormat::grammar_of_calls`] writes them in Lark's notation.
+    /// Calls of tools in a model's form, as [`crate::ToolFormat::grammar_of_calls`] writes them in Lark's notation. It
+    /// may use options of JSON that a grammar of others may not ([`GrammarSource::Lark`]), and that is not looked at, so
+    /// nobody else should write one.
     ToolCalls(String),
 }
 
@@ -68,8 +71,6 @@ pub enum GrammarSource {
 const SOURCE_MAX_BYTES: usize = 1 << 20;
 /// How many compiled forms of a vocabulary are kept for whoever asks for one again.
 const KNOWN_MAX: usize = 16;
-/// Stack of the thread that compiles: sources nest, and the library follows them with its own stack.
-const STACK_BYTES: usize = 64 << 20;
 
 impl GrammarSource {
     /// What it is called in messages; the name of its setting, too.
@@ -124,7 +125,7 @@ impl Grammar {
         let tables = tokenizer.grammar_tables().map_err(refuse)?;
         let compile = || compiled(&tables, source);
         let compiled = std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, compile);
+            let thread = std::thread::Builder::new().stack_size(depth::STACK_BYTES).spawn_scoped(scope, compile);
             let thread = thread.map_err(|error| format!("expected a thread to compile it, found: {error}"))?;
             thread.join().unwrap_or_else(|_| Err("the library of grammars failed".to_string()))
         });
@@ -208,8 +209,11 @@ fn compiled(tables: &Tables, source: &GrammarSource) -> Result<TokenParser, Stri
             .map_err(|found| expected("an expression that can be kept to", of_regex(expression, found))),
         GrammarSource::Lark(text) => lark::compiled(tables, text),
         // Ours, with the options of JSON that others may not give.
-        GrammarSource::ToolCalls(text) => parser(tables, GrammarWithLexer::from_lark(text.clone()))
-            .map_err(|found| expected("functions whose calls can be held to a form", of_ours(found))),
+        GrammarSource::ToolCalls(text) => {
+            lark::check_depth(text, &lark::schemas(text))?;
+            parser(tables, GrammarWithLexer::from_lark(text.clone()))
+                .map_err(|found| expected("functions whose calls can be held to a form", of_ours(found)))
+        }
         GrammarSource::Gbnf(text) => parser(tables, gbnf::grammar(text)?).map_err(|found| understood(of_ours(found))),
         GrammarSource::Choices(choices) => {
             if choices.is_empty() || choices.iter().any(String::is_empty) {

@@ -14,8 +14,9 @@ use std::fmt::Write;
 
 use llguidance::api::GrammarWithLexer;
 
-/// Most rules, and how deep parentheses may nest: what follows them does so with its stack.
-const RULES_MAX: usize = 10_000;
+use super::depth::STEPS_MAX;
+
+/// How deep parentheses may nest: what reads them does so with its stack.
 const NESTING_MAX: usize = 100;
 /// Longest expression that a grammar may become.
 const EXPRESSION_MAX_BYTES: usize = 1 << 20;
@@ -32,7 +33,7 @@ pub(super) fn is_gbnf(text: &str) -> bool {
 /// # Errors
 /// What was expected, with the line.
 pub(super) fn grammar(text: &str) -> Result<GrammarWithLexer, String> {
-    let rules = Parser { text, at: 0, depth: 0, rules: Rules::default() }.rules()?;
+    let rules = Parser { text, at: 0, depth: 0, parts: 0, rules: Rules::default() }.rules()?;
     if rules.leads_back() {
         return Ok(GrammarWithLexer::from_lark(words::lark(&rules)));
     }
@@ -170,6 +171,8 @@ struct Parser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
+    /// Parentheses and counts so far.
+    parts: usize,
     rules: Rules,
 }
 
@@ -205,6 +208,20 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// One more pair of parentheses or count. Whoever follows the rules does so with a stack, so there is a bound on
+    /// them and the rules together.
+    fn part(&mut self) -> Result<(), String> {
+        self.parts += 1;
+        self.check_steps()
+    }
+
+    fn check_steps(&self) -> Result<(), String> {
+        if self.rules.rules.len() + self.parts <= STEPS_MAX {
+            return Ok(());
+        }
+        Err(format!("expected at most {STEPS_MAX} rules, parentheses and counts, found more"))
+    }
+
     fn name(&mut self) -> Result<&'a str, String> {
         let rest = self.rest();
         let len = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_').unwrap_or(rest.len());
@@ -227,11 +244,9 @@ impl<'a> Parser<'a> {
             self.space(true);
             let alternatives = self.alternatives(false)?;
             let number = self.rules.number(name);
+            self.check_steps()?;
             if self.rules.rules[number].1.replace(alternatives).is_some() {
                 return Err(format!("{name}: expected one rule of this name, found another"));
-            }
-            if self.rules.rules.len() > RULES_MAX {
-                return Err(format!("expected at most {RULES_MAX} rules, found more"));
             }
             if !self.rest().is_empty() && !self.rest().starts_with(['\n', '\r']) {
                 return self.error("the end of a rule");
@@ -278,6 +293,7 @@ impl<'a> Parser<'a> {
                 if parts.len() == first {
                     return self.error("something to repeat");
                 }
+                self.part()?;
                 // As in llama.cpp a count repeats the whole word.
                 let word: Vec<Part> = parts.drain(first..).collect();
                 parts.push(Part::Repeated(Box::new(Part::Group(vec![word])), least, most));
@@ -289,6 +305,7 @@ impl<'a> Parser<'a> {
     fn group(&mut self) -> Result<Part, String> {
         self.at += 1;
         self.depth += 1;
+        self.part()?;
         if self.depth > NESTING_MAX {
             return self.error(&format!("parentheses that nest at most {NESTING_MAX} deep"));
         }

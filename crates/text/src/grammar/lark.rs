@@ -12,7 +12,7 @@ use llguidance::earley::{CGrammar, CSymIdx};
 use serde_json::Value;
 
 use super::complaint::{expected, of_grammar};
-use super::{Tables, schema};
+use super::{Tables, depth, schema};
 
 /// Attributes of rules with which a text would be another one than the grammar's.
 const ATTRIBUTES: [&str; 4] = ["temperature", "max_tokens", "stop", "stop_capture"];
@@ -23,6 +23,7 @@ const OPTIONS: [&str; 2] = ["allow_invalid_utf8", "x-guidance"];
 pub(super) fn compiled(tables: &Tables, text: &str) -> Result<TokenParser, String> {
     check(text)?;
     let schemas = schemas(text);
+    check_depth(text, &schemas)?;
     let mut strict = text.to_string();
     for place in schemas.iter().rev() {
         let Ok(schema) = serde_json::from_str::<Value>(&text[place.clone()]) else { continue };
@@ -43,6 +44,15 @@ pub(super) fn compiled(tables: &Tables, text: &str) -> Result<TokenParser, Strin
     })
 }
 
+/// Refuses a grammar that would lead the library too deep, by itself or by one of its schemas, which stand there.
+pub(super) fn check_depth(text: &str, schemas: &[Range<usize>]) -> Result<(), String> {
+    depth::of_lark(text, schemas)?;
+    schemas.iter().try_for_each(|place| match serde_json::from_str(&text[place.clone()]) {
+        Ok(schema) => depth::of_schema(&schema).map_err(|found| of_schema(text, place, &found)),
+        Err(_) => Ok(()),
+    })
+}
+
 /// What is wrong with a schema within a grammar.
 fn of_schema(text: &str, place: &Range<usize>, found: &str) -> String {
     let line = 1 + text[..place.start].matches('\n').count();
@@ -50,7 +60,7 @@ fn of_schema(text: &str, place: &Range<usize>, found: &str) -> String {
 }
 
 /// Where schemas stand in a grammar, up to the first that is no JSON.
-fn schemas(text: &str) -> Vec<Range<usize>> {
+pub(super) fn schemas(text: &str) -> Vec<Range<usize>> {
     let (mut found, mut rest) = (Vec::new(), text);
     while let Some(first) = rest.chars().next() {
         rest = if let Some(behind) = rest.strip_prefix("%json") {
@@ -66,10 +76,15 @@ fn schemas(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// What stands in the string or the expression with which a text begins (nothing in a comment), and what stands behind.
-fn skipped(text: &str) -> Option<(&str, &str)> {
+/// What stands in the string or the expression with which a text begins (nothing in a comment or in the name of a
+/// special token), and what stands behind.
+pub(super) fn skipped(text: &str) -> Option<(&str, &str)> {
     if text.starts_with("//") || text.starts_with('#') {
         return Some(("", text.split_once('\n').map_or("", |(_, behind)| behind)));
+    }
+    if let Some(name) = text.strip_prefix('<') {
+        let end = name.find(|c: char| matches!(c, '<' | '>') || c.is_whitespace())?;
+        return name[end..].strip_prefix('>').filter(|_| end > 0).map(|behind| ("", behind));
     }
     let mark = text.chars().next().filter(|mark| matches!(mark, '/' | '"'))?;
     Some(quoted(text, mark))
@@ -78,10 +93,16 @@ fn skipped(text: &str) -> Option<(&str, &str)> {
 /// Refuses a grammar with attributes that would not be kept to: of temperatures, lengths and stops requests have their
 /// own, and texts are UTF-8.
 fn check(text: &str) -> Result<(), String> {
-    let is_refused =
-        |word: &(&str, bool)| if word.1 { OPTIONS.contains(&word.0) } else { ATTRIBUTES.contains(&word.0) };
-    match words(text).find(is_refused) {
-        Some((word, _)) => Err(format!("expected rules without {word}, found it")),
+    let refused = |(word, is_string): (&str, bool)| {
+        if !is_string {
+            return ATTRIBUTES.into_iter().find(|name| *name == word);
+        }
+        // The same name may be spelt with escapes.
+        let name: Option<String> = serde_json::from_str(&format!("\"{word}\"")).ok();
+        OPTIONS.into_iter().find(|option| name.as_deref() == Some(*option))
+    };
+    match words(text).find_map(refused) {
+        Some(word) => Err(format!("expected rules without {word}, found it")),
         None => Ok(()),
     }
 }
@@ -145,15 +166,34 @@ pub(super) fn has_end(grammar: &CGrammar) -> bool {
         let rules = data.rules.iter().map(|rule| grammar.rule_rhs(*rule).0.iter().map(&mut of).collect());
         alternatives.push(rules.collect());
     }
-    loop {
-        let mut is_changed = false;
-        for (symbol, alternatives) in alternatives.iter().enumerate() {
-            if !ends[symbol] && alternatives.iter().any(|parts| parts.iter().all(|part| ends[*part])) {
-                (ends[symbol], is_changed) = (true, true);
+    with_all_that_follows(&alternatives, ends)[0]
+}
+
+/// Of symbols those that are settled: these, and each that has an alternative all of whose parts are settled. Each is
+/// looked at when the last part that its alternative waits for is settled, so a chain costs no more than its length.
+pub(super) fn with_all_that_follows(alternatives: &[Vec<Vec<usize>>], mut settled: Vec<bool>) -> Vec<bool> {
+    let all: Vec<(usize, &Vec<usize>)> = alternatives
+        .iter()
+        .enumerate()
+        .flat_map(|(symbol, all)| all.iter().map(move |parts| (symbol, parts)))
+        .collect();
+    let mut waits_for: Vec<usize> = all.iter().map(|(_, parts)| parts.len()).collect();
+    let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); alternatives.len()];
+    for (number, (_, parts)) in all.iter().enumerate() {
+        parts.iter().for_each(|part| waiting[*part].push(number));
+    }
+    let of_nothing = all.iter().filter(|(_, parts)| parts.is_empty()).map(|(symbol, _)| *symbol);
+    of_nothing.for_each(|symbol| settled[symbol] = true);
+    let mut todo: Vec<usize> = (0..settled.len()).filter(|symbol| settled[*symbol]).collect();
+    while let Some(part) = todo.pop() {
+        for number in &waiting[part] {
+            waits_for[*number] -= 1;
+            let symbol = all[*number].0;
+            if waits_for[*number] == 0 && !settled[symbol] {
+                settled[symbol] = true;
+                todo.push(symbol);
             }
         }
-        if !is_changed {
-            return ends[0];
-        }
     }
+    settled
 }

@@ -7,12 +7,14 @@
 mod pattern;
 mod strict;
 
+use std::collections::HashSet;
+
 use llguidance::TokenParser;
 use llguidance::api::GrammarWithLexer;
 use serde_json::{Map, Value, json};
 
-use super::Tables;
 use super::complaint::{expected, of_schema};
+use super::{Tables, depth};
 
 /// The keyword with which the library is told how to write JSON. A user's would change what is promised.
 const OPTIONS: &str = "x-guidance";
@@ -20,8 +22,9 @@ const OPTIONS: &str = "x-guidance";
 const WHOLE: &str = "x-whole";
 /// Whitespace where it is flexible, as llama.cpp has it: without a bound a model may write nothing else any more.
 const WHITESPACE: &str = r" |\n{1,2}[ \t]{0,20}";
-/// How often is asked where a complaint lies: what follows is said of the last place that was found.
-const ASKED_MAX: usize = 256;
+/// Bytes of all documents in which is asked where a complaint lies: what follows is said of the last place that was
+/// found. Each question costs what compiling its document does, and each document holds the whole schema.
+const ASKED_MAX_BYTES: usize = 8 << 20;
 
 /// The parser of a schema, or what is wrong with it, and where.
 pub(super) fn compiled(tables: &Tables, schema: &str, flexible: bool) -> Result<TokenParser, String> {
@@ -30,11 +33,16 @@ pub(super) fn compiled(tables: &Tables, schema: &str, flexible: bool) -> Result<
     if !schema.is_object() && !schema.is_boolean() {
         return Err(format!("expected a JSON Schema (an object), found {}", kind(&schema)));
     }
+    depth::of_schema(&schema)?;
     check(&schema, "#", true)?;
     parsed(tables, &schema, flexible).map_err(|found| {
-        let (place, found) = Search { tables, whole: &schema, left: ASKED_MAX }.innermost(found);
-        match strict::refusal(&found) {
-            Some(refusal) => format!("{place}/{refusal}"),
+        let bytes = schema.to_string().len();
+        let mut search = Search { tables, whole: &schema, bytes, bytes_left: ASKED_MAX_BYTES };
+        let (place, found) = search.innermost(found);
+        match strict::refusal(&found).and_then(|refusal| refusal.split_once(": ")) {
+            // Where the search was given up the keyword may stand further within.
+            Some((_, found)) if search.bytes_left == 0 => format!("{place}: {found}"),
+            Some((keyword, found)) => format!("{place}/{keyword}: {found}"),
             None => format!("{place}: {}", expected("what can be enforced", found)),
         }
     })
@@ -138,16 +146,20 @@ fn parts(schema: &Map<String, Value>) -> Vec<(Vec<String>, &Value)> {
 struct Search<'a> {
     tables: &'a Tables,
     whole: &'a Value,
-    left: usize,
+    /// Length of the whole as a text.
+    bytes: usize,
+    /// Of documents that may still be asked about.
+    bytes_left: usize,
 }
 
 impl<'a> Search<'a> {
     /// The innermost place that is refused by itself, and why, with what was said about the whole.
     fn innermost(&mut self, mut found: String) -> (String, String) {
         let (mut path, mut schema): (Vec<String>, &Value) = (Vec::new(), self.whole);
-        let (written, mut followed) = (self.whole.to_string(), Vec::new());
+        let (references, mut followed) = (references(self.whole), Vec::new());
         while let Value::Object(fields) = schema {
-            let used = |at: &[String]| !at[0].contains("def") || written.contains(&format!("\"#/{}\"", at.join("/")));
+            let used =
+                |at: &[String]| !at[0].contains("def") || references.contains(format!("#/{}", at.join("/")).as_str());
             let is_within = self.refused(&shell(fields)).is_none();
             let within = parts(fields)
                 .into_iter()
@@ -178,10 +190,12 @@ impl<'a> Search<'a> {
 
     /// Why a part is refused by itself, if it is, in a document that holds the whole beside it.
     fn refused(&mut self, part: &Value) -> Option<String> {
-        if self.left == 0 {
+        let bytes = self.bytes + part.to_string().len();
+        if bytes > self.bytes_left {
+            self.bytes_left = 0;
             return None;
         }
-        self.left -= 1;
+        self.bytes_left -= bytes;
         let (mut part, mut whole) = (part.clone(), self.whole.clone());
         refer(&mut part);
         refer(&mut whole);
@@ -197,6 +211,22 @@ impl<'a> Search<'a> {
         let found = parsed(self.tables, &document, false).err()?;
         Some(found.replace(&format!("#/{WHOLE}"), "#"))
     }
+}
+
+/// What is referred to in a schema.
+fn references(schema: &Value) -> HashSet<&str> {
+    let (mut found, mut open) = (HashSet::new(), vec![schema]);
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                open.extend(fields.values());
+            }
+            Value::Array(items) => open.extend(items),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// A schema whose parts may be anything.

@@ -1,6 +1,7 @@
 //! Forms over small vocabularies: their texts and no others, what is refused and where, hostile ones, and masks beside
 //! an independent matcher that tries every way of reading a text.
 
+mod hostile;
 mod refused;
 
 use proptest::prelude::*;
@@ -132,43 +133,6 @@ fn words_of_a_grammar_are_what_nothing_else_begins() {
         "the same text in two words"
     );
     assert_eq!(words("root ::= \"(\" root \")\" | [a-b]? \"c\" | \"xy\" | \"x\"").len(), 1, "x begins xy");
-}
-
-#[test]
-fn hostile_grammars_end_in_an_error_or_a_grammar() {
-    let tokenizer = letters();
-    let nested = |count: usize| format!("{}a{}", "(".repeat(count), ")".repeat(count));
-    let rules: String = (0..70_000).map(|i| format!("r{i}: \"a\" r{}\n", i + 1)).collect();
-    for source in [
-        GrammarSource::Regex("((((a{1000}){1000}){1000}){1000}){1000}".into()),
-        GrammarSource::Regex(nested(100_000)),
-        GrammarSource::Regex("(a|b)*a(a|b){1000}".into()),
-        GrammarSource::Lark(format!("start: {}", nested(100_000).replace('a', "\"a\""))),
-        GrammarSource::Lark(format!("start: r0\n{rules}r70000: \"b\"")),
-        GrammarSource::Lark("start: start start | \"a\" | \"\"".into()),
-        GrammarSource::Gbnf(format!("root ::= {}", nested(100_000).replace('a', "\"a\""))),
-        GrammarSource::Gbnf(format!(
-            "root ::= r0\n{}r9000 ::= \"b\"",
-            (0..9000).map(|i| format!("r{i} ::= r{0} r{0}\n", i + 1)).collect::<String>()
-        )),
-        GrammarSource::Gbnf("root ::= ((([a-z]{2000}){2000}){2000}){2000}".into()),
-        // Words by the thousand, and those that are hard to tell from each other.
-        GrammarSource::Gbnf(format!(
-            "root ::= \"(\" root \")\"{}",
-            " | \"x\" [a-z]{1,90} \"y\"{40,50} [^a-c]*".repeat(1000)
-        )),
-        GrammarSource::Gbnf(format!("root ::= \"(\" root \")\" | {}", "(\"ab\" | [a-z]{9,99} \"x\") ".repeat(1000))),
-        GrammarSource::Gbnf(format!(
-            "root ::= r0 root?\n{}r500 ::= \"b\"",
-            (0..500).map(|i| format!("r{i} ::= \"w{i}\" [a-z]* \"x\" | r{}\n", i + 1)).collect::<String>()
-        )),
-        schema(&format!("{}{}", "{\"items\":".repeat(120) + "{}", "}".repeat(120))),
-    ] {
-        match Grammar::compile(&tokenizer, &source) {
-            Ok(grammar) => drop(grammar.matcher().allowed()),
-            Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
-        }
-    }
 }
 
 /// The tokens that a mask allows, each of which is accepted, and no others.

@@ -16,6 +16,7 @@ use std::fmt::Write;
 use llguidance::derivre::{ExprRef, RegexAst, RegexBuilder};
 
 use super::{Part, Rules, write_count};
+use crate::grammar::lark::with_all_that_follows;
 
 /// Work for the question whether an expression is empty.
 const FUEL: u64 = 10_000;
@@ -51,19 +52,8 @@ pub(super) fn lark(rules: &Rules) -> String {
 
 /// Which rules do not lead to any that leads back to itself.
 fn plain(rules: &Rules) -> Vec<bool> {
-    let mut is_plain = vec![false; rules.rules.len()];
-    let names: Vec<Vec<usize>> = (0..rules.rules.len()).map(|rule| rules.named(rule)).collect();
-    loop {
-        let mut is_changed = false;
-        for rule in 0..names.len() {
-            if !is_plain[rule] && names[rule].iter().all(|name| is_plain[*name]) {
-                (is_plain[rule], is_changed) = (true, true);
-            }
-        }
-        if !is_changed {
-            return is_plain;
-        }
-    }
+    let names: Vec<Vec<Vec<usize>>> = (0..rules.rules.len()).map(|rule| vec![rules.named(rule)]).collect();
+    with_all_that_follows(&names, vec![false; rules.rules.len()])
 }
 
 fn name(rule: usize) -> String {

@@ -117,7 +117,19 @@ fn expressions_and_grammars_are_refused_by_the_place_in_them() {
         ),
         (
             GrammarSource::Lark("%llguidance {\"allow_invalid_utf8\": true}\nstart: /a/".into()),
-            "grammar: expected rules",
+            "grammar: expected rules without allow_invalid_utf8",
+        ),
+        (
+            GrammarSource::Lark("%llguidance {\"allow_invalid\\u005futf8\": true}\nstart: /a/".into()),
+            "grammar: expected rules without allow_invalid_utf8",
+        ),
+        (
+            GrammarSource::Lark("start: %json {\"x\\u002dguidance\": {\"lenient\": true}, \"not\": {}}".into()),
+            "grammar: expected rules without x-guidance",
+        ),
+        (
+            GrammarSource::Lark("u: <\">\nstart: a\na[temperature=0.5]: \"a\"".into()),
+            "grammar: expected rules without temperature",
         ),
     ]);
 }
