@@ -108,10 +108,10 @@ impl Parser {
         })
     }
 
-    /// Finds out where plain characters lead from here, for masks that come later.
-    pub fn look_ahead(&mut self) {
+    /// Finds out where plain characters lead from here, for masks that come later; how many may come, as there.
+    pub fn look_ahead(&mut self) -> Option<usize> {
         let Self { library, steps, .. } = self;
-        library.parser.with_recognizer(|parser| strings::room(parser, steps));
+        library.parser.with_recognizer(|parser| strings::room(parser, steps))
     }
 
     /// The bytes that have to come next. The parser goes on behind them, where the text has yet to come to, and back.
