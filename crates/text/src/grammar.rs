@@ -62,8 +62,8 @@ pub enum GrammarSource {
     /// One of these texts.
     Choices(Vec<String>),
     /// Calls of tools in a model's form, as [`crate::ToolFormat::grammar_of_calls`] writes them in Lark's notation. It
-    /// may use options of JSON that a grammar of others may not ([`GrammarSource::Lark`]), and that is not looked at, so
-    /// nobody else should write one.
+    /// may use options of JSON that a grammar of others may not ([`GrammarSource::Lark`]), and that is not looked at,
+    /// so nobody else should write one.
     ToolCalls(String),
 }
 

@@ -1,7 +1,7 @@
 //! What configurations say of experts, in both formats.
 //!
-//! Names differ from family to family and are given; what is checked is the same: there are some, a row chooses no more
-//! than there are, and a number of layers is named that the network has. Left out: which tensors they are (`layout.rs`).
+//! Names differ from family to family and are given; what is checked is the same: there are some, and a row chooses no
+//! more than there are. Left out: which tensors they are (`layout.rs`).
 
 use super::checks::count;
 use super::gguf::Gguf;
@@ -49,7 +49,7 @@ pub(super) fn of_json(config: &JsonConfig, fields: &Fields) -> Result<Experts, M
     Ok(Experts { count: all, chosen, ffn_width, normalized, shared: None, layers: vec![true] })
 }
 
-/// Which layers have experts by `mlp_only_layers` and `decoder_sparse_step`: one of so many layers, but for those that are named.
+/// Which layers have experts: one of so many (`decoder_sparse_step`), but for those that are named (`mlp_only_layers`).
 pub(super) fn sparse_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, ModelError> {
     const STEP: &str = "decoder_sparse_step";
     let step = count(config.file(), STEP, config.optional_usize(STEP)?.unwrap_or(1))?;

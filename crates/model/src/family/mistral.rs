@@ -1,5 +1,5 @@
-//! Mistral, Mixtral and Ministral: Llama whose rows see a window of the latest positions, in all layers or in some. Ministral 3
-//! has no windows; its queries grow with their position. Mixtral has experts, and a window in none of its models.
+//! Mistral, Mixtral and Ministral: Llama whose rows see a window of the latest positions, in all layers or in some.
+//! Ministral 3 has no windows; its queries grow with their position. Mixtral has experts.
 //!
 //! GGUF files of Mistral are of the architecture `llama`, and those with a window do not say so: they are run without,
 //! as llama.cpp does, and are written for texts within the window. Those of Ministral 3 are of `mistral3`, and so are

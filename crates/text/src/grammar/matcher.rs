@@ -127,8 +127,8 @@ impl Matcher {
         bytes.take_while(|byte| *byte != MARK).take(FORCED_MAX_BYTES).collect()
     }
 
-    /// The bytes that have to come next, marks of special tokens included; `None` where nothing may, or the parser gives
-    /// up on the way.
+    /// The bytes that have to come next, marks of special tokens included; `None` where nothing may, or the parser
+    /// gives up on the way.
     fn forced(&mut self) -> Option<&[u8]> {
         if self.failure.is_some() || self.parser.has_stopped() {
             return None;
