@@ -4,7 +4,8 @@
 //! like any other. Where the settings ask for the likeliest token, or for the k largest logits and nothing else, the
 //! row itself is not looked at, and with a constraint only where it forbids the likeliest: [`Outputs::has_nan`],
 //! [`Outputs::argmax`] and [`Outputs::largest`] say it, and an executor whose logits lie far away need not bring them
-//! over. Laws and log-probabilities have the same bits either way. Left out: the settings and what they mean (`speculation`).
+//! over. Laws and log-probabilities have the same bits either way. Left out: the settings and what they mean
+//! (`speculation`).
 
 use foretoken_model::Outputs;
 use foretoken_speculation::{Constrained, Context, Law, RawLaw, Sampling, Scratch, Token};
