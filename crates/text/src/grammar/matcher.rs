@@ -120,7 +120,7 @@ impl Matcher {
     }
 
     /// The bytes that have to come next: the string that every text of the grammar goes on with here, as long as it is
-    /// or [`FORCED_MAX_BYTES`]. Where a special token has to come, they end before it; where the parser gives up on the
+    /// or 512 of them. Where a special token has to come, they end before it; where the parser gives up on the
     /// way, there are none.
     pub fn forced_bytes(&mut self) -> Vec<u8> {
         let bytes = self.forced().unwrap_or_default().iter().copied();
