@@ -66,10 +66,9 @@ impl Chosen {
             let of = |expert: &u32| scores[*expert as usize];
             let largest = of(&order[0]);
             let weight = |expert: &u32| (of(expert) - largest).exp();
-            let summed = if experts.normalized { chosen } else { count };
-            // In the order of the experts' numbers or of the choices: one order, whoever is beside the row.
+            // In the order of the choices or of the experts' numbers: one order, whoever is beside the row.
             let sum: f32 = match experts.normalized {
-                true => order[..summed].iter().map(weight).sum(),
+                true => order[..chosen].iter().map(weight).sum(),
                 false => (0..count as u32).map(|expert| weight(&expert)).sum(),
             };
             all.extend(&order[..chosen]);

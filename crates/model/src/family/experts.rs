@@ -32,6 +32,17 @@ pub(super) enum Normalized {
     Field(&'static str),
 }
 
+/// As Qwen 3 has them.
+pub(super) const HUGGING: Fields = Fields {
+    count: &["num_experts", "num_local_experts"],
+    count_default: 128,
+    chosen: "num_experts_per_tok",
+    chosen_default: 8,
+    ffn_width: "moe_intermediate_size",
+    ffn_width_default: 768,
+    normalized: Normalized::Field("norm_topk_prob"),
+};
+
 /// The experts of a configuration, of all layers.
 pub(super) fn of_json(config: &JsonConfig, fields: &Fields) -> Result<Experts, ModelError> {
     let file = config.file();

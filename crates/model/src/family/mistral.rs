@@ -50,11 +50,11 @@ fn mixtral(config: &JsonConfig) -> Result<Plan, ModelError> {
 const EXPERTS: experts::Fields = experts::Fields {
     count: &["num_local_experts"],
     count_default: 8,
-    chosen: "num_experts_per_tok",
     chosen_default: 2,
     ffn_width: "intermediate_size",
     ffn_width_default: 14_336,
     normalized: Normalized::Always,
+    ..experts::HUGGING
 };
 
 fn ministral(config: &JsonConfig) -> Result<Plan, ModelError> {

@@ -3,7 +3,7 @@
 
 use foretoken_kernels::rope::Pairing;
 
-use super::experts::{self, Normalized};
+use super::experts;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::rope::{HALVES, Rope};
@@ -47,20 +47,16 @@ fn olmoe(config: &JsonConfig) -> Result<Plan, ModelError> {
     }
     let mut spec = json::spec(config, "olmoe", &json::Fields { epsilon_default: 1e-5, ..json::HUGGING })?;
     HALVES.set(config, &mut spec)?;
-    spec.experts = Some(experts::of_json(config, &EXPERTS)?);
+    let fields = experts::Fields {
+        count_default: 64,
+        ffn_width: "intermediate_size",
+        ffn_width_default: 2048,
+        ..experts::HUGGING
+    };
+    spec.experts = Some(experts::of_json(config, &fields)?);
     let bias = json::bias(config, "attention_bias", false)?;
     Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, piece_norms: LAYOUT.piece_norms, ..HUGGING } })
 }
-
-const EXPERTS: experts::Fields = experts::Fields {
-    count: &["num_experts", "num_local_experts"],
-    count_default: 64,
-    chosen: "num_experts_per_tok",
-    chosen_default: 8,
-    ffn_width: "intermediate_size",
-    ffn_width_default: 2048,
-    normalized: Normalized::Field("norm_topk_prob"),
-};
 
 fn olmoe_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("olmoe", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;

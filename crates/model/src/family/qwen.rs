@@ -7,7 +7,7 @@
 use foretoken_kernels::rope::Pairing;
 
 use super::checks::count;
-use super::experts::{self, Normalized};
+use super::experts;
 use super::gguf::{Gguf, NormKind};
 use super::layout::{GGUF, HUGGING, Layout, Pieces};
 use super::tensors::Bias;
@@ -41,7 +41,7 @@ fn qwen3(config: &JsonConfig) -> Result<Plan, ModelError> {
 
 fn qwen2_moe(config: &JsonConfig) -> Result<Plan, ModelError> {
     let mut spec = spec(config, "qwen2_moe", json::HUGGING)?;
-    let fields = experts::Fields { count_default: 60, chosen_default: 4, ffn_width_default: 1408, ..EXPERTS };
+    let fields = experts::Fields { count_default: 60, chosen_default: 4, ffn_width_default: 1408, ..experts::HUGGING };
     let shared = config.optional_usize("shared_expert_intermediate_size")?.unwrap_or(5632);
     let ffn_width = count(config.file(), "shared_expert_intermediate_size", shared)?;
     spec.experts = Some(Experts {
@@ -55,21 +55,10 @@ fn qwen2_moe(config: &JsonConfig) -> Result<Plan, ModelError> {
 fn qwen3_moe(config: &JsonConfig) -> Result<Plan, ModelError> {
     let mut spec = spec(config, "qwen3_moe", json::HUGGING)?;
     let layers = experts::sparse_layers(config, spec.layers)?;
-    spec.experts = Some(Experts { layers, ..experts::of_json(config, &EXPERTS)? });
+    spec.experts = Some(Experts { layers, ..experts::of_json(config, &experts::HUGGING)? });
     let bias = json::bias(config, "attention_bias", false)?;
     Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, piece_norms: HEAD_NORMS, ..HUGGING } })
 }
-
-/// Those of Qwen 3.
-const EXPERTS: experts::Fields = experts::Fields {
-    count: &["num_experts", "num_local_experts"],
-    count_default: 128,
-    chosen: "num_experts_per_tok",
-    chosen_default: 8,
-    ffn_width: "moe_intermediate_size",
-    ffn_width_default: 768,
-    normalized: Normalized::Field("norm_topk_prob"),
-};
 
 fn spec(config: &JsonConfig, name: &'static str, fields: json::Fields) -> Result<Spec, ModelError> {
     let mut spec = json::spec(config, name, &json::Fields { context_default: 32_768, ..fields })?;
