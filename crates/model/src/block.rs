@@ -128,8 +128,8 @@ struct Half<'a> {
 
 /// What a feed-forward half has made of its rows.
 enum Fed<'a> {
-    /// All but the product with its last matrix, `[rows, ffn width]`.
-    Inner(&'a [f32]),
+    /// All but the product with its last matrix, `[rows, ffn width]`, and this matrix.
+    Inner(&'a [f32], &'a Linear),
     /// All of it, `[rows, width]`.
     Whole(&'a [f32]),
 }
@@ -213,12 +213,12 @@ impl Block<'_> {
     /// What the feed-forward half of a layer makes of rows `read` `[rows, width]`.
     fn fed<'b>(
         &self,
-        (number, layer): (usize, &Layer<Linear>),
+        (number, layer): (usize, &'b Layer<Linear>),
         read: &[f32],
         (inner, experts): (&'b mut InnerBuffers, &'b mut ExpertBuffers),
     ) -> Fed<'b> {
         match (&layer.feed, self.spec.experts_of(number)) {
-            (Feed::Dense(dense), _) => Fed::Inner(self.feed(dense, read, inner)),
+            (Feed::Dense(dense), _) => Fed::Inner(self.feed(dense, read, inner), &dense.down),
             (Feed::Experts(all), Some(spec)) => Fed::Whole(self.ask_experts((spec, all), read, experts)),
             (Feed::Experts(_), None) => unreachable!("experts in layer {number}"),
         }
@@ -227,9 +227,9 @@ impl Block<'_> {
     /// Adds it to `x`.
     fn add_fed(&self, layer: &Layer<Linear>, fed: Fed<'_>, buffers: &mut AddedBuffers, x: &mut [f32]) {
         let norm = layer.ffn_post_norm.as_ref();
-        match (&layer.feed, fed) {
-            (Feed::Dense(dense), Fed::Inner(from)) => self.add(&Half { output: &dense.down, norm }, from, buffers, x),
-            (_, Fed::Inner(whole) | Fed::Whole(whole)) => {
+        match fed {
+            Fed::Inner(from, output) => self.add(&Half { output, norm }, from, buffers, x),
+            Fed::Whole(whole) => {
                 let (out, multiplier) = (
                     normalized(self.isa(), self.spec, norm, whole, &mut buffers.normed),
                     self.spec.residual_multiplier,
