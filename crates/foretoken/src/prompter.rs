@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use foretoken_engine::{BudgetKind, Forcing, Order, Request, ThinkingWords, guided, guided_behind};
 use foretoken_speculation::{DraftSettings, Promise, Token};
 use foretoken_text::{
-    ChatInput, ChatTemplate, Grammar, Json, Spelling, TextError, Thinking, ThinkingMarks, Tokenizer, Transcript,
+    ChatInput, ChatTemplate, Json, Spelling, TextError, Thinking, ThinkingMarks, Tokenizer, Transcript,
 };
 
 use crate::error::Message;
@@ -114,7 +114,9 @@ impl Prompter {
                 text_tokens(&text, &self.target, self.tokenizer.as_deref())?
             }
         };
-        Ok(Request { prompt, ..self.base(decided) })
+        let mut request = Request { prompt, ..self.base(decided) };
+        self.constrain(&mut request, decided, None)?;
+        Ok(request)
     }
 
     /// The requests for all [answers](SamplingSettings::n_best) to a prompt, by the generator's own settings.
@@ -159,21 +161,9 @@ impl Prompter {
         }
         if !decided.settings.ignore_eos {
             request.sampling.end_tokens.extend_from_slice(tokenizer.turn_end_tokens());
-            if let Some(grammar) = &decided.grammar {
-                check_ends(grammar, tokenizer, tokenizer.turn_end_tokens())?;
-            }
-            self.constrain(&mut request, decided);
         }
-        let thinking = self.thinking(input, &request.prompt).zip(self.thinking_marks());
-        if let (Some(((marks, thinking), known)), Some(tokenizer)) = (thinking, &self.tokenizer) {
-            request.shown_special = Arc::clone(&known.shown);
-            let behind = |grammar: &Arc<Grammar>| {
-                let (ends, forcing) = (&request.sampling.end_tokens, self.forcing(decided));
-                let words = known.words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, marks)));
-                guided_behind(grammar, ends, forcing, words, thinking)
-            };
-            request.constraint = decided.grammar.as_ref().map(behind);
-        }
+        let thinking = self.thinking(input, &request.prompt).map(|(_, thinking)| thinking);
+        self.constrain(&mut request, decided, thinking)?;
         Ok((request, transcript))
     }
 
@@ -271,11 +261,11 @@ impl Prompter {
         self.made.get(usize::from(number)).is_some_and(|(spec, _)| spec.kind == DrafterKind::Prediction)
     }
 
-    /// A request without a prompt, by the first method.
+    /// A request without a prompt and without its form, by the first method.
     pub(crate) fn base(&self, decided: &DecidedSampling) -> Request {
         let Method { drafters, order } = self.methods.first().cloned().unwrap_or_default();
         let (settings, drafting) = (&decided.settings, &self.drafting);
-        let mut request = Request {
+        Request {
             tokens_max: settings.tokens_max.0,
             sampling: decided.sampling.clone(),
             seed: settings.seed.unwrap_or_default(),
@@ -288,9 +278,7 @@ impl Prompter {
             stop: settings.stop.clone(),
             special: settings.special,
             ..Request::new(Vec::new())
-        };
-        self.constrain(&mut request, decided);
-        request
+        }
     }
 
     /// The chat template that was asked for, or the target's, which is read when it is first asked for.
@@ -313,10 +301,29 @@ impl Prompter {
         Err(Error::Input(expected.followed_by(without).and(" gives one, and a text goes on without one")))
     }
 
-    /// Holds a request to the form that its text has to have, if any: from its beginning, with its end tokens.
-    fn constrain(&self, request: &mut Request, decided: &DecidedSampling) {
-        let hold = |grammar: &Arc<Grammar>| guided(grammar, &request.sampling.end_tokens, self.forcing(decided));
-        request.constraint = decided.grammar.as_ref().map(hold);
+    /// Holds a request to the form that its text has to have, if any, and shows the marks of thinking if it may think:
+    /// its form is then that of what comes behind. Called once, when it is known which tokens end the text.
+    fn constrain(
+        &self,
+        request: &mut Request,
+        decided: &DecidedSampling,
+        thinking: Option<Thinking>,
+    ) -> Result<(), Error> {
+        let known = thinking.and_then(|thinking| Some((thinking, self.thinking_marks()?)));
+        if let Some((_, known)) = known {
+            request.shown_special = Arc::clone(&known.shown);
+        }
+        let (Some(grammar), Some(tokenizer)) = (&decided.grammar, &self.tokenizer) else { return Ok(()) };
+        let (ends, forcing) = (&request.sampling.end_tokens, self.forcing(decided));
+        check_ends(grammar, tokenizer, ends)?;
+        request.constraint = Some(match known {
+            None => guided(grammar, ends, forcing),
+            Some((thinking, known)) => {
+                let words = known.words.get_or_init(|| Arc::new(ThinkingWords::new(tokenizer, known.marks)));
+                guided_behind(grammar, ends, forcing, words, thinking)
+            }
+        });
+        Ok(())
     }
 
     /// What becomes of strings that a form leaves no choice about.

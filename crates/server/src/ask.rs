@@ -58,7 +58,7 @@ pub(crate) struct Ask {
     /// The form that the answer has to have.
     guided: Option<Guided>,
     /// Further tokens that end the text.
-    pub(crate) stop_tokens: Vec<Token>,
+    stop_tokens: Vec<Token>,
     pub(crate) speculation: SpeculationAsk,
     /// What the user expects to be written.
     pub(crate) prediction: Option<String>,
@@ -126,9 +126,16 @@ impl Ask {
         })
     }
 
-    /// Decides the law.
+    /// Decides the law, and which tokens end the text: a form has to know them all when it is made.
     pub(crate) fn decide(&self, prompter: &Prompter) -> Result<DecidedSampling, ApiError> {
-        prompter.decide(&self.sampling).map_err(|error| self.named(ApiError::of(&error)))
+        let mut decided = prompter.decide(&self.sampling).map_err(|error| self.named(ApiError::of(&error)))?;
+        let vocabulary = prompter.target.spec.vocabulary;
+        if let Some(token) = self.stop_tokens.iter().find(|token| **token as usize >= vocabulary) {
+            let expected = format!("expected tokens below {vocabulary} (the vocabulary), found {token}");
+            return Err(ApiError::field("stop_token_ids", expected));
+        }
+        decided.sampling.end_tokens.extend(&self.stop_tokens);
+        Ok(decided)
     }
 
     /// What was said of the form that the answer has to have, of the field that asks for it.
@@ -147,12 +154,6 @@ impl Ask {
         limit: &TextLimit,
         request: &mut Request,
     ) -> Result<(), ApiError> {
-        let vocabulary = prompter.target.spec.vocabulary;
-        if let Some(token) = self.stop_tokens.iter().find(|token| **token as usize >= vocabulary) {
-            let expected = format!("expected tokens below {vocabulary} (the vocabulary), found {token}");
-            return Err(ApiError::field("stop_token_ids", expected));
-        }
-        request.sampling.end_tokens.extend(&self.stop_tokens);
         if let (Some(text), Some(tokenizer)) = (&self.prediction, &prompter.tokenizer) {
             limit.check("prediction", text.len())?;
             let tokens = tokenizer.encode_plain(text);

@@ -73,9 +73,16 @@ describe("with a real server", { skip }, () => {
     const tokens = choices.flatMap(({ provenance }) => provenance ?? []);
     assert.ok(tokens.length > 4, `${tokens.length} tokens`);
     assert.ok(tokens.map((token) => token.text).join("").startsWith(text), "the tokens make up the text");
-    const authors = new Set(tokens.map(({ origin }) => origin));
-    const colours = await page.locator(".t").evaluateAll((all) => [...new Set(all.map(({ colour }) => colour))]);
-    assert.equal(colours.length, authors.size, `${[...authors]} in ${colours}`);
+    // Tokens that end inside of a character are shown with the one that ends it, in its colour.
+    const shown = await page.locator(".t").evaluateAll((all) =>
+      all.map(({ tokens, colour }) => ({ tokens: tokens.length, author: tokens.at(-1).origin, colour })));
+    const held = tokens.slice(0, shown.reduce((count, piece) => count + piece.tokens, 0));
+    let next = 0;
+    for (const piece of shown) assert.equal(piece.author, held[(next += piece.tokens) - 1].origin, `token ${next}`);
+    const pairs = new Set(shown.map(({ author, colour }) => `${author} in ${colour}`));
+    assert.equal(new Set(shown.map(({ author }) => author)).size, pairs.size, `${[...pairs]}`);
+    assert.equal(new Set(shown.map(({ colour }) => colour)).size, pairs.size, `${[...pairs]}`);
+    assert.ok(text.startsWith(held.slice(0, -1).map((token) => token.text).join("")), "shown tokens make up the text");
     await pointAt(page.locator(".t >> nth=2"));
     assert.match(await page.locator("#detail").innerText(), /token\s+\d+[^]*pass\s+\d+[^]*p\s+[01]\./);
     await page.locator(".text").focus();

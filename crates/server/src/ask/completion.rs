@@ -64,7 +64,10 @@ impl CompletionAsk {
 
     /// The requests: all answers to the first prompt, then to the next. Their laws are decided once.
     pub(crate) fn requests(&self, prompter: &Prompter, key: u64, limit: &TextLimit) -> Result<Vec<Request>, ApiError> {
-        let of = |error: Error| ApiError::of(&error);
+        let of = |error: Error| match &error {
+            Error::Setting(_) => self.ask.named(ApiError::of(&error)),
+            _ => ApiError::of(&error),
+        };
         let decided = self.ask.decide(prompter)?;
         if let (Some(tops), None) = (self.ask.log_probabilities, self.ask.stream) {
             let answers = self.prompts.len().saturating_mul(self.ask.best_of);

@@ -66,6 +66,25 @@ fn expressions_grammars_and_choices_have_many_names() {
 }
 
 #[test]
+fn tokens_of_the_request_end_a_form_where_it_may_end() {
+    let stop = 300;
+    let form = json!({ "guided_regex": "a+", "stop_token_ids": [stop], "logit_bias": { stop.to_string(): 100 } });
+    let body = json!({ "prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.9, "seed": 4 });
+    let answer = shared().post("/v1/completions", &with(body, form.clone())).good();
+    // It is not allowed at the beginning, and by far the likeliest behind it.
+    assert_eq!(answer["usage"]["completion_tokens"], 2, "{answer}");
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    assert!(texts(&answer)[0].bytes().all(|byte| byte == b'a'), "{answer}");
+    let body = json!({ "messages": [{ "role": "user", "content": "hello" }], "max_tokens": 60, "seed": 4 });
+    let answer = shared().post("/v1/chat/completions", &with(body, form)).good();
+    assert_eq!(answer["usage"]["completion_tokens"], 2, "{answer}");
+    // A form cannot go on behind a token that ends the text.
+    let named = json!({ "prompt": "a", "guided_grammar": "start: \"a\" <[300]> \"b\"", "stop_token_ids": [stop] });
+    let (field, words) = shared().post("/v1/completions", &named).error(400);
+    assert_eq!(field.as_deref(), Some("guided_grammar"), "{words}");
+}
+
+#[test]
 fn chats_have_forms_and_several_answers() {
     let messages = json!([{ "role": "user", "content": "i want to find a restaurant" }]);
     let format = json!({ "type": "json_schema", "json_schema": { "name": "x", "schema": schema() } });
