@@ -35,9 +35,9 @@ pub fn guided_behind(
     let is_begun = thinking == Thinking::Begun;
     Constrained::new(Box::new(Behind {
         words: Arc::clone(words),
-        at_once: (!is_begun).then(guided),
+        direct: (!is_begun).then(guided),
         behind: guided(),
-        place: if is_begun { Place::Thoughts(0) } else { Place::First { opened: 0, at_once: true } },
+        place: if is_begun { Place::Thoughts(0) } else { Place::First { opened: 0, may_answer: true } },
         before: Vec::new(),
     }))
 }
@@ -46,13 +46,13 @@ pub fn guided_behind(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// At its beginning: so many bytes of the first mark, and whether it may be an answer at once.
-    First { opened: usize, at_once: bool },
+    First { opened: usize, may_answer: bool },
     /// In the thoughts, behind so many bytes of the mark that ends them.
     Thoughts(usize),
     /// Behind them, and behind so many bytes of white space.
     Gap(usize),
     /// In an answer without thoughts before it.
-    AtOnce,
+    Direct,
     /// In an answer behind them.
     Behind,
 }
@@ -61,14 +61,14 @@ enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     Nobody,
-    AtOnce,
+    Direct,
     Behind,
 }
 
 struct Behind {
     words: Arc<ThinkingWords>,
     /// The answer that is one from the beginning on.
-    at_once: Option<Guided>,
+    direct: Option<Guided>,
     behind: Guided,
     place: Place,
     /// For each token where the text was before it, and who took it.
@@ -156,7 +156,7 @@ fn open_step(marks: ThinkingMarks, opened: usize, bytes: &[u8]) -> Option<Place>
     }
     match bytes.strip_prefix(rest) {
         Some(behind) => close_step(marks, 0, behind),
-        None => rest.starts_with(bytes).then_some(Place::First { opened: opened + bytes.len(), at_once: false }),
+        None => rest.starts_with(bytes).then_some(Place::First { opened: opened + bytes.len(), may_answer: false }),
     }
 }
 
@@ -168,8 +168,8 @@ impl Behind {
     /// The answer that the text is in, or may begin with here.
     fn answer(&mut self) -> Option<&mut Guided> {
         match self.place {
-            Place::First { at_once: false, .. } | Place::Thoughts(_) => None,
-            Place::First { .. } | Place::AtOnce => self.at_once.as_mut(),
+            Place::First { may_answer: false, .. } | Place::Thoughts(_) => None,
+            Place::First { .. } | Place::Direct => self.direct.as_mut(),
             Place::Gap(_) | Place::Behind => Some(&mut self.behind),
         }
     }
@@ -197,7 +197,7 @@ impl Constraint for Behind {
                     |token: &&Token| written + words.bytes(**token).len() <= GAP_MAX && !self.ends().contains(token);
                 words.blank.iter().filter(fits).for_each(|token| allowed.insert(*token));
             }
-            Place::AtOnce | Place::Behind => {}
+            Place::Direct | Place::Behind => {}
         }
         allowed
     }
@@ -206,11 +206,14 @@ impl Constraint for Behind {
         match self.place {
             Place::Thoughts(_) => true,
             Place::First { .. } | Place::Gap(_) => false,
-            Place::AtOnce | Place::Behind => self.answer().is_some_and(Guided::leaves_choice),
+            Place::Direct | Place::Behind => self.answer().is_some_and(Guided::leaves_choice),
         }
     }
 
     fn foreseen(&mut self) -> Vec<Token> {
+        if matches!(self.place, Place::First { .. }) {
+            return Vec::new(); // nothing is certain before it is known whether the model thinks
+        }
         self.answer().map_or(Vec::new(), Guided::foreseen)
     }
 
@@ -223,16 +226,16 @@ impl Constraint for Behind {
         let bytes = self.words.bytes(token);
         let marks = self.words.marks;
         let (place, taken) = match self.place {
-            Place::First { opened, at_once } => {
+            Place::First { opened, may_answer } => {
                 let opens = open_step(marks, opened, bytes).filter(|_| !is_end);
-                let takes = at_once && self.at_once.as_mut().is_some_and(|guided| guided.accept(token));
+                let takes = may_answer && self.direct.as_mut().is_some_and(|guided| guided.accept(token));
                 let place = match opens {
-                    Some(Place::First { opened, .. }) => Place::First { opened, at_once: takes },
+                    Some(Place::First { opened, .. }) => Place::First { opened, may_answer: takes },
                     Some(other) => other,
-                    None if takes => Place::AtOnce,
+                    None if takes => Place::Direct,
                     None => return false,
                 };
-                (place, if takes { Taken::AtOnce } else { Taken::Nobody })
+                (place, if takes { Taken::Direct } else { Taken::Nobody })
             }
             Place::Thoughts(_) if is_end => return false,
             Place::Thoughts(seen) => match close_step(marks, seen, bytes) {
@@ -247,8 +250,8 @@ impl Constraint for Behind {
                     false => return false,
                 }
             }
-            Place::AtOnce => match self.at_once.as_mut().is_some_and(|guided| guided.accept(token)) {
-                true => (Place::AtOnce, Taken::AtOnce),
+            Place::Direct => match self.direct.as_mut().is_some_and(|guided| guided.accept(token)) {
+                true => (Place::Direct, Taken::Direct),
                 false => return false,
             },
             Place::Behind => match self.behind.accept(token) {
@@ -262,14 +265,14 @@ impl Constraint for Behind {
     }
 
     fn roll_back(&mut self, tokens: usize) {
-        let (mut at_once, mut behind) = (0, 0);
+        let (mut direct, mut behind) = (0, 0);
         for (place, taken) in self.before.drain(self.before.len() - tokens..).rev() {
             self.place = place;
-            at_once += usize::from(taken == Taken::AtOnce);
+            direct += usize::from(taken == Taken::Direct);
             behind += usize::from(taken == Taken::Behind);
         }
-        if let Some(guided) = &mut self.at_once {
-            guided.roll_back(at_once);
+        if let Some(guided) = &mut self.direct {
+            guided.roll_back(direct);
         }
         self.behind.roll_back(behind);
     }
@@ -277,7 +280,7 @@ impl Constraint for Behind {
     fn duplicate(&self) -> Box<dyn Constraint> {
         Box::new(Self {
             words: Arc::clone(&self.words),
-            at_once: self.at_once.as_ref().map(Guided::copy),
+            direct: self.direct.as_ref().map(Guided::copy),
             behind: self.behind.copy(),
             place: self.place,
             before: self.before.clone(),
@@ -290,7 +293,7 @@ impl Constraint for Behind {
 
     fn failure(&self) -> Option<String> {
         match self.place {
-            Place::First { .. } | Place::AtOnce => self.at_once.as_ref().and_then(Guided::failure),
+            Place::First { .. } | Place::Direct => self.direct.as_ref().and_then(Guided::failure),
             Place::Thoughts(_) | Place::Gap(_) | Place::Behind => self.behind.failure(),
         }
     }

@@ -215,6 +215,56 @@ fn references_and_whatever_json_can_be_held_to_are_kept_to() {
 }
 
 #[test]
+fn references_lead_to_their_own_function_and_values_are_no_references() {
+    let schema = |value: Value| {
+        json!({ "type": "object", "properties": { "$ref": { "$ref": "#/$defs/x" } }, "required": ["$ref"],
+            "additionalProperties": false, "$defs": { "x": { "const": value } } })
+    };
+    let (one, other) = (json!({ "$ref": "#/$defs/y" }), json!({ "$ref": "#/$defs/z" }));
+    let tokenizer = tokenizer(ToolFormat::Hermes, true);
+    let functions = [function("a/b", Some(schema(one.clone()))), function("a-b", Some(schema(other.clone())))];
+    let source =
+        ToolFormat::Hermes.grammar_of_calls(&tokenizer, &functions, CallsWanted::Forced, false).expect("a grammar");
+    let grammar = Grammar::compile(&tokenizer, &source).expect("a grammar");
+    let mut called = BTreeSet::new();
+    for seed in 0..20 {
+        let (calls, _) = read(ToolFormat::Hermes, &walk(&tokenizer, &grammar, seed).expect("it is short"));
+        let arguments: Value = serde_json::from_str(&calls[0].arguments).expect("JSON");
+        assert_eq!(arguments, json!({ "$ref": if calls[0].name == "a/b" { &one } else { &other } }));
+        called.insert(calls[0].name.clone());
+    }
+    assert_eq!(called.len(), 2);
+}
+
+#[test]
+fn as_many_arguments_as_are_held_to_are_no_burden_and_more_are_refused() {
+    for (format, required, held) in [
+        (ToolFormat::Qwen3Coder, true, 256),
+        (ToolFormat::Qwen3Coder, false, 100), // what may be left out has rules for all that may follow
+        (ToolFormat::Glm45, true, 256),
+        (ToolFormat::Gemma4, false, 256),
+        (ToolFormat::Olmo3, true, 256),
+    ] {
+        let tokenizer = tokenizer(format, true);
+        let of = |count: usize| {
+            let names: Vec<String> = (0..count).map(|number| format!("x{number}")).collect();
+            let all: serde_json::Map<String, Value> =
+                names.iter().map(|name| (name.clone(), json!({ "type": "boolean" }))).collect();
+            let required = if required { names } else { Vec::new() };
+            let schema = json!({ "type": "object", "properties": all, "required": required });
+            format.grammar_of_calls(&tokenizer, &[function("f", Some(schema))], CallsWanted::Forced, false)
+        };
+        let source = of(held).expect("a grammar");
+        if let Err(error) = Grammar::compile(&tokenizer, &source) {
+            panic!("{format:?}, {required}: {error}");
+        }
+        let (place, words) = of(257).expect_err("too many");
+        assert_eq!(place, "[0].function.parameters");
+        assert!(words.starts_with("#/properties: expected at most 256"), "{words}");
+    }
+}
+
+#[test]
 fn functions_that_are_not_strict_may_have_any_object() {
     let loose = ToolFunction { is_strict: false, ..function("f", Some(json!({ "type": "object", "oneOf": 5 }))) };
     let tokenizer = tokenizer(ToolFormat::Hermes, true);

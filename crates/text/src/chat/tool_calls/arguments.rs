@@ -35,6 +35,12 @@ const ASIDE: [&str; 11] = [
     "$comment",
     "strict",
 ];
+/// Keywords whose values are values of the user's, not schemas.
+const IS_VALUE: [&str; 4] = ["enum", "const", "default", "examples"];
+/// Keywords whose values are schemas by names of the user's.
+const HAS_NAMES: [&str; 4] = ["properties", "$defs", "definitions", "patternProperties"];
+/// Most arguments that are held to their order and names one by one: each has rules of its own for what may follow it.
+const MEMBERS_MAX: usize = 256;
 /// Where the schemas of functions lie in a document that refers to them.
 const WHOLE: &str = "x-tool";
 
@@ -59,7 +65,8 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    pub(super) fn new(function: &ToolFunction, is_held: bool) -> Result<Self, Found> {
+    /// Those of the function of this number.
+    pub(super) fn new(function: &ToolFunction, number: usize, is_held: bool) -> Result<Self, Found> {
         let none = json!({ "type": "object", "properties": {}, "additionalProperties": false });
         let mut schema = match &function.parameters {
             None => none.as_object().cloned().unwrap_or_default(),
@@ -82,7 +89,7 @@ impl Arguments {
         if !is_held && schema.get("properties").is_none_or(|all| all.as_object().is_none_or(|all| !all.is_empty())) {
             schema = json!({ "type": "object" }).as_object().cloned().unwrap_or_default();
         }
-        Ok(Self { schema, name: format!("{WHOLE}-{}", function.name.replace(['/', '~', '%'], "-")), has_references })
+        Ok(Self { schema, name: format!("{WHOLE}-{number}"), has_references })
     }
 
     /// The schema, in a document that has its [`Arguments::definitions`].
@@ -113,24 +120,25 @@ impl Arguments {
 
     /// A part of the schema, whose references lead to where the whole lies.
     fn within(&self, schema: &Value) -> Value {
-        match schema {
-            Value::Object(fields) => Value::Object(
-                fields
-                    .iter()
-                    .map(|(name, value)| {
-                        let value = match value {
-                            Value::String(text) if name == "$ref" && text.starts_with('#') => {
-                                json!(format!("#/{}{}", self.name, text[1..].trim_end_matches('/')))
-                            }
-                            value => self.within(value),
-                        };
-                        (name.clone(), value)
-                    })
-                    .collect(),
-            ),
-            Value::Array(items) => items.iter().map(|item| self.within(item)).collect(),
-            other => other.clone(),
-        }
+        let fields = match schema {
+            Value::Object(fields) => fields,
+            Value::Array(items) => return items.iter().map(|item| self.within(item)).collect(),
+            other => return other.clone(),
+        };
+        let moved = fields.iter().map(|(keyword, value)| {
+            let value = match value {
+                Value::String(text) if keyword == "$ref" && text.starts_with('#') => {
+                    json!(format!("#/{}{}", self.name, text[1..].trim_end_matches('/')))
+                }
+                value if IS_VALUE.contains(&keyword.as_str()) => value.clone(),
+                Value::Object(named) if HAS_NAMES.contains(&keyword.as_str()) => {
+                    named.iter().map(|(name, schema)| (name.clone(), self.within(schema))).collect()
+                }
+                value => self.within(value),
+            };
+            (keyword.clone(), value)
+        });
+        Value::Object(moved.collect())
     }
 
     /// Whether no argument behind so many has to be written.
@@ -273,13 +281,15 @@ fn without_marks(schema: &Value) -> Value {
     };
     let mut fields: Map<String, Value> = fields
         .iter()
-        .map(|(name, value)| match name.as_str() {
-            "enum" | "const" | "default" | "examples" => (name.clone(), value.clone()),
-            "properties" | "$defs" | "definitions" | "patternProperties" => {
-                let inner = value.as_object().into_iter().flatten();
-                (name.clone(), inner.map(|(name, schema)| (name.clone(), without_marks(schema))).collect())
-            }
-            _ => (name.clone(), without_marks(value)),
+        .map(|(keyword, value)| {
+            let value = match value {
+                value if IS_VALUE.contains(&keyword.as_str()) => value.clone(),
+                Value::Object(named) if HAS_NAMES.contains(&keyword.as_str()) => {
+                    named.iter().map(|(name, schema)| (name.clone(), without_marks(schema))).collect()
+                }
+                value => without_marks(value),
+            };
+            (keyword.clone(), value)
         })
         .collect();
     let has = |fields: &Map<String, Value>, names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
@@ -312,6 +322,10 @@ fn members(schema: &Map<String, Value>, place: &str) -> Result<Vec<Member>, Foun
     only(schema, &["properties", "required", "additionalProperties"], place)?;
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     let properties = schema.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
+    if properties.len() > MEMBERS_MAX {
+        let found = format!("expected at most {MEMBERS_MAX} for calls of this model, found {}", properties.len());
+        return Err(Found::new(&format!("{place}/properties"), found));
+    }
     if let Some(missing) = required.iter().find(|name| name.as_str().is_none_or(|name| !properties.contains_key(name)))
     {
         return Err(Found::new(&format!("{place}/required"), format!("expected names of properties, found {missing}")));

@@ -65,7 +65,7 @@ impl ToolFormat {
         let all = functions.iter().enumerate();
         let arguments = all.map(|(number, function)| {
             let is_held = function.is_strict || wanted == CallsWanted::Forced;
-            Arguments::new(function, is_held).map_err(|found| found.of(number))
+            Arguments::new(function, number, is_held).map_err(|found| found.of(number))
         });
         let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
         // One look through the vocabulary for all marks; of tokens that are spelt alike, the first.
