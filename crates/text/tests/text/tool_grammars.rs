@@ -240,7 +240,7 @@ fn references_lead_to_their_own_function_and_values_are_no_references() {
 fn as_many_arguments_as_are_held_to_are_no_burden_and_more_are_refused() {
     for (format, required, held) in [
         (ToolFormat::Qwen3Coder, true, 256),
-        (ToolFormat::Qwen3Coder, false, 100), // what may be left out has rules for all that may follow
+        (ToolFormat::Qwen3Coder, false, 80), // what may be left out has rules for all that may follow
         (ToolFormat::Glm45, true, 256),
         (ToolFormat::Gemma4, false, 256),
         (ToolFormat::Olmo3, true, 256),
