@@ -102,7 +102,8 @@ in the processor's caches can be read faster than memory delivers.
 
 The roofline of a pass is the least time that this machine could take, the larger of
   bytes / bandwidth: the weights of all products in the form in which they are multiplied, the head among
-    them; keys and values of the context and of the new rows, once;
+    them; keys and values of the context and of the new rows, once. Of experts those that the pass chose,
+    which are more or less alike for rows of a text and are here those of tokens without a meaning;
   operations / rate, summed over kinds: 2 a weight and row in the dot instruction of the weight's type
     (int8 for blocks, f32 for F32 and F16, for BF16 the faster of f32 and bf16), of the head only for
     rows with logits; and in f32 those of attention: 4 a row, position that it sees, layer, head and
@@ -120,6 +121,9 @@ of rows as strings.
                        several runs), bandwidth_median_gb_s, fma_gflop_s, int8_gop_s, and bf16_gflop_s,
                        which is null where there is no such instruction
   ratio_to_roofline    rows -> ms_per_pass over the roofline's
+  experts_per_pass     rows -> distinct experts that it read, all layers together; 0 where there are none
+  experts_per_row      rows -> the same over its rows
+  bytes_per_pass       rows -> bytes of the roofline
   gb_s                 rows -> bytes a second
   share_of_bandwidth   rows -> the same over the bandwidth
   gop_s                rows -> operations a second

@@ -58,13 +58,13 @@ impl Guided {
         }
     }
 
-    /// The token that has to come where usual spellings are the law.
+    /// The token that has to come where usual spellings are the law. One that ends texts is no part of them.
     fn canonical(&mut self) -> Option<Token> {
         if !matches!(self.forcing, Forcing::Canonical(_)) {
             return None;
         }
         match self.foreseen()[..] {
-            [token, _, ..] if self.matcher.accept(token) => {
+            [token, _, ..] if !self.ends.contains(&token) && self.matcher.accept(token) => {
                 self.matcher.roll_back(1);
                 Some(token)
             }
@@ -139,6 +139,10 @@ impl Constraint for Guided {
 
     fn name(&self) -> &'static str {
         self.matcher.grammar().source().name()
+    }
+
+    fn has_given_up(&self) -> bool {
+        self.matcher.has_given_up()
     }
 
     fn failure(&self) -> Option<String> {

@@ -50,7 +50,7 @@ pub use pages::{Adopted, Copied, Owner, Pages, SequencePages};
 pub use panics::panic_message;
 pub use request::{BudgetKind, Order, Request, RequestError};
 pub use scorer::ExecutorScorer;
-pub use stats::{DrafterStats, Reliability, Stats, StepTimes, Workload};
+pub use stats::{DrafterStats, PassTotals, Reliability, Stats, StepTimes, Workload};
 pub use step::{Engine, SavedPrefix, SavedRows};
 pub use translated::{TextTranslator, TranslationSettings, TranslationWay, translated_drafter};
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use foretoken_model::Reading;
 use foretoken_speculation::{DraftTree, NodeId};
 
 /// What one drafter did.
@@ -127,6 +128,47 @@ impl StepTimes {
     /// What is neither a pass nor a drafter: scheduling, pages, laws and draws, and learning from what came.
     pub fn bookkeeping(&self) -> Duration {
         self.all.saturating_sub(self.passes + self.drafters)
+    }
+}
+
+/// The passes of an engine that succeeded, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassTotals {
+    /// How many.
+    pub passes: usize,
+    /// Their rows.
+    pub rows: usize,
+    /// Distinct experts that each of them read, added up: all layers together, and none where the network has none.
+    pub experts: usize,
+    /// Bytes of the network that they read, as far as the executor says ([`foretoken_model::Reading`]).
+    pub bytes: usize,
+}
+
+impl PassTotals {
+    /// Adds a pass.
+    pub(crate) fn count(&mut self, rows: usize, read: Reading) {
+        self.passes += 1;
+        self.rows += rows;
+        self.experts = self.experts.wrapping_add(read.experts);
+        self.bytes = self.bytes.wrapping_add(read.bytes);
+    }
+
+    /// What came since an earlier state of the same engine.
+    pub fn since(self, before: PassTotals) -> PassTotals {
+        PassTotals {
+            passes: self.passes - before.passes,
+            rows: self.rows - before.rows,
+            experts: self.experts.wrapping_sub(before.experts),
+            bytes: self.bytes.wrapping_sub(before.bytes),
+        }
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: PassTotals) {
+        self.passes += other.passes;
+        self.rows += other.rows;
+        self.experts = self.experts.wrapping_add(other.experts);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::scheduler::{Scheduled, plan, rows_beside, scoring_rows_max};
 use crate::sequence::{Sequence, SpanRows, Written};
 use crate::shared::Shared;
 use crate::sources::Sources;
-use crate::stats::StepTimes;
+use crate::stats::{PassTotals, StepTimes};
 use crate::weighing::Trials;
 use news::FirstRows;
 use saved::Wanted;
@@ -49,6 +49,7 @@ pub struct Engine {
     /// Passes of this step.
     made: Vec<Made>,
     times: StepTimes,
+    totals: PassTotals,
     pages: Pages,
     sources: Sources,
     /// A prefix that is to be kept beyond this engine.
@@ -94,6 +95,7 @@ impl Engine {
             trials: Trials::default(),
             made: Vec::new(),
             times: StepTimes::default(),
+            totals: PassTotals::default(),
             waiting: Vec::new(),
             waiting_max: usize::MAX,
             running: Vec::new(),
@@ -241,6 +243,7 @@ impl Engine {
                 let wanted = of().map(|rows| rows.wanted.len()).sum();
                 let read = self.executor.read();
                 self.made.extend(time.map(|time| Made { rows, wanted, seconds: time.as_secs_f64(), read }));
+                self.totals.count(rows, read);
                 self.times.rows += rows;
                 self.times.passes += time.unwrap_or_default();
                 self.settle(scheduled, chance);

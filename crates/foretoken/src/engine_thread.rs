@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use foretoken_engine::{
-    Engine, Event, FinishReason, Race, Request, RequestError, SequenceId, Stats, Workload, panic_message,
+    Engine, Event, FinishReason, PassTotals, Race, Request, RequestError, SequenceId, Stats, Workload, panic_message,
 };
 
 use crate::Error;
@@ -50,7 +50,7 @@ pub struct EngineThread<T> {
     thread: Option<JoinHandle<Option<T>>>,
     /// Set when the thread ends: what the engine's panic said, if it panicked.
     panic: Arc<OnceLock<Option<String>>>,
-    workload: Arc<SharedWorkload>,
+    counts: Arc<SharedCounts>,
 }
 
 impl<T: BorrowMut<Engine> + Send + 'static> EngineThread<T> {
@@ -61,13 +61,13 @@ impl<T: BorrowMut<Engine> + Send + 'static> EngineThread<T> {
     pub fn start(owner: T) -> Result<Self, Error> {
         let (commands, told) = channel();
         let panic = Arc::new(OnceLock::new());
-        let workload = Arc::new(SharedWorkload::default());
-        workload.set(owner.borrow().workload());
-        let worker = Worker { owner, told, listeners: HashMap::new(), workload: Arc::clone(&workload) };
+        let counts = Arc::new(SharedCounts::default());
+        counts.set(owner.borrow());
+        let worker = Worker { owner, told, listeners: HashMap::new(), counts: Arc::clone(&counts) };
         let said = Arc::clone(&panic);
         let thread = std::thread::Builder::new().name("foretoken-engine".to_string());
         let thread = thread.spawn(move || worker.run(&said)).map_err(|error| Error::Thread(error.to_string()))?;
-        Ok(Self { commands, thread: Some(thread), panic, workload })
+        Ok(Self { commands, thread: Some(thread), panic, counts })
     }
 
     /// Cancels all requests, stops the thread and gives the engine's owner back.
@@ -127,7 +127,12 @@ impl<T> EngineThread<T> {
 
     /// How much the engine had to do after its last step. Does not wait for it.
     pub fn workload(&self) -> Workload {
-        self.workload.get()
+        self.counts.workload()
+    }
+
+    /// The passes of the engine up to its last step. Does not wait for it.
+    pub fn pass_totals(&self) -> PassTotals {
+        self.counts.totals()
     }
 
     /// Whether the thread has ended: the engine or a closure panicked.
@@ -216,20 +221,30 @@ impl<T> Drop for EngineThread<T> {
     }
 }
 
-/// The load after the last step, for other threads.
+/// The load after the last step and the passes up to it, for other threads.
 #[derive(Default)]
-struct SharedWorkload([AtomicUsize; 4]);
+struct SharedCounts([AtomicUsize; 8]);
 
-impl SharedWorkload {
-    fn set(&self, workload: Workload) {
-        let Workload { running, waiting, pages, pages_held } = workload;
-        let values = [running, waiting, pages, pages_held];
+impl SharedCounts {
+    fn set(&self, engine: &Engine) {
+        let Workload { running, waiting, pages, pages_held } = engine.workload();
+        let PassTotals { passes, rows, experts, bytes } = engine.pass_totals();
+        let values = [running, waiting, pages, pages_held, passes, rows, experts, bytes];
         self.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 
-    fn get(&self) -> Workload {
-        let [running, waiting, pages, pages_held] = self.0.each_ref().map(|shared| shared.load(Ordering::Relaxed));
+    fn workload(&self) -> Workload {
+        let [running, waiting, pages, pages_held, ..] = self.values();
         Workload { running, waiting, pages, pages_held }
+    }
+
+    fn totals(&self) -> PassTotals {
+        let [.., passes, rows, experts, bytes] = self.values();
+        PassTotals { passes, rows, experts, bytes }
+    }
+
+    fn values(&self) -> [usize; 8] {
+        self.0.each_ref().map(|shared| shared.load(Ordering::Relaxed))
     }
 }
 
@@ -239,7 +254,7 @@ struct Worker<T> {
     told: Receiver<Command<T>>,
     /// Who hears of the sequences that are alive.
     listeners: HashMap<SequenceId, Listener>,
-    workload: Arc<SharedWorkload>,
+    counts: Arc<SharedCounts>,
 }
 
 impl<T: BorrowMut<Engine>> Worker<T> {
@@ -271,7 +286,7 @@ impl<T: BorrowMut<Engine>> Worker<T> {
             match command {
                 Ok(Command::Submit { requests, listener, reply }) => {
                     reply(requests.into_iter().map(|request| self.submit(request, &listener)).collect());
-                    self.workload.set(self.owner.borrow().workload());
+                    self.counts.set(self.owner.borrow());
                 }
                 Ok(Command::Cancel(sequence)) => self.owner.borrow_mut().cancel(sequence),
                 Ok(Command::With(run)) => run(&mut self.owner),
@@ -309,6 +324,6 @@ impl<T: BorrowMut<Engine>> Worker<T> {
             }
         }
         deaf.into_iter().for_each(|sequence| engine.cancel(sequence));
-        self.workload.set(engine.workload());
+        self.counts.set(engine);
     }
 }

@@ -123,8 +123,8 @@ pub use settings::Settings;
 pub use spec_type::SpecType;
 
 pub use foretoken_engine::{
-    BudgetKind, CostRecord, Drafted, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, Race,
-    Reliability, Request, RequestError, Scored, SequenceId, Stats, Token, TranslationWay, Workload, guided,
+    BudgetKind, CostRecord, Drafted, DrafterStats, Emitted, Engine, Event, FinishReason, Order, Origin, PassTotals,
+    Race, Reliability, Request, RequestError, Scored, SequenceId, Stats, Token, TranslationWay, Workload, guided,
 };
 pub use foretoken_kernels::Isa;
 pub use foretoken_kernels::block::Format as BlockFormat;

@@ -83,6 +83,8 @@ pub struct PackedMatrix {
     pub elements: usize,
     /// Bytes that a product with it reads.
     pub bytes: usize,
+    /// Whether it is that of an expert which rows choose: it is read where one of them did, for these rows alone.
+    pub is_chosen: bool,
 }
 
 /// This machine's processor: [`Model`] runs every network.

@@ -4,6 +4,8 @@
 //! since the head is a sixth of a 1 B model and half of a small one. Each row gets the list of slots that it
 //! sees: the committed positions of its sequence, then its ancestors, by logical position.
 
+use std::collections::HashSet;
+use std::ptr;
 use std::sync::Arc;
 
 use foretoken_kernels::attention::Places;
@@ -266,7 +268,14 @@ impl Packed for Shared {
     }
 
     fn matrices(&self) -> Vec<PackedMatrix> {
-        self.network.matrices().map(Linear::packed).collect()
+        let network = &self.network;
+        let of_experts: HashSet<*const Linear> =
+            network.experts().flat_map(Dense::matrices).map(ptr::from_ref).collect();
+        let packed = |matrix: &Linear| PackedMatrix {
+            is_chosen: of_experts.contains(&ptr::from_ref(matrix)),
+            ..matrix.packed()
+        };
+        network.matrices().map(packed).collect()
     }
 
     fn lend(&self) -> Option<Lent> {

@@ -370,6 +370,6 @@ impl Linear {
     pub(crate) fn packed(&self) -> PackedMatrix {
         let panels = &self.weights;
         let (form, elements) = (panels.form().name(), panels.outputs() * panels.inputs());
-        PackedMatrix { form, elements, bytes: panels.bytes() }
+        PackedMatrix { form, elements, bytes: panels.bytes(), is_chosen: false }
     }
 }

@@ -126,7 +126,8 @@ impl Ask {
         })
     }
 
-    /// Decides the law, and which tokens end the text: a form has to know them all when it is made.
+    /// Decides the law, and which tokens end the text. A form has to know those that are no text when it is made, to let
+    /// them come where it may end; one that is text ends the answer wherever it is written ([`Ask::complete`]).
     pub(crate) fn decide(&self, prompter: &Prompter) -> Result<DecidedSampling, ApiError> {
         let mut decided = prompter.decide(&self.sampling).map_err(|error| self.named(ApiError::of(&error)))?;
         let vocabulary = prompter.target.spec.vocabulary;
@@ -134,7 +135,7 @@ impl Ask {
             let expected = format!("expected tokens below {vocabulary} (the vocabulary), found {token}");
             return Err(ApiError::field("stop_token_ids", expected));
         }
-        decided.sampling.end_tokens.extend(&self.stop_tokens);
+        decided.sampling.end_tokens.extend(self.stop_tokens.iter().filter(|token| !is_text(prompter, **token)));
         Ok(decided)
     }
 
@@ -160,6 +161,7 @@ impl Ask {
             request.prediction = tokens.map_err(|error| ApiError::of(&Error::from(error)))?;
             request.prediction.truncate(prompter.context);
         }
+        request.sampling.end_tokens.extend(self.stop_tokens.iter().filter(|token| is_text(prompter, **token)));
         self.speculation.complete(prompter, request)?;
         request.log_probabilities = self.log_probabilities.is_some() || self.best_of > self.answers;
         request.top_log_probabilities = self.log_probabilities.unwrap_or(0);
@@ -169,6 +171,11 @@ impl Ask {
         request.tenant = Tenant(self.salt.as_ref().map_or(key, salted));
         Ok(())
     }
+}
+
+/// Whether a token is ordinary text, which a form may have in it.
+fn is_text(prompter: &Prompter, token: Token) -> bool {
+    prompter.tokenizer.as_ref().is_some_and(|tokenizer| !tokenizer.is_special(token))
 }
 
 /// The expected text: OpenAI's object, whose content is a text or a list of parts.

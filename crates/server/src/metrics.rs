@@ -4,9 +4,9 @@
 //! whoever listens; how much there is to do is asked when somebody looks. Speculation is counted when a text ends, from
 //! its own statistics, a label for each drafter. Left out: averages, which whoever looks can make.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use foretoken::{Event, FinishReason, Stats, Workload};
+use foretoken::{Event, FinishReason, PassTotals, Stats, Workload};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -57,6 +57,10 @@ pub(crate) struct Metrics {
     accepted: Family<DrafterLabel, Counter>,
     accepted_at: Family<PositionLabel, Counter>,
     failures: Family<DrafterLabel, Counter>,
+    passes: Counter,
+    pass_rows: Counter,
+    pass_experts: Counter,
+    pass_bytes: Counter,
     http: Family<HttpLabel, Counter>,
 }
 
@@ -88,6 +92,10 @@ impl Metrics {
             accepted: Family::default(),
             accepted_at: Family::default(),
             failures: Family::default(),
+            passes: Counter::default(),
+            pass_rows: Counter::default(),
+            pass_experts: Counter::default(),
+            pass_bytes: Counter::default(),
             http: Family::default(),
         };
         // What has not happened yet is there, too: a family without a series is left out, and rates begin at 0.
@@ -130,6 +138,10 @@ impl Metrics {
             "spec_decode_num_accepted_tokens", accepted, "Of these, accepted ones";
             "spec_decode_num_accepted_tokens_per_pos", accepted_at, "Accepted ones by place in the draft, from 0";
             "spec_decode_drafter_failures", failures, "How often a drafter failed and was dropped for a text";
+            "passes", passes, "Passes of the model";
+            "pass_rows", pass_rows, "Their rows";
+            "pass_experts", pass_experts, "Distinct experts that each of them read, added up";
+            "pass_bytes", pass_bytes, "Bytes of the model that they read";
             "http_requests", http, "Answers to HTTP requests";
         }
         self
@@ -177,11 +189,16 @@ impl Metrics {
     }
 
     /// Everything, as Prometheus reads it.
-    pub(crate) fn text(&self, workload: Workload) -> String {
+    pub(crate) fn text(&self, workload: Workload, totals: PassTotals) -> String {
         let Workload { running, waiting, pages, pages_held } = workload;
         self.running.set(i64::try_from(running).unwrap_or(i64::MAX));
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.cache_usage.set(if pages == 0 { 0.0 } else { pages_held as f64 / pages as f64 });
+        let PassTotals { passes, rows, experts, bytes } = totals;
+        let counters = [&self.passes, &self.pass_rows, &self.pass_experts, &self.pass_bytes];
+        for (counter, total) in counters.into_iter().zip([passes, rows, experts, bytes]) {
+            counter.inner().store(total as u64, Ordering::Relaxed);
+        }
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("a text takes everything");
         text

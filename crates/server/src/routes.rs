@@ -128,7 +128,7 @@ fn json_text(text: String) -> Response {
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], app.metrics.text(app.engine.workload())).into_response()
+    ([(header::CONTENT_TYPE, kind)], app.metrics.text(app.engine.workload(), app.engine.pass_totals())).into_response()
 }
 
 async fn list(State(app): State<Arc<App>>) -> Response {

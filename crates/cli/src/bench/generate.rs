@@ -80,11 +80,11 @@ list has enough for large groups:
 
 --json prints one object a row instead, with the same figures unrounded (acceptance_rate, drafting_share;
 bookkeeping_share is the time of deciding what to draft and of learning from it, bench_share that of the
-measurement itself over all of it; speedup_low and
-speedup_high are the interval; modelled_speedup is what costs predict, without the clock), with the number
-of prompts, tokens and repetitions, the seconds of each group in each repetition, and for each drafter what
-it did and how reliable its guesses were; its alpha, the mean overlap of its law with the target's,
-only under --measure.";
+measurement itself over all of it; speedup_low and speedup_high are the interval; modelled_speedup is what
+costs predict, without the clock), with the number of prompts, tokens and repetitions, per_pass the rows,
+bytes read and distinct experts of the passes (prompts' among them), the seconds of each group in each
+repetition, and for each drafter what it did and how reliable its guesses were; its alpha, the mean overlap
+of its law with the target's, only under --measure.";
 
 /// Options of `foretoken bench generate`.
 #[derive(Args, Debug)]

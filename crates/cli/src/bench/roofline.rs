@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use foretoken_kernels::Ceilings;
-use foretoken_model::{CacheType, Loaded, PackedMatrix};
+use foretoken_model::{CacheType, Loaded, PackedMatrix, Reading};
 
 /// Matrices of one type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +35,11 @@ struct Seen {
 
 /// What there is to do in passes of one network.
 pub struct PassWork {
-    /// Type to matrices of the layers.
+    /// Type to matrices of the layers, but those of experts that rows choose.
     layers: BTreeMap<&'static str, Matrices>,
+    /// Type to the matrices of these, and the part of them that a row goes through.
+    experts: BTreeMap<&'static str, Matrices>,
+    chosen_part: f64,
     /// Type and matrix of the head.
     head: (&'static str, Matrices),
     /// By window: that of the layers, if they have one.
@@ -69,12 +72,14 @@ impl PassWork {
         let spec = &loaded.spec;
         let mut layers: BTreeMap<&'static str, Matrices> = BTreeMap::new();
         let mut head = ("F32", Matrices::default());
+        let mut experts: BTreeMap<&'static str, Matrices> = BTreeMap::new();
         let mut matrices = loaded.weights.matrices().into_iter().peekable();
-        while let Some(PackedMatrix { form, elements, bytes }) = matrices.next() {
+        while let Some(PackedMatrix { form, elements, bytes, is_chosen }) = matrices.next() {
             if matrices.peek().is_none() {
                 head = (form, Matrices { elements, bytes });
             } else {
-                layers.entry(form).or_default().add(elements, bytes);
+                let all = if is_chosen { &mut experts } else { &mut layers };
+                all.entry(form).or_default().add(elements, bytes);
             }
         }
         let seen = |window: Option<usize>| {
@@ -85,25 +90,39 @@ impl PassWork {
             }
         };
         let attention = spec.windows().into_iter().map(|window| (window, seen(window)));
-        Self { layers, head, attention: attention.collect() }
+        let chosen_part = spec.experts.as_ref().map_or(0.0, |experts| experts.chosen as f64 / experts.count as f64);
+        Self { layers, experts, chosen_part, head, attention: attention.collect() }
     }
 
-    /// All matrices that a pass reads, the head included, by type.
+    /// Whether a pass chooses what it reads.
+    pub fn has_experts(&self) -> bool {
+        !self.experts.is_empty()
+    }
+
+    /// All matrices that a pass may read, the head included, by type.
     pub fn products(&self) -> BTreeMap<&'static str, Matrices> {
         let mut all = self.layers.clone();
+        self.experts.iter().for_each(|(name, own)| all.entry(*name).or_default().add(own.elements, own.bytes));
         let entry = all.entry(self.head.0).or_default();
         entry.add(self.head.1.elements, self.head.1.bytes);
         all
     }
 
-    /// What a pass over `rows` rows behind `context` positions has to do, `logits` of them with logits.
-    pub fn pass(&self, context: usize, rows: usize, logits: usize, ceilings: &Ceilings) -> Least {
-        let head = [(&self.head.0, &self.head.1, logits)];
-        let layers = self.layers.iter().map(|(name, matrices)| (name, matrices, rows));
-        let (mut bytes, mut operations, mut operation_seconds) = (0.0, 0.0, 0.0);
-        for (name, matrices, rows) in layers.chain(head) {
-            let count = 2.0 * rows as f64 * matrices.elements as f64;
-            bytes += matrices.bytes as f64;
+    /// What a pass over `rows` rows behind `context` positions has to do, `logits` of them with logits. `read`: what the
+    /// pass itself said it read of the network, which counts where there are experts, of which it is some.
+    pub fn pass(&self, context: usize, [rows, logits]: [usize; 2], read: Reading, ceilings: &Ceilings) -> Least {
+        let head = [(&self.head.0, &self.head.1, logits as f64)];
+        let layers = self.layers.iter().map(|(name, matrices)| (name, matrices, rows as f64));
+        let products = || layers.clone().chain(head);
+        let of_rows = rows as f64 * self.chosen_part;
+        let experts = self.experts.iter().map(|(name, matrices)| (name, matrices, of_rows));
+        let mut bytes = match self.experts.is_empty() {
+            true => products().map(|(_, matrices, _)| matrices.bytes as f64).sum(),
+            false => read.bytes as f64,
+        };
+        let (mut operations, mut operation_seconds) = (0.0, 0.0);
+        for (name, matrices, rows) in products().chain(experts) {
+            let count = 2.0 * rows * matrices.elements as f64;
             operations += count;
             operation_seconds += count / (1e9 * rate(name, ceilings));
         }
@@ -173,25 +192,35 @@ mod tests {
             ]
             .into(),
             head: ("F32", Matrices { elements: 500_000, bytes: 2_000_000 }),
+            experts: BTreeMap::new(),
+            chosen_part: 0.0,
             attention: vec![(None, Seen { bytes: 2000, operations: 5000 })],
         };
-        let one = work.pass(9, 1, 1, &CEILINGS);
+        let one = work.pass(9, [1, 1], Reading::default(), &CEILINGS);
         assert_eq!(one.bytes, 8_250_000.0 + 10.0 * 2000.0);
         assert_eq!(one.operations, 2.0 * 5_500_000.0 + 5000.0 * 10.0);
         let expected = 8e6 / 400e9 + 2e6 / 200e9 + 1e6 / 100e9 + 5e4 / 100e9;
         assert!((one.operation_seconds - expected).abs() < 1e-12, "{one:?}");
         assert!((one.ms() - 0.827).abs() < 1e-9, "{one:?}");
         // Sixty-four rows of which one has logits: the head's operations are those of one row.
-        let many = work.pass(9, 64, 1, &CEILINGS);
+        let many = work.pass(9, [64, 1], Reading::default(), &CEILINGS);
         let seen: f64 = (1..=64).map(|i| 9.0 + f64::from(i)).sum();
         assert_eq!(many.operations, 128.0 * 5_000_000.0 + 1e6 + 5000.0 * seen);
         assert_eq!(many.ms(), 1e3 * many.operation_seconds);
         assert_eq!(work.products()["F32"].elements, 500_000);
         // Through a window of four positions: each row sees four, together they see four and three more.
         let narrow = PassWork { attention: vec![(Some(4), Seen { bytes: 2000, operations: 5000 })], ..work };
-        let four = narrow.pass(9, 4, 4, &CEILINGS);
+        let four = narrow.pass(9, [4, 4], Reading::default(), &CEILINGS);
         assert_eq!(four.bytes, 8_250_000.0 + 7.0 * 2000.0);
         assert_eq!(four.operations, 8.0 * 5_500_000.0 + 5000.0 * 16.0);
+        // Experts, of which a row goes through an eighth: the bytes are those that the pass said it read.
+        let experts = [("Q8_0", Matrices { elements: 16_000_000, bytes: 17_000_000 })].into();
+        let sparse = PassWork { experts, chosen_part: 0.125, ..narrow };
+        let read = Reading { bytes: 12_500_000, experts: 3 };
+        let four = sparse.pass(9, [4, 4], read, &CEILINGS);
+        assert_eq!(four.bytes, 12_500_000.0 + 7.0 * 2000.0);
+        assert_eq!(four.operations, 8.0 * (5_500_000.0 + 2_000_000.0) + 5000.0 * 16.0);
+        assert_eq!(sparse.products()["Q8_0"].elements, 20_000_000);
     }
 
     #[test]

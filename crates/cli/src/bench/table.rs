@@ -31,6 +31,8 @@ struct Line {
     least_ms: f64,
     /// Over one row, if one row was measured.
     to_one: Option<f64>,
+    /// Distinct experts that it read, in all layers.
+    experts: usize,
     least: Least,
 }
 
@@ -64,7 +66,8 @@ impl Page<'_> {
             ms: times.median_ms(),
             least_ms: times.least_ms(),
             to_one: one.map(|one| times.median_ms() / one),
-            least: self.work.pass(context, times.rows, logits(times.rows), ceilings),
+            experts: times.read.experts,
+            least: self.work.pass(context, [times.rows, logits(times.rows)], times.read, ceilings),
         };
         times.iter().map(line).collect()
     }
@@ -79,8 +82,9 @@ impl Page<'_> {
         let types: Vec<String> = products.iter().map(one).collect();
         let bytes: usize = products.values().map(|matrices| matrices.bytes).sum();
         let isa = Isa::chosen().name();
+        let reads = if work.has_experts() { "chooses from" } else { "reads" };
         format!(
-            "{model}: a pass reads {}, {:.1} MB; {threads} threads, {isa}, medians of {repeat}",
+            "{model}: a pass {reads} {}, {:.1} MB; {threads} threads, {isa}, medians of {repeat}",
             types.join(", "),
             bytes as f64 / 1e6
         )
@@ -102,16 +106,19 @@ impl Page<'_> {
     pub fn table(&self, context: usize, ceilings: &Ceilings, times: &[Times]) -> String {
         let lines = self.lines(context, ceilings, times);
         let mut out = format!("context {context}\n");
-        let heads =
-            ["rows", "logits", "ms", "/ 1 row", "roofline ms", "/ roofline", "GB/s (of memory)", "GOP/s (of dots)"];
-        let mut row = |cells: [String; 8]| {
-            let padded = cells.iter().zip(heads).map(|(cell, head)| format!("{cell:>0$}", head.len().max(8)));
+        let mut heads =
+            vec!["rows", "logits", "ms", "/ 1 row", "roofline ms", "/ roofline", "GB/s (of memory)", "GOP/s (of dots)"];
+        if self.work.has_experts() {
+            heads.extend(["experts", "MB read"]);
+        }
+        let mut row = |cells: &[String]| {
+            let padded = cells.iter().zip(&heads).map(|(cell, head)| format!("{cell:>0$}", head.len().max(8)));
             out += &format!("{}\n", padded.collect::<Vec<_>>().join("  "));
         };
-        row(heads.map(str::to_string));
+        row(&heads.iter().map(|head| head.to_string()).collect::<Vec<_>>());
         for line in &lines {
             let shared = |rate: f64, share: f64| format!("{rate:.1} {:>6}", format!("({:.0}%)", 100.0 * share));
-            row([
+            row(&[
                 line.rows.to_string(),
                 logits(line.rows).to_string(),
                 milliseconds(line.ms),
@@ -120,6 +127,8 @@ impl Page<'_> {
                 format!("{:.2}", line.to_roofline()),
                 shared(line.gb_s(), line.share_of_bandwidth()),
                 shared(line.gop_s(), line.share_of_operations()),
+                line.experts.to_string(),
+                format!("{:.1}", line.least.bytes / 1e6),
             ]);
         }
         if lines.iter().any(|line| line.share_of_bandwidth() > 1.0) {
@@ -163,6 +172,9 @@ impl Page<'_> {
             "ratio_to_one": by_rows(&|line| json!(line.to_one.map(rounded))),
             "roofline": roofline,
             "ratio_to_roofline": numbers(&Line::to_roofline),
+            "experts_per_pass": by_rows(&|line| json!(line.experts)),
+            "experts_per_row": numbers(&|line| line.experts as f64 / line.rows as f64),
+            "bytes_per_pass": by_rows(&|line| json!(line.least.bytes)),
             "gb_s": numbers(&Line::gb_s),
             "share_of_bandwidth": numbers(&Line::share_of_bandwidth),
             "gop_s": numbers(&Line::gop_s),

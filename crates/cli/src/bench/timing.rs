@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Span, Token};
+use foretoken_model::{Batch, Executor, ExecutorError, HiddenInput, PageId, PageTable, Reading, Span, Token};
 
 use super::{ROWS_WITH_LOGITS, logits};
 use crate::interrupts::Interrupts;
@@ -17,6 +17,8 @@ pub struct Times {
     pub rows: usize,
     /// Seconds, ascending; at least one.
     pub seconds: Vec<f64>,
+    /// What each of them read of the network: the same, for they had the same tokens.
+    pub read: Reading,
 }
 
 impl Times {
@@ -57,7 +59,8 @@ impl Timer {
     /// The model has no room for so many.
     pub fn passes(&mut self, context: usize, rows: &[usize], repeat: usize) -> Result<Vec<Times>, ExecutorError> {
         self.fill(context)?;
-        let mut all: Vec<Times> = rows.iter().map(|rows| Times { rows: *rows, seconds: Vec::new() }).collect();
+        let mut all: Vec<Times> =
+            rows.iter().map(|rows| Times { rows: *rows, seconds: Vec::new(), read: Reading::default() }).collect();
         let bar = progress::bar("timing", (repeat + 1) * rows.len());
         for turn in 0..=repeat {
             for times in &mut all {
@@ -71,6 +74,7 @@ impl Timer {
                 }
                 if turn > 0 {
                     times.seconds.push(self.pass(times.rows)?);
+                    times.read = self.model.read();
                 }
                 bar.inc(1);
             }
@@ -105,7 +109,8 @@ impl Timer {
 
     /// One pass of `len` rows behind the text.
     fn forward(&mut self, len: usize, wanted: &[u32]) -> Result<(), ExecutorError> {
-        // Any tokens: a pass costs the same whatever they are. These lie all over the embedding.
+        // Any tokens: a pass costs the same whatever they are, unless it chooses experts; then these, which lie all over
+        // the embedding, choose like strangers, and a text's rows would have more in common.
         let vocabulary = self.model.capacity().vocabulary;
         let tokens: Vec<Token> = (self.cached..self.cached + len).map(|i| (i * 7919 % vocabulary) as Token).collect();
         let span = Span {
@@ -131,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_median_is_the_middle_or_lies_between_the_two() {
-        let times = |seconds: &[f64]| Times { rows: 1, seconds: seconds.to_vec() };
+        let times = |seconds: &[f64]| Times { rows: 1, seconds: seconds.to_vec(), read: Reading::default() };
         assert_eq!(times(&[0.25]).median_ms(), 250.0);
         assert_eq!(times(&[0.25, 0.5, 4.0]).median_ms(), 500.0);
         assert_eq!(times(&[0.25, 0.5, 1.0, 4.0]).median_ms(), 750.0);

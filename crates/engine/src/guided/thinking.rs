@@ -291,6 +291,14 @@ impl Constraint for Behind {
         self.behind.name()
     }
 
+    fn has_given_up(&self) -> bool {
+        match self.place {
+            Place::First { may_answer: false, .. } | Place::Thoughts(_) | Place::Gap(_) => false,
+            Place::First { .. } | Place::Direct => self.direct.as_ref().is_some_and(Guided::has_given_up),
+            Place::Behind => self.behind.has_given_up(),
+        }
+    }
+
     fn failure(&self) -> Option<String> {
         match self.place {
             Place::First { .. } | Place::Direct => self.direct.as_ref().and_then(Guided::failure),

@@ -25,7 +25,7 @@ use crate::pages::Pages;
 use crate::scheduler::Scheduled;
 use crate::sequence::{Phase, Sequence};
 use crate::sources::Held;
-use crate::stats::Workload;
+use crate::stats::{PassTotals, Workload};
 
 /// So many times a sequence that waits for pages may be passed by later ones.
 const PASSED_MAX: usize = 8;
@@ -51,6 +51,11 @@ impl Engine {
     /// Who holds which page, and what is cached.
     pub fn pages(&self) -> &Pages {
         &self.pages
+    }
+
+    /// The passes so far.
+    pub fn pass_totals(&self) -> PassTotals {
+        self.totals
     }
 
     /// How much there is to do.

@@ -86,20 +86,21 @@ impl GuidedSettings {
         let Some(tokenizer) = tokenizer else {
             return refuse(": expected a model with a tokenizer, found one without".to_string());
         };
-        if sampling.end_tokens.is_empty() {
-            let expected = Message::setting(setting).and(": expected tokens that end a text, found none (");
-            return Err(Error::Setting(expected.and_setting("ignore_eos").and(", or a model without any)")));
-        }
         match Grammar::compile(tokenizer, &source) {
-            Ok(grammar) => check_ends(&grammar, tokenizer, &sampling.end_tokens).map(|()| Some(grammar)),
+            Ok(grammar) => Ok(Some(grammar)),
             Err(TextError::Grammar { found, .. }) => refuse(format!(": {found}")),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Refuses a form that names a token by which texts end: behind it there is no more text. `ends`: these tokens.
+/// Refuses a form where no token ends a text, so that none could end where the form does; and one that names a token by
+/// which texts end, for behind it there is no more text. `ends`: these tokens.
 pub(crate) fn check_ends(grammar: &Grammar, tokenizer: &Tokenizer, ends: &[Token]) -> Result<(), Error> {
+    if ends.is_empty() {
+        let expected = Message::setting(grammar.source().name()).and(": expected tokens that end a text, found none (");
+        return Err(Error::Setting(expected.and_setting("ignore_eos").and(", or a model without any)")));
+    }
     // Calls may have such a mark behind them, which is then the end.
     let is_ours = matches!(grammar.source(), GrammarSource::ToolCalls(_));
     let Some(end) = grammar.names(ends).filter(|_| !is_ours) else { return Ok(()) };

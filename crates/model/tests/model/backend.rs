@@ -164,7 +164,7 @@ impl Packed for Shared {
     fn matrices(&self) -> Vec<PackedMatrix> {
         let all = self.0.layers.iter().flat_map(|layer| &layer.matrices).chain([&self.0.head]);
         let of = |matrix: &Plain| (matrix.weights.len(), 4 * matrix.weights.len());
-        all.map(of).map(|(elements, bytes)| PackedMatrix { form: "F32", elements, bytes }).collect()
+        all.map(of).map(|(elements, bytes)| PackedMatrix { form: "F32", elements, bytes, is_chosen: false }).collect()
     }
 }
 

@@ -67,7 +67,7 @@ fn expressions_grammars_and_choices_have_many_names() {
 
 #[test]
 fn tokens_of_the_request_end_a_form_where_it_may_end() {
-    let stop = 300;
+    let stop = 4; // <|call|>
     let form = json!({ "guided_regex": "a+", "stop_token_ids": [stop], "logit_bias": { stop.to_string(): 100 } });
     let body = json!({ "prompt": "Once upon a time", "max_tokens": 60, "temperature": 0.9, "seed": 4 });
     let answer = shared().post("/v1/completions", &with(body, form.clone())).good();
@@ -79,9 +79,28 @@ fn tokens_of_the_request_end_a_form_where_it_may_end() {
     let answer = shared().post("/v1/chat/completions", &with(body, form)).good();
     assert_eq!(answer["usage"]["completion_tokens"], 2, "{answer}");
     // A form cannot go on behind a token that ends the text.
-    let named = json!({ "prompt": "a", "guided_grammar": "start: \"a\" <[300]> \"b\"", "stop_token_ids": [stop] });
+    let named = json!({ "prompt": "a", "guided_grammar": "start: \"a\" <[4]> \"b\"", "stop_token_ids": [stop] });
     let (field, words) = shared().post("/v1/completions", &named).error(400);
     assert_eq!(field.as_deref(), Some("guided_grammar"), "{words}");
+    // One is enough, where the model's own end nothing.
+    let body = json!({ "prompt": "Once", "guided_regex": "a{3}", "max_tokens": 60, "ignore_eos": true });
+    let answer = shared().post("/v1/completions", &with(body.clone(), json!({ "stop_token_ids": [stop] }))).good();
+    assert_eq!(texts(&answer), ["aaa"]);
+    let (field, words) = shared().post("/v1/completions", &body).error(400);
+    assert!(field.as_deref() == Some("guided_regex") && words.contains("found none (ignore_eos"), "{words}");
+    // Ordinary text is a part of the form, and ends the text wherever it is written.
+    let braces = json!({ "prompt": "Once", "guided_regex": "a}a", "stop_token_ids": [token_of("}")] });
+    let answer = shared().post("/v1/completions", &braces).good();
+    assert_eq!((texts(&answer)[0].as_str(), &answer["usage"]["completion_tokens"]), ("a", &json!(2)), "{answer}");
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+}
+
+/// The token of the demo target that is this text.
+fn token_of(text: &str) -> u32 {
+    let answer = shared().post("/tokenize", &json!({ "content": text })).good();
+    let tokens = answer["tokens"].as_array().expect("a list");
+    assert_eq!(tokens.len(), 1, "{answer}");
+    u32::try_from(tokens[0].as_u64().expect("a number")).expect("a token")
 }
 
 #[test]

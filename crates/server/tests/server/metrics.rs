@@ -14,7 +14,7 @@ pub fn metrics(house: &House) -> Exposition {
 }
 
 /// All names that a dashboard may stand on, with their kinds.
-const NAMES: [(&str, &str); 18] = [
+const NAMES: [(&str, &str); 22] = [
     ("num_requests_running", "gauge"),
     ("num_requests_waiting", "gauge"),
     ("kv_cache_usage_perc", "gauge"),
@@ -32,6 +32,10 @@ const NAMES: [(&str, &str); 18] = [
     ("spec_decode_num_accepted_tokens", "counter"),
     ("spec_decode_num_accepted_tokens_per_pos", "counter"),
     ("spec_decode_drafter_failures", "counter"),
+    ("passes", "counter"),
+    ("pass_rows", "counter"),
+    ("pass_experts", "counter"),
+    ("pass_bytes", "counter"),
     ("http_requests", "counter"),
 ];
 

@@ -40,6 +40,12 @@ pub trait Constraint: Send {
         false
     }
 
+    /// Whether the last token counts as accepted though the constraint could not follow it, so that nothing may follow.
+    /// Not whether it fails to say what may come next, which may not have been asked.
+    fn has_given_up(&self) -> bool {
+        false
+    }
+
     /// Why nothing may come next, where that is no part of the grammar: it has run into a limit, say. What was expected
     /// and found.
     fn failure(&self) -> Option<String> {
@@ -127,9 +133,10 @@ impl Constrained {
         look(known.map_or(&TokenSet::none(), |known| &known.allowed))
     }
 
-    /// Whether a text may go on with these tokens.
+    /// Whether a text may go on with these tokens, and the constraint can follow them. It does not depend on what was
+    /// asked before.
     pub fn allows(&self, path: &[Token]) -> bool {
-        self.walk(|walk| walk.go_to(path)).unwrap_or(false)
+        self.walk(|walk| walk.go_to(path) && !walk.constraint.has_given_up()).unwrap_or(false)
     }
 
     /// Whether several tokens may certainly follow this path ([`Constraint::leaves_choice`]).

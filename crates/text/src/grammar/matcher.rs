@@ -17,6 +17,8 @@ use crate::Token;
 
 /// Most bytes that are told to have to come next.
 const FORCED_MAX_BYTES: usize = 512;
+/// Where the parser has given up over what has to come next, it is not asked for so many tokens: it might take as long.
+const NOT_FORCED_TOKENS: usize = 4096;
 /// How far a beginning is followed when a form is compiled.
 const BEGINNING_MAX_BYTES: usize = 256;
 
@@ -26,8 +28,13 @@ pub struct Matcher {
     pub(super) parser: Parser,
     /// The tokens that were accepted.
     accepted: Vec<Token>,
-    /// Why no parser can say what may follow them, if none can.
+    /// Why no parser can follow them, if none can.
     failure: Option<String>,
+    /// Why none can say what may follow them. A token that may follow is a smaller question, and whether this one was
+    /// asked before, for guesses, say, makes no difference to it.
+    mask_failure: Option<String>,
+    /// The number of tokens behind which the parser gave up over what has to come next.
+    not_forced: Option<usize>,
     /// The bytes that have to come next, if that was asked since tokens were taken back: behind a part of them the rest
     /// has to come.
     forced: Option<Vec<u8>>,
@@ -66,20 +73,20 @@ impl Allowed {
 
 impl Matcher {
     pub(super) fn new(grammar: Arc<Grammar>) -> Matcher {
-        Matcher { parser: grammar.first(), grammar, accepted: Vec::new(), failure: None, forced: None }
+        let (parser, accepted) = (grammar.first(), Vec::new());
+        Matcher { parser, grammar, accepted, failure: None, mask_failure: None, not_forced: None, forced: None }
     }
 
     /// What may come next.
     ///
     /// # Errors
-    /// The parser gave up at one of the library's limits; the message says at which. It stays so until tokens are
-    /// taken back.
+    /// The parser gave up at one of the library's limits; the message says at which.
     pub fn allowed(&mut self) -> Result<Allowed, String> {
-        if let Some(failure) = &self.failure {
-            return Err(failure.clone());
+        if let Some(failure) = self.failure() {
+            return Err(failure.to_string());
         }
         let asked = self.ask(0, |parser, _| parser.mask());
-        let (mut tokens, may_end) = asked.inspect_err(|failure| self.failure = Some(failure.clone()))?;
+        let (mut tokens, may_end) = asked.inspect_err(|failure| self.mask_failure = Some(failure.clone()))?;
         let len = self.grammar.tables.len();
         if let Some(tokens) = &mut tokens {
             // The library's own end, behind the vocabulary.
@@ -95,8 +102,8 @@ impl Matcher {
     }
 
     /// Goes on with a token of the text; false, and nothing is changed, if it may not come next. Where the parser gives
-    /// up over it, it counts as accepted, and nothing is known of what may follow: whether it may come next is what the
-    /// tokens say that are allowed before it.
+    /// up over it, it counts as accepted, and nothing is known of what may follow ([`Matcher::has_given_up`]): whether
+    /// it may come next is what the tokens say that are allowed before it.
     pub fn accept(&mut self, token: Token) -> bool {
         if self.failure.is_some() || !self.grammar.tables.has(token) || self.parser.has_stopped() {
             return false;
@@ -107,6 +114,7 @@ impl Matcher {
             true
         });
         if is_accepted {
+            self.mask_failure = None;
             self.accepted.push(token);
             let written = self.grammar.tables.bytes(token);
             self.forced = self.forced.take().and_then(|bytes| bytes.strip_prefix(written).map(<[u8]>::to_vec));
@@ -133,10 +141,11 @@ impl Matcher {
         if self.failure.is_some() || self.parser.has_stopped() {
             return None;
         }
-        if self.forced.is_none() {
+        let at = self.accepted.len();
+        if self.forced.is_none() && self.not_forced.is_none_or(|from| at >= from + NOT_FORCED_TOKENS) {
             match self.ask(0, |parser, _| parser.forced_bytes()) {
                 Ok(bytes) => self.forced = Some(bytes),
-                Err(_) => self.failure = self.walk_again().err(),
+                Err(_) => (self.not_forced, self.failure) = (Some(at), self.walk_again().err()),
             }
         }
         self.forced.as_deref()
@@ -195,7 +204,9 @@ impl Matcher {
             return;
         }
         self.accepted.truncate(accepted - tokens);
-        self.forced = None;
+        (self.forced, self.mask_failure) = (None, None);
+        // Behind another text it may be another answer.
+        self.not_forced = self.not_forced.filter(|from| *from <= self.accepted.len());
         if self.failure.take().is_some() || !self.parser.roll_back(tokens) {
             self.failure = self.walk_again().err();
         }
@@ -203,13 +214,25 @@ impl Matcher {
 
     /// The same place of the same text, for somebody else: nothing is shared that either changes.
     pub fn duplicate(&self) -> Matcher {
-        let (grammar, accepted, failure) = (Arc::clone(&self.grammar), self.accepted.clone(), self.failure.clone());
-        Matcher { grammar, parser: self.parser.duplicate(), accepted, failure, forced: self.forced.clone() }
+        Matcher {
+            grammar: Arc::clone(&self.grammar),
+            parser: self.parser.duplicate(),
+            accepted: self.accepted.clone(),
+            failure: self.failure.clone(),
+            mask_failure: self.mask_failure.clone(),
+            not_forced: self.not_forced,
+            forced: self.forced.clone(),
+        }
     }
 
-    /// Why the parser gave up, if it did.
+    /// Why the parser gave up, over the last token or over what may follow, if it did.
     pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
+        self.failure.as_deref().or(self.mask_failure.as_deref())
+    }
+
+    /// Whether it gave up over a token that counts as accepted.
+    pub fn has_given_up(&self) -> bool {
+        self.failure.is_some()
     }
 
     /// Asks the parser something where it stands; one that gives up, or has grown too much, is replaced by one that

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use foretoken::Answer;
 use foretoken::report::total;
-use foretoken_engine::Stats;
+use foretoken_engine::{PassTotals, Stats};
 
 use super::interval::Sample;
 
@@ -20,13 +20,15 @@ pub struct Lap {
     pub behind: Sample,
     /// Sums over the texts.
     pub stats: Stats,
+    /// The passes of all texts together, those of prompts among them.
+    pub totals: PassTotals,
     /// Of one text that ran alone, its passes: seconds since it was handed over, and the tokens that each brought.
     pub passes: Vec<(f64, usize)>,
 }
 
 impl Lap {
-    /// A lap that began at `started` and brought these answers.
-    pub fn of(started: Instant, answers: &[Answer]) -> Self {
+    /// A lap that began at `started` and brought these answers by these passes.
+    pub fn of(started: Instant, answers: &[Answer], totals: PassTotals) -> Self {
         let arrivals = || answers.iter().flat_map(|answer| &answer.arrivals);
         let end = arrivals().map(|(time, _)| *time).max().unwrap_or(started);
         let firsts = answers.iter().filter_map(|answer| answer.arrivals.first());
@@ -44,6 +46,7 @@ impl Lap {
                 seconds: seconds(begun),
             },
             stats: total(answers.iter().map(|answer| &answer.stats)),
+            totals,
             passes,
         }
     }
@@ -81,7 +84,7 @@ mod tests {
     #[test]
     fn one_text_is_timed_with_its_prompt_and_behind_its_first_pass() {
         let started = Instant::now();
-        let lap = Lap::of(started, &[answer(started, &[(10, 2), (20, 1), (60, 3)])]);
+        let lap = Lap::of(started, &[answer(started, &[(10, 2), (20, 1), (60, 3)])], PassTotals::default());
         assert_eq!(lap.all, Sample { tokens: 6, seconds: 0.06 });
         assert_eq!(lap.behind, Sample { tokens: 4, seconds: 0.05 });
         assert_eq!((lap.stats.passes, lap.drafting().to_bits()), (3, 0.0f64.to_bits()));
@@ -93,7 +96,7 @@ mod tests {
         let started = Instant::now();
         let first = answer(started, &[(10, 1), (20, 1), (30, 1)]);
         let late = answer(started, &[(20, 1), (30, 2), (40, 2)]);
-        let lap = Lap::of(started, &[first, late]);
+        let lap = Lap::of(started, &[first, late], PassTotals::default());
         assert_eq!(lap.all, Sample { tokens: 8, seconds: 0.04 });
         assert_eq!(lap.passes, []);
         // What came together with the late one's first token is not behind it.
@@ -103,16 +106,16 @@ mod tests {
     #[test]
     fn one_token_and_none_have_nothing_behind() {
         let started = Instant::now();
-        let lap = Lap::of(started, &[answer(started, &[(10, 1)])]);
+        let lap = Lap::of(started, &[answer(started, &[(10, 1)])], PassTotals::default());
         assert_eq!((lap.all.tokens, lap.behind), (1, Sample::default()));
-        assert_eq!(Lap::of(started, &[answer(started, &[])]).all, Sample::default());
+        assert_eq!(Lap::of(started, &[answer(started, &[])], PassTotals::default()).all, Sample::default());
     }
 
     #[test]
     fn the_middle_repetition_is_not_the_fastest() {
         let lap = |milliseconds: u64| {
             let started = Instant::now();
-            Lap::of(started, &[answer(started, &[(milliseconds, 1)])])
+            Lap::of(started, &[answer(started, &[(milliseconds, 1)])], PassTotals::default())
         };
         let found = |all: &[u64]| {
             let laps: Vec<Lap> = all.iter().map(|milliseconds| lap(*milliseconds)).collect();

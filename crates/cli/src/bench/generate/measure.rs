@@ -149,6 +149,7 @@ impl Measurement<'_> {
     ) -> Result<(Lap, Vec<Answer>), Failure> {
         let request = |prompt: usize| self.request(method, prompt, turn, plain[prompt].as_ref());
         let requests = group.clone().map(request).collect::<Result<_, _>>()?;
+        let before = self.generator.engine.pass_totals();
         let started = Instant::now();
         let notices = &mut *self.notices;
         let answers = self.generator.run(requests, &mut |_, event| -> Result<bool, Failure> {
@@ -161,7 +162,8 @@ impl Measurement<'_> {
                 return Err(Failure::Other(format!("{name}: {}", named_failure(failure))));
             }
         }
-        Ok((Lap::of(started, &answers), answers))
+        let totals = self.generator.engine.pass_totals().since(before);
+        Ok((Lap::of(started, &answers, totals), answers))
     }
 
     /// The request for one text. `plain`: what plain decoding wrote, if it is known.

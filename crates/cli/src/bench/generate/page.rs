@@ -181,6 +181,14 @@ impl Page<'_> {
         let value = |estimate: Option<Estimate>| estimate.map(|estimate| estimate.value);
         let low = |estimate: Option<Estimate>| estimate?.interval.map(|(low, _)| low);
         let high = |estimate: Option<Estimate>| estimate?.interval.map(|(_, high)| high);
+        let totals = figures.totals;
+        let a_pass = |sum: usize| (totals.passes > 0).then(|| sum as f64 / totals.passes as f64);
+        let per_pass = json!({
+            "rows": a_pass(totals.rows),
+            "bytes": a_pass(totals.bytes),
+            "experts": a_pass(totals.experts),
+            "experts_per_row": (totals.rows > 0).then(|| totals.experts as f64 / totals.rows as f64),
+        });
         json!({
             "model": self.target,
             "threads": self.threads,
@@ -212,6 +220,7 @@ impl Page<'_> {
             "speedup_with_prompt_high": high(with_prompt),
             "no_difference": figures.judged().and_then(|estimate| estimate.no_difference()),
             "tokens_per_pass": stats.tokens_per_pass(),
+            "per_pass": per_pass,
             "modelled_speedup": stats.modelled_speedup(),
             "mean_accepted_length": stats.mean_accepted_len(),
             "acceptance_rate": stats.acceptance_rate(),

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use foretoken::Answer;
 use foretoken::report::total;
-use foretoken_engine::Stats;
+use foretoken_engine::{PassTotals, Stats};
 use foretoken_text::Tokenizer;
 
 use super::interval::{Estimate, Sample, speed};
@@ -56,8 +56,11 @@ impl Runs {
         let drafting = middles.iter().fold(0.0, |sum, lap| sum + lap.drafting());
         let bookkeeping = middles.iter().fold(0.0, |sum, lap| sum + lap.stats.bookkeeping.as_secs_f64());
         let share = |part: f64| if seconds > 0.0 { part / seconds } else { 0.0 };
+        let mut totals = PassTotals::default();
+        middles.iter().for_each(|lap| totals.add(lap.totals));
         Figures {
             prompts,
+            totals,
             stats: total(middles.iter().map(|lap| &lap.stats)),
             speed,
             speed_with_prompt,
@@ -199,6 +202,8 @@ pub struct Figures {
     pub prompts: usize,
     /// Sums over the texts, each of its middle repetition.
     pub stats: Stats,
+    /// Their passes.
+    pub totals: PassTotals,
     /// Tokens a second behind the first token; `None` if no text has a second pass.
     pub speed: Option<f64>,
     /// Tokens a second, prompts included; `None` if nothing was written.
@@ -260,7 +265,7 @@ pub mod tests {
         let seconds = milliseconds as f64 / 1e3;
         let stats = Stats { emitted: 6, passes: 6, ..Stats::default() };
         let behind = Sample { tokens: 5, seconds: seconds - 0.01 };
-        Lap { all: Sample { tokens: 6, seconds }, behind, stats, passes: Vec::new() }
+        Lap { all: Sample { tokens: 6, seconds }, behind, stats, ..Lap::default() }
     }
 
     #[test]

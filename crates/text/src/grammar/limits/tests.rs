@@ -74,6 +74,29 @@ fn course(grammar: &Arc<Grammar>, text: &[Token], guesses: usize) -> Vec<Result<
 }
 
 #[test]
+fn a_text_goes_as_far_whether_it_is_asked_what_may_follow_or_not() {
+    let grammar = grammar();
+    let mut chance = 3;
+    let text: Vec<Token> = (0..40).map(|_| (next(&mut chance) % WORDS.len()) as Token).collect();
+    let limits = (0..12).map(|i| (1 << (i + 3), 1 << 20)).chain((0..10).map(|i| (1 << 30, 1 << i)));
+    let (mut cut, mut failed) = (0, 0);
+    for (fuel, states) in limits {
+        let limited = with_limits(&grammar, fuel, states);
+        let [mut asked, mut silent] = [limited.matcher(), limited.matcher()];
+        for (at, token) in text.iter().enumerate() {
+            failed += usize::from(asked.allowed().is_err());
+            let going = [&mut asked, &mut silent].map(|matcher| (matcher.accept(*token), matcher.has_given_up()));
+            assert_eq!(going[0], going[1], "{fuel} units, {states} states: token {at}");
+            if going[0] != (true, false) {
+                cut += 1;
+                break;
+            }
+        }
+    }
+    assert!(cut >= 5 && failed > cut, "{cut} texts were cut, {failed} masks failed");
+}
+
+#[test]
 fn guesses_bring_no_text_to_a_limit_and_none_past_it() {
     let grammar = grammar();
     let mut chance = 3;
