@@ -190,7 +190,7 @@ CASES = {
 
 # What GGUF files and llama.cpp take for granted: the feed-forward half four times as wide, scores scaled by the width
 # of heads, the usual pattern of layers, norms of q and k in Command-R from 64 layers on, experts in all layers, an
-# epsilon (OLMoE). None takes a field away.
+# epsilon and keys of all heads (OLMoE). None takes a field away.
 OF_GGUF = {
     "gemma2": dict(query_pre_attn_scalar=8, layer_types=None),
     "gemma3": dict(query_pre_attn_scalar=8, layer_types=None, num_hidden_layers=6),
@@ -207,7 +207,7 @@ OF_GGUF = {
     "gpt2": dict(n_inner=128),
     "qwen2_moe": dict(mlp_only_layers=None),
     "qwen3_moe": dict(decoder_sparse_step=None),
-    "olmoe": dict(rms_norm_eps=1e-5),
+    "olmoe": dict(rms_norm_eps=1e-5, num_key_value_heads=4),
 }
 # Networks of OF_GGUF whose golden folder this script did not make.
 ELSEWHERE = {"gpt2": ("GPT2", GPT2_STYLE)}

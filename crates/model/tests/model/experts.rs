@@ -49,9 +49,7 @@ impl Golden {
             let Some([gates, ups, downs]) = self.take_experts(&format!("model.layers.{layer}.{place}"), names) else {
                 continue;
             };
-            let both: Vec<Wide> = gates.into_iter().zip(ups).flat_map(|(gate, up)| [gate, up]).collect();
-            let mut both = stacked(&both);
-            both.shape = vec![both.shape[0] / 2, 2 * both.shape[1], both.shape[2]];
+            let both = in_one(gates, ups);
             self.tensors.insert(format!("model.layers.{layer}.mlp.experts.gate_up_proj"), both);
             self.tensors.insert(format!("model.layers.{layer}.mlp.experts.down_proj"), stacked(&downs));
         }
@@ -69,6 +67,13 @@ impl Golden {
 fn stacked(all: &[Wide]) -> Wide {
     let shape = [&[all.len()][..], &all[0].shape].concat();
     Wide { shape, elements: all.iter().flat_map(|wide| wide.elements.clone()).collect() }
+}
+
+/// The rows of each gate and then those of its up, of all experts in one tensor.
+fn in_one(gates: Vec<Wide>, ups: Vec<Wide>) -> Wide {
+    let both: Vec<Wide> = gates.into_iter().zip(ups).flat_map(|(gate, up)| [gate, up]).collect();
+    let Wide { shape, elements } = stacked(&both);
+    Wide { shape: vec![shape[0] / 2, 2 * shape[1], shape[2]], elements }
 }
 
 const PROJECTIONS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
@@ -105,6 +110,11 @@ enum Key {
 
 /// A golden network as a file of an architecture whose queries and keys are written as they are.
 fn gguf(name: &str, architecture: &str, keys: &[Key]) -> Gguf {
+    gguf_of((name, false), architecture, keys)
+}
+
+/// The same with gate and up of all experts in one tensor, or not.
+fn gguf_of((name, fused): (&str, bool), architecture: &str, keys: &[Key]) -> Gguf {
     let mut golden = Golden::new(name);
     let key = |field: &str| format!("{architecture}.{field}");
     let (width, heads) = (golden.number(&["hidden_size"]), golden.number(&["num_attention_heads"]));
@@ -138,9 +148,13 @@ fn gguf(name: &str, architecture: &str, keys: &[Key]) -> Gguf {
     }
     for layer in 0..golden.layers() {
         let experts = golden.take_experts(&format!("model.layers.{layer}.mlp.experts"), PROJECTIONS);
-        let names = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"];
-        for (name, all) in names.iter().zip(experts.into_iter().flatten()) {
-            file = file.tensor(&format!("blk.{layer}.{name}.weight"), &stacked(&all), Form::F32);
+        let Some([gates, ups, downs]) = experts else { continue };
+        let gates = match fused {
+            true => vec![("gate_up", in_one(gates, ups))],
+            false => vec![("gate", stacked(&gates)), ("up", stacked(&ups))],
+        };
+        for (name, all) in gates.into_iter().chain([("down", stacked(&downs))]) {
+            file = file.tensor(&format!("blk.{layer}.ffn_{name}_exps.weight"), &all, Form::F32);
         }
     }
     let norm = if architecture == "glm4moe" { "post_attention_norm" } else { "ffn_norm" };
@@ -190,6 +204,8 @@ fn files_say_what_folders_say() {
     ] {
         assert!(said_by_gguf(&gguf(name, architecture, &keys)) == Golden::new(name).said(), "{name}");
     }
+    let fused = said_by_gguf(&gguf_of(("qwen2_moe", true), "qwen2moe", &[]));
+    assert!(fused == Golden::new("qwen2_moe").said());
     // What files may say otherwise: another factor, weights that are not brought to 1, and a softmax over the chosen.
     let other = said_by_gguf(&gguf("glm4_moe", "glm4moe", &sigmoid(true, 1.0)));
     assert!(other != Golden::new("glm4_moe").said());
