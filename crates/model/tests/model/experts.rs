@@ -1,12 +1,14 @@
 //! Networks of experts: what contradicts itself is refused, and one network is the same however its tensors lie:
 //! a matrix each, fused as transformers 5 holds them, or as a GGUF file has them.
 
+use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, PageTable, Span};
+use foretoken_weights::Bytes;
 use serde_json::{Value, json};
 
 use crate::bad_input::{FILE, refused, refused_tensors};
-use crate::files::{Form, Gguf, Tensors, Wide, config, read};
-use crate::fixture;
+use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
 use crate::forms::{said_by, said_by_gguf};
+use crate::{fixture, logits};
 
 /// A golden network.
 struct Golden {
@@ -298,4 +300,41 @@ fn experts_that_contradict_the_configuration() {
         tensor.shape = vec![32, 8];
     };
     refused_tensors("olmoe", router, &["model.layers.1.mlp.gate.weight", "shape: expected [8, 32], found [32, 8]"]);
+}
+
+/// A row whose scores are not numbers says nothing, and the rows beside it what they say alone, though they go through
+/// the same experts.
+#[test]
+fn what_is_not_a_number_stays_in_its_row() {
+    const WRONG: u32 = 5;
+    for name in ["mixtral", "glm4_moe-groups", "ernie4_5_moe"] {
+        let mut golden = Golden::new(name);
+        let embedding = golden.tensors.get_mut("model.embed_tokens.weight").unwrap();
+        let width = embedding.shape[1];
+        embedding.elements[WRONG as usize * width..][..width].fill(f32::NAN);
+        // The head of a network that shares its embedding would say NaN of this token in every row.
+        if golden.config["tie_word_embeddings"] == json!(true) {
+            golden.config["tie_word_embeddings"] = json!(false);
+            let rows = Golden::new(name).tensors["model.embed_tokens.weight"].clone();
+            golden.tensors.insert("lm_head.weight".to_string(), rows);
+        }
+        let file = Bytes::from_vec(safetensors_file(&golden.tensors, Form::F32, 0));
+        let checkpoint = Checkpoint::from_parts("test", golden.config.to_string().as_bytes(), file).unwrap();
+        let options = Options::for_positions(128, 2).with_cache(CacheType::F32);
+        let mut model = Model::load(&checkpoint, options, &mut |_, _| ()).unwrap();
+        let tokens = [1, 9, 17, 33];
+        let alone = logits(&mut model, &tokens, &[4]);
+        let pages = model.capacity().groups[0].pages_for(4) as u32;
+        let table = |first: u32| vec![(first..first + pages).map(PageId).collect::<PageTable>()];
+        let [own, other] = [table(0), table(pages)];
+        let plain = Span { start: 0, wanted: &[0, 1, 2, 3], ..Span::default() };
+        let spans = [
+            Span { sequence: 1, tables: &other, tokens: &[WRONG; 4], ..plain },
+            Span { sequence: 0, tables: &own, tokens: &tokens, ..plain },
+        ];
+        model.forward(&Batch { spans: &spans, hidden_layers: &[] }).unwrap();
+        let row = |row: usize| model.outputs().row(row).to_vec();
+        assert!((0..4).flat_map(row).all(|logit| logit.is_nan()), "{name}");
+        assert!((4..8).flat_map(row).collect::<Vec<_>>() == alone, "{name}");
+    }
 }
