@@ -41,6 +41,7 @@ def rope(kind, theta=10000.0, **fields):
 
 
 YARN = rope("yarn", factor=4.0, original_max_position_embeddings=64)
+MULTIPLIERS = dict(embedding_multiplier=3.0, attention_multiplier=0.25, residual_multiplier=0.7, logits_scaling=4.0)
 # One factor for each rotary pair; lists of 4 for heads of 8, of 3 for heads of 8 with three quarters turned.
 LONG = dict(short_factor=[1.0, 1.05, 1.3, 1.9], long_factor=[1.1, 2.4, 5.5, 7.5])
 LONG_PARTIAL = dict(short_factor=[1.0, 1.2, 1.7], long_factor=[1.3, 3.1, 7.0])
@@ -157,6 +158,23 @@ CASES = {
     "qwen3_moe": ("Qwen3Moe", dict(APART, num_hidden_layers=3, moe_intermediate_size=16, num_experts=6,
                                    num_experts_per_tok=3, decoder_sparse_step=2, norm_topk_prob=True)),
     "olmoe": ("Olmoe", dict(GROUPED, intermediate_size=16, num_experts=8, num_experts_per_tok=3)),
+    "granitemoe": ("GraniteMoe", dict(GROUPED, intermediate_size=16, num_local_experts=6, num_experts_per_tok=3,
+                                      **MULTIPLIERS, tie_word_embeddings=True), {"embedding": 0.3}),
+    "granitemoeshared": ("GraniteMoeShared", dict(GROUPED, intermediate_size=16, num_local_experts=4,
+                                                  shared_intermediate_size=24, **MULTIPLIERS), {"embedding": 0.3}),
+    "glm4_moe": ("Glm4Moe", dict(APART, num_hidden_layers=3, attention_bias=True, moe_intermediate_size=16,
+                                 n_routed_experts=6, num_experts_per_tok=2, first_k_dense_replace=1,
+                                 routed_scaling_factor=1.5)),
+    "glm4_moe-groups": ("Glm4Moe", dict(GROUPED, head_dim=8, use_qk_norm=True, moe_intermediate_size=12,
+                                        n_routed_experts=8, n_shared_experts=2, num_experts_per_tok=3, n_group=4,
+                                        topk_group=2, first_k_dense_replace=0, norm_topk_prob=False,
+                                        partial_rotary_factor=1.0, routed_scaling_factor=0.5)),
+    "ernie4_5_moe": ("Ernie4_5_Moe", dict(GROUPED, num_hidden_layers=3, moe_intermediate_size=12, moe_num_experts=6,
+                                          moe_k=2, moe_num_shared_experts=2)),
+    "ernie4_5_moe-least": ("Ernie4_5_Moe", dict(GROUPED, num_hidden_layers=4, moe_intermediate_size=16,
+                                                moe_num_experts=4, moe_k=2, moe_num_shared_experts=0,
+                                                moe_layer_start_index=1, moe_layer_end_index=2, moe_layer_interval=2,
+                                                moe_norm_min=0.7, tie_word_embeddings=False)),
     # Arcee, Ernie 4.5, Seed-OSS, Hunyuan.
     "arcee": ("Arcee", dict(GROUPED, max_position_embeddings=256, rope_parameters=YARN)),
     "ernie4_5": ("Ernie4_5", APART),
@@ -171,7 +189,8 @@ CASES = {
 }
 
 # What GGUF files and llama.cpp take for granted: the feed-forward half four times as wide, scores scaled by the width
-# of heads, the usual pattern of layers, norms of q and k in Command-R from 64 layers on. None takes a field away.
+# of heads, the usual pattern of layers, norms of q and k in Command-R from 64 layers on, experts in all layers, an
+# epsilon and keys of all heads (OLMoE). None takes a field away.
 OF_GGUF = {
     "gemma2": dict(query_pre_attn_scalar=8, layer_types=None),
     "gemma3": dict(query_pre_attn_scalar=8, layer_types=None, num_hidden_layers=6),
@@ -186,6 +205,9 @@ OF_GGUF = {
     "glm": dict(hidden_size=32),
     "cohere-qk-norm": dict(num_hidden_layers=64, intermediate_size=32),
     "gpt2": dict(n_inner=128),
+    "qwen2_moe": dict(mlp_only_layers=None),
+    "qwen3_moe": dict(decoder_sparse_step=None),
+    "olmoe": dict(rms_norm_eps=1e-5, num_key_value_heads=4),
 }
 # Networks of OF_GGUF whose golden folder this script did not make.
 ELSEWHERE = {"gpt2": ("GPT2", GPT2_STYLE)}
@@ -201,7 +223,7 @@ def build(name, seed):
         if isinstance(value, list) or (value is not None and not 0 <= value < VOCABULARY):
             setattr(config, key, 0)
     for key in ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"):
-        if hasattr(config, key):
+        if hasattr(config, key) and key not in fields:
             setattr(config, key, 0.01)
     attention = apart.get("attention", "eager")
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=attention).eval().float()
@@ -231,7 +253,7 @@ def draw(model, embedding):
                 p.copy_(noise * (1.6 / p.shape[-1] ** 0.5))
             elif type(module).__name__ == "Conv1D" and name == "weight":  # [inputs, outputs]
                 p.copy_(noise * (1.6 / p.shape[0] ** 0.5))
-            elif name == "bias":
+            elif name in ("bias", "e_score_correction_bias"):
                 p.copy_(noise * 0.1)
             elif "Norm" in type(module).__name__ and name == "weight":
                 start = float(p.flatten()[0])
@@ -242,6 +264,8 @@ def draw(model, embedding):
     for name, b in model.named_buffers():
         if name.endswith("layer_scalar"):
             b.copy_(0.9 + torch.randn_like(b) * 0.1)
+        if name.endswith("e_score_correction_bias"):
+            b.copy_(torch.randn_like(b) * 0.1)
 
 
 def fix_frequencies(model, context):

@@ -98,8 +98,8 @@ class Network:
 def ours(program, path, tokens, context):
     """Logits of `foretoken logits`."""
     with tempfile.NamedTemporaryFile(suffix=".safetensors") as out:
-        command = [program, "logits", "-m", path, "--tokens", ",".join(map(str, tokens)), "-o", out.name, "-t", 1,
-                   "--cache-type-k", "f32", "--cache-type-v", "f32", *(["-c", context] if context else [])]
+        command = [program, "logits", "-m", path, "--tokens", ",".join(map(str, tokens)), "-o", out.name, "--force",
+                   "-t", 1, "--cache-type-k", "f32", "--cache-type-v", "f32", *(["-c", context] if context else [])]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
         if done.returncode != 0:
             raise ValueError(done.stderr.strip())

@@ -5,14 +5,15 @@
 //! So the bits of a row depend on nothing but the row: not on who else is in the pass, nor on threads.
 //!
 //! The router is computed in floats and never brought to another type of weights: a score that is rounded is another
-//! choice. Of equal scores the expert of the lower number comes first. What is read: the weights of distinct experts,
-//! which the layer reports. Left out: experts that are not in memory.
+//! choice. What is read: the weights of distinct experts, which the layer reports. Left out: how a row chooses
+//! (`router.rs`), and experts that are not in memory.
 
 use foretoken_kernels::matmul::{Group, Product};
 
 use crate::block::{Block, InnerBuffers, room};
 use crate::linear::Linear;
 use crate::network::{Dense, Experts, Inner};
+use crate::router::Chooser;
 use crate::spec::{self, Activation};
 
 /// Buffers of the experts of a layer, kept between passes.
@@ -48,31 +49,20 @@ struct Chosen {
     rows: Vec<usize>,
     /// Of each expert its first gathered row, and of them all the end.
     starts: Vec<usize>,
-    order: Vec<u32>,
+    /// Of each expert where its next row goes, while they are counted out.
+    next: Vec<usize>,
+    chooser: Chooser,
 }
 
 impl Chosen {
-    /// By the scores `[rows, experts]` of rows.
-    fn fill(&mut self, scores: &[f32], experts: &spec::Experts) {
-        let spec::Experts { count, chosen, .. } = *experts;
-        let Self { experts: all, weights, places, rows, starts, order } = self;
+    /// By what the router says of rows, `[rows, experts]`. `corrections`: those of the layer, or nothing.
+    fn fill(&mut self, said: &[f32], corrections: &[f32], layer: &spec::Experts) {
+        let spec::Experts { count, chosen, .. } = *layer;
+        let Self { experts: all, weights, places, rows, starts, next, chooser } = self;
         all.clear();
         weights.clear();
-        for scores in scores.chunks_exact(count) {
-            order.clear();
-            order.extend(0..count as u32);
-            // Of equal ones the lower number: the sort is stable. NaN comes anywhere, and its row is NaN in the end.
-            order.sort_by(|a, b| scores[*b as usize].total_cmp(&scores[*a as usize]));
-            let of = |expert: &u32| scores[*expert as usize];
-            let largest = of(&order[0]);
-            let weight = |expert: &u32| (of(expert) - largest).exp();
-            // In the order of the choices or of the experts' numbers: one order, whoever is beside the row.
-            let sum: f32 = match experts.normalized {
-                true => order[..chosen].iter().map(weight).sum(),
-                false => (0..count as u32).map(|expert| weight(&expert)).sum(),
-            };
-            all.extend(&order[..chosen]);
-            weights.extend(order[..chosen].iter().map(|expert| weight(expert) / sum));
+        for said in said.chunks_exact(count) {
+            chooser.choose(layer, said, corrections, (all, weights));
         }
         starts.clear();
         starts.resize(count + 1, 0);
@@ -81,7 +71,7 @@ impl Chosen {
         rows.clear();
         rows.resize(all.len(), 0);
         places.clear();
-        let mut next = starts.clone();
+        next.clone_from(starts);
         for (i, expert) in all.iter().enumerate() {
             let place = &mut next[*expert as usize];
             rows[*place] = i / chosen;
@@ -116,7 +106,7 @@ impl Block<'_> {
         let ExpertBuffers { scores, chosen, gathered, gate, up, said, out, .. } = buffers;
         let scores = room(scores, rows * layer.count);
         self.products.one(read, rows, width, experts.router.product(scores, false));
-        chosen.fill(scores, layer);
+        chosen.fill(scores, &experts.corrections, layer);
         let all = chosen.rows.len();
         let gathered = room(gathered, all * width);
         for (row, out) in chosen.rows.iter().zip(gathered.chunks_exact_mut(width)) {

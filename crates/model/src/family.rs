@@ -32,6 +32,7 @@ mod gemma;
 mod gemma4;
 mod gguf;
 mod glm;
+mod glm4_moe;
 mod gpt2;
 mod gpt_neox;
 mod gptj;
@@ -73,6 +74,7 @@ const FAMILIES: &[&[Family]] = &[
     stablelm::FAMILIES,
     olmo::FAMILIES,
     glm::FAMILIES,
+    glm4_moe::FAMILIES,
     smollm3::FAMILIES,
     granite::FAMILIES,
     cohere::FAMILIES,

@@ -34,6 +34,7 @@ mod outputs;
 mod products;
 mod quantization;
 mod quantized;
+mod router;
 pub mod spec;
 mod storage;
 mod weight_type;

@@ -64,6 +64,8 @@ pub enum Feed<M> {
 pub struct Experts<M> {
     /// `[experts, width]`: the score of each.
     pub router: M,
+    /// What is added to the score of each for the choice alone; empty: nothing.
+    pub corrections: Vec<f32>,
     /// In order of their numbers.
     pub all: Vec<Dense<M>>,
     /// The one that all rows go through, and the `[1, width]` of its gate, if it has one.
@@ -224,8 +226,9 @@ impl Layer<Unpacked> {
             ffn_norm: self.ffn_norm,
             feed: match self.feed {
                 Feed::Dense(dense) => Feed::Dense(dense.pack(packing)?),
-                Feed::Experts(Experts { router, all, shared }) => Feed::Experts(Experts {
+                Feed::Experts(Experts { router, corrections, all, shared }) => Feed::Experts(Experts {
                     router: router.pack(&packing.of_router())?,
+                    corrections,
                     all: all.into_iter().map(|expert| expert.pack(packing)).collect::<Result<_, _>>()?,
                     shared: match shared {
                         None => None,
@@ -279,7 +282,7 @@ impl<M> Feed<M> {
             Feed::Dense(dense) => (Some(dense), None),
             Feed::Experts(experts) => (None, Some(experts)),
         };
-        let of_experts = experts.into_iter().flat_map(|Experts { router, all, shared }| {
+        let of_experts = experts.into_iter().flat_map(|Experts { router, all, shared, .. }| {
             let shared = shared.iter().flat_map(|(dense, gate)| dense.matrices().chain(gate));
             [router].into_iter().chain(all.iter().flat_map(Dense::matrices)).chain(shared)
         });

@@ -231,13 +231,78 @@ pub struct Experts {
     pub chosen: usize,
     /// Width inside one.
     pub ffn_width: usize,
-    /// Whether the weights of those that a row chooses are brought to the sum 1; otherwise they are their parts of the
-    /// softmax over all.
-    pub normalized: bool,
+    /// How a row chooses.
+    pub router: Router,
     /// The one that all rows go through beside those, if there is one.
     pub shared: Option<SharedExpert>,
     /// Which layers have experts: layer i does as element i modulo the length says. The others are dense.
     pub layers: Vec<bool>,
+}
+
+/// How a row chooses its experts and what each of them counts, by the numbers that the router's matrix makes of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Router {
+    /// What scores are made of these numbers.
+    pub scoring: Scoring,
+    /// Whether layers have corrections: a number an expert that is added to its score for the choice alone.
+    pub corrected: bool,
+    /// Groups of experts of which a row chooses first, if it does.
+    pub groups: Option<Groups>,
+    /// What the scores of the chosen are divided by to make weights of them; none: they are the weights.
+    pub divided: Option<Sum>,
+    /// Multiplies the weights.
+    pub factor: f32,
+}
+
+impl Router {
+    /// A softmax over all experts, and no more.
+    pub const SOFTMAX: Self =
+        Self { scoring: Scoring::Softmax, corrected: false, groups: None, divided: None, factor: 1.0 };
+    /// The same, with weights whose sum is 1: a softmax over those that are chosen.
+    pub const SOFTMAX_OF_CHOSEN: Self = Self { divided: Some(Sum::PLAIN), ..Self::SOFTMAX };
+}
+
+/// How numbers become scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scoring {
+    /// Their softmax over all experts.
+    Softmax,
+    /// The sigmoid of each.
+    Sigmoid,
+}
+
+/// Groups of neighbouring experts, all of one size: a row chooses among the experts of the best groups only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    /// How many there are.
+    pub count: usize,
+    /// How many of them a row chooses.
+    pub chosen: usize,
+    /// What makes one better than another.
+    pub by: GroupScore,
+}
+
+/// The score of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupScore {
+    /// That of its best expert (DeepSeek V2).
+    Best,
+    /// The sum of its two best ones' (DeepSeek V3).
+    BestTwo,
+}
+
+/// The sum of the scores of the experts that a row chooses, kept from being 0.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sum {
+    /// Added to it.
+    pub added: f32,
+    /// What it is raised to where it is less.
+    pub least: f32,
+}
+
+impl Sum {
+    /// As it is.
+    pub const PLAIN: Self = Self { added: 0.0, least: 0.0 };
 }
 
 /// An expert that all rows go through.

@@ -1,14 +1,14 @@
 //! What configurations say of experts, in both formats.
 //!
-//! Names differ from family to family and are given; what is checked is the same: there are some, and a row chooses no
-//! more than there are. Left out: which tensors they are (`layout.rs`).
+//! Names differ from family to family and are given; what is checked is the same: there are some, a row chooses no
+//! more than there are, and groups of them are of one size. Left out: which tensors they are (`layout/experts.rs`).
 
 use super::checks::count;
 use super::gguf::Gguf;
 use super::json::{LISTED_MAX, check_listed};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Experts, SharedExpert, Spec};
+use crate::spec::{Experts, GroupScore, Groups, Router, Scoring, SharedExpert, Spec, Sum};
 
 /// The names of a configuration's fields of experts, and what holds where a field is missing.
 #[derive(Clone, Copy)]
@@ -56,8 +56,57 @@ pub(super) fn of_json(config: &JsonConfig, fields: &Fields) -> Result<Experts, M
         Normalized::Always => true,
         Normalized::Field(name) => config.optional_bool(name)?.unwrap_or(false),
     };
+    let router = if normalized { Router::SOFTMAX_OF_CHOSEN } else { Router::SOFTMAX };
     let ffn_width = field(fields.ffn_width, fields.ffn_width_default)?;
-    Ok(Experts { count: all, chosen, ffn_width, normalized, shared: None, layers: vec![true] })
+    Ok(Experts { count: all, chosen, ffn_width, router, shared: None, layers: vec![true] })
+}
+
+/// What DeepSeek's code and those that follow it add to the sum that they divide by.
+pub(super) const ADDED: Sum = Sum { added: 1e-20, least: 0.0 };
+
+/// Groups of experts of which a row chooses `chosen`, if there is more than one. `fields`: what counts them, those that
+/// are chosen, and the experts.
+///
+/// # Errors
+/// They cannot be of one size, or they have too few experts.
+pub(super) fn groups(
+    file: &str,
+    fields: [&str; 3],
+    [count, chosen]: [usize; 2],
+    experts: &Experts,
+    by: GroupScore,
+) -> Result<Option<Groups>, ModelError> {
+    let [of_count, of_chosen, of_experts] = fields;
+    let refuse = |field: &str, expected: String, found: usize| Err(ModelError::config(file, field, expected, found));
+    if !(1..=count).contains(&chosen) {
+        return refuse(of_chosen, format!("a number from 1 to {of_count}, {count}"), chosen);
+    }
+    if count == 1 {
+        return Ok(None);
+    }
+    let least = match by {
+        GroupScore::Best => 1,
+        GroupScore::BestTwo => 2,
+    };
+    let size = experts.count / count;
+    if !experts.count.is_multiple_of(count) || size < least {
+        let expected = format!("groups of one size and of at least {least} of {of_experts}, {}", experts.count);
+        return refuse(of_count, expected, count);
+    }
+    if size * chosen < experts.chosen {
+        let expected = format!("groups of at least the {} experts that a row chooses", experts.chosen);
+        return refuse(of_chosen, expected, chosen);
+    }
+    Ok(Some(Groups { count, chosen, by }))
+}
+
+/// Experts of the layers from `first` on; those before are dense (`first_k_dense_replace`).
+pub(super) fn from_layer(config: &JsonConfig, first: usize, layers: usize) -> Result<Vec<bool>, ModelError> {
+    if first == 0 {
+        return Ok(vec![true]);
+    }
+    check_listed(config, "num_hidden_layers", layers)?;
+    Ok((0..layers).map(|layer| layer >= first).collect())
 }
 
 /// Which layers have experts: one of so many (`decoder_sparse_step`), but for those that are named (`mlp_only_layers`).
@@ -73,8 +122,8 @@ pub(super) fn sparse_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bo
 }
 
 impl Gguf<'_> {
-    /// The experts of a file, in the layers that have a router.
-    pub(super) fn experts(&self, spec: &Spec, normalized: bool) -> Result<Experts, ModelError> {
+    /// The experts of a file, in the layers that have a router; `router` holds where the file says nothing else.
+    pub(super) fn experts(&self, spec: &Spec, router: Router) -> Result<Experts, ModelError> {
         let required = |field: &str| {
             let missing = || self.refuse(&self.key(spec, field), "a number above 0", "none");
             self.optional_count(spec, field)?.ok_or_else(missing)
@@ -86,16 +135,16 @@ impl Gguf<'_> {
         }
         let width_of = |tensor: &str| {
             let found = self.weights.iter().find(|found| found.name.ends_with(&format!(".{tensor}.weight")));
-            found.and_then(|found| Some(found.shape[found.shape.len().checked_sub(2)?]))
+            found.and_then(|found| found.shape.last().copied())
         };
         // Older files do not say their widths: the tensors do.
         let ffn_width = match self.optional_count(spec, "expert_feed_forward_length")? {
             Some(width) => width,
-            None => width_of("ffn_up_exps").unwrap_or(spec.ffn_width),
+            None => width_of("ffn_down_exps").unwrap_or(spec.ffn_width),
         };
         let shared = match self.optional_count(spec, "expert_shared_feed_forward_length")? {
             Some(width) => Some(width),
-            None => width_of("ffn_up_shexp"),
+            None => width_of("ffn_down_shexp"),
         };
         if spec.layers > LISTED_MAX {
             let expected = format!("at most {LISTED_MAX} layers that may differ");
@@ -109,6 +158,41 @@ impl Gguf<'_> {
         }
         let layers = if layers.iter().all(|sparse| *sparse) { vec![true] } else { layers };
         let shared = shared.map(|ffn_width| SharedExpert { ffn_width, gated });
-        Ok(Experts { count: all, chosen, ffn_width, normalized, shared, layers })
+        let corrected = (0..spec.layers).any(|layer| self.has(&format!("blk.{layer}.exp_probs_b.bias")));
+        let mut experts = Experts { count: all, chosen, ffn_width, router, shared, layers };
+        experts.router = Router { corrected, ..self.router(spec, &experts)? };
+        Ok(experts)
+    }
+
+    /// The router of these experts as the file has it.
+    fn router(&self, spec: &Spec, experts: &Experts) -> Result<Router, ModelError> {
+        let mut router = experts.router;
+        const SCORING: &str = "expert_gating_func";
+        match self.optional_count(spec, SCORING)? {
+            None => {}
+            Some(1) => router.scoring = Scoring::Softmax,
+            Some(2) => router.scoring = Scoring::Sigmoid,
+            Some(3) => router = Router { scoring: Scoring::Softmax, divided: Some(Sum::PLAIN), ..router },
+            Some(other) => {
+                let expected = "1 (softmax), 2 (sigmoid) or 3 (softmax over the chosen)";
+                return Err(self.refuse(&self.key(spec, SCORING), expected, other));
+            }
+        }
+        match self.optional_bool(spec, "expert_weights_norm")? {
+            None => {}
+            Some(true) => router.divided = router.divided.or(Some(ADDED)),
+            Some(false) => router.divided = None,
+        }
+        if let Some(factor) = self.optional_f32(spec, "expert_weights_scale")?.filter(|factor| *factor != 0.0) {
+            router.factor = factor;
+        }
+        let [count, chosen] = ["expert_group_count", "expert_group_used_count"];
+        if let Some(all) = self.optional_count(spec, count)? {
+            let some = self.optional_count(spec, chosen)?.unwrap_or(0);
+            let keys = [count, chosen, "expert_count"].map(|field| self.key(spec, field));
+            let keys = keys.each_ref().map(String::as_str);
+            router.groups = groups(self.metadata.source(), keys, [all, some], experts, GroupScore::BestTwo)?;
+        }
+        Ok(router)
     }
 }

@@ -5,17 +5,17 @@
 //! transformers ([`HUGGING`]) and that of GGUF files ([`GGUF`]), with a few fields changed. Matrices are described and
 //! not read; fused ones are cut by stretches of their rows. Left out: what the network computes (`Spec`).
 
+mod experts;
 mod write;
 
 use std::ops::Range;
 
+pub(super) use self::experts::{EACH, ExpertNames, IN_MEMORY, Stored};
 use super::tensors::{Bias, Tensors};
 use crate::error::ModelError;
 use crate::linear::Unpacked;
-use crate::network::{
-    Dense, Experts, Feed, Inner, InputReader, InputSource, KeyValue, Layer, Network, NormWeights, PieceNorms,
-};
-use crate::spec::{self, Activation, FeedForward, Heads, Norm, Spec};
+use crate::network::{Dense, Feed, Inner, InputReader, InputSource, KeyValue, Layer, Network, NormWeights, PieceNorms};
+use crate::spec::{Activation, FeedForward, Heads, Norm, Spec};
 
 /// Names of tensors, without `.weight`, and how they are written.
 #[derive(Clone)]
@@ -41,8 +41,8 @@ pub struct Layout {
     pub(super) ffn_norm: Option<&'static str>,
     pub(super) up: Up,
     pub(super) down: &'static str,
-    /// Of layers with experts, in place of the two before.
-    pub(super) experts: ExpertNames,
+    /// Of layers with experts, in place of the two before: the first of these that a layer has.
+    pub(super) experts: &'static [ExpertNames],
     pub(super) ffn_post_norm: Option<&'static str>,
     /// Of the inputs that layers get of their own: the table, the projection and its norm.
     pub(super) inputs: [&'static str; 3],
@@ -110,27 +110,6 @@ pub(super) enum Up {
     Fused(&'static str),
 }
 
-/// How experts are written.
-#[derive(Clone, Copy)]
-pub(super) struct ExpertNames {
-    pub(super) router: &'static str,
-    /// Gate, up and down.
-    pub(super) each: [&'static str; 3],
-    pub(super) stored: Stored,
-    /// Gate, up and down of the one that all rows go through, and its gate.
-    pub(super) shared: [&'static str; 3],
-    pub(super) shared_gate: &'static str,
-}
-
-/// Where the matrices of one expert lie.
-#[derive(Clone, Copy)]
-pub(super) enum Stored {
-    /// A tensor each, `{this}.{number}.{name}`.
-    Each(&'static str),
-    /// All of a name in one tensor `[experts, outputs, inputs]`.
-    Stacked,
-}
-
 /// Llama as transformers writes it.
 pub(super) const HUGGING: Layout = Layout {
     prefixes: &["model."],
@@ -148,13 +127,7 @@ pub(super) const HUGGING: Layout = Layout {
     ffn_norm: Some("post_attention_layernorm"),
     up: Up::Gated(["mlp.gate_proj", "mlp.up_proj"]),
     down: "mlp.down_proj",
-    experts: ExpertNames {
-        router: "mlp.gate",
-        each: ["gate_proj", "up_proj", "down_proj"],
-        stored: Stored::Each("mlp.experts"),
-        shared: ["mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj", "mlp.shared_expert.down_proj"],
-        shared_gate: "mlp.shared_expert_gate",
-    },
+    experts: experts::HUGGING,
     ffn_post_norm: None,
     inputs: ["embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"],
     input: ["per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"],
@@ -182,13 +155,7 @@ pub(super) const GGUF: Layout = Layout {
     ffn_norm: Some("ffn_norm"),
     up: Up::Gated(["ffn_gate", "ffn_up"]),
     down: "ffn_down",
-    experts: ExpertNames {
-        router: "ffn_gate_inp",
-        each: ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"],
-        stored: Stored::Stacked,
-        shared: ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"],
-        shared_gate: "ffn_gate_inp_shexp",
-    },
+    experts: experts::GGUF,
     inputs: ["per_layer_token_embd", "per_layer_model_proj", "per_layer_proj_norm"],
     input: ["inp_gate", "proj", "post_norm"],
     output_norm: Some("output_norm"),
@@ -426,37 +393,6 @@ impl Reader<'_> {
             }
             _ => unreachable!("{}: the layout and the feed-forward half contradict each other", self.spec.family),
         }
-    }
-
-    /// The experts of a layer.
-    fn experts(&self, at: &str, experts: &spec::Experts) -> Result<Experts<Unpacked>, ModelError> {
-        let (width, names) = (self.spec.width, self.layout.experts);
-        let matrix = |name: &str, shape: [usize; 2]| self.linear(at, name, shape, Bias::None);
-        let of_expert = |number: usize, name: &str, [inputs, outputs]: [usize; 2]| match names.stored {
-            Stored::Each(place) => matrix(&format!("{place}.{number}.{name}"), [inputs, outputs]),
-            Stored::Stacked => self.tensors.stacked(&format!("{at}{name}"), (number, experts.count), inputs, outputs),
-        };
-        let FeedForward::Gated(activation) = self.spec.feed_forward else {
-            unreachable!("{}: experts without gates", self.spec.family)
-        };
-        let dense = |ffn_width: usize, of: &dyn Fn(usize, [usize; 2]) -> Result<Unpacked, ModelError>| {
-            let (gate, up) = (of(0, [width, ffn_width])?, of(1, [width, ffn_width])?);
-            Ok::<_, ModelError>(Dense {
-                inner: Inner::Gated { activation, gate, up },
-                down: of(2, [ffn_width, width])?,
-            })
-        };
-        let expert =
-            |number: usize| dense(experts.ffn_width, &|matrix, shape| of_expert(number, names.each[matrix], shape));
-        let shared = match experts.shared {
-            None => None,
-            Some(spec::SharedExpert { ffn_width, gated }) => {
-                let gate = gated.then(|| self.tensors.row(&format!("{at}{}", names.shared_gate), width)).transpose()?;
-                Some((dense(ffn_width, &|number, shape| matrix(names.shared[number], shape))?, gate))
-            }
-        };
-        let all = (0..experts.count).map(expert).collect::<Result<_, _>>()?;
-        Ok(Experts { router: matrix(names.router, [width, experts.count])?, all, shared })
     }
 
     /// Weight and bias of a normalization.

@@ -13,7 +13,7 @@ use super::write::Writing;
 use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward};
+use crate::spec::{Activation, FeedForward, Router};
 
 pub(super) const FAMILIES: &[Family] = &[Family::new(Some((NAME, of_json)), Some((NAME, of_gguf))).written(NAME, keys)];
 
@@ -32,7 +32,7 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     gguf.rotate(&mut spec, Pairing::Neighbours)?;
     // Mixtral's files are of this architecture, too.
     if gguf.optional_count(&spec, "expert_count")?.is_some() {
-        spec.experts = Some(gguf.experts(&spec, true)?);
+        spec.experts = Some(gguf.experts(&spec, Router::SOFTMAX_OF_CHOSEN)?);
     }
     Ok(Plan { spec, layout: GGUF })
 }

@@ -9,7 +9,7 @@ use foretoken_kernels::rope::Pairing;
 
 use super::experts::{self, Normalized};
 use super::gguf::{Gguf, NormKind};
-use super::layout::{ExpertNames, GGUF, HUGGING, Layout, Stored};
+use super::layout::{EACH, ExpertNames, GGUF, HUGGING, IN_MEMORY, Layout, Stored};
 use super::rope::Rope;
 use super::write::Writing;
 use super::{Family, Plan, json, llama, rope};
@@ -38,14 +38,18 @@ fn mixtral(config: &JsonConfig) -> Result<Plan, ModelError> {
     let window = json::window(config, "sliding_window")?;
     spec.attention = vec![LayerAttention { window, ..spec.attention[0] }];
     spec.experts = Some(experts::of_json(config, &EXPERTS)?);
-    let names = ExpertNames {
-        router: "block_sparse_moe.gate",
-        each: ["w1", "w3", "w2"],
-        stored: Stored::Each("block_sparse_moe.experts"),
-        ..HUGGING.experts
-    };
-    Ok(Plan { spec, layout: Layout { experts: names, ..HUGGING } })
+    Ok(Plan { spec, layout: Layout { experts: NAMES, ..HUGGING } })
 }
+
+/// As published, and as transformers 5 holds them.
+const NAMES: &[ExpertNames] = &[
+    ExpertNames {
+        router: "block_sparse_moe.gate",
+        stored: Stored::Each("block_sparse_moe.experts", ["w1", "w3", "w2"]),
+        ..EACH
+    },
+    IN_MEMORY,
+];
 
 const EXPERTS: experts::Fields = experts::Fields {
     count: &["num_local_experts"],

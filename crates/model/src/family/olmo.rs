@@ -11,7 +11,7 @@ use super::write::Writing;
 use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Spec};
+use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Router, Spec};
 
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("olmo2", olmo2)), Some(("olmo2", of_gguf))).written("olmo2", keys),
@@ -61,7 +61,7 @@ fn olmoe(config: &JsonConfig) -> Result<Plan, ModelError> {
 fn olmoe_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("olmoe", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
-    spec.experts = Some(gguf.experts(&spec, false)?);
+    spec.experts = Some(gguf.experts(&spec, Router::SOFTMAX)?);
     Ok(Plan { spec, layout: Layout { piece_norms: Pieces::Whole(["attn_q_norm", "attn_k_norm"]), ..GGUF } })
 }
 

@@ -15,7 +15,7 @@ use super::write::{Writing, within_windows};
 use super::{Family, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
-use crate::spec::{Activation, Experts, FeedForward, LayerAttention, SharedExpert, Spec};
+use crate::spec::{Activation, Experts, FeedForward, LayerAttention, Router, SharedExpert, Spec};
 
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("qwen2", qwen2)), Some(("qwen2", qwen2_of_gguf))).written("qwen2", within_windows),
@@ -93,14 +93,14 @@ fn qwen3_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
 fn qwen2_moe_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("qwen2moe", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
-    spec.experts = Some(gguf.experts(&spec, false)?);
+    spec.experts = Some(gguf.experts(&spec, Router::SOFTMAX)?);
     Ok(Plan { spec, layout: GGUF })
 }
 
 fn qwen3_moe_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let mut spec = gguf.spec("qwen3moe", NormKind::Rms, FeedForward::Gated(Activation::Silu))?;
     gguf.rotate(&mut spec, Pairing::Halves)?;
-    spec.experts = Some(gguf.experts(&spec, true)?);
+    spec.experts = Some(gguf.experts(&spec, Router::SOFTMAX_OF_CHOSEN)?);
     Ok(Plan { spec, layout: Layout { piece_norms: HEAD_NORMS_OF_GGUF, ..GGUF } })
 }
 

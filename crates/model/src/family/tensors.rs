@@ -138,7 +138,7 @@ impl<'a> Tensors<'a> {
         Ok(Unpacked::new(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
-    /// One of so many matrices of `name.weight` `[matrices, outputs, inputs]`.
+    /// One of so many matrices of a tensor `[matrices, outputs, inputs]` of this whole name.
     pub(super) fn stacked(
         &self,
         name: &str,
@@ -146,7 +146,7 @@ impl<'a> Tensors<'a> {
         inputs: usize,
         outputs: usize,
     ) -> Result<Unpacked, ModelError> {
-        let tensor = self.require(&format!("{name}.weight"), &[matrices, outputs, inputs])?;
+        let tensor = self.require(name, &[matrices, outputs, inputs])?;
         Ok(Unpacked::stacked(tensor, number, inputs, outputs))
     }
 
@@ -179,6 +179,22 @@ impl<'a> Tensors<'a> {
     pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         self.note(name);
         vector(self.weights, name, len)
+    }
+
+    /// A vector of numbers that are none of them infinite or NaN, of this whole name: `[len]` or `[1, len]`.
+    pub(super) fn finite(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        let is_row = |tensor: &Tensor| tensor.shape.len() == 2;
+        let all = match self.weights.get(name).is_some_and(is_row) {
+            true => self.matrix(name, [1, len])?,
+            false => self.vector(name, len)?,
+        };
+        match all.iter().find(|number| !number.is_finite()) {
+            None => Ok(all),
+            Some(found) => {
+                let tensor = format!("tensor {name}");
+                Err(ModelError::config(self.weights.source(), tensor, "finite numbers", found))
+            }
+        }
     }
 
     /// A small matrix, widened.

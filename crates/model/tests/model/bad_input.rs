@@ -36,7 +36,7 @@ fn assert_says(result: Result<Model, ModelError>, parts: &[&str], start: Instant
 
 /// A fixture with fields set (null takes one away) must be refused with a message that says `parts`.
 #[track_caller]
-fn refused(family: &str, changes: Value, parts: &[&str]) {
+pub(crate) fn refused(family: &str, changes: Value, parts: &[&str]) {
     let mut config = config(&fixture(family));
     for (field, value) in changes.as_object().unwrap() {
         config[field] = value.clone();
@@ -48,14 +48,14 @@ fn refused(family: &str, changes: Value, parts: &[&str]) {
 
 /// A fixture whose tensors were changed must be refused.
 #[track_caller]
-fn refused_tensors(family: &str, change: impl FnOnce(&mut Tensors), parts: &[&str]) {
+pub(crate) fn refused_tensors(family: &str, change: impl FnOnce(&mut Tensors), parts: &[&str]) {
     let mut tensors = read(&fixture(family));
     change(&mut tensors);
     let file = safetensors_file(&tensors, Form::F32, 0);
     assert_says(load(config(&fixture(family)).to_string().as_bytes(), file), parts, Instant::now());
 }
 
-const FILE: &str = "test/config.json: ";
+pub(crate) const FILE: &str = "test/config.json: ";
 
 #[test]
 fn files_that_are_not_there_or_not_json() {
@@ -247,29 +247,6 @@ fn tensors_that_contradict_the_configuration() {
     refused("llama", json!({"vocab_size": 95}), &["model.embed_tokens.weight", "[95, 32]", "[96, 32]"]);
 }
 
-#[test]
-fn experts_that_contradict_the_configuration() {
-    let chosen = json!({"num_experts_per_tok": 5});
-    refused("mixtral", chosen, &[FILE, "num_experts_per_tok", "at most num_local_experts, 4", "found 5"]);
-    refused("mixtral", json!({"num_local_experts": 0}), &[FILE, "num_local_experts", "from 1 to"]);
-    refused("mixtral", json!({"num_local_experts": 5}), &["test/model.safetensors", "experts.4.w1.weight"]);
-    // Fewer than the file has: it would be another network.
-    refused("mixtral", json!({"num_local_experts": 3}), &["test/model.safetensors", "block_sparse_moe"]);
-    refused("qwen2_moe", json!({"mlp_only_layers": [0]}), &["test/model.safetensors", "model.layers.0.mlp.gate_proj"]);
-    refused("qwen3_moe", json!({"decoder_sparse_step": 0}), &[FILE, "decoder_sparse_step", "from 1 to"]);
-    refused(
-        "qwen2_moe",
-        json!({"shared_expert_intermediate_size": 25}),
-        &["shared_expert.gate_proj.weight", "[25, 32]"],
-    );
-    refused("olmoe", json!({"clip_qkv": 8.0}), &[FILE, "clip_qkv", "null", "found 8"]);
-    let router = |tensors: &mut Tensors| {
-        let tensor = tensors.get_mut("model.layers.1.mlp.gate.weight").unwrap();
-        tensor.shape = vec![32, 8];
-    };
-    refused_tensors("olmoe", router, &["model.layers.1.mlp.gate.weight", "shape: expected [8, 32], found [32, 8]"]);
-}
-
 /// Of every family: a tensor that is missing or of another shape is refused, in one line that names a tensor.
 #[test]
 fn tensors_of_every_family_that_contradict_its_configuration() {
@@ -422,6 +399,15 @@ fn gguf_files_that_cannot_be_run() {
     says(experts(0), &["llama.expert_used_count", "a number above 0", "none"]);
     says(experts(9), &["llama.expert_used_count", "at most llama.expert_count, 8", "9"]);
     says(experts(2), &["llama.expert_count", "0 (a dense network)", "8"]);
+    let router = Wide { shape: vec![8, 8], elements: vec![0.5; 64] };
+    let routed = || experts(5).tensor("blk.0.ffn_gate_inp.weight", &router, Form::F32);
+    says(routed().u32("llama.expert_gating_func", 4), &["llama.expert_gating_func", "2 (sigmoid)", "found 4"]);
+    let groups =
+        |count, chosen| routed().u32("llama.expert_group_count", count).u32("llama.expert_group_used_count", chosen);
+    says(groups(3, 1), &["llama.expert_group_count", "groups of one size", "llama.expert_count, 8", "found 3"]);
+    says(groups(4, 0), &["llama.expert_group_used_count", "from 1 to llama.expert_group_count, 4", "found 0"]);
+    says(groups(4, 2), &["llama.expert_group_used_count", "at least the 5 experts", "found 2"]);
+    says(groups(2, 2), &["expected tensor `blk.0.attn_norm.weight`"]);
     says(gguf(|_| None).u32("llama.rope.dimension_count", 3), &["llama.rope.dimension_count", "even", "3"]);
     says(gguf(|_| None).u32("llama.attention.head_count_kv", 0), &["head_count_kv", "found 0"]);
     says(gguf(|_| None).u32("llama.attention.value_length", 2), &["value_length", "the key length, 4", "2"]);

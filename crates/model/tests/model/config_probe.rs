@@ -9,6 +9,7 @@
 
 use std::sync::LazyLock;
 
+use foretoken_model::spec::Experts;
 use foretoken_model::{
     Batch, CacheType, Checkpoint, Executor, Model, ModelError, Options, PageId, PageTable, Span, Spec, export, family,
 };
@@ -57,7 +58,9 @@ const GOLDENS: &[Golden] = checkpoints![
     "opt-350m", "phi", "phi-qk-norm", "phi3", "phi3-long-above", "phi3-long-below", "phi4-mini", "quantized-awq",
     "quantized-float8", "quantized-float8-tensor", "quantized-gptq", "quantized-gptq-zeros", "quantized-packed",
     "quantized-packed-zeros", "qwen2", "qwen2-window", "qwen2-yarn", "qwen3", "seed_oss", "seed_oss-bias", "smollm3",
-    "stablelm", "stablelm-parallel", "starcoder2", "starcoder2-window", "yarn-rope",
+    "stablelm", "stablelm-parallel", "starcoder2", "starcoder2-window", "yarn-rope", "mixtral", "qwen2_moe",
+    "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "glm4_moe", "glm4_moe-groups", "ernie4_5_moe",
+    "ernie4_5_moe-least",
 ];
 
 /// How many checkpoints there are: the first byte of an input is below this, or the rest is the text itself.
@@ -233,6 +236,9 @@ fn check(spec: &Spec) {
     }
     let slopes = spec.positions.slopes();
     assert!(slopes.is_empty() || slopes.len() == *heads && slopes.iter().all(|slope| slope.is_finite()), "{slopes:?}");
+    if let Some(experts) = &spec.experts {
+        check_experts(experts);
+    }
     assert!(spec.kv_layers() >= 1 && spec.kv_layers() <= *layers, "{spec:?}");
     for layer in [0, spec.kv_layers() - 1, spec.kv_layers().min(layers - 1), layers - 1] {
         assert!(spec.kv_layer_of(layer) < spec.kv_layers(), "layer {layer} of {spec:?}");
@@ -240,6 +246,22 @@ fn check(spec: &Spec) {
     let numbers = [spec.attention_scale, spec.embedding_multiplier, spec.residual_multiplier, spec.logit_multiplier];
     assert!(numbers.iter().all(|number| number.is_finite()), "{spec:?}");
     assert!(spec.cache_bytes_per_position([CacheType::F32; 2]) > 0);
+}
+
+/// What experts must be, so that every row finds as many as it chooses.
+fn check_experts(experts: &Experts) {
+    let Experts { count, chosen, ffn_width, router, shared, layers } = experts;
+    for number in [*count, *ffn_width, shared.map_or(1, |shared| shared.ffn_width)] {
+        assert!((1..=FIELD_MAX).contains(&number), "{number} in {experts:?}");
+    }
+    assert!((1..=LAYERS_MAX).contains(&layers.len()), "{} kinds of layers", layers.len());
+    let open = router.groups.map_or(*count, |groups| {
+        assert!(count.is_multiple_of(groups.count) && (1..=groups.count).contains(&groups.chosen), "{experts:?}");
+        count / groups.count * groups.chosen
+    });
+    assert!((1..=open).contains(chosen), "{experts:?}");
+    let numbers = router.divided.map_or([0.0; 2], |sum| [sum.added, sum.least]);
+    assert!(router.factor.is_finite() && numbers.iter().all(|number| number.is_finite()), "{experts:?}");
 }
 
 /// Scores a few tokens: whatever the numbers are, there is one for each token of the vocabulary.

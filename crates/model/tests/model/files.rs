@@ -137,6 +137,10 @@ impl Gguf {
         self.entry(key, 8, &text(value))
     }
 
+    pub(crate) fn bool(self, key: &str, value: bool) -> Self {
+        self.entry(key, 7, &[u8::from(value)])
+    }
+
     /// A list of numbers of 32 bits.
     pub(crate) fn u32s(self, key: &str, values: &[usize]) -> Self {
         let values: Vec<u8> = values.iter().flat_map(|value| (*value as u32).to_le_bytes()).collect();

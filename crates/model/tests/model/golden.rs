@@ -14,7 +14,7 @@ use crate::{fixture, load_with, logits};
 
 /// Golden folders by the families of the register: all that there are, but for quantized ones, which are compared
 /// with their own weights (`quantized.rs`).
-pub(crate) const GOLDENS: [&[&str]; 16] = [
+pub(crate) const GOLDENS: [&[&str]; 17] = [
     &["llama", "llama-tied", "llama-biased", "llama-head-dim", "gpt2"],
     &["llama3-rope", "linear-rope", "yarn-rope", "dynamic-rope-below", "dynamic-rope-above", "longrope"],
     &["qwen2", "qwen2-yarn", "qwen2-window", "qwen3"],
@@ -29,7 +29,8 @@ pub(crate) const GOLDENS: [&[&str]; 16] = [
     &["cohere", "cohere-qk-norm", "cohere2"],
     &["arcee", "ernie4_5", "ernie4_5-bias", "seed_oss", "seed_oss-bias"],
     &["hunyuan_v1_dense", "hunyuan_v1_dense-bias"],
-    &["mixtral", "qwen2_moe", "qwen3_moe", "olmoe"],
+    &["mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared"],
+    &["glm4_moe", "glm4_moe-groups", "ernie4_5_moe", "ernie4_5_moe-least"],
     // Their logits are llama.cpp's.
     &["internlm2", "baichuan", "baichuan-13b", "chatglm"],
 ];
@@ -157,7 +158,7 @@ fn goldens_of_a_given_folder() {
 
 /// Golden networks of which a GGUF file says all. Of the others files lack a window, the pattern of layers, the scale
 /// of scores, a scaling of rotations, or the width of the feed-forward half.
-const SAID_BY_GGUF: [&str; 40] = [
+const SAID_BY_GGUF: [&str; 46] = [
     "llama",
     "llama-tied",
     "llama-biased",
@@ -198,6 +199,12 @@ const SAID_BY_GGUF: [&str; 40] = [
     "seed_oss-bias",
     "hunyuan_v1_dense",
     "hunyuan_v1_dense-bias",
+    "mixtral",
+    "granitemoe",
+    "granitemoeshared",
+    "glm4_moe",
+    "glm4_moe-groups",
+    "ernie4_5_moe",
 ];
 
 /// Goldens as llama.cpp's converter writes them (`bench/peers/golden_gguf.py`), one `NAME.gguf` each:

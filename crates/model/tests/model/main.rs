@@ -5,6 +5,7 @@ mod bad_input;
 mod blocks;
 mod config_probe;
 mod configurations;
+mod experts;
 mod files;
 mod forms;
 mod gemma4;

@@ -154,3 +154,25 @@ fn what_changes_nothing_is_passed_over_and_what_is_not_of_the_text_is_told() {
     told.sort_unstable();
     assert_eq!(found.unwrap(), told);
 }
+
+/// The layer of a GLM-4.5 that predicts the token behind the next has experts of its own and a head.
+#[test]
+fn layers_that_predict_further_tokens_are_told() {
+    let of_layer = |name: &str| format!("model.layers.3.{name}");
+    let found = left_out("glm4_moe", json!({}), |all| {
+        let last: Vec<_> = all.iter().filter(|(name, _)| name.starts_with("model.layers.2.")).collect();
+        let last: Vec<_> = last.into_iter().map(|(name, wide)| (name.replace(".2.", ".3."), wide.clone())).collect();
+        all.extend(last);
+        for name in ["eh_proj.weight", "enorm.weight", "hnorm.weight", "shared_head.head.weight"] {
+            all.insert(of_layer(name), vector(&[0.0; 4]));
+        }
+    });
+    let told = found.unwrap();
+    assert!(told.iter().all(|name| name.starts_with("model.layers.3.")), "{told:?}");
+    for name in ["eh_proj.weight", "mlp.experts.5.up_proj.weight", "mlp.gate.e_score_correction_bias"] {
+        assert!(told.contains(&of_layer(name)), "{name} in {told:?}");
+    }
+    // Without what makes it such a layer it is one that is missing.
+    let found = left_out("glm4_moe", json!({}), |all| _ = all.insert(of_layer("enorm.weight"), vector(&[0.0; 4])));
+    assert!(found.unwrap_err().contains("num_hidden_layers: expected 4"));
+}

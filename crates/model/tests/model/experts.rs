@@ -1,0 +1,340 @@
+//! Networks of experts: what contradicts itself is refused, and one network is the same however its tensors lie:
+//! a matrix each, fused as transformers 5 holds them, or as a GGUF file has them.
+
+use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, PageTable, Span};
+use foretoken_weights::Bytes;
+use serde_json::{Value, json};
+
+use crate::bad_input::{FILE, refused, refused_tensors};
+use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
+use crate::forms::{said_by, said_by_gguf};
+use crate::{fixture, logits};
+
+/// A golden network.
+struct Golden {
+    config: Value,
+    tensors: Tensors,
+}
+
+impl Golden {
+    fn new(name: &str) -> Self {
+        Self { config: config(&fixture(name)), tensors: read(&fixture(name)) }
+    }
+
+    fn said(&self) -> Vec<f32> {
+        said_by(&self.config, &self.tensors)
+    }
+
+    /// The first of these fields that is there, as a number.
+    fn number(&self, fields: &[&str]) -> usize {
+        let found = fields.iter().find_map(|field| self.config[*field].as_u64());
+        found.unwrap_or_else(|| panic!("none of {fields:?}")) as usize
+    }
+
+    fn layers(&self) -> usize {
+        self.number(&["num_hidden_layers"])
+    }
+
+    /// Takes the experts of a layer out of its tensors: of each matrix all of them, one after another; nothing if the
+    /// layer has none.
+    fn take_experts(&mut self, place: &str, names: [&str; 3]) -> Option<[Vec<Wide>; 3]> {
+        let of = |name: &str, tensors: &mut Tensors| {
+            (0..).map_while(|number| tensors.remove(&format!("{place}.{number}.{name}.weight"))).collect::<Vec<_>>()
+        };
+        let all = names.map(|name| of(name, &mut self.tensors));
+        (!all[0].is_empty()).then_some(all)
+    }
+
+    /// The network as transformers 5 holds it in memory: gate and up of all experts of a layer in one tensor.
+    fn fused(mut self, place: &str, names: [&str; 3]) -> Self {
+        for layer in 0..self.layers() {
+            let Some([gates, ups, downs]) = self.take_experts(&format!("model.layers.{layer}.{place}"), names) else {
+                continue;
+            };
+            let both = in_one(gates, ups);
+            self.tensors.insert(format!("model.layers.{layer}.mlp.experts.gate_up_proj"), both);
+            self.tensors.insert(format!("model.layers.{layer}.mlp.experts.down_proj"), stacked(&downs));
+        }
+        self
+    }
+
+    /// The network with parts of its tensors' names replaced.
+    fn renamed(self, parts: &[(&str, &str)]) -> Self {
+        let rename = |name: String| parts.iter().fold(name, |name, (from, to)| name.replace(from, to));
+        Self { tensors: self.tensors.into_iter().map(|(name, tensor)| (rename(name), tensor)).collect(), ..self }
+    }
+}
+
+/// Matrices of one shape as one tensor.
+fn stacked(all: &[Wide]) -> Wide {
+    let shape = [&[all.len()][..], &all[0].shape].concat();
+    Wide { shape, elements: all.iter().flat_map(|wide| wide.elements.clone()).collect() }
+}
+
+/// The rows of each gate and then those of its up, of all experts in one tensor.
+fn in_one(gates: Vec<Wide>, ups: Vec<Wide>) -> Wide {
+    let both: Vec<Wide> = gates.into_iter().zip(ups).flat_map(|(gate, up)| [gate, up]).collect();
+    let Wide { shape, elements } = stacked(&both);
+    Wide { shape: vec![shape[0] / 2, 2 * shape[1], shape[2]], elements }
+}
+
+const PROJECTIONS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+#[test]
+fn fused_experts_say_what_single_ones_say() {
+    const PLACE: &str = "mlp.experts";
+    for name in ["qwen2_moe", "qwen3_moe", "olmoe", "glm4_moe", "glm4_moe-groups", "ernie4_5_moe"] {
+        let statics = [("mlp.moe_statics", "mlp.gate.moe_statics")];
+        let fused = Golden::new(name).fused(PLACE, PROJECTIONS).renamed(&statics);
+        assert!(fused.tensors.keys().any(|name| name.ends_with(".mlp.experts.gate_up_proj")), "{name}");
+        assert!(fused.said() == Golden::new(name).said(), "{name}");
+    }
+    let mixtral = Golden::new("mixtral").fused("block_sparse_moe.experts", ["w1", "w3", "w2"]);
+    let mixtral = mixtral.renamed(&[("block_sparse_moe.gate", "mlp.gate")]);
+    assert!(mixtral.said() == Golden::new("mixtral").said());
+    // Granite's are fused in files, too, by other names.
+    for name in ["granitemoe", "granitemoeshared"] {
+        let held = Golden::new(name).renamed(&[
+            ("block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"),
+            ("block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"),
+            ("block_sparse_moe.router.layer", "block_sparse_moe.router"),
+        ]);
+        assert!(held.said() == Golden::new(name).said(), "{name}");
+    }
+}
+
+/// A key of a file and its value.
+enum Key {
+    Count(&'static str, usize),
+    Number(&'static str, f32),
+    Truth(&'static str, bool),
+}
+
+/// A golden network as a file of an architecture whose queries and keys are written as they are.
+fn gguf(name: &str, architecture: &str, keys: &[Key]) -> Gguf {
+    gguf_of((name, false), architecture, keys)
+}
+
+/// The same with gate and up of all experts in one tensor, or not.
+fn gguf_of((name, fused): (&str, bool), architecture: &str, keys: &[Key]) -> Gguf {
+    let mut golden = Golden::new(name);
+    let key = |field: &str| format!("{architecture}.{field}");
+    let (width, heads) = (golden.number(&["hidden_size"]), golden.number(&["num_attention_heads"]));
+    let head_dim = golden.config["head_dim"].as_u64().map_or(width / heads, |head_dim| head_dim as usize);
+    let rope = golden.config["rope_parameters"].clone();
+    let part = rope["partial_rotary_factor"].as_f64().unwrap_or(1.0);
+    let mut file = Gguf::default().str("general.architecture", architecture);
+    for (field, count) in [
+        ("block_count", golden.layers()),
+        ("context_length", golden.number(&["max_position_embeddings"])),
+        ("embedding_length", width),
+        ("feed_forward_length", golden.number(&["intermediate_size"])),
+        ("attention.head_count", heads),
+        ("attention.head_count_kv", golden.number(&["num_key_value_heads"])),
+        ("attention.key_length", head_dim),
+        ("attention.value_length", head_dim),
+        ("rope.dimension_count", (head_dim as f64 * part) as usize),
+        ("expert_count", golden.number(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"])),
+        ("expert_used_count", golden.number(&["num_experts_per_tok", "moe_k"])),
+    ] {
+        file = file.u32(&key(field), count);
+    }
+    file = file.f32(&key("attention.layer_norm_rms_epsilon"), golden.config["rms_norm_eps"].as_f64().unwrap() as f32);
+    file = file.f32(&key("rope.freq_base"), rope["rope_theta"].as_f64().unwrap() as f32);
+    for one in keys {
+        file = match *one {
+            Key::Count(field, count) => file.u32(&key(field), count),
+            Key::Number(field, number) => file.f32(&key(field), number),
+            Key::Truth(field, truth) => file.bool(&key(field), truth),
+        };
+    }
+    for layer in 0..golden.layers() {
+        let experts = golden.take_experts(&format!("model.layers.{layer}.mlp.experts"), PROJECTIONS);
+        let Some([gates, ups, downs]) = experts else { continue };
+        let gates = match fused {
+            true => vec![("gate_up", in_one(gates, ups))],
+            false => vec![("gate", stacked(&gates)), ("up", stacked(&ups))],
+        };
+        for (name, all) in gates.into_iter().chain([("down", stacked(&downs))]) {
+            file = file.tensor(&format!("blk.{layer}.ffn_{name}_exps.weight"), &all, Form::F32);
+        }
+    }
+    let norm = if architecture == "glm4moe" { "post_attention_norm" } else { "ffn_norm" };
+    let golden = golden.renamed(&[
+        ("model.embed_tokens", "token_embd"),
+        ("model.norm", "output_norm"),
+        ("lm_head", "output"),
+        ("model.layers.", "blk."),
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", norm),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias"),
+        ("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
+        ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+        ("mlp.shared_experts.", "mlp.shared_expert."),
+        ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+        ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+        ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+        ("mlp.gate.", "ffn_gate_inp."),
+    ]);
+    golden.tensors.iter().fold(file, |file, (name, tensor)| file.tensor(name, tensor, Form::F32))
+}
+
+#[test]
+fn files_say_what_folders_say() {
+    let sigmoid = |normed: bool, factor: f32| {
+        let scoring = Key::Count("expert_gating_func", 2);
+        vec![scoring, Key::Truth("expert_weights_norm", normed), Key::Number("expert_weights_scale", factor)]
+    };
+    let mut grouped = sigmoid(false, 0.5);
+    grouped.extend([Key::Count("expert_group_count", 4), Key::Count("expert_group_used_count", 2)]);
+    for (name, architecture, keys) in [
+        ("qwen2_moe", "qwen2moe", Vec::new()),
+        ("qwen3_moe", "qwen3moe", Vec::new()),
+        ("olmoe", "olmoe", Vec::new()),
+        ("glm4_moe", "glm4moe", sigmoid(true, 1.5)),
+        ("glm4_moe-groups", "glm4moe", grouped),
+        ("ernie4_5_moe", "ernie4_5-moe", Vec::new()),
+    ] {
+        assert!(said_by_gguf(&gguf(name, architecture, &keys)) == Golden::new(name).said(), "{name}");
+    }
+    let fused = said_by_gguf(&gguf_of(("qwen2_moe", true), "qwen2moe", &[]));
+    assert!(fused == Golden::new("qwen2_moe").said());
+    // What files may say otherwise: another factor, weights that are not brought to 1, and a softmax over the chosen.
+    let other = said_by_gguf(&gguf("glm4_moe", "glm4moe", &sigmoid(true, 1.0)));
+    assert!(other != Golden::new("glm4_moe").said());
+    let of_chosen = said_by_gguf(&gguf("olmoe", "olmoe", &[Key::Count("expert_gating_func", 3)]));
+    let mut normalized = Golden::new("olmoe");
+    normalized.config["norm_topk_prob"] = json!(true);
+    assert!(of_chosen == normalized.said() && of_chosen != Golden::new("olmoe").said());
+}
+
+/// A tensor of experts that are written in both ways, or of which a part is missing.
+#[test]
+fn experts_that_are_written_twice_or_by_half() {
+    let twice = |tensors: &mut Tensors| {
+        let fused = Wide { shape: vec![8, 32, 32], elements: vec![0.5; 8 * 32 * 32] };
+        tensors.insert("model.layers.0.mlp.experts.gate_up_proj".to_string(), fused);
+    };
+    refused_tensors("olmoe", twice, &["model.layers.0.mlp.experts.gate_up_proj", "expected none of this name"]);
+    let half = |tensors: &mut Tensors| {
+        tensors.remove("model.layers.0.block_sparse_moe.output_linear.weight");
+    };
+    refused_tensors("granitemoe", half, &["expected tensor", "layers.0.block_sparse_moe.output_linear.weight"]);
+    let narrow = json!({"intermediate_size": 15});
+    refused("granitemoe", narrow, &["block_sparse_moe.input_linear.weight", "[6, 30, 32]", "[6, 32, 32]"]);
+}
+
+#[test]
+fn corrections_are_numbers_one_an_expert() {
+    let glm = "model.layers.1.mlp.gate.e_score_correction_bias";
+    let gone = |tensors: &mut Tensors| assert!(tensors.remove(glm).is_some());
+    refused_tensors("glm4_moe", gone, &[glm, "expected tensor"]);
+    let infinite = |tensors: &mut Tensors| tensors.get_mut(glm).unwrap().elements[2] = f32::INFINITY;
+    refused_tensors("glm4_moe", infinite, &[glm, "finite numbers", "found inf"]);
+    let ernie = "model.layers.1.mlp.moe_statics.e_score_correction_bias";
+    let short =
+        |tensors: &mut Tensors| *tensors.get_mut(ernie).unwrap() = Wide { shape: vec![1, 5], elements: vec![0.0; 5] };
+    refused_tensors("ernie4_5_moe", short, &[ernie, "shape: expected [1, 6], found [1, 5]"]);
+}
+
+#[test]
+fn groups_that_cannot_be() {
+    const GLM: &str = "glm4_moe-groups";
+    refused(GLM, json!({"n_group": 3}), &[FILE, "n_group", "groups of one size", "n_routed_experts, 8", "found 3"]);
+    refused(GLM, json!({"n_group": 8}), &[FILE, "n_group", "at least 2 of n_routed_experts, 8", "found 8"]);
+    refused(GLM, json!({"n_group": 0}), &[FILE, "topk_group", "from 1 to n_group, 0", "found 2"]);
+    refused(GLM, json!({"topk_group": 5}), &[FILE, "topk_group", "from 1 to n_group, 4", "found 5"]);
+    refused(GLM, json!({"topk_group": 1}), &[FILE, "topk_group", "at least the 3 experts", "found 1"]);
+    refused(GLM, json!({"num_experts_per_tok": 9}), &[FILE, "num_experts_per_tok", "n_routed_experts, 8", "found 9"]);
+}
+
+#[test]
+fn which_layers_have_experts_and_how_many() {
+    refused("glm4_moe", json!({"first_k_dense_replace": 2}), &["test/model.safetensors", "layers.1.mlp.gate_proj"]);
+    refused("glm4_moe", json!({"first_k_dense_replace": 0}), &["test/model.safetensors", "layers.0.mlp"]);
+    refused("glm4_moe", json!({"n_shared_experts": 2}), &["shared_experts.gate_proj.weight", "[32, 24]", "[16, 24]"]);
+    refused("glm4_moe", json!({"n_shared_experts": 0}), &["mlp.shared_experts", "expected none of this name"]);
+    refused("glm4_moe", json!({"use_qk_norm": true}), &["test/model.safetensors", "self_attn.k_norm.weight"]);
+    const ERNIE: &str = "ernie4_5_moe-least";
+    refused(ERNIE, json!({"moe_k": 5}), &[FILE, "moe_k", "at most moe_num_experts, 4", "found 5"]);
+    refused(ERNIE, json!({"moe_layer_interval": 0}), &[FILE, "moe_layer_interval", "from 1 to"]);
+    refused(ERNIE, json!({"moe_layer_interval": 1}), &["test/model.safetensors", "layers.2.mlp"]);
+    refused(ERNIE, json!({"moe_layer_end_index": -1}), &["test/model.safetensors", "layers.3.mlp"]);
+    refused(ERNIE, json!({"moe_layer_end_index": -2}), &[FILE, "moe_layer_end_index", "a whole number", "found -2"]);
+    refused(ERNIE, json!({"moe_layer_start_index": 2}), &["test/model.safetensors", "layers.1.mlp"]);
+    refused(ERNIE, json!({"moe_norm_min": -0.5}), &[FILE, "moe_norm_min", "at least 0", "found -0.5"]);
+    refused(ERNIE, json!({"use_bias": true}), &[FILE, "use_bias", "false", "found true"]);
+    refused("granitemoe", json!({"num_local_experts": 0}), &[FILE, "num_local_experts", "from 1 to"]);
+    refused("granitemoe", json!({"num_experts_per_tok": 7}), &[FILE, "num_experts_per_tok", "num_local_experts, 6"]);
+    let shared = json!({"shared_intermediate_size": 0});
+    refused("granitemoeshared", shared, &["shared_mlp.input_linear.weight", "expected none of this name"]);
+}
+
+#[test]
+fn experts_that_contradict_the_configuration() {
+    let chosen = json!({"num_experts_per_tok": 5});
+    refused("mixtral", chosen, &[FILE, "num_experts_per_tok", "at most num_local_experts, 4", "found 5"]);
+    refused("mixtral", json!({"num_local_experts": 0}), &[FILE, "num_local_experts", "from 1 to"]);
+    refused("mixtral", json!({"num_local_experts": 5}), &["test/model.safetensors", "experts.4.w1.weight"]);
+    // Fewer than the file has: it would be another network.
+    refused("mixtral", json!({"num_local_experts": 3}), &["test/model.safetensors", "block_sparse_moe"]);
+    refused("qwen2_moe", json!({"mlp_only_layers": [0]}), &["test/model.safetensors", "model.layers.0.mlp.gate_proj"]);
+    refused("qwen3_moe", json!({"decoder_sparse_step": 0}), &[FILE, "decoder_sparse_step", "from 1 to"]);
+    refused(
+        "qwen2_moe",
+        json!({"shared_expert_intermediate_size": 25}),
+        &["shared_expert.gate_proj.weight", "[25, 32]"],
+    );
+    refused("olmoe", json!({"clip_qkv": 8.0}), &[FILE, "clip_qkv", "null", "found 8"]);
+    let router = |tensors: &mut Tensors| {
+        let tensor = tensors.get_mut("model.layers.1.mlp.gate.weight").unwrap();
+        tensor.shape = vec![32, 8];
+    };
+    refused_tensors("olmoe", router, &["model.layers.1.mlp.gate.weight", "shape: expected [8, 32], found [32, 8]"]);
+}
+
+/// A row whose scores are not numbers says nothing, and the rows beside it what they say alone, though they go through
+/// the same experts.
+#[test]
+fn what_is_not_a_number_stays_in_its_row() {
+    const WRONG: u32 = 5;
+    for name in ["mixtral", "glm4_moe-groups", "ernie4_5_moe"] {
+        let mut golden = Golden::new(name);
+        let embedding = golden.tensors.get_mut("model.embed_tokens.weight").unwrap();
+        let width = embedding.shape[1];
+        embedding.elements[WRONG as usize * width..][..width].fill(f32::NAN);
+        // The head of a network that shares its embedding would say NaN of this token in every row.
+        if golden.config["tie_word_embeddings"] == json!(true) {
+            golden.config["tie_word_embeddings"] = json!(false);
+            let rows = Golden::new(name).tensors["model.embed_tokens.weight"].clone();
+            golden.tensors.insert("lm_head.weight".to_string(), rows);
+        }
+        let file = Bytes::from_vec(safetensors_file(&golden.tensors, Form::F32, 0));
+        let checkpoint = Checkpoint::from_parts("test", golden.config.to_string().as_bytes(), file).unwrap();
+        let options = Options::for_positions(128, 2).with_cache(CacheType::F32);
+        let mut model = Model::load(&checkpoint, options, &mut |_, _| ()).unwrap();
+        let tokens = [1, 9, 17, 33];
+        let alone = logits(&mut model, &tokens, &[4]);
+        let pages = model.capacity().groups[0].pages_for(4) as u32;
+        let table = |first: u32| vec![(first..first + pages).map(PageId).collect::<PageTable>()];
+        let [own, other] = [table(0), table(pages)];
+        let plain = Span { start: 0, wanted: &[0, 1, 2, 3], ..Span::default() };
+        let spans = [
+            Span { sequence: 1, tables: &other, tokens: &[WRONG; 4], ..plain },
+            Span { sequence: 0, tables: &own, tokens: &tokens, ..plain },
+        ];
+        model.forward(&Batch { spans: &spans, hidden_layers: &[] }).unwrap();
+        let row = |row: usize| model.outputs().row(row).to_vec();
+        assert!((0..4).flat_map(row).all(|logit| logit.is_nan()), "{name}");
+        assert!((4..8).flat_map(row).collect::<Vec<_>>() == alone, "{name}");
+    }
+}
