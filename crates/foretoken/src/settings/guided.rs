@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use foretoken_speculation::{Sampling, Token};
+use foretoken_speculation::Token;
 use foretoken_text::{Grammar, GrammarSource, TextError, Tokenizer};
 use serde::{Deserialize, Serialize};
 
@@ -70,16 +70,11 @@ impl GuidedSettings {
         Ok(first.map(|(_, source)| source))
     }
 
-    /// The form, compiled for a vocabulary, if there is one. `sampling` says which tokens end a text.
+    /// The form, compiled for a vocabulary, if there is one.
     ///
     /// # Errors
-    /// As [`GuidedSettings::source`]; the form cannot be understood or kept to; the model has no tokenizer; or no token
-    /// ends its texts, so that none could end where its form does.
-    pub(super) fn compiled(
-        &self,
-        tokenizer: Option<&Tokenizer>,
-        sampling: &Sampling,
-    ) -> Result<Option<Arc<Grammar>>, Error> {
+    /// As [`GuidedSettings::source`]; the form cannot be understood or kept to; or the model has no tokenizer.
+    pub(super) fn compiled(&self, tokenizer: Option<&Tokenizer>) -> Result<Option<Arc<Grammar>>, Error> {
         let Some(source) = self.source()? else { return Ok(None) };
         let setting = source.name();
         let refuse = |words: String| Err(Error::Setting(Message::setting(setting).and(words)));

@@ -257,7 +257,7 @@ impl SamplingSettings {
                 ),
             });
         }
-        let grammar = self.guided.compiled(tokenizer, &sampling)?;
+        let grammar = self.guided.compiled(tokenizer)?;
         let settings = Self {
             temperature: Some(temperature),
             top_k: Some(top_k),
