@@ -10,10 +10,12 @@ package gguf cannot do, and a model of 1.1 B weights takes seconds. The vocabula
 tokens, the 256 bytes, and pieces of one to three letters.
 
 Types: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, and Q4_K_M, which is Q4_K with Q6_K where llama.cpp's mixture has it:
-the head, and attn_v and ffn_down of about half of the layers. Vectors are F32. Shapes are Llama's, and Qwen 2.5's of
+the head, and attn_v and ffn_down of about half of the layers; MXFP4 is that of experts, with Q8_0 around them. Vectors
+and routers are F32. Shapes are Llama's, and Qwen 2.5's of
 0.5 B: a vocabulary of 151,936, a head that is the embedding, biases of q, k and v. Mistral's, four layers of width
 1024, come with its window of 4096 and without: GGUF has no word for it, so they are Hugging Face folders, with matrices
-of floats. Needs gguf and numpy, in the versions of README.md. Left out: any other architecture.
+of floats. Networks of experts (64 of which a row goes through 8, and 8 of which it goes through 2) have 1.1 B weights in
+all; those called dense have the same around as many weights as a row of these goes through. Needs gguf and numpy, in the versions of README.md. Left out: any other architecture.
 """
 
 import argparse
@@ -24,18 +26,25 @@ import os
 import gguf
 import numpy as np
 
-# architecture, vocabulary, width, layers, heads, heads of keys and values, width inside the feed-forward half
+# architecture, vocabulary, width, layers, heads, heads of keys and values, width inside the feed-forward half, or of an
+# expert
 SHAPES = {
     "1b": ("llama", 32000, 2048, 22, 32, 4, 5632),
     "110m": ("llama", 32000, 768, 12, 12, 12, 2048),
     "tiny": ("llama", 32000, 256, 2, 4, 2, 768),
     "qwen-0.5b": ("qwen2", 151936, 896, 24, 14, 2, 4864),
+    "64x8": ("llama", 32000, 1024, 10, 16, 4, 512),
+    "64x8-dense": ("llama", 32000, 1024, 10, 16, 4, 8 * 512),
+    "8x2": ("llama", 32000, 1024, 11, 16, 4, 3840),
+    "8x2-dense": ("llama", 32000, 1024, 11, 16, 4, 2 * 3840),
     "mistral": ("mistral", 4096, 1024, 4, 16, 4, 2816),
     "mistral-window": ("mistral", 4096, 1024, 4, 16, 4, 2816),
 }
+# Experts of a layer, and how many of them a row goes through, in the shapes that have some.
+EXPERTS = {"64x8": (64, 8), "8x2": (8, 2)}
 # Rows see so many latest positions, in the shapes that have a window.
 WINDOWS = {"mistral-window": 4096}
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "Q4_K_M"]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "Q4_K_M", "MXFP4"]
 CONTEXT_LEN = 4096
 # Types of a folder's matrices, and the bytes of an element.
 FLOATS = {"F32": 4, "F16": 2, "BF16": 2}
@@ -88,7 +97,13 @@ def q6_k(rng, blocks, deviation):
     return np.hstack([quants, scales, halves(scale, blocks)])
 
 
-BLOCKS = {"Q8_0": (32, q8_0), "Q4_0": (32, q4_0), "Q4_K": (256, q4_k), "Q6_K": (256, q6_k)}
+def mxfp4(rng, blocks, deviation):
+    """32 elements: an exponent of two, then 32 times 4 bits, each a sign and one of 0, 1/2, 1, 3/2, 2, 3, 4, 6."""
+    exponent = 127 + round(float(np.log2(deviation / np.sqrt(np.mean(np.array([0, .5, 1, 1.5, 2, 3, 4, 6]) ** 2)))))
+    return np.hstack([np.full((blocks, 1), exponent, np.uint8), rng.integers(0, 256, (blocks, 16), np.uint8)])
+
+
+BLOCKS = {"MXFP4": (32, mxfp4), "Q8_0": (32, q8_0), "Q4_0": (32, q4_0), "Q4_K": (256, q4_k), "Q6_K": (256, q6_k)}
 
 
 def drawn(rng, kind, rows, columns):
@@ -112,13 +127,15 @@ def finer(layer, layers):
 
 def kind_of(name, asked, layer, layers):
     """The type of a matrix in a file of type `asked`."""
+    if asked == "MXFP4":
+        return "MXFP4" if "_exps" in name else "Q8_0"
     if asked != "Q4_K_M":
         return asked
     fine = name == "output.weight" or ("attn_v" in name or "ffn_down" in name) and finer(layer, layers)
     return "Q6_K" if fine else "Q4_K"
 
 
-def tensors(shape, asked):
+def tensors(shape, asked, experts=None):
     """Names, types and shapes of all tensors; vectors have a shape of one number and type F32."""
     architecture, vocabulary_len, width, layers, heads, kv_heads, ffn = shape
     keys = width // heads * kv_heads
@@ -131,6 +148,9 @@ def tensors(shape, asked):
         ("attn_output", (width, width)),
         ("ffn_gate", (ffn, width)), ("ffn_up", (ffn, width)), ("ffn_down", (width, ffn)),
     ]
+    if experts:
+        stacked = [(f"{name}_exps", (experts[0], *matrix)) for name, matrix in matrices[4:]]
+        matrices = matrices[:4] + [("ffn_gate_inp", (experts[0], width))] + stacked
     for layer in range(layers):
         for name in ["attn_norm", "ffn_norm"]:
             yield f"blk.{layer}.{name}.weight", "F32", (width,)
@@ -138,7 +158,8 @@ def tensors(shape, asked):
             for name, matrix in matrices[:3]:
                 yield f"blk.{layer}.{name}.bias", "F32", matrix[:1]
         for name, matrix in matrices:
-            yield f"blk.{layer}.{name}.weight", kind_of(name, asked, layer, layers), matrix
+            kind = "F32" if name == "ffn_gate_inp" else kind_of(name, asked, layer, layers)
+            yield f"blk.{layer}.{name}.weight", kind, matrix
 
 
 def vocabulary(len_):
@@ -153,7 +174,7 @@ def vocabulary(len_):
     return all + [(piece, -float(rank), kinds.NORMAL) for rank, piece in enumerate(pieces)]
 
 
-def write(path, shape, asked, seed):
+def write(path, shape, asked, experts, seed):
     """Writes the file, one tensor after another, so that it never lies in memory as a whole."""
     architecture, vocabulary_len, width, layers, heads, kv_heads, ffn = shape
     tokens, scores, kinds = zip(*vocabulary(vocabulary_len))
@@ -175,7 +196,10 @@ def write(path, shape, asked, seed):
     out.add_unk_token_id(0)
     out.add_bos_token_id(1)
     out.add_eos_token_id(2)
-    plan = list(tensors(shape, asked))
+    if experts:
+        out.add_expert_count(experts[0])
+        out.add_expert_used_count(experts[1])
+    plan = list(tensors(shape, asked, experts))
     for name, kind, dimensions in plan:
         number = gguf.GGMLQuantizationType[kind]
         elements, size = gguf.GGML_QUANT_SIZES[number]
@@ -186,8 +210,10 @@ def write(path, shape, asked, seed):
     out.write_ti_data_to_file()
     rng = np.random.default_rng(seed)
     for _, kind, dimensions in plan:
-        matrix = len(dimensions) == 2
-        out.write_tensor_data(drawn(rng, kind, *dimensions) if matrix else np.ones(dimensions, np.float32))
+        # The matrices of experts lie behind each other, as one of all their rows.
+        rows = int(np.prod(dimensions[:-1]))
+        matrix = len(dimensions) > 1
+        out.write_tensor_data(drawn(rng, kind, rows, dimensions[-1]) if matrix else np.ones(dimensions, np.float32))
     out.close()
 
 
@@ -260,7 +286,7 @@ def main():
         write_folder(given.out, shape, given.type, WINDOWS.get(given.shape), given.seed)
         size_of = os.path.join(given.out, "model.safetensors")
     else:
-        write(given.out, shape, given.type, given.seed)
+        write(given.out, shape, given.type, EXPERTS.get(given.shape), given.seed)
     print(f"{given.out}: {os.path.getsize(size_of) / 1e6:.0f} MB")
 
 
