@@ -93,6 +93,12 @@ CASES = {
         final_logit_softcapping=1.5, rope_parameters={
             LOCAL: rope("default"), FULL: rope("proportional", 1000000.0, partial_rotary_factor=0.25)}),
         {"embedding": 0.2}),
+    "gemma4-experts": ("Gemma4Text", dict(
+        APART, num_hidden_layers=3, intermediate_size=16, sliding_window=32, layer_types=[LOCAL, LOCAL, FULL],
+        global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0,
+        final_logit_softcapping=1.5, enable_moe_block=True, num_experts=6, top_k_experts=2, moe_intermediate_size=8,
+        rope_parameters={LOCAL: rope("default"), FULL: rope("proportional", 1000000.0, partial_rotary_factor=0.25)}),
+        {"embedding": 0.2}),
     # Phi.
     "phi": ("Phi", dict(BASE, partial_rotary_factor=0.5)),
     "phi-qk-norm": ("Phi", dict(GROUPED, partial_rotary_factor=0.5, qk_layernorm=True)),
@@ -249,6 +255,8 @@ def draw(model, embedding):
             noise = torch.randn_like(p)
             if isinstance(module, nn.Embedding):
                 p.copy_(noise * embedding)
+            elif is_router(module) and name.endswith("scale"):
+                p.copy_(1.0 + noise * 0.2)
             elif isinstance(module, nn.Linear) and name == "weight" or is_router(module) or p.dim() == 3:
                 p.copy_(noise * (1.6 / p.shape[-1] ** 0.5))
             elif type(module).__name__ == "Conv1D" and name == "weight":  # [inputs, outputs]

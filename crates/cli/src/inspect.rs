@@ -222,10 +222,11 @@ fn parameters(model: &Opened) -> String {
 }
 
 fn shown_experts(spec: &Spec, experts: &Experts) -> String {
-    let Experts { count, chosen, ffn_width, shared, .. } = experts;
+    let Experts { count, chosen, ffn_width, shared, beside_dense, .. } = experts;
     let layers = (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count();
     let shared = shared.map_or(String::new(), |shared| format!(", and one of {} for all", shared.ffn_width));
-    format!("{count} of width {ffn_width} in {layers} layers, of which a token chooses {chosen}{shared}")
+    let dense = if *beside_dense { ", beside a dense half" } else { "" };
+    format!("{count} of width {ffn_width} in {layers} layers, of which a token chooses {chosen}{shared}{dense}")
 }
 
 /// Names of all instruction sets that the machine has.

@@ -214,7 +214,11 @@ fn passes(model: &Opened, options: &Options) -> usize {
         let each = spec.width.saturating_add(experts.ffn_width).saturating_mul(2);
         each.saturating_mul(experts.chosen).saturating_add(experts.count).saturating_add(shared.saturating_mul(2))
     });
-    let inside = spec.ffn_width.saturating_mul(2).max(of_experts);
+    let dense = spec.ffn_width.saturating_mul(2);
+    let inside = match &spec.experts {
+        Some(experts) if experts.beside_dense => dense.saturating_add(of_experts),
+        _ => dense.max(of_experts),
+    };
     let row = spec.width.saturating_mul(8).saturating_add(inside);
     let rows = row.saturating_mul(options.rows_max.min(options.pages.saturating_mul(options.page_len)));
     rows.saturating_add(spec.vocabulary.saturating_mul(WANTED_ROWS)).saturating_mul(4)

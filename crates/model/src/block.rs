@@ -12,6 +12,7 @@ use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_kernels::rope::rotate;
 use foretoken_kernels::{Isa, LANES};
 
+use crate::both::BothBuffers;
 use crate::cache::Cache;
 use crate::experts::ExpertBuffers;
 use crate::linear::Linear;
@@ -27,8 +28,7 @@ pub(crate) struct Buffers {
     /// What the feed-forward half of a parallel block reads, if it is something else.
     second: Vec<f32>,
     attention: AttentionBuffers,
-    inner: InnerBuffers,
-    pub(crate) experts: ExpertBuffers,
+    pub(crate) feed: FeedBuffers,
     added: AddedBuffers,
 }
 
@@ -41,6 +41,14 @@ struct AttentionBuffers {
     raw: Vec<f32>,
     attended: Vec<f32>,
     scratch: Scratch,
+}
+
+/// Of the feed-forward half.
+#[derive(Default)]
+pub(crate) struct FeedBuffers {
+    pub(crate) inner: InnerBuffers,
+    pub(crate) experts: ExpertBuffers,
+    pub(crate) both: BothBuffers,
 }
 
 #[derive(Default)]
@@ -142,7 +150,7 @@ pub(crate) struct Block<'a> {
 }
 
 impl Block<'_> {
-    fn isa(&self) -> Isa {
+    pub(crate) fn isa(&self) -> Isa {
         self.products.compute.isa
     }
 
@@ -158,7 +166,7 @@ impl Block<'_> {
         buffers: &mut Buffers,
         x: &mut [f32],
     ) {
-        let Buffers { normed, second, attention, inner, experts, added } = buffers;
+        let Buffers { normed, second, attention, feed, added } = buffers;
         let [attention_norm, ffn_norm] = [layer.attention_norm.as_ref(), layer.ffn_norm.as_ref()];
         let attended = Half { output: &layer.attention_output, norm: layer.attention_post_norm.as_ref() };
         match self.spec.residual {
@@ -166,14 +174,14 @@ impl Block<'_> {
                 let read = normalized(self.isa(), self.spec, attention_norm, x, normed);
                 self.add(&attended, self.attend((number, layer), read, cache, attention), added, x);
                 let read = normalized(self.isa(), self.spec, ffn_norm, x, normed);
-                self.add_fed(layer, self.fed((number, layer), read, (inner, experts)), added, x);
+                self.add_fed(layer, self.fed((number, layer), [x, read], feed), added, x);
             }
             Residual::Parallel => {
                 let first = normalized(self.isa(), self.spec, attention_norm, x, normed);
                 let second =
                     if ffn_norm.is_some() { normalized(self.isa(), self.spec, ffn_norm, x, second) } else { first };
                 let heads = self.attend((number, layer), first, cache, attention);
-                let fed = self.fed((number, layer), second, (inner, experts));
+                let fed = self.fed((number, layer), [x, second], feed);
                 self.add(&attended, heads, added, x);
                 self.add_fed(layer, fed, added, x);
             }
@@ -181,13 +189,13 @@ impl Block<'_> {
                 self.add(&attended, self.attend((number, layer), x, cache, attention), added, x);
                 let sum = normalized(self.isa(), self.spec, attention_norm, x, normed).len();
                 x.copy_from_slice(&normed[..sum]);
-                self.add_fed(layer, self.fed((number, layer), x, (inner, experts)), added, x);
+                self.add_fed(layer, self.fed((number, layer), [x, x], feed), added, x);
                 let sum = normalized(self.isa(), self.spec, ffn_norm, x, normed).len();
                 x.copy_from_slice(&normed[..sum]);
             }
         }
         if let Some(reader) = &layer.input {
-            self.read_input((number, reader), inner, added, x);
+            self.read_input((number, reader), &mut feed.inner, added, x);
         }
         if layer.multiplier != 1.0 {
             x.iter_mut().for_each(|x| *x *= layer.multiplier);
@@ -210,17 +218,21 @@ impl Block<'_> {
         self.add(&Half { output: projection, norm: Some(norm) }, gated, added, x);
     }
 
-    /// What the feed-forward half of a layer makes of rows `read` `[rows, width]`.
+    /// What the feed-forward half of a layer makes of rows `[rows, width]`: the stream, and what the norm before the
+    /// half makes of it.
     fn fed<'b>(
         &self,
         (number, layer): (usize, &'b Layer<Linear>),
-        read: &[f32],
-        (inner, experts): (&'b mut InnerBuffers, &'b mut ExpertBuffers),
+        [stream, read]: [&[f32]; 2],
+        buffers: &'b mut FeedBuffers,
     ) -> Fed<'b> {
         match (&layer.feed, self.spec.experts_of(number)) {
-            (Feed::Dense(dense), _) => Fed::Inner(self.feed(dense, read, inner), &dense.down),
-            (Feed::Experts(all), Some(spec)) => Fed::Whole(self.ask_experts((spec, all), read, experts)),
-            (Feed::Experts(_), None) => unreachable!("experts in layer {number}"),
+            (Feed::Dense(dense), _) => Fed::Inner(self.feed(dense, read, &mut buffers.inner), &dense.down),
+            (Feed::Experts(all), Some(spec)) => {
+                Fed::Whole(self.ask_experts((spec, all), [read, read], &mut buffers.experts))
+            }
+            (Feed::Both(both), Some(spec)) => Fed::Whole(self.ask_both((spec, both), [stream, read], buffers)),
+            (Feed::Experts(_) | Feed::Both(_), None) => unreachable!("experts in layer {number}"),
         }
     }
 

@@ -379,7 +379,7 @@ impl Executor for Model {
         let standing = Standing { positions, sights: &sights, rotations: &rotations, inputs };
         let block = Block { products, spec, standing };
         let x = &mut pass.x[..pass.tokens.len() * spec.width];
-        buffers.experts.read = [0, 0];
+        buffers.feed.experts.read = [0, 0];
         for (number, layer) in layers.iter().enumerate() {
             block.run((number, layer), cache, buffers, x);
             for (hidden, out) in batch.hidden_layers.iter().zip(&mut outputs.hidden) {
@@ -394,7 +394,7 @@ impl Executor for Model {
             return Err(error);
         }
         let [body, head] = self.matrices;
-        let [experts, of_experts] = self.buffers.experts.read;
+        let [experts, of_experts] = self.buffers.feed.experts.read;
         let bytes = if self.pass.wanted.is_empty() { body } else { body + head };
         self.read = Reading { bytes: bytes + of_experts, experts };
         Ok(())

@@ -80,6 +80,14 @@ impl Chosen {
         }
     }
 
+    /// Multiplies the weights of each expert by a number of its own; none: they stay as they are.
+    fn scale(&mut self, scales: &[f32]) {
+        if !scales.is_empty() {
+            let of = |expert: &u32| scales[*expert as usize];
+            self.weights.iter_mut().zip(&self.experts).for_each(|(weight, expert)| *weight *= of(expert));
+        }
+    }
+
     /// The experts that some row chose, with how many did.
     fn groups(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let counts = self.starts.windows(2).map(|two| two[1] - two[0]);
@@ -95,18 +103,19 @@ fn take<'a>(left: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
 }
 
 impl Block<'_> {
-    /// What a layer's experts say of rows `read` `[rows, width]`: as many.
+    /// What a layer's experts say of rows `read` `[rows, width]`: as many. The router reads `scored`, mostly the same.
     pub(crate) fn ask_experts<'b>(
         &self,
         (layer, experts): (&spec::Experts, &Experts<Linear>),
-        read: &[f32],
+        [scored, read]: [&[f32]; 2],
         buffers: &'b mut ExpertBuffers,
     ) -> &'b [f32] {
         let (rows, width) = (self.rows(), self.spec.width);
         let ExpertBuffers { scores, chosen, gathered, gate, up, said, out, .. } = buffers;
         let scores = room(scores, rows * layer.count);
-        self.products.one(read, rows, width, experts.router.product(scores, false));
+        self.products.one(scored, rows, width, experts.router.product(scores, false));
         chosen.fill(scores, &experts.corrections, layer);
+        chosen.scale(&experts.scales);
         let all = chosen.rows.len();
         let gathered = room(gathered, all * width);
         for (row, out) in chosen.rows.iter().zip(gathered.chunks_exact_mut(width)) {

@@ -14,6 +14,7 @@
 pub mod backend;
 mod batch;
 mod block;
+mod both;
 mod cache;
 mod capacity;
 pub mod checkpoint;

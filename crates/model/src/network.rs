@@ -58,6 +58,24 @@ pub enum Feed<M> {
     Dense(Dense<M>),
     /// Each row goes through those that it chooses.
     Experts(Experts<M>),
+    /// Both, and what they say is added up.
+    Both(Box<Both<M>>),
+}
+
+/// A dense half and experts beside it: each reads the residual stream in its own way, and has a norm behind it.
+pub struct Both<M> {
+    /// It reads what the norm before the feed-forward half makes of the stream.
+    pub dense: Dense<M>,
+    /// Behind the dense half.
+    pub dense_post_norm: NormWeights,
+    /// The experts.
+    pub experts: Experts<M>,
+    /// Of the stream, for the router.
+    pub router_norm: NormWeights,
+    /// Of the stream, for the experts.
+    pub experts_norm: NormWeights,
+    /// Behind the experts.
+    pub experts_post_norm: NormWeights,
 }
 
 /// The experts of a layer.
@@ -66,6 +84,8 @@ pub struct Experts<M> {
     pub router: M,
     /// What is added to the score of each for the choice alone; empty: nothing.
     pub corrections: Vec<f32>,
+    /// What the weight of each is multiplied with, whoever chose it. Empty: it stays as it is.
+    pub scales: Vec<f32>,
     /// In order of their numbers.
     pub all: Vec<Dense<M>>,
     /// The one that all rows go through, and the `[1, width]` of its gate, if it has one.
@@ -226,18 +246,13 @@ impl Layer<Unpacked> {
             ffn_norm: self.ffn_norm,
             feed: match self.feed {
                 Feed::Dense(dense) => Feed::Dense(dense.pack(packing)?),
-                Feed::Experts(Experts { router, corrections, all, shared }) => Feed::Experts(Experts {
-                    router: router.pack(&packing.of_router())?,
-                    corrections,
-                    all: all.into_iter().map(|expert| expert.pack(packing)).collect::<Result<_, _>>()?,
-                    shared: match shared {
-                        None => None,
-                        Some((dense, gate)) => {
-                            let gate = gate.map(|gate| gate.pack(&packing.of_router())).transpose()?;
-                            Some((dense.pack(packing)?, gate))
-                        }
-                    },
-                }),
+                Feed::Experts(experts) => Feed::Experts(experts.pack(packing)?),
+                Feed::Both(both) => {
+                    let Both { dense, dense_post_norm, experts, router_norm, experts_norm, experts_post_norm } = *both;
+                    let (dense, experts) = (dense.pack(packing)?, experts.pack(packing)?);
+                    let both = Both { dense, dense_post_norm, experts, router_norm, experts_norm, experts_post_norm };
+                    Feed::Both(Box::new(both))
+                }
             },
             ffn_post_norm: self.ffn_post_norm,
             input: match self.input {
@@ -264,6 +279,25 @@ impl Dense<Unpacked> {
     }
 }
 
+impl Experts<Unpacked> {
+    fn pack(self, packing: &Packing<'_>) -> Result<Experts<Linear>, ModelError> {
+        let Self { router, corrections, scales, all, shared } = self;
+        Ok(Experts {
+            router: router.pack(&packing.of_router())?,
+            corrections,
+            scales,
+            all: all.into_iter().map(|expert| expert.pack(packing)).collect::<Result<_, _>>()?,
+            shared: match shared {
+                None => None,
+                Some((dense, gate)) => {
+                    let gate = gate.map(|gate| gate.pack(&packing.of_router())).transpose()?;
+                    Some((dense.pack(packing)?, gate))
+                }
+            },
+        })
+    }
+}
+
 impl<M> Dense<M> {
     /// Its matrices: the gate, if there is one, the one beside it, and the last.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
@@ -276,12 +310,18 @@ impl<M> Dense<M> {
 }
 
 impl<M> Feed<M> {
-    /// All matrices of the half.
-    fn matrices(&self) -> impl Iterator<Item = &M> {
-        let (dense, experts) = match self {
+    /// The dense half and the experts, of which it has at least one.
+    fn parts(&self) -> (Option<&Dense<M>>, Option<&Experts<M>>) {
+        match self {
             Feed::Dense(dense) => (Some(dense), None),
             Feed::Experts(experts) => (None, Some(experts)),
-        };
+            Feed::Both(both) => (Some(&both.dense), Some(&both.experts)),
+        }
+    }
+
+    /// All matrices of the half.
+    fn matrices(&self) -> impl Iterator<Item = &M> {
+        let (dense, experts) = self.parts();
         let of_experts = experts.into_iter().flat_map(|Experts { router, all, shared, .. }| {
             let shared = shared.iter().flat_map(|(dense, gate)| dense.matrices().chain(gate));
             [router].into_iter().chain(all.iter().flat_map(Dense::matrices)).chain(shared)
@@ -304,10 +344,7 @@ impl KeyValue<Unpacked> {
 impl Network<Linear> {
     /// The experts that rows choose from, of all layers.
     pub(crate) fn experts(&self) -> impl Iterator<Item = &Dense<Linear>> {
-        self.layers.iter().flat_map(|layer| match &layer.feed {
-            Feed::Dense(_) => &[][..],
-            Feed::Experts(experts) => &experts.all,
-        })
+        self.layers.iter().filter_map(|layer| layer.feed.parts().1).flat_map(|experts| &experts.all)
     }
 
     /// Every matrix that a pass may multiply with, in order; the head is the last.

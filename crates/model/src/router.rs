@@ -127,7 +127,7 @@ mod tests {
     use crate::spec;
 
     fn layer(count: usize, chosen: usize, router: spec::Router) -> Experts {
-        Experts { count, chosen, ffn_width: 1, router, shared: None, layers: vec![true] }
+        Experts { count, chosen, ffn_width: 1, router, shared: None, beside_dense: false, layers: vec![true] }
     }
 
     fn chosen(layer: &Experts, said: &[f32], corrections: &[f32]) -> (Vec<u32>, Vec<f32>) {

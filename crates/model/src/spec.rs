@@ -235,6 +235,8 @@ pub struct Experts {
     pub router: Router,
     /// The one that all rows go through beside those, if there is one.
     pub shared: Option<SharedExpert>,
+    /// Whether their layers have a dense half beside them, and each of the two norms of its own.
+    pub beside_dense: bool,
     /// Which layers have experts: layer i does as element i modulo the length says. The others are dense.
     pub layers: Vec<bool>,
 }

@@ -58,7 +58,7 @@ pub(super) fn of_json(config: &JsonConfig, fields: &Fields) -> Result<Experts, M
     };
     let router = if normalized { Router::SOFTMAX_OF_CHOSEN } else { Router::SOFTMAX };
     let ffn_width = field(fields.ffn_width, fields.ffn_width_default)?;
-    Ok(Experts { count: all, chosen, ffn_width, router, shared: None, layers: vec![true] })
+    Ok(Experts { count: all, chosen, ffn_width, router, shared: None, beside_dense: false, layers: vec![true] })
 }
 
 /// What DeepSeek's code and those that follow it add to the sum that they divide by.
@@ -159,7 +159,7 @@ impl Gguf<'_> {
         let layers = if layers.iter().all(|sparse| *sparse) { vec![true] } else { layers };
         let shared = shared.map(|ffn_width| SharedExpert { ffn_width, gated });
         let corrected = (0..spec.layers).any(|layer| self.has(&format!("blk.{layer}.exp_probs_b.bias")));
-        let mut experts = Experts { count: all, chosen, ffn_width, router, shared, layers };
+        let mut experts = Experts { count: all, chosen, ffn_width, router, shared, beside_dense: false, layers };
         experts.router = Router { corrected, ..self.router(spec, &experts)? };
         Ok(experts)
     }

@@ -1,23 +1,25 @@
-//! Gemma 4 (text, dense): Gemma 3 with two kinds of layers that differ in more than their window.
+//! Gemma 4 (text): Gemma 3 with two kinds of layers that differ in more than their window.
 //!
 //! Layers that see everything have wider heads, perhaps fewer of keys and values and none but the keys for values, and
 //! rotate only the first pairs of whole heads ("proportional"). Queries, keys and values are normalized, values without
 //! weights, and scores are not scaled; norms multiply by their weight as it is; each layer ends with a multiplier. In
 //! small models layers get inputs of their own beside the stream, and the last layers attend to the keys and values of
-//! earlier ones, with a feed-forward half that may be twice as wide. Left out: experts, images, sound.
+//! earlier ones, with a feed-forward half that may be twice as wide. One model has experts beside a dense half in every
+//! layer, each of the two with norms of its own. Left out: images, sound.
 
 use foretoken_kernels::rope::Pairing;
 
 use super::checks::{check_head_dim, check_heads, count};
+use super::experts::{self, Normalized};
 use super::gemma::{FIELDS, FOUR_NORMS, FOUR_NORMS_OF_GGUF, OF_GGUF, cap, embedding_multiplier, pattern};
 use super::gguf::{Gguf, NormKind};
-use super::layout::{Layout, Pieces};
+use super::layout::{EACH, ExpertNames, Layout, Pieces, Stored};
 use super::write::Writing;
 use super::{Family, Plan, gemma, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::collected::tensor;
 use crate::error::ModelError;
-use crate::spec::{Heads, LayerAttention, LayerInputs, Positions, Rotation, Scaling, SharedKv, Spec};
+use crate::spec::{Experts, Heads, LayerAttention, LayerInputs, Positions, Rotation, Router, Scaling, SharedKv, Spec};
 
 pub(super) const FAMILIES: &[Family] =
     &[Family::new(Some(("gemma4_text", of_json)), Some(("gemma4", of_gguf))).written("gemma4", keys)];
@@ -27,14 +29,22 @@ const LAYOUT: Layout = Layout {
     piece_norms: Pieces::EveryHead(["self_attn.q_norm", "self_attn.k_norm"]),
     value_norm: true,
     multiplier: Some("layer_scalar"),
+    experts: EXPERTS,
     ..FOUR_NORMS
 };
+
+/// As published, and a matrix each, as programs that quantize checkpoints write them.
+const EXPERTS: &[ExpertNames] = &[
+    ExpertNames { stored: Stored::Fused(["experts.gate_up_proj", "experts.down_proj"]), ..ROUTED },
+    ExpertNames { stored: Stored::Each("experts", ["gate_proj", "up_proj", "down_proj"]), ..ROUTED },
+];
+
+const ROUTED: ExpertNames = ExpertNames { router: "router.proj", ..EACH };
 
 const LAYOUT_OF_GGUF: Layout =
     Layout { piece_norms: Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]), value_norm: true, ..FOUR_NORMS_OF_GGUF };
 
 fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
-    json::refuse_true(config, &["enable_moe_block"])?;
     // What images see of one another does not matter to text.
     const BOTH_WAYS: &str = "use_bidirectional_attention";
     if let Some(found) = config.optional_str(BOTH_WAYS)?.filter(|found| *found != "vision") {
@@ -67,9 +77,29 @@ fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     let ffn_width = if double { 2 * spec.ffn_width } else { spec.ffn_width };
     share(&mut spec, shared, ffn_width).map_err(refuse)?;
     spec.layer_inputs = layer_inputs(config, spec.vocabulary)?;
+    spec.experts = experts_of_json(config)?;
     let bias = json::bias(config, "attention_bias", false)?;
     Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, ..LAYOUT } })
 }
+
+/// The experts beside the dense halves, if there are any.
+fn experts_of_json(config: &JsonConfig) -> Result<Option<Experts>, ModelError> {
+    if !config.optional_bool("enable_moe_block")?.unwrap_or(false) {
+        return Ok(None);
+    }
+    // None of them has a default.
+    for field in [FIELDS_OF_EXPERTS.count[0], FIELDS_OF_EXPERTS.chosen, FIELDS_OF_EXPERTS.ffn_width] {
+        config.usize(field)?;
+    }
+    Ok(Some(Experts { beside_dense: true, ..experts::of_json(config, &FIELDS_OF_EXPERTS)? }))
+}
+
+const FIELDS_OF_EXPERTS: experts::Fields = experts::Fields {
+    count: &["num_experts"],
+    chosen: "top_k_experts",
+    normalized: Normalized::Always,
+    ..experts::HUGGING
+};
 
 /// Which layers see everything: those that `layer_types` names or every sixth, and always the last.
 fn full_layers(config: &JsonConfig, layers: usize) -> Result<Vec<bool>, ModelError> {
@@ -235,6 +265,9 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     let inputs = inputs.map(|width| (width, (width as f32).sqrt()));
     let vocabulary = spec.vocabulary;
     spec.layer_inputs = inputs.map(|(width, multiplier)| LayerInputs { width, vocabulary, multiplier });
+    if gguf.optional_count(&spec, "expert_count")?.is_some() {
+        spec.experts = Some(Experts { beside_dense: true, ..gguf.experts(&spec, Router::SOFTMAX_OF_CHOSEN)? });
+    }
     let multiplier = Some("layer_output_scale.weight").filter(|name| gguf.has(&format!("blk.0.{name}")));
     Ok(Plan { spec, layout: Layout { multiplier, ..LAYOUT_OF_GGUF } })
 }
@@ -298,6 +331,9 @@ const STILL: f32 = 1e30;
 
 /// What is said of heads and rotations is of layers that see everything; of the others it has keys of its own.
 fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    if file.spec.experts.is_some() {
+        return Err(file.config.refuse("enable_moe_block", "false (networks of experts are not written)", "true"));
+    }
     gemma::keys(file)?;
     inputs(file)?;
     let spec = file.spec.clone();

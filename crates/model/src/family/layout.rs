@@ -6,16 +6,18 @@
 //! not read; fused ones are cut by stretches of their rows. Left out: what the network computes (`Spec`).
 
 mod experts;
+mod feed;
 mod write;
 
 use std::ops::Range;
 
 pub(super) use self::experts::{EACH, ExpertNames, IN_MEMORY, Stored};
+use self::feed::BothNames;
 use super::tensors::{Bias, Tensors};
 use crate::error::ModelError;
 use crate::linear::Unpacked;
-use crate::network::{Dense, Feed, Inner, InputReader, InputSource, KeyValue, Layer, Network, NormWeights, PieceNorms};
-use crate::spec::{Activation, FeedForward, Heads, Norm, Spec};
+use crate::network::{InputReader, InputSource, KeyValue, Layer, Network, NormWeights, PieceNorms};
+use crate::spec::{FeedForward, Heads, Norm, Spec};
 
 /// Names of tensors, without `.weight`, and how they are written.
 #[derive(Clone)]
@@ -41,8 +43,10 @@ pub struct Layout {
     pub(super) ffn_norm: Option<&'static str>,
     pub(super) up: Up,
     pub(super) down: &'static str,
-    /// Of layers with experts, in place of the two before: the first of these that a layer has.
+    /// Of layers with experts, mostly in place of the two before: the first of these that a layer has.
     pub(super) experts: &'static [ExpertNames],
+    /// Of experts beside a dense half.
+    pub(super) both: BothNames,
     pub(super) ffn_post_norm: Option<&'static str>,
     /// Of the inputs that layers get of their own: the table, the projection and its norm.
     pub(super) inputs: [&'static str; 3],
@@ -128,6 +132,7 @@ pub(super) const HUGGING: Layout = Layout {
     up: Up::Gated(["mlp.gate_proj", "mlp.up_proj"]),
     down: "mlp.down_proj",
     experts: experts::HUGGING,
+    both: feed::HUGGING,
     ffn_post_norm: None,
     inputs: ["embed_tokens_per_layer", "per_layer_model_projection", "per_layer_projection_norm"],
     input: ["per_layer_input_gate", "per_layer_projection", "post_per_layer_input_norm"],
@@ -156,6 +161,7 @@ pub(super) const GGUF: Layout = Layout {
     up: Up::Gated(["ffn_gate", "ffn_up"]),
     down: "ffn_down",
     experts: experts::GGUF,
+    both: feed::GGUF,
     inputs: ["per_layer_token_embd", "per_layer_model_proj", "per_layer_proj_norm"],
     input: ["inp_gate", "proj", "post_norm"],
     output_norm: Some("output_norm"),
@@ -275,7 +281,7 @@ impl Reader<'_> {
     /// Layer `number`, whose names begin with `at`.
     fn layer(&self, number: usize, at: &str) -> Result<Layer<Unpacked>, ModelError> {
         let Self { layout, spec, .. } = *self;
-        let (width, ffn_width, heads) = (spec.width, spec.ffn_width_of(number), spec.kv_heads_of(number));
+        let (width, heads) = (spec.width, spec.kv_heads_of(number));
         let norm = |name: Option<&'static str>| name.map(|name| self.norm(&format!("{at}{name}"), width)).transpose();
         let attention_norm = norm(layout.attention_norm)?;
         let (query, key_value) = self.qkv(number, at)?;
@@ -288,14 +294,7 @@ impl Reader<'_> {
             attention_output: self.linear(at, layout.attention_output, [attended, width], layout.output_bias)?,
             attention_post_norm: norm(layout.attention_post_norm)?,
             ffn_norm: norm(layout.ffn_norm)?,
-            feed: match spec.experts_of(number) {
-                Some(experts) => Feed::Experts(self.experts(at, experts)?),
-                None => {
-                    let inner = self.inner(at, ffn_width)?;
-                    let down = self.linear(at, layout.down, [ffn_width, width], layout.ffn_bias)?;
-                    Feed::Dense(Dense { inner, down })
-                }
-            },
+            feed: self.feed(number, at)?,
             ffn_post_norm: norm(layout.ffn_post_norm)?,
             input: self.input(at)?,
             multiplier: match layout.multiplier {
@@ -373,26 +372,6 @@ impl Reader<'_> {
             projection: self.linear(at, projection, [inputs.width, width], Bias::None)?,
             norm: self.norm(&format!("{at}{norm}"), width)?,
         }))
-    }
-
-    fn inner(&self, at: &str, ffn_width: usize) -> Result<Inner<Unpacked>, ModelError> {
-        let Spec { width, feed_forward, .. } = *self.spec;
-        let bias = self.layout.ffn_bias;
-        let matrix = |name: &str, outputs: usize| self.linear(at, name, [width, outputs], bias);
-        let gated = |gate: Unpacked, up: Unpacked, activation: Activation| Inner::Gated { activation, gate, up };
-        match (self.layout.up, feed_forward) {
-            (Up::Plain(name), FeedForward::Plain(activation)) => {
-                Ok(Inner::Plain { activation, up: matrix(name, ffn_width)? })
-            }
-            (Up::Gated([gate, up]), FeedForward::Gated(activation)) => {
-                Ok(gated(matrix(gate, ffn_width)?, matrix(up, ffn_width)?, activation))
-            }
-            (Up::Fused(name), FeedForward::Gated(activation)) => {
-                let both = matrix(name, 2 * ffn_width)?;
-                Ok(gated(both.outputs(0..ffn_width), both.outputs(ffn_width..2 * ffn_width), activation))
-            }
-            _ => unreachable!("{}: the layout and the feed-forward half contradict each other", self.spec.family),
-        }
     }
 
     /// Weight and bias of a normalization.

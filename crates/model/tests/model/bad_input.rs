@@ -284,7 +284,6 @@ fn what_a_family_does_not_do_is_refused_by_its_field() {
         ("qwen2", json!({"rope_parameters": {"rope_type": "mrope"}}), &["rope_type", "mrope"]),
         ("gemma2", json!({"use_bidirectional_attention": true}), &["use_bidirectional_attention", "false"]),
         ("gemma2", json!({"attn_logit_softcapping": -1.0}), &["attn_logit_softcapping", "above 0"]),
-        ("gemma4", json!({"enable_moe_block": true}), &["enable_moe_block", "false", "true"]),
         ("gemma4", json!({"use_bidirectional_attention": "all"}), &["use_bidirectional_attention", "vision", "all"]),
         ("gemma4", json!({"num_kv_shared_layers": 1}), &["num_kv_shared_layers", "a layer of each kind", "found 1"]),
         ("gemma4", json!({"num_kv_shared_layers": 3}), &["num_kv_shared_layers", "fewer than", "found 3"]),

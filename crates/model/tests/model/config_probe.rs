@@ -250,7 +250,7 @@ fn check(spec: &Spec) {
 
 /// What experts must be, so that every row finds as many as it chooses.
 fn check_experts(experts: &Experts) {
-    let Experts { count, chosen, ffn_width, router, shared, layers } = experts;
+    let Experts { count, chosen, ffn_width, router, shared, beside_dense: _, layers } = experts;
     for number in [*count, *ffn_width, shared.map_or(1, |shared| shared.ffn_width)] {
         assert!((1..=FIELD_MAX).contains(&number), "{number} in {experts:?}");
     }

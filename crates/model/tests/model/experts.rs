@@ -295,6 +295,14 @@ fn experts_that_contradict_the_configuration() {
         &["shared_expert.gate_proj.weight", "[25, 32]"],
     );
     refused("olmoe", json!({"clip_qkv": 8.0}), &[FILE, "clip_qkv", "null", "found 8"]);
+    let gemma4 = |changes: Value, parts: &[&str]| refused("gemma4-experts", changes, parts);
+    gemma4(json!({"num_experts": null}), &[FILE, "num_experts", "a whole number", "nothing"]);
+    gemma4(json!({"moe_intermediate_size": null}), &[FILE, "moe_intermediate_size", "a whole number", "nothing"]);
+    gemma4(json!({"top_k_experts": 7}), &[FILE, "top_k_experts", "at most num_experts, 6", "found 7"]);
+    gemma4(json!({"num_experts": 5}), &["test/model.safetensors", "layers.0.", "[6, ", "[5, "]);
+    gemma4(json!({"moe_intermediate_size": 4}), &["experts.gate_up_proj", "[6, 8, 24]", "[6, 16, 24]"]);
+    // Without its experts it would be another network.
+    gemma4(json!({"enable_moe_block": false}), &["test/model.safetensors", "model.layers.0.experts.down_proj"]);
     let router = |tensors: &mut Tensors| {
         let tensor = tensors.get_mut("model.layers.1.mlp.gate.weight").unwrap();
         tensor.shape = vec![32, 8];

@@ -10,7 +10,7 @@ use crate::files::{Form, Gguf, Tensors, Wide, config, read};
 use crate::fixture;
 use crate::forms::{said_by, said_by_gguf};
 
-const GOLDENS: [&str; 2] = ["gemma4", "gemma4-per-layer"];
+const GOLDENS: [&str; 3] = ["gemma4", "gemma4-per-layer", "gemma4-experts"];
 
 /// What the converter writes for a golden network.
 struct Written {
@@ -73,6 +73,15 @@ impl Written {
             .u32("gemma4.rope.dimension_count", head_dim_full)
             .u32("gemma4.rope.dimension_count_swa", head_dim)
             .tensor("rope_freqs.weight", &Wide { shape: vec![divisors.len()], elements: divisors }, Form::F32);
+        for (key, field) in [
+            ("expert_count", "num_experts"),
+            ("expert_used_count", "top_k_experts"),
+            ("expert_feed_forward_length", "moe_intermediate_size"),
+        ] {
+            if let Some(number) = self.config[field].as_u64() {
+                gguf = gguf.u32(&format!("gemma4.{key}"), number as usize);
+            }
+        }
         for (name, tensor) in &self.tensors {
             gguf = gguf.tensor(&gguf_name(name), tensor, Form::F32);
         }
@@ -81,7 +90,13 @@ impl Written {
 }
 
 fn gguf_name(name: &str) -> String {
-    const PARTS: [(&str, &str); 23] = [
+    const PARTS: [(&str, &str); 29] = [
+        ("experts.gate_up_proj", "ffn_gate_up_exps.weight"),
+        ("experts.down_proj", "ffn_down_exps.weight"),
+        ("router.proj", "ffn_gate_inp"),
+        ("router.scale", "ffn_gate_inp.scale"),
+        ("router.per_expert_scale", "ffn_down_exps.scale"),
+        ("pre_feedforward_layernorm_2", "pre_ffw_norm_2"),
         ("model.", ""),
         ("layers.", "blk."),
         ("embed_tokens_per_layer", "per_layer_token_embd"),
@@ -117,6 +132,25 @@ fn gguf_says_what_the_hugging_face_form_says() {
         let expected = said_by(&written.config, &written.tensors);
         assert!(said_by_gguf(&written.gguf()) == expected, "{name}");
     }
+}
+
+/// Files may have the gates of all experts in one tensor and what they multiply in another.
+#[test]
+fn experts_of_gguf_are_fused_or_not() {
+    let mut written = Written::golden("gemma4-experts");
+    let expected = said_by_gguf(&written.gguf());
+    for layer in 0..written.layers {
+        let at = |name: &str| format!("model.layers.{layer}.{name}");
+        let fused = written.tensors.remove(&at("experts.gate_up_proj")).unwrap();
+        let shape = vec![fused.shape[0], fused.shape[1] / 2, fused.shape[2]];
+        let halves = fused.elements.chunks_exact(shape[1] * shape[2]);
+        for (half, name) in ["ffn_gate_exps", "ffn_up_exps"].into_iter().enumerate() {
+            let elements = halves.clone().skip(half).step_by(2).flatten().copied().collect();
+            let tensor = Wide { shape: shape.clone(), elements };
+            written.tensors.insert(at(&format!("{name}.weight")), tensor);
+        }
+    }
+    assert!(said_by_gguf(&written.gguf()) == expected);
 }
 
 /// The second half of the layers has no keys and values.
@@ -177,6 +211,17 @@ fn gguf_files_whose_layers_contradict_one_another() {
     refused(without("model.layers.1.layer_scalar"), &["blk.1.layer_output_scale.weight"]);
     refused(without("model.layers.0.self_attn.k_proj.weight"), &["blk.0.attn_k.weight"]);
     refused(without("model.embed_tokens_per_layer.weight"), &["per_layer_token_embd.weight"]);
+    let experts = |change: fn(&mut Written)| {
+        let mut golden = Written::golden("gemma4-experts");
+        change(&mut golden);
+        golden
+    };
+    let chosen = experts(|golden| golden.config["top_k_experts"] = json!(7));
+    refused(chosen, &["gemma4.expert_used_count", "at most gemma4.expert_count, 6", "7"]);
+    let none = experts(|golden| golden.config["num_experts"] = json!(null));
+    refused(none, &["ffn_down_exps", "expected none of this name"]);
+    let scales = experts(|golden| drop(golden.tensors.remove("model.layers.1.router.scale")));
+    refused(scales, &["blk.1.ffn_gate_inp.scale"]);
 }
 
 /// What published configurations say in fields of their own, and what they leave to the class.

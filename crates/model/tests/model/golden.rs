@@ -19,7 +19,7 @@ pub(crate) const GOLDENS: [&[&str]; 17] = [
     &["llama3-rope", "linear-rope", "yarn-rope", "dynamic-rope-below", "dynamic-rope-above", "longrope"],
     &["qwen2", "qwen2-yarn", "qwen2-window", "qwen3"],
     &["mistral", "mistral-nemo", "ministral", "ministral3"],
-    &["gemma", "gemma2", "gemma3", "gemma4", "gemma4-per-layer"],
+    &["gemma", "gemma2", "gemma3", "gemma4", "gemma4-per-layer", "gemma4-experts"],
     &["phi3", "phi3-long-below", "phi3-long-above", "phi4-mini", "phi", "phi-qk-norm"],
     &["gpt_neox", "gpt_neox-sequential", "gptj", "codegen"],
     &["gpt_bigcode", "gpt_bigcode-multi-head", "starcoder2", "starcoder2-window"],
@@ -158,7 +158,7 @@ fn goldens_of_a_given_folder() {
 
 /// Golden networks of which a GGUF file says all. Of the others files lack a window, the pattern of layers, the scale
 /// of scores, a scaling of rotations, or the width of the feed-forward half.
-const SAID_BY_GGUF: [&str; 46] = [
+const SAID_BY_GGUF: [&str; 47] = [
     "llama",
     "llama-tied",
     "llama-biased",
@@ -175,6 +175,7 @@ const SAID_BY_GGUF: [&str; 46] = [
     "gemma",
     "gemma4",
     "gemma4-per-layer",
+    "gemma4-experts",
     "phi3-long-below",
     "phi3-long-above",
     "phi4-mini",

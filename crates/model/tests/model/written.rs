@@ -107,7 +107,7 @@ fn bound(name: &str) -> f32 {
 }
 
 /// Golden networks that files cannot say, by the field that is refused, and changes with which they can.
-const REFUSED: [(&str, &str, Option<&str>); 23] = [
+const REFUSED: [(&str, &str, Option<&str>); 24] = [
     ("gemma2", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
     ("gemma3", "query_pre_attn_scalar", Some(r#"{"query_pre_attn_scalar": 8}"#)),
     ("phi-qk-norm", "qk_layernorm", Some(r#"{"qk_layernorm": false}"#)),
@@ -121,6 +121,7 @@ const REFUSED: [(&str, &str, Option<&str>); 23] = [
     ("ernie4_5-bias", "use_bias", None),
     ("seed_oss-bias", "attention_out_bias", None),
     ("hunyuan_v1_dense-bias", "attention_bias", None),
+    ("gemma4-experts", "enable_moe_block", None),
     ("mixtral", "model_type", None),
     ("qwen2_moe", "model_type", None),
     ("qwen3_moe", "model_type", None),

@@ -96,6 +96,7 @@ impl Reader<'_> {
                 true => tensors.finite(&format!("{at}{}", names.corrections), experts.count)?,
                 false => Vec::new(),
             },
+            scales: Vec::new(),
             all,
             shared,
         })
