@@ -263,6 +263,7 @@ impl Unpacked {
         let own = if packing.share.is_whole() { self } else { self.outputs(packing.share.of(all)) };
         let Self { ref name, inputs, outputs, .. } = own;
         let whole = own.source.storage(packing.pool)?;
+        let whole = if packing.as_floats { whole.into_floats() } else { whole };
         if let (Some(wanted), Some(format)) = (packing.wanted, whole.format()) {
             return Err(ModelError::Setting {
                 place: format!("{}: {name}", packing.file),
@@ -315,18 +316,21 @@ pub(crate) struct Packing<'a> {
     wanted: Option<WeightType>,
     /// The type that it means for this matrix.
     used: Option<WeightType>,
+    /// Whether blocks are multiplied as floats.
+    as_floats: bool,
     /// The part of the outputs that is packed.
     share: Share,
 }
 
 impl<'a> Packing<'a> {
     pub(crate) fn new(pool: &'a Pool, file: &'a str, wanted: Option<WeightType>, share: Share) -> Self {
-        Self { pool, file, wanted, used: wanted, share }
+        Self { pool, file, wanted, used: wanted, as_floats: false, share }
     }
 
-    /// The same for what decides which experts rows go through, which stays as the file has it.
+    /// The same for what decides which experts rows go through: the weights of the file, as floats. Products with
+    /// blocks would round what the router reads, and so choose others.
     pub(crate) fn of_router(self) -> Self {
-        Self { wanted: None, used: None, ..self }
+        Self { wanted: None, used: None, as_floats: true, ..self }
     }
 
     /// The same for the head.

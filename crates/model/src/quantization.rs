@@ -1,10 +1,11 @@
 //! What `quantization_config` of a Hugging Face checkpoint says: how its quantized matrices are packed.
 //!
-//! Three programs write such checkpoints: GPTQ (AutoGPTQ, GPTQModel), AWQ (AutoAWQ) and compressed-tensors
-//! (llm-compressor). Every field that changes what a weight is, is read or refused by name. Which layers are quantized
-//! is seen by their tensors, not by lists of names: a layer that was left alone has a `weight` of floats. Left out:
-//! other numbers of bits than 4, the order of activations (act-order), FP8 in blocks, and rounding of activations,
-//! which a checkpoint may ask for and which changes no weight.
+//! Such checkpoints are written by GPTQ (AutoGPTQ, GPTQModel), AWQ (AutoAWQ) and compressed-tensors (llm-compressor),
+//! and many are published in FP8 with a scale for each block of a matrix (`fp8`). Every field that changes what a
+//! weight is, is read or refused by name. Which layers are quantized is seen by their tensors, not by lists of names: a
+//! layer that was left alone has a `weight` of floats. Left out: other numbers of bits than 4, the order of activations
+//! (act-order), experts that are stacked in one tensor, and rounding of activations, which a checkpoint may ask for and
+//! which changes no weight.
 
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
@@ -19,8 +20,13 @@ pub(crate) enum Quantization {
         /// Inputs that share a scale and a zero point; none: all of an output.
         group: Option<usize>,
     },
-    /// Floats of 8 bits (`float8_e4m3fn`) and a scale a tensor or an output.
-    Float8,
+    /// Floats of 8 bits (`float8_e4m3fn`) and scales that they are multiplied with.
+    Float8 {
+        /// What the tensor of the scales is called, behind the matrix's name.
+        scales: &'static str,
+        /// Outputs and inputs of a block that shares a scale; none: a scale a tensor or an output.
+        block: Option<[usize; 2]>,
+    },
 }
 
 /// How integers lie in words of 32 bits, 8 in each, the first in the lowest bits unless said.
@@ -51,9 +57,10 @@ pub(crate) fn of(config: &JsonConfig) -> Result<Option<Quantization>, ModelError
         Some("gptq") => gptq(&fields)?,
         Some("awq") => awq(&fields)?,
         Some("compressed-tensors") => compressed(&fields)?,
+        Some("fp8") => fp8(&fields)?,
         other => {
             let found = other.map_or("nothing".to_string(), |other| format!("{other:?}"));
-            return Err(fields.refuse(METHOD, "gptq, awq or compressed-tensors", found));
+            return Err(fields.refuse(METHOD, "gptq, awq, fp8 or compressed-tensors", found));
         }
     };
     Ok(Some(of))
@@ -107,7 +114,12 @@ fn group(fields: &JsonConfig, names: &[&str]) -> Result<Option<usize>, ModelErro
 fn gptq(fields: &JsonConfig) -> Result<Quantization, ModelError> {
     refuse_bits(fields, &["bits"])?;
     // Rows in the order of their activations: which group an input belongs to is then written in `g_idx`.
-    refuse_any(fields, &["desc_act", "act_group_aware", "is_marlin_format", "dynamic"])?;
+    refuse_any(fields, &["desc_act", "act_group_aware", "is_marlin_format"])?;
+    // Names of layers that differ: those that were left alone (`-:`) have floats, and no others are done.
+    let are_left_alone = |all: JsonConfig| all.fields().all(|name| name.starts_with("-:"));
+    if !fields.optional_object("dynamic").is_ok_and(|all| all.is_some_and(are_left_alone)) {
+        refuse_any(fields, &["dynamic"])?;
+    }
     only(fields, "pack_dtype", "int32", fields.optional_str("pack_dtype")?)?;
     let mut minus_one = true;
     for name in ["checkpoint_format", "format"] {
@@ -118,6 +130,28 @@ fn gptq(fields: &JsonConfig) -> Result<Quantization, ModelError> {
         }
     }
     Ok(Quantization::Int4 { packing: Packing::Gptq { minus_one }, group: group(fields, &["group_size"])? })
+}
+
+/// Floats of 8 bits with a scale a block, or one of the whole matrix.
+fn fp8(fields: &JsonConfig) -> Result<Quantization, ModelError> {
+    only(fields, "activation_scheme", "dynamic", fields.optional_str("activation_scheme")?)?;
+    only(fields, "fmt", "e4m3", fields.optional_str("fmt")?)?;
+    only(fields, "expert_dtype", "fp8", fields.optional_str("expert_dtype")?)?;
+    refuse_any(fields, &["modules_to_convert"])?;
+    const SIZE: &str = "weight_block_size";
+    let block = if fields.names(SIZE) { block(fields, SIZE)? } else { Some([128, 128]) };
+    Ok(Quantization::Float8 { scales: "weight_scale_inv", block })
+}
+
+/// Outputs and inputs of a block.
+fn block(fields: &JsonConfig, name: &str) -> Result<Option<[usize; 2]>, ModelError> {
+    let Some(sizes) = fields.optional_usizes(name)? else { return Ok(None) };
+    match sizes[..] {
+        [outputs, inputs] if [outputs, inputs].iter().all(|size| (1..=65536).contains(size)) => {
+            Ok(Some([outputs, inputs]))
+        }
+        _ => Err(fields.refuse(name, "two numbers from 1 to 65536", format!("{sizes:?}"))),
+    }
 }
 
 fn awq(fields: &JsonConfig) -> Result<Quantization, ModelError> {
@@ -188,18 +222,24 @@ fn float8(scheme: &JsonConfig, weights: &JsonConfig) -> Result<Quantization, Mod
     }
     only(weights, "type", "float", weights.optional_str("type")?)?;
     only(weights, "symmetric", true, weights.optional_bool("symmetric")?)?;
-    refuse_any(weights, &["dynamic", "block_structure", "actorder"])?;
-    match weights.optional_str("strategy")? {
-        Some("tensor" | "channel") => {}
-        other => {
-            return Err(weights.refuse("strategy", "tensor or channel", format!("{:?}", other.unwrap_or("nothing"))));
+    refuse_any(weights, &["dynamic", "actorder"])?;
+    const BLOCK: &str = "block_structure";
+    let block = match weights.optional_str("strategy")? {
+        Some("tensor" | "channel") => refuse_any(weights, &[BLOCK]).map(|()| None)?,
+        Some("block") => {
+            let missing = || weights.refuse(BLOCK, "two numbers from 1 to 65536", "nothing");
+            Some(block(weights, BLOCK)?.ok_or_else(missing)?)
         }
-    }
+        other => {
+            let found = format!("{:?}", other.unwrap_or("nothing"));
+            return Err(weights.refuse("strategy", "tensor, channel or block", found));
+        }
+    };
     if let Some(inputs) = scheme.optional_object("input_activations")? {
         // A scale that is given cuts off what lies above it, which is part of the network.
         if inputs.optional_bool("dynamic")? != Some(true) {
             return Err(inputs.refuse("dynamic", "true", "false"));
         }
     }
-    Ok(Quantization::Float8)
+    Ok(Quantization::Float8 { scales: "weight_scale", block })
 }

@@ -32,14 +32,18 @@ pub(crate) struct Quantized {
     inputs: usize,
     outputs: usize,
     values: Values,
-    /// `[groups, outputs]`, of compressed-tensors `[outputs, groups]`; of FP8 one, or one an output.
+    /// `[groups, outputs]`, of compressed-tensors `[outputs, groups]`; of FP8 one, one an output, or one a block.
     scales: Tensor,
 }
 
 #[derive(Clone)]
 enum Values {
     Int4(Box<Int4>),
-    Float8(Tensor),
+    Float8 {
+        weight: Tensor,
+        /// Outputs and inputs that share a scale.
+        block: [usize; 2],
+    },
 }
 
 #[derive(Clone)]
@@ -110,7 +114,7 @@ const WORDS: [&str; 1] = ["I32"];
 
 /// What the tensors of a quantized matrix are called, behind its name. Where all zero points are 8 they may be stored
 /// all the same.
-pub(crate) const PARTS: [&str; 10] = [
+pub(crate) const PARTS: [&str; 11] = [
     "weight",
     "qweight",
     "qzeros",
@@ -118,6 +122,7 @@ pub(crate) const PARTS: [&str; 10] = [
     "g_idx",
     "weight_packed",
     "weight_scale",
+    "weight_scale_inv",
     "weight_zero_point",
     "weight_shape",
     "weight_g_idx",
@@ -128,7 +133,7 @@ pub(crate) fn weights_per_element(tensor: &str) -> usize {
     match tensor.rsplit('.').next() {
         Some("qweight" | "weight_packed") => 8,
         Some("qzeros" | "scales" | "g_idx") => 0,
-        Some("weight_scale" | "weight_zero_point" | "weight_shape" | "weight_g_idx") => 0,
+        Some("weight_scale" | "weight_scale_inv" | "weight_zero_point" | "weight_shape" | "weight_g_idx") => 0,
         _ => 1,
     }
 }
@@ -152,10 +157,16 @@ impl Quantized {
         let finder = Finder { weights, name };
         let float8 = weights.get(&format!("{name}.weight")).map(|weight| weight.dtype.name() == "F8_E4M3");
         let (values, scales) = match (how, float8) {
-            (Quantization::Float8, Some(true)) => {
-                let scales: [&[usize]; 4] = [&[1], &[], &[outputs, 1], &[outputs]];
+            (Quantization::Float8 { scales, block }, Some(true)) => {
                 let weight = finder.find("weight", &["F8_E4M3"], &[&[outputs, inputs]])?;
-                (Values::Float8(weight), finder.find("weight_scale", &FLOATS, &scales)?)
+                let of_blocks = block.map(|size| [outputs.div_ceil(size[0]), inputs.div_ceil(size[1])]);
+                let scales = match &of_blocks {
+                    Some(shape) => finder.find(scales, &FLOATS, &[shape])?,
+                    None => finder.find(scales, &FLOATS, &[&[1], &[], &[outputs, 1], &[outputs]])?,
+                };
+                let one = scales.shape.iter().product::<usize>() == 1;
+                let block = block.unwrap_or([if one { outputs } else { 1 }, inputs]);
+                (Values::Float8 { weight, block }, scales)
             }
             (Quantization::Int4 { packing, group }, None) => {
                 let group = group.unwrap_or(inputs);
@@ -181,7 +192,7 @@ impl Quantized {
         let mut scales = vec![0.0; self.scales.shape.iter().product()];
         Storage::new(&self.scales).widen(0..scales.len(), &mut scales);
         let storage = match &self.values {
-            Values::Float8(weight) => self.float8(pool, weight, &scales),
+            Values::Float8 { weight, block } => self.float8(pool, weight, *block, &scales),
             Values::Int4(int4) => {
                 let Int4 { packing, words, zeros, groups, group } = &**int4;
                 if let Some(groups) = groups {
@@ -191,18 +202,15 @@ impl Quantized {
                 self.blocks(pool, &Integers { packing: *packing, words, zeros, scales, group: *group })
             }
         };
-        for tensor in self.tensors() {
-            tensor.bytes.release();
-        }
+        self.tensors().iter().for_each(|tensor| tensor.bytes.release());
         Ok(storage)
     }
 
-    fn tensors(&self) -> impl Iterator<Item = &Tensor> {
-        let words = match &self.values {
-            Values::Int4(int4) => &int4.words,
-            Values::Float8(weight) => weight,
-        };
-        [words, &self.scales].into_iter()
+    fn tensors(&self) -> [&Tensor; 2] {
+        match &self.values {
+            Values::Int4(int4) => [&int4.words, &self.scales],
+            Values::Float8 { weight, .. } => [weight, &self.scales],
+        }
     }
 
     /// Checks that groups follow one another: with act-order they do not.
@@ -243,13 +251,16 @@ impl Quantized {
         Ok(zeros)
     }
 
-    fn float8(&self, pool: &Pool, weight: &Tensor, scales: &[f32]) -> Storage {
+    fn float8(&self, pool: &Pool, weight: &Tensor, block: [usize; 2], scales: &[f32]) -> Storage {
+        let blocks = self.inputs.div_ceil(block[1]);
         let table: [f32; 256] = std::array::from_fn(|bits| widen_float8(bits as u8));
         let mut out = vec![0.0; self.outputs * self.inputs];
         pool.each_chunk(&mut out, self.inputs, &|output, out| {
-            let scale = scales[output % scales.len()];
-            let row = &weight.bytes[output * self.inputs..][..self.inputs];
-            out.iter_mut().zip(row).for_each(|(out, bits)| *out = table[usize::from(*bits)] * scale);
+            let row = weight.bytes[output * self.inputs..][..self.inputs].chunks(block[1]);
+            let scales = &scales[output / block[0] * blocks..][..blocks];
+            for ((out, row), scale) in out.chunks_mut(block[1]).zip(row).zip(scales) {
+                out.iter_mut().zip(row).for_each(|(out, bits)| *out = table[usize::from(*bits)] * scale);
+            }
         });
         Storage::F32(out)
     }

@@ -127,6 +127,16 @@ impl Storage {
         }
     }
 
+    /// The same elements, those of blocks as floats.
+    pub(crate) fn into_floats(self) -> Self {
+        if self.format().is_none() {
+            return self;
+        }
+        let mut out = vec![0.0; self.elements()];
+        self.widen(0..out.len(), &mut out);
+        Self::F32(out)
+    }
+
     /// Elements `range`, which is whole blocks, as floats.
     pub(crate) fn widen(&self, range: Range<usize>, out: &mut [f32]) {
         match self.view() {

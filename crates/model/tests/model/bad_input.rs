@@ -318,7 +318,11 @@ fn what_a_family_does_not_do_is_refused_by_its_field() {
         ("hunyuan_v1_dense", json!({"use_cla": true}), &["use_cla", "false"]),
         ("hunyuan_v1_dense", json!({"use_qk_norm": false}), &["use_qk_norm", "true"]),
         ("hunyuan_v1_dense", json!({"rope_parameters": {"rope_type": "xdrope"}}), &["rope_type", "xdrope"]),
-        ("glm", json!({"quantization_config": {"quant_method": "fp8"}}), &["quantization_config.quant_method", "awq"]),
+        (
+            "glm",
+            json!({"quantization_config": {"quant_method": "quark"}}),
+            &["quantization_config.quant_method", "awq"],
+        ),
         (
             "glm",
             json!({"quantization_config": {"quant_method": "a\nb"}}),

@@ -11,6 +11,7 @@ mod forms;
 mod gemma4;
 mod golden;
 mod quantized;
+mod quantized_experts;
 mod ranks;
 mod renamed;
 mod rows;

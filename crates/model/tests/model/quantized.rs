@@ -177,7 +177,7 @@ fn what_is_not_done_is_refused_by_field() {
     gptq("group_size", json!(0)).refused(&["quantization_config.group_size", "a multiple of 32", "0"]);
     gptq("checkpoint_format", json!("marlin")).refused(&["checkpoint_format", "gptq or gptq_v2", "marlin"]);
     gptq("dynamic", json!({"x": {}})).refused(&["quantization_config.dynamic"]);
-    gptq("quant_method", json!("bitsandbytes")).refused(&["quant_method", "gptq, awq or compressed-tensors"]);
+    gptq("quant_method", json!("bitsandbytes")).refused(&["quant_method", "gptq, awq, fp8 or compressed-tensors"]);
     gptq("quant_method", json!(null)).refused(&["quant_method", "found nothing"]);
     let awq = |field: &str, value: Value| Changed::new("quantized-awq").field(field, value);
     awq("version", json!("gemv")).refused(&["quantization_config.version: expected gemm", "gemv"]);
@@ -196,7 +196,8 @@ fn what_is_not_done_is_refused_by_field() {
     let float8 = |field: &str, value: Value| {
         Changed::new("quantized-float8").field(&format!("config_groups.group_0.{field}"), value)
     };
-    float8("weights.strategy", json!("block")).refused(&["weights.strategy", "tensor or channel", "block"]);
+    float8("weights.strategy", json!("group")).refused(&["weights.strategy", "tensor, channel or block", "group"]);
+    float8("weights.strategy", json!("block")).refused(&["weights.block_structure", "two numbers", "nothing"]);
     float8("weights.type", json!("int")).refused(&["weights.type", "float", "int"]);
     float8("input_activations.dynamic", json!(false)).refused(&["input_activations.dynamic: expected true"]);
 }
