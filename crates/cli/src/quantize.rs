@@ -126,7 +126,7 @@ impl Quantize {
                     progress::say(format_args!("note: {name}: {count} numbers beyond f16 became its greatest"));
                 });
             }
-            tensor.source.bytes.release();
+            tensor.release();
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -139,7 +139,7 @@ fn notes_on(tensors: &[Exported], plan: &[Choice]) -> Vec<String> {
     let mut fallen: BTreeMap<(usize, &str, &str), Vec<&str>> = BTreeMap::new();
     let mut twice = Vec::new();
     for (tensor, choice) in tensors.iter().zip(plan) {
-        let (from, to) = (tensor.source.dtype, choice.dtype);
+        let (from, to) = (tensor.dtype(), choice.dtype);
         if matches!(from, Dtype::Quantized(_)) && matches!(to, Dtype::Quantized(_)) && from != to {
             twice.push((&tensor.name, from));
         }

@@ -4,6 +4,7 @@
 //! then on.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use foretoken_weights::{Bytes, Dtype, Tensor, Weights};
 
@@ -26,8 +27,8 @@ pub struct Exported {
     pub name: String,
     /// Its shape there, outermost first.
     pub shape: Vec<usize>,
-    /// Where its elements come from.
-    pub source: Tensor,
+    /// Where its elements come from: mostly one tensor, or several of one shape, one after another.
+    sources: Vec<Tensor>,
     order: Order,
     /// Whether rows are brought to length 1.
     unit_rows: bool,
@@ -41,13 +42,13 @@ impl Exported {
     pub fn same(weights: &Weights, name: &str) -> Result<Self, ModelError> {
         let source = weights.require(name)?.clone();
         let (name, shape) = (name.to_string(), source.shape.clone());
-        Ok(Self { name, shape, source, order: Order::Same, unit_rows: false })
+        Ok(Self { name, shape, sources: vec![source], order: Order::Same, unit_rows: false })
     }
 
     /// Floats that lie in no file.
     pub(crate) fn floats(source: Tensor) -> Self {
         let (name, shape) = (source.name.clone(), source.shape.clone());
-        Self { name, shape, source, order: Order::Same, unit_rows: false }
+        Self { name, shape, sources: vec![source], order: Order::Same, unit_rows: false }
     }
 
     /// Elements of a row.
@@ -60,21 +61,34 @@ impl Exported {
         self.shape.iter().rev().skip(1).product()
     }
 
-    /// The bytes of the source if they are the elements of the new tensor one after another.
-    pub fn verbatim(&self) -> Option<&Bytes> {
-        (self.order == Order::Same && !self.unit_rows).then_some(&self.source.bytes)
+    /// The type of its elements where they come from; of several sources that of the first.
+    pub fn dtype(&self) -> Dtype {
+        self.sources[0].dtype
+    }
+
+    /// The bytes of the sources if they are, one after another, the elements of the new tensor in this type.
+    pub fn verbatim(&self, dtype: Dtype) -> Option<impl Iterator<Item = &Bytes>> {
+        let same = self.order == Order::Same && !self.unit_rows;
+        let all = self.sources.iter().all(|source| source.dtype == dtype);
+        (same && all).then(|| self.sources.iter().map(|source| &source.bytes))
+    }
+
+    /// Gives the sources' pages of the file back.
+    pub fn release(&self) {
+        self.sources.iter().for_each(|source| source.bytes.release());
     }
 
     /// The tensor's rows, ready to be read by many threads.
     pub fn reader(&self) -> Rows<'_> {
-        Rows { exported: self, storage: Storage::new(&self.source) }
+        Rows { exported: self, storages: self.sources.iter().map(Storage::new).collect() }
     }
 }
 
 /// Rows of an [`Exported`] tensor as floats.
 pub struct Rows<'a> {
     exported: &'a Exported,
-    storage: Storage,
+    /// Of the sources, which have as many rows each.
+    storages: Vec<Storage>,
 }
 
 impl Rows<'_> {
@@ -86,14 +100,19 @@ impl Rows<'_> {
         let columns = self.exported.columns();
         let rows = self.exported.rows();
         assert!(out.len().is_multiple_of(columns.max(1)), "read: {} elements of rows of {columns}", out.len());
+        let rows_each = self.storages[0].elements() / columns.max(1);
         for (row, out) in (first..).zip(out.chunks_exact_mut(columns)) {
+            let row_of = |row: usize, out: &mut [f32]| {
+                let (storage, row) = (&self.storages[row / rows_each], row % rows_each);
+                storage.widen(row * columns..(row + 1) * columns, out);
+            };
             match &self.exported.order {
-                Order::Same => self.storage.widen(row * columns..(row + 1) * columns, out),
-                Order::Rows(from) => self.storage.widen(from[row] * columns..(from[row] + 1) * columns, out),
+                Order::Same => row_of(row, out),
+                Order::Rows(from) => row_of(from[row], out),
                 Order::Transposed => {
                     for (column, out) in out.iter_mut().enumerate() {
                         let at = column * rows + row;
-                        self.storage.widen(at..at + 1, std::slice::from_mut(out));
+                        self.storages[0].widen(at..at + 1, std::slice::from_mut(out));
                     }
                 }
             }
@@ -152,7 +171,35 @@ impl<'a> Collected<'a> {
             Order::Rows(from) => vec![from.len(), columns],
             Order::Transposed => vec![columns, rows],
         };
-        self.tensors.push(Exported { name: to, shape, source, order, unit_rows });
+        self.tensors.push(Exported { name: to, shape, sources: vec![source], order, unit_rows });
+        Ok(())
+    }
+
+    /// Matrices of the checkpoint, all of this shape, as one tensor `[matrices, rows, columns]`.
+    pub(crate) fn stack(&mut self, from: &[String], to: String, [rows, columns]: [usize; 2]) -> Result<(), ModelError> {
+        let sources = from.iter().map(|name| self.require(name, &[rows, columns])).collect::<Result<Vec<_>, _>>()?;
+        let shape = vec![sources.len(), rows, columns];
+        self.tensors.push(Exported { name: to, shape, sources, order: Order::Same, unit_rows: false });
+        Ok(())
+    }
+
+    /// These rows of each matrix of a tensor `[matrices, rows, columns]` of the checkpoint.
+    pub(crate) fn rows_of_each(
+        &mut self,
+        from: &str,
+        to: String,
+        [matrices, rows, columns]: [usize; 3],
+        range: Range<usize>,
+    ) -> Result<(), ModelError> {
+        let source = self.require(from, &[matrices, rows, columns])?;
+        let shape = vec![matrices, range.len(), columns];
+        let order = match range.len() == rows {
+            true => Order::Same,
+            false => Order::Rows(
+                (0..matrices).flat_map(|matrix| range.clone().map(move |row| matrix * rows + row)).collect(),
+            ),
+        };
+        self.tensors.push(Exported { name: to, shape, sources: vec![source], order, unit_rows: false });
         Ok(())
     }
 

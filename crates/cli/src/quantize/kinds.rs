@@ -116,9 +116,11 @@ fn dtype(kind: WeightType) -> Dtype {
 
 /// Whether the rules for matrices hold for a tensor of two dimensions or more.
 fn is_matrix(name: &str) -> bool {
-    const EXCEPT: [&str; 6] = [
+    const EXCEPT: [&str; 7] = [
         "_norm.weight",
         "ffn_gate_inp.weight",
+        // One row: a vector to llama.cpp.
+        "ffn_gate_inp_shexp.weight",
         "position_embd.weight",
         "token_types.weight",
         "conv1d",
@@ -161,6 +163,7 @@ mod tests {
             assert_eq!(name(kind, "blk.0.attn_q.bias", &square, &HEAD), "F32");
             assert_eq!(name(kind, "position_embd.weight", &square, &HEAD), "F32");
             assert_eq!(name(kind, "blk.3.ffn_gate_inp.weight", &square, &HEAD), "F32");
+            assert_eq!(name(kind, "blk.3.ffn_gate_inp_shexp.weight", &[1, 256], &HEAD), "F32");
             assert_eq!(name(kind, "blk.3.ffn_gate_exps.weight", &[8, 256, 256], &HEAD), kind.to_uppercase());
         }
     }

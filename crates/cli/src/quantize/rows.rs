@@ -63,8 +63,8 @@ pub fn convert(
     put: &mut dyn FnMut(&[u8]) -> Result<(), WeightsError>,
 ) -> Result<usize, Problem> {
     let mut put = |bytes: &[u8]| if stopped() { Err(Problem::Stopped) } else { put(bytes).map_err(Problem::Write) };
-    if let (true, Some(bytes)) = (dtype == tensor.source.dtype, tensor.verbatim()) {
-        bytes.chunks(COPY).try_for_each(&mut put)?;
+    if let Some(mut parts) = tensor.verbatim(dtype) {
+        parts.try_for_each(|bytes| bytes.chunks(COPY).try_for_each(&mut put))?;
         return Ok(0);
     }
     let (rows, columns) = (tensor.rows(), tensor.columns());

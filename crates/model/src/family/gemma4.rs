@@ -13,7 +13,7 @@ use super::checks::{check_head_dim, check_heads, count};
 use super::experts::{self, Normalized};
 use super::gemma::{FIELDS, FOUR_NORMS, FOUR_NORMS_OF_GGUF, OF_GGUF, cap, embedding_multiplier, pattern};
 use super::gguf::{Gguf, NormKind};
-use super::layout::{EACH, ExpertNames, Layout, Pieces, Stored};
+use super::layout::{EACH, ExpertNames, GGUF_FUSED, Layout, Pieces, Stored};
 use super::write::Writing;
 use super::{Family, Plan, gemma, json, rope};
 use crate::checkpoint::JsonConfig;
@@ -41,8 +41,12 @@ const EXPERTS: &[ExpertNames] = &[
 
 const ROUTED: ExpertNames = ExpertNames { router: "router.proj", ..EACH };
 
-const LAYOUT_OF_GGUF: Layout =
-    Layout { piece_norms: Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]), value_norm: true, ..FOUR_NORMS_OF_GGUF };
+const LAYOUT_OF_GGUF: Layout = Layout {
+    piece_norms: Pieces::EveryHead(["attn_q_norm", "attn_k_norm"]),
+    value_norm: true,
+    experts: GGUF_FUSED,
+    ..FOUR_NORMS_OF_GGUF
+};
 
 fn of_json(config: &JsonConfig) -> Result<Plan, ModelError> {
     // What images see of one another does not matter to text.
@@ -331,11 +335,9 @@ const STILL: f32 = 1e30;
 
 /// What is said of heads and rotations is of layers that see everything; of the others it has keys of its own.
 fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
-    if file.spec.experts.is_some() {
-        return Err(file.config.refuse("enable_moe_block", "false (networks of experts are not written)", "true"));
-    }
     gemma::keys(file)?;
     inputs(file)?;
+    file.say_expert_width();
     let spec = file.spec.clone();
     let layers = 0..spec.layers;
     let sliding = |layer: usize| spec.attention_of(layer).rotation == Some(1);

@@ -11,7 +11,7 @@ mod write;
 
 use std::ops::Range;
 
-pub(super) use self::experts::{EACH, ExpertNames, IN_MEMORY, Stored};
+pub(super) use self::experts::{EACH, ExpertNames, GGUF_FUSED, IN_MEMORY, Stored};
 use self::feed::BothNames;
 use super::tensors::{Bias, Tensors};
 use crate::error::ModelError;

@@ -20,7 +20,7 @@ use crate::spec::{Activation, FeedForward, LayerAttention, QueryGrowth};
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("mistral", mistral)), None).written("llama", keys),
     Family::new(Some(("ministral", ministral)), None).written("llama", keys),
-    Family::new(Some(("mixtral", mixtral)), None),
+    Family::new(Some(("mixtral", mixtral)), None).written("llama", keys),
     Family::new(Some(("ministral3", ministral3)), Some(("mistral3", ministral3_of_gguf)))
         .written("mistral3", ministral3_keys),
 ];

@@ -16,7 +16,7 @@ use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Router, Sp
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("olmo2", olmo2)), Some(("olmo2", of_gguf))).written("olmo2", keys),
     Family::new(Some(("olmo3", olmo3)), None).written("olmo2", keys),
-    Family::new(Some(("olmoe", olmoe)), Some(("olmoe", olmoe_of_gguf))),
+    Family::new(Some(("olmoe", olmoe)), Some(("olmoe", olmoe_of_gguf))).written("olmoe", olmoe_keys),
 ];
 
 const LAYOUT: Layout = Layout {
@@ -112,6 +112,11 @@ fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
         ..GGUF
     };
     Ok(Plan { spec, layout })
+}
+
+fn olmoe_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_tied(false)?;
+    file.refuse_biases("attention_bias", &[file.layout.output_bias])
 }
 
 fn keys(file: &mut Writing<'_>) -> Result<(), ModelError> {

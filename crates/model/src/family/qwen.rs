@@ -20,8 +20,10 @@ use crate::spec::{Activation, Experts, FeedForward, LayerAttention, Router, Shar
 pub(super) const FAMILIES: &[Family] = &[
     Family::new(Some(("qwen2", qwen2)), Some(("qwen2", qwen2_of_gguf))).written("qwen2", within_windows),
     Family::new(Some(("qwen3", qwen3)), Some(("qwen3", qwen3_of_gguf))).written("qwen3", qwen3_keys),
-    Family::new(Some(("qwen2_moe", qwen2_moe)), Some(("qwen2moe", qwen2_moe_of_gguf))),
-    Family::new(Some(("qwen3_moe", qwen3_moe)), Some(("qwen3moe", qwen3_moe_of_gguf))),
+    Family::new(Some(("qwen2_moe", qwen2_moe)), Some(("qwen2moe", qwen2_moe_of_gguf)))
+        .written("qwen2moe", qwen2_moe_keys),
+    Family::new(Some(("qwen3_moe", qwen3_moe)), Some(("qwen3moe", qwen3_moe_of_gguf)))
+        .written("qwen3moe", qwen3_moe_keys),
 ];
 
 /// Norms of the heads of queries and keys.
@@ -102,6 +104,20 @@ fn qwen3_moe_of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
     gguf.rotate(&mut spec, Pairing::Halves)?;
     spec.experts = Some(gguf.experts(&spec, Router::SOFTMAX_OF_CHOSEN)?);
     Ok(Plan { spec, layout: Layout { piece_norms: HEAD_NORMS_OF_GGUF, ..GGUF } })
+}
+
+fn qwen2_moe_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_experts_everywhere()?;
+    file.require_tied(false)?;
+    file.say_expert_width();
+    file.within_windows();
+    Ok(())
+}
+
+fn qwen3_moe_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {
+    file.require_experts_everywhere()?;
+    file.say_expert_width();
+    qwen3_keys(file)
 }
 
 fn qwen3_keys(file: &mut Writing<'_>) -> Result<(), ModelError> {

@@ -19,7 +19,7 @@ use super::{OfGguf, Plan, json, rope};
 use crate::checkpoint::JsonConfig;
 use crate::collected::tensor;
 use crate::error::ModelError;
-use crate::spec::{Activation, FeedForward, LayerAttention, Norm, Positions, Rotation, Scaling, Spec};
+use crate::spec::{Activation, Experts, FeedForward, LayerAttention, Norm, Positions, Rotation, Router, Scaling, Spec};
 
 /// Keys of a GGUF file with their values, in order.
 pub(crate) type Keys = Vec<(String, Value)>;
@@ -115,10 +115,42 @@ impl<'a> Writing<'a> {
         ] {
             self.count(field, count);
         }
+        self.experts();
         match norm {
             Norm::Rms { epsilon } => self.say("attention.layer_norm_rms_epsilon", epsilon),
             Norm::Layer { epsilon } => self.say("attention.layer_norm_epsilon", epsilon),
         }
+    }
+
+    /// Adds what is said of experts in all architectures that have some; readers see by tensors which layers do.
+    fn experts(&mut self) {
+        let Some(experts) = self.spec.experts.clone() else { return };
+        self.count("expert_count", experts.count);
+        self.count("expert_used_count", experts.chosen);
+        if let Some(shared) = experts.shared {
+            self.count("expert_shared_feed_forward_length", shared.ffn_width);
+        }
+        for layer in (0..self.spec.layers).filter(|layer| experts.layers[layer % experts.layers.len()]) {
+            self.tell(format!("blk.{layer}.ffn_gate_inp.weight"));
+            if experts.shared.is_some_and(|shared| shared.gated) {
+                self.tell(format!("blk.{layer}.ffn_gate_inp_shexp.weight"));
+            }
+        }
+    }
+
+    /// Says how wide experts are, where it is not as wide as dense halves would be.
+    pub(super) fn say_expert_width(&mut self) {
+        let width = self.spec.experts.as_ref().map(|experts| experts.ffn_width);
+        width.into_iter().for_each(|width| self.count("expert_feed_forward_length", width));
+    }
+
+    /// Refuses dense layers beside those with experts, which llama.cpp expects in all layers of most architectures.
+    pub(super) fn require_experts_everywhere(&self) -> Result<(), ModelError> {
+        let dense = (0..self.spec.layers).find(|layer| self.spec.experts_of(*layer).is_none());
+        let Some(layer) = dense else { return Ok(()) };
+        let named = self.config.optional_usizes("mlp_only_layers")?.is_some_and(|layers| !layers.is_empty());
+        let field = if named { "mlp_only_layers" } else { "decoder_sparse_step" };
+        Err(self.refuse(&[field], "experts in all layers", format!("none in layer {layer}")))
     }
 
     /// Adds a key of the architecture.
@@ -323,6 +355,7 @@ impl<'a> Writing<'a> {
             let found = self.config.optional_str(self.field(&fields))?.unwrap_or_default();
             return Err(self.refuse(&fields, json::name_of(file.feed_forward), format!("{found:?}")));
         }
+        self.compare_experts(file)?;
         if own.residual != file.residual {
             let fields = ["use_parallel_residual", "parallel_attn"];
             return Err(self.refuse(&fields, format!("{:?}", file.residual), format!("{:?}", own.residual)));
@@ -353,6 +386,22 @@ impl<'a> Writing<'a> {
                 return Err(self.refuse(&[field], format!("{what}{}", told(file)), format!("{what}{}", told(own))));
             }
         }
+        Ok(())
+    }
+
+    /// Refuses another way of weighing experts than the reader's.
+    fn compare_experts(&self, file: &Spec) -> Result<(), ModelError> {
+        let [own, other] = [&self.spec, file].map(|spec| spec.experts.clone());
+        if let (Some(own), Some(other)) = (&own, &other)
+            && own.router != other.router
+        {
+            let told = |router: &Router| format!("weights brought to the sum 1: {}", router.divided.is_some());
+            return Err(self.refuse(&["norm_topk_prob", "model_type"], told(&other.router), told(&own.router)));
+        }
+        let layers = |spec: &Spec| (0..spec.layers).map(|layer| spec.experts_of(layer).is_some()).collect::<Vec<_>>();
+        assert_eq!(layers(&self.spec), layers(file), "layers of {} with experts", file.family);
+        let shape = |experts: Option<Experts>| experts.map(|experts| Experts { layers: Vec::new(), ..experts });
+        assert_eq!(shape(own), shape(other), "experts of {}", file.family);
         Ok(())
     }
 

@@ -60,13 +60,18 @@ const STACKED: ExpertNames = ExpertNames {
     shared_gate: "ffn_gate_inp_shexp",
 };
 
+const FUSED: ExpertNames =
+    ExpertNames { stored: Stored::Fused(["ffn_gate_up_exps.weight", "ffn_down_exps.weight"]), ..STACKED };
+
 /// Those of GGUF files.
-pub(super) const GGUF: &[ExpertNames] =
-    &[STACKED, ExpertNames { stored: Stored::Fused(["ffn_gate_up_exps.weight", "ffn_down_exps.weight"]), ..STACKED }];
+pub(super) const GGUF: &[ExpertNames] = &[STACKED, FUSED];
+
+/// The same, of an architecture whose files are written with gate and up in one.
+pub(in crate::family) const GGUF_FUSED: &[ExpertNames] = &[FUSED, STACKED];
 
 impl Stored {
     /// The name of the first matrix that has gates, without `.weight` where there is one.
-    fn first(self) -> String {
+    pub(super) fn first(self) -> String {
         match self {
             Self::Each(place, [gate, ..]) => format!("{place}.0.{gate}"),
             Self::Stacked([gate, ..]) => gate.to_string(),

@@ -5,6 +5,8 @@
 //! layouts differ: fused projections are cut, and the rows of queries and keys are turned where one layout rotates
 //! halves of a head and the other neighbours. Left out: keys of the file (`family/write.rs`).
 
+mod experts;
+
 use super::super::tensors::Bias;
 use super::{Layout, Pieces, Qkv, Up};
 use crate::checkpoint::JsonConfig;
@@ -114,7 +116,7 @@ impl Writer<'_, '_> {
     fn layer(&mut self, number: usize, at: [&str; 2]) -> Result<(), ModelError> {
         let (from, to) = (self.from, self.to);
         let Spec { width, heads, .. } = *self.spec;
-        let (head_dim, ffn_width) = (self.spec.kv_heads_of(number).head_dim, self.spec.ffn_width_of(number));
+        let head_dim = self.spec.kv_heads_of(number).head_dim;
         self.norm("norms before attention", at, [from.attention_norm, to.attention_norm])?;
         self.norm("norms behind attention", at, [from.attention_post_norm, to.attention_post_norm])?;
         self.norm("norms before the feed-forward half", at, [from.ffn_norm, to.ffn_norm])?;
@@ -123,6 +125,16 @@ impl Writer<'_, '_> {
         self.piece_norms(number, at)?;
         let names = [from.attention_output, to.attention_output];
         self.matrix(at, names, [heads * head_dim, width], Order::Same, from.output_bias)?;
+        match self.spec.experts_of(number) {
+            None => self.dense(number, at)?,
+            Some(experts) => self.experts(number, experts, at)?,
+        }
+        self.input_and_multiplier(at)
+    }
+
+    /// A dense feed-forward half.
+    fn dense(&mut self, number: usize, at: [&str; 2]) -> Result<(), ModelError> {
+        let (from, to, width, ffn_width) = (self.from, self.to, self.spec.width, self.spec.ffn_width_of(number));
         let inner = match (from.up, to.up) {
             (Up::Plain(from), Up::Plain(to)) => vec![([from, to], ffn_width)],
             (Up::Fused(from), Up::Fused(to)) => vec![([from, to], 2 * ffn_width)],
@@ -134,8 +146,7 @@ impl Writer<'_, '_> {
         for (names, outputs) in inner {
             self.matrix(at, names, [width, outputs], Order::Same, from.ffn_bias)?;
         }
-        self.matrix(at, [from.down, to.down], [ffn_width, width], Order::Same, from.ffn_bias)?;
-        self.input_and_multiplier(at)
+        self.matrix(at, [from.down, to.down], [ffn_width, width], Order::Same, from.ffn_bias)
     }
 
     /// A matrix of a layer, of so many inputs and outputs.
