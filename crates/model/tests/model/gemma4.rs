@@ -153,6 +153,26 @@ fn experts_of_gguf_are_fused_or_not() {
     assert!(said_by_gguf(&written.gguf()) == expected);
 }
 
+/// Programs that quantize checkpoints write a matrix each.
+#[test]
+fn experts_of_a_directory_are_fused_or_each_by_itself() {
+    let Written { config, mut tensors, layers, .. } = Written::golden("gemma4-experts");
+    let expected = said_by(&config, &tensors);
+    for layer in 0..layers {
+        let at = |name: &str| format!("model.layers.{layer}.experts.{name}");
+        for (name, parts) in [("gate_up_proj", &["gate_proj", "up_proj"][..]), ("down_proj", &["down_proj"])] {
+            let fused = tensors.remove(&at(name)).unwrap();
+            let shape = vec![fused.shape[1] / parts.len(), fused.shape[2]];
+            for (place, elements) in fused.elements.chunks_exact(shape[0] * shape[1]).enumerate() {
+                let (expert, part) = (place / parts.len(), parts[place % parts.len()]);
+                let tensor = Wide { shape: shape.clone(), elements: elements.to_vec() };
+                tensors.insert(at(&format!("{expert}.{part}.weight")), tensor);
+            }
+        }
+    }
+    assert!(said_by(&config, &tensors) == expected);
+}
+
 /// The second half of the layers has no keys and values.
 #[test]
 fn layers_that_share_keys_and_values_take_no_room() {
