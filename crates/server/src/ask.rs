@@ -126,8 +126,8 @@ impl Ask {
         })
     }
 
-    /// Decides the law, and which tokens end the text. A form has to know those that are no text when it is made, to let
-    /// them come where it may end; one that is text ends the answer wherever it is written ([`Ask::complete`]).
+    /// Decides the law, and which tokens end the text. A form has to know those that are no text when it is made, to
+    /// let them come where it may end; one that is text ends the answer wherever it is written ([`Ask::complete`]).
     pub(crate) fn decide(&self, prompter: &Prompter) -> Result<DecidedSampling, ApiError> {
         let mut decided = prompter.decide(&self.sampling).map_err(|error| self.named(ApiError::of(&error)))?;
         let vocabulary = prompter.target.spec.vocabulary;

@@ -108,8 +108,8 @@ impl PassWork {
         all
     }
 
-    /// What a pass over `rows` rows behind `context` positions has to do, `logits` of them with logits. `read`: what the
-    /// pass itself said it read of the network, which counts where there are experts, of which it is some.
+    /// What a pass over `rows` rows behind `context` positions has to do, `logits` of them with logits. `read`: what
+    /// the pass itself said it read of the network, which counts where there are experts, of which it is some.
     pub fn pass(&self, context: usize, [rows, logits]: [usize; 2], read: Reading, ceilings: &Ceilings) -> Least {
         let head = [(&self.head.0, &self.head.1, logits as f64)];
         let layers = self.layers.iter().map(|(name, matrices)| (name, matrices, rows as f64));

@@ -109,8 +109,8 @@ impl Timer {
 
     /// One pass of `len` rows behind the text.
     fn forward(&mut self, len: usize, wanted: &[u32]) -> Result<(), ExecutorError> {
-        // Any tokens: a pass costs the same whatever they are, unless it chooses experts; then these, which lie all over
-        // the embedding, choose like strangers, and a text's rows would have more in common.
+        // Any tokens: a pass costs the same whatever they are, unless it chooses experts; then these, which lie all
+        // over the embedding, choose like strangers, and a text's rows would have more in common.
         let vocabulary = self.model.capacity().vocabulary;
         let tokens: Vec<Token> = (self.cached..self.cached + len).map(|i| (i * 7919 % vocabulary) as Token).collect();
         let span = Span {
