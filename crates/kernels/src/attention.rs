@@ -16,11 +16,13 @@
 //! GB/s), 0.20 for 8, 0.34 for 16; of 4 heads for 32 queries: 0.06, 0.36 and 0.66 ms, 2.6 ns a query and position.
 //!
 //! What families add to it is said in [`Arguments`]: a cap of the scores, a slope over the distance (ALiBi), a window
-//! of the latest positions. A window changes which positions a row sees and nothing else: splits begin where they
+//! of the latest positions, sinks. A sink is one more score of a head, learned and the same for every row, that takes
+//! part in the softmax and has no value: it is taken in once, when all splits of a row are merged, so it is no matter
+//! of the loops, and where it is -inf no bit differs from attention without. A window changes which positions a row sees and nothing else: splits begin where they
 //! always do, a row's first one is that of the first position it sees, and what lies before it is not weighed, whatever
 //! is there. So its bits follow from its logical position alone, like those of any row.
 //!
-//! Left out: dots of narrow types, sinks, and places that name no slots for positions behind a window.
+//! Left out: dots of narrow types, and places that name no slots for positions behind a window.
 
 mod side;
 mod split;
@@ -47,6 +49,9 @@ pub struct Arguments<'a> {
     /// For each query head what a scaled score loses for each position that its key lies before the query (ALiBi).
     /// Empty: nothing.
     pub slopes: &'a [f32],
+    /// For each query head a score beside those of the positions, as it is (neither scaled nor capped), which takes part
+    /// in the softmax and has no value. Empty: none.
+    pub sinks: &'a [f32],
     /// A row sees so many positions at most, the latest, its own included.
     pub window: Option<usize>,
     /// The keys of every slot.
@@ -58,7 +63,7 @@ pub struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// Attention to all positions, by scaled scores as they are.
     pub fn new(heads: usize, scale: f32, keys: &'a Side, values: &'a Side) -> Self {
-        Self { heads, scale, soft_cap: None, slopes: &[], window: None, keys, values }
+        Self { heads, scale, soft_cap: None, slopes: &[], sinks: &[], window: None, keys, values }
     }
 }
 
@@ -210,13 +215,25 @@ impl Call<'_> {
         let state = unsafe { self.parts.range(state * self.slab, self.slab) };
         let state = Part::new(state, tile.places.len() * group, width);
         for q in 0..tile.places.len() * group {
-            let first = ((tile.first + q / group) * self.arguments.heads + head * group + q % group) * dim;
+            let of_heads = head * group + q % group;
+            let first = ((tile.first + q / group) * self.arguments.heads + of_heads) * dim;
             // SAFETY: the output of this row and head belongs to this item.
             let out = unsafe { self.out.range(first, dim) };
-            let scale = 1.0 / state.totals[q];
+            let scale = match self.arguments.sinks.get(of_heads) {
+                None => 1.0 / state.totals[q],
+                Some(sink) => with_sink(state.highest[q], state.totals[q], *sink),
+            };
             out.iter_mut().zip(&state.sums[q * width..]).for_each(|(out, sum)| *out = sum * scale);
         }
     }
+}
+
+/// What weighted values are multiplied with where a sink takes part: as when it is merged as one more split, whose only
+/// score it is and whose sum of values is 0.
+fn with_sink(ours: f32, total: f32, sink: f32) -> f32 {
+    let highest = if sink > ours { sink } else { ours };
+    let part = exp(ours - highest);
+    part / (total * part + exp(sink - highest))
 }
 
 /// Splits that some rows see.
@@ -245,7 +262,7 @@ pub fn attention(
     scratch: &mut Scratch,
     out: &mut [f32],
 ) {
-    let Arguments { heads, keys, values, window, slopes, .. } = *arguments;
+    let Arguments { heads, keys, values, window, slopes, sinks, .. } = *arguments;
     let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, places.len());
     assert!(heads % kv_heads == 0, "attention: {heads} heads over {kv_heads} key-value heads");
     assert!([values.kv_heads, values.head_dim] == [kv_heads, head_dim], "attention: keys and values");
@@ -254,6 +271,7 @@ pub fn attention(
     assert!(places.iter().all(|place| place.len() > 0), "attention: a row without positions");
     assert!(window != Some(0), "attention: a window of no positions");
     assert!([0, heads].contains(&slopes.len()), "attention: {} slopes for {heads} heads", slopes.len());
+    assert!([0, heads].contains(&sinks.len()), "attention: {} sinks for {heads} heads", sinks.len());
     if rows == 0 {
         return;
     }

@@ -27,6 +27,8 @@ pub struct Scores {
     pub slope: f32,
     /// How many of the latest are seen.
     pub window: Option<usize>,
+    /// One more score, without a value.
+    pub sink: Option<f32>,
 }
 
 /// One query `[head_dim]` over keys and values `[positions][head_dim]`, of which the last are its own.
@@ -40,9 +42,10 @@ pub fn attention(query: &[f32], keys: &[&[f32]], values: &[&[f32]], how: Scores)
         capped - f64::from(how.slope) * (keys.len() - 1 - j) as f64
     };
     let scores: Vec<f64> = keys.iter().enumerate().map(score).collect();
-    let highest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sink = how.sink.map_or(f64::NEG_INFINITY, f64::from);
+    let highest = scores.iter().copied().fold(sink, f64::max);
     let weights: Vec<f64> = scores.iter().map(|s| (s - highest).exp()).collect();
-    let total: f64 = weights.iter().sum();
+    let total = weights.iter().sum::<f64>() + (sink - highest).exp();
     (0..query.len())
         .map(|d| (0..keys.len()).map(|j| weights[j] / total * f64::from(values[j][d])).sum::<f64>() as f32)
         .collect()

@@ -15,12 +15,14 @@ use crate::{COMPUTES, assert_same_bits, name};
 const SPLIT: usize = 512;
 
 /// Keys, values and queries of a prefix and a tree behind it, by logical identity rather than by slot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Scene {
     types: [CacheType; 2],
     soft_cap: Option<f32>,
     /// One a head, or none.
     slopes: Vec<f32>,
+    /// One a head, or none.
+    sinks: Vec<f32>,
     window: Option<usize>,
     heads: usize,
     kv_heads: usize,
@@ -46,12 +48,15 @@ impl Scene {
         let (width, nodes) = (kv_heads * head_dim, parents.len());
         let soft_cap = (numbers.below(4) == 0).then(|| 0.2 + numbers.unit().abs());
         let sloped = numbers.below(4) == 0;
+        let sunk = numbers.below(3) == 0;
         // Windows around a row's own position, a tile's edge and a split's.
         let window = [1, 2, 1 + numbers.below(40), 500 + numbers.below(30), 1 + numbers.below(1100)][numbers.below(5)];
         Self {
             types,
             soft_cap,
             slopes: if sloped { (0..kv_heads * group).map(|_| numbers.unit().abs() / 20.0).collect() } else { vec![] },
+            // From below all scores to above them.
+            sinks: if sunk { (0..kv_heads * group).map(|_| 4.0 * numbers.unit()).collect() } else { vec![] },
             window: (numbers.below(2) == 0).then_some(window),
             heads: kv_heads * group,
             kv_heads,
@@ -118,6 +123,7 @@ impl Scene {
         let arguments = Arguments {
             soft_cap: self.soft_cap,
             slopes: &self.slopes,
+            sinks: &self.sinks,
             window: self.window,
             ..Arguments::new(self.heads, 0.25, &cache[0], &cache[1])
         };
@@ -163,7 +169,8 @@ impl Scene {
             let keys: Vec<&[f32]> = keys.iter().map(Vec::as_slice).collect();
             let values: Vec<&[f32]> = values.iter().map(Vec::as_slice).collect();
             let slope = self.slopes.get(head).copied().unwrap_or(0.0);
-            let how = naive::Scores { scale: 0.25, soft_cap: self.soft_cap, slope, window: self.window };
+            let sink = self.sinks.get(head).copied();
+            let how = naive::Scores { scale: 0.25, soft_cap: self.soft_cap, slope, window: self.window, sink };
             naive::attention(query, &keys, &values, how)
         };
         self.query(node).chunks_exact(self.head_dim).enumerate().flat_map(of_head).collect()
@@ -341,6 +348,31 @@ fn every_type_is_near_the_specification() {
     }
 }
 
+/// A sink far above takes all of the weight and one far below none; at -inf no bit differs from attention without; and
+/// one between takes its part, in a row of one split and in one of several.
+#[test]
+fn a_sink_takes_its_part_of_the_weight() {
+    let mut numbers = Numbers::new(21);
+    for positions in [1, 40, SPLIT, 2 * SPLIT + 30] {
+        let scene = Scene::chain(&mut numbers, 32, positions - 1, 1);
+        let scene = Scene { sinks: Vec::new(), soft_cap: None, ..scene };
+        let plain = scene.alone(&COMPUTES[0], 0);
+        let mut with = |sink: f32| {
+            let sunk = Scene { sinks: vec![sink; scene.heads], ..scene.clone() };
+            let expected = sunk.specified(0);
+            for compute in COMPUTES.iter() {
+                let found = sunk.alone(compute, 0);
+                assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 2e-6), "{positions}, sink {sink}");
+            }
+            sunk.alone(&COMPUTES[numbers.below(COMPUTES.len())], 0)
+        };
+        assert_same_bits(&with(f32::NEG_INFINITY), &plain, "no weight");
+        assert_same_bits(&with(-200.0), &plain, "too little weight to count");
+        assert!(with(200.0).iter().all(|x| *x == 0.0), "all of the weight");
+        assert!(first_difference(&with(0.5), &plain).is_some(), "its part");
+    }
+}
+
 /// Several sequences in one call, some of them with a prefix in common.
 #[test]
 fn strangers_share_a_call() {
@@ -394,7 +426,7 @@ fn cost_of_attention() {
                 let slots: Vec<u32> = (0..(prefix + rows) as u32).collect();
                 let mut scene = Scene::chain(&mut Numbers::new(17), 64, prefix, rows);
                 (scene.kv_heads, scene.heads, scene.types) = (kv_heads, kv_heads * group, [kind; 2]);
-                (scene.soft_cap, scene.slopes, scene.window) = (None, Vec::new(), None);
+                (scene.soft_cap, scene.slopes, scene.sinks, scene.window) = (None, vec![], vec![], None);
                 scene.keys = Numbers::new(18).units((prefix + rows) * scene.width());
                 scene.values = scene.keys.clone();
                 scene.queries = Numbers::new(19).units(rows * scene.heads * 64);

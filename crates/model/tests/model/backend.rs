@@ -116,7 +116,7 @@ impl PlainLayer {
         let all = |matrix: &Plain| read.iter().map(|row| matrix.times(row)).collect::<Vec<_>>();
         let rotated = |rows: Vec<Vec<f32>>| (0..).zip(rows).map(|(at, row)| turned(row, at)).collect::<Vec<_>>();
         let (queries, keys, values) = (rotated(all(query)), rotated(all(key)), all(value));
-        let how = Scores { scale: spec.attention_scale, soft_cap: None, slope: 0.0, window: None };
+        let how = Scores { scale: spec.attention_scale, soft_cap: None, slope: 0.0, window: None, sink: None };
         for (position, x) in x.iter_mut().enumerate() {
             let heads = (0..spec.heads).flat_map(|head| {
                 let seen = |row: &'_ Vec<f32>| -> Vec<f32> { row[head / group * dim..][..dim].to_vec() };
