@@ -32,6 +32,17 @@ pub fn gate(isa: Isa, f: fn(Isa, &mut [f32]), gate: &mut [f32], up: &[f32]) {
     gate.iter_mut().zip(up).for_each(|(gate, up)| *gate *= up);
 }
 
+/// The gated feed-forward of gpt-oss: `gate[i] = g / (1 + e^(-slope * g)) * (u + 1)`, where g is `gate[i]` and at most
+/// `limit`, and u is `up[i]` and within `limit` of 0.
+///
+/// # Panics
+/// If the lengths differ, or the limit is no number of at least 0.
+pub fn clamped_gate(isa: Isa, gate: &mut [f32], up: &[f32], [slope, limit]: [f32; 2]) {
+    assert_eq!(gate.len(), up.len(), "clamped_gate: lengths");
+    assert!(limit >= 0.0, "clamped_gate: limit {limit}");
+    dispatch!(isa, clamped_gate(gate, up, slope, limit));
+}
+
 /// GELU in its tanh form (`gelu_new`, `gelu_pytorch_tanh`): x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 ///
 /// With tanh(u) = 1 - 2 / (e^2u + 1) this is x - x / (e^2u + 1).
@@ -47,6 +58,16 @@ pub(crate) mod plain {
     pub(crate) fn silu_gate(gate: &mut [f32], up: &[f32]) {
         for (gate, up) in gate.iter_mut().zip(up) {
             *gate = *gate / (1.0 + exp(-*gate)) * up;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn clamped_gate(gate: &mut [f32], up: &[f32], slope: f32, limit: f32) {
+        for (gate, up) in gate.iter_mut().zip(up) {
+            // Comparisons that leave NaN as it is, where `min` would take the limit.
+            let g = if *gate > limit { limit } else { *gate };
+            let u = up.clamp(-limit, limit);
+            *gate = g / (1.0 + exp(-(slope * g))) * (u + 1.0);
         }
     }
 
@@ -122,6 +143,29 @@ mod tests {
         for (x, found) in x.iter().zip(found) {
             let wide = f64::from(*x) / (1.0 + (-f64::from(*x)).exp());
             assert!((f64::from(found) - wide).abs() <= 1e-6, "{x}: {found} against {wide}");
+        }
+    }
+
+    #[test]
+    fn a_clamped_gate_is_its_definition() {
+        let (slope, limit) = (1.702, 7.0);
+        let all: Vec<f32> = (-400..400).map(|i| i as f32 / 20.0).collect();
+        for isa in Isa::available() {
+            for shift in [0, 150, 400] {
+                let mut gate = all.clone();
+                let up: Vec<f32> = (0..all.len()).map(|i| all[(i + shift) % all.len()]).collect();
+                clamped_gate(isa, &mut gate, &up, [slope, limit]);
+                for ((found, g), u) in gate.iter().zip(&all).zip(&up) {
+                    let (g, u) = (f64::from(g.min(limit)), f64::from(u.clamp(-limit, limit)));
+                    let wide = g / (1.0 + (-f64::from(slope) * g).exp()) * (u + 1.0);
+                    assert!((f64::from(*found) - wide).abs() <= 1e-6 * wide.abs() + 1e-12, "{g}, {u}: {found}, {wide}");
+                }
+            }
+            for (gate, up) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
+                let mut gate = [gate];
+                clamped_gate(isa, &mut gate, &[up], [slope, limit]);
+                assert!(gate[0].is_nan());
+            }
         }
     }
 

@@ -18,9 +18,10 @@
 //! What families add to it is said in [`Arguments`]: a cap of the scores, a slope over the distance (ALiBi), a window
 //! of the latest positions, sinks. A sink is one more score of a head, learned and the same for every row, that takes
 //! part in the softmax and has no value: it is taken in once, when all splits of a row are merged, so it is no matter
-//! of the loops, and where it is -inf no bit differs from attention without. A window changes which positions a row sees and nothing else: splits begin where they
-//! always do, a row's first one is that of the first position it sees, and what lies before it is not weighed, whatever
-//! is there. So its bits follow from its logical position alone, like those of any row.
+//! of the loops, and where it is -inf no bit differs from attention without. A window changes which positions a row
+//! sees and nothing else: splits begin where they always do, a row's first one is that of the first position it sees,
+//! and what lies before it is not weighed, whatever is there. So its bits follow from its logical position alone, like
+//! those of any row.
 //!
 //! Left out: dots of narrow types, and places that name no slots for positions behind a window.
 
@@ -49,8 +50,8 @@ pub struct Arguments<'a> {
     /// For each query head what a scaled score loses for each position that its key lies before the query (ALiBi).
     /// Empty: nothing.
     pub slopes: &'a [f32],
-    /// For each query head a score beside those of the positions, as it is (neither scaled nor capped), which takes part
-    /// in the softmax and has no value. Empty: none.
+    /// For each query head a score beside those of the positions, as it is (neither scaled nor capped), which takes
+    /// part in the softmax and has no value. Empty: none.
     pub sinks: &'a [f32],
     /// A row sees so many positions at most, the latest, its own included.
     pub window: Option<usize>,
@@ -248,6 +249,20 @@ fn checked_len(shape: [usize; 3]) -> Option<usize> {
     shape.iter().try_fold(1, |len: usize, dimension| len.checked_mul(*dimension))
 }
 
+/// Asserts that everything has its shape, and that every row sees something.
+fn check(arguments: &Arguments<'_>, [queries, out]: [&[f32]; 2], places: &[Places<'_>]) {
+    let Arguments { heads, keys, values, window, slopes, sinks, .. } = *arguments;
+    let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, places.len());
+    assert!(heads % kv_heads == 0, "attention: {heads} heads over {kv_heads} key-value heads");
+    assert!([values.kv_heads, values.head_dim] == [kv_heads, head_dim], "attention: keys and values");
+    assert!(keys.slots() == values.slots() && out.len() == queries.len(), "attention: slots, or shape of the output");
+    assert!(checked_len([rows, heads, head_dim]) == Some(queries.len()), "attention: shape of queries");
+    assert!(places.iter().all(|place| place.len() > 0), "attention: a row without positions");
+    assert!(window != Some(0), "attention: a window of no positions");
+    assert!([0, heads].contains(&slopes.len()), "attention: {} slopes for {heads} heads", slopes.len());
+    assert!([0, heads].contains(&sinks.len()), "attention: {} sinks for {heads} heads", sinks.len());
+}
+
 /// Attends `queries` `[rows, heads, head_dim]` to the positions named by `places` (one a row), into `out` of
 /// the same shape.
 ///
@@ -262,16 +277,9 @@ pub fn attention(
     scratch: &mut Scratch,
     out: &mut [f32],
 ) {
-    let Arguments { heads, keys, values, window, slopes, sinks, .. } = *arguments;
+    let Arguments { heads, keys, window, .. } = *arguments;
     let (kv_heads, head_dim, rows) = (keys.kv_heads, keys.head_dim, places.len());
-    assert!(heads % kv_heads == 0, "attention: {heads} heads over {kv_heads} key-value heads");
-    assert!([values.kv_heads, values.head_dim] == [kv_heads, head_dim], "attention: keys and values");
-    assert!(keys.slots() == values.slots() && out.len() == queries.len(), "attention: slots, or shape of the output");
-    assert!(checked_len([rows, heads, head_dim]) == Some(queries.len()), "attention: shape of queries");
-    assert!(places.iter().all(|place| place.len() > 0), "attention: a row without positions");
-    assert!(window != Some(0), "attention: a window of no positions");
-    assert!([0, heads].contains(&slopes.len()), "attention: {} slopes for {heads} heads", slopes.len());
-    assert!([0, heads].contains(&sinks.len()), "attention: {} sinks for {heads} heads", sinks.len());
+    check(arguments, [queries, out], places);
     if rows == 0 {
         return;
     }

@@ -5,13 +5,13 @@
 //! 256, from which everything else follows: the floats that they stand for ([`dequantize`]) and the panels that the
 //! products use (`panel.rs`). The way back, [`quantize`], exists for the formats that we make ourselves.
 //!
-//! Left out: formats by codebook beyond the sixteen values of IQ4.
+//! Left out: formats by codebook beyond the sixteen values of IQ4 and of 4-bit floats.
 
 mod read;
 mod search;
 mod write;
 
-use crate::dtype::f16_to_f32;
+use crate::dtype::{bf16, f16_to_f32};
 
 pub(crate) use read::{large, small};
 pub use write::{first_beyond, quantize};
@@ -46,15 +46,18 @@ pub enum Format {
     /// 32 elements: a scale, a whole number of one byte as zero point and 4 bits each, in the order of Q4_0. Not of
     /// ggml, whose minimums are f16: scale times zero point is none.
     Int4,
+    /// 32 elements: a power of two of one byte as scale (e8m0) and 4-bit floats (e2m1), which are halves of sixteen
+    /// whole numbers.
+    Mxfp4,
 }
 
 /// A block of 32: `value[i] = scale * (quant[i] - offset) + minimum`, where the offset is the format's. Of INT4
 /// `value[i] = scale * (quant[i] + minimum)`, the minimum being the zero point with its sign turned.
 #[derive(Clone)]
 pub(crate) struct Small {
-    /// Unsigned; of IQ4 the number of the value.
+    /// Unsigned; of IQ4 and MXFP4 the number of the value.
     pub(crate) quants: [u8; 32],
-    /// Bits of an f16.
+    /// Bits of an f16; of MXFP4 those of a bf16, which holds half of every scale.
     pub(crate) scale: u16,
     /// Bits of an f16; 0 where the format has none.
     pub(crate) minimum: u16,
@@ -77,20 +80,38 @@ pub(crate) struct Large {
 /// The sixteen values of IQ4 (ggml's `kvalues_iq4nl`).
 pub(crate) const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// The same made unsigned, as the dots want them (+128).
-pub(crate) const IQ4_UNSIGNED: [u8; 16] = {
-    let mut table = [0; 16];
-    let mut i = 0;
-    while i < 16 {
-        table[i] = (IQ4_VALUES[i] as i16 + 128) as u8;
-        i += 1;
+/// Twice the sixteen values of 4-bit floats (ggml's `kvalues_mxfp4`).
+pub(crate) const MXFP4_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The values that quants number, made unsigned as the dots want them, by the number of the table.
+pub(crate) mod table {
+    use super::{Format, IQ4_VALUES, MXFP4_VALUES};
+
+    /// Quants are values themselves.
+    pub(crate) const NONE: usize = 0;
+    /// Those of IQ4, of 8 bits.
+    pub(crate) const IQ4: usize = 1;
+    /// Those of MXFP4, of 5 bits.
+    pub(crate) const MXFP4: usize = 2;
+
+    /// Sixteen bytes each.
+    pub(crate) const UNSIGNED: [[u8; 16]; 3] =
+        [[0; 16], unsigned(IQ4_VALUES, Format::Iq4Nl), unsigned(MXFP4_VALUES, Format::Mxfp4)];
+
+    const fn unsigned(values: [i8; 16], format: Format) -> [u8; 16] {
+        let mut table = [0; 16];
+        let mut i = 0;
+        while i < 16 {
+            table[i] = (values[i] as i32 + format.offset()) as u8;
+            i += 1;
+        }
+        table
     }
-    table
-};
+}
 
 impl Format {
     /// Every format.
-    pub const ALL: [Format; 13] = [
+    pub const ALL: [Format; 14] = [
         Format::Q8_0,
         Format::Q4_0,
         Format::Q4_1,
@@ -104,13 +125,14 @@ impl Format {
         Format::Q6K,
         Format::Iq4Xs,
         Format::Int4,
+        Format::Mxfp4,
     ];
 
     /// Elements of a block.
     pub const fn elements(self) -> usize {
         match self {
             Format::Q8_0 | Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 32,
-            Format::Iq4Nl | Format::Int4 => 32,
+            Format::Iq4Nl | Format::Int4 | Format::Mxfp4 => 32,
             Format::Q2K | Format::Q3K | Format::Q4K | Format::Q5K | Format::Q6K | Format::Iq4Xs => 256,
         }
     }
@@ -125,6 +147,7 @@ impl Format {
         match self {
             Format::Q8_0 => 34,
             Format::Q4_0 | Format::Iq4Nl => 18,
+            Format::Mxfp4 => 17,
             Format::Int4 => 19,
             Format::Q4_1 => 20,
             Format::Q5_0 => 22,
@@ -154,6 +177,7 @@ impl Format {
             Format::Q6K => "Q6_K",
             Format::Iq4Xs => "IQ4_XS",
             Format::Int4 => "INT4",
+            Format::Mxfp4 => "MXFP4",
         }
     }
 
@@ -163,15 +187,16 @@ impl Format {
             Format::Q4K | Format::Q5K | Format::Iq4Xs => 8,
             Format::Q2K | Format::Q3K | Format::Q6K => 16,
             Format::Q8_0 | Format::Q4_0 | Format::Q4_1 | Format::Q5_0 | Format::Q5_1 => 1,
-            Format::Iq4Nl | Format::Int4 => 1,
+            Format::Iq4Nl | Format::Int4 | Format::Mxfp4 => 1,
         }
     }
 
-    /// What is taken from each unsigned quant. Of IQ4, from the value of the table made unsigned (+128).
+    /// What is taken from each unsigned quant. Of IQ4 and MXFP4, from the value of the table made unsigned.
     pub(crate) const fn offset(self) -> i32 {
         match self {
             Format::Q8_0 | Format::Iq4Nl | Format::Iq4Xs => 128,
             Format::Q4_0 => 8,
+            Format::Mxfp4 => 12,
             Format::Q5_0 => 16,
             Format::Q3K => 4,
             Format::Q6K => 32,
@@ -182,7 +207,7 @@ impl Format {
 
 /// Spells blocks out as floats, one after the other. The bits are those of the Python package `gguf`: the scale of a
 /// part is rounded to f32, then its product with a quant, then the sum with the minimum; nothing is fused. Those of
-/// INT4 are exact: a scale of 11 bits times a whole number of 9.
+/// INT4 are exact: a scale of 11 bits times a whole number of 9; those of MXFP4, where no infinity is reached.
 ///
 /// # Panics
 /// If `bytes` is not a whole number of blocks, or `out` has not a place for each of their elements.
@@ -210,13 +235,17 @@ fn assert_whole_blocks(format: Format, bytes: usize, elements: usize) {
 fn level(format: Format, quant: u8) -> f32 {
     match format {
         Format::Iq4Nl | Format::Iq4Xs => f32::from(IQ4_VALUES[usize::from(quant & 15)]),
+        Format::Mxfp4 => f32::from(MXFP4_VALUES[usize::from(quant & 15)]),
         _ => (i32::from(quant) - format.offset()) as f32,
     }
 }
 
 #[inline(always)]
 fn spell_small(format: Format, block: &Small, values: &mut [f32; 32]) {
-    let (scale, minimum) = (f16_to_f32(block.scale), f16_to_f32(block.minimum));
+    let (scale, minimum) = match format {
+        Format::Mxfp4 => (bf16::from_bits(block.scale).to_f32(), 0.0),
+        _ => (f16_to_f32(block.scale), f16_to_f32(block.minimum)),
+    };
     for (value, &quant) in values.iter_mut().zip(&block.quants) {
         let zero = if format == Format::Int4 { minimum } else { 0.0 };
         *value = scale * (level(format, quant) + zero);

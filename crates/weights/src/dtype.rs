@@ -1,6 +1,6 @@
 //! Element types: how many bytes hold how many elements.
 //!
-//! Three types of floats and twelve of quantized blocks can be computed with. Every other type of either format is
+//! Three types of floats and thirteen of quantized blocks can be computed with. Every other type of either format is
 //! known by name and size, so that a file which holds one (an integer buffer, an IQ1_S matrix) still opens, and an
 //! error about it can name it. Types that ggml has removed, or whose size is not public, are known by name only. Leaves
 //! out what the bytes of a block mean.
@@ -91,7 +91,7 @@ impl Dtype {
         Some(match number {
             0 => Ok(Dtype::F32),
             1 => Ok(Dtype::F16),
-            2 | 3 | 6..=8 | 10..=14 | 20 | 23 => Ok(Dtype::Quantized(layout)),
+            2 | 3 | 6..=8 | 10..=14 | 20 | 23 | 39 => Ok(Dtype::Quantized(layout)),
             30 => Ok(Dtype::BF16),
             _ if layout.elements == 0 => Err(layout.name),
             _ => Ok(Dtype::Other(layout)),

@@ -32,6 +32,10 @@ pub(crate) fn small(format: Format, bytes: &[u8]) -> Small {
             let minimum = f16::from_f32(-f32::from(bytes[2])).to_bits();
             Small { quants: nibbles(take(bytes, 3)), scale: half(bytes, 0), minimum }
         }
+        Format::Mxfp4 => {
+            let bytes: &[u8; 17] = one(format, bytes);
+            Small { quants: nibbles(take(bytes, 1)), scale: half_of_power(bytes[0]), minimum: 0 }
+        }
         Format::Q5_0 => {
             let bytes: &[u8; 22] = one(format, bytes);
             Small { quants: fives(take(bytes, 2), take(bytes, 6)), scale: half(bytes, 0), minimum: 0 }
@@ -77,6 +81,15 @@ fn take<const N: usize>(bytes: &[u8], start: usize) -> &[u8; N] {
 #[inline(always)]
 fn half(bytes: &[u8], start: usize) -> u16 {
     u16::from_le_bytes(*take(bytes, start))
+}
+
+/// Half of 2^(exponent - 127), as the bits of a bf16: from its denormals up to its greatest power, every one is there.
+#[inline(always)]
+fn half_of_power(exponent: u8) -> u16 {
+    match exponent {
+        0 | 1 => 0x20 << exponent,
+        _ => u16::from(exponent - 1) << 7,
+    }
 }
 
 /// Sixteen bytes: the low halves, then the high halves.

@@ -28,6 +28,7 @@ macro_rules! panel_kernels {
     ) => {
         use std::ops::Range;
 
+        use $crate::block::table;
         use $crate::isa::shapes::Tile;
 
         /// What the panels of this module are made for.
@@ -52,7 +53,7 @@ macro_rules! panel_kernels {
         $(#[$feature])*
         #[inline]
         unsafe fn group<
-            const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: bool, const SUMS: usize,
+            const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: usize, const SUMS: usize,
         >(from: [*const u8; P], x: *const i8, sums: &mut [[[Ints; R]; SUMS]; P], ahead: *const u8, step: usize) {
             for v in 0..LOW {
                 for part in 0..8 / LOW {
@@ -62,8 +63,8 @@ macro_rules! panel_kernels {
                         // SAFETY: the caller's promise.
                         let packed = unsafe { load_line(from[p].add(64 * v)) };
                         lines[p] = if LOW == 8 { packed } else { mask(right(packed, part * LOW), (1 << LOW) - 1) };
-                        if TABLE {
-                            lines[p] = look_up(lines[p]);
+                        if TABLE != table::NONE {
+                            lines[p] = look_up(lines[p], &table::UNSIGNED[TABLE]);
                         }
                         if HIGH > 0 {
                             // SAFETY: the caller's promise.
@@ -79,7 +80,7 @@ macro_rules! panel_kernels {
                         for p in 0..P {
                             let sum = &mut sums[p][i / 4 * SUMS / 2][r];
                             let line = lines[p];
-                            *sum = if LOW == 8 || TABLE { dot_wide(*sum, line, four) } else { dot(*sum, line, four) };
+                            *sum = if LOW == 8 || TABLE == table::IQ4 { dot_wide(*sum, line, four) } else { dot(*sum, line, four) };
                         }
                     }
                     if i < LOW + HIGH + 1 {
@@ -100,7 +101,7 @@ macro_rules! panel_kernels {
         $(#[$feature])*
         #[inline(never)]
         unsafe fn group_alone<
-            const R: usize, const LOW: usize, const HIGH: usize, const TABLE: bool,
+            const R: usize, const LOW: usize, const HIGH: usize, const TABLE: usize,
         >(from: *const u8, x: *const i8, ahead: *const u8, step: usize) -> [Ints; R] {
             let mut sums = [[[splat_ints(0); R]]];
             // SAFETY: the caller's promise.
@@ -133,12 +134,13 @@ macro_rules! panel_kernels {
         $(#[$feature])*
         #[inline(never)] // registers are allocated for this loop alone
         unsafe fn small_tile<
-            const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: bool, const MINIMUM: bool,
-            const ZERO: bool,
+            const R: usize, const P: usize, const LOW: usize, const HIGH: usize, const TABLE: usize,
+            const MINIMUM: bool, const ZERO: bool,
         >(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize) {
             let x = tile.rows;
             let (blocks, inputs) = (x.inputs / 32, x.inputs);
             let (quants_bytes, extras_bytes) = (64 * (LOW + HIGH), if MINIMUM { 64 } else { 32 });
+            let bf16 = TABLE == table::MXFP4;
             let mut sums = [[zero(); R]; P];
             // SAFETY: all of it: `block` < blocks = inputs / 32, and every array has its shape (`Rows::check`).
             unsafe {
@@ -168,7 +170,7 @@ macro_rules! panel_kernels {
                         group::<R, P, LOW, HIGH, TABLE, 1>(from, quants.add(block * 32 * R), &mut dots, ahead, step);
                         for p in 0..P {
                             let extras = base.add(p * tile.stride + count * quants_bytes + i * extras_bytes);
-                            let scale = load_f16(extras.cast());
+                            let scale = if bf16 { load_bf16(extras.cast()) } else { load_f16(extras.cast()) };
                             for r in 0..R {
                                 let both = multiply(scale, splat(*scales.add(block * R + r)));
                                 sums[p][r] = fma(floats(dots[p][0][r]), both, sums[p][r]);
@@ -198,7 +200,7 @@ macro_rules! panel_kernels {
         $(#[$feature])*
         #[inline(never)]
         unsafe fn large_tile<
-            const R: usize, const LOW: usize, const HIGH: usize, const TABLE: bool, const MINIMUM: bool,
+            const R: usize, const LOW: usize, const HIGH: usize, const TABLE: usize, const MINIMUM: bool,
             const PART: usize,
         >(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32) {
             let x = tile.rows;
@@ -295,12 +297,12 @@ macro_rules! panel_kernels {
             // SAFETY: the caller's promise.
             unsafe {
                 match tile.form.format() {
-                    Format::Q2K => large_tile::<R, 2, 0, false, true, 16>(tile, row, chunk, out),
-                    Format::Q3K => large_tile::<R, 2, 1, false, false, 16>(tile, row, chunk, out),
-                    Format::Q4K => large_tile::<R, 4, 0, false, true, 32>(tile, row, chunk, out),
-                    Format::Q5K => large_tile::<R, 4, 1, false, true, 32>(tile, row, chunk, out),
-                    Format::Q6K => large_tile::<R, 4, 2, false, false, 16>(tile, row, chunk, out),
-                    Format::Iq4Xs => large_tile::<R, 4, 0, true, false, 32>(tile, row, chunk, out),
+                    Format::Q2K => large_tile::<R, 2, 0, { table::NONE }, true, 16>(tile, row, chunk, out),
+                    Format::Q3K => large_tile::<R, 2, 1, { table::NONE }, false, 16>(tile, row, chunk, out),
+                    Format::Q4K => large_tile::<R, 4, 0, { table::NONE }, true, 32>(tile, row, chunk, out),
+                    Format::Q5K => large_tile::<R, 4, 1, { table::NONE }, true, 32>(tile, row, chunk, out),
+                    Format::Q6K => large_tile::<R, 4, 2, { table::NONE }, false, 16>(tile, row, chunk, out),
+                    Format::Iq4Xs => large_tile::<R, 4, 0, { table::IQ4 }, false, 32>(tile, row, chunk, out),
                     _ => small::<R, 1>(tile, row, chunk, out, apart),
                 }
             }
@@ -319,13 +321,14 @@ macro_rules! panel_kernels {
             // SAFETY: the caller's promise.
             unsafe {
                 match tile.form.format() {
-                    Format::Q8_0 => small_tile::<R, P, 8, 0, false, false, false>(tile, row, chunk, out, apart),
-                    Format::Q4_0 => small_tile::<R, P, 4, 0, false, false, false>(tile, row, chunk, out, apart),
-                    Format::Q4_1 => small_tile::<R, P, 4, 0, false, true, false>(tile, row, chunk, out, apart),
-                    Format::Q5_0 => small_tile::<R, P, 4, 1, false, false, false>(tile, row, chunk, out, apart),
-                    Format::Q5_1 => small_tile::<R, P, 4, 1, false, true, false>(tile, row, chunk, out, apart),
-                    Format::Iq4Nl => small_tile::<R, P, 4, 0, true, false, false>(tile, row, chunk, out, apart),
-                    Format::Int4 => small_tile::<R, P, 4, 0, false, true, true>(tile, row, chunk, out, apart),
+                    Format::Q8_0 => small_tile::<R, P, 8, 0, { table::NONE }, false, false>(tile, row, chunk, out, apart),
+                    Format::Q4_0 => small_tile::<R, P, 4, 0, { table::NONE }, false, false>(tile, row, chunk, out, apart),
+                    Format::Q4_1 => small_tile::<R, P, 4, 0, { table::NONE }, true, false>(tile, row, chunk, out, apart),
+                    Format::Q5_0 => small_tile::<R, P, 4, 1, { table::NONE }, false, false>(tile, row, chunk, out, apart),
+                    Format::Q5_1 => small_tile::<R, P, 4, 1, { table::NONE }, true, false>(tile, row, chunk, out, apart),
+                    Format::Iq4Nl => small_tile::<R, P, 4, 0, { table::IQ4 }, false, false>(tile, row, chunk, out, apart),
+                    Format::Mxfp4 => small_tile::<R, P, 4, 0, { table::MXFP4 }, false, false>(tile, row, chunk, out, apart),
+                    Format::Int4 => small_tile::<R, P, 4, 0, { table::NONE }, true, true>(tile, row, chunk, out, apart),
                     other => unreachable!("{} has large blocks", other.name()),
                 }
             }

@@ -20,6 +20,15 @@ macro_rules! row_kernels {
             $crate::activation::plain::silu_gate(gate, up);
         }
 
+        /// See [`clamped_gate`](crate::activation::clamped_gate).
+        ///
+        /// # Safety
+        /// The features of this module are there.
+        $(#[$feature])*
+        pub(crate) unsafe fn clamped_gate(gate: &mut [f32], up: &[f32], slope: f32, limit: f32) {
+            $crate::activation::plain::clamped_gate(gate, up, slope, limit);
+        }
+
         /// See [`silu`](crate::activation::silu).
         ///
         /// # Safety

@@ -1,4 +1,4 @@
-//! Whole models in each of the twelve formats of blocks of GGUF files, and in blocks that no sane program would write.
+//! Whole models in each of the thirteen formats of blocks of GGUF files, and in blocks that no sane program would write.
 //!
 //! A small Llama whose rows are whole blocks of 256, of random bytes under sane scales, so that every bit of a format
 //! is in use. What it says is compared with the f32 model of the floats that its blocks stand for, and its rows with
@@ -44,6 +44,7 @@ fn number(format: Format) -> u32 {
         Format::Q6K => 14,
         Format::Iq4Nl => 20,
         Format::Iq4Xs => 23,
+        Format::Mxfp4 => 39,
         Format::Int4 => unreachable!("INT4 is not ggml's"),
     }
 }
@@ -60,6 +61,7 @@ fn halves(format: Format) -> (usize, Option<(usize, f32)>) {
         Format::Q4K => (0, Some((2, 7.5))),
         Format::Q5K => (0, Some((2, 15.5))),
         Format::Q6K => (208, None),
+        Format::Mxfp4 => unreachable!("scales of MXFP4 are of one byte"),
     }
 }
 
@@ -70,6 +72,12 @@ fn set_half(block: &mut [u8], place: usize, half: f16) {
 /// Random blocks whose floats have a root mean square of about `size`.
 fn random_blocks(numbers: &mut Numbers, format: Format, elements: usize, size: f32) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..elements / format.elements() * format.bytes()).map(|_| numbers.bits() as u8).collect();
+    if format == Format::Mxfp4 {
+        // Its values have a root mean square of about 3 times the power of two.
+        let exponent = 127.0 + (size / 2.9).log2().round();
+        bytes.chunks_exact_mut(format.bytes()).for_each(|block| block[0] = exponent as u8);
+        return bytes;
+    }
     let (scale, minimum) = halves(format);
     let mut floats = vec![0.0; format.elements()];
     for block in bytes.chunks_exact_mut(format.bytes()) {
@@ -148,10 +156,15 @@ impl Blocks {
 
     /// Replaces both halves of the first block of one row.
     fn set_halves(&mut self, name: &str, row: usize, half: f16) {
-        let (scale, minimum) = halves(self.format);
         let at = self.matrices.iter().position(|matrix| matrix.name == name).expect(name);
         let first = row * self.row_bytes(&self.matrices[at]);
         let block = &mut self.matrices[at].bytes[first..];
+        if self.format == Format::Mxfp4 {
+            // The least and the greatest power there is.
+            block[0] = if half.is_finite() && half != f16::MAX { 0 } else { 255 };
+            return;
+        }
+        let (scale, minimum) = halves(self.format);
         set_half(block, scale, half);
         if let Some((place, _)) = minimum {
             set_half(block, place, half);
@@ -292,7 +305,7 @@ fn types_that_cannot_be_used_name_the_tensor_and_the_type() {
     let elements = 2 * WIDTH * WIDTH;
     let tensor = "tensor `blk.1.ffn_up.weight`: type: expected ";
     refused(&with(19, elements / 256 * 50), &[tensor, "F32, F16, BF16, Q8_0", "found IQ1_S"]);
-    refused(&with(39, elements / 32 * 17), &[tensor, "found MXFP4"]);
+    refused(&with(34, elements / 256 * 54), &[tensor, "found TQ1_0"]);
     refused(&with(26, elements * 4), &[tensor, "found I32"]);
     refused(&with(4, elements), &[tensor, "a type of ggml in use", "found 4 (Q4_2)"]);
     for number in [43, 77, u32::MAX] {

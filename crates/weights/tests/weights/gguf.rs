@@ -72,7 +72,7 @@ fn a_type_that_cannot_be_computed_with_is_refused_only_when_required() {
     let tensor = file.weights.get("iq1_s").unwrap();
     assert_eq!((tensor.dtype.name(), tensor.bytes.len()), ("IQ1_S", 50));
     let message = file.weights.require("iq1_s").unwrap_err().to_string();
-    let known = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL or IQ4_XS";
+    let known = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4";
     assert_eq!(message, format!("attack.gguf: tensor `iq1_s`: type: expected {known}, found IQ1_S"));
 }
 

@@ -48,7 +48,7 @@ fn what_is_written_comes_back() {
     let tokens = weights.get("tokens").unwrap();
     assert_eq!((tokens.dtype.name(), tokens.bytes.len()), ("I32", 12));
     let message = weights.require("tokens").unwrap_err().to_string();
-    let known = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL or IQ4_XS";
+    let known = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS or MXFP4";
     assert!(message.ends_with(&format!("out.safetensors: tensor `tokens`: type: expected {known}, found I32")));
 }
 

@@ -9,8 +9,7 @@ macro_rules! operations_256 {
     ($(#[$feature:meta])*) => {
         use std::arch::x86_64::*;
 
-        use crate::block::IQ4_UNSIGNED;
-        use crate::isa::avx2::{Vector, fma, load_f16, load_f32, splat, store, zero};
+                use crate::isa::avx2::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
 
         type Line = [__m256i; 2];
         type Ints = [__m256i; 2];
@@ -59,12 +58,12 @@ macro_rules! operations_256 {
             [_mm256_or_si256(a[0], b[0]), _mm256_or_si256(a[1], b[1])]
         }
 
-        /// The values of IQ4, made unsigned.
+        /// The bytes of a table that these number.
         #[inline]
         $(#[$feature])*
-        fn look_up(line: Line) -> Line {
+        fn look_up(line: Line, table: &[u8; 16]) -> Line {
             // SAFETY: the table has sixteen bytes.
-            let table = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(IQ4_UNSIGNED.as_ptr().cast()) });
+            let table = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) });
             [_mm256_shuffle_epi8(table, line[0]), _mm256_shuffle_epi8(table, line[1])]
         }
 

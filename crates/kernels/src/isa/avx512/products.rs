@@ -6,9 +6,8 @@
 
 use std::arch::x86_64::*;
 
-use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
+use super::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
-use crate::block::IQ4_UNSIGNED;
 use crate::isa::round::Factor;
 use crate::isa::shapes::{Row, SMALL};
 
@@ -73,9 +72,9 @@ fn or(a: Line, b: Line) -> Line {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni,avx2,fma,f16c")]
-fn look_up(line: Line) -> Line {
+fn look_up(line: Line, table: &[u8; 16]) -> Line {
     // SAFETY: the table has sixteen bytes.
-    let table = unsafe { _mm_loadu_si128(IQ4_UNSIGNED.as_ptr().cast()) };
+    let table = unsafe { _mm_loadu_si128(table.as_ptr().cast()) };
     _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), line)
 }
 

@@ -1,8 +1,7 @@
 //! Products of quantized weights on plain arrays: what the other instruction sets must equal.
 
-use super::{Vector, fma, load_f16, load_f32, splat, store, zero};
+use super::{Vector, fma, load_bf16, load_f16, load_f32, splat, store, zero};
 use crate::LANES;
-use crate::block::IQ4_UNSIGNED;
 
 type Line = [u8; 64];
 type Ints = [i32; LANES];
@@ -43,8 +42,8 @@ fn or(mut a: Line, b: Line) -> Line {
 }
 
 #[inline(always)]
-fn look_up(line: Line) -> Line {
-    line.map(|index| IQ4_UNSIGNED[usize::from(index)])
+fn look_up(line: Line, table: &[u8; 16]) -> Line {
+    line.map(|index| table[usize::from(index)])
 }
 
 /// # Safety
