@@ -181,6 +181,9 @@ CASES = {
                                                 moe_num_experts=4, moe_k=2, moe_num_shared_experts=0,
                                                 moe_layer_start_index=1, moe_layer_end_index=2, moe_layer_interval=2,
                                                 moe_norm_min=0.7, tie_word_embeddings=False)),
+    "gpt_oss": ("GptOss", dict(APART, num_hidden_layers=3, intermediate_size=16, num_local_experts=6,
+                               num_experts_per_tok=3, sliding_window=32, swiglu_limit=1.5, max_position_embeddings=256,
+                               rope_parameters=dict(YARN, truncate=False))),
     # Arcee, Ernie 4.5, Seed-OSS, Hunyuan.
     "arcee": ("Arcee", dict(GROUPED, max_position_embeddings=256, rope_parameters=YARN)),
     "ernie4_5": ("Ernie4_5", APART),
@@ -214,6 +217,8 @@ OF_GGUF = {
     "qwen2_moe": dict(mlp_only_layers=None),
     "qwen3_moe": dict(decoder_sparse_step=None),
     "olmoe": dict(rms_norm_eps=1e-5, num_key_value_heads=4),
+    # Files know one limit, and llama.cpp one kind of YaRN.
+    "gpt_oss": dict(hidden_size=32, intermediate_size=32, swiglu_limit=7.0, rope_parameters=YARN),
 }
 # Networks of OF_GGUF whose golden folder this script did not make.
 ELSEWHERE = {"gpt2": ("GPT2", GPT2_STYLE)}
@@ -261,8 +266,10 @@ def draw(model, embedding):
                 p.copy_(noise * (1.6 / p.shape[-1] ** 0.5))
             elif type(module).__name__ == "Conv1D" and name == "weight":  # [inputs, outputs]
                 p.copy_(noise * (1.6 / p.shape[0] ** 0.5))
-            elif name in ("bias", "e_score_correction_bias"):
+            elif name in ("bias", "e_score_correction_bias", "gate_up_proj_bias", "down_proj_bias"):
                 p.copy_(noise * 0.1)
+            elif name == "sinks":  # of the size of scores
+                p.copy_(noise * 2.0)
             elif "Norm" in type(module).__name__ and name == "weight":
                 start = float(p.flatten()[0])
                 assert start in (0.0, 1.0) and bool((p == start).all()), (type(module).__name__, p)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes the quantized golden networks of crates/model/tests/golden: a tiny random Llama in each way in which quantized
-Hugging Face checkpoints are packed, and what transformers says about the floats that it stands for.
+Hugging Face checkpoints are packed, and what transformers says about the floats that it stands for; and a gpt-oss whose
+experts are MXFP4, as the published ones are (quantized-mxfp4).
 
     python3 bench/peers/quantized.py crates/model/tests/golden          (all of them)
 
@@ -20,6 +21,7 @@ import numpy
 import torch
 import transformers
 from safetensors.torch import save_file
+from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
 
 VOCABULARY, TOKENS, WIDTH, SEED = 64, 32, 64, 11
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
@@ -140,6 +142,57 @@ def make(folder, name):
     save_file(golden, os.path.join(path, "golden.safetensors"))
 
 
+def mxfp4(weight):
+    """Blocks and scales of matrices [experts, outputs, inputs], and the floats that transformers takes them for, which
+    it keeps [experts, inputs, outputs]."""
+    values = torch.tensor(FP4_VALUES)
+    parts = weight.reshape(*weight.shape[:2], -1, 32)
+    exponent = (parts.abs().amax(-1) / 6).log2().ceil()
+    nearest = (parts / 2 ** exponent[..., None]).unsqueeze(-1).sub(values).abs().argmin(-1).to(torch.uint8)
+    blocks, scales = nearest[..., ::2] | nearest[..., 1::2] << 4, (exponent + 127).to(torch.uint8)
+    return blocks.contiguous(), scales, convert_moe_packed_tensors(blocks, scales, dtype=torch.float32)
+
+
+def make_mxfp4(folder, name="quantized-mxfp4"):
+    config = transformers.GptOssConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=16,
+        max_position_embeddings=256, rms_norm_eps=0.01, pad_token_id=None, bos_token_id=None, eos_token_id=None,
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, truncate=False,
+                             original_max_position_embeddings=64), attn_implementation="eager")
+    torch.manual_seed(SEED)
+    model = transformers.GptOssForCausalLM(config).float().eval()
+    tensors = {}
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            noise = torch.randn_like(weight)
+            if weight.ndim == 3:
+                drawn = noise.transpose(1, 2) * 1.6 / weight.shape[1] ** 0.5
+                tensors[key + "_blocks"], tensors[key + "_scales"], floats = mxfp4(drawn)
+                weight.copy_(floats)
+                continue
+            size = {"norm": 0.2, "embed": 1.0, "lm_head": 0.2, "_proj.weight": 0.2, "router.weight": 0.2, "sinks": 2.0}
+            weight.copy_(noise * next((size for part, size in size.items() if part in key), 0.1) + ("norm" in key))
+            weight.copy_(weight.bfloat16())
+            tensors[key] = weight.bfloat16()
+        tokens = torch.randint(VOCABULARY, (TOKENS,))
+        logits = model(tokens[None]).logits[0]
+    path = os.path.join(folder, name)
+    os.makedirs(path, exist_ok=True)
+    scheme = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "lm_head"])
+    said = dict(config.to_diff_dict(), architectures=["GptOssForCausalLM"], quantization_config=scheme)
+    with open(os.path.join(path, "config.json"), "w") as file:
+        file.write(json.dumps(said, indent=2, sort_keys=True, default=str) + "\n")
+    save_file(tensors, os.path.join(path, "model.safetensors"))
+    golden = dict(tokens=tokens.int(), logits=logits.contiguous())
+    experts = model.model.layers[1].mlp.experts
+    # Of expert 2 of layer 1: gate, up and down, [outputs, inputs].
+    golden["gate"], golden["up"] = (experts.gate_up_proj[2, :, i::2].T.contiguous() for i in (0, 1))
+    golden["down"] = experts.down_proj[2].T.contiguous()
+    save_file({key: value.detach() for key, value in golden.items()}, os.path.join(path, "golden.safetensors"))
+
+
 if __name__ == "__main__":
     for case in CASES:
         make(sys.argv[1], case)
+    make_mxfp4(sys.argv[1])

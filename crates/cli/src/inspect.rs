@@ -256,6 +256,9 @@ fn feed_forward(feed_forward: FeedForward) -> &'static str {
         FeedForward::Gated(Activation::GeluErf) => "GeGLU",
         FeedForward::Gated(Activation::Relu) => "ReGLU",
         FeedForward::Gated(Activation::ReluSquared) => "ReGLU, squared",
+        FeedForward::Gated(Activation::ClampedSwiglu { .. }) | FeedForward::Plain(Activation::ClampedSwiglu { .. }) => {
+            "SwiGLU, clamped"
+        }
         FeedForward::Plain(Activation::Silu) => "SiLU",
         FeedForward::Plain(Activation::GeluTanh) => "GELU, tanh",
         FeedForward::Plain(Activation::GeluErf) => "GELU",

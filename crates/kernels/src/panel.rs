@@ -10,9 +10,9 @@
 //!
 //! Size: as in the file, but for k-quants with packed scales, which get a byte a scale and a minimum (Q4_K +2.8 %, Q3_K
 //! +3.6 %, Q2_K +19 %), and MXFP4, whose powers of two get the two bytes of a bf16 (+5.9 %). Packing reads and writes
-//! every byte once, on all threads. Left out: using rows of floats where the file was mapped. It spares a copy, but rows
-//! of a power of two fall on the same places of the nearest cache: 8 rows in bf16 then took 1.5 times one, and half of
-//! what the multipliers can do was the most that any number of rows got.
+//! every byte once, on all threads. Left out: using rows of floats where the file was mapped. It spares a copy, but
+//! rows of a power of two fall on the same places of the nearest cache: 8 rows in bf16 then took 1.5 times one, and
+//! half of what the multipliers can do was the most that any number of rows got.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 

@@ -6,7 +6,7 @@
 //!
 //! Left out: in a parallel block the products of both halves could be one fork-join, where they read the same rows.
 
-use foretoken_kernels::activation::{gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
+use foretoken_kernels::activation::{clamped_gate, gate, gelu_erf, gelu_tanh, relu, relu_squared, silu, silu_gate};
 use foretoken_kernels::attention::{Arguments, Places, Scratch, attention};
 use foretoken_kernels::norm::{layer_norm, rms_norm};
 use foretoken_kernels::rope::rotate;
@@ -319,6 +319,7 @@ impl Block<'_> {
         let arguments = Arguments {
             soft_cap: spec.attention_soft_cap,
             slopes: spec.positions.slopes(),
+            sinks: &layer.sinks,
             window: spec.window_of(number),
             ..Arguments::new(spec.heads, spec.attention_scale, &cache.keys[source], &cache.values[source])
         };
@@ -388,6 +389,7 @@ impl Block<'_> {
             let by = &by[i * ELEMENTS_A_TASK..][..chunk.len()];
             match activation {
                 Activation::Silu => silu_gate(self.isa(), chunk, by),
+                Activation::ClampedSwiglu { slope, limit } => clamped_gate(self.isa(), chunk, by, [slope, limit]),
                 other => gate(self.isa(), function(other), chunk, by),
             }
         });
@@ -402,6 +404,7 @@ fn function(activation: Activation) -> fn(Isa, &mut [f32]) {
         Activation::GeluErf => gelu_erf,
         Activation::Relu => relu,
         Activation::ReluSquared => relu_squared,
+        Activation::ClampedSwiglu { .. } => unreachable!("{activation:?} without gates"),
     }
 }
 

@@ -35,6 +35,7 @@ mod glm;
 mod glm4_moe;
 mod gpt2;
 mod gpt_neox;
+mod gpt_oss;
 mod gptj;
 mod granite;
 mod hunyuan;
@@ -84,6 +85,7 @@ const FAMILIES: &[&[Family]] = &[
     ernie::FAMILIES,
     seed_oss::FAMILIES,
     hunyuan::FAMILIES,
+    gpt_oss::FAMILIES,
 ];
 
 /// What is known of a family.

@@ -29,6 +29,7 @@ mod hidden;
 mod layer_inputs;
 mod lent;
 mod linear;
+mod mxfp4;
 pub mod network;
 mod options;
 mod outputs;

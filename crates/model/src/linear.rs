@@ -18,6 +18,7 @@ use foretoken_weights::Tensor;
 
 use crate::backend::PackedMatrix;
 use crate::error::{ModelError, Setting};
+use crate::mxfp4::Mxfp4;
 use crate::products::Share;
 use crate::quantized::Quantized;
 use crate::storage::Storage;
@@ -74,6 +75,7 @@ impl Table {
 enum Source {
     Tensor(Tensor),
     Quantized(Box<Quantized>),
+    Mxfp4(Box<Mxfp4>),
 }
 
 impl Source {
@@ -81,6 +83,7 @@ impl Source {
         match self {
             Self::Tensor(tensor) => Ok(Storage::new(tensor)),
             Self::Quantized(matrix) => matrix.storage(pool),
+            Self::Mxfp4(matrix) => Ok(matrix.storage(pool)),
         }
     }
 }
@@ -92,8 +95,8 @@ enum Lies {
     Rows { first: usize },
     /// As these stretches of rows, one after another.
     Stretches(Vec<Range<usize>>),
-    /// As the columns from `first` on, of so many.
-    Columns { first: usize, columns: usize },
+    /// As every `step`th of the columns from `first` on, of so many.
+    Columns { first: usize, step: usize, columns: usize },
 }
 
 /// The elements of a matrix `[outputs, inputs]`, row by row.
@@ -143,16 +146,29 @@ impl Unpacked {
     }
 
     /// One of the matrices of a tensor `[matrices, outputs, inputs]`.
-    pub(crate) fn stacked(tensor: &Tensor, number: usize, inputs: usize, outputs: usize) -> Self {
+    pub(crate) fn stacked(
+        tensor: &Tensor,
+        number: usize,
+        bias: Option<Vec<f32>>,
+        inputs: usize,
+        outputs: usize,
+    ) -> Self {
         assert!(number < tensor.shape[0] && tensor.shape[1..] == [outputs, inputs], "linear: shape");
         let (name, lies) = (format!("tensor {}, matrix {number}", tensor.name), Lies::Rows { first: number * outputs });
-        Self { name, source: Source::Tensor(tensor.clone()), lies, bias: None, inputs, outputs, unit_rows: false }
+        Self { name, source: Source::Tensor(tensor.clone()), lies, bias, inputs, outputs, unit_rows: false }
     }
 
     /// From a tensor `[inputs, outputs]`.
     pub(crate) fn transposed(tensor: &Tensor, bias: Option<Vec<f32>>, inputs: usize, outputs: usize) -> Self {
         assert_eq!(tensor.shape, [inputs, outputs], "linear: shape");
-        let (name, lies) = (format!("tensor {}", tensor.name), Lies::Columns { first: 0, columns: outputs });
+        Self::columns(tensor, [0, 1], bias, outputs)
+    }
+
+    /// From a tensor `[inputs, columns]`: the columns from `first` on, every `step`th of them.
+    pub(crate) fn columns(tensor: &Tensor, [first, step]: [usize; 2], bias: Option<Vec<f32>>, outputs: usize) -> Self {
+        let [inputs, columns] = tensor.shape[..] else { unreachable!("linear: shape {:?}", tensor.shape) };
+        assert!(first < step && outputs * step <= columns, "linear: {outputs} of {columns} columns");
+        let (name, lies) = (format!("tensor {}", tensor.name), Lies::Columns { first, step, columns });
         Self { name, source: Source::Tensor(tensor.clone()), lies, bias, inputs, outputs, unit_rows: false }
     }
 
@@ -165,6 +181,12 @@ impl Unpacked {
         outputs: usize,
     ) -> Self {
         let (name, source) = (format!("matrix {name}"), Source::Quantized(Box::new(matrix)));
+        Self { name, source, lies: Lies::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
+    }
+
+    /// From a matrix `[outputs, inputs]` in MXFP4.
+    pub(crate) fn mxfp4(name: String, matrix: Mxfp4, bias: Option<Vec<f32>>, [inputs, outputs]: [usize; 2]) -> Self {
+        let source = Source::Mxfp4(Box::new(matrix));
         Self { name, source, lies: Lies::Rows { first: 0 }, bias, inputs, outputs, unit_rows: false }
     }
 
@@ -198,7 +220,9 @@ impl Unpacked {
         let lies = match &self.lies {
             Lies::Rows { first } => Lies::Rows { first: first + range.start },
             Lies::Stretches(stretches) => Lies::Stretches(part_of(stretches, range.clone())),
-            Lies::Columns { first, columns } => Lies::Columns { first: first + range.start, columns: *columns },
+            Lies::Columns { first, step, columns } => {
+                Lies::Columns { first: first + range.start * step, step: *step, columns: *columns }
+            }
         };
         Self { bias, lies, outputs: range.len(), ..self.clone() }
     }
@@ -221,8 +245,9 @@ impl Unpacked {
             Lies::Stretches(stretches) => {
                 whole.gather(stretches.iter().map(|rows| rows.start * inputs..rows.end * inputs))
             }
-            Lies::Columns { first, columns } => {
-                let matrix = whole.columns(*first..first + outputs, *columns);
+            Lies::Columns { first, step, columns } => {
+                let wanted = (*first..first + outputs * step).step_by(*step);
+                let matrix = whole.columns(wanted, *columns);
                 whole.release();
                 matrix
             }

@@ -127,6 +127,9 @@ pub struct Layer<M> {
     pub query_norm: PieceNorms,
     /// None: the layer attends to those of an earlier one.
     pub key_value: Option<KeyValue<M>>,
+    /// For each query head a score that takes part in the softmax beside those of the positions, and has no value.
+    /// Empty: none.
+    pub sinks: Vec<f32>,
     /// `[width, query heads * head width]`.
     pub attention_output: M,
     /// Behind attention, before it is added.
@@ -241,6 +244,7 @@ impl Layer<Unpacked> {
             query: self.query.pack(packing)?,
             query_norm: self.query_norm,
             key_value: self.key_value.map(|key_value| key_value.pack(packing)).transpose()?,
+            sinks: self.sinks,
             attention_output: self.attention_output.pack(packing)?,
             attention_post_norm: self.attention_post_norm,
             ffn_norm: self.ffn_norm,

@@ -1,11 +1,11 @@
 //! What `quantization_config` of a Hugging Face checkpoint says: how its quantized matrices are packed.
 //!
 //! Such checkpoints are written by GPTQ (AutoGPTQ, GPTQModel), AWQ (AutoAWQ) and compressed-tensors (llm-compressor),
-//! and many are published in FP8 with a scale for each block of a matrix (`fp8`). Every field that changes what a
-//! weight is, is read or refused by name. Which layers are quantized is seen by their tensors, not by lists of names: a
-//! layer that was left alone has a `weight` of floats. Left out: other numbers of bits than 4, the order of activations
-//! (act-order), experts that are stacked in one tensor, and rounding of activations, which a checkpoint may ask for and
-//! which changes no weight.
+//! and many are published in FP8 with a scale for each block of a matrix (`fp8`); gpt-oss is in MXFP4. Every field that
+//! changes what a weight is, is read or refused by name. Which layers are quantized is seen by their tensors, not by
+//! lists of names: a layer that was left alone has a `weight` of floats. Left out: other numbers of bits than 4, the
+//! order of activations (act-order), experts that are stacked in one tensor, and rounding of activations, which a
+//! checkpoint may ask for and which changes no weight.
 
 use crate::checkpoint::JsonConfig;
 use crate::error::ModelError;
@@ -27,6 +27,8 @@ pub(crate) enum Quantization {
         /// Outputs and inputs of a block that shares a scale; none: a scale a tensor or an output.
         block: Option<[usize; 2]>,
     },
+    /// Floats of 4 bits and a power of two a block: of experts alone (`mxfp4.rs`).
+    Mxfp4,
 }
 
 /// How integers lie in words of 32 bits, 8 in each, the first in the lowest bits unless said.
@@ -57,10 +59,11 @@ pub(crate) fn of(config: &JsonConfig) -> Result<Option<Quantization>, ModelError
         Some("gptq") => gptq(&fields)?,
         Some("awq") => awq(&fields)?,
         Some("compressed-tensors") => compressed(&fields)?,
+        Some("mxfp4") => Quantization::Mxfp4,
         Some("fp8") => fp8(&fields)?,
         other => {
             let found = other.map_or("nothing".to_string(), |other| format!("{other:?}"));
-            return Err(fields.refuse(METHOD, "gptq, awq, fp8 or compressed-tensors", found));
+            return Err(fields.refuse(METHOD, "gptq, awq, fp8, mxfp4 or compressed-tensors", found));
         }
     };
     Ok(Some(of))

@@ -214,7 +214,7 @@ pub enum Residual {
 }
 
 /// The feed-forward half of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FeedForward {
     /// down(f(gate(x)) * up(x)).
     Gated(Activation),
@@ -317,7 +317,7 @@ pub struct SharedExpert {
 }
 
 /// An activation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Activation {
     /// x / (1 + e^-x), also called swish.
     Silu,
@@ -329,6 +329,14 @@ pub enum Activation {
     Relu,
     /// max(x, 0)^2.
     ReluSquared,
+    /// x / (1 + e^(-slope * x)) of gates, which are at most `limit`; what they multiply is brought within the limit of
+    /// 0 and is one more then (gpt-oss). Of gates alone.
+    ClampedSwiglu {
+        /// How much steeper than SiLU.
+        slope: f32,
+        /// What clamps.
+        limit: f32,
+    },
 }
 
 /// A network's shape and its choices.

@@ -34,11 +34,11 @@ fn copied<T: AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
 
-/// Columns `range` of `elements` `[_, columns]`, one after another.
-fn transposed<T: Copy>(elements: &[T], range: Range<usize>, columns: usize) -> Vec<T> {
+/// Columns `wanted` of `elements` `[_, columns]`, one after another.
+fn transposed<T: Copy>(elements: &[T], wanted: impl ExactSizeIterator<Item = usize>, columns: usize) -> Vec<T> {
     let rows = elements.len() / columns.max(1);
-    let mut out = Vec::with_capacity(rows * range.len());
-    for column in range {
+    let mut out = Vec::with_capacity(rows * wanted.len());
+    for column in wanted {
         out.extend((0..rows).map(|row| elements[row * columns + column]));
     }
     out
@@ -148,16 +148,16 @@ impl Storage {
         }
     }
 
-    /// Columns `range` of a matrix of so many columns, as the rows of another. Of blocks, as floats.
-    pub(crate) fn columns(&self, range: Range<usize>, columns: usize) -> Self {
+    /// Columns `wanted` of a matrix of so many columns, as the rows of another. Of blocks, as floats.
+    pub(crate) fn columns(&self, wanted: impl ExactSizeIterator<Item = usize>, columns: usize) -> Self {
         match self.view() {
-            View::Floats(Matrix::F32(w)) => Self::F32(transposed(w, range, columns)),
-            View::Floats(Matrix::F16(w)) => Self::F16(transposed(w, range, columns)),
-            View::Floats(Matrix::BF16(w)) => Self::BF16(transposed(w, range, columns)),
+            View::Floats(Matrix::F32(w)) => Self::F32(transposed(w, wanted, columns)),
+            View::Floats(Matrix::F16(w)) => Self::F16(transposed(w, wanted, columns)),
+            View::Floats(Matrix::BF16(w)) => Self::BF16(transposed(w, wanted, columns)),
             View::Blocks(..) => {
                 let mut all = vec![0.0; self.elements()];
                 self.widen(0..all.len(), &mut all);
-                Self::F32(transposed(&all, range, columns))
+                Self::F32(transposed(&all, wanted, columns))
             }
         }
     }

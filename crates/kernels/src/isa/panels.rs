@@ -80,7 +80,8 @@ macro_rules! panel_kernels {
                         for p in 0..P {
                             let sum = &mut sums[p][i / 4 * SUMS / 2][r];
                             let line = lines[p];
-                            *sum = if LOW == 8 || TABLE == table::IQ4 { dot_wide(*sum, line, four) } else { dot(*sum, line, four) };
+                            let wide = LOW == 8 || TABLE == table::IQ4;
+                            *sum = if wide { dot_wide(*sum, line, four) } else { dot(*sum, line, four) };
                         }
                     }
                     if i < LOW + HIGH + 1 {
@@ -294,15 +295,16 @@ macro_rules! panel_kernels {
         #[inline]
         unsafe fn one<const R: usize>(tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize) {
             use $crate::block::Format;
+            use $crate::block::table::{IQ4, NONE};
             // SAFETY: the caller's promise.
             unsafe {
                 match tile.form.format() {
-                    Format::Q2K => large_tile::<R, 2, 0, { table::NONE }, true, 16>(tile, row, chunk, out),
-                    Format::Q3K => large_tile::<R, 2, 1, { table::NONE }, false, 16>(tile, row, chunk, out),
-                    Format::Q4K => large_tile::<R, 4, 0, { table::NONE }, true, 32>(tile, row, chunk, out),
-                    Format::Q5K => large_tile::<R, 4, 1, { table::NONE }, true, 32>(tile, row, chunk, out),
-                    Format::Q6K => large_tile::<R, 4, 2, { table::NONE }, false, 16>(tile, row, chunk, out),
-                    Format::Iq4Xs => large_tile::<R, 4, 0, { table::IQ4 }, false, 32>(tile, row, chunk, out),
+                    Format::Q2K => large_tile::<R, 2, 0, NONE, true, 16>(tile, row, chunk, out),
+                    Format::Q3K => large_tile::<R, 2, 1, NONE, false, 16>(tile, row, chunk, out),
+                    Format::Q4K => large_tile::<R, 4, 0, NONE, true, 32>(tile, row, chunk, out),
+                    Format::Q5K => large_tile::<R, 4, 1, NONE, true, 32>(tile, row, chunk, out),
+                    Format::Q6K => large_tile::<R, 4, 2, NONE, false, 16>(tile, row, chunk, out),
+                    Format::Iq4Xs => large_tile::<R, 4, 0, IQ4, false, 32>(tile, row, chunk, out),
                     _ => small::<R, 1>(tile, row, chunk, out, apart),
                 }
             }
@@ -318,17 +320,18 @@ macro_rules! panel_kernels {
             tile: &Tile<'_>, row: usize, chunk: Range<usize>, out: *mut f32, apart: usize,
         ) {
             use $crate::block::Format;
+            use $crate::block::table::{IQ4, MXFP4, NONE};
             // SAFETY: the caller's promise.
             unsafe {
                 match tile.form.format() {
-                    Format::Q8_0 => small_tile::<R, P, 8, 0, { table::NONE }, false, false>(tile, row, chunk, out, apart),
-                    Format::Q4_0 => small_tile::<R, P, 4, 0, { table::NONE }, false, false>(tile, row, chunk, out, apart),
-                    Format::Q4_1 => small_tile::<R, P, 4, 0, { table::NONE }, true, false>(tile, row, chunk, out, apart),
-                    Format::Q5_0 => small_tile::<R, P, 4, 1, { table::NONE }, false, false>(tile, row, chunk, out, apart),
-                    Format::Q5_1 => small_tile::<R, P, 4, 1, { table::NONE }, true, false>(tile, row, chunk, out, apart),
-                    Format::Iq4Nl => small_tile::<R, P, 4, 0, { table::IQ4 }, false, false>(tile, row, chunk, out, apart),
-                    Format::Mxfp4 => small_tile::<R, P, 4, 0, { table::MXFP4 }, false, false>(tile, row, chunk, out, apart),
-                    Format::Int4 => small_tile::<R, P, 4, 0, { table::NONE }, true, true>(tile, row, chunk, out, apart),
+                    Format::Q8_0 => small_tile::<R, P, 8, 0, NONE, false, false>(tile, row, chunk, out, apart),
+                    Format::Q4_0 => small_tile::<R, P, 4, 0, NONE, false, false>(tile, row, chunk, out, apart),
+                    Format::Q4_1 => small_tile::<R, P, 4, 0, NONE, true, false>(tile, row, chunk, out, apart),
+                    Format::Q5_0 => small_tile::<R, P, 4, 1, NONE, false, false>(tile, row, chunk, out, apart),
+                    Format::Q5_1 => small_tile::<R, P, 4, 1, NONE, true, false>(tile, row, chunk, out, apart),
+                    Format::Iq4Nl => small_tile::<R, P, 4, 0, IQ4, false, false>(tile, row, chunk, out, apart),
+                    Format::Mxfp4 => small_tile::<R, P, 4, 0, MXFP4, false, false>(tile, row, chunk, out, apart),
+                    Format::Int4 => small_tile::<R, P, 4, 0, NONE, true, true>(tile, row, chunk, out, apart),
                     other => unreachable!("{} has large blocks", other.name()),
                 }
             }

@@ -11,7 +11,7 @@ mod write;
 
 use std::ops::Range;
 
-pub(super) use self::experts::{EACH, ExpertNames, GGUF_FUSED, IN_MEMORY, Stored};
+pub(super) use self::experts::{EACH, ExpertNames, GGUF_FUSED, IN_MEMORY, STACKED, Stored};
 use self::feed::BothNames;
 use super::tensors::{Bias, Tensors};
 use crate::error::ModelError;
@@ -38,6 +38,8 @@ pub struct Layout {
     pub(super) piece_norms: Pieces,
     /// Whether each head of the values is normalized, by a norm without weights.
     pub(super) value_norm: bool,
+    /// The whole name of the sinks of a layer's heads.
+    pub(super) sinks: Option<&'static str>,
     pub(super) attention_output: &'static str,
     pub(super) attention_post_norm: Option<&'static str>,
     pub(super) ffn_norm: Option<&'static str>,
@@ -126,6 +128,7 @@ pub(super) const HUGGING: Layout = Layout {
     qkv: Qkv::Three(["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
     piece_norms: Pieces::None,
     value_norm: false,
+    sinks: None,
     attention_output: "self_attn.o_proj",
     attention_post_norm: None,
     ffn_norm: Some("post_attention_layernorm"),
@@ -291,6 +294,7 @@ impl Reader<'_> {
             query,
             query_norm: self.piece_norms(0, at, Heads { count: spec.heads, ..heads })?,
             key_value,
+            sinks: layout.sinks.map_or(Ok(vec![]), |name| self.tensors.vector(&format!("{at}{name}"), spec.heads))?,
             attention_output: self.linear(at, layout.attention_output, [attended, width], layout.output_bias)?,
             attention_post_norm: norm(layout.attention_post_norm)?,
             ffn_norm: norm(layout.ffn_norm)?,

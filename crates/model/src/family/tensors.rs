@@ -7,6 +7,7 @@ use foretoken_weights::{Tensor, Weights};
 
 use crate::error::ModelError;
 use crate::linear::{Table, Unpacked};
+use crate::mxfp4::{self, Among, Mxfp4};
 use crate::quantization::Quantization;
 use crate::quantized::{PARTS, Quantized, has_integers};
 use crate::spec::Spec;
@@ -35,6 +36,13 @@ fn require<'a>(weights: &'a Weights, name: &str, shape: &[usize]) -> Result<&'a 
         });
     }
     Ok(tensor)
+}
+
+/// One of the tensors that a tensor is made of, by its first dimension.
+fn among(tensor: &Tensor, number: usize) -> Tensor {
+    let bytes = tensor.bytes.len() / tensor.shape[0];
+    let part = tensor.bytes.slice(number * bytes..(number + 1) * bytes);
+    Tensor { shape: tensor.shape[1..].to_vec(), bytes: part, ..tensor.clone() }
 }
 
 /// A vector, widened: norms and biases are small and used by element-wise kernels.
@@ -138,16 +146,61 @@ impl<'a> Tensors<'a> {
         Ok(Unpacked::new(tensor, self.bias(name, outputs, bias)?, inputs, outputs))
     }
 
-    /// One of so many matrices of a tensor `[matrices, outputs, inputs]` of this whole name.
+    /// One of so many matrices of a tensor `[matrices, outputs, inputs]` of this whole name, with its share
+    /// of `bias_name` `[matrices, outputs]`.
     pub(super) fn stacked(
         &self,
         name: &str,
+        bias_name: &str,
         (number, matrices): (usize, usize),
-        inputs: usize,
-        outputs: usize,
+        [inputs, outputs]: [usize; 2],
+        bias: Bias,
     ) -> Result<Unpacked, ModelError> {
+        let bias = self.bias_among(bias_name, [number, matrices, outputs], bias)?;
         let tensor = self.require(name, &[matrices, outputs, inputs])?;
-        Ok(Unpacked::stacked(tensor, number, inputs, outputs))
+        Ok(Unpacked::stacked(tensor, number, bias, inputs, outputs))
+    }
+
+    /// One of so many rows of biases `[matrices, outputs]`.
+    fn bias_among(
+        &self,
+        name: &str,
+        [number, matrices, outputs]: [usize; 3],
+        bias: Bias,
+    ) -> Result<Option<Vec<f32>>, ModelError> {
+        match bias {
+            Bias::None => Ok(None),
+            Bias::IfThere if !self.has(name) => Ok(None),
+            Bias::IfThere | Bias::Required => {
+                let mut out = vec![0.0; outputs];
+                Storage::new(&among(self.require(name, &[matrices, outputs])?, number)).widen(0..outputs, &mut out);
+                Ok(Some(out))
+            }
+        }
+    }
+
+    /// One of so many matrices of `name` `[matrices, inputs, columns]`, or of its blocks in MXFP4 `[matrices, columns,
+    /// inputs]`: every `step`th of the columns from `first` on, with its share of `name_bias` `[matrices, columns]`.
+    pub(super) fn interleaved(
+        &self,
+        name: &str,
+        (number, matrices): (usize, usize),
+        [first, step]: [usize; 2],
+        [inputs, outputs]: [usize; 2],
+        bias: Bias,
+    ) -> Result<Unpacked, ModelError> {
+        let (columns, called) = (outputs * step, format!("tensor {name}, matrix {number}"));
+        let bias = self.bias_among(&format!("{name}_bias"), [number, matrices, columns], bias)?;
+        let bias = bias.map(|bias| bias.into_iter().skip(first).step_by(step).collect());
+        if self.quantization == Some(Quantization::Mxfp4) {
+            let place = Among { number, matrices, first, step };
+            if let Some(matrix) = Mxfp4::find(self.weights, name, place, [inputs, outputs])? {
+                mxfp4::parts(name).iter().for_each(|part| self.note(part));
+                return Ok(Unpacked::mxfp4(called, matrix, bias, [inputs, outputs]));
+            }
+        }
+        let tensor = among(self.require(name, &[matrices, inputs, columns])?, number);
+        Ok(Unpacked::columns(&tensor, [first, step], bias, outputs).called(&called))
     }
 
     /// `name.weight` `[1, inputs]`, or `[inputs]` as GGUF writes it.

@@ -1,4 +1,5 @@
-//! Whole models in each of the thirteen formats of blocks of GGUF files, and in blocks that no sane program would write.
+//! Whole models in each of the thirteen formats of blocks of GGUF files, and in blocks that no sane program would
+//! write.
 //!
 //! A small Llama whose rows are whole blocks of 256, of random bytes under sane scales, so that every bit of a format
 //! is in use. What it says is compared with the f32 model of the floats that its blocks stand for, and its rows with

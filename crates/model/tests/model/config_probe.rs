@@ -60,7 +60,7 @@ const GOLDENS: &[Golden] = checkpoints![
     "quantized-packed-zeros", "qwen2", "qwen2-window", "qwen2-yarn", "qwen3", "seed_oss", "seed_oss-bias", "smollm3",
     "stablelm", "stablelm-parallel", "starcoder2", "starcoder2-window", "yarn-rope", "mixtral", "qwen2_moe",
     "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared", "glm4_moe", "glm4_moe-groups", "ernie4_5_moe",
-    "ernie4_5_moe-least", "gemma4-experts",
+    "ernie4_5_moe-least", "gemma4-experts", "gpt_oss", "quantized-mxfp4",
 ];
 
 /// How many checkpoints there are: the first byte of an input is below this, or the rest is the text itself.

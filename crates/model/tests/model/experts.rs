@@ -303,6 +303,11 @@ fn experts_that_contradict_the_configuration() {
     gemma4(json!({"moe_intermediate_size": 4}), &["experts.gate_up_proj", "[6, 8, 24]", "[6, 16, 24]"]);
     // Without its experts it would be another network.
     gemma4(json!({"enable_moe_block": false}), &["test/model.safetensors", "model.layers.0.experts.down_proj"]);
+    refused("gpt_oss", json!({"sliding_window": null}), &[FILE, "sliding_window", "a number of positions"]);
+    refused("gpt_oss", json!({"swiglu_limit": 0.0}), &[FILE, "swiglu_limit", "above 0", "found 0"]);
+    refused("gpt_oss", json!({"rope_parameters": null}), &[FILE, "rope_parameters", "found nothing"]);
+    refused("gpt_oss", json!({"intermediate_size": 17}), &["experts.gate_up_proj_bias", "[6, 34]", "[6, 32]"]);
+    refused("gpt_oss", json!({"num_local_experts": 5}), &["experts.gate_up_proj_bias", "[5, 32]", "[6, 32]"]);
     let router = |tensors: &mut Tensors| {
         let tensor = tensors.get_mut("model.layers.1.mlp.gate.weight").unwrap();
         tensor.shape = vec![32, 8];

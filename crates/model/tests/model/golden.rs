@@ -30,7 +30,7 @@ pub(crate) const GOLDENS: [&[&str]; 17] = [
     &["arcee", "ernie4_5", "ernie4_5-bias", "seed_oss", "seed_oss-bias"],
     &["hunyuan_v1_dense", "hunyuan_v1_dense-bias"],
     &["mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "granitemoeshared"],
-    &["glm4_moe", "glm4_moe-groups", "ernie4_5_moe", "ernie4_5_moe-least"],
+    &["glm4_moe", "glm4_moe-groups", "ernie4_5_moe", "ernie4_5_moe-least", "gpt_oss"],
     // Their logits are llama.cpp's.
     &["internlm2", "baichuan", "baichuan-13b", "chatglm"],
 ];

@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use foretoken_kernels::Pool;
+use foretoken_model::network::{Dense, Feed, Inner};
 use foretoken_model::{CacheType, Checkpoint, Model, Options};
 use foretoken_weights::{Tensor, Weights, safetensors};
 use serde_json::{Value, json};
@@ -17,8 +19,14 @@ use crate::{fixture, logits};
 
 /// Blocks of 4 bits, whose products round activations to 8 bits; and how far logits of this narrow network may be off
 /// for it, as a part of the largest (up to 0.064 was seen; a zero point that is off by one makes it 1.19).
-const INTEGERS: [&str; 5] =
-    ["quantized-gptq", "quantized-gptq-zeros", "quantized-awq", "quantized-packed", "quantized-packed-zeros"];
+const INTEGERS: [&str; 6] = [
+    "quantized-gptq",
+    "quantized-gptq-zeros",
+    "quantized-awq",
+    "quantized-packed",
+    "quantized-packed-zeros",
+    "quantized-mxfp4",
+];
 const NEAR: f32 = 0.1;
 
 /// Floats, whose products round nothing.
@@ -56,9 +64,46 @@ fn floats_of_8_bits_say_what_their_floats_say() {
 
 #[test]
 fn rows_are_scored_as_if_alone() {
-    for name in ["quantized-gptq", "quantized-awq", "quantized-float8"] {
+    for name in ["quantized-gptq", "quantized-awq", "quantized-float8", "quantized-mxfp4"] {
         play_subject(&Subject::new(&fixture(name), [CacheType::F16; 2]), 4);
     }
+}
+
+/// The matrices of one expert have the floats that transformers takes them for.
+#[test]
+fn experts_in_mxfp4_are_exact() {
+    let folder = fixture("quantized-mxfp4");
+    let network = foretoken_model::family::read(&Checkpoint::open(&folder).unwrap(), None).unwrap();
+    let Feed::Experts(experts) = &network.layers[1].feed else { panic!("no experts") };
+    let Dense { inner: Inner::Gated { gate, up, .. }, down } = &experts.all[2] else { panic!("no gates") };
+    let golden = safetensors::open(folder.join("golden.safetensors")).unwrap();
+    for (name, matrix) in [("gate", gate), ("up", up), ("down", down)] {
+        let expected: Vec<f32> = elements(&golden, name);
+        let all = matrix.read(&Pool::new(2)).unwrap();
+        assert_eq!((all.dtype(), all.floats() == expected), ("MXFP4", true), "{name}");
+        // A rank's part of them.
+        let [outputs, inputs] = matrix.shape();
+        let part = matrix.outputs(outputs / 4..outputs / 2).read(&Pool::new(1)).unwrap();
+        assert!(part.floats() == expected[outputs / 4 * inputs..outputs / 2 * inputs], "{name}");
+    }
+}
+
+#[test]
+fn experts_in_mxfp4_that_are_none_are_refused() {
+    let (name, scales) = ("quantized-mxfp4", "layers.1.mlp.experts.down_proj_scales");
+    Changed::new(name).without(scales).refused(&["model.safetensors", scales]);
+    let blocks = "layers.0.mlp.experts.gate_up_proj_blocks";
+    let turned = |tensor: &mut Tensor| tensor.shape.swap(1, 2);
+    Changed::new(name).tensor(blocks, turned).refused(&[blocks, "[4, 192, 2, 16]", "[4, 2, 192, 16]"]);
+    let signed = |tensor: &mut Tensor| {
+        let half = foretoken_weights::Bytes::from_vec(vec![0; 2 * tensor.bytes.len()]);
+        (tensor.dtype, tensor.bytes) = (foretoken_weights::Dtype::BF16, half);
+    };
+    Changed::new(name).tensor(scales, signed).refused(&[scales, "type: expected U8, found BF16"]);
+    Changed::new(name).without("layers.1.mlp.experts.down_proj_bias").refused(&["down_proj_bias"]);
+    let mut odd = Changed::new(name);
+    odd.config["intermediate_size"] = json!(80);
+    odd.refused(&["model.safetensors", "gate_up_proj_bias", "[4, 160]", "[4, 192]"]);
 }
 
 /// A golden checkpoint in a folder of its own, changed.
@@ -177,7 +222,8 @@ fn what_is_not_done_is_refused_by_field() {
     gptq("group_size", json!(0)).refused(&["quantization_config.group_size", "a multiple of 32", "0"]);
     gptq("checkpoint_format", json!("marlin")).refused(&["checkpoint_format", "gptq or gptq_v2", "marlin"]);
     gptq("dynamic", json!({"x": {}})).refused(&["quantization_config.dynamic"]);
-    gptq("quant_method", json!("bitsandbytes")).refused(&["quant_method", "gptq, awq, fp8 or compressed-tensors"]);
+    gptq("quant_method", json!("bitsandbytes"))
+        .refused(&["quant_method", "gptq, awq, fp8, mxfp4 or compressed-tensors"]);
     gptq("quant_method", json!(null)).refused(&["quant_method", "found nothing"]);
     let awq = |field: &str, value: Value| Changed::new("quantized-awq").field(field, value);
     awq("version", json!("gemv")).refused(&["quantization_config.version: expected gemm", "gemv"]);
@@ -237,6 +283,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
         changed
     };
     unsaid("quantized-gptq").refused(&["model.layers.0.self_attn.q_proj.weight"]);
+    unsaid("quantized-mxfp4").refused(&["mlp.experts.gate_up_proj"]);
     unsaid("quantized-float8").refused(&["q_proj.weight", "found F8_E4M3"]);
 }
 

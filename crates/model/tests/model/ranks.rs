@@ -99,7 +99,7 @@ fn two_ranks_say_the_bits_of_one_for_every_network() {
 
 #[test]
 fn any_number_of_ranks_says_the_bits_of_one_in_any_type() {
-    for name in ["llama", "gpt2", "gemma4-per-layer", "quantized-gptq", "quantized-float8"] {
+    for name in ["llama", "gpt2", "gemma4-per-layer", "quantized-gptq", "quantized-float8", "quantized-mxfp4"] {
         // Of quantized checkpoints no other type can be asked for.
         let types = [None, Some(WeightType::BF16), "q8_0".parse().ok()];
         for weight_type in types.into_iter().filter(|asked| asked.is_none() || !name.starts_with("quantized")) {

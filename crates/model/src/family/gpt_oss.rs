@@ -1,0 +1,102 @@
+//! gpt-oss: experts in all layers, a sink beside the scores of every head, and every second layer without a window.
+//!
+//! Experts, their router and the matrices of attention have biases. The feed-forward form is a SwiGLU whose halves are
+//! clamped. In checkpoints of floats the experts of a layer are one tensor a matrix, `[experts, inputs, outputs]`, and
+//! gate and up lie in one whose columns are theirs in turn; the published ones have the same as MXFP4 blocks, row by
+//! row (`mxfp4.rs`). Left out: writing GGUF files.
+
+use foretoken_kernels::rope::Pairing;
+
+use super::experts::{self, Normalized};
+use super::gguf::{Gguf, NormKind};
+use super::json;
+use super::layout::{EACH, ExpertNames, GGUF, HUGGING, Layout, STACKED, Stored};
+use super::rope::{self, HALVES, Rope};
+use super::tensors::Bias;
+use super::{Family, Plan};
+use crate::checkpoint::JsonConfig;
+use crate::error::ModelError;
+use crate::spec::{Activation, FeedForward, LayerAttention, Positions, Router};
+
+pub(super) const FAMILIES: &[Family] = &[Family::new(Some(("gpt_oss", gpt_oss)), Some(("gpt-oss", of_gguf)))];
+
+const EXPERTS: experts::Fields = experts::Fields {
+    count: &["num_local_experts", "num_experts"],
+    chosen_default: 4,
+    ffn_width: "intermediate_size",
+    ffn_width_default: 2880,
+    normalized: Normalized::Always,
+    ..experts::HUGGING
+};
+
+const INTERLEAVED: &[ExpertNames] = &[ExpertNames {
+    router: "mlp.router",
+    stored: Stored::Interleaved(["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]),
+    bias: Bias::Required,
+    ..EACH
+}];
+
+const STACKED_WITH_BIASES: &[ExpertNames] = &[ExpertNames { bias: Bias::Required, ..STACKED }];
+
+/// Where a sigmoid is steeper, and what clamps, if it is not said (files have no word for it).
+const SLOPE: f32 = 1.702;
+const LIMIT: f32 = 7.0;
+
+fn gpt_oss(config: &JsonConfig) -> Result<Plan, ModelError> {
+    let fields = json::Fields {
+        kv_heads_default: Some(8),
+        head_dim_default: Some(64),
+        context_default: 131_072,
+        epsilon_default: 1e-5,
+        ..json::HUGGING
+    };
+    let mut spec = json::spec(config, "gpt-oss", &fields)?;
+    let Some(scaling) = rope::parameters(config)? else {
+        let expected = "how positions are scaled (here or in rope_scaling)";
+        return Err(config.refuse("rope_parameters", expected, "nothing"));
+    };
+    let rotation = Rope { theta: 150_000.0, ..HALVES }.of_json(config, Some(&scaling), &mut spec)?;
+    spec.positions = Positions::Rope(vec![rotation]);
+    let Some(window) = json::window_or(config, "sliding_window", 128)? else {
+        return Err(config.refuse("sliding_window", "a number of positions", "null"));
+    };
+    spec.attention = json::windows(config, spec.layers, layers(window), every_second(window))?;
+    let slope = json::positive(config, "swiglu_alpha", SLOPE)?;
+    let limit = json::positive(config, "swiglu_limit", LIMIT)?;
+    spec.feed_forward = FeedForward::Gated(Activation::ClampedSwiglu { slope, limit });
+    spec.experts = Some(experts::of_json(config, &EXPERTS)?);
+    let bias = json::bias(config, "attention_bias", true)?;
+    let sinks = Some("self_attn.sinks");
+    Ok(Plan { spec, layout: Layout { qkv_bias: bias, output_bias: bias, sinks, experts: INTERLEAVED, ..HUGGING } })
+}
+
+/// Layers without and with the window.
+fn layers(window: usize) -> [LayerAttention; 2] {
+    [LayerAttention::rotated(0, None), LayerAttention::rotated(0, Some(window))]
+}
+
+fn every_second(window: usize) -> Vec<LayerAttention> {
+    let [full, sliding] = layers(window);
+    vec![sliding, full]
+}
+
+/// A file says the window, and which layers have it only where it is not every second. Whether the borders of YaRN's
+/// blended pairs are whole numbers it does not say: they are, as in llama.cpp.
+fn of_gguf(gguf: Gguf<'_>) -> Result<Plan, ModelError> {
+    let activation = Activation::ClampedSwiglu { slope: SLOPE, limit: LIMIT };
+    let mut spec = gguf.spec("gpt-oss", NormKind::Rms, FeedForward::Gated(activation))?;
+    gguf.rotate(&mut spec, Pairing::Halves)?;
+    const WINDOW: &str = "attention.sliding_window";
+    let Some(window) = gguf.optional_count(&spec, WINDOW)? else {
+        return Err(gguf.refuse(&gguf.key(&spec, WINDOW), "a number of positions above 0", "none"));
+    };
+    spec.attention = gguf.windows(&spec, layers(window), every_second(window))?;
+    spec.experts = Some(gguf.experts(&spec, Router::SOFTMAX_OF_CHOSEN)?);
+    let layout = Layout {
+        ffn_norm: Some("post_attention_norm"),
+        sinks: Some("attn_sinks.weight"),
+        experts: STACKED_WITH_BIASES,
+        ..GGUF
+    };
+    Ok(Plan { spec, layout })
+}

@@ -1,0 +1,112 @@
+//! Matrices of Hugging Face checkpoints in MXFP4, as the experts of gpt-oss are: 4-bit floats and a power of two for
+//! each 32 inputs of an output.
+//!
+//! Of all experts of a layer there are two tensors: `{name}_blocks` `[experts, outputs, inputs / 32, 16]`, two inputs a
+//! byte, the first in its low half, and `{name}_scales` `[experts, outputs, inputs / 32]`. They become GGUF's blocks of
+//! the same values, whose bytes hold an input of the first sixteen low and one of the last sixteen high: nothing is
+//! rounded. It happens when a matrix is packed, one after another. Left out: matrices that are not among others.
+
+use foretoken_kernels::Pool;
+use foretoken_kernels::block::Format;
+use foretoken_weights::{Bytes, Tensor, Weights, WeightsError};
+
+use crate::error::ModelError;
+use crate::storage::Storage;
+
+/// Inputs of a block, and the bytes of their values.
+const BLOCK: usize = 32;
+const PACKED: usize = BLOCK / 2;
+
+/// Which matrix of a tensor, and which of its outputs: every `step`th from `first` on.
+#[derive(Clone, Copy)]
+pub(crate) struct Among {
+    pub(crate) number: usize,
+    pub(crate) matrices: usize,
+    pub(crate) first: usize,
+    pub(crate) step: usize,
+}
+
+/// One matrix `[outputs, inputs]` among others: a description, of which nothing is read yet.
+#[derive(Clone)]
+pub(crate) struct Mxfp4 {
+    /// Of all outputs.
+    blocks: Bytes,
+    scales: Bytes,
+    among: Among,
+    inputs: usize,
+    outputs: usize,
+}
+
+/// The names of the two tensors of matrices of a name.
+pub(crate) fn parts(name: &str) -> [String; 2] {
+    [format!("{name}_blocks"), format!("{name}_scales")]
+}
+
+impl Mxfp4 {
+    /// The matrix of this name; none: there are no blocks of it.
+    ///
+    /// # Errors
+    /// A tensor is missing or has another type or shape, or the inputs are no whole blocks.
+    pub(crate) fn find(
+        weights: &Weights,
+        name: &str,
+        among: Among,
+        [inputs, outputs]: [usize; 2],
+    ) -> Result<Option<Self>, ModelError> {
+        let [blocks, scales] = parts(name);
+        if weights.get(&blocks).is_none() {
+            return Ok(None);
+        }
+        let refuse = |tensor: &str, field: &'static str, expected: String, found: String| {
+            let (file, tensor) = (weights.source().to_string(), tensor.to_string());
+            ModelError::Weights(WeightsError::Tensor { file, tensor, field, expected, found })
+        };
+        if !inputs.is_multiple_of(BLOCK) {
+            return Err(refuse(&blocks, "inputs", format!("a multiple of {BLOCK}"), inputs.to_string()));
+        }
+        let find = |name: &str, shape: &[usize]| {
+            let found = match weights.get(name) {
+                Some(found) => found,
+                None => weights.require(name)?, // an error that says so
+            };
+            if found.dtype.name() != "U8" {
+                return Err(refuse(name, "type", "U8".to_string(), found.dtype.to_string()));
+            }
+            if found.shape != shape {
+                let (file, tensor) = (weights.source().to_string(), name.to_string());
+                let (expected, found) = (shape.to_vec(), found.shape.clone());
+                return Err(ModelError::Shape { file, tensor, expected, found });
+            }
+            Ok(found.clone())
+        };
+        let shape = [among.matrices, outputs * among.step, inputs / BLOCK, PACKED];
+        let part = |tensor: Tensor| {
+            let bytes = tensor.bytes.len() / among.matrices;
+            tensor.bytes.slice(among.number * bytes..(among.number + 1) * bytes)
+        };
+        let (blocks, scales) = (part(find(&blocks, &shape)?), part(find(&scales, &shape[..3])?));
+        Ok(Some(Self { blocks, scales, among, inputs, outputs }))
+    }
+
+    /// The weights, in blocks.
+    pub(crate) fn storage(&self, pool: &Pool) -> Storage {
+        let Self { inputs, outputs, among: Among { first, step, .. }, .. } = *self;
+        let (format, count) = (Format::Mxfp4, inputs / BLOCK);
+        let row = count * format.bytes();
+        let mut bytes = vec![0; outputs * row];
+        pool.each_chunk(&mut bytes, row, &|output, out| {
+            let from = (first + output * step) * count;
+            let values = self.blocks[from * PACKED..][..count * PACKED].chunks_exact(PACKED);
+            let scales = &self.scales[from..][..count];
+            for ((out, values), scale) in out.chunks_exact_mut(format.bytes()).zip(values).zip(scales) {
+                let quant = |input: usize| values[input / 2] >> (input % 2 * 4) & 15;
+                out[0] = *scale;
+                for (i, out) in out[1..].iter_mut().enumerate() {
+                    *out = quant(i) | quant(i + PACKED) << 4;
+                }
+            }
+        });
+        [&self.blocks, &self.scales].iter().for_each(|bytes| bytes.release());
+        Storage::Blocks(format, Bytes::from_vec(bytes))
+    }
+}
