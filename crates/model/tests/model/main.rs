@@ -10,6 +10,7 @@ mod files;
 mod forms;
 mod gemma4;
 mod golden;
+mod gpt_oss;
 mod quantized;
 mod quantized_experts;
 mod ranks;
