@@ -110,6 +110,52 @@ fn configurations_hold_one_template_or_several() {
     assert_eq!(of("3"), Err("config: chat_template: expected a string or a list of templates, found 3".into()));
 }
 
+/// What gpt-oss's template is made of (harmony): macros that call themselves, names that outlive a loop, the messages
+/// behind one of them, tests of types. The text is the one that transformers writes.
+#[test]
+fn what_templates_with_channels_are_made_of() {
+    let source = r#"{%- macro kind(spec, required, nullable=false) -%}
+    {%- if spec.type == "array" -%}
+        {%- set inner = kind(spec['items'], required) -%}
+        {{- "any[]" if inner|length > 6 else inner + "[]" }}
+    {%- elif spec.type is iterable and spec.type is not string and spec.type is not mapping -%}
+        {{- spec.type | join(" | ") }}
+    {%- else -%}
+        {{- spec.type }}
+    {%- endif -%}
+    {%- if nullable %}{{- "?" }}{%- endif -%}
+{%- endmacro -%}
+{%- if messages[0].role == "system" %}{%- set rest = messages[1:] %}{%- else %}{%- set rest = messages %}{%- endif %}
+{%- set last = namespace(name=none) %}
+{%- for message in rest -%}
+    {%- if "tool_calls" in message %}
+        {%- set later = namespace(found=false) %}
+        {%- for next in rest[loop.index:] %}
+            {%- if next.role == "assistant" and "tool_calls" not in next %}{%- set later.found = true %}{%- endif %}
+        {%- endfor %}
+        {%- set call = message.tool_calls[0] %}
+        {%- if call.function %}{%- set call = call.function %}{%- endif %}
+        {{- "<" + call.name + (call.content_type if call.content_type is defined else "json") + ">" }}
+        {{- call.arguments|tojson + ("!" if later.found else ".") }}
+        {%- set last.name = call.name %}
+    {%- elif message.role == "tool" %}
+        {{- "[" + last.name + message.content|tojson + "]" }}
+    {%- else %}
+        {{- message.role + "=" + message.content + ";" }}
+    {%- endif %}
+{%- endfor -%}
+{{- kind({"type": "array", "items": {"type": "array", "items": {"type": "number"}}}, []) }},
+{{- kind({"type": ["null", "string"]}, [], nullable=true) }}"#;
+    let messages = r#"[{"role": "system", "content": "s"}, {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "", "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"x": "é", "n": 1}}}]},
+        {"role": "tool", "content": "{\"y\": 2}"}, {"role": "assistant", "content": "b"}]"#;
+    let messages: Vec<Message> = serde_json::from_str(messages).unwrap();
+    let found = template(source).render(&ChatInput::new(&messages, true)).unwrap();
+    let expected = r#"user=a;<fjson>{"x": "é", "n": 1}![f"{\"y\": 2}"]assistant=b;any[],null | string?"#;
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn templates_that_have_a_name_write_what_their_models_read() {
     let messages = [
