@@ -42,6 +42,15 @@ pub(crate) fn parts(name: &str) -> [String; 2] {
     [format!("{name}_blocks"), format!("{name}_scales")]
 }
 
+/// How many weights an element of a tensor of this name stands for: 2 in a byte of blocks, none in a scale.
+pub(crate) fn weights_per_element(tensor: &str) -> usize {
+    match tensor {
+        _ if tensor.ends_with("_proj_blocks") => 2,
+        _ if tensor.ends_with("_proj_scales") => 0,
+        _ => 1,
+    }
+}
+
 impl Mxfp4 {
     /// The matrix of this name; none: there are no blocks of it.
     ///

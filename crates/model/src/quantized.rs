@@ -132,11 +132,9 @@ pub(crate) const PARTS: [&str; 11] = [
 pub(crate) fn weights_per_element(tensor: &str) -> usize {
     match tensor.rsplit('.').next() {
         Some("qweight" | "weight_packed") => 8,
-        Some(part) if part.ends_with("_proj_blocks") => 2,
-        Some(part) if part.ends_with("_proj_scales") => 0,
         Some("qzeros" | "scales" | "g_idx") => 0,
         Some("weight_scale" | "weight_scale_inv" | "weight_zero_point" | "weight_shape" | "weight_g_idx") => 0,
-        _ => 1,
+        _ => crate::mxfp4::weights_per_element(tensor),
     }
 }
 
