@@ -3,6 +3,7 @@
 mod backend;
 mod bad_input;
 mod blocks;
+mod company;
 mod config_probe;
 mod configurations;
 mod experts;
