@@ -104,7 +104,7 @@ fn fused_experts_say_what_single_ones_say() {
 }
 
 /// A key of a file and its value.
-enum Key {
+pub(crate) enum Key {
     Count(&'static str, usize),
     Number(&'static str, f32),
     Truth(&'static str, bool),
@@ -116,7 +116,7 @@ fn gguf(name: &str, architecture: &str, keys: &[Key]) -> Gguf {
 }
 
 /// The same with gate and up of all experts in one tensor, or not.
-fn gguf_of((name, fused): (&str, bool), architecture: &str, keys: &[Key]) -> Gguf {
+pub(crate) fn gguf_of((name, fused): (&str, bool), architecture: &str, keys: &[Key]) -> Gguf {
     let mut golden = Golden::new(name);
     let key = |field: &str| format!("{architecture}.{field}");
     let (width, heads) = (golden.number(&["hidden_size"]), golden.number(&["num_attention_heads"]));
@@ -188,20 +188,26 @@ fn gguf_of((name, fused): (&str, bool), architecture: &str, keys: &[Key]) -> Ggu
     golden.tensors.iter().fold(file, |file, (name, tensor)| file.tensor(name, tensor, Form::F32))
 }
 
+fn sigmoid(normed: bool, factor: f32) -> Vec<Key> {
+    let scoring = Key::Count("expert_gating_func", 2);
+    vec![scoring, Key::Truth("expert_weights_norm", normed), Key::Number("expert_weights_scale", factor)]
+}
+
+/// What the file of `glm4_moe-groups` says of its router.
+pub(crate) fn sigmoid_in_groups() -> Vec<Key> {
+    let mut keys = sigmoid(false, 0.5);
+    keys.extend([Key::Count("expert_group_count", 4), Key::Count("expert_group_used_count", 2)]);
+    keys
+}
+
 #[test]
 fn files_say_what_folders_say() {
-    let sigmoid = |normed: bool, factor: f32| {
-        let scoring = Key::Count("expert_gating_func", 2);
-        vec![scoring, Key::Truth("expert_weights_norm", normed), Key::Number("expert_weights_scale", factor)]
-    };
-    let mut grouped = sigmoid(false, 0.5);
-    grouped.extend([Key::Count("expert_group_count", 4), Key::Count("expert_group_used_count", 2)]);
     for (name, architecture, keys) in [
         ("qwen2_moe", "qwen2moe", Vec::new()),
         ("qwen3_moe", "qwen3moe", Vec::new()),
         ("olmoe", "olmoe", Vec::new()),
         ("glm4_moe", "glm4moe", sigmoid(true, 1.5)),
-        ("glm4_moe-groups", "glm4moe", grouped),
+        ("glm4_moe-groups", "glm4moe", sigmoid_in_groups()),
         ("ernie4_5_moe", "ernie4_5-moe", Vec::new()),
     ] {
         assert!(said_by_gguf(&gguf(name, architecture, &keys)) == Golden::new(name).said(), "{name}");

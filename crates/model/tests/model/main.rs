@@ -10,6 +10,7 @@ mod experts;
 mod files;
 mod forms;
 mod gemma4;
+mod gguf_probe;
 mod golden;
 mod gpt_oss;
 mod quantized;
