@@ -1,14 +1,14 @@
 //! Networks of experts: what contradicts itself is refused, and one network is the same however its tensors lie:
 //! a matrix each, fused as transformers 5 holds them, or as a GGUF file has them.
 
-use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, PageTable, Span};
+use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, PageTable, Span, family};
 use foretoken_weights::Bytes;
 use serde_json::{Value, json};
 
 use crate::bad_input::{FILE, refused, refused_tensors};
 use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
 use crate::forms::{said_by, said_by_gguf};
-use crate::{fixture, logits};
+use crate::{fixture, load_with, logits};
 
 /// A golden network.
 struct Golden {
@@ -319,6 +319,36 @@ fn experts_that_contradict_the_configuration() {
         tensor.shape = vec![32, 8];
     };
     refused_tensors("olmoe", router, &["model.layers.1.mlp.gate.weight", "shape: expected [8, 32], found [32, 8]"]);
+}
+
+/// Of the file's matrices a token reads all but the embedding and the experts that it does not choose, and a pass of
+/// one row no less: matrices are packed in panels of 16 outputs.
+#[test]
+fn a_token_reads_the_experts_that_it_chooses() {
+    for name in ["mixtral", "qwen2_moe", "granitemoe", "glm4_moe", "ernie4_5_moe-least"] {
+        let golden = Golden::new(name);
+        let count = golden.number(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]);
+        let chosen = golden.number(&["num_experts_per_tok", "moe_k"]);
+        let network = family::read(&Checkpoint::open(&fixture(name)).unwrap(), None).unwrap();
+        let is_tied = golden.config["tie_word_embeddings"] == json!(true);
+        let is_left = |name: &str| {
+            name.contains("embed_tokens") && !is_tied
+                || name.contains("e_score_correction_bias")
+                || network.left_out.iter().any(|left| left == name)
+        };
+        let (mut expected, mut of_experts) = (0, 0);
+        for (name, wide) in golden.tensors.iter().filter(|(name, wide)| wide.shape.len() > 1 && !is_left(name)) {
+            let is_of_expert = name.contains(".experts.") || wide.shape.len() == 3;
+            expected += 4 * wide.elements.len();
+            of_experts += if is_of_expert { 4 * wide.elements.len() } else { 0 };
+        }
+        expected -= of_experts / count * (count - chosen);
+        assert_eq!(network.token_bytes(), expected, "{name}");
+        let mut model = load_with(&fixture(name), Options::for_positions(16, 1));
+        logits(&mut model, &[1], &[1]);
+        let packed = model.read().bytes;
+        assert!((expected..2 * expected).contains(&packed), "{name}: {packed} bytes, in the file {expected}");
+    }
 }
 
 /// A row whose scores are not numbers says nothing, and the rows beside it what they say alone, though they go through
