@@ -11,7 +11,7 @@ use clap::Args;
 use foretoken::models::Opened;
 use foretoken_kernels::Isa;
 use foretoken_model::spec::{Activation, Experts, FeedForward, Norm, Positions};
-use foretoken_model::{CacheType, Spec};
+use foretoken_model::{CacheType, Spec, family};
 use foretoken_speculation::Token;
 use foretoken_text::Tokenizer;
 use foretoken_weights::line::line;
@@ -66,11 +66,32 @@ impl Inspect {
     }
 }
 
+/// What one token has to do with a network of experts.
+struct TokenFacts {
+    /// Bytes of the matrices that it is multiplied with.
+    bytes: usize,
+    /// Parameters that it is computed with: all that are the text's but those of the experts that it does not choose.
+    parameters: usize,
+}
+
+impl TokenFacts {
+    /// None of dense networks, and where tensors are not as the configuration says: loading says what is wrong.
+    fn of(model: &Opened) -> Option<Self> {
+        model.spec.experts.as_ref()?;
+        let network = family::read(&model.checkpoint, None).ok()?;
+        let left_out: usize = network.left_out.iter().map(|name| model.checkpoint.parameters_of(name)).sum();
+        let parameters = model.checkpoint.parameters().saturating_sub(left_out + network.parameters_not_chosen());
+        Some(Self { bytes: network.token_bytes(), parameters })
+    }
+}
+
 /// What has to be worked out; the rest stands in the model's `Spec`.
 struct Facts {
     /// Type to number of tensors and of elements.
     dtypes: BTreeMap<&'static str, (usize, usize)>,
     weights_bytes: usize,
+    /// Only of networks of experts.
+    token: Option<TokenFacts>,
     /// Types of keys and values, and what a thousand positions need in them.
     cache_types: [CacheType; 2],
     cache_bytes: usize,
@@ -100,6 +121,7 @@ impl Facts {
         Ok(Self {
             dtypes,
             weights_bytes,
+            token: TokenFacts::of(model),
             cache_types,
             cache_bytes: model.spec.cache_bytes_per_position(cache_types).saturating_mul(1000),
             tokenizer_len: tokenizer.as_deref().map(Tokenizer::vocabulary_len),
@@ -139,13 +161,17 @@ impl Facts {
                 "shared_ffn_width": experts.shared.map(|shared| shared.ffn_width),
                 "layers": (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count(),
             })),
-            "parameters_active": active(model),
+            "parameters_active": match spec.experts {
+                Some(_) => self.token.as_ref().map(|token| token.parameters),
+                None => Some(model.checkpoint.parameters()),
+            },
             "tied_head": spec.tied_head,
             "vocabulary": spec.vocabulary,
             "tokenizer_vocabulary": self.tokenizer_len,
             "context": spec.context_max,
             "memory": {
                 "weights_bytes": self.weights_bytes,
+                "token_bytes": self.token.as_ref().map(|token| token.bytes),
                 "cache_bytes_per_1000_positions": self.cache_bytes,
                 "cache_types": self.cache_types.map(CacheType::name),
             },
@@ -154,6 +180,14 @@ impl Facts {
             "end_tokens": tokens(&self.end_tokens),
             "chat_template": self.chat_template,
         })
+    }
+
+    fn parameters(&self, model: &Opened) -> String {
+        let all = grouped(model.checkpoint.parameters());
+        match &self.token {
+            Some(token) => format!("{all}, of which a token is computed with {}", grouped(token.parameters)),
+            None => all,
+        }
     }
 
     fn page(&self, model: &Opened) -> String {
@@ -169,11 +203,15 @@ impl Facts {
             Some(len) => format!("{} tokens, of which the tokenizer knows {}", grouped(spec.vocabulary), grouped(len)),
             None => format!("{} tokens, no tokenizer", grouped(spec.vocabulary)),
         };
+        let of_token = match &self.token {
+            Some(TokenFacts { bytes, .. }) => format!(" (of which a token alone reads {})", megabytes(*bytes)),
+            None => String::new(),
+        };
         let mut rows = vec![
             ("model", on_one_line(&model.name)),
             ("format", model.format().to_string()),
             ("family", spec.family.to_string()),
-            ("parameters", parameters(model)),
+            ("parameters", self.parameters(model)),
             ("types", dtypes.collect::<Vec<_>>().join("; ")),
             ("layers", spec.layers.to_string()),
             ("width", format!("{}, feed-forward {} ({})", spec.width, spec.ffn_width, feed_forward(spec.feed_forward))),
@@ -186,7 +224,7 @@ impl Facts {
             (
                 "memory",
                 format!(
-                    "weights {}, cache {cache} per 1000 positions (keys {keys}, values {values})",
+                    "weights {}{of_token}, cache {cache} per 1000 positions (keys {keys}, values {values})",
                     megabytes(self.weights_bytes)
                 ),
             ),
@@ -203,30 +241,14 @@ impl Facts {
     }
 }
 
-/// Parameters that a token is computed with: all but those of the experts that it does not choose.
-fn active(model: &Opened) -> usize {
-    let (spec, all) = (&model.spec, model.checkpoint.parameters());
-    let Some(experts) = &spec.experts else { return all };
-    let layers = (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count();
-    let not_chosen = layers.saturating_mul(experts.count - experts.chosen);
-    let each = 3usize.saturating_mul(spec.width).saturating_mul(experts.ffn_width);
-    all.saturating_sub(not_chosen.saturating_mul(each))
-}
-
-fn parameters(model: &Opened) -> String {
-    let all = grouped(model.checkpoint.parameters());
-    match model.spec.experts {
-        Some(_) => format!("{all}, of which a token is computed with {}", grouped(active(model))),
-        None => all,
-    }
-}
-
 fn shown_experts(spec: &Spec, experts: &Experts) -> String {
     let Experts { count, chosen, ffn_width, shared, beside_dense, .. } = experts;
     let layers = (0..spec.layers).filter(|layer| spec.experts_of(*layer).is_some()).count();
-    let shared = shared.map_or(String::new(), |shared| format!(", and one of {} for all", shared.ffn_width));
+    let shared =
+        shared.map_or(String::new(), |shared| format!(", and one of {} that all tokens share", shared.ffn_width));
     let dense = if *beside_dense { ", beside a dense half" } else { "" };
-    format!("{count} of width {ffn_width} in {layers} layers, of which a token chooses {chosen}{shared}{dense}")
+    let places = if layers == spec.layers { "each layer".to_string() } else { format!("each of {layers} layers") };
+    format!("{count} of width {ffn_width} in {places}, of which a token chooses {chosen}{shared}{dense}")
 }
 
 /// Names of all instruction sets that the machine has.

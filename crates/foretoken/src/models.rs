@@ -16,6 +16,7 @@ use foretoken_model::family::{self, Layout, Plan};
 pub use foretoken_model::{Backend, Checkpoint, Cpu, Loaded, Options, Spec};
 use foretoken_speculation::Token;
 use foretoken_text::{ChatTemplate, Tokenizer};
+use foretoken_weights::gguf::{Metadata, Value};
 use foretoken_weights::whole::{self, SETTINGS_BYTES_MAX, VOCABULARY_BYTES_MAX};
 use foretoken_weights::{Bytes, gguf};
 
@@ -122,7 +123,7 @@ impl Opened {
                 Some(Tokenizer::from_json(files.name, files.tokenizer, Some(files.tokenizer_config))?)
             }
             (Place::Directory(dir), _) if Tokenizer::is_in(dir) => Some(Tokenizer::from_dir(dir)?),
-            (Place::Gguf, Config::Gguf(metadata)) if metadata.get("tokenizer.ggml.model").is_some() => {
+            (Place::Gguf, Config::Gguf(metadata)) if has_vocabulary(metadata) => {
                 Some(Tokenizer::from_gguf(&self.name, metadata)?)
             }
             _ => None,
@@ -277,10 +278,34 @@ pub fn tokenizer_at(path: &Path) -> Result<Arc<Tokenizer>, Error> {
     Ok(Arc::new(Tokenizer::from_gguf(&path.display().to_string(), &file.metadata)?))
 }
 
+/// Whether a GGUF file has a tokenizer: one that says `none` is a network alone, as one that says nothing.
+fn has_vocabulary(metadata: &Metadata) -> bool {
+    match metadata.get("tokenizer.ggml.model") {
+        None => false,
+        Some(Value::String(model)) => !["none", "no_vocab"].contains(&model.as_str()),
+        Some(_) => true,
+    }
+}
+
 fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     match whole::read(path, SETTINGS_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::unreadable(path, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_says_that_it_has_no_tokenizer_has_none() {
+        let says = |value: Option<&str>| {
+            let key = "tokenizer.ggml.model".to_string();
+            let value = value.map(|value| (key, Value::String(value.to_string())));
+            has_vocabulary(&Metadata::new("a.gguf", value))
+        };
+        assert_eq!([None, Some("none"), Some("no_vocab"), Some("gpt2")].map(says), [false, false, false, true]);
     }
 }

@@ -62,9 +62,17 @@ impl Checkpoint {
 
     /// Number of elements of all tensors; of quantized matrices, of weights.
     pub fn parameters(&self) -> usize {
-        let weights = |tensor: &Tensor| weights_per_element(&tensor.name) * tensor.shape.iter().product::<usize>();
-        self.weights.iter().map(weights).sum()
+        self.weights.iter().map(parameters).sum()
     }
+
+    /// The same of one tensor; 0 if there is none of this name.
+    pub fn parameters_of(&self, tensor: &str) -> usize {
+        self.weights.get(tensor).map_or(0, parameters)
+    }
+}
+
+fn parameters(tensor: &Tensor) -> usize {
+    weights_per_element(&tensor.name) * tensor.shape.iter().product::<usize>()
 }
 
 /// A JSON object with getters that say what they expected.

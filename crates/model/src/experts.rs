@@ -11,6 +11,7 @@
 use foretoken_kernels::matmul::{Group, Product};
 
 use crate::block::{Block, InnerBuffers, room};
+use crate::faults;
 use crate::linear::Linear;
 use crate::network::{Dense, Experts, Inner};
 use crate::router::Chooser;
@@ -64,6 +65,7 @@ impl Chosen {
         for said in said.chunks_exact(count) {
             chooser.choose(layer, said, corrections, (all, weights));
         }
+        faults::misplace(chosen, all, weights);
         starts.clear();
         starts.resize(count + 1, 0);
         all.iter().for_each(|expert| starts[*expert as usize + 1] += 1);

@@ -25,6 +25,10 @@ pub mod executor;
 mod experts;
 pub mod export;
 pub mod family;
+#[cfg(feature = "faults")]
+pub mod faults;
+#[cfg(not(feature = "faults"))]
+mod faults;
 mod hidden;
 mod layer_inputs;
 mod lent;

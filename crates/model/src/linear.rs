@@ -205,6 +205,16 @@ impl Unpacked {
         [self.outputs, self.inputs]
     }
 
+    /// Bytes of its weights in its file; of a matrix that is a part of a tensor, its part of these.
+    pub(crate) fn file_bytes(&self) -> usize {
+        let (bytes, elements) = match &self.source {
+            Source::Tensor(tensor) => (tensor.bytes.len(), tensor.shape.iter().product()),
+            Source::Quantized(matrix) => matrix.size(),
+            Source::Mxfp4(matrix) => matrix.size(),
+        };
+        (bytes as u128 * (self.inputs * self.outputs) as u128 / elements.max(1) as u128) as usize
+    }
+
     /// What is added to its outputs.
     pub fn bias(&self) -> Option<&[f32]> {
         self.bias.as_deref()

@@ -97,6 +97,11 @@ impl Mxfp4 {
         Ok(Some(Self { blocks, scales, among, inputs, outputs }))
     }
 
+    /// Bytes of the blocks and scales that it is among, and how many weights these are.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.blocks.len() + self.scales.len(), self.outputs * self.among.step * self.inputs)
+    }
+
     /// The weights, in blocks.
     pub(crate) fn storage(&self, pool: &Pool) -> Storage {
         let Self { inputs, outputs, among: Among { first, step, .. }, .. } = *self;

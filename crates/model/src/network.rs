@@ -7,7 +7,7 @@
 
 use crate::error::ModelError;
 use crate::linear::{Linear, Packing, Table, Unpacked};
-use crate::spec::{Activation, Spec};
+use crate::spec::{self, Activation, Spec};
 
 /// Called as loading goes on, with how many layers are done and how many there are.
 pub type Progress<'a> = &'a mut dyn FnMut(usize, usize);
@@ -198,6 +198,24 @@ impl Network<Unpacked> {
         self
     }
 
+    /// Bytes of its files that a token alone reads: all matrices but those of experts that it does not choose. Of
+    /// embeddings it reads a row, which is not counted.
+    pub fn token_bytes(&self) -> usize {
+        let all: usize = self.matrices().map(Unpacked::file_bytes).sum();
+        all - self.not_chosen(Unpacked::file_bytes)
+    }
+
+    /// Parameters of the experts that a token does not choose.
+    pub fn parameters_not_chosen(&self) -> usize {
+        self.not_chosen(|matrix| matrix.shape().iter().product::<usize>() + matrix.bias().map_or(0, <[f32]>::len))
+    }
+
+    /// A sum over the matrices of the experts that a token does not choose.
+    fn not_chosen(&self, of: impl Fn(&Unpacked) -> usize) -> usize {
+        let Some(spec::Experts { count, chosen, .. }) = self.spec.experts else { return 0 };
+        self.experts().flat_map(Dense::matrices).map(of).sum::<usize>() / count * (count - chosen)
+    }
+
     /// Packs every matrix for the kernels, layer by layer; `progress` hears of each.
     ///
     /// # Errors
@@ -345,14 +363,14 @@ impl KeyValue<Unpacked> {
     }
 }
 
-impl Network<Linear> {
+impl<M> Network<M> {
     /// The experts that rows choose from, of all layers.
-    pub(crate) fn experts(&self) -> impl Iterator<Item = &Dense<Linear>> {
+    pub(crate) fn experts(&self) -> impl Iterator<Item = &Dense<M>> {
         self.layers.iter().filter_map(|layer| layer.feed.parts().1).flat_map(|experts| &experts.all)
     }
 
     /// Every matrix that a pass may multiply with, in order; the head is the last.
-    pub(crate) fn matrices(&self) -> impl Iterator<Item = &Linear> {
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = &M> {
         let layers = self.layers.iter().flat_map(|layer| {
             let Layer { query, key_value, attention_output, feed, input, .. } = layer;
             let key = key_value.as_ref().map(|key_value| &key_value.key);

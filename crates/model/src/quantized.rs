@@ -206,6 +206,11 @@ impl Quantized {
         Ok(storage)
     }
 
+    /// Bytes of its weights and scales, and how many weights there are.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.tensors().iter().map(|tensor| tensor.bytes.len()).sum(), self.inputs * self.outputs)
+    }
+
     fn tensors(&self) -> [&Tensor; 2] {
         match &self.values {
             Values::Int4(int4) => [&int4.words, &self.scales],

@@ -282,8 +282,8 @@ fn request(case: &Case, setting: &Setting, drafters: &[u8]) -> Request {
     }
 }
 
-fn engine(table: &Table, setting: &Setting, drafters: &[&Registered]) -> Engine {
-    let mut engine = Engine::new(executor(table, setting), setting.batch, usize::MAX);
+fn engine((table, executor): (&Table, Box<dyn Executor>), setting: &Setting, drafters: &[&Registered]) -> Engine {
+    let mut engine = Engine::new(executor, setting.batch, usize::MAX);
     for drafter in drafters {
         engine.add_drafter((drafter.make)(table));
     }
@@ -363,7 +363,21 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
     // What a grammar forces has to be possible.
     let is_guided = cases.iter().any(|case| matches!(case.form, Form::Grammar(_) | Form::Behind(_)));
     let table = if is_guided { Table::dense(vocabulary, order, seed) } else { Table::seeded(vocabulary, order, seed) };
-    let mut engine = engine(&table, setting, drafters);
+    exact_by((&table, executor(&table, setting)), cases, setting, drafters)
+}
+
+/// The same of a target that is given: what it says, and what the engine runs. No other target has its name
+/// ([`Case::target`]).
+///
+/// # Errors
+/// As [`exact`].
+pub fn exact_by(
+    (table, executor): (&Table, Box<dyn Executor>),
+    cases: &[Case],
+    setting: &Setting,
+    drafters: &[&Registered],
+) -> Result<(), String> {
+    let mut engine = engine((table, executor), setting, drafters);
     let numbers: Vec<u8> = (0..drafters.len() as u8).collect();
     let ids: Vec<SequenceId> = cases
         .iter()
@@ -375,7 +389,7 @@ pub fn exact(cases: &[Case], setting: &Setting, drafters: &[&Registered]) -> Res
     }
     for (case, id) in cases.iter().zip(ids) {
         assert_eq!(case.target, cases[0].target, "cases of one target");
-        let mut expected = told(&table, case, setting.about).to_vec();
+        let mut expected = told(table, case, setting.about).to_vec();
         if !setting.told {
             expected.iter_mut().for_each(|told| *told = (told.0, 0, Vec::new()));
         }
@@ -429,7 +443,7 @@ fn told(table: &Table, case: &Case, about: bool) -> Arc<Vec<Told>> {
 pub fn law_error(table: &Table, case: &Case, setting: &Setting, drafters: &[&Registered]) -> f64 {
     let numbers: Vec<u8> = (0..drafters.len() as u8).collect();
     let text = |chance: &mut dyn Chance| -> Vec<Token> {
-        let mut engine = engine(table, setting, drafters);
+        let mut engine = engine((table, executor(table, setting)), setting, drafters);
         let id = engine.submit(request(case, setting, &numbers)).expect("a case that can run");
         let texts = run(&mut engine, chance);
         texts[&id].iter().map(|(token, _)| *token).collect()

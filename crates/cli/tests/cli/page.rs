@@ -33,6 +33,28 @@ fn a_model_without_a_tokenizer_has_a_page_too() {
     assert!(page.contains("LayerNorm") && page.contains("no tokenizer") && page.contains("none"), "{page}");
 }
 
+/// Of experts a token reads those that it chooses: of 6 matrices of 3 * 32 * 16 two, in two of three layers.
+#[test]
+fn a_network_of_experts_says_what_a_token_reads() {
+    let place = golden("qwen2_moe");
+    let object: Value = serde_json::from_str(&run(&["inspect", "--json", &place]).ok()).expect("it is JSON");
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let not_chosen = 2 * 4 * 3 * 32 * 16;
+    assert_eq!(number(&object["parameters"]) - number(&object["parameters_active"]), not_chosen);
+    // Matrices alone: neither the embedding, 64 * 32, nor vectors.
+    let [all, token] = ["weights_bytes", "token_bytes"].map(|name| number(&object["memory"][name]));
+    let vectors = all - token - 4 * (not_chosen + 64 * 32);
+    assert!(vectors > 0 && vectors < 4 * 1000, "{vectors} bytes of vectors: {object}");
+    assert_eq!((&object["experts"]["count"], &object["experts"]["chosen"]), (&6.into(), &2.into()));
+    let page = run(&["inspect", &place]).ok();
+    let experts = "6 of width 16 in each of 2 layers, of which a token chooses 2, and one of 24 that all tokens share";
+    for fact in [experts, "of which a token is computed with 28 768", "of which a token alone reads 0.1 MB"] {
+        assert!(page.contains(fact), "{fact}: {page}");
+    }
+    let dense: Value = serde_json::from_str(&run(&["inspect", "--json"]).ok()).expect("it is JSON");
+    assert_eq!((&dense["parameters_active"], &dense["memory"]["token_bytes"]), (&dense["parameters"], &Value::Null));
+}
+
 #[test]
 fn versions_are_short_and_long() {
     assert_eq!(run(&["--version"]).ok(), format!("foretoken {}\n", env!("CARGO_PKG_VERSION")));

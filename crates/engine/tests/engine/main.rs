@@ -17,6 +17,7 @@ mod flat;
 mod heads;
 mod hidden;
 mod late;
+mod networks;
 mod numbers;
 mod pieces;
 mod prediction;

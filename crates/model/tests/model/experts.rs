@@ -1,14 +1,14 @@
 //! Networks of experts: what contradicts itself is refused, and one network is the same however its tensors lie:
 //! a matrix each, fused as transformers 5 holds them, or as a GGUF file has them.
 
-use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, PageTable, Span};
+use foretoken_model::{Batch, CacheType, Checkpoint, Executor, Model, Options, PageId, PageTable, Span, family};
 use foretoken_weights::Bytes;
 use serde_json::{Value, json};
 
 use crate::bad_input::{FILE, refused, refused_tensors};
 use crate::files::{Form, Gguf, Tensors, Wide, config, read, safetensors_file};
 use crate::forms::{said_by, said_by_gguf};
-use crate::{fixture, logits};
+use crate::{fixture, load_with, logits};
 
 /// A golden network.
 struct Golden {
@@ -104,7 +104,7 @@ fn fused_experts_say_what_single_ones_say() {
 }
 
 /// A key of a file and its value.
-enum Key {
+pub(crate) enum Key {
     Count(&'static str, usize),
     Number(&'static str, f32),
     Truth(&'static str, bool),
@@ -116,7 +116,7 @@ fn gguf(name: &str, architecture: &str, keys: &[Key]) -> Gguf {
 }
 
 /// The same with gate and up of all experts in one tensor, or not.
-fn gguf_of((name, fused): (&str, bool), architecture: &str, keys: &[Key]) -> Gguf {
+pub(crate) fn gguf_of((name, fused): (&str, bool), architecture: &str, keys: &[Key]) -> Gguf {
     let mut golden = Golden::new(name);
     let key = |field: &str| format!("{architecture}.{field}");
     let (width, heads) = (golden.number(&["hidden_size"]), golden.number(&["num_attention_heads"]));
@@ -188,20 +188,26 @@ fn gguf_of((name, fused): (&str, bool), architecture: &str, keys: &[Key]) -> Ggu
     golden.tensors.iter().fold(file, |file, (name, tensor)| file.tensor(name, tensor, Form::F32))
 }
 
+fn sigmoid(normed: bool, factor: f32) -> Vec<Key> {
+    let scoring = Key::Count("expert_gating_func", 2);
+    vec![scoring, Key::Truth("expert_weights_norm", normed), Key::Number("expert_weights_scale", factor)]
+}
+
+/// What the file of `glm4_moe-groups` says of its router.
+pub(crate) fn sigmoid_in_groups() -> Vec<Key> {
+    let mut keys = sigmoid(false, 0.5);
+    keys.extend([Key::Count("expert_group_count", 4), Key::Count("expert_group_used_count", 2)]);
+    keys
+}
+
 #[test]
 fn files_say_what_folders_say() {
-    let sigmoid = |normed: bool, factor: f32| {
-        let scoring = Key::Count("expert_gating_func", 2);
-        vec![scoring, Key::Truth("expert_weights_norm", normed), Key::Number("expert_weights_scale", factor)]
-    };
-    let mut grouped = sigmoid(false, 0.5);
-    grouped.extend([Key::Count("expert_group_count", 4), Key::Count("expert_group_used_count", 2)]);
     for (name, architecture, keys) in [
         ("qwen2_moe", "qwen2moe", Vec::new()),
         ("qwen3_moe", "qwen3moe", Vec::new()),
         ("olmoe", "olmoe", Vec::new()),
         ("glm4_moe", "glm4moe", sigmoid(true, 1.5)),
-        ("glm4_moe-groups", "glm4moe", grouped),
+        ("glm4_moe-groups", "glm4moe", sigmoid_in_groups()),
         ("ernie4_5_moe", "ernie4_5-moe", Vec::new()),
     ] {
         assert!(said_by_gguf(&gguf(name, architecture, &keys)) == Golden::new(name).said(), "{name}");
@@ -313,6 +319,36 @@ fn experts_that_contradict_the_configuration() {
         tensor.shape = vec![32, 8];
     };
     refused_tensors("olmoe", router, &["model.layers.1.mlp.gate.weight", "shape: expected [8, 32], found [32, 8]"]);
+}
+
+/// Of the file's matrices a token reads all but the embedding and the experts that it does not choose, and a pass of
+/// one row no less: matrices are packed in panels of 16 outputs.
+#[test]
+fn a_token_reads_the_experts_that_it_chooses() {
+    for name in ["mixtral", "qwen2_moe", "granitemoe", "glm4_moe", "ernie4_5_moe-least"] {
+        let golden = Golden::new(name);
+        let count = golden.number(&["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"]);
+        let chosen = golden.number(&["num_experts_per_tok", "moe_k"]);
+        let network = family::read(&Checkpoint::open(&fixture(name)).unwrap(), None).unwrap();
+        let is_tied = golden.config["tie_word_embeddings"] == json!(true);
+        let is_left = |name: &str| {
+            name.contains("embed_tokens") && !is_tied
+                || name.contains("e_score_correction_bias")
+                || network.left_out.iter().any(|left| left == name)
+        };
+        let (mut expected, mut of_experts) = (0, 0);
+        for (name, wide) in golden.tensors.iter().filter(|(name, wide)| wide.shape.len() > 1 && !is_left(name)) {
+            let is_of_expert = name.contains(".experts.") || wide.shape.len() == 3;
+            expected += 4 * wide.elements.len();
+            of_experts += if is_of_expert { 4 * wide.elements.len() } else { 0 };
+        }
+        expected -= of_experts / count * (count - chosen);
+        assert_eq!(network.token_bytes(), expected, "{name}");
+        let mut model = load_with(&fixture(name), Options::for_positions(16, 1));
+        logits(&mut model, &[1], &[1]);
+        let packed = model.read().bytes;
+        assert!((expected..2 * expected).contains(&packed), "{name}: {packed} bytes, in the file {expected}");
+    }
 }
 
 /// A row whose scores are not numbers says nothing, and the rows beside it what they say alone, though they go through

@@ -120,6 +120,36 @@ impl Gguf {
         self
     }
 
+    /// The same file without a key.
+    pub(crate) fn without(mut self, key: &str) -> Self {
+        self.entries.retain(|entry| !entry.starts_with(&text(key)));
+        self
+    }
+
+    /// Names of all tensors.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.iter().map(|(name, ..)| name.as_str())
+    }
+
+    /// The shape of a tensor, if it is there.
+    pub(crate) fn shape(&self, tensor: &str) -> Option<Vec<usize>> {
+        self.tensors.iter().find(|(name, ..)| name == tensor).map(|(_, shape, ..)| shape.clone())
+    }
+
+    /// The same file without a tensor.
+    pub(crate) fn without_tensor(mut self, tensor: &str) -> Self {
+        self.tensors.retain(|(name, ..)| name != tensor);
+        self
+    }
+
+    /// The same file with another shape of a tensor of f32, and as many bytes.
+    pub(crate) fn with_shape(mut self, tensor: &str, shape: &[usize]) -> Self {
+        let found = self.tensors.iter_mut().find(|(name, ..)| name == tensor).expect("it is there");
+        found.1 = shape.to_vec();
+        found.3.resize(4 * shape.iter().product::<usize>(), 0);
+        self
+    }
+
     fn entry(mut self, key: &str, kind: u32, value: &[u8]) -> Self {
         self.entries.push([&text(key)[..], &kind.to_le_bytes(), value].concat());
         self

@@ -3,12 +3,14 @@
 mod backend;
 mod bad_input;
 mod blocks;
+mod company;
 mod config_probe;
 mod configurations;
 mod experts;
 mod files;
 mod forms;
 mod gemma4;
+mod gguf_probe;
 mod golden;
 mod gpt_oss;
 mod quantized;
