@@ -79,7 +79,7 @@ fn says_the_same(texts: &mut Texts, company: &[usize], alone: &[f32], what: &str
 
 #[test]
 fn a_row_does_not_hear_which_experts_its_company_chooses() {
-    for name in ["mixtral", "qwen2_moe", "olmoe", "granitemoe", "glm4_moe-groups", "ernie4_5_moe"] {
+    for name in ["mixtral", "qwen2_moe", "olmoe", "granitemoe", "glm4_moe-groups", "ernie4_5_moe", "gemma4-experts"] {
         let mut texts = Texts::new(name);
         let (alone, own) = texts.last_rows(&[0]);
         let mut same: Vec<usize> = (1..=COPIES).collect();
@@ -119,7 +119,7 @@ fn is_caught(name: &str, fault: Fault) -> bool {
 }
 
 /// Networks whose rows choose three experts: a sum of two has the same bits in both orders.
-const OF_THREE: [&str; 4] = ["qwen3_moe", "olmoe", "granitemoe", "glm4_moe-groups"];
+const OF_THREE: [&str; 5] = ["qwen3_moe", "olmoe", "granitemoe", "glm4_moe-groups", "gpt_oss"];
 
 #[test]
 fn sums_in_the_order_of_arrival_are_caught() {
