@@ -72,7 +72,7 @@ fn with_shape(file: Gguf, name: &str, numbers: &mut Numbers) -> Gguf {
     match numbers.below(7) {
         0 => return file.without_tensor(name),
         1 => shape[at] += 1,
-        2 => shape[at] -= 1,
+        2 => shape[at] = shape[at].saturating_sub(1),
         3 => shape[at] = 0,
         4 => shape.reverse(),
         5 => shape = vec![shape.iter().product()],
