@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Trains the small network of experts that measurements use: 32 experts a layer, of which a token goes through 4.
 
-    python3 bench/training/experts.py train models/demo-target DATA OUT --minutes 60     (again: goes on where it was cut)
+    python3 bench/training/experts.py train models/demo-target DATA OUT --minutes 82
     python3 bench/training/experts.py inflate OUT INFLATED --layers 24 --width 512
 
 DATA has docs.jsonl and held.jsonl, an object with "text" a line. OUT gets a Mixtral in the format of Hugging Face with
 the tokenizer of the network that it begins with, so that the demo draft drafts for it; OUT/state.pt is what a run goes
-on from, and is gone at its end. The schedule follows the time that was trained, so a run ends decayed whatever the
+on from (the same command again), and is gone at its end. The schedule follows the time that was trained, so a run ends decayed whatever the
 machine's speed.
 
 A trained dense network is cut into experts: the hidden units of each feed-forward half are clustered by their gates
