@@ -9,13 +9,13 @@ deviation 1 / sqrt(inputs), so that activations stay in range. Nothing is quanti
 package gguf cannot do, and a model of 1.1 B weights takes seconds. The vocabulary is made up as well: three control
 tokens, the 256 bytes, and pieces of one to three letters.
 
-Types: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, and Q4_K_M, which is Q4_K with Q6_K where llama.cpp's mixture has it:
-the head, and attn_v and ffn_down of about half of the layers; MXFP4 is that of experts, with Q8_0 around them. Vectors and routers are F32. Shapes are Llama's, and Qwen 2.5's of 0.5 B: a vocabulary of 151,936, a head that is the
-embedding, biases of q, k and v. Mistral's, four layers of width 1024, come with its window of 4096 and without: GGUF
-has no word for it, so they are Hugging Face folders, with matrices of floats. Networks of experts (64 of which a row
-goes through 8, and 8 of which it goes through 2) have 1.1 B weights in all; those called dense have the same around as
-many weights as a row of these goes through. Needs gguf and numpy, in the versions of README.md. Left out: any other
-architecture.
+Types: F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, and Q4_K_M, which is Q4_K with Q6_K where llama.cpp's mixture has it: the
+head, and attn_v and ffn_down of about half of the layers; MXFP4 is that of experts, with Q8_0 around them. Vectors and
+routers are F32. Shapes are Llama's, and Qwen 2.5's of 0.5 B: a vocabulary of 151,936, a head that is the embedding,
+biases of q, k and v. Mistral's, four layers of width 1024, come with its window of 4096 and without: GGUF has no word
+for it, so they are Hugging Face folders, with matrices of floats. Networks of experts (64 of which a row goes through
+8, and 8 of which it goes through 2) have 1.1 B weights in all; those called dense have the same around as many weights
+as a row of these goes through. Needs gguf and numpy, in the versions of README.md. Left out: any other architecture.
 """
 
 import argparse

@@ -6,8 +6,8 @@
 
 DATA has docs.jsonl and held.jsonl, an object with "text" a line. OUT gets a Mixtral in the format of Hugging Face with
 the tokenizer of the network that it begins with, so that the demo draft drafts for it; OUT/state.pt is what a run goes
-on from (the same command again), and is gone at its end. The schedule follows the time that was trained, so a run ends decayed whatever the
-machine's speed.
+on from (the same command again), and is gone at its end. The schedule follows the time that was trained, so a run ends
+decayed whatever the machine's speed.
 
 A trained dense network is cut into experts: the hidden units of each feed-forward half are clustered by their gates
 into 32 equal parts, a router begins as the mean of a part's gates, and then all is trained on (MoEfication, Zhang et
